@@ -2,12 +2,12 @@
 
 ::
 
-    DdplaunchError             UNEXPECTED    raised as it is only when no class below fits
-    ├── UsageError             USAGE         the command line asks for something that cannot be done
-    │   └── SourceTooLargeError USAGE         `source` does not fit into what travels with a job
-    ├── SpecError              USAGE         the job file has problems (ddplaunch.spec)
-    ├── NotFoundError          NOT_FOUND     no such job, file of a job, or verdict code
-    └── ClusterError           CLUSTER       a scheduler refused, or cannot be reached
+    DdplaunchError                UNEXPECTED    raised as it is only when no class below fits
+    ├── UsageError                USAGE         the command line asks for something that cannot be done
+    │   └── SourceTooLargeError   USAGE         `source` does not fit into what travels with a job
+    ├── SpecError                 USAGE         the job file has problems (ddplaunch.spec)
+    ├── NotFoundError             NOT_FOUND     no such job, file of a job, or verdict code
+    └── ClusterError              CLUSTER       a scheduler refused, or cannot be reached
 
 How a job ended (`FAILED`, `HANG`, …) is a result, not an error: the command line reports it, nobody
 raises it.
