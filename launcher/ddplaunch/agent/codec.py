@@ -1,0 +1,98 @@
+"""Dataclasses of `contract` to JSON and back. Unknown keys are ignored, missing ones need a default."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import typing
+from typing import Any, Dict, Type, TypeVar, Union
+
+T = TypeVar("T")
+
+_hints: Dict[type, Dict[str, Any]] = {}
+
+
+class ContractError(ValueError):
+    """A message or file does not have the shape the contract promises."""
+
+
+def dump(obj: Any) -> Any:
+    """Plain data for `json.dumps`. Fields that are None are left out: they are the default wherever they occur."""
+    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+        pairs = ((f.name, getattr(obj, f.name)) for f in dataclasses.fields(obj))
+        return {name: dump(value) for name, value in pairs if value is not None}
+    if isinstance(obj, (list, tuple)):
+        return [dump(item) for item in obj]
+    if isinstance(obj, dict):
+        return {key: dump(value) for key, value in obj.items()}
+    return obj
+
+
+def load(cls: Type[T], data: Any) -> T:
+    """`data` as a `cls`. Raises ContractError, naming the place, where the shape differs."""
+    value: T = _load(cls, data, cls.__name__)
+    return value
+
+
+def _load(kind: Any, data: Any, where: str) -> Any:
+    if kind is Any:
+        return data
+    origin = typing.get_origin(kind)
+    if origin is Union:
+        return None if data is None else _load(typing.get_args(kind)[0], data, where)
+    if origin is list:
+        _expect(isinstance(data, list), where, "a list", data)
+        (item,) = typing.get_args(kind)
+        return [_load(item, value, f"{where}[{i}]") for i, value in enumerate(data)]
+    if origin is dict:
+        _expect(isinstance(data, dict), where, "an object", data)
+        item = typing.get_args(kind)[1]
+        return {key: _load(item, value, f"{where}.{key}") for key, value in data.items()}
+    if dataclasses.is_dataclass(kind):
+        return _load_dataclass(kind, data, where)
+    if kind is float:
+        _expect(isinstance(data, (int, float)) and not isinstance(data, bool), where, "a number", data)
+        return float(data)
+    _expect(type(data) is kind, where, kind.__name__, data)
+    return data
+
+
+def _load_dataclass(kind: Any, data: Any, where: str) -> Any:
+    _expect(isinstance(data, dict), where, "an object", data)
+    hints = _hints.get(kind)
+    if hints is None:
+        hints = _hints[kind] = typing.get_type_hints(kind)
+    values = {}
+    for field in dataclasses.fields(kind):
+        if field.name in data:
+            values[field.name] = _load(hints[field.name], data[field.name], f"{where}.{field.name}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            if typing.get_origin(hints[field.name]) is not Union:
+                raise ContractError(f"{where}: the key {field.name} is missing")
+            values[field.name] = None
+    return kind(**values)
+
+
+def _expect(ok: bool, where: str, wanted: str, found: Any) -> None:
+    if not ok:
+        raise ContractError(f"{where}: wanted {wanted}, found {type(found).__name__}")
+
+
+def read(cls: Type[T], path: str) -> T:
+    """The `cls` in the JSON file at `path`. Raises OSError or ContractError."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            data = json.load(file)
+        except ValueError as error:
+            raise ContractError(f"{path}: not JSON: {error}") from error
+    return load(cls, data)
+
+
+def write(path: str, obj: Any, mode: int = 0o644) -> None:
+    """Write `obj` so that a reader sees the old file or the new one whole, never a part."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(dump(obj), file, separators=(",", ":"), ensure_ascii=True)
+    os.replace(temporary, path)

@@ -1,0 +1,442 @@
+"""What launcher and agent agree on: names, numbers, and the shapes of everything that crosses a process border.
+
+Standard library only, Python 3.9. Nothing here does I/O. Shapes are frozen dataclasses; `codec.dump` and
+`codec.load` turn them into JSON and back. Unknown keys are ignored when read, so a newer agent can talk to an
+older launcher of the same VERSION. Times named `at` are wall-clock seconds since the epoch on the node that
+saw the event; times named `for_`, `seconds` or `age` are durations in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional
+
+VERSION = 1
+"""Raised when a message or a file of an older agent would be misread. Both sides refuse another version."""
+
+
+class Exit:
+    """Exit codes of the agent. Kubernetes podFailurePolicy and Slurm requeue read them."""
+
+    OK = 0
+    NODE_AT_FAULT = 20  # gate: may work elsewhere
+    MISCONFIGURED = 30  # gate: do not retry
+    WORKER_FAILED = 40
+    OUT_OF_MEMORY = 41
+    HANG = 50
+    STOPPED = 60
+    UNUSABLE = 79  # this Python is too old, or the agent cannot work here
+
+
+class Env:
+    """Environment variables that ddplaunch sets or reads. KEY never reaches the trainer."""
+
+    NODE = "DDPLAUNCH_NODE"  # index of this node, 0-based
+    ATTEMPT = "DDPLAUNCH_ATTEMPT"  # which submission of the job this is, 0-based
+    KEY = "DDPLAUNCH_KEY"  # the job's shared secret, any non-empty string
+    HUB = "DDPLAUNCH_HUB"  # host:port of the hub
+    JOB = "DDPLAUNCH_JOB"  # the job's name, for the trainer's own use
+    SOURCE = "DDPLAUNCH_SOURCE"  # folder where the job's source was unpacked
+    HOOK = "DDPLAUNCH_HOOK"  # the supervisor's socket, for the worker hook
+
+
+class Phase:
+    """Where a node or a job stands. In order."""
+
+    STARTING = "starting"  # the agent has not been heard of
+    GATE = "gate"
+    RENDEZVOUS = "rendezvous"  # the launch command runs, its workers do not yet
+    INIT = "init_process_group"  # workers run, no process group yet
+    FIRST = "first collective"  # process group made, nothing completed
+    RUNNING = "running"
+    FINALIZING = "finalizing"  # some ranks of the node have ended
+    ENDED = "ended"
+
+    ORDER = (STARTING, GATE, RENDEZVOUS, INIT, FIRST, RUNNING, FINALIZING, ENDED)
+
+
+class Files:
+    """File names below a job's folder. The rendered files lie in the folder itself, what happens in `run/`."""
+
+    PLAN = "plan.json"
+    AGENT = "agent.pyz"
+    SOURCE = "source.tar"
+    RUN = "run"
+    KEY = "run/key"  # mode 0600
+    HUB = "run/hub.json"  # {"host", "port", "pid"} once the hub listens
+    HUB_LOG = "run/hub.log"
+    STATUS = "run/status.json"  # JobStatus, replaced whole at every change
+    EVENTS = "run/events.jsonl"  # one Event a line
+    BUNDLE = "run/bundle.json"  # Bundle, written at every verdict and at the end
+    OUTPUT = "run/output.log"  # every node's prefixed output, as a terminal would show it
+    NODE = "run/node-{node}"
+    # below NODE:
+    AGREED = "agreed.json"  # Agreed, written by the gate, read by the supervisor
+    GATE_LOG = "gate.log"
+    LAUNCH_LOG = "launch.log"  # what torchrun itself said
+    RANKS = "ranks"  # per-rank logs
+
+
+class Status:
+    """What a check found. UNKNOWN never fails a job by itself."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+# --------------------------------------------------------------------------- what every node is told
+
+
+@dataclass(frozen=True)
+class GatePlan:
+    enabled: bool = True
+    timeout: float = 120.0  # seconds of wall clock for the whole gate
+    port: Optional[int] = None  # hub's port; None: chosen at run time outside the ephemeral range
+    interface: Optional[str] = None
+    skip: List[str] = field(default_factory=list)  # names of checks
+
+
+@dataclass(frozen=True)
+class WatchdogPlan:
+    notice_after: float = 10.0  # seconds without any progress
+    kill_after: Optional[float] = 600.0  # None: never
+
+
+@dataclass(frozen=True)
+class ResourcePlan:
+    """What the job file asked for on every node; None: nothing said."""
+
+    gpus: Optional[int] = None
+    cpus: Optional[float] = None
+    memory: Optional[int] = None  # bytes
+    shm: Optional[int] = None  # bytes
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """The same file on all nodes of a job; only Env differs between them.
+
+    `launch` may hold the placeholders {python} {node} {master_addr} {master_port} {run_id}, replaced inside each
+    word; `command` is the user's and is passed on untouched, behind `launch`.
+    """
+
+    job: str
+    nodes: int
+    nproc_per_node: Optional[int]  # None: only the launch command knows (`ddplaunch run -- …`)
+    launch: List[str]
+    command: List[str]
+    python: str = "python3"
+    names: List[str] = field(default_factory=list)  # name or address of each node; empty: learnt at check-in
+    master_addr: Optional[str] = None  # None: node 0's address as learnt by the gate
+    master_port: Optional[int] = None  # None: chosen at run time outside the ephemeral range
+    max_restarts: int = 0
+    env: Dict[str, str] = field(default_factory=dict)
+    secrets: Dict[str, Dict[str, str]] = field(default_factory=dict)  # NAME -> {"env": NAME} | {"file": PATH}
+    workdir: Optional[str] = None  # None: the unpacked source, else the folder the agent was started in
+    gate: GatePlan = field(default_factory=GatePlan)
+    watchdog: WatchdogPlan = field(default_factory=WatchdogPlan)
+    resources: ResourcePlan = field(default_factory=ResourcePlan)
+    version: int = VERSION
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What the gate settled: the environment every node's supervisor gives to its trainer, and why."""
+
+    master_addr: str
+    master_port: int
+    env: Dict[str, str] = field(default_factory=dict)
+    why: Dict[str, str] = field(default_factory=dict)  # variable -> one sentence
+
+
+# --------------------------------------------------------------------------- gate
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    check: str  # name as in `gate.skip`
+    status: str  # Status
+    observed: str
+    wanted: str = ""
+    hint: str = ""
+    code: str = ""  # verdict code, when FAIL
+    facts: Dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CheckIn:
+    """A node's first words to the hub: who it is, what it found at home, where peers reach it."""
+
+    node: int
+    host: str
+    nodes: int  # how many nodes this one was told of
+    nproc_per_node: Optional[int]
+    address: str  # the address peers shall connect to
+    ports: Dict[str, int]  # "responder" and, on node 0, "master"
+    at: float
+    machine: str = ""  # boot id, to tell machines apart
+    netns: str = ""  # network namespace, to tell whether loopback is shared
+    pid: int = 0
+    facts: Dict[str, Any] = field(default_factory=dict)  # check name -> facts
+    checks: List[CheckResult] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class MeshTask:
+    peer: int
+    address: str
+    port: int
+    what: str  # "responder" | "master"
+
+
+@dataclass(frozen=True)
+class MeshResult:
+    node: int
+    peer: int
+    address: str
+    port: int
+    what: str
+    outcome: str  # "ok" | "refused" | "timeout" | "unreachable" | "reset" | "stranger" | "stalled"
+    detail: str = ""  # what a stranger said, errno's name
+    seconds: float = 0.0
+
+
+# --------------------------------------------------------------------------- verdicts
+
+
+@dataclass(frozen=True)
+class Verdict:
+    code: str
+    sentence: str
+    where: str  # "spec" | "gate" | "launch" | "run"
+    nodes: List[int] = field(default_factory=list)  # culprits
+    ranks: List[int] = field(default_factory=list)  # culprits, global ranks
+    victims: List[int] = field(default_factory=list)  # global ranks that only wait or died of another's fault
+    confidence: float = 1.0
+    facts: List[str] = field(default_factory=list)  # what it rests on, one sentence each
+    hint: str = ""
+
+
+# --------------------------------------------------------------------------- evidence of a running job
+
+
+@dataclass(frozen=True)
+class Frame:
+    name: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Stack:
+    thread: str
+    main: bool
+    frames: List[Frame]  # innermost first
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception: uncaught (`handled` False), or seen in a rank's log or in an except block (`handled` True)."""
+
+    type: str
+    message: str
+    at: float
+    frames: List[Frame] = field(default_factory=list)  # innermost first
+    handled: bool = False
+    source: str = ""  # "hook" | "log" | "torchrun"
+
+
+@dataclass(frozen=True)
+class Exited:
+    at: float
+    code: Optional[int] = None
+    signal: Optional[int] = None  # both None: it is gone and nobody saw how
+    by_us: bool = False  # sent by the supervisor or by torchrun after another rank's end
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One entry of torch's flight recorder."""
+
+    group: str  # process group name; "0" is the default group
+    seq: int  # collective_seq_id, or p2p_seq_id when p2p
+    op: str  # "all_reduce", "broadcast", "send", …
+    sizes: List[List[int]] = field(default_factory=list)
+    dtypes: List[str] = field(default_factory=list)
+    done: bool = False
+    p2p: bool = False
+    at: float = 0.0
+    frames: List[Frame] = field(default_factory=list)  # where it was called, innermost first; often empty
+
+
+@dataclass(frozen=True)
+class Group:
+    """One process group as one rank sees it."""
+
+    name: str
+    ranks: List[int] = field(default_factory=list)  # global; empty: not known
+    enqueued: int = 0  # sequence number of the last collective this rank called
+    completed: int = 0
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A rank's process, or a child of it (a DataLoader worker), from /proc, over the last seconds."""
+
+    pid: int
+    state: str = "?"  # R S D T Z X, as /proc says
+    command: str = ""
+    wchan: str = ""
+    threads: int = 0
+    cpu_share: float = 0.0  # cores used over the window
+    read_rate: float = 0.0  # bytes a second through read(), over the window
+    write_rate: float = 0.0
+    net_rate: float = 0.0  # bytes a second through its TCP sockets, acknowledged or received
+    wakeups: float = 0.0  # voluntary context switches of its main thread a second
+    memory: int = 0  # resident bytes
+    role: str = ""  # "" | "loader" | "other"
+    stacks: List[Stack] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class RankEvidence:
+    rank: int
+    local_rank: int
+    pid: int
+    alive: bool
+    phase: str = Phase.INIT
+    exit: Optional[Exited] = None
+    raised: List[Raised] = field(default_factory=list)  # in order of time
+    stacks: List[Stack] = field(default_factory=list)
+    stack_source: str = ""  # "hook" | "py-spy" | "faulthandler" | "": none could be had
+    stack_moves: bool = False  # the main thread's stack differed between samples of the window
+    still_for: float = 0.0  # since anything of this rank moved, strong or weak
+    stuck_for: float = 0.0  # since it made real progress (counter, new stack, output, I/O)
+    groups: List[Group] = field(default_factory=list)
+    collectives: List[Collective] = field(default_factory=list)  # the newest, oldest first
+    process: Optional[Process] = None
+    children: List[Process] = field(default_factory=list)
+    step_times: List[float] = field(default_factory=list)  # seconds between completed collectives, newest last
+    initialized: Optional[bool] = None  # torch.distributed.is_initialized(); None: could not be asked
+    backend: str = ""
+    last_output: str = ""  # last line it wrote
+    last_output_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class NodeEvidence:
+    node: int
+    host: str
+    at: float
+    phase: str
+    ranks: List[RankEvidence] = field(default_factory=list)
+    memory_limit: Optional[int] = None  # bytes, of the tightest memory cgroup
+    memory_used: Optional[int] = None
+    oom_kills: int = 0  # since the supervisor started, in its memory cgroup
+    kernel: List[str] = field(default_factory=list)  # kernel log lines that name our processes
+    shm_size: Optional[int] = None
+    shm_used: Optional[int] = None
+    throttled: Optional[float] = None  # share of periods in which the CPU quota bit
+    launch_exit: Optional[Exited] = None  # torchrun's own
+    launch_output: List[str] = field(default_factory=list)  # its last lines
+    missing: List[str] = field(default_factory=list)  # "py-spy: not permitted (ptrace)"
+
+
+@dataclass(frozen=True)
+class JobEvidence:
+    """Everything known at one moment, of all nodes. The input of every run-time verdict rule."""
+
+    job: str
+    nodes: int
+    world_size: Optional[int]
+    why: str  # "still" | "death" | "asked" | "deadline" | "stop" | "end"
+    at: float
+    evidence: List[NodeEvidence] = field(default_factory=list)
+    silent: List[int] = field(default_factory=list)  # nodes that did not answer in time
+    notice_after: float = 10.0
+
+
+# --------------------------------------------------------------------------- what supervisors say while all is well
+
+
+@dataclass(frozen=True)
+class RankBeat:
+    rank: int
+    local_rank: int
+    pid: int
+    alive: bool
+    phase: str
+    stuck_for: float  # since real progress
+    still_for: float  # since any movement, weak included
+    waits: bool = False  # its main thread stands in a collective or in rendezvous
+    completed: int = 0  # collectives completed, all groups
+    exit: Optional[Exited] = None
+
+
+@dataclass(frozen=True)
+class Beat:
+    """Sent by every supervisor every second or so."""
+
+    node: int
+    phase: str
+    at: float
+    ranks: List[RankBeat] = field(default_factory=list)
+
+
+# --------------------------------------------------------------------------- what can be read from outside
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    node: int
+    host: str = ""
+    phase: str = Phase.STARTING
+    since: float = 0.0
+    detail: str = ""  # "waits for ranks 2, 5", "3 of 4 ranks in all_reduce"
+    exit_code: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    job: str
+    attempt: int
+    phase: str
+    since: float
+    nodes: List[NodeStatus]
+    started: float
+    updated: float
+    waiting_for: List[int] = field(default_factory=list)  # nodes
+    verdicts: List[Verdict] = field(default_factory=list)
+    exit_code: Optional[int] = None  # Exit, once the job has ended
+    version: int = VERSION
+
+
+@dataclass(frozen=True)
+class Event:
+    at: float
+    kind: str  # "phase" | "check-in" | "waiting" | "mesh" | "release" | "verdict" | "notice" | "death" | "evidence" | "end"
+    text: str  # one sentence for people
+    node: Optional[int] = None
+    rank: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """All that is known of a job, in one file: what `diagnose` and the report read."""
+
+    job: str
+    attempt: int
+    nodes: int
+    nproc_per_node: Optional[int]
+    started: float
+    written: float
+    check_ins: List[CheckIn] = field(default_factory=list)
+    mesh: List[MeshResult] = field(default_factory=list)
+    agreed: Optional[Agreed] = None
+    evidence: Optional[JobEvidence] = None  # what the verdicts rest on
+    verdicts: List[Verdict] = field(default_factory=list)
+    events: List[Event] = field(default_factory=list)
+    exit_code: Optional[int] = None
+    version: int = VERSION

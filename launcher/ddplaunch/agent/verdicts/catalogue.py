@@ -1,0 +1,80 @@
+"""Every verdict code there is: what it means in one line, and the exit code a job that ends by it has.
+
+A code is a stable name: printed with its sentence, accepted by `ddplaunch explain`, read by scripts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict
+
+from ddplaunch.agent.contract import Exit
+
+
+@dataclass(frozen=True)
+class Entry:
+    code: str
+    meaning: str
+    exit_code: int
+
+
+def _entries(exit_code: int, meanings: Dict[str, str]) -> Dict[str, Entry]:
+    return {code: Entry(code, meaning, exit_code) for code, meaning in meanings.items()}
+
+
+CATALOGUE: Dict[str, Entry] = {
+    # The job is wired wrongly: another try ends the same way.
+    **_entries(
+        Exit.MISCONFIGURED,
+        {
+            "master-is-loopback": "the master's name leads to this machine itself, on a node that is not the master",
+            "port-ephemeral": "the chosen port lies where the kernel hands out ports to anybody",
+            "world-size-differs": "nodes were started with different sizes",
+            "rank-duplicate": "two processes claim the same place in the job",
+            "version-differs": "torch, NCCL or Python differ between nodes",
+            "shm-too-small": "/dev/shm is too small for what the job will put there",
+            "memory-too-small": "a node has less memory than the job asks for",
+            "image-lacks": "the interpreter, torch or the script is not there",
+        },
+    ),
+    # A node or the network is at fault: it may work elsewhere, or later.
+    **_entries(
+        Exit.NODE_AT_FAULT,
+        {
+            "dns-not-found": "a node's name does not resolve",
+            "dns-unanswered": "the name server does not answer",
+            "port-in-use": "the port is already held by another process",
+            "port-refused": "the host answers, but nobody listens on the port",
+            "port-filtered": "packets to the port vanish",
+            "host-unreachable": "there is no route to the host",
+            "network-one-way": "one node reaches the other, but not the other way round",
+            "mtu-black-hole": "small messages pass, large ones vanish",
+            "stranger-listens": "something that is not of this job answers on the port",
+            "node-missing": "a node never came",
+            "cpu-busy": "the node's CPUs are taken by others",
+            "disk-full": "there is no room where the job writes",
+            "clock-skew": "the nodes' clocks differ",
+        },
+    ),
+    **_entries(
+        Exit.WORKER_FAILED,
+        {
+            "rank-failed": "a rank raised an exception",
+            "rank-exited-early": "a rank finished while the others still train",
+            "rank-killed": "a rank was killed by a signal",
+        },
+    ),
+    **_entries(Exit.OUT_OF_MEMORY, {"rank-killed-memory": "a rank was killed for memory"}),
+    **_entries(
+        Exit.HANG,
+        {
+            "rank-late-to-init": "some ranks have not called init_process_group",
+            "rank-in-dataloader": "a rank waits for its data while the others wait for it",
+            "rank-in-user-code": "a rank is busy outside any collective while the others wait for it",
+            "collective-mismatch": "ranks called different collectives at the same place in the sequence",
+            "exception-swallowed": "a rank caught an exception and went on without its collective",
+            "slow": "everything moves, slowly",
+            "unknown": "the evidence does not decide",
+        },
+    ),
+}
