@@ -1,5 +1,7 @@
-"""The job file: its models, its loading, the checks across fields, and its JSON Schema.
+"""The job file: what may stand in it, how it is read, and what is wrong with it.
 
-It reads text and answers with a `JobSpec` or with every problem at once, each with its line and a hint. It
-must not know torchrun's flags or a scheduler's, and must not look at this machine.
+This layer turns text into a validated `JobSpec`, or into all problems of that text at once, each with its
+line, what was found, what is wanted, and a hint. It knows no scheduler beyond the words of its section, and
+it MUST NOT touch a subprocess, a socket, a clock or the environment; the one thing it reads is the job file
+(`load`), the one thing it writes is a new one (`template.write_new`).
 """
