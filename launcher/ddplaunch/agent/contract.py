@@ -101,6 +101,7 @@ class GatePlan:
 class WatchdogPlan:
     notice_after: float = 10.0  # seconds without any progress
     kill_after: Optional[float] = 600.0  # None: never
+    privileges: str = "none"  # "ptrace": the worker hook lets a sampler of the same user read its stacks
 
 
 @dataclass(frozen=True)

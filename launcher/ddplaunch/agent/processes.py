@@ -1,0 +1,56 @@
+"""Process facts and ties of Linux that Python has no name for: prctl, descendants from /proc."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Dict, List
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def prctl(option: int, argument: int) -> None:
+    """prctl(2). Raises OSError."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, argument, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def die_with_parent(with_signal: int = signal.SIGTERM) -> None:
+    """Have the kernel send `with_signal` when the parent dies, also if it is dead already.
+
+    The kernel means the parent *thread*: a parent that starts us from a thread must keep that thread.
+    """
+    prctl(_PR_SET_PDEATHSIG, with_signal)
+    if os.getppid() == 1:
+        os.kill(os.getpid(), with_signal)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies, so that none is ever lost."""
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def descendants(root: int) -> List[int]:
+    """Living descendants of `root`, parents before their children. Zombies are left out."""
+    children: Dict[int, List[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                    fields = file.read().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[0] not in ("Z", "X"):
+                children.setdefault(int(fields[1]), []).append(int(name))
+    found: List[int] = []
+    queue = [root]
+    while queue:
+        for child in children.get(queue.pop(0), []):
+            found.append(child)
+            queue.append(child)
+    return found
