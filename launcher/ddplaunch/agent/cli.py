@@ -1,21 +1,22 @@
-"""The agent's command line: arguments and environment to one call. Everything else is imported when asked for."""
+"""The agent's command line: arguments and environment to one call. The rest is imported when asked for."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from typing import List, Optional, Tuple
+from typing import Optional
 
 from ddplaunch.agent import codec, contract
 from ddplaunch.agent.contract import Env, Exit, Files
 
 
-class Unusable(Exception):
+class UnusableError(Exception):
     """The agent was called in a way that cannot work; the message says what is missing."""
 
 
-def main(argv: Optional[List[str]] = None) -> int:
+def main(argv: Optional[list[str]] = None) -> int:
+    """Returns the exit code; see `contract.Exit`."""
     arguments = _parser().parse_args(argv)
     try:
         if arguments.die_with_parent:
@@ -25,7 +26,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         folder = os.path.abspath(arguments.folder)
         plan = _plan(folder)
         return _call(arguments, plan, folder)
-    except Unusable as error:
+    except UnusableError as error:
         sys.stderr.write(f"error: {error}\n")
         return Exit.UNUSABLE
 
@@ -38,7 +39,7 @@ def _call(arguments: argparse.Namespace, plan: contract.JobPlan, folder: str) ->
         return local.main(plan, folder, attempt, gate_only=arguments.gate_only)
     key = os.environ.get(Env.KEY, "").encode()
     if not key:
-        raise Unusable(f"{Env.KEY} is not set: it holds the key by which the nodes of a job know one another")
+        raise UnusableError(f"{Env.KEY} is not set: by this key the nodes of a job know one another")
     if arguments.verb == "hub":
         from ddplaunch.agent.hub import hub
 
@@ -75,19 +76,19 @@ def _plan(folder: str) -> contract.JobPlan:
     try:
         plan = codec.read(contract.JobPlan, path)
     except OSError as error:
-        raise Unusable(f"{path}: {error.strerror}") from error
+        raise UnusableError(f"{path}: {error.strerror}") from error
     except codec.ContractError as error:
-        raise Unusable(f"{path}: {error}") from error
+        raise UnusableError(f"{path}: {error}") from error
     if plan.version != contract.VERSION:
-        raise Unusable(f"{path} is of version {plan.version}, this agent reads version {contract.VERSION}")
+        raise UnusableError(f"{path} has version {plan.version}, this agent reads {contract.VERSION}")
     return plan
 
 
-def _hub() -> Tuple[str, int]:
+def _hub() -> tuple[str, int]:
     value = os.environ.get(Env.HUB, "")
     host, _, port = value.rpartition(":")
     if not host or not port.isdigit():
-        raise Unusable(f"{Env.HUB} is {value!r}; wanted host:port of the hub")
+        raise UnusableError(f"{Env.HUB} is {value!r}; wanted host:port of the hub")
     return host.strip("[]"), int(port)
 
 
@@ -96,5 +97,5 @@ def _number(name: str, default: Optional[int]) -> int:
     if value.isdigit():
         return int(value)
     if value or default is None:
-        raise Unusable(f"{name} is {value!r}; wanted a number from 0")
+        raise UnusableError(f"{name} is {value!r}; wanted a number from 0")
     return default

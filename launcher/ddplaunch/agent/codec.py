@@ -6,11 +6,11 @@ import dataclasses
 import json
 import os
 import typing
-from typing import Any, Dict, Type, TypeVar, Union
+from typing import Any, TypeVar, Union
 
 T = TypeVar("T")
 
-_hints: Dict[type, Dict[str, Any]] = {}
+_hints: dict[type, dict[str, Any]] = {}
 
 
 class ContractError(ValueError):
@@ -18,7 +18,7 @@ class ContractError(ValueError):
 
 
 def dump(obj: Any) -> Any:
-    """Plain data for `json.dumps`. Fields that are None are left out: they are the default wherever they occur."""
+    """Plain data for `json.dumps`. Fields that are None are left out: None is what a lack of them means."""
     if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
         pairs = ((f.name, getattr(obj, f.name)) for f in dataclasses.fields(obj))
         return {name: dump(value) for name, value in pairs if value is not None}
@@ -29,7 +29,7 @@ def dump(obj: Any) -> Any:
     return obj
 
 
-def load(cls: Type[T], data: Any) -> T:
+def load(cls: type[T], data: Any) -> T:
     """`data` as a `cls`. Raises ContractError, naming the place, where the shape differs."""
     value: T = _load(cls, data, cls.__name__)
     return value
@@ -79,7 +79,7 @@ def _expect(ok: bool, where: str, wanted: str, found: Any) -> None:
         raise ContractError(f"{where}: wanted {wanted}, found {type(found).__name__}")
 
 
-def read(cls: Type[T], path: str) -> T:
+def read(cls: type[T], path: str) -> T:
     """The `cls` in the JSON file at `path`. Raises OSError or ContractError."""
     with open(path, encoding="utf-8") as file:
         try:

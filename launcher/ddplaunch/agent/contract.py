@@ -1,4 +1,4 @@
-"""What launcher and agent agree on: names, numbers, and the shapes of everything that crosses a process border.
+"""What launcher and agent agree on: names, numbers, and the shapes of all that crosses a process border.
 
 Standard library only, Python 3.9. Nothing here does I/O. Shapes are frozen dataclasses; `codec.dump` and
 `codec.load` turn them into JSON and back. Unknown keys are ignored when read, so a newer agent can talk to an
@@ -9,7 +9,7 @@ saw the event; times named `for_`, `seconds` or `age` are durations in seconds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional
+from typing import Any, Optional
 
 VERSION = 1
 """Raised when a message or a file of an older agent would be misread. Both sides refuse another version."""
@@ -56,7 +56,7 @@ class Phase:
 
 
 class Files:
-    """File names below a job's folder. The rendered files lie in the folder itself, what happens in `run/`."""
+    """File names below a job's folder. Rendered files lie in the folder itself, what happens in `run/`."""
 
     PLAN = "plan.json"
     AGENT = "agent.pyz"
@@ -85,7 +85,7 @@ class Status:
     UNKNOWN = "unknown"
 
 
-# --------------------------------------------------------------------------- what every node is told
+# --- what every node is told
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class GatePlan:
     timeout: float = 120.0  # seconds of wall clock for the whole gate
     port: Optional[int] = None  # hub's port; None: chosen at run time outside the ephemeral range
     interface: Optional[str] = None
-    skip: List[str] = field(default_factory=list)  # names of checks
+    skip: list[str] = field(default_factory=list)  # names of checks
 
 
 @dataclass(frozen=True)
@@ -118,22 +118,23 @@ class ResourcePlan:
 class JobPlan:
     """The same file on all nodes of a job; only Env differs between them.
 
-    `launch` may hold the placeholders {python} {node} {master_addr} {master_port} {run_id}, replaced inside each
-    word; `command` is the user's and is passed on untouched, behind `launch`.
+    `launch` may hold the placeholders {python} {node} {master_addr} {master_port} {run_id}, replaced inside
+    each word; `command` is the user's and is passed on untouched, behind `launch`.
     """
 
     job: str
     nodes: int
     nproc_per_node: Optional[int]  # None: only the launch command knows (`ddplaunch run -- …`)
-    launch: List[str]
-    command: List[str]
+    launch: list[str]
+    command: list[str]
     python: str = "python3"
-    names: List[str] = field(default_factory=list)  # name or address of each node; empty: learnt at check-in
+    names: list[str] = field(default_factory=list)  # name or address of each node; empty: learnt at check-in
     master_addr: Optional[str] = None  # None: node 0's address as learnt by the gate
     master_port: Optional[int] = None  # None: chosen at run time outside the ephemeral range
     max_restarts: int = 0
-    env: Dict[str, str] = field(default_factory=dict)
-    secrets: Dict[str, Dict[str, str]] = field(default_factory=dict)  # NAME -> {"env": NAME} | {"file": PATH}
+    retries: int = 0  # whole-job attempts after a node's fault, where no scheduler counts them
+    env: dict[str, str] = field(default_factory=dict)
+    secrets: dict[str, dict[str, str]] = field(default_factory=dict)  # NAME -> {"env": NAME} | {"file": PATH}
     workdir: Optional[str] = None  # None: the unpacked source, else the folder the agent was started in
     gate: GatePlan = field(default_factory=GatePlan)
     watchdog: WatchdogPlan = field(default_factory=WatchdogPlan)
@@ -147,11 +148,11 @@ class Agreed:
 
     master_addr: str
     master_port: int
-    env: Dict[str, str] = field(default_factory=dict)
-    why: Dict[str, str] = field(default_factory=dict)  # variable -> one sentence
+    env: dict[str, str] = field(default_factory=dict)
+    why: dict[str, str] = field(default_factory=dict)  # variable -> one sentence
 
 
-# --------------------------------------------------------------------------- gate
+# --- gate
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ class CheckResult:
     wanted: str = ""
     hint: str = ""
     code: str = ""  # verdict code, when FAIL
-    facts: Dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -174,13 +175,13 @@ class CheckIn:
     nodes: int  # how many nodes this one was told of
     nproc_per_node: Optional[int]
     address: str  # the address peers shall connect to
-    ports: Dict[str, int]  # "responder" and, on node 0, "master"
+    ports: dict[str, int]  # "responder" and, on node 0, "master"
     at: float
     machine: str = ""  # boot id, to tell machines apart
     netns: str = ""  # network namespace, to tell whether loopback is shared
     pid: int = 0
-    facts: Dict[str, Any] = field(default_factory=dict)  # check name -> facts
-    checks: List[CheckResult] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)  # check name -> facts
+    checks: list[CheckResult] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,7 @@ class MeshResult:
     seconds: float = 0.0
 
 
-# --------------------------------------------------------------------------- verdicts
+# --- verdicts
 
 
 @dataclass(frozen=True)
@@ -211,15 +212,15 @@ class Verdict:
     code: str
     sentence: str
     where: str  # "spec" | "gate" | "launch" | "run"
-    nodes: List[int] = field(default_factory=list)  # culprits
-    ranks: List[int] = field(default_factory=list)  # culprits, global ranks
-    victims: List[int] = field(default_factory=list)  # global ranks that only wait or died of another's fault
+    nodes: list[int] = field(default_factory=list)  # culprits
+    ranks: list[int] = field(default_factory=list)  # culprits, global ranks
+    victims: list[int] = field(default_factory=list)  # global ranks that only wait or died of another's fault
     confidence: float = 1.0
-    facts: List[str] = field(default_factory=list)  # what it rests on, one sentence each
+    facts: list[str] = field(default_factory=list)  # what it rests on, one sentence each
     hint: str = ""
 
 
-# --------------------------------------------------------------------------- evidence of a running job
+# --- evidence of a running job
 
 
 @dataclass(frozen=True)
@@ -233,17 +234,17 @@ class Frame:
 class Stack:
     thread: str
     main: bool
-    frames: List[Frame]  # innermost first
+    frames: list[Frame]  # innermost first
 
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception: uncaught (`handled` False), or seen in a rank's log or in an except block (`handled` True)."""
+    """An exception: uncaught (`handled` False), or seen in a log or an except block (`handled` True)."""
 
     type: str
     message: str
     at: float
-    frames: List[Frame] = field(default_factory=list)  # innermost first
+    frames: list[Frame] = field(default_factory=list)  # innermost first
     handled: bool = False
     source: str = ""  # "hook" | "log" | "torchrun"
 
@@ -263,12 +264,12 @@ class Collective:
     group: str  # process group name; "0" is the default group
     seq: int  # collective_seq_id, or p2p_seq_id when p2p
     op: str  # "all_reduce", "broadcast", "send", …
-    sizes: List[List[int]] = field(default_factory=list)
-    dtypes: List[str] = field(default_factory=list)
+    sizes: list[list[int]] = field(default_factory=list)
+    dtypes: list[str] = field(default_factory=list)
     done: bool = False
     p2p: bool = False
     at: float = 0.0
-    frames: List[Frame] = field(default_factory=list)  # where it was called, innermost first; often empty
+    frames: list[Frame] = field(default_factory=list)  # where it was called, innermost first; often empty
 
 
 @dataclass(frozen=True)
@@ -276,7 +277,7 @@ class Group:
     """One process group as one rank sees it."""
 
     name: str
-    ranks: List[int] = field(default_factory=list)  # global; empty: not known
+    ranks: list[int] = field(default_factory=list)  # global; empty: not known
     enqueued: int = 0  # sequence number of the last collective this rank called
     completed: int = 0
     description: str = ""
@@ -298,7 +299,7 @@ class Process:
     wakeups: float = 0.0  # voluntary context switches of its main thread a second
     memory: int = 0  # resident bytes
     role: str = ""  # "" | "loader" | "other"
-    stacks: List[Stack] = field(default_factory=list)
+    stacks: list[Stack] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -309,17 +310,19 @@ class RankEvidence:
     alive: bool
     phase: str = Phase.INIT
     exit: Optional[Exited] = None
-    raised: List[Raised] = field(default_factory=list)  # in order of time
-    stacks: List[Stack] = field(default_factory=list)
+    raised: list[Raised] = field(default_factory=list)  # in order of time
+    stacks: list[Stack] = field(default_factory=list)
     stack_source: str = ""  # "hook" | "py-spy" | "faulthandler" | "": none could be had
     stack_moves: bool = False  # the main thread's stack differed between samples of the window
     still_for: float = 0.0  # since anything of this rank moved, strong or weak
     stuck_for: float = 0.0  # since it made real progress (counter, new stack, output, I/O)
-    groups: List[Group] = field(default_factory=list)
-    collectives: List[Collective] = field(default_factory=list)  # the newest, oldest first
+    groups: list[Group] = field(default_factory=list)
+    collectives: list[Collective] = field(default_factory=list)  # the newest, oldest first
     process: Optional[Process] = None
-    children: List[Process] = field(default_factory=list)
-    step_times: List[float] = field(default_factory=list)  # seconds between completed collectives, newest last
+    children: list[Process] = field(default_factory=list)
+    step_times: list[float] = field(
+        default_factory=list
+    )  # seconds between completed collectives, newest last
     initialized: Optional[bool] = None  # torch.distributed.is_initialized(); None: could not be asked
     backend: str = ""
     last_output: str = ""  # last line it wrote
@@ -332,17 +335,17 @@ class NodeEvidence:
     host: str
     at: float
     phase: str
-    ranks: List[RankEvidence] = field(default_factory=list)
+    ranks: list[RankEvidence] = field(default_factory=list)
     memory_limit: Optional[int] = None  # bytes, of the tightest memory cgroup
     memory_used: Optional[int] = None
     oom_kills: int = 0  # since the supervisor started, in its memory cgroup
-    kernel: List[str] = field(default_factory=list)  # kernel log lines that name our processes
+    kernel: list[str] = field(default_factory=list)  # kernel log lines that name our processes
     shm_size: Optional[int] = None
     shm_used: Optional[int] = None
     throttled: Optional[float] = None  # share of periods in which the CPU quota bit
     launch_exit: Optional[Exited] = None  # torchrun's own
-    launch_output: List[str] = field(default_factory=list)  # its last lines
-    missing: List[str] = field(default_factory=list)  # "py-spy: not permitted (ptrace)"
+    launch_output: list[str] = field(default_factory=list)  # its last lines
+    missing: list[str] = field(default_factory=list)  # "py-spy: not permitted (ptrace)"
 
 
 @dataclass(frozen=True)
@@ -354,12 +357,12 @@ class JobEvidence:
     world_size: Optional[int]
     why: str  # "still" | "death" | "asked" | "deadline" | "stop" | "end"
     at: float
-    evidence: List[NodeEvidence] = field(default_factory=list)
-    silent: List[int] = field(default_factory=list)  # nodes that did not answer in time
+    evidence: list[NodeEvidence] = field(default_factory=list)
+    silent: list[int] = field(default_factory=list)  # nodes that did not answer in time
     notice_after: float = 10.0
 
 
-# --------------------------------------------------------------------------- what supervisors say while all is well
+# --- what supervisors say while all is well
 
 
 @dataclass(frozen=True)
@@ -383,10 +386,10 @@ class Beat:
     node: int
     phase: str
     at: float
-    ranks: List[RankBeat] = field(default_factory=list)
+    ranks: list[RankBeat] = field(default_factory=list)
 
 
-# --------------------------------------------------------------------------- what can be read from outside
+# --- what can be read from outside
 
 
 @dataclass(frozen=True)
@@ -405,11 +408,11 @@ class JobStatus:
     attempt: int
     phase: str
     since: float
-    nodes: List[NodeStatus]
+    nodes: list[NodeStatus]
     started: float
     updated: float
-    waiting_for: List[int] = field(default_factory=list)  # nodes
-    verdicts: List[Verdict] = field(default_factory=list)
+    waiting_for: list[int] = field(default_factory=list)  # nodes
+    verdicts: list[Verdict] = field(default_factory=list)
     exit_code: Optional[int] = None  # Exit, once the job has ended
     version: int = VERSION
 
@@ -417,7 +420,7 @@ class JobStatus:
 @dataclass(frozen=True)
 class Event:
     at: float
-    kind: str  # "phase" | "check-in" | "waiting" | "mesh" | "release" | "verdict" | "notice" | "death" | "evidence" | "end"
+    kind: str  # phase, check-in, waiting, mesh, release, verdict, notice, death, evidence, end
     text: str  # one sentence for people
     node: Optional[int] = None
     rank: Optional[int] = None
@@ -433,11 +436,11 @@ class Bundle:
     nproc_per_node: Optional[int]
     started: float
     written: float
-    check_ins: List[CheckIn] = field(default_factory=list)
-    mesh: List[MeshResult] = field(default_factory=list)
+    check_ins: list[CheckIn] = field(default_factory=list)
+    mesh: list[MeshResult] = field(default_factory=list)
     agreed: Optional[Agreed] = None
     evidence: Optional[JobEvidence] = None  # what the verdicts rest on
-    verdicts: List[Verdict] = field(default_factory=list)
-    events: List[Event] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     exit_code: Optional[int] = None
     version: int = VERSION

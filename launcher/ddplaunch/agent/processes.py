@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Dict, List
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -35,9 +34,9 @@ def adopt_orphans() -> None:
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def descendants(root: int) -> List[int]:
+def descendants(root: int) -> list[int]:
     """Living descendants of `root`, parents before their children. Zombies are left out."""
-    children: Dict[int, List[int]] = {}
+    children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -47,7 +46,7 @@ def descendants(root: int) -> List[int]:
                 continue
             if fields[0] not in ("Z", "X"):
                 children.setdefault(int(fields[1]), []).append(int(name))
-    found: List[int] = []
+    found: list[int] = []
     queue = [root]
     while queue:
         for child in children.get(queue.pop(0), []):

@@ -6,7 +6,6 @@ A code is a stable name: printed with its sentence, accepted by `ddplaunch expla
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict
 
 from ddplaunch.agent.contract import Exit
 
@@ -18,21 +17,21 @@ class Entry:
     exit_code: int
 
 
-def _entries(exit_code: int, meanings: Dict[str, str]) -> Dict[str, Entry]:
+def _entries(exit_code: int, meanings: dict[str, str]) -> dict[str, Entry]:
     return {code: Entry(code, meaning, exit_code) for code, meaning in meanings.items()}
 
 
-CATALOGUE: Dict[str, Entry] = {
+CATALOGUE: dict[str, Entry] = {
     # The job is wired wrongly: another try ends the same way.
     **_entries(
         Exit.MISCONFIGURED,
         {
-            "master-is-loopback": "the master's name leads to this machine itself, on a node that is not the master",
+            "master-is-loopback": "the master's name leads a node that is not the master to itself",
             "port-ephemeral": "the chosen port lies where the kernel hands out ports to anybody",
             "world-size-differs": "nodes were started with different sizes",
             "rank-duplicate": "two processes claim the same place in the job",
             "version-differs": "torch, NCCL or Python differ between nodes",
-            "shm-too-small": "/dev/shm is too small for what the job will put there",
+            "shm-too-small": "/dev/shm is too small for what the job will put there",  # noqa: S108 - a name
             "memory-too-small": "a node has less memory than the job asks for",
             "image-lacks": "the interpreter, torch or the script is not there",
         },
