@@ -118,8 +118,9 @@ class ResourcePlan:
 class JobPlan:
     """The same file on all nodes of a job; only Env differs between them.
 
-    `launch` may hold the placeholders {python} {node} {master_addr} {master_port} {run_id}, replaced inside
-    each word; `command` is the user's and is passed on untouched, behind `launch`.
+    `launch` may hold {python} {node} {is_host} {master_addr} {master_port} {run_id}, replaced
+    inside each word ({is_host}: 1 on node 0, else 0). `command` is the user's and is passed on untouched,
+    behind `launch`; where `launch` is empty, it is the user's own whole command line (`ddplaunch run -- …`).
     """
 
     job: str

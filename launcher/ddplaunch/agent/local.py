@@ -1,8 +1,8 @@
 """All nodes of a job on this machine: one hub, then a gate and a supervisor per node, as on a cluster.
 
 Each is a process of its own, started from the same file. The host only carries their output, passes signals
-on, and sees to it that nothing outlives it. It stays single-threaded: the kernel ties "die with the parent" to
-the thread that started a child.
+on, and sees to it that nothing outlives it. It stays single-threaded: the kernel ties "die with the parent"
+to the thread that started a child.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main(plan: JobPlan, folder: str, attempt: int, gate_only: bool = False) -> int:
-    """Run the job to its end, again after a node's fault as often as the plan allows. Returns an Exit code."""
+    """Run the job to its end, again after a node's fault as often as the plan allows. Returns an Exit."""
     processes.adopt_orphans()
     host = Host(plan, folder, gate_only)
     for number in (*_STOPPING, signal.SIGUSR2):

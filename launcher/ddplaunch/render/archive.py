@@ -11,9 +11,9 @@ import tarfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from ddplaunch.errors import SourceTooLargeError
+from ddplaunch.plan.source import SourceFile
 
 SOURCE_LIMIT = 700_000
 """Bytes of a source archive. It shares a Kubernetes ConfigMap, 1 MiB in all, with the agent and the plan; a
@@ -23,13 +23,6 @@ _PACKAGE = Path(__file__).parents[1]
 _INTERPRETER_LINE = b"#!/usr/bin/env python3\n"
 _REGULAR_FILE = 0o100644
 _UNIX = 3
-
-
-class SourceFile(NamedTuple):
-    """One file of `source`, read already."""
-
-    data: bytes
-    executable: bool = False
 
 
 def agent_archive(package: Path = _PACKAGE) -> bytes:

@@ -1,0 +1,89 @@
+"""JobSpec to Plan: one plan for all nodes of the job, for one target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddplaunch.agent.contract import GatePlan, JobPlan, ResourcePlan, WatchdogPlan
+from ddplaunch.errors import UsageError
+from ddplaunch.plan import source, targets, torchrun
+from ddplaunch.plan.source import SourceFile
+from ddplaunch.spec.models import JobSpec, SecretRef
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every node of a job is told, and the files that travel with it."""
+
+    target: str
+    job: JobPlan
+    source: Mapping[str, SourceFile] = field(default_factory=dict)
+
+
+def make(spec: JobSpec, target: str, base: Path) -> Plan:
+    """The plan of `spec` on `target`; `source` paths are relative to `base`, the job file's folder.
+
+    Raises SpecError for what the target cannot do, UsageError for a missing source or an unknown target.
+    """
+    targets.check(spec, target)
+    job = JobPlan(
+        job=spec.name,
+        nodes=spec.nodes,
+        nproc_per_node=spec.nproc_per_node,
+        launch=torchrun.launch(spec),
+        command=list(spec.command),
+        python=spec.python,
+        names=targets.names(spec),
+        master_addr=spec.rendezvous.address or targets.master_address(target),
+        master_port=spec.rendezvous.port,
+        max_restarts=spec.rendezvous.max_restarts,
+        retries=spec.retries,
+        env=dict(sorted(spec.env.items())),
+        secrets={name: _secret(reference) for name, reference in sorted(spec.secrets.items())},
+        workdir=spec.workdir,
+        gate=GatePlan(
+            enabled=spec.gate.enabled,
+            timeout=spec.gate.timeout,
+            port=spec.gate.port,
+            interface=spec.gate.interface,
+            skip=list(spec.gate.skip),
+        ),
+        watchdog=WatchdogPlan(
+            notice_after=spec.watchdog.notice_after,
+            kill_after=None if spec.watchdog.kill_after == "never" else spec.watchdog.kill_after,
+            privileges=spec.watchdog.privileges,
+        ),
+        resources=ResourcePlan(
+            gpus=spec.resources.gpus,
+            cpus=spec.resources.cpus,
+            memory=spec.resources.memory,
+            shm=spec.resources.shm,
+        ),
+    )
+    return Plan(target, job, source.read(spec.source, base))
+
+
+def adhoc(argv: Sequence[str], name: str, watchdog: WatchdogPlan | None = None) -> Plan:
+    """The plan of `ddplaunch run -- ARGV`: one node, the user's own command line, nothing added to it."""
+    if not argv:
+        raise UsageError("nothing to run", hint="give a command: ddplaunch run -- torchrun train.py")
+    job = JobPlan(
+        job=name,
+        nodes=1,
+        nproc_per_node=None,
+        launch=[],
+        command=list(argv),
+        names=targets.LOCAL_NAMES,
+        master_addr=targets.master_address("local"),
+        watchdog=watchdog or WatchdogPlan(),
+    )
+    return Plan("local", job)
+
+
+def _secret(reference: SecretRef) -> dict[str, str]:
+    if reference.env is not None:
+        return {"env": reference.env}
+    assert reference.file is not None  # targets.check has refused the rest
+    return {"file": reference.file}

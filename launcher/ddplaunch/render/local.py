@@ -1,0 +1,48 @@
+"""Files for a run on this machine: the plan, the agent, the source, and a script that starts them by hand."""
+
+from __future__ import annotations
+
+import json
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Files, JobPlan
+from ddplaunch.plan.plan import Plan
+from ddplaunch.render.archive import agent_archive, source_archive
+from ddplaunch.render.rendered import Rendered, RenderedFile
+
+SCRIPT = "run.sh"
+LOCAL_SOURCE_LIMIT = 256 << 20
+"""Bytes of source for a run on this machine, which only copies them; more is data listed by mistake."""
+
+_SCRIPT = """\
+#!/bin/sh
+# ddplaunch: {title}, on this machine.
+# Start it with `sh run.sh`; everything that happens is written to ./run beside this file.
+set -eu
+here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
+if ! command -v python3 >/dev/null; then
+    echo "error: no python3 on PATH; the agent needs Python 3.9 or newer" >&2
+    exit 79
+fi
+exec python3 -I -S "$here/{agent}" local --folder "$here" "$@"
+"""
+
+
+def render(plan: Plan) -> Rendered:
+    """Same plan, same bytes."""
+    text = json.dumps(codec.dump(plan.job), indent=2, ensure_ascii=False) + "\n"
+    files = {
+        SCRIPT: RenderedFile(
+            _SCRIPT.format(title=_title(plan.job), agent=Files.AGENT).encode(), executable=True
+        ),
+        Files.PLAN: RenderedFile(text.encode()),
+        Files.AGENT: RenderedFile(agent_archive(), executable=True),
+    }
+    if plan.source:
+        files[Files.SOURCE] = RenderedFile(source_archive(plan.source, LOCAL_SOURCE_LIMIT))
+    return Rendered("local", plan.job.job, files, ("sh", SCRIPT))
+
+
+def _title(job: JobPlan) -> str:
+    nodes = "1 node" if job.nodes == 1 else f"{job.nodes} nodes"
+    return f"{job.job}, {nodes} x {job.nproc_per_node}" if job.nproc_per_node else job.job

@@ -1,0 +1,24 @@
+"""What a renderer makes and a backend carries: nothing can be submitted that could not be looked at first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RenderedFile:
+    """One file of a job, whole."""
+
+    content: bytes
+    executable: bool = False
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """All files of a job by name, and the command that starts it by hand from the folder they lie in."""
+
+    target: str
+    job: str
+    files: Mapping[str, RenderedFile]
+    command: tuple[str, ...]
