@@ -1,0 +1,54 @@
+# `make demo` and `make test` set up what they need, in .venv; nothing outside the repository is changed.
+
+SHELL := /bin/bash
+VENV := .venv
+READY := $(VENV)/.ready
+READY39 := .venv39/.ready
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-quick lint format bench docs lock clean
+
+help:  ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(READY)  ## a job that trains on this machine, then a broken one, explained
+	@scripts/demo
+
+test: lint $(READY39)  ## lint, then every test; the agent's on Python 3.9 too
+	@scripts/run-tests agent39 quick slow
+
+test-quick: $(READY)  ## unit, agent and golden tests, in less than a minute
+	@scripts/run-tests quick
+
+lint: $(READY)  ## ruff, mypy, import-linter, shellcheck
+	@scripts/lint
+
+format: $(READY)  ## let ruff rewrite the sources
+	ruff check --fix .
+	ruff format .
+
+bench: $(READY)  ## the ratios of benchmarks/
+	python benchmarks/run.py
+
+docs: $(READY)  ## the generated parts of docs/
+	python scripts/generate-docs
+
+lock: $(READY)  ## resolve pyproject.toml and requirements/*.in anew
+	@scripts/lock
+
+clean:  ## remove whatever was made
+	rm -rf $(VENV) .venv39 build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(READY): requirements/dev.txt requirements/uv.txt pyproject.toml
+	@scripts/make-venv $(VENV) "$$(scripts/find-python)" requirements/dev.txt requirements/uv.txt
+	@uv pip install --quiet --python $(VENV)/bin/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Without Python 3.9 the agent's tests on it are left out, with the reason; CI may not leave them out.
+$(READY39): requirements/agent39.txt $(READY)
+	@if python=$$(scripts/find-python39); then \
+	    scripts/make-venv .venv39 "$$python" requirements/agent39.txt && touch $@; \
+	elif [ "$(CI)" = true ]; then \
+	    exit 1; \
+	fi

@@ -1,0 +1,80 @@
+"""Each import contract of pyproject.toml holds, and fails once it is broken."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LAYERS = "Layers point one way"
+AGENT = "The agent imports nothing of the launcher, and torch only its children do"
+CONTRACT = "Spec, plan and render know the agent by its contract alone"
+PURE = "Spec, plan and render touch no process, socket, clock, chance or environment"
+
+
+def lint_imports(tree: Path) -> subprocess.CompletedProcess[str]:
+    """Runs import-linter on `tree`, with the rules in its pyproject.toml."""
+    return subprocess.run(
+        [Path(sys.executable).parent / "lint-imports", "--no-cache"],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree / "launcher"), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_the_tree_keeps_every_contract(tree: Path) -> None:
+    """The package as it is breaks no import contract."""
+    result = lint_imports(tree)
+
+    assert (0, True) == (result.returncode, "Contracts: 4 kept, 0 broken." in result.stdout), result.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract", "found"),
+    [
+        ("spec", "import ddplaunch.plan", LAYERS, "ddplaunch.plan"),
+        ("plan", "import ddplaunch.render", LAYERS, "ddplaunch.render"),
+        ("render", "import ddplaunch.backends", LAYERS, "ddplaunch.backends"),
+        ("backends", "import ddplaunch.report", LAYERS, "ddplaunch.report"),
+        ("report", "import ddplaunch.cli", LAYERS, "ddplaunch.cli"),
+        ("agent", "import ddplaunch.errors", LAYERS, "ddplaunch.errors"),
+        ("agent", "import ddplaunch.spec", AGENT, "ddplaunch.spec"),
+        ("agent", "import msgspec", AGENT, "msgspec"),
+        ("agent", "def f():\n    import torch", AGENT, "torch"),
+        ("render", "import ddplaunch.agent.planted", CONTRACT, "ddplaunch.agent.planted"),
+        ("spec", "import os", PURE, "os"),
+        ("plan", "import time", PURE, "time"),
+        ("render", "import subprocess", PURE, "subprocess"),
+        ("render", "from socket import create_server", PURE, "socket"),
+    ],
+)
+def test_a_planted_import_breaks_its_contract(
+    tree: Path, module: str, line: str, contract: str, found: str
+) -> None:
+    """An import that a contract forbids is found, and named, by that contract."""
+    package = tree / "launcher" / "ddplaunch"
+    (package / "agent" / "planted.py").write_text("")
+    (package / module / "planted.py").write_text(line + "\n")
+
+    result = lint_imports(tree)
+
+    assert 1 == result.returncode
+    assert f"{contract} BROKEN" in result.stdout
+    assert f"ddplaunch.{module}.planted -> {found} " in result.stdout
+
+
+def test_a_package_outside_the_layers_is_found(tree: Path) -> None:
+    """A new top-level package must be given its place among the layers."""
+    (tree / "launcher" / "ddplaunch" / "planted.py").write_text("")
+
+    result = lint_imports(tree)
+
+    assert 1 == result.returncode
+    assert f"{LAYERS} BROKEN" in result.stdout
+    assert "planted" in result.stdout

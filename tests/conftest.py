@@ -1,0 +1,42 @@
+"""For every test, on Python 3.9 too: in CI nothing may be skipped, and the corpus counts as slow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def _fail_what_was_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
+    # An expected failure is reported as skipped too, and is none.
+    if report.skipped and os.environ.get("CI") == "true" and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid} did not run, and in CI every test must. {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that would be skipped fails in CI: a guard that quietly does not run guards nothing."""
+    report = yield
+    _fail_what_was_skipped(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """As above, for a module that skips itself whole."""
+    report = yield
+    _fail_what_was_skipped(report)
+    return report
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What lies in tests/corpus provokes real faults, which takes time and cores."""
+    for item in items:
+        if (ROOT / "tests" / "corpus") in item.path.parents:
+            item.add_marker("corpus")

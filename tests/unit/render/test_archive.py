@@ -1,0 +1,154 @@
+"""The archives that travel with a job have the same bytes everywhere, and the agent's runs on any Python."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddplaunch.agent.contract import Exit
+from ddplaunch.errors import ExitCode, SourceTooLargeError
+from ddplaunch.plan.source import SourceFile
+from ddplaunch.render.archive import SOURCE_LIMIT, agent_archive, source_archive
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGE = ROOT / "launcher" / "ddplaunch"
+PYENV = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+BUILD = "import sys; from ddplaunch.render import archive; sys.stdout.buffer.write(archive.agent_archive())"
+
+
+def pythons(*versions: str) -> list[str]:
+    """Those of pyenv's Pythons that are here, by the start of their version."""
+    folders = [folder for version in versions for folder in sorted(PYENV.glob(f"{version}.*"))]
+    return [str(folder / "bin" / "python") for folder in folders]
+
+
+@pytest.fixture(name="agent", scope="module")
+def _agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`agent.pyz` as a file."""
+    path = tmp_path_factory.mktemp("agent") / "agent.pyz"
+    path.write_bytes(agent_archive())
+    return path
+
+
+@pytest.mark.parametrize("python", [sys.executable, *pythons("3.12", "3.13")])
+def test_a_build_elsewhere_has_the_same_bytes(python: str, tmp_path: Path) -> None:
+    """Another folder, time, umask, hash seed and Python leave no trace in the agent's archive."""
+    launcher = tmp_path / "elsewhere"
+    shutil.copytree(PACKAGE, launcher / "ddplaunch")
+    for path in launcher.rglob("*"):
+        path.chmod(0o700)
+        os.utime(path, (1, 1))
+    (launcher / "ddplaunch" / "agent" / "left.pyc").write_bytes(b"not the agent's")
+    env = {"PYTHONPATH": str(launcher), "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"}
+
+    built = subprocess.run(
+        [python, "-B", "-c", BUILD], cwd=tmp_path, env=env, umask=0o077, capture_output=True, check=True
+    )
+
+    assert agent_archive() == built.stdout
+
+
+def test_another_agent_has_other_bytes(tmp_path: Path) -> None:
+    """The test above sees a difference of one byte."""
+    shutil.copytree(PACKAGE, tmp_path / "ddplaunch")
+    with (tmp_path / "ddplaunch" / "agent" / "contract.py").open("a") as file:
+        file.write("#")
+
+    assert len(agent_archive()) + 1 == len(agent_archive(tmp_path / "ddplaunch"))
+
+
+def test_the_agent_is_small() -> None:
+    """The agent fits beside a job's source into one Kubernetes ConfigMap."""
+    assert 200_000 > len(agent_archive())
+
+
+def test_the_agent_runs_as_a_file_of_its_own(agent: Path) -> None:
+    """The first line starts a Python, so `./agent.pyz` works where it is executable."""
+    assert b"#!/usr/bin/env python3\n" == agent.read_bytes()[:23]
+
+
+@pytest.mark.parametrize("python", [sys.executable, *pythons("3.9", "3.13")])
+def test_the_agent_runs_alone(python: str, agent: Path, tmp_path: Path) -> None:
+    """Without site-packages, environment and current folder the agent still finds all of itself."""
+    command = [python, "-I", "-S", str(agent), "--help"]
+
+    result = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
+
+    assert (Exit.OK, "") == (result.returncode, result.stderr)
+    assert "hub" in result.stdout
+
+
+@pytest.mark.parametrize("python", pythons("2.7", "3.6", "3.8"), ids=lambda path: Path(path).parts[-3])
+def test_an_old_python_says_that_it_is_too_old(python: str, agent: Path) -> None:
+    """A Python that cannot run the agent ends with a sentence and an exit code of its own."""
+    version = Path(python).parts[-3]
+
+    result = subprocess.run([python, agent, "gate"], capture_output=True, text=True, check=False)
+
+    assert Exit.UNUSABLE == result.returncode
+    assert "error: ddplaunch's agent needs Python 3.9 or newer" in result.stderr.splitlines()[0]
+    assert f"is Python {version.rpartition('.')[0]}" in result.stderr.splitlines()[0]
+    assert "Traceback" not in result.stderr
+
+
+def test_the_sentence_for_an_old_python_knows_the_contract() -> None:
+    """The entry cannot import the contract, and repeats one number of it."""
+    assert f"sys.exit({Exit.UNUSABLE})" in (PACKAGE / "agent" / "__main__.py").read_text("utf-8")
+
+
+letters = st.characters(exclude_characters="/\0", exclude_categories=["Cs"])
+parts = st.text(letters, min_size=1, max_size=60).filter(lambda part: part not in (".", ".."))
+names = st.lists(parts, min_size=1, max_size=5).map("/".join)
+sources = st.dictionaries(names, st.builds(SourceFile, st.binary(max_size=300), st.booleans()), max_size=5)
+
+
+@given(sources)
+def test_source_arrives_as_it_was(files: dict[str, SourceFile]) -> None:
+    """Names, bytes and the executable bit of every file come out of the archive unchanged."""
+    with tarfile.open(fileobj=io.BytesIO(source_archive(files))) as archive:
+        found = {
+            member.name: SourceFile(archive.extractfile(member).read(), bool(member.mode & 0o100))  # type: ignore[union-attr]
+            for member in archive.getmembers()
+        }
+        strangers = {(m.mtime, m.uid, m.gid, m.uname, m.gname) for m in archive.getmembers()}
+
+    assert files == found
+    assert {(0, 0, 0, "", "")} >= strangers
+
+
+@given(sources)
+def test_source_has_the_same_bytes_in_any_order(files: dict[str, SourceFile]) -> None:
+    """The order in which files are named does not show."""
+    assert source_archive(files) == source_archive(dict(reversed(files.items())))
+
+
+def test_too_much_source_names_the_largest_file() -> None:
+    """What does not fit is an error that says how much there is, what may be, and what to leave out."""
+    files = {"train.py": SourceFile(b"x"), "data.bin": SourceFile(bytes(SOURCE_LIMIT))}
+
+    with pytest.raises(SourceTooLargeError) as raised:
+        source_archive(files)
+
+    assert ExitCode.USAGE == raised.value.exit_code
+    assert "2 files" in raised.value.message
+    assert "the largest is data.bin (700,000 bytes)" in raised.value.message
+    assert "put data on a volume" in raised.value.hint
+
+
+def test_source_of_exactly_the_limit_travels() -> None:
+    """The limit itself is allowed."""
+    files = {"train.py": SourceFile(b"x")}
+    size = len(source_archive(files))
+
+    assert size == len(source_archive(files, limit=size))
+    with pytest.raises(SourceTooLargeError):
+        source_archive(files, limit=size - 1)

@@ -1,0 +1,76 @@
+"""Errors are for people: what, and what to do next; and each has its exit code."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+
+import ddplaunch
+from ddplaunch import errors
+from ddplaunch.errors import (
+    ClusterError,
+    DdplaunchError,
+    ExitCode,
+    NotFoundError,
+    SourceTooLargeError,
+    UsageError,
+)
+
+
+def test_the_message_has_a_hint_of_its_own() -> None:
+    """What is wrong and what to do stand apart, with an empty line between."""
+    error = UsageError("nodes is 0, wanted at least 1", "leave it out for one node")
+
+    assert "error: nodes is 0, wanted at least 1\n\nhint: leave it out for one node" == str(error)
+
+
+def test_a_message_without_a_hint_ends_there() -> None:
+    """No empty hint is shown."""
+    assert "error: no job is called digits" == str(NotFoundError("no job is called digits"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (DdplaunchError, 1),
+        (UsageError, 2),
+        (SourceTooLargeError, 2),
+        (NotFoundError, 102),
+        (ClusterError, 106),
+    ],
+)
+def test_each_error_has_its_exit_code(kind: type[DdplaunchError], code: int) -> None:
+    """Scripts tell errors apart by the exit code."""
+    assert code == kind.exit_code
+
+
+def test_exit_codes_do_not_move() -> None:
+    """The codes that scripts rely on, all of them."""
+    codes = {
+        "SUCCEEDED": 0,
+        "UNEXPECTED": 1,
+        "USAGE": 2,
+        "FAILED": 100,
+        "NOT_FINISHED": 101,
+        "NOT_FOUND": 102,
+        "CANCELLED": 103,
+        "GATE": 104,
+        "HANG": 105,
+        "CLUSTER": 106,
+    }
+
+    assert codes == {code.name: code.value for code in ExitCode}
+
+
+def test_the_tree_in_the_docstring_is_whole() -> None:
+    """Every error of the launcher stands in the tree that people read."""
+    for module in pkgutil.walk_packages(ddplaunch.__path__, "ddplaunch."):
+        if not module.name.startswith("ddplaunch.agent.") and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+    def below(kind: type[DdplaunchError]) -> set[str]:
+        return {kind.__name__}.union(*(below(child) for child in kind.__subclasses__()))
+
+    assert set() == {name for name in below(DdplaunchError) if f" {name} " not in (errors.__doc__ or "")}
