@@ -1,0 +1,23 @@
+"""For the agent's tests, which run on Python 3.9 too: the standard library, pytest and the agent alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = "import sys; from ddplaunch.render import archive; sys.stdout.buffer.write(archive.agent_archive())"
+
+
+@pytest.fixture(name="agent", scope="session")
+def _agent(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command line of the agent as nodes run it, by the Python that runs the tests."""
+    # The launcher builds the archive, and needs a newer Python than the one the agent is tried on.
+    launcher = sys.executable if sys.version_info >= (3, 11) else str(ROOT / ".venv" / "bin" / "python")
+    path = tmp_path_factory.mktemp("agent") / "agent.pyz"
+    with path.open("wb") as file:
+        subprocess.run([launcher, "-c", BUILD], cwd=ROOT / "launcher", stdout=file, check=True)
+    return [sys.executable, "-I", "-S", str(path)]
