@@ -1,0 +1,66 @@
+"""The rendered files of a local run."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import JobPlan
+from ddplaunch.plan import plan
+from ddplaunch.render import render
+from ddplaunch.render.rendered import Rendered
+from ddplaunch.spec.load import load
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "local"
+CASES = sorted(path.name for path in GOLDEN.iterdir())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rendered_files_are_the_golden_ones(case: str) -> None:
+    """A job file gives exactly the script and the plan that stand beside it."""
+    folder = GOLDEN / case
+    rendered = render(plan.make(load(folder / "job.yaml"), "local", folder))
+
+    assert {name: (folder / name).read_text() for name in ("run.sh", "plan.json")} == {
+        name: rendered.files[name].content.decode() for name in ("run.sh", "plan.json")
+    }
+    assert ("sh", "run.sh") == rendered.command
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rendering_twice_gives_the_same_bytes(case: str) -> None:
+    """Same job file, same bytes, the archives included."""
+    folder = GOLDEN / case
+
+    def once() -> dict[str, bytes]:
+        rendered = render(plan.make(load(folder / "job.yaml"), "local", folder))
+        return {name: file.content for name, file in rendered.files.items()}
+
+    assert once() == once()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_agent_reads_the_plan_it_is_given(case: str) -> None:
+    """The rendered plan is the launcher's own, read back by the agent's codec."""
+    folder = GOLDEN / case
+    made = plan.make(load(folder / "job.yaml"), "local", folder)
+
+    assert made.job == codec.read(JobPlan, str(folder / "plan.json"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_script_passes_shellcheck(case: str) -> None:
+    """A person may read, change and run the script."""
+    subprocess.run(["shellcheck", GOLDEN / case / "run.sh"], check=True)
+
+
+def test_source_travels_only_when_there_is_some() -> None:
+    """A job without `source` carries no archive."""
+
+    def rendered(case: str) -> Rendered:
+        return render(plan.make(load(GOLDEN / case / "job.yaml"), "local", GOLDEN / case))
+
+    with_source, without = rendered("digits"), rendered("full")
+
+    assert ("source.tar" in with_source.files, "source.tar" in without.files) == (True, False)
