@@ -1,0 +1,39 @@
+"""All benchmarks, or those named: `python benchmarks/run.py [startup] [overhead] [--runs N]`.
+
+Prints one line per figure, with its limit, and exits 1 when one is over it. Ratios are taken pair by pair in
+the same run, so that a machine that drifts does not decide.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+
+DEFAULT_RUNS = {"startup": 15, "overhead": 9}
+
+
+def main() -> int:
+    """Run what was asked for; 1 when a limit is passed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(DEFAULT_RUNS)} (default: all)"
+    )
+    parser.add_argument("--runs", type=int, help="pairs to measure")
+    arguments = parser.parse_args()
+    unknown = sorted(set(arguments.names) - set(DEFAULT_RUNS))
+    if unknown:
+        parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(DEFAULT_RUNS)}")
+    kept = True
+    for name in arguments.names or DEFAULT_RUNS:
+        with tempfile.TemporaryDirectory() as folder:
+            for line in import_module(name).run(Path(folder), arguments.runs or DEFAULT_RUNS[name]):
+                print(line, flush=True)
+                kept = kept and line.kept
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
