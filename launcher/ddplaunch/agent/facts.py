@@ -1,0 +1,173 @@
+"""The shapes of evidence: what is known of a running job's ranks at one moment. Part of the contract.
+
+Import them from `contract`, as all that crosses a process border; they stand here because they are many.
+Times named `at` are wall-clock seconds since the epoch on the node that saw the event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+
+@dataclass(frozen=True)
+class Frame:
+    name: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Stack:
+    thread: str
+    main: bool
+    frames: list[Frame]  # innermost first
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception: uncaught (`handled` False), or seen in a log or an except block (`handled` True)."""
+
+    type: str
+    message: str
+    at: float
+    frames: list[Frame] = field(default_factory=list)  # innermost first
+    handled: bool = False
+    source: str = ""  # "hook" | "log" | "torchrun"
+
+
+@dataclass(frozen=True)
+class Exited:
+    at: float
+    code: Optional[int] = None
+    signal: Optional[int] = None  # both None: it is gone and nobody saw how
+    by_us: bool = False  # sent by the supervisor or by torchrun after another rank's end
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One entry of torch's flight recorder."""
+
+    group: str  # process group name; "0" is the default group
+    seq: int  # collective_seq_id, or p2p_seq_id when p2p
+    op: str  # "all_reduce", "broadcast", "send", …
+    sizes: list[list[int]] = field(default_factory=list)
+    dtypes: list[str] = field(default_factory=list)
+    done: bool = False
+    p2p: bool = False
+    at: float = 0.0
+    frames: list[Frame] = field(default_factory=list)  # where it was called, innermost first; often empty
+
+
+@dataclass(frozen=True)
+class Group:
+    """One process group as one rank sees it."""
+
+    name: str
+    ranks: list[int] = field(default_factory=list)  # global; empty: not known
+    enqueued: int = 0  # sequence number of the last collective this rank called
+    completed: int = 0
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A rank's process, or a child of it (a DataLoader worker), from /proc, over the last seconds."""
+
+    pid: int
+    state: str = "?"  # R S D T Z X, as /proc says
+    command: str = ""
+    wchan: str = ""
+    threads: int = 0
+    cpu_share: float = 0.0  # cores used over the window
+    read_rate: float = 0.0  # bytes a second through read(), over the window
+    write_rate: float = 0.0
+    net_rate: float = 0.0  # bytes a second through its TCP sockets, acknowledged or received
+    wakeups: float = 0.0  # voluntary context switches of its main thread a second
+    memory: int = 0  # resident bytes
+    role: str = ""  # "" | "loader" | "other"
+    stacks: list[Stack] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class RankEvidence:
+    rank: int
+    local_rank: int
+    pid: int
+    alive: bool
+    phase: str = "init_process_group"
+    exit: Optional[Exited] = None
+    raised: list[Raised] = field(default_factory=list)  # in order of time
+    stacks: list[Stack] = field(default_factory=list)
+    stack_source: str = ""  # "hook" | "py-spy" | "faulthandler" | "": none could be had
+    stack_moves: bool = False  # the main thread's stack differed between samples of the window
+    still_for: float = 0.0  # since anything of this rank moved, strong or weak
+    stuck_for: float = 0.0  # since it made real progress (counter, new stack, output, I/O)
+    groups: list[Group] = field(default_factory=list)
+    collectives: list[Collective] = field(default_factory=list)  # the newest, oldest first
+    process: Optional[Process] = None
+    children: list[Process] = field(default_factory=list)
+    step_times: list[float] = field(
+        default_factory=list
+    )  # seconds between completed collectives, newest last
+    initialized: Optional[bool] = None  # torch.distributed.is_initialized(); None: could not be asked
+    backend: str = ""
+    last_output: str = ""  # last line it wrote
+    last_output_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class NodeEvidence:
+    node: int
+    host: str
+    at: float
+    phase: str
+    ranks: list[RankEvidence] = field(default_factory=list)
+    memory_limit: Optional[int] = None  # bytes, of the tightest memory cgroup
+    memory_used: Optional[int] = None
+    oom_kills: int = 0  # since the supervisor started, in its memory cgroup
+    kernel: list[str] = field(default_factory=list)  # kernel log lines that name our processes
+    shm_size: Optional[int] = None
+    shm_used: Optional[int] = None
+    throttled: Optional[float] = None  # share of periods in which the CPU quota bit
+    launch_exit: Optional[Exited] = None  # torchrun's own
+    launch_output: list[str] = field(default_factory=list)  # its last lines
+    missing: list[str] = field(default_factory=list)  # "py-spy: not permitted (ptrace)"
+
+
+@dataclass(frozen=True)
+class JobEvidence:
+    """Everything known at one moment, of all nodes. The input of every run-time verdict rule."""
+
+    job: str
+    nodes: int
+    world_size: Optional[int]
+    why: str  # "still" | "death" | "asked" | "deadline" | "stop" | "end"
+    at: float
+    evidence: list[NodeEvidence] = field(default_factory=list)
+    silent: list[int] = field(default_factory=list)  # nodes that did not answer in time
+    notice_after: float = 10.0
+
+
+@dataclass(frozen=True)
+class RankBeat:
+    rank: int
+    local_rank: int
+    pid: int
+    alive: bool
+    phase: str
+    stuck_for: float  # since real progress
+    still_for: float  # since any movement, weak included
+    waits: bool = False  # its main thread stands in a collective or in rendezvous
+    completed: int = 0  # collectives completed, all groups
+    exit: Optional[Exited] = None
+
+
+@dataclass(frozen=True)
+class Beat:
+    """Sent by every supervisor every second or so."""
+
+    node: int
+    phase: str
+    at: float
+    ranks: list[RankBeat] = field(default_factory=list)
