@@ -1,0 +1,141 @@
+"""Trains a small network on 1,797 handwritten digits, on as many ranks as torchrun starts.
+
+The digits ship inside scikit-learn: nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+TEST_SIZE = 360  # every fifth digit
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--batch-size", type=int, default=32, help="per rank (default: 32)")
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--checkpoint", type=Path, default=Path("digits.pt"))
+    parser.add_argument("--require", type=float, default=0.0, help="fail below this test accuracy, 0 to 1")
+    return parser.parse_args()
+
+
+def load_data() -> tuple[TensorDataset, TensorDataset]:
+    """Training and test set: images as [N, 1, 8, 8] floats in 0..1, labels as [N] integers."""
+    digits = load_digits()
+    images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
+    labels = torch.tensor(digits.target)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    test, train = order[:TEST_SIZE], order[TEST_SIZE:]
+    return TensorDataset(images[train], labels[train]), TensorDataset(images[test], labels[test])
+
+
+def build_model() -> nn.Module:
+    """A convolutional network of 19,000 parameters."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * 4 * 4, 64),
+        nn.ReLU(),
+        nn.Linear(64, 10),
+    )
+
+
+def train_epoch(
+    model: nn.Module,
+    batches: DataLoader[tuple[Tensor, ...]],
+    optimizer: torch.optim.Optimizer,
+    device: torch.device,
+) -> float:
+    """One pass over this rank's share of the training set. Returns its mean loss."""
+    model.train()
+    total = 0.0
+    for images, labels in batches:
+        loss = cross_entropy(model(images.to(device)), labels.to(device))
+        optimizer.zero_grad()
+        loss.backward()  # DDP averages the gradients of all ranks here
+        optimizer.step()
+        total += loss.item()
+    return total / len(batches)
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, batches: DataLoader[tuple[Tensor, ...]], device: torch.device) -> float:
+    """Accuracy over the test set of which every rank counts a share: all ranks must call this."""
+    model.eval()
+    counts = torch.zeros(2, device=device)  # right, seen
+    for images, labels in batches:
+        predicted = model(images.to(device)).argmax(dim=1)
+        counts += torch.tensor([(predicted == labels.to(device)).sum(), len(labels)], device=device)
+    dist.all_reduce(counts)
+    right, seen = counts.tolist()
+    return right / seen
+
+
+def save_checkpoint(model: nn.Module, path: Path) -> None:
+    """Writes the weights so that a reader sees the old file or the new one, never half of it."""
+    part = path.with_name(path.name + ".part")
+    torch.save(model.state_dict(), part)
+    part.replace(path)
+
+
+def start() -> torch.device:
+    """Joins the other ranks. Returns the device that is this rank's own."""
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl")
+        return device
+    torch.set_num_threads(1)  # the ranks of a node share its cores
+    dist.init_process_group("gloo")
+    return torch.device("cpu")
+
+
+def main() -> int:
+    """Returns 1 if the model is worse than --require."""
+    arguments = parse_arguments()
+    device = start()
+    rank = dist.get_rank()
+
+    torch.manual_seed(0)
+    model = DistributedDataParallel(build_model().to(device))
+    optimizer = torch.optim.Adam(model.parameters(), lr=arguments.lr)
+    train_set, test_set = load_data()
+    sampler = DistributedSampler(train_set)
+    train_batches = DataLoader(train_set, batch_size=arguments.batch_size, sampler=sampler)
+    test_batches = DataLoader(test_set, batch_size=arguments.batch_size, sampler=DistributedSampler(test_set))
+
+    accuracy = 0.0
+    for epoch in range(1, arguments.epochs + 1):
+        sampler.set_epoch(epoch)
+        loss = train_epoch(model, train_batches, optimizer, device)
+        accuracy = evaluate(model, test_batches, device)
+        if rank == 0:
+            print(f"epoch {epoch:2d}  loss {loss:.4f}  test accuracy {accuracy:.2%}", flush=True)
+            save_checkpoint(model.module, arguments.checkpoint)
+
+    dist.destroy_process_group()
+    if accuracy < arguments.require:
+        if rank == 0:
+            print(f"test accuracy {accuracy:.2%} is below {arguments.require:.2%}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
