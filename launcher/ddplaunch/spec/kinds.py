@@ -8,12 +8,14 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-# `unit` tells the loader which parser of units.py turns the text into the number; `wanted` is the error's word
-# for a good value. `x-written-as` is the type in the file, which schema.py puts in place of the loaded one.
+# `unit` tells the loader which parser of units.py turns the text into the number; `wanted` is the error's
+# word for a good value. `x-written-as` is the type in the file, which schema.py puts in place of the loaded
+# one.
 Seconds = Annotated[
     float,
     Meta(
         gt=0,
+        le=31_536_000,  # a year, well below what timers overflow at
         extra={"unit": "duration", "wanted": "a duration such as 10s, 2m or 1h30m"},
         extra_json_schema={
             "x-written-as": ["string", "number"],
@@ -28,6 +30,7 @@ SlurmTime = Annotated[
     float,
     Meta(
         gt=0,
+        le=31_536_000,
         extra={"unit": "slurm_time", "wanted": 'a time such as 90m, 12h, "1:30:00" or "2-00:00:00"'},
         extra_json_schema={
             "x-written-as": ["string"],
@@ -42,6 +45,7 @@ ByteCount = Annotated[
     int,
     Meta(
         gt=0,
+        le=2**60,
         extra={"unit": "quantity", "wanted": "a quantity such as 16Gi or 500M, or a number of bytes"},
         extra_json_schema={
             "x-written-as": ["string", "integer"],
@@ -82,7 +86,7 @@ DnsLabel = Annotated[
     Meta(
         pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
         max_length=63,
-        extra={"wanted": "lower-case letters, digits and '-', at most 63 characters"},
+        extra={"wanted": "lower-case letters, digits and '-', at most 63 characters", "slug": True},
     ),
 ]
 
@@ -91,7 +95,7 @@ DnsName = Annotated[
     Meta(
         pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
         max_length=253,
-        extra={"wanted": "lower-case letters, digits, '-' and '.', at most 253 characters"},
+        extra={"wanted": "lower-case letters, digits, '-' and '.', at most 253 characters", "slug": True},
     ),
 ]
 

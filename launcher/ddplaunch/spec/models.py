@@ -227,7 +227,7 @@ class JobSpec(Section, frozen=True, kw_only=True):
             "letter first, since it names a Service too.",
             pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$",
             max_length=50,
-            extra={"wanted": "at most 50 lower-case letters, digits and '-', a letter first"},
+            extra={"wanted": "at most 50 lower-case letters, digits and '-', a letter first", "slug": True},
         ),
     ]
     nodes: Annotated[
@@ -239,6 +239,7 @@ class JobSpec(Section, frozen=True, kw_only=True):
             description="Worker processes (ranks) per node, as in torchrun; one per GPU is usual.",
             ge=1,
             le=1024,
+            extra={"hint": "torchrun's gpu, cpu and auto are not known here: write the number"},
         ),
     ] = 1
     command: Annotated[
@@ -247,6 +248,10 @@ class JobSpec(Section, frozen=True, kw_only=True):
             description="The training script and its arguments, without torchrun and without python.",
             min_length=1,
             examples=[["train.py", "--epochs", "3"]],
+            extra={
+                "wanted": "a list: the script, then one item for each argument",
+                "hint": 'for example [train.py, --epochs, "3"]',
+            },
         ),
     ]
     launch: Annotated[
@@ -272,7 +277,18 @@ class JobSpec(Section, frozen=True, kw_only=True):
         dict[EnvName, str], Meta(description="Environment variables of the ranks; values are text.")
     ] = field(default_factory=dict)
     secrets: Annotated[
-        dict[EnvName, SecretRef],
+        dict[
+            EnvName,
+            Annotated[
+                SecretRef,
+                Meta(
+                    extra={
+                        "wanted": "{env: NAME}, {file: PATH} or {secret: {name: …, key: …}}",
+                        "hint": "a secret's value never stands in the job file; say where it is to be found",
+                    }
+                ),
+            ],
+        ],
         Meta(
             description="Environment variables whose values are fetched when the job starts and never "
             "printed."

@@ -1,0 +1,292 @@
+"""YAML text to a tree of nodes that know their line. Pure.
+
+Built from the parser's events rather than with PyYAML's own composer, because that one lets a duplicate key
+win in silence, follows aliases without end, and recurses as deep as the text asks it to. The tree keeps what
+the person wrote beside what YAML 1.1 makes of it (`NO`, `010`, `1:30`), so that an error can show both.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import msgspec
+import yaml
+
+from ddplaunch.spec import syntax
+from ddplaunch.spec.problems import Path, Problem, SpecError, join
+
+MAX_NODES = 20_000
+"""Values after all aliases are followed; a job file of every key has some hundreds."""
+
+MAX_DEPTH = 50
+
+_STR = "tag:yaml.org,2002:str"
+_PLAIN_TAGS = {None, "!", _STR, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
+_FLOAT = re.compile(r"[-+]?[0-9]{1,20}\.[0-9]{0,20}([eE][-+][0-9]{1,3})?")
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A value and where it begins (from 1). `size` counts the values in it, itself included."""
+
+    line: int
+    column: int
+    size: int = 1
+
+
+class Scalar(Node, frozen=True, kw_only=True):
+    """One value: `text` as written, `value` as YAML reads it; `reading` says it where it surprises."""
+
+    text: str
+    value: str | int | float | bool | None
+    reading: str = ""
+
+
+class Sequence(Node, frozen=True, kw_only=True):
+    """A list."""
+
+    items: tuple[Node, ...]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A key's place, and its value."""
+
+    line: int
+    column: int
+    node: Node
+
+
+class Mapping(Node, frozen=True, kw_only=True):
+    """Keys to values, in the order of the file; merge keys are already merged."""
+
+    entries: dict[str, Entry]
+
+
+def parse(text: str, file: str) -> tuple[Node, list[Problem]]:
+    """The tree of *text*, and problems that did not keep it from being built (a key given twice, a tag).
+
+    Raises `SpecError` when there is no tree: a syntax error, no document or several, too deep, too large.
+    """
+    return _Builder(text, file).document()
+
+
+def plain(node: Node) -> Any:
+    """The tree as dicts, lists and scalars; a date stays text."""
+    if isinstance(node, Mapping):
+        return {key: plain(entry.node) for key, entry in node.entries.items()}
+    if isinstance(node, Sequence):
+        return [plain(item) for item in node.items]
+    assert isinstance(node, Scalar)
+    return node.value
+
+
+def locate(root: Node, path: Path) -> tuple[int, int]:
+    """Line and column of *path*, or of the nearest mapping or list above it that the file has."""
+    node, place = root, (root.line, root.column)
+    for step in path:
+        if isinstance(node, Mapping) and isinstance(step, str) and step in node.entries:
+            node = node.entries[step].node
+        elif isinstance(node, Sequence) and isinstance(step, int) and step < len(node.items):
+            node = node.items[step]
+        else:
+            break
+        place = (node.line, node.column)
+    return place
+
+
+class _Builder:
+    """One pass over the events of one file."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.file = file
+        self.text = text
+        self.problems: list[Problem] = []
+        self.anchors: dict[str, Node | None] = {}
+        self.count = 0
+
+    def document(self) -> tuple[Node, list[Problem]]:
+        try:
+            self.loader = _LOADER(self.text)
+            self.next()
+            if isinstance(event := self.loader.peek_event(), yaml.StreamEndEvent):
+                self.fail(event, found="no job in it", wanted="a job file", hint=syntax.START_HINT)
+            self.next()
+            root = self.node((), 0)
+            self.next()
+            if not isinstance(event := self.loader.peek_event(), yaml.StreamEndEvent):
+                self.fail(
+                    event, found="a second document", wanted="one job in one file", hint=syntax.SPLIT_HINT
+                )
+        except yaml.YAMLError as error:
+            raise SpecError([*self.problems, syntax.explain(error, self.text, self.file)]) from error
+        return root, self.problems
+
+    def next(self) -> Any:
+        return self.loader.get_event()
+
+    def node(self, path: Path, depth: int) -> Node:
+        event = self.next()
+        if depth > MAX_DEPTH:
+            self.fail(event, found=f"more than {MAX_DEPTH} levels", wanted="a job file, which has few")
+        if isinstance(event, yaml.AliasEvent):
+            return self.alias(event, path)
+        if event.anchor:
+            self.anchors[event.anchor] = None
+        self.charge(event, path, 1)
+        node = self.value(event, path, depth)
+        if event.anchor:
+            self.anchors[event.anchor] = node
+        return node
+
+    def value(self, event: Any, path: Path, depth: int) -> Node:
+        if event.tag not in _PLAIN_TAGS:
+            hint = "remove the tag; a text that begins with ! needs quotes"
+            self.note(event, path, found="a YAML tag", wanted="a plain value", hint=hint)
+        if isinstance(event, yaml.ScalarEvent):
+            return self.scalar(event)
+        if isinstance(event, yaml.SequenceStartEvent):
+            items: list[Node] = []
+            while not isinstance(self.loader.peek_event(), yaml.SequenceEndEvent):
+                items.append(self.node((*path, len(items)), depth + 1))
+            self.next()
+            line, column = _place(event)
+            return Sequence(line=line, column=column, size=1 + sum(i.size for i in items), items=tuple(items))
+        return self.mapping(event, path, depth)
+
+    def alias(self, event: Any, path: Path) -> Node:
+        # The name is not repeated: what looks like an alias may be a password that begins with *.
+        if event.anchor not in self.anchors:
+            hint = "a text that begins with * needs quotes"
+            self.fail(event, path, found="an alias of nothing", wanted="one of an anchor above", hint=hint)
+        node = self.anchors[event.anchor]
+        if node is None:
+            self.fail(event, path, found="an anchor inside itself", wanted="a value that ends")
+        self.charge(event, path, node.size)
+        return node
+
+    def mapping(self, event: Any, path: Path, depth: int) -> Mapping:
+        own: dict[str, Entry] = {}
+        merges: list[Entry] = []
+        while not isinstance(key := self.next(), yaml.MappingEndEvent):
+            name, merge = self.key(key, path)
+            entry = Entry(*_place(key), self.node((*path, name), depth + 1))
+            known = merges[0] if merge and merges else own.get(name) if not merge else None
+            if known:
+                again = f"it once; line {known.line} has it already"
+                self.note(key, (*path, name), found="the key a second time", wanted=again)
+            elif merge:
+                merges.append(entry)
+            else:
+                own[name] = entry
+        merged: dict[str, Entry] = {}
+        for source in merges:
+            for mapping in self.sources(source, path):
+                merged = {**mapping.entries, **merged}
+        entries = {**merged, **own}
+        size = 1 + sum(entry.node.size for entry in entries.values())
+        line, column = _place(event)
+        return Mapping(line=line, column=column, size=size, entries=entries)
+
+    def sources(self, merge: Entry, path: Path) -> Iterator[Mapping]:
+        """The mappings that a merge key names, the first of which wins."""
+        named = merge.node.items if isinstance(merge.node, Sequence) else (merge.node,)
+        for node in named:
+            if isinstance(node, Mapping):
+                yield node
+            else:
+                self.note(
+                    node, (*path, "<<"), found="no mapping", wanted="an alias of a mapping, or a list of them"
+                )
+
+    def key(self, event: Any, path: Path) -> tuple[str, bool]:
+        """The key's text, and whether it is the merge key; a key that is no text is a problem."""
+        if not isinstance(event, yaml.ScalarEvent):
+            self.fail(
+                event, path, found="a key that is an alias, a list or a mapping", wanted="a word as the key"
+            )
+        self.charge(event, path, 1)
+        node = self.scalar(event)
+        if event.anchor:
+            self.anchors[event.anchor] = node
+        if not isinstance(node.value, str) or node.reading:
+            reading = f" (which YAML reads as {node.reading})" if node.reading else ""
+            found = f"the key {node.text}{reading}" if node.text else "an empty key"
+            self.note(event, path, found=found, wanted="text as the key", hint=f'quote it: "{node.text}"')
+        return node.text, self.tag(event) == "merge"
+
+    def scalar(self, event: Any) -> Scalar:
+        line, column = _place(event)
+        value, reading = _read(self.tag(event), event.value, self.loader)
+        return Scalar(line=line, column=column, text=event.value, value=value, reading=reading)
+
+    def tag(self, event: Any) -> str:
+        """What YAML 1.1 takes the scalar for: `str`, `int`, `bool`, …, `merge`."""
+        if event.tag is not None or not event.implicit[0]:
+            return "str"
+        resolved: str = self.loader.resolve(yaml.ScalarNode, event.value, event.implicit)
+        return resolved.rpartition(":")[2]
+
+    def charge(self, event: Any, path: Path, size: int) -> None:
+        self.count += size
+        if self.count > MAX_NODES:
+            found = f"more than {MAX_NODES} values once all aliases are followed"
+            self.fail(event, path, found=found, wanted="a job file, which has some hundreds")
+
+    def note(self, at: Any, path: Path, *, found: str, wanted: str, hint: str = "") -> None:
+        line, column = _place(at)
+        self.problems.append(
+            Problem(
+                file=self.file,
+                line=line,
+                column=column,
+                path=join(path),
+                found=found,
+                wanted=wanted,
+                hint=hint,
+            )
+        )
+
+    def fail(self, at: Any, path: Path = (), *, found: str, wanted: str, hint: str = "") -> NoReturn:
+        self.note(at, path, found=found, wanted=wanted, hint=hint)
+        raise SpecError(self.problems)
+
+
+def _place(at: Any) -> tuple[int, int]:
+    """Line and column, from 1, of an event or a node."""
+    if isinstance(at, Node):
+        return at.line, at.column
+    return at.start_mark.line + 1, at.start_mark.column + 1
+
+
+def _read(tag: str, text: str, loader: Any) -> tuple[str | int | float | bool | None, str]:
+    """The value of a scalar, and how YAML reads it where that is not what the eye reads."""
+    if tag == "null":
+        return None, ""
+    if tag == "bool":
+        value = text.lower() in ("yes", "true", "on")
+        return value, "" if text.lower() in ("true", "false") else str(value).lower()
+    if tag == "timestamp":
+        return text, "a date"
+    if tag in ("int", "float"):
+        return _number(tag, text, loader)
+    return text, ""
+
+
+def _number(tag: str, text: str, loader: Any) -> tuple[str | int | float, str]:
+    if _INT.fullmatch(text):
+        return int(text), ""
+    if len(text) > 40:  # sums of such numbers take minutes, and nobody means one
+        return text, "a number of very many digits"
+    construct = loader.construct_yaml_int if tag == "int" else loader.construct_yaml_float
+    try:
+        value: int | float = construct(yaml.ScalarNode(f"tag:yaml.org,2002:{tag}", text))
+    except (ValueError, OverflowError):
+        return text, ""
+    if isinstance(value, float) and not math.isfinite(value):
+        return text, "no finite number"
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return text, "a number beyond 64 bits"
+    return value, "" if _FLOAT.fullmatch(text) else f"the number {value}"

@@ -1,0 +1,108 @@
+"""The YAML parser's complaints in our own words. Pure.
+
+Nothing of the file's text is repeated: the line that cannot be read may hold what must not be printed.
+"""
+
+import yaml
+
+from ddplaunch.spec.problems import Problem
+
+START_HINT = "`ddplaunch init` writes one to begin with"
+SPLIT_HINT = "put each job into a file of its own; `---` begins a new document"
+
+_INDENT = "indent keys of one mapping alike, and with two spaces more than the key above them"
+_CLOSE = "it is opened here and never closed"
+
+_TAG = ("a YAML tag", "a plain value", "a text that begins with ! needs quotes")
+
+# What the parser says: found, wanted, hint.
+_WORDS = {
+    "mapping values are not allowed in this context": (
+        "a second ': ' in one line, or a line that is indented too far",
+        "one key and its value",
+        "quote a value that contains ': '",
+    ),
+    "could not find expected ':'": ("a line without ':'", "a key, then ': ', then its value", _INDENT),
+    "found unexpected end of stream": ("the end of the file inside quotes", "a closing quote", _CLOSE),
+    "did not find expected '-' indicator": ("no '- '", "another item of the list above", _INDENT),
+    "did not find expected key": ("no key", "another key of the mapping above", _INDENT),
+    "did not find expected ',' or ']'": ("no ']'", "a list that is closed", _CLOSE),
+    "did not find expected ',' or '}'": ("no '}'", "a mapping that is closed", _CLOSE),
+    "did not find expected <document start>": (
+        "something beside the job",
+        "one mapping that begins in the first column",
+        _INDENT,
+    ),
+    "found unknown escape character": (
+        "a backslash that begins no escape",
+        "a known escape, or single quotes",
+        "inside '…' a backslash is only a backslash",
+    ),
+    "did not find expected node content": (
+        "no value, or a bracket out of place",
+        "a value",
+        "quote a value that begins with one of } ] ,",
+    ),
+    "found incompatible YAML document": ("another version of YAML", "YAML 1.1", "remove the %YAML line"),
+    "found unknown directive name": ("an unknown % line", "a job file", "remove the line that begins with %"),
+    "found undefined tag handle": _TAG,
+    "did not find expected tag URI": _TAG,
+    "did not find expected alphabetic or numeric character": (
+        "& or * before something that is no name",
+        "the name of an anchor, or text in quotes",
+        "quote a value that begins with & or *",
+    ),
+}
+
+_TABS = ("a tab", "spaces", "YAML does not allow tabs as indentation")
+
+
+def explain(error: yaml.YAMLError, text: str, file: str) -> Problem:
+    """The problem that *error* is, at the place where mending it begins."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return _unreadable(error, text, file)
+    said = str(error.problem or error.context or "this cannot be read")
+    found, wanted, hint = _words(said, error, text)
+    # Where something stays open, the parser only notices at the end; the person must look at its beginning.
+    begins = hint == _CLOSE or said == "could not find expected ':'"
+    mark = error.context_mark if begins and error.context_mark else error.problem_mark
+    mark = mark or error.context_mark
+    line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+    return Problem(file=file, line=line, column=column, found=found, wanted=wanted, hint=hint)
+
+
+def _words(said: str, error: yaml.MarkedYAMLError, text: str) -> tuple[str, str, str]:
+    if "tab character" in said:
+        return _TABS
+    if said == "found character that cannot start any token" and error.problem_mark:
+        char = _character(text, error.problem_mark.line, error.problem_mark.column)
+        if char == "\t":
+            return _TABS
+        hint = "quote a value that begins with one of @ ` % & * ! | > { } [ ] , # ?"
+        return (
+            f"a value that begins with {char}" if char else "a character out of place",
+            "text in quotes",
+            hint,
+        )
+    return _WORDS.get(said, (f"text that is no YAML ({said})", "YAML", _INDENT))
+
+
+def _character(text: str, line: int, column: int) -> str:
+    lines = text.splitlines()
+    return lines[line][column : column + 1] if line < len(lines) else ""
+
+
+def _unreadable(error: yaml.YAMLError, text: str, file: str) -> Problem:
+    """A character that YAML forbids altogether: the reader stops before there are any marks."""
+    position = getattr(error, "position", 0)
+    before = text[:position] if isinstance(position, int) else ""
+    character = getattr(error, "character", 0)
+    code = character if isinstance(character, int) else ord(str(character)[:1] or "\0")
+    return Problem(
+        file=file,
+        line=before.count("\n") + 1,
+        column=len(before) - (before.rfind("\n") + 1) + 1,
+        found=f"the control character U+{code:04X}",
+        wanted="text",
+        hint="remove it, or write it as an escape inside double quotes",
+    )
