@@ -40,6 +40,13 @@ def test_a_bundle_survives_the_way_through_json() -> None:
     assert codec.load(Bundle, json.loads(json.dumps(codec.dump(BUNDLE)))) == BUNDLE
 
 
+def test_none_survives_where_the_default_is_another() -> None:
+    """A deadline that was switched off does not come back as the default one."""
+    never = WatchdogPlan(kill_after=None)
+
+    assert codec.load(WatchdogPlan, codec.dump(never)) == never
+
+
 def test_a_newer_agents_extra_keys_are_ignored() -> None:
     """A key that this version does not know does no harm."""
     data = {**codec.dump(Verdict("unknown", "x", "run")), "colour": "blue"}

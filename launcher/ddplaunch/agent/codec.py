@@ -18,10 +18,11 @@ class ContractError(ValueError):
 
 
 def dump(obj: Any) -> Any:
-    """Plain data for `json.dumps`. Fields that are None are left out: None is what a lack of them means."""
+    """Plain data for `json.dumps`. A field that is None is left out where the lack of it means None."""
     if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
-        pairs = ((f.name, getattr(obj, f.name)) for f in dataclasses.fields(obj))
-        return {name: dump(value) for name, value in pairs if value is not None}
+        pairs = ((field, getattr(obj, field.name)) for field in dataclasses.fields(obj))
+        absent = (None, dataclasses.MISSING)
+        return {f.name: dump(value) for f, value in pairs if value is not None or f.default not in absent}
     if isinstance(obj, (list, tuple)):
         return [dump(item) for item in obj]
     if isinstance(obj, dict):
