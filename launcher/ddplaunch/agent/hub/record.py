@@ -1,0 +1,166 @@
+"""What is known of the job, and the files in which everybody else reads it.
+
+Both desks write here; the files follow by themselves, at most every `FLUSH_EVERY` seconds and always with the
+last state. Every event is one line of the hub's log.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Optional
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import (
+    Agreed,
+    Bundle,
+    CheckIn,
+    Event,
+    Files,
+    JobEvidence,
+    JobPlan,
+    JobStatus,
+    MeshResult,
+    NodeStatus,
+    Phase,
+    Verdict,
+)
+
+FLUSH_EVERY = 0.2
+"""Seconds between two writes of the status: people look at it, nobody reacts faster."""
+_KEPT_EVENTS = 2000
+"""Events in the bundle; events.jsonl has them all."""
+
+
+class Record:
+    """The state of one job. `exit_code` is set by `end`, and the hub stops serving when it sees it."""
+
+    def __init__(self, plan: JobPlan, folder: str, attempt: int) -> None:
+        self.plan = plan
+        self.attempt = attempt
+        self.started = time.time()
+        self.phase = Phase.STARTING
+        self.since = self.started
+        self.nodes = {n: NodeStatus(n, since=self.started) for n in range(plan.nodes)}
+        self.waiting_for: list[int] = []
+        self.check_ins: dict[int, CheckIn] = {}
+        self.mesh: list[MeshResult] = []
+        self.agreed: Optional[Agreed] = None
+        self.evidence: Optional[JobEvidence] = None
+        self.verdicts: list[Verdict] = []
+        self.exit_code: Optional[int] = None
+        self._folder = folder
+        self._events: deque[Event] = deque(maxlen=_KEPT_EVENTS)
+        self._changed = True
+        self._flushed = 0.0
+        os.makedirs(os.path.join(folder, Files.RUN), exist_ok=True)
+        self._log = open(self.path(Files.EVENTS), "a", encoding="utf-8")  # noqa: SIM115 - open for life
+        self.flush()
+
+    # ---------------------------------------------------------------- what the desks say
+
+    def event(self, kind: str, text: str, node: Optional[int] = None, rank: Optional[int] = None) -> None:
+        """Something happened: `text` is one sentence for people, and a line of the hub's log."""
+        event = Event(time.time(), kind, text, node, rank)
+        self._events.append(event)
+        self._log.write(json.dumps(codec.dump(event), separators=(",", ":")) + "\n")
+        self._log.flush()
+        self.say(f"{time.strftime('%H:%M:%S', time.localtime(event.at))} {text}")
+
+    def say(self, text: str) -> None:
+        """A line of the hub's log. A log that nobody reads any more must not end the job."""
+        try:
+            print(text, flush=True)
+        except (OSError, ValueError):
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open for life
+
+    def enter(self, phase: str) -> None:
+        """The whole job is in `phase` now."""
+        if phase != self.phase:
+            self.phase, self.since, self._changed = phase, time.time(), True
+
+    def node(self, node: int, **changes: Any) -> None:
+        """`changes` are fields of NodeStatus; `since` follows the phase."""
+        old = self.nodes[node]
+        if changes.get("phase", old.phase) != old.phase:
+            changes.setdefault("since", time.time())
+        new = dataclasses.replace(old, **changes)
+        if new != old:
+            self.nodes[node], self._changed = new, True
+
+    def wait_for(self, nodes: Iterable[int]) -> None:
+        """These nodes are what the others wait for."""
+        nodes = sorted(nodes)
+        if nodes != self.waiting_for:
+            self.waiting_for, self._changed = nodes, True
+
+    def judge(self, verdicts: list[Verdict], evidence: Optional[JobEvidence] = None) -> None:
+        """Replace the verdicts, and what they rest on; the bundle is written at once."""
+        self.verdicts = list(verdicts)
+        self.evidence = evidence or self.evidence
+        self.save()
+
+    def end(self, exit_code: int) -> None:
+        """The job is over with this exit code of `contract.Exit`. The first call counts."""
+        if self.exit_code is None:
+            self.exit_code = exit_code
+            self.enter(Phase.ENDED)
+            self.save()
+
+    # ---------------------------------------------------------------- what others read
+
+    def status(self) -> JobStatus:
+        return JobStatus(
+            job=self.plan.job,
+            attempt=self.attempt,
+            phase=self.phase,
+            since=self.since,
+            nodes=[self.nodes[n] for n in sorted(self.nodes)],
+            started=self.started,
+            updated=time.time(),
+            waiting_for=self.waiting_for,
+            verdicts=self.verdicts,
+            exit_code=self.exit_code,
+        )
+
+    def bundle(self) -> Bundle:
+        return Bundle(
+            job=self.plan.job,
+            attempt=self.attempt,
+            nodes=self.plan.nodes,
+            nproc_per_node=self.plan.nproc_per_node,
+            started=self.started,
+            written=time.time(),
+            check_ins=[self.check_ins[n] for n in sorted(self.check_ins)],
+            mesh=self.mesh,
+            agreed=self.agreed,
+            evidence=self.evidence,
+            verdicts=self.verdicts,
+            events=list(self._events),
+            exit_code=self.exit_code,
+        )
+
+    def flush(self, patient: bool = False) -> None:
+        """Write the status if it changed; `patient`: not when it was written a moment ago."""
+        now = time.monotonic()
+        if self._changed and not (patient and now - self._flushed < FLUSH_EVERY):
+            self._changed, self._flushed = False, now
+            codec.write(self.path(Files.STATUS), self.status())
+
+    def save(self) -> None:
+        """Write status and bundle now."""
+        self._changed = True
+        self.flush()
+        codec.write(self.path(Files.BUNDLE), self.bundle())
+
+    def close(self) -> None:
+        self._log.close()
+
+    def path(self, name: str) -> str:
+        """Of a file named in `contract.Files`."""
+        return os.path.join(self._folder, name)

@@ -1,0 +1,201 @@
+"""The hub's sockets: who is there, is it one of us, and which desk is it for.
+
+A client proves himself within `HELLO_SECONDS` and `HELLO_LIMIT` bytes or is dropped. A desk that fails over a
+message loses that one client, never the hub. What clients do not read is buffered up to `LINE_LIMIT` bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import time
+import traceback
+from collections.abc import Awaitable, Sequence
+from typing import Callable, Optional, Protocol
+
+from ddplaunch.agent.codec import ContractError
+from ddplaunch.agent.protocol import HELLO_LIMIT, HELLO_SECONDS, LINE_LIMIT, Body, ServerHandshake, message
+
+TICK = 0.1
+"""Seconds between two ticks of the desks."""
+BACKLOG = 1024
+_COMPLAINTS = 50
+_CHUNK = 256 * 1024
+
+
+class Desk(Protocol):
+    """Who handles messages. Calls never overlap within one session; awaiting lets other sessions go on."""
+
+    kinds: frozenset[str]  # the messages that are for this desk
+
+    async def received(self, session: Session, kind: str, body: Body) -> None:
+        """A proved message. What raises drops the session; a ContractError is the client's fault."""
+
+    async def lost(self, session: Session) -> None:
+        """The session is over; said to every desk."""
+
+    async def tick(self, now: float) -> None:
+        """About every TICK seconds; `now` is time.monotonic()."""
+
+    async def stop(self, why: str) -> None:
+        """The hub was told to end: lead to `record.end` soon. Said to every desk."""
+
+
+class Session:
+    """One proved client. `node` is for the desks: which node speaks, once it said so."""
+
+    _ids = itertools.count()
+
+    def __init__(self, writer: asyncio.StreamWriter, handshake: ServerHandshake) -> None:
+        self.id = next(self._ids)
+        self.node: Optional[int] = None
+        self.peer: str = writer.get_extra_info("peername")[0]  # his address
+        self.local: str = writer.get_extra_info("sockname")[0]  # the address at which he reached us
+        self.closed = False
+        self._writer = writer
+        self._seal = handshake.seal
+
+    def send(self, kind: str, body: Body) -> None:
+        """Queue a message; returns at once, also when the client is gone. Drops a client that never reads."""
+        if self.closed:
+            return
+        self._writer.write(self._seal.seal({"kind": kind, "body": body}))
+        if self._writer.transport.get_write_buffer_size() > LINE_LIMIT:
+            self.abort()
+
+    def close(self) -> None:
+        """End the session after what was sent is out."""
+        self.closed = True
+        self._writer.close()
+
+    def abort(self) -> None:
+        self.closed = True
+        self._writer.transport.abort()
+
+    def open(self, line: bytes) -> Optional[tuple[str, Body]]:
+        return message(self._seal.open(line))
+
+
+class Server:
+    """Accepts on `listener`, proves clients, and hands their messages to the desks."""
+
+    def __init__(self, key: bytes, attempt: int, desks: Sequence[Desk], log: Callable[[str], None]) -> None:
+        self._key = key
+        self._attempt = attempt
+        self._desks = desks
+        self._log = log
+        self._complaints = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.sessions: dict[int, Session] = {}
+
+    async def serve(self, listener: socket.socket, over: Callable[[], bool]) -> None:
+        """Serve until `over()`, which is asked after every tick."""
+        server = await asyncio.start_server(self._client, sock=listener, backlog=BACKLOG)
+        try:
+            while not over():
+                await asyncio.sleep(TICK)
+                for desk in self._desks:
+                    await self._guard(desk.tick(time.monotonic()), "tick")
+        finally:
+            server.close()
+
+    async def stop(self, why: str) -> None:
+        for desk in self._desks:
+            await self._guard(desk.stop(why), "stop")
+
+    async def drain(self, seconds: float) -> None:
+        """Let clients read what they were sent, then hang up on all."""
+        deadline = time.monotonic() + seconds
+        for session in list(self.sessions.values()):
+            session.close()
+        while self._writers and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            lines = _Lines(reader)
+            handshake = ServerHandshake(self._key, self._attempt)
+            if await asyncio.wait_for(self._prove(lines, writer, handshake), HELLO_SECONDS):
+                await self._session(lines, Session(writer, handshake))
+        except (OSError, EOFError, asyncio.TimeoutError):
+            pass  # clients come and go; those that mattered are reported by their desk
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _prove(self, lines: _Lines, writer: asyncio.StreamWriter, handshake: ServerHandshake) -> bool:
+        writer.write(handshake.hello)
+        answer, ours = handshake.answer(await lines.next(HELLO_LIMIT))
+        writer.write(answer)
+        if not ours:
+            await writer.drain()
+            peer = writer.get_extra_info("peername")
+            self._complain(f"refused {peer[0]} port {peer[1]}: it does not know this job's key")
+        return ours
+
+    async def _session(self, lines: _Lines, session: Session) -> None:
+        self.sessions[session.id] = session
+        try:
+            while not session.closed:
+                found = session.open(await lines.next(LINE_LIMIT))
+                if found is None or not await self._dispatch(session, *found):
+                    self._complain(f"dropped {session.peer}: it sent a message that this hub cannot take")
+                    session.abort()
+        finally:
+            session.closed = True
+            self.sessions.pop(session.id, None)
+            for desk in self._desks:
+                await self._guard(desk.lost(session), "lost")
+
+    async def _dispatch(self, session: Session, kind: str, body: Body) -> bool:
+        for desk in self._desks:
+            if kind in desk.kinds:
+                return await self._guard(desk.received(session, kind, body), f"{kind} of {session.peer}")
+        return False
+
+    async def _guard(self, work: Awaitable[None], what: str) -> bool:
+        """Whether it went well. A desk's own mistake must not take the hub and the evidence with it."""
+        try:
+            await work
+            return True
+        except ContractError as error:
+            self._complain(f"{what}: {error}")
+        except Exception:
+            self._complain(f"a desk failed over {what}:\n{traceback.format_exc()}")
+        return False
+
+    def _complain(self, text: str) -> None:
+        """To the log; but a port scanner shall not fill it."""
+        self._complaints += 1
+        if self._complaints <= _COMPLAINTS:
+            self._log(text)
+        if self._complaints == _COMPLAINTS:
+            self._log("further complaints about clients are not logged")
+
+
+class _Lines:
+    """Whole lines from a stream, each within its own limit: asyncio knows one limit per stream."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self._buffer = bytearray()
+        self._scanned = 0
+
+    async def next(self, limit: int) -> bytes:
+        """Raises EOFError at the end of the stream, and for a line beyond the limit."""
+        while True:
+            end = self._buffer.find(b"\n", self._scanned)
+            if end >= 0:
+                line = bytes(self._buffer[: end + 1])
+                del self._buffer[: end + 1]
+                self._scanned = 0
+                return line
+            self._scanned = len(self._buffer)
+            data = await self._reader.read(_CHUNK)
+            if not data or len(self._buffer) + len(data) > limit:
+                raise EOFError
+            self._buffer += data

@@ -1,0 +1,63 @@
+"""Names to addresses, within a bound: getaddrinfo has none of its own, and a dead resolver takes it 30 s."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Union
+
+
+class UnknownNameError(Exception):
+    """The resolver says that there is no such name."""
+
+
+class UnansweredNameError(Exception):
+    """The resolver failed or did not answer in time; the name may well exist."""
+
+
+_UNKNOWN = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
+
+
+def resolve(name: str, deadline: float) -> list[str]:
+    """All addresses of `name`, in the resolver's order, by `deadline` (time.monotonic()).
+
+    Raises UnknownNameError or UnansweredNameError.
+    """
+    answer: list[Union[list[str], OSError, UnicodeError]] = []
+    if _numeric(name):
+        return [name]
+    thread = threading.Thread(target=_ask, args=(name, answer), name=f"resolve {name}", daemon=True)
+    thread.start()
+    thread.join(max(0.0, deadline - time.monotonic()))
+    if not answer:
+        raise UnansweredNameError(f"{name}: the resolver did not answer in time")
+    found = answer[0]
+    if isinstance(found, list):
+        return found
+    if isinstance(found, socket.gaierror) and found.errno not in _UNKNOWN:
+        raise UnansweredNameError(f"{name}: {found.strerror}")
+    raise UnknownNameError(f"{name}: {getattr(found, 'strerror', None) or found}")
+
+
+def _ask(name: str, answer: list[Union[list[str], OSError, UnicodeError]]) -> None:
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        answer.append(list(dict.fromkeys(str(entry[4][0]) for entry in found)))
+    except (OSError, UnicodeError) as error:  # a name that IDNA refuses, e.g. a label of 64 letters
+        answer.append(error)
+
+
+def _numeric(name: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, name.partition("%")[0])
+            return True
+        except OSError:
+            continue
+    return False
+
+
+def is_loopback(address: str) -> bool:
+    """Whether packets to `address` never leave the machine."""
+    return address == "::1" or address.startswith(("127.", "::ffff:127."))
