@@ -8,9 +8,9 @@ it MUST NOT touch a subprocess, a socket, a clock or the environment; the one th
 
 import sys
 
-# msgspec prefers typing_extensions where it is installed, and torch installs it. Importing that costs 20 ms, a
-# sixth of what `ddplaunch render` may take, for names that Python >= 3.11 has in typing: None hides it until
-# msgspec has looked.
+# msgspec prefers typing_extensions where it is installed, and torch installs it. Importing that costs 20 ms,
+# a sixth of what `ddplaunch render` may take, for names that Python >= 3.11 has in typing: None hides it
+# until msgspec has looked.
 if "typing_extensions" in sys.modules:
     import msgspec
 else:

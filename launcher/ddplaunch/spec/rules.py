@@ -209,9 +209,7 @@ def script_alone(spec: JobSpec) -> Iterator[Finding]:
     elif spec.launch == "torchrun" and _PYTHON.fullmatch(name):
         what = "begin with -m" if rest[:1] == ("-m",) else f"begin with {rest[0] if rest else 'the script'}"
         yield Finding(at, f'"{first}"', wanted, f"{what}; another Python is named by `python`")
-    elif (
-        spec.launch == "torchrun" and first.startswith("-") and first not in ("-m", "--module", "--no-python")
-    ):
+    elif spec.launch == "torchrun" and first.startswith("-") and first != "-m":
         hint = "torchrun's flags have keys of their own here: nodes, nproc_per_node, rendezvous"
         yield Finding(at, f'"{first}"', wanted, hint)
     elif not rest and re.search(r"\.py\s+\S", first):

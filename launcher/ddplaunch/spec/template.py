@@ -1,0 +1,146 @@
+"""The job file that `ddplaunch init` writes: the smallest job, and below it every key with its default.
+
+A setting that is switched off has a `#` before it and its own indentation after that; `# ` and a word explain.
+Where a key has no default, an example stands in its place.
+"""
+
+import re
+from pathlib import Path
+
+from ddplaunch.errors import UsageError
+
+TEMPLATE = """\
+# A job of ddplaunch. These five lines are enough; take the # off a line below to change its default.
+apiVersion: ddplaunch/v1
+name: {name}
+nodes: 2
+nproc_per_node: 2
+command: [train.py]  # the script and its arguments, numbers in quotes: [train.py, --epochs, "3"]
+
+# Files and folders that travel with the job, relative to this file.
+#source: [train.py]
+#workdir: /work
+#python: python3
+#image: registry.example.com/trainer:1.0
+#launch: torchrun
+#retries: 0  # whole-job resubmissions when a node or the network was at fault
+
+# Variables of every rank. Values are text: quote numbers.
+#env:
+#  OMP_NUM_THREADS: "4"
+
+# Variables whose values must not stand here: from your environment, a file, or a Kubernetes Secret.
+#secrets:
+#  WANDB_API_KEY: {{env: WANDB_API_KEY}}
+#  HF_TOKEN: {{file: /home/me/.hf-token}}
+#  S3_KEY: {{secret: {{name: s3, key: access-key}}}}
+
+# Storage on every node: host_path, claim (a PersistentVolumeClaim) or empty_dir.
+#volumes:
+#  - name: data
+#    mount_path: /data
+#    read_only: false
+#    claim: datasets
+#  - name: scratch
+#    mount_path: /scratch
+#    empty_dir: true
+#  - name: models
+#    mount_path: /models
+#    host_path: /srv/models
+
+# What each node must have.
+#resources:
+#  gpus: 2
+#  cpus: 8
+#  memory: 16Gi
+#  shm: 2Gi  # /dev/shm, where NCCL and DataLoader workers share tensors
+#  rdma: 1
+
+# How the nodes' torchruns find one another. Ports are chosen at run time when not given.
+#rendezvous:
+#  backend: static  # or c10d
+#  address: 10.0.0.5
+#  port: 29500
+#  timeout: 10m
+#  max_restarts: 0
+
+# What is proved before torchrun starts.
+#gate:
+#  enabled: true
+#  timeout: 2m
+#  port: 29400
+#  interface: eth0
+#  skip: []  # of: {checks}
+#  smoke_test: false
+
+# A job without any progress is spoken of after notice_after, and ended after kill_after (or never).
+#watchdog:
+#  notice_after: 10s
+#  kill_after: 10m
+#  privileges: none  # or ptrace
+
+# What only Kubernetes knows.
+#kubernetes:
+#  namespace: training
+#  service_account: trainer
+#  queue: team-a  # Kueue
+#  jobset: false
+#  priority_class: high
+#  node_selector: {{}}
+#  tolerations: []  # of {{key, operator, value, effect, toleration_seconds}}
+#  labels: {{}}
+#  annotations: {{}}
+#  image_pull_secrets: []
+#  image_pull_policy: IfNotPresent
+#  host_network: false
+#  network_policy: false
+#  topology_spread: {{key: topology.kubernetes.io/zone, max_skew: 1, when_unsatisfiable: DoNotSchedule}}
+#  networks: []  # Multus
+#  gpu_resource: nvidia.com/gpu
+#  rdma_resource: rdma/hca
+#  cluster_domain: cluster.local
+#  restricted: false
+#  pod_template: {{}}  # merged over the rendered pod
+#  version: "1.31"
+
+# What only Slurm knows; each key is sbatch's option of that name.
+#slurm:
+#  partition: gpu
+#  account: team-a
+#  qos: normal
+#  time: 90m  # or "1:30:00"
+#  constraint: a100
+#  reservation: course
+#  nodelist: n[1-4]
+#  exclude: n3
+#  comment: first try
+#  extra: []  # sbatch options such as --exclusive
+#  container:
+#    runtime: pyxis  # or apptainer, or none, which is the default
+#    image: registry.example.com/trainer:1.0
+#    mounts: ["/data:/data:ro"]
+
+# What only a run on this machine knows: nothing so far.
+#local: {{}}
+"""
+
+
+def text(name: str) -> str:
+    """A job file for a job called *name*, which must be a job's name."""
+    from ddplaunch.spec.models import CHECKS
+
+    return TEMPLATE.format(name=name, checks=", ".join(CHECKS))
+
+
+def write_new(path: str | Path) -> None:
+    """Write the template to *path*; never over an existing file, which raises `UsageError`."""
+    path = Path(path)
+    stem = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).lstrip("-0123456789")[:50].rstrip("-")
+    try:
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text(stem or "job"))
+    except FileExistsError as error:
+        raise UsageError(f"{path} exists already", hint="name another file; nothing was written") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError(f"{path} cannot be written: {reason}") from error
