@@ -18,6 +18,7 @@ from ddplaunch.agent.contract import (
     NodeEvidence,
     RankEvidence,
     Verdict,
+    WatchdogPlan,
 )
 
 BUNDLE = Bundle(

@@ -19,7 +19,8 @@ _SCRIPT = """\
 # ddplaunch: {title}, on this machine.
 # Start it with `sh run.sh`; everything that happens is written to ./run beside this file.
 set -eu
-here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
+unset CDPATH
+here=$(cd -- "$(dirname -- "$0")" && pwd)
 if ! command -v python3 >/dev/null; then
     echo "error: no python3 on PATH; the agent needs Python 3.9 or newer" >&2
     exit 79
