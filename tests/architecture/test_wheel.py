@@ -1,0 +1,66 @@
+"""What is installed is whole, and needs nothing that only a checkout has."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+
+
+def run(command: Sequence[str | Path], cwd: Path) -> str:
+    """Standard output of a command that must succeed."""
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
+    assert 0 == result.returncode, result.stderr
+    return result.stdout
+
+
+@pytest.fixture(name="wheel", scope="module")
+def _wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built from the source distribution, as a registry's users get it."""
+    folder = tmp_path_factory.mktemp("dist")
+    run([BIN / "hatchling", "build", "-t", "sdist", "-d", folder], ROOT)
+    with tarfile.open(next(folder.glob("*.tar.gz"))) as sdist:
+        sdist.extractall(folder, filter="data")
+    unpacked = next(path for path in folder.iterdir() if path.is_dir())
+    run([BIN / "hatchling", "build", "-t", "wheel", "-d", folder], unpacked)
+    return next(folder.glob("*.whl"))
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    """Every file of the package that git tracks arrives, the agent's and any data file included."""
+    listed = subprocess.run(
+        ["git", "ls-files", "launcher/ddplaunch"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    tracked = {name.removeprefix("launcher/") for name in listed.stdout.split() if (ROOT / name).exists()}
+
+    members = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+
+    assert set() == tracked - members
+    assert {"ddplaunch"} == {name.split("/")[0] for name in members}
+
+
+def test_an_installed_launcher_renders_an_agent(wheel: Path, tmp_path: Path) -> None:
+    """Beside its few dependencies the wheel runs, and finds the agent's files to send."""
+    venv = tmp_path / "venv"
+    run([BIN / "uv", "venv", "--offline", "--python", sys.executable, venv], tmp_path)
+    lock = ROOT / "requirements" / "dev.txt"
+    python = venv / "bin" / "python"
+    run([BIN / "uv", "pip", "install", "--offline", "--python", python, "-c", lock, wheel], tmp_path)
+
+    said = run([venv / "bin" / "ddplaunch", "--help"], tmp_path)
+    code = "from ddplaunch.render.archive import agent_archive; print(len(agent_archive()))"
+    size = int(run([python, "-c", code], tmp_path))
+    installed = run([BIN / "uv", "pip", "list", "--offline", "--python", python], tmp_path)
+
+    assert re.search(r"\bsubmit\b", said)
+    assert 20_000 < size
+    assert set() == {"torch", "pytest", "kubernetes"} & set(installed.split())
