@@ -1,0 +1,119 @@
+"""Why each rank ended, by itself: its own fault, or that of a peer which went away.
+
+Precise times decide between ranks: those of exceptions and exits, already put on one clock by the hub.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from ddplaunch.agent.contract import Raised, RankEvidence
+from ddplaunch.agent.verdicts import consequences, words
+from ddplaunch.agent.verdicts.situation import Situation
+
+TOGETHER = 2.0
+"""Seconds within which equal ends of several ranks count as one event."""
+_KILL, _ABORT, _BUS = 9, 6, 7
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One rank's end, seen by itself. `kind`: memory | signal | exception | code."""
+
+    rank: int
+    kind: str
+    at: float
+    what: str  # equal for ranks that ended by the same thing
+    raised: Optional[Raised] = None
+    loader: Optional[int] = None  # pid of the DataLoader worker that was killed in its place
+
+
+def first_ends(situation: Situation, kind: str) -> list[Cause]:
+    """The earliest cause and those like it, if it is of this kind."""
+    causes = causes_of(situation)
+    if not causes or causes[0].kind != kind:
+        return []
+    earliest = causes[0]
+    return [
+        cause
+        for cause in causes
+        if (cause.kind, cause.what) == (earliest.kind, earliest.what)
+        and (cause.kind != "signal" or cause.at - earliest.at <= TOGETHER)
+    ]
+
+
+def causes_of(situation: Situation) -> list[Cause]:
+    """Every end that is the rank's own, the first one first. An end without a known reason comes last."""
+    found = [cause for number in situation.ranks if (cause := _cause(situation, number)) is not None]
+    return sorted(found, key=lambda cause: (cause.kind == "code", cause.at, cause.rank))
+
+
+def _cause(situation: Situation, number: int) -> Optional[Cause]:
+    rank = situation.ranks[number]
+    uncaught = [raised for raised in rank.raised if not raised.handled]
+    for raised in uncaught:
+        worker = consequences.LOADER_KILLED.search(raised.message)
+        if worker:
+            return _loader_killed(situation, number, raised, int(worker[1]), worker[2] or "")
+        if not consequences.is_consequence(raised):
+            return Cause(number, "exception", raised.at, _same(raised), raised)
+    end = rank.exit
+    if end is None or end.by_us:
+        return None
+    if end.signal == _KILL and _killed_for_memory(situation, number, rank.pid):
+        return Cause(number, "memory", end.at, "memory")
+    if end.signal is not None and not (end.signal == _ABORT and _gave_up(rank)):
+        return Cause(number, "signal", end.at, words.signal_name(end.signal))
+    if end.code and not uncaught and not consequences.speaks_of_peer(rank.last_output):
+        return Cause(number, "code", end.at, f"exit code {end.code}")
+    return None
+
+
+def _loader_killed(situation: Situation, number: int, raised: Raised, worker: int, by: str) -> Cause:
+    if by in ("", "Killed") and _killed_for_memory(situation, number, worker):
+        return Cause(number, "memory", raised.at, "memory", raised, worker)
+    name = {"Killed": "SIGKILL", "Bus error": "SIGBUS", "Segmentation fault": "SIGSEGV", "Aborted": "SIGABRT"}
+    return Cause(number, "signal", raised.at, name.get(by.strip(), by or "an unknown hand"), raised, worker)
+
+
+def _killed_for_memory(situation: Situation, number: int, pid: int) -> bool:
+    node = situation.nodes[situation.node_of[number]]
+    return node.oom_kills > 0 or any(str(pid) in line and "kill" in line.lower() for line in node.kernel)
+
+
+def _gave_up(rank: RankEvidence) -> bool:
+    """NCCL's watchdog and Gloo abort the process when a peer is gone: then the peer is to blame."""
+    return consequences.speaks_of_peer(rank.last_output) or any(
+        consequences.is_consequence(raised) for raised in rank.raised if not raised.handled
+    )
+
+
+def _same(raised: Raised) -> str:
+    """Equal for the same failure on several ranks: numbers and ranks in the text may differ."""
+    text = "".join(character for character in raised.message if not character.isdigit())
+    return f"{raised.type}: {text[:120]}"
+
+
+def left_behind(situation: Situation) -> dict[int, float]:
+    """Ranks that need a peer that is gone, with the time at which they noticed, or now."""
+    found = dict.fromkeys(situation.waiting, situation.evidence.at)
+    for number, rank in situation.ranks.items():
+        if (
+            rank.exit is not None
+            and (rank.exit.code or rank.exit.signal)
+            and _cause(situation, number) is None
+        ):
+            uncaught = [raised.at for raised in rank.raised if not raised.handled]
+            found[number] = min([*uncaught, rank.exit.at])
+    return dict(sorted(found.items()))
+
+
+def complaint(rank: RankEvidence) -> str:
+    """What the rank itself gave as the reason of its end."""
+    for raised in reversed(rank.raised):
+        if not raised.handled:
+            return f"{raised.type.rpartition('.')[2]}: {words.clipped(raised.message, 120)}"
+    if rank.exit is None:
+        return "it lives"
+    return words.signal_name(rank.exit.signal) if rank.exit.signal else f"exit code {rank.exit.code}"

@@ -1,0 +1,147 @@
+"""collective-mismatch: ranks called different collectives, or with other shapes, at the same place.
+
+Every group counts its collectives. What has the same number in the same group must be the same call on all
+its ranks: it is one operation. Where the counts are not recorded, a rank's own last words may still tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from ddplaunch.agent.contract import Collective, Verdict
+from ddplaunch.agent.verdicts import consequences, stacks, words
+from ddplaunch.agent.verdicts.situation import Situation, plain
+
+_HINT = (
+    "All ranks of a group must call the same collectives in the same order, with the same shapes: look for "
+    "a branch "
+    "on the rank, or on data that differs between ranks, around the calls named here."
+)
+_ALIKE = frozenset(["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor"])
+"""Collectives whose tensors must be alike on all ranks; in others the root's, or each rank's, may differ."""
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """At collective `number` of `group` the `camps` disagree; `culprits` is the minority, or all."""
+
+    group: str
+    number: int
+    camps: dict[str, list[int]]  # "broadcast [4] (train.py:88)" -> ranks
+    culprits: list[int]
+
+    @property
+    def tie(self) -> bool:
+        return len(self.culprits) == sum(len(ranks) for ranks in self.camps.values())
+
+
+def collective_mismatch(situation: Situation) -> Optional[Verdict]:
+    """Same group, same number, different calls."""
+    mismatch = find(situation)
+    if mismatch is None:
+        return None
+    involved = sum(len(ranks) for ranks in mismatch.camps.values())
+    return Verdict(
+        code="collective-mismatch",
+        sentence=f"at collective {mismatch.number} {_contrast(mismatch)}",
+        where="run",
+        nodes=situation.nodes_of(mismatch.culprits),
+        ranks=mismatch.culprits,
+        victims=situation.suffering(mismatch.culprits),
+        confidence=0.7 if mismatch.tie else 0.97,
+        facts=[
+            *(
+                f"{words.ranks(ranks)}: collective {mismatch.number} is {call}"
+                for call, ranks in mismatch.camps.items()
+            ),
+            f"process group {mismatch.group!r}; {involved} of {len(situation.world)} ranks told of it",
+        ],
+        hint=_HINT,
+    )
+
+
+def mismatch_in_words(situation: Situation) -> Optional[Verdict]:
+    """A rank died saying that its peer does something else, and nobody's record shows more."""
+    told = {}
+    for number, rank in situation.ranks.items():
+        for text in [raised.message for raised in rank.raised if not raised.handled] + [rank.last_output]:
+            if consequences.MISMATCH.search(text):
+                told[number] = words.clipped(text, 400)
+    if not told:
+        return None
+    if find(situation) is not None:
+        return collective_mismatch(situation)
+    speakers = sorted(told)
+    return Verdict(
+        code="collective-mismatch",
+        sentence=f"{words.ranks(speakers)} ended because the ranks called different collectives: "
+        f"{words.clipped(told[speakers[0]], 160)}",
+        where="run",
+        nodes=situation.nodes_of(speakers),
+        ranks=speakers,
+        victims=situation.suffering(speakers),
+        confidence=0.5,
+        facts=[f"rank {rank} said: {text}" for rank, text in sorted(told.items())],
+        hint=f"{_HINT} TORCH_DISTRIBUTED_DEBUG=DETAIL makes torch compare the calls before it starts them.",
+    )
+
+
+def find(situation: Situation) -> Optional[Mismatch]:
+    """The earliest collective that is not done everywhere and was called differently."""
+    places = sorted(
+        {
+            (entry.seq, entry.group)
+            for rank in situation.ranks.values()
+            for entry in rank.collectives
+            if not entry.done and not entry.p2p
+        }
+    )
+    for number, group in places:
+        calls = situation.collectives_at(group, number)
+        camps = _camps(calls)
+        if len(camps) > 1:
+            return Mismatch(group, number, _told(situation, calls, camps), _minority(camps))
+    return None
+
+
+def _camps(calls: dict[int, Collective]) -> list[list[int]]:
+    """The ranks, grouped by what they called; the largest camp first."""
+    alike = {plain(call.op) for call in calls.values()} <= _ALIKE
+    camps: dict[object, list[int]] = {}
+    for rank, call in sorted(calls.items()):
+        shape = (str(call.sizes), str(call.dtypes)) if alike and call.sizes else ()
+        camps.setdefault((plain(call.op), shape), []).append(rank)
+    return sorted(camps.values(), key=lambda ranks: (-len(ranks), ranks))
+
+
+def _minority(camps: list[list[int]]) -> list[int]:
+    """All but the largest camp; everybody when no camp is the largest."""
+    if len(camps[0]) == len(camps[1]):
+        return sorted(rank for ranks in camps for rank in ranks)
+    return sorted(rank for ranks in camps[1:] for rank in ranks)
+
+
+def _told(situation: Situation, calls: dict[int, Collective], camps: list[list[int]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for camp in reversed(camps):
+        for rank in camp:
+            call = calls[rank]
+            sizes = " " + ", ".join(str(size) for size in call.sizes) if call.sizes else ""
+            dtypes = (
+                f" {', '.join(call.dtypes)}"
+                if len({tuple(each.dtypes) for each in calls.values()}) > 1
+                else ""
+            )
+            site = situation.stands[rank].site or stacks.user_frame(call.frames)
+            found.setdefault(f"{plain(call.op)}{sizes}{dtypes}{words.at(site)}", []).append(rank)
+    return found
+
+
+def _contrast(mismatch: Mismatch) -> str:
+    (first, odd), *rest = mismatch.camps.items()
+    parts = [f"{words.ranks(odd)} called {first}"]
+    for call, ranks in rest:
+        plain_majority = len(rest) == 1 and not mismatch.tie and len(ranks) > 1
+        parts.append(f"the others {call}" if plain_majority else f"{words.ranks(ranks)} called {call}")
+    return words.listing(parts) if mismatch.tie else ", ".join(parts)

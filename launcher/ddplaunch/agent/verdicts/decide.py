@@ -1,0 +1,58 @@
+"""The verdict on a running job: the rules in their order, over the evidence of one moment."""
+
+from __future__ import annotations
+
+from ddplaunch.agent.contract import JobEvidence, Verdict
+from ddplaunch.agent.verdicts import collectives, ended, moving, waiting
+from ddplaunch.agent.verdicts.situation import Situation
+
+ENDS = (
+    collectives.mismatch_in_words,
+    ended.rank_killed_memory,
+    ended.rank_killed,
+    ended.rank_failed,
+)
+"""A rank's own end explains everything after it; the first rule that speaks is enough."""
+CERTAIN = (waiting.exception_swallowed, collectives.collective_mismatch)
+"""Ranks out of step never meet again, whatever else moves."""
+HOLDERS = (waiting.rank_late_to_init, waiting.rank_in_dataloader, waiting.rank_in_user_code)
+"""Each speaks of its own holders: all that speak are told."""
+
+
+def judge(evidence: JobEvidence) -> list[Verdict]:
+    """What is wrong, what must be mended first standing first; empty when nothing is.
+
+    Deaths come before waits, waits before slowness; `unknown` when something is wrong and no rule knows it.
+    """
+    situation = Situation(evidence)
+    for rule in ENDS:
+        verdict = rule(situation)
+        if verdict is not None:
+            return [verdict]
+    hung = evidence.why in ("still", "deadline") or moving.hangs(situation)
+    died = any(_badly_ended(situation, rank) for rank in situation.ranks)
+    if hung or died or situation.stuck_for >= evidence.notice_after:
+        for rule in CERTAIN:
+            verdict = rule(situation)
+            if verdict is not None:
+                return [verdict]
+    if hung or died:
+        return _why_nothing_moves(situation, died)
+    verdict = moving.slow(situation) if evidence.why == "asked" else None
+    return [verdict] if verdict is not None else []
+
+
+def _why_nothing_moves(situation: Situation, died: bool) -> list[Verdict]:
+    early = ended.rank_exited_early(situation)
+    if early is not None:
+        return [early]
+    found = [verdict for rule in HOLDERS if (verdict := rule(situation)) is not None]
+    if found:
+        return found
+    verdict = ended.victims_alone(situation) if died else None
+    return [verdict or moving.unknown(situation)]
+
+
+def _badly_ended(situation: Situation, number: int) -> bool:
+    end = situation.ranks[number].exit
+    return end is not None and not end.by_us and bool(end.code or end.signal)

@@ -1,0 +1,229 @@
+"""Ranks that ended: killed, failed, or done too early. The first cause counts, the rest are its victims."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.verdicts import stacks, words
+from ddplaunch.agent.verdicts.causes import TOGETHER, Cause, complaint, first_ends, left_behind
+from ddplaunch.agent.verdicts.situation import Situation
+
+_SOMEBODY = (
+    "Somebody sent it: a person, the scheduler, or a memory killer outside the job's own cgroup. Look into "
+    "the node's kernel log (dmesg) and the scheduler's log at that time."
+)
+_CRASH = (
+    "Native code crashed. PYTHONFAULTHANDLER=1 makes Python print where; a library built for another torch "
+    "or another CPU is the usual reason."
+)
+_BUS = "A shared mapping lost its memory: /dev/shm ran full, or a mapped file was cut. Make /dev/shm larger."
+_SENDERS = {**dict.fromkeys(["SIGSEGV", "SIGILL", "SIGFPE", "SIGABRT"], _CRASH), "SIGBUS": _BUS}
+_MEMORY = (
+    "Give the node more memory, or use less of it: smaller batches, fewer DataLoader workers, nothing kept "
+    "across steps (losses kept as tensors keep their graphs)."
+)
+
+
+def rank_killed_memory(situation: Situation) -> Optional[Verdict]:
+    """SIGKILL, and the kernel counted or logged a kill for memory on that node."""
+    causes = first_ends(situation, "memory")
+    if not causes:
+        return None
+    facts = []
+    for node in situation.nodes_of([cause.rank for cause in causes]):
+        found = situation.nodes[node]
+        if found.oom_kills:
+            facts.append(f"node {node}: the memory cgroup has counted {found.oom_kills} kill(s) for memory")
+        facts += [f"node {node}'s kernel: {words.clipped(line)}" for line in found.kernel[-3:]]
+    limits = _memory(situation, causes[0].rank)
+    return _verdict(
+        situation,
+        "rank-killed-memory",
+        causes,
+        f"{_killed_whom(causes)} killed for memory{limits and ': ' + limits}",
+        facts,
+        _MEMORY,
+        0.97,
+    )
+
+
+def rank_killed(situation: Situation) -> Optional[Verdict]:
+    """A signal that neither torchrun nor the supervisor sent."""
+    causes = first_ends(situation, "signal")
+    if not causes:
+        return None
+    first = causes[0]
+    facts: list[str] = []
+    if first.what == "SIGKILL":
+        node = situation.node_of[first.rank]
+        facts.append(f"node {node}: the cgroup counted no kill for memory, and the kernel logged none")
+    if first.what == "SIGBUS" or first.loader:
+        facts += _shared_memory(situation, first.rank)
+    sentence = f"{_killed_whom(causes)} killed by {first.what}"
+    hint = _SENDERS.get(first.what, _SOMEBODY)
+    return _verdict(situation, "rank-killed", causes, sentence, facts, hint, 0.95)
+
+
+def rank_failed(situation: Situation) -> Optional[Verdict]:
+    """An exception, or an exit code, that is not another rank's fault; the first one counts."""
+    causes = first_ends(situation, "exception") or first_ends(situation, "code")
+    return _failure(situation, causes, 0.95) if causes else None
+
+
+def rank_exited_early(situation: Situation) -> Optional[Verdict]:
+    """Exit code 0 while others wait, or have since failed because their peer was gone."""
+    lost = left_behind(situation)
+    ends = {
+        number: rank.exit.at
+        for number, rank in situation.ranks.items()
+        if rank.exit is not None and rank.exit.code == 0 and situation.behind(number) is not False
+    }
+    gone = [number for number, at in ends.items() if lost and at <= max(lost.values()) + TOGETHER]
+    if not gone:
+        return None
+    victims = sorted(lost)
+    waiting = situation.groups_of_ranks([rank for rank in victims if rank in situation.waiting])
+    tail = f"in {next(iter(waiting))}" if len(waiting) == 1 else "in their collectives"
+    ending = (
+        f"still wait{'s' if len(victims) == 1 else ''} {tail}"
+        if waiting
+        else "needed it"
+        if len(gone) == 1
+        else "needed them"
+    )
+    facts = [f"{words.ranks(ranks)}: {stand}" for stand, ranks in waiting.items()]
+    facts += [
+        f"rank {number} failed {words.span(at - ends[gone[0]])} later: {complaint(situation.ranks[number])}"
+        for number, at in lost.items()
+        if number not in situation.waiting
+    ]
+    return Verdict(
+        code="rank-exited-early",
+        sentence=f"{words.ranks(gone)} finished normally (exit code 0) while {words.ranks(victims)} {ending}",
+        where="run",
+        nodes=situation.nodes_of(gone),
+        ranks=gone,
+        victims=victims,
+        confidence=0.95,
+        facts=facts + situation.counts(),
+        hint="The ranks do not get the same number of batches: use DistributedSampler (drop_last=True), or "
+        "wrap the loop in torch.distributed.algorithms.join.Join.",
+    )
+
+
+def victims_alone(situation: Situation) -> Optional[Verdict]:
+    """Ranks failed, each by another's fault, and nobody's own was seen: the first, with that doubt."""
+    failed = [
+        (rank.exit.at, number)
+        for number, rank in situation.ranks.items()
+        if rank.exit is not None and (rank.exit.code or rank.exit.signal) and not rank.exit.by_us
+    ]
+    if not failed:
+        return None
+    at, first = min(failed)
+    said = complaint(situation.ranks[first])
+    cause = Cause(first, "exception", at, said)
+    return _verdict(
+        situation,
+        "rank-failed",
+        [cause],
+        f"rank {first} was the first to fail ({said}), but by what it says another rank is at fault, "
+        "and none is known",
+        [],
+        "Read the logs of the other ranks and nodes just before this time; the evidence here does not name "
+        "the cause.",
+        0.4,
+    )
+
+
+def _failure(situation: Situation, causes: list[Cause], confidence: float) -> Verdict:
+    first = causes[0]
+    numbers = sorted({cause.rank for cause in causes})
+    who = "all ranks" if len(numbers) == len(situation.world) > 1 else words.ranks(numbers)
+    if first.raised is None:
+        rank = situation.ranks[first.rank]
+        said = f"; its last line: {words.clipped(rank.last_output)}" if rank.last_output else ""
+        sentence = f"{who} ended with {first.what} and no exception (sys.exit or os._exit){said}"
+        return _verdict(
+            situation,
+            "rank-failed",
+            causes,
+            sentence,
+            [],
+            "Read the last lines of its log.",
+            confidence - 0.25,
+        )
+    raised = first.raised
+    kind = raised.type.rpartition(".")[2]
+    site = stacks.user_frame(raised.frames)
+    message = f": {words.clipped(raised.message)}" if raised.message else ""
+    facts = []
+    if raised.frames:
+        facts.append(f"rank {first.rank} raised it in {stacks.chain(raised.frames)}")
+    return _verdict(
+        situation,
+        "rank-failed",
+        causes,
+        f"{who} raised {kind}{message}{words.at(site)}",
+        facts,
+        f"Mend {words.place(site) if site else 'what the traceback names'}; what the others report follows "
+        "from it.",
+        confidence,
+    )
+
+
+def _verdict(
+    situation: Situation,
+    code: str,
+    causes: list[Cause],
+    sentence: str,
+    facts: list[str],
+    hint: str,
+    confidence: float,
+) -> Verdict:
+    numbers = sorted({cause.rank for cause in causes})
+    first = causes[0]
+    victims = situation.suffering(numbers)
+    later = []
+    for number in victims:
+        end = situation.ranks[number].exit
+        if end is not None and not end.by_us and (end.code or end.signal):
+            later.append(
+                f"rank {number} ended {words.span(end.at - first.at)} later, as a victim: "
+                f"{complaint(situation.ranks[number])}"
+            )
+    return Verdict(
+        code=code,
+        sentence=sentence,
+        where="run",
+        nodes=situation.nodes_of(numbers),
+        ranks=numbers,
+        victims=victims,
+        confidence=confidence,
+        facts=[*facts, *later[:4], *([f"and {len(later) - 4} more victims"] if len(later) > 4 else [])],
+        hint=hint,
+    )
+
+
+def _killed_whom(causes: list[Cause]) -> str:
+    loader = causes[0].loader
+    if loader is not None:
+        return f"rank {causes[0].rank}'s DataLoader worker {loader} was"
+    numbers = sorted({cause.rank for cause in causes})
+    return f"{words.ranks(numbers)} {words.one_or(numbers, 'was', 'were')}"
+
+
+def _memory(situation: Situation, number: int) -> str:
+    node = situation.nodes[situation.node_of[number]]
+    if node.memory_limit is None:
+        return ""
+    used = f", used {words.size(node.memory_used)}" if node.memory_used is not None else ""
+    return f"limit {words.size(node.memory_limit)}{used} on node {node.node}"
+
+
+def _shared_memory(situation: Situation, number: int) -> list[str]:
+    node = situation.nodes[situation.node_of[number]]
+    if node.shm_size is None or node.shm_used is None:
+        return []
+    return [f"node {node.node}: /dev/shm holds {words.size(node.shm_used)} of {words.size(node.shm_size)}"]

@@ -1,0 +1,152 @@
+"""No fault that a rule names: `slow` when things move after all, `unknown` when nothing tells."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from ddplaunch.agent.contract import RankEvidence, Verdict
+from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.verdicts.situation import IN_LOADER, Situation
+from ddplaunch.agent.verdicts.waiting import doing
+
+_LOOK_BELOW = (
+    "All called the same collective: look at the network between the nodes, and at the GPUs (dmesg, Xid)."
+)
+_SEE_MORE = "The bundle holds all that was seen; where py-spy may trace (ptrace), more can be."
+
+BUSY_FACTOR = 4.0
+"""A rank that burns CPU without anything new gets so many times the patience of one that lies still."""
+
+
+def is_quiet(rank: RankEvidence, waits: bool, patience: float) -> bool:
+    """Whether this rank has been without progress for longer than it may be."""
+    if waits:
+        return rank.stuck_for >= patience
+    return rank.still_for >= patience or rank.stuck_for >= BUSY_FACTOR * patience
+
+
+def hangs(situation: Situation) -> bool:
+    """Whether every living rank has been quiet for as long as the watch would wait."""
+    patience = situation.evidence.notice_after
+    return bool(situation.alive) and all(
+        is_quiet(situation.ranks[rank], rank in situation.waiting, patience) for rank in situation.alive
+    )
+
+
+def slow(situation: Situation) -> Optional[Verdict]:
+    """It moves, and takes long for it: who is slowest, and why."""
+    movers = [rank for rank in situation.alive if not _lies_still(situation, rank)]
+    pause = situation.stuck_for
+    step = max((_typical(situation.ranks[rank].step_times) for rank in situation.alive), default=0.0)
+    seconds = max(step, pause)
+    if not movers or seconds < situation.evidence.notice_after / 2:
+        return None
+    slowest = [rank for rank in situation.holders if rank in movers] if situation.waiting else []
+    parts = [
+        f"{words.ranks(group)} {words.one_or(group, 'is', 'are')} in {stand} while the others wait"
+        for stand, group in situation.groups_of_ranks(slowest).items()
+    ]
+    measure = (
+        f"a step takes {words.span(step)}"
+        if step >= pause
+        else f"this step has taken {words.span(pause)} so far"
+    )
+    return Verdict(
+        code="slow",
+        sentence=f"not hung: {measure}{'; ' if parts else ''}{'; '.join(parts[:2])}",
+        where="run",
+        nodes=situation.nodes_of(slowest),
+        ranks=slowest,
+        victims=[rank for rank in situation.waiting if slowest],
+        confidence=0.8,
+        facts=[*(_pace(situation, rank) for rank in situation.alive[:8]), *situation.counts()],
+        hint=_advice(situation, slowest),
+    )
+
+
+def unknown(situation: Situation) -> Verdict:
+    """The evidence does not decide: where everybody stands, and what is missing."""
+    stands = situation.groups_of_ranks(situation.alive)
+    missing = [f"node {node} did not answer" for node in situation.evidence.silent]
+    missing += sorted(
+        {f"node {node.node}: {text}" for node in situation.nodes.values() for text in node.missing}
+    )
+    missing += [
+        f"the stack of rank {number}"
+        for number, rank in situation.ranks.items()
+        if rank.alive and not rank.stacks
+    ]
+    if situation.absent:
+        missing.append(f"any word of {words.ranks(situation.absent)}")
+    hidden = [rank for rank in situation.holders if situation.waiting and situation.behind(rank)]
+    if hidden:
+        verb = words.one_or(hidden, "is", "are")
+        where = f"{words.ranks(hidden)} {verb} behind the others, but where, no stack shows"
+    elif len(stands) == 1 and situation.waiting:
+        where = f"{_all(situation)} wait in {next(iter(stands))} and nothing moves"
+    elif stands:
+        groups = (f"{words.ranks(group)} in {stand}" for stand, group in list(stands.items())[:4])
+        where = f"nothing moves: {'; '.join(groups)}"
+    elif situation.ranks:
+        where = f"{words.ranks(situation.ranks)} ended, and none by a fault of its own that is known"
+    else:
+        where = "no rank has been seen"
+    return Verdict(
+        code="unknown",
+        sentence=f"{where}; missing: {', '.join(missing) or 'kernel log, network and GPU state'}",
+        where="run",
+        nodes=sorted({*situation.evidence.silent, *situation.nodes_of(hidden)}),
+        ranks=hidden,
+        victims=[rank for rank in situation.waiting if hidden],
+        confidence=0.3 if hidden else 0.0,
+        facts=[
+            *(f"{words.ranks(group)}: {stand}" for stand, group in stands.items()),
+            *situation.counts(),
+            *_oddities(situation),
+        ],
+        hint=_LOOK_BELOW if len(stands) == 1 and situation.waiting else _SEE_MORE,
+    )
+
+
+def _oddities(situation: Situation) -> list[str]:
+    """What may matter and no rule reads: processes that cannot run, launchers that have started nobody."""
+    found = [
+        f"rank {number} is {doing(rank.process)}"
+        for number, rank in situation.ranks.items()
+        if rank.process is not None and rank.process.state in ("D", "T", "t")
+    ]
+    for number, node in situation.nodes.items():
+        if not node.ranks:
+            found.append(f"node {number} has started no worker yet")
+            found += [f"node {number}: {words.clipped(line)}" for line in node.launch_output[-2:]]
+    return found
+
+
+def _all(situation: Situation) -> str:
+    return "all ranks" if len(situation.alive) == len(situation.world) > 1 else words.ranks(situation.alive)
+
+
+def _lies_still(situation: Situation, number: int) -> bool:
+    rank = situation.ranks[number]
+    return number in situation.waiting or is_quiet(rank, False, situation.evidence.notice_after)
+
+
+def _typical(times: list[float]) -> float:
+    return sorted(times)[len(times) // 2] if times else 0.0
+
+
+def _pace(situation: Situation, number: int) -> str:
+    rank = situation.ranks[number]
+    cores = f", {rank.process.cpu_share:.1f} cores" if rank.process is not None else ""
+    step = f", a step takes {words.span(_typical(rank.step_times))}" if rank.step_times else ""
+    return f"rank {number}: {situation.stands[number]}{step}{cores}"
+
+
+def _advice(situation: Situation, slowest: list[int]) -> str:
+    if any(situation.stands[rank].kind == IN_LOADER for rank in slowest):
+        return "The data comes too slowly: more DataLoader workers, faster storage, or less work per sample."
+    if slowest:
+        return (
+            f"See what {words.ranks(slowest)} {words.one_or(slowest, 'does', 'do')} that the others do not."
+        )
+    return "All ranks work; the step itself takes this long."

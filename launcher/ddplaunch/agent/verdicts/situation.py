@@ -1,0 +1,240 @@
+"""The evidence of a job, read once for all rules: who stands where, who waits, for whom.
+
+A rank *waits* when it stands in a collective or in init_process_group. It *holds* the others up when it
+lives, waits nowhere, and is behind: it has called fewer collectives of the blocked group than those who wait
+in it. Counters decide where they are known, stacks where they are not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Optional
+
+from ddplaunch.agent.contract import Collective, Frame, Group, JobEvidence, NodeEvidence, Raised, RankEvidence
+from ddplaunch.agent.verdicts import stacks, words
+
+IN_COLLECTIVE = "collective"
+IN_INIT = "init_process_group"
+IN_LOADER = "loader"
+ELSEWHERE = "elsewhere"
+ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where a rank stands. `site` is the user's line, `number` the collective's, where they are known."""
+
+    kind: str
+    what: str = ""  # the collective's name as the user called it
+    group: str = ""
+    number: Optional[int] = None
+    site: Optional[Frame] = None
+
+    def __str__(self) -> str:
+        if self.kind == IN_COLLECTIVE:
+            number = "" if self.number is None else f" {self.number}"
+            return f"{self.what or 'a collective'}{number}{words.at(self.site)}"
+        if self.kind == IN_INIT:
+            return f"init_process_group{words.at(self.site)}"
+        if self.kind == IN_LOADER:
+            return f"DataLoader.__next__{words.at(self.site)}"
+        return words.place(self.site) if self.site else "a place that no stack shows"
+
+
+class Situation:
+    """What the rules ask. Every answer is computed once, and the order of nodes does not matter."""
+
+    def __init__(self, evidence: JobEvidence) -> None:
+        self.evidence = evidence
+        self.nodes: dict[int, NodeEvidence] = {}
+        self.ranks: dict[int, RankEvidence] = {}
+        self.node_of: dict[int, int] = {}
+        for node in sorted(evidence.evidence, key=lambda node: (node.node, node.at)):
+            self.nodes[node.node] = node
+            for rank in node.ranks:
+                self.ranks[rank.rank] = rank
+                self.node_of[rank.rank] = node.node
+        self.ranks = {number: self.ranks[number] for number in sorted(self.ranks)}
+
+    @cached_property
+    def world(self) -> list[int]:
+        """All ranks there should be."""
+        return sorted({*self.ranks, *range(self.evidence.world_size or 0)})
+
+    @cached_property
+    def absent(self) -> list[int]:
+        """Ranks that should be there and of which nothing is known, on nodes that answered."""
+        if self.evidence.silent or len(self.nodes) < self.evidence.nodes:
+            return []
+        return [rank for rank in self.world if rank not in self.ranks]
+
+    @cached_property
+    def alive(self) -> list[int]:
+        return [number for number, rank in self.ranks.items() if rank.alive]
+
+    @cached_property
+    def stands(self) -> dict[int, Stand]:
+        return {number: _stand(rank) for number, rank in self.ranks.items()}
+
+    @cached_property
+    def waiting(self) -> list[int]:
+        return [rank for rank in self.alive if self.stands[rank].kind in (IN_COLLECTIVE, IN_INIT)]
+
+    @cached_property
+    def in_init(self) -> list[int]:
+        return [rank for rank in self.waiting if self.stands[rank].kind == IN_INIT]
+
+    @cached_property
+    def blocked(self) -> dict[str, int]:
+        """Groups in which somebody waits, with the number of the first collective that is not done."""
+        found: dict[str, int] = {}
+        for rank in self.waiting:
+            for group in self.ranks[rank].groups:
+                if group.enqueued > group.completed:
+                    first = found.get(group.name, group.completed + 1)
+                    found[group.name] = min(first, group.completed + 1)
+        return found
+
+    @cached_property
+    def members(self) -> dict[str, list[int]]:
+        """The ranks of each group, where somebody knows them."""
+        return {
+            group.name: group.ranks for rank in self.ranks.values() for group in rank.groups if group.ranks
+        }
+
+    @cached_property
+    def holders(self) -> list[int]:
+        """Who holds the others up; when nobody waits, all who live."""
+        return [
+            rank
+            for rank in self.alive
+            if rank not in self.waiting and (not self.waiting or self.behind(rank) is not False)
+        ]
+
+    @cached_property
+    def late(self) -> list[int]:
+        """Living ranks that have not called init_process_group while others wait there for them.
+
+        Nobody passes init_process_group before all have called it: who stands in a collective proves it.
+        """
+        if not self.in_init or len(self.in_init) < len(self.waiting):
+            return []
+        return [rank for rank in self.alive if rank not in self.waiting and not self._initialized(rank)]
+
+    @cached_property
+    def stuck_for(self) -> float:
+        """Seconds since the last progress of those who live."""
+        return min((max(self.ranks[rank].stuck_for, 0.0) for rank in self.waiting or self.alive), default=0.0)
+
+    def behind(self, rank: int) -> Optional[bool]:
+        """Whether this rank has not called what others wait in; None: its counters are not known."""
+        if rank in self.late:
+            return True
+        mine = {group.name: group for group in self.ranks[rank].groups}
+        answers = [
+            _missed(mine.get(name), first)
+            for name, first in self.blocked.items()
+            if rank in self.members.get(name, [rank])
+        ]
+        if any(answers):
+            return True
+        return None if None in answers or not self.blocked else False
+
+    def own_exception(self, rank: int) -> Optional[Raised]:
+        """The latest exception this rank caught and its peers did not: what all catch is their habit."""
+        peers = {
+            (raised.type, _without_numbers(raised.message))
+            for number, other in self.ranks.items()
+            if number != rank
+            for raised in other.raised
+            if raised.handled
+        }
+        for raised in reversed(self.ranks[rank].raised):
+            if raised.handled and (raised.type, _without_numbers(raised.message)) not in peers:
+                return raised
+        return None
+
+    def collectives_at(self, group: str, seq: int) -> dict[int, Collective]:
+        """What each rank called as this collective of this group."""
+        return {
+            number: entry
+            for number, rank in self.ranks.items()
+            for entry in rank.collectives
+            if entry.group == group and entry.seq == seq and not entry.p2p
+        }
+
+    def groups_of_ranks(self, numbers: list[int]) -> dict[str, list[int]]:
+        """The ranks by where they stand: 'all_reduce 17 (train.py:92)' -> [0, 1, 2]."""
+        found: dict[str, list[int]] = {}
+        for rank in numbers:
+            found.setdefault(str(self.stands[rank]), []).append(rank)
+        return found
+
+    def counts(self) -> list[str]:
+        """'ranks 0-2 have called 41 collectives', 'rank 3 has called 40': of each rank's busiest group."""
+        found: dict[int, list[int]] = {}
+        for number, rank in self.ranks.items():
+            if rank.groups:
+                found.setdefault(max(group.enqueued for group in rank.groups), []).append(number)
+        return [
+            f"{words.ranks(numbers)} {words.one_or(numbers, 'has', 'have')} called {count} "
+            f"collective{'s' * (count != 1)}"
+            for count, numbers in sorted(found.items())
+        ]
+
+    def suffering(self, culprits: list[int]) -> list[int]:
+        """Everybody else, but for those who were done."""
+        return [
+            number
+            for number, rank in self.ranks.items()
+            if number not in culprits and not (rank.exit is not None and rank.exit.code == 0)
+        ]
+
+    def nodes_of(self, numbers: list[int]) -> list[int]:
+        return sorted({self.node_of[rank] for rank in numbers if rank in self.node_of})
+
+    def _initialized(self, number: int) -> bool:
+        return bool(self.ranks[number].initialized or self.ranks[number].groups)
+
+
+def _stand(rank: RankEvidence) -> Stand:
+    if not rank.alive:
+        return Stand(ENDED, site=stacks.user_frame(rank.raised[-1].frames) if rank.raised else None)
+    frames = stacks.main(rank.stacks)
+    site = stacks.user_frame(frames)
+    if stacks.in_init(frames):
+        return Stand(IN_INIT, site=site)
+    pending = _pending(rank)
+    named = stacks.collective(frames)
+    if named or (pending and not stacks.in_loader(frames)):
+        group, number, op = pending or ("", None, "")
+        return Stand(IN_COLLECTIVE, named or op, group, number, site)
+    if stacks.in_loader(frames):
+        return Stand(IN_LOADER, site=stacks.loader_caller(frames))
+    return Stand(ELSEWHERE, site=site)
+
+
+def _pending(rank: RankEvidence) -> Optional[tuple[str, Optional[int], str]]:
+    """Group, number and name of the first collective this rank called that is not done."""
+    for group in sorted(rank.groups, key=lambda group: group.name):
+        if group.enqueued > group.completed:
+            first = group.completed + 1
+            for entry in rank.collectives:
+                if entry.group == group.name and entry.seq == first and not entry.p2p:
+                    return group.name, first, plain(entry.op)
+            return group.name, first, ""
+    return None
+
+
+def _missed(group: Optional[Group], first: int) -> Optional[bool]:
+    return None if group is None else group.enqueued < first
+
+
+def plain(op: str) -> str:
+    """'all_reduce' of 'gloo:all_reduce'."""
+    return op.rpartition(":")[2]
+
+
+def _without_numbers(message: str) -> str:
+    return "".join(character for character in message if not character.isdigit())

@@ -1,0 +1,99 @@
+"""Parts of sentences: ranks, places, spans of time, sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Optional
+
+from ddplaunch.agent.contract import Frame
+
+_SIGNALS = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    15: "SIGTERM",
+    24: "SIGXCPU",
+    25: "SIGXFSZ",
+    31: "SIGSYS",
+}
+"""By their numbers on Linux (signal(7)): a bundle may be read on another system than it was written on."""
+
+
+def listing(items: Sequence[str], word: str = "and") -> str:
+    """'a', 'a and b', 'a, b and c'."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {word} {items[-1]}"
+
+
+def ranks(numbers: Iterable[int]) -> str:
+    """'rank 3', 'ranks 2 and 5', 'ranks 0-3 and 7'."""
+    ordered = sorted(set(numbers))
+    if not ordered:
+        return "no rank"
+    spans = [[ordered[0], ordered[0]]]
+    for number in ordered[1:]:
+        if number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    parts: list[str] = []
+    for first, last in spans:
+        parts += [str(first)] if first == last else [f"{first}{'-' if last > first + 1 else ' and '}{last}"]
+    if len(parts) == 2 and " and " in parts[0] + parts[1]:  # not "0 and 1 and 5"
+        parts = [part.replace(" and ", "-") for part in parts]
+    return f"rank{'s' if len(ordered) > 1 else ''} {listing(parts)}"
+
+
+def one_or(numbers: Sequence[int], one: str, many: str) -> str:
+    """The verb for one rank, or for several."""
+    return one if len(numbers) == 1 else many
+
+
+def others(number_of_others: int) -> str:
+    """Whom a sentence has not named yet."""
+    return "the other" if number_of_others == 1 else "the others"
+
+
+def place(frame: Frame) -> str:
+    """'evaluate (train.py:140)', '(train.py:140)' at module level."""
+    name = frame.name if frame.name != "<module>" else "the script"
+    return f"{name} ({frame.file.rpartition('/')[2]}:{frame.line})"
+
+
+def at(frame: Optional[Frame]) -> str:
+    """' (train.py:140)', or nothing when the place is not known."""
+    return f" ({frame.file.rpartition('/')[2]}:{frame.line})" if frame else ""
+
+
+def span(seconds: float) -> str:
+    """'0.4 s', '12 s', '4 min', '3 h': as exact as a person wants it."""
+    if seconds < 9.95:
+        return f"{max(seconds, 0):.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+def size(number: float) -> str:
+    """'64 MiB', '15.9 GiB'."""
+    for unit in ("B", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}"
+        number /= 1024
+    return f"{number:.1f} GiB"
+
+
+def signal_name(number: int) -> str:
+    """'SIGKILL' of 9."""
+    return _SIGNALS.get(number, f"signal {number}")
+
+
+def clipped(text: str, limit: int = 200) -> str:
+    """One line of at most `limit` characters: what user code says may be long."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
