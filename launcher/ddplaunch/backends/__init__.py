@@ -3,3 +3,62 @@
 The only layer that starts processes and talks to schedulers. `submit` changes nothing in what was rendered:
 what `ddplaunch render` showed is what runs. A backend is imported only when a job or a handle names it.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+from ddplaunch.errors import UsageError
+
+if TYPE_CHECKING:
+    from ddplaunch.agent.contract import Bundle
+    from ddplaunch.backends.job import Handle, Job, Selection
+    from ddplaunch.render.rendered import Rendered
+
+BACKENDS = {
+    "local": "ddplaunch.backends.local.backend",
+}
+"""Target -> the module whose `connect()` makes its Backend."""
+
+
+class Backend(Protocol):
+    """What a place where jobs run must offer. Every call but `logs` with `follow` is bounded in time.
+
+    All raise NotFoundError for a handle they do not know, and ClusterError when the place refuses or cannot
+    be reached.
+    """
+
+    def submit(self, rendered: Rendered) -> Handle:
+        """Send it as it is, and return once it is accepted. It goes on when the launcher dies."""
+
+    def job(self, handle: Handle) -> Job:
+        """How the job stands now."""
+
+    def jobs(self) -> list[Job]:
+        """All jobs of this user that are known here, finished ones too, the newest first."""
+
+    def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
+        """Lines of the ranks' output, prefixed and without their newline, in the order in which they came.
+
+        With `follow` it waits for more until the job has ended, and yields "" whenever a moment passed
+        without any, so that the caller can look after other things.
+        """
+
+    def cancel(self, handle: Handle) -> Job:
+        """Stop it, evidence first, and return when it has stopped. A job that has ended stays as it is."""
+
+    def collect(self, handle: Handle) -> Bundle | None:
+        """What is known of the job: from its hub while it runs, else what it left. None: it left nothing."""
+
+
+def connect(target: str) -> Backend:
+    """The backend of `target`. Raises UsageError when jobs cannot be sent there."""
+    if target not in BACKENDS:
+        raise UsageError(
+            f"ddplaunch cannot reach {target!r}: it sends jobs to {', '.join(sorted(BACKENDS))}",
+            hint="handles begin with the target, as in local://digits",
+        )
+    backend: Backend = import_module(BACKENDS[target]).connect()
+    return backend

@@ -1,0 +1,308 @@
+"""A local job from submission to its end, told from its files and its process alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.unit.backends.conftest import Make, status_json
+
+from ddplaunch.agent import codec
+from ddplaunch.backends.job import EVERYTHING, Handle, State
+from ddplaunch.backends.local import host, store
+from ddplaunch.backends.local.backend import LocalBackend
+from ddplaunch.errors import ClusterError, NotFoundError, UsageError
+from ddplaunch.render.rendered import Rendered, RenderedFile
+
+RUNNING = f"status '{status_json()}'"
+FOREVER = f"{RUNNING}\nwhile :; do sleep 0.1; done"
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Wait for what must come about; fail after ten seconds."""
+    assert host.wait_until(holds, 10), "it did not come about in 10 s"
+
+
+def carrier(backend: LocalBackend, handle: Handle) -> host.Host:
+    """The process of a job."""
+    found = host.read(backend.store.find(handle.path) / store.HOST)
+    assert found is not None
+    return found
+
+
+def test_submissions_of_one_name_are_counted(backend: LocalBackend, job: Make) -> None:
+    """Each submission has a handle of its own, and the bare name means the newest."""
+    handles = [str(backend.submit(job("", ended=0))) for _ in range(3)]
+
+    assert ["local://digits/1", "local://digits/2", "local://digits/3"] == handles
+    assert "local://digits/3" == str(backend.job(Handle.parse("local://digits")).handle)
+
+
+def test_what_was_rendered_lies_there_unchanged(backend: LocalBackend, tmp_path: Path) -> None:
+    """Submitting writes the bytes and modes of the rendered files, also in folders below."""
+    script = RenderedFile(f"printf '%s' '{status_json(exit_code=0)}' >\"${{0%/*}}/run/status.json\"".encode())
+    files = {"run.sh": script, "a/b.bin": RenderedFile(b"\0\xff\n", executable=True)}
+
+    handle = backend.submit(Rendered("local", "digits", files, ("sh", "run.sh")))
+
+    folder = tmp_path / "state" / "jobs" / handle.path
+    assert script.content == (folder / "run.sh").read_bytes()
+    assert b"\0\xff\n" == (folder / "a/b.bin").read_bytes()
+    assert (False, True) == tuple(os.access(folder / name, os.X_OK) for name in files)
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [
+        (0, State.SUCCEEDED),
+        (20, State.FAILED),
+        (40, State.FAILED),
+        (50, State.FAILED),
+        (60, State.CANCELLED),
+        (79, State.FAILED),
+    ],
+)
+def test_the_agents_exit_code_is_the_jobs_state(
+    backend: LocalBackend, job: Make, code: int, state: State
+) -> None:
+    """A job that has ended says how by the exit code that it left."""
+    handle = backend.submit(job("", ended=code))
+    eventually(lambda: backend.job(handle).state.ended)
+
+    found = backend.job(handle)
+    assert (state, code) == (found.state, found.exit_code)
+
+
+def test_an_exit_code_counts_once_the_host_has_gone(backend: LocalBackend, job: Make) -> None:
+    """While the host still writes the ranks' last lines, the job is running."""
+    handle = backend.submit(job(f"status '{status_json(exit_code=0)}'\nwhile :; do sleep 0.1; done"))
+
+    assert State.RUNNING is backend.job(handle).state
+
+
+def test_a_job_that_was_killed_is_lost_not_cancelled(backend: LocalBackend, job: Make) -> None:
+    """A host that somebody killed has left no exit code, and the state says so."""
+    handle = backend.submit(job(FOREVER))
+    os.kill(carrier(backend, handle).pid, signal.SIGKILL)
+    eventually(lambda: backend.job(handle).state.ended)
+
+    found = backend.job(handle)
+    assert (State.LOST, None) == (found.state, found.exit_code)
+    assert "is gone, and left no exit code" in found.detail
+
+
+def test_cancel_stops_and_marks(backend: LocalBackend, job: Make) -> None:
+    """SIGTERM reaches the host, and what it says of its end counts; a second cancel changes nothing."""
+    stopped = status_json(exit_code=60)
+    handle = backend.submit(job(f"trap 'status '\"'\"'{stopped}'\"'\"'; exit 60' TERM\n{FOREVER}"))
+
+    first = backend.cancel(handle)
+
+    assert (State.CANCELLED, 60) == (first.state, first.exit_code)
+    assert first == backend.cancel(handle)
+
+
+def test_a_host_that_will_not_stop_is_killed(
+    backend: LocalBackend, job: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cancel is bounded: what ignores SIGTERM is killed, and is cancelled all the same."""
+    monkeypatch.setattr("ddplaunch.backends.local.backend.STOP", 0.5)
+    handle = backend.submit(job(f"trap '' TERM\n{FOREVER}"))
+
+    found = backend.cancel(handle)
+
+    assert (State.CANCELLED, None) == (found.state, found.exit_code)
+    assert "was killed" in found.detail
+    assert not carrier(backend, handle).alive()
+
+
+def test_cancel_leaves_a_job_that_has_ended(backend: LocalBackend, job: Make) -> None:
+    """A success stays one."""
+    handle = backend.submit(job("", ended=0))
+    eventually(lambda: backend.job(handle).state.ended)
+
+    assert State.SUCCEEDED is backend.cancel(handle).state
+
+
+def test_a_recycled_pid_is_not_ours(backend: LocalBackend, job: Make) -> None:
+    """A living process with the recorded pid and another start is neither believed nor signalled."""
+    handle = backend.submit(job("", ended=40))
+    folder = backend.store.find(handle.path)
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        found = carrier(backend, handle)
+        eventually(lambda: not found.alive())
+        codec.write(str(folder / store.HOST), host.Host(stranger.pid, found.started, found.boot, found.at))
+
+        assert State.FAILED is backend.cancel(handle).state
+        assert None is stranger.poll()
+        stranger.kill()
+
+
+def test_a_host_of_an_earlier_boot_is_gone(backend: LocalBackend, job: Make) -> None:
+    """After the machine was started anew, the detail says so."""
+    handle = backend.submit(job(FOREVER))
+    folder = backend.store.find(handle.path)
+    found = carrier(backend, handle)
+    codec.write(str(folder / store.HOST), host.Host(found.pid, found.started, "another", found.at))
+    lost = backend.job(handle)
+    codec.write(str(folder / store.HOST), found)
+
+    assert State.LOST is lost.state
+    assert "the machine was started anew" in lost.detail
+
+
+def test_a_host_that_fails_at_once_is_an_error(backend: LocalBackend, job: Make) -> None:
+    """Its last words are in the message, and no job is left behind."""
+    with pytest.raises(ClusterError) as caught:
+        backend.submit(job("echo 'error: no python3 on PATH' >&2\nexit 79"))
+
+    assert "exit code 79\n    error: no python3 on PATH" in caught.value.message
+    assert [] == backend.jobs()
+
+
+def test_a_state_folder_that_cannot_be_written_is_an_error(job: Make, tmp_path: Path) -> None:
+    """The message names the path."""
+    (tmp_path / "state").write_text("a file where the folder should be")
+
+    with pytest.raises(ClusterError, match=r"the job's folder cannot be written: .*state"):
+        LocalBackend(tmp_path / "state").submit(job(""))
+
+
+def test_jobs_come_newest_first(backend: LocalBackend, job: Make) -> None:
+    """Running and finished jobs of all names are listed together."""
+    first = backend.submit(job("", name="alpha", ended=0))
+    second = backend.submit(job(FOREVER, name="beta"))
+    third = backend.submit(job("", name="alpha", ended=40))
+    eventually(lambda: backend.job(third).state.ended and backend.job(first).state.ended)
+
+    assert [
+        ("local://alpha/2", State.FAILED),
+        (str(second), State.RUNNING),
+        ("local://alpha/1", State.SUCCEEDED),
+    ] == [(str(each.handle), each.state) for each in backend.jobs()]
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("digits/7", "digits was submitted 1 times, the last is local://digits/1"),
+        ("digit", "did you mean local://digits?"),
+        ("zebra", "`ddplaunch list` shows all jobs"),
+    ],
+)
+def test_an_unknown_job_is_not_found(backend: LocalBackend, job: Make, path: str, hint: str) -> None:
+    """The hint leads to a job that exists."""
+    backend.submit(job("", ended=0))
+
+    with pytest.raises(NotFoundError) as caught:
+        backend.job(Handle("local", path))
+
+    assert hint == caught.value.hint
+
+
+@pytest.mark.parametrize("path", ["..", "../x", "digits/", "digits/x", "digits/1/2", ".new-abc"])
+def test_a_handle_never_leads_out_of_the_state_folder(backend: LocalBackend, path: str) -> None:
+    """What is no name and number is refused before anything is read."""
+    with pytest.raises((UsageError, NotFoundError)):
+        backend.job(Handle("local", path))
+
+
+LAUNCHER = """
+import sys, time
+from pathlib import Path
+from ddplaunch.backends.local.backend import LocalBackend
+from ddplaunch.render.rendered import Rendered, RenderedFile
+
+file = RenderedFile(sys.argv[2].encode())
+LocalBackend(Path(sys.argv[1])).submit(Rendered("local", "digits", {"run.sh": file}, ("sh", "run.sh")))
+print("submitted", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_job_survives_its_launcher(tmp_path: Path, job: Make) -> None:
+    """A launcher that is killed right after submitting leaves a job that goes on, in a session of its own."""
+    script = job(FOREVER).files["run.sh"].content.decode()
+    with subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(tmp_path), script],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        os.killpg(process.pid, signal.SIGKILL)
+    backend, handle = LocalBackend(tmp_path), Handle("local", "digits")
+
+    assert b"submitted\n" == said
+    assert State.RUNNING is backend.job(handle).state
+    assert os.getsid(carrier(backend, handle).pid) == carrier(backend, handle).pid
+    assert State.CANCELLED is backend.cancel(handle).state
+
+
+def test_a_launcher_that_dies_on_the_way_leaves_no_half_job(backend: LocalBackend, job: Make) -> None:
+    """Until its number is claimed a folder is no job, and its process ends untold."""
+    begun = backend.store.begin("digits", job("").files)
+    child = host.Child(("sh", "run.sh"), 1, 2)
+    child.give_up()
+
+    assert 1 == child.wait()
+    assert [] == backend.jobs()
+    os.utime(begun, (0, 0))
+    assert "local://digits/1" == str(backend.submit(job("", ended=0)))
+    assert not begun.exists()
+
+
+def test_launchers_that_submit_at_once_get_different_numbers(backend: LocalBackend, job: Make) -> None:
+    """Claiming a number is atomic: what another launcher has taken is never written over."""
+    begun = [backend.store.begin("digits", job("").files) for _ in range(5)]
+
+    folders = [backend.store.claim(each) for each in begun]
+
+    assert ["1", "2", "3", "4", "5"] == [folder.name for folder in folders]
+
+
+def test_a_claimed_number_that_another_took_meanwhile_is_passed_over(
+    backend: LocalBackend, job: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launcher that was slower takes the next one."""
+    backend.store.claim(backend.store.begin("digits", job("").files))
+    monkeypatch.setattr(store, "_numbers", lambda _: [])
+
+    assert "2" == backend.store.claim(backend.store.begin("digits", job("").files)).name
+
+
+def test_the_state_folder_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An absolute XDG_STATE_HOME counts, a relative one does not."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    roots = []
+    for value in ("/var/state", "state", ""):
+        monkeypatch.setenv("XDG_STATE_HOME", value)
+        roots.append(store.default_root())
+
+    assert [Path("/var/state/ddplaunch"), *[tmp_path / ".local/state/ddplaunch"] * 2] == roots
+
+
+def test_following_ends_with_the_job(backend: LocalBackend, job: Make) -> None:
+    """All that a job writes is seen, to its last line, and then following ends by itself."""
+    handle = backend.submit(job(f'{RUNNING}\nfor i in 1 2 3; do say "[0/0] $i"; sleep 0.2; done', ended=0))
+
+    lines = [line for line in backend.logs(handle, EVERYTHING, follow=True) if line]
+
+    assert ["[0/0] 1", "[0/0] 2", "[0/0] 3"] == lines
+
+
+def test_a_followed_job_that_prints_nothing_still_gives_the_caller_his_turn(
+    backend: LocalBackend, job: Make
+) -> None:
+    """An empty line comes while nothing else does."""
+    handle = backend.submit(job(f"{RUNNING}\nsleep 1", ended=0))
+    started = time.monotonic()
+
+    assert "" == next(backend.logs(handle, EVERYTHING, follow=True))
+    assert time.monotonic() - started < 1

@@ -1,0 +1,126 @@
+"""Which lines of a job's output are shown, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddplaunch.backends.job import EVERYTHING, Selection
+from ddplaunch.backends.local import output
+
+LINES = ["[0] torchrun starts", "[0/0] a", "[1/2] b", "[1/3] c", "[0/1] d", "[1] torchrun ends", "no prefix"]
+
+
+@pytest.fixture(name="folder")
+def _folder(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "output.log").write_text("\n".join(LINES) + "\n")
+    return tmp_path
+
+
+def look(folder: Path, wanted: Selection = EVERYTHING) -> list[str]:
+    """What is there now."""
+    return list(output.lines(folder, wanted, follow=False, alive=lambda: False))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "lines"),
+    [
+        (EVERYTHING, LINES),
+        (Selection(ranks=frozenset({0, 3})), ["[0/0] a", "[1/3] c"]),
+        (Selection(nodes=frozenset({1})), ["[1/2] b", "[1/3] c", "[1] torchrun ends"]),
+        (Selection(nodes=frozenset({0}), ranks=frozenset({1, 2})), ["[0/1] d"]),
+        (Selection(tail=2), ["[1] torchrun ends", "no prefix"]),
+        (Selection(ranks=frozenset({0, 1, 2}), tail=2), ["[1/2] b", "[0/1] d"]),
+        (Selection(tail=0), []),
+    ],
+)
+def test_only_the_wanted_lines_are_shown(folder: Path, wanted: Selection, lines: list[str]) -> None:
+    """Node and rank come from the prefix, and a tail counts what is left."""
+    assert lines == look(folder, wanted)
+
+
+def test_a_job_without_output_shows_nothing(tmp_path: Path) -> None:
+    """A file that is not there yet is no error."""
+    assert [] == look(tmp_path)
+
+
+def test_a_last_line_without_its_newline_is_shown(folder: Path) -> None:
+    """A rank that is killed in the middle of a line loses none of it."""
+    with (folder / "run" / "output.log").open("a") as file:
+        file.write("[0/0] half")
+
+    assert [*LINES, "[0/0] half"] == look(folder)
+
+
+def test_bytes_that_are_no_text_are_shown_as_such(folder: Path) -> None:
+    """Broken UTF-8 does not end the output."""
+    (folder / "run" / "output.log").write_bytes(b"[0/0] \xff\xfe\n[0/1] fine\n")
+
+    assert ["[0/0] ��", "[0/1] fine"] == look(folder)
+
+
+def test_earlier_attempts_come_first(folder: Path) -> None:
+    """What a retried job moved aside is read before the newest attempt, tenth after ninth."""
+    for attempt in (10, 9):
+        (folder / f"run-{attempt}").mkdir()
+        (folder / f"run-{attempt}" / "output.log").write_text(f"attempt {attempt}\n")
+    (folder / "run-old").mkdir()
+
+    assert ["attempt 9", "attempt 10", *LINES] == look(folder)
+
+
+def test_a_new_attempt_is_followed(folder: Path) -> None:
+    """When the job is tried again while it is watched, no line is lost and none comes twice."""
+    life = iter([True, True, True, False])
+    following = output.lines(folder, EVERYTHING, follow=True, alive=lambda: next(life))
+    seen = [next(following) for _ in LINES]
+    with (folder / "run" / "output.log").open("a") as file:
+        file.write("[0/0] last words\n")
+    (folder / "run").rename(folder / "run-0")
+    (folder / "run").mkdir()
+    (folder / "run" / "output.log").write_text("[0/0] again\n")
+
+    seen += [line for line in following if line]
+
+    assert [*LINES, "[0/0] last words", "[0/0] again"] == seen
+
+
+@given(st.lists(st.binary(max_size=5), max_size=12), st.integers(1, 7))
+def test_lines_are_put_together_from_any_pieces(pieces: list[bytes], chunk: int) -> None:
+    """However the file grows between two looks, the lines are those of the whole."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(output, "_CHUNK", chunk)
+        folder = Path(name)
+        (folder / "run").mkdir()
+        path = folder / "run" / "output.log"
+        path.write_bytes(b"")
+        grow = iter(pieces)
+
+        def alive() -> bool:
+            piece = next(grow, None)
+            if piece is not None:
+                with path.open("ab") as file:
+                    file.write(piece)
+            return piece is not None
+
+        patch.setattr("time.sleep", lambda _: None)
+        following: Iterator[str] = output.lines(folder, EVERYTHING, follow=True, alive=alive)
+        seen = [line for line in following if line]
+
+    whole = b"".join(pieces).decode("utf-8", errors="replace").split("\n")
+    assert [line for line in whole if line] == seen
+
+
+def test_last_words_are_the_last_lines_that_say_anything(tmp_path: Path) -> None:
+    """Blank lines are no words."""
+    (tmp_path / "log").write_text("one\ntwo\n\n \nthree\n\n")
+
+    assert ["two", "three"] == output.last_words(tmp_path / "log", 2)
+    assert [] == output.last_words(tmp_path / "none", 2)
