@@ -1,0 +1,46 @@
+"""What the gate found, as a table: one line per check and result, whatever the number of nodes."""
+
+from __future__ import annotations
+
+from ddplaunch.agent.contract import Bundle, CheckResult, Status
+from ddplaunch.report.paint import PLAIN, Paint
+from ddplaunch.report.words import count, some
+
+_SHOWN = {Status.PASS: "pass", Status.FAIL: "FAIL", Status.UNKNOWN: "unknown"}
+
+
+def checks_text(bundle: Bundle, paint: Paint = PLAIN) -> str:
+    """The checks in the order in which they ran, then the connections between the nodes."""
+    found: dict[tuple[str, str, str, str], list[int]] = {}
+    for check_in in bundle.check_ins:
+        for check in check_in.checks:
+            key = (check.check, check.status, _said(check), check.hint if check.status != Status.PASS else "")
+            found.setdefault(key, []).append(check_in.node)
+    tone = {Status.PASS: paint.good, Status.FAIL: paint.bad, Status.UNKNOWN: paint.odd}
+    width = max((len(name) for name, *_ in found), default=0)
+    lines = []
+    for (name, status, said, hint), nodes in found.items():
+        word = tone.get(status, paint.odd)(f"{_SHOWN.get(status, status):<7}")
+        lines.append(f"{name:<{width}}  {word}  {some('node', nodes)}" + (f": {said}" if said else ""))
+        if hint:
+            lines.append(f"{'':<{width}}           hint: {hint}")
+    lines += _mesh(bundle, paint)
+    return "\n".join(lines)
+
+
+def _said(check: CheckResult) -> str:
+    if check.status == Status.PASS:
+        return ""
+    return check.observed + (f"; wanted {check.wanted}" if check.wanted else "")
+
+
+def _mesh(bundle: Bundle, paint: Paint) -> list[str]:
+    failed = [result for result in bundle.mesh if result.outcome != "ok"]
+    lines = [
+        paint.bad(f"node {each.node} to node {each.peer}, {each.address}:{each.port}: {each.outcome}")
+        + (f" ({each.detail})" if each.detail else "")
+        for each in failed
+    ]
+    if bundle.mesh:
+        lines.append(f"{count(len(bundle.mesh), 'connection')} between nodes tried, {len(failed)} failed")
+    return lines

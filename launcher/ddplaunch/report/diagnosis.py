@@ -1,0 +1,33 @@
+"""What is wrong with a job: its bundle, judged, beside what its backend knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ddplaunch.agent.contract import Bundle, Exit, JobEvidence, Verdict
+from ddplaunch.backends.job import Job
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The input of every report."""
+
+    job: Job
+    bundle: Bundle | None
+    verdicts: list[Verdict]
+
+    @property
+    def evidence(self) -> JobEvidence | None:
+        return self.bundle.evidence if self.bundle else None
+
+
+def diagnose(job: Job, bundle: Bundle | None) -> Diagnosis:
+    """The verdicts of the bundle; evidence that nobody has judged is judged here, by the same rules."""
+    if bundle is None:
+        return Diagnosis(job, bundle, list(job.status.verdicts) if job.status else [])
+    verdicts = bundle.verdicts
+    if not verdicts and bundle.evidence is not None and bundle.exit_code != Exit.OK:
+        from ddplaunch.agent.verdicts import decide
+
+        verdicts = decide.judge(bundle.evidence)
+    return Diagnosis(job, bundle, verdicts)

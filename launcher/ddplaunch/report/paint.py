@@ -1,0 +1,33 @@
+"""What stands out on a terminal. Every text must read the same without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Paint:
+    """Terminal escapes around words, or, `on` being False, nothing."""
+
+    on: bool = False
+
+    def strong(self, text: str) -> str:
+        return self._around("1", text)
+
+    def bad(self, text: str) -> str:
+        return self._around("1;31", text)
+
+    def good(self, text: str) -> str:
+        return self._around("32", text)
+
+    def odd(self, text: str) -> str:
+        return self._around("33", text)
+
+    def quiet(self, text: str) -> str:
+        return self._around("2", text)
+
+    def _around(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.on and text else text
+
+
+PLAIN = Paint()

@@ -1,0 +1,79 @@
+"""Where a job stands, in lines: who is in which phase, since when, and for whom it waits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+from ddplaunch.agent.contract import JobStatus, Phase
+from ddplaunch.backends.job import Job, State
+from ddplaunch.report.words import count, duration, some
+
+
+class Row(NamedTuple):
+    """Nodes that stand at the same place, and since when the first of them does."""
+
+    nodes: list[int]
+    phase: str
+    since: float
+    detail: str
+
+
+def rows(status: JobStatus) -> list[Row]:
+    """The nodes of a job, those furthest behind first, since the others wait for them."""
+    grouped: dict[tuple[str, str], Row] = {}
+    for node in status.nodes:
+        detail = node.detail if node.exit_code is None else f"exit code {node.exit_code}"
+        row = grouped.setdefault((node.phase, detail), Row([], node.phase, node.since, detail))
+        row.nodes.append(node.node)
+        grouped[node.phase, detail] = row._replace(since=min(row.since, node.since))
+    return sorted(grouped.values(), key=lambda row: (_place(row.phase), row.nodes))
+
+
+def headline(job: Job, now: float) -> str:
+    """The job in one line, without its handle."""
+    if job.state.ended:
+        took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
+        return f"{job.state}{took}" + (f": {job.detail}" if job.detail else "")
+    if job.status is None:
+        waits = f": {job.detail}" if job.detail else ""
+        return f"{job.state} for {duration(now - job.submitted)}{waits}"
+    return f"{phase(job.status)} for {duration(now - job.status.since)}{missing(job.status, now)}"
+
+
+def missing(status: JobStatus, now: float) -> str:
+    """Whom the job waits for, and how long already; empty when for nobody."""
+    if not status.waiting_for:
+        return ""
+    since = min((node.since for node in status.nodes if node.node in status.waiting_for), default=now)
+    return f", waits for {some('node', status.waiting_for)}, missing for {duration(now - since)}"
+
+
+def phase(status: JobStatus) -> str:
+    """The job's phase, with its size where that is all there is to say."""
+    nodes = f" on {count(len(status.nodes), 'node')}" if status.phase == Phase.RUNNING else ""
+    return f"{status.phase}{nodes}"
+
+
+def row_text(row: Row, now: float) -> tuple[str, str, str, str]:
+    """Nodes, phase, time in it, detail."""
+    return some("node", row.nodes), row.phase, duration(now - row.since), row.detail
+
+
+def place(job: Job) -> Hashable:
+    """Equal as long as nothing changed that deserves a line of its own; times and counts do not."""
+    if job.status is None or job.state.ended:
+        return job.state
+    nodes = tuple((row.phase, tuple(row.nodes)) for row in rows(job.status))
+    return job.status.attempt, job.status.phase, tuple(job.status.waiting_for), nodes
+
+
+def is_waiting(job: Job) -> bool:
+    """Whether a person who watches would like to be told again what it waits for."""
+    return job.state is State.PENDING or (
+        job.status is not None and not job.state.ended and job.status.phase != Phase.RUNNING
+    )
+
+
+def _place(name: str) -> int:
+    return Phase.ORDER.index(name) if name in Phase.ORDER else -1

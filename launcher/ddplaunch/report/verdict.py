@@ -1,0 +1,97 @@
+"""A diagnosis as terminal text: first what is wrong, in one sentence; then whose fault, why, what to do."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from ddplaunch.agent.contract import Verdict
+from ddplaunch.backends.job import Job, State
+from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report.paint import PLAIN, Paint
+from ddplaunch.report.words import clock, count, duration, some
+
+_NARROWEST = 60
+_LABEL = 10
+
+
+def diagnosis_text(diagnosis: Diagnosis, paint: Paint = PLAIN, width: int | None = None) -> str:
+    """All of it, for `diagnose` and for the end of a watched job. `width` None: lines are not broken."""
+    parts = [verdict_text(verdict, paint, width) for verdict in diagnosis.verdicts]
+    if not parts:
+        parts = [_without_verdict(diagnosis.job)]
+    return "\n\n".join([*parts, about_text(diagnosis, width)])
+
+
+def verdict_text(verdict: Verdict, paint: Paint = PLAIN, width: int | None = None) -> str:
+    """One verdict, without a newline at its end."""
+    lines = [*map(paint.bad, _folded(verdict.sentence, width, "").splitlines()), ""]
+    lines += _entry("culprit", [culprits(verdict)], width)
+    lines += _entry("victims", [some("rank", verdict.victims)] if verdict.victims else [], width)
+    lines += _entry("because", verdict.facts, width)
+    lines += _entry("hint", [verdict.hint] if verdict.hint else [], width)
+    lines += _entry("sure", [f"{verdict.confidence:.0%}"] if verdict.confidence < 1 else [], width)
+    lines += _entry("more", [f"ddplaunch explain {verdict.code}"], width)
+    return "\n".join(lines)
+
+
+def culprits(verdict: Verdict) -> str:
+    """`rank 3 on node 1`, `nodes 1, 4`, or that nobody in particular is."""
+    ranks = some("rank", verdict.ranks) if verdict.ranks else ""
+    nodes = some("node", verdict.nodes) if verdict.nodes else ""
+    return f"{ranks} on {nodes}" if ranks and nodes else ranks or nodes or "not known"
+
+
+def about_text(diagnosis: Diagnosis, width: int | None = None) -> str:
+    """What was looked at: the job, its evidence, and what could not be seen."""
+    job = diagnosis.job
+    took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
+    lines = _entry("job", [f"{job.handle}, submitted {clock(job.submitted)}, {job.state}{took}"], width)
+    evidence = diagnosis.evidence
+    if evidence is not None:
+        ranks = sum(len(node.ranks) for node in evidence.evidence)
+        seen = f"{clock(evidence.at)}, of {count(ranks, 'rank')} on {count(len(evidence.evidence), 'node')}"
+        lines += _entry("evidence", [seen], width)
+        if evidence.silent:
+            lines += _entry("silent", [f"{some('node', evidence.silent)} gave no evidence in time"], width)
+        lines += _entry("unseen", missing(diagnosis), width)
+    return "\n".join(lines)
+
+
+def missing(diagnosis: Diagnosis) -> list[str]:
+    """What the collectors could not have, each with the nodes that it was missing on."""
+    where: dict[str, list[int]] = {}
+    for node in diagnosis.evidence.evidence if diagnosis.evidence else []:
+        for text in node.missing:
+            where.setdefault(text, []).append(node.node)
+    return [f"{text} ({some('node', nodes)})" for text, nodes in where.items()]
+
+
+def _without_verdict(job: Job) -> str:
+    """Why there is no verdict, which is no verdict itself."""
+    if job.state is State.SUCCEEDED:
+        return "nothing is wrong: the job succeeded"
+    if job.state in (State.LOST, State.CANCELLED):
+        return f"no verdict: the job was {job.state}" + (f"; {job.detail}" if job.detail else "")
+    if not job.state.ended:
+        return "no verdict: nothing is known to be wrong with this job"
+    return "no verdict: the job failed and left no evidence that decides; its log may say more"
+
+
+def _entry(label: str, texts: Sequence[str], width: int | None) -> list[str]:
+    """`  label     text`, further texts below the first."""
+    heads = [f"  {label if number == 0 else '':<{_LABEL}}" for number in range(len(texts))]
+    return [_folded(head + text, width, " " * (_LABEL + 2)) for head, text in zip(heads, texts, strict=True)]
+
+
+def _folded(text: str, width: int | None, indent: str) -> str:
+    if width is None:
+        return text
+    return textwrap.fill(
+        text,
+        max(width, _NARROWEST),
+        subsequent_indent=indent,
+        break_long_words=False,  # paths and names are copied from here
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )
