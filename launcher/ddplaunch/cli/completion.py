@@ -1,0 +1,113 @@
+"""`ddplaunch completion`: the script of a shell, and, behind it, the words that fit."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from importlib.resources import files
+from typing import Final
+
+from ddplaunch.cli.parser import Parser
+from ddplaunch.errors import DdplaunchError, ExitCode
+
+HELP = """
+Completes commands, options, job handles and verdict codes.
+
+  bash   eval "$(ddplaunch completion bash)"         in ~/.bashrc
+  zsh    source <(ddplaunch completion zsh)          in ~/.zshrc
+  fish   ddplaunch completion fish | source          in ~/.config/fish/config.fish
+"""
+
+FILES: Final = (":files", "")
+"""Tells the script that the shell's own completion of file names fits here."""
+
+Word = tuple[str, str]
+"""A word that fits, and what it means."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What may follow the verb."""
+    parser.add_argument(
+        "shell", nargs="?", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish"
+    )
+    # Called by the scripts: the words of the command line so far, the one to complete being the last.
+    parser.add_argument("--words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it, and return the exit code."""
+    if args.words is not None:
+        print("\n".join("\t".join(word) for word in fitting(args.words or [""])))
+    elif args.shell is None:
+        Parser("ddplaunch completion", "").error("which shell: bash, zsh or fish?")
+    else:
+        print((files("ddplaunch.cli") / "shells" / f"ddplaunch.{args.shell}").read_text("utf-8"), end="")
+    return ExitCode.SUCCEEDED
+
+
+def fitting(words: list[str]) -> list[Word]:
+    """What the last of `words` can become, each with its meaning."""
+    from ddplaunch.cli.main import VERBS, verb_parser
+
+    current = words[-1]
+    if len(words) == 1:
+        return _beginning(current, VERBS.items())
+    if words[0] not in VERBS:
+        return []
+    parser = verb_parser(words[0])
+    option = parser.option(words[-2])
+    if option is not None and option.nargs is None and len(words) > 2:
+        return _beginning(current, _values(option))
+    if current.startswith("-"):
+        options = [(name, action.help or "") for action in parser.options() for name in action.option_strings]
+        return _beginning(current, options)
+    positional = parser.positional(words[1:-1])
+    return _beginning(current, _values(positional)) if positional else []
+
+
+def _beginning(start: str, words: Iterable[Word]) -> list[Word]:
+    return [word for word in words if word == FILES or word[0].startswith(start)]
+
+
+def _values(action: argparse.Action) -> list[Word]:
+    if action.choices is not None:
+        return [(str(choice), "") for choice in action.choices]
+    find = _OF_METAVAR.get(str(action.metavar))
+    if find is None:
+        return []
+    try:
+        return find()
+    except DdplaunchError:
+        return []  # a prompt is no place for errors
+
+
+def _handles() -> list[Word]:
+    from ddplaunch.backends import BACKENDS, connect
+
+    return [(str(job.handle), str(job.state)) for target in BACKENDS for job in connect(target).jobs()]
+
+
+def _codes() -> list[Word]:
+    from ddplaunch.report import explain
+
+    return list(explain.meanings().items())
+
+
+def _targets() -> list[Word]:
+    from ddplaunch.render import RENDERERS
+
+    return [(target, "") for target in RENDERERS]
+
+
+def _files() -> list[Word]:
+    return [FILES]
+
+
+_OF_METAVAR: Final[dict[str, Callable[[], list[Word]]]] = {
+    "HANDLE": _handles,
+    "CODE": _codes,
+    "TARGET": _targets,
+    "FILE": _files,
+    "DIR": _files,
+    "-- COMMAND": _files,
+}

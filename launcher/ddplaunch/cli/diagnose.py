@@ -1,0 +1,61 @@
+"""`ddplaunch diagnose`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from ddplaunch.cli import jobs
+from ddplaunch.cli import parser as arguments
+from ddplaunch.errors import ExitCode, UsageError
+
+HELP = """
+While the job runs, it is asked for the stacks and counters of all its ranks as they stand now, and goes on.
+When it has ended, what it left is read. What must be mended first stands first.
+
+Ends with 0 whatever is wrong with the job; `ddplaunch status` ends with the job's own result.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What may follow the verb."""
+    arguments.handle(parser)
+    arguments.as_json(parser)
+    parser.add_argument("--html", metavar="FILE", help="write all evidence as one HTML file as well")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it, and return the exit code."""
+    from ddplaunch.report import diagnosis, verdict
+
+    backend, handle = jobs.find(args.handle)
+    handle = backend.job(handle).handle
+    bundle = backend.collect(handle)
+    found = diagnosis.diagnose(backend.job(handle), bundle)
+    if args.html:
+        from ddplaunch.report import html
+
+        _write(Path(args.html), html.page(found))
+    if args.json:
+        from ddplaunch.report.machine import diagnosis_data
+
+        print(json.dumps(diagnosis_data(found), indent=2))
+    else:
+        from ddplaunch.cli import terminal
+
+        print(verdict.diagnosis_text(found, terminal.paint(sys.stdout), terminal.width(sys.stdout)))
+    return ExitCode.SUCCEEDED
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: somebody may have the old page open."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    sys.stderr.write(f"wrote {path}\n")

@@ -1,0 +1,92 @@
+"""`ddplaunch doctor`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddplaunch.cli import parser as arguments
+from ddplaunch.errors import UsageError
+
+if TYPE_CHECKING:
+    from ddplaunch.report.diagnosis import Diagnosis
+    from ddplaunch.spec.models import JobSpec
+
+HELP = """
+Runs every check that a job runs before its training starts, on every node and between all of them, prints
+what was found, and starts nothing else. With a job file, that job's own nodes, ports and settings are tried.
+
+Ends with 0 when a job could start, else with 104.
+
+examples:
+  ddplaunch doctor --nodes 2
+  ddplaunch doctor job.yaml
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What may follow the verb."""
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a job file, or - for standard input")
+    parser.add_argument(
+        "--nodes", type=arguments.at_least(1), metavar="N", help="without FILE: how many nodes (default: 1)"
+    )
+    arguments.target(parser)
+    arguments.as_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it, and return the exit code."""
+    from ddplaunch.backends import connect
+    from ddplaunch.cli import exits, watch
+    from ddplaunch.plan.plan import make
+    from ddplaunch.render import render
+
+    plan = make(_spec(args), args.to, Path(args.file).parent if args.file else Path())
+    rendered = render(plan)
+    backend = connect(args.to)
+    handle = backend.submit(
+        dataclasses.replace(rendered, job="doctor", command=(*rendered.command, "--gate-only"))
+    )
+    try:
+        job = watch.until_end(backend, handle)
+    except KeyboardInterrupt:
+        job = backend.cancel(handle)  # a check-up that nobody waits for is of no use
+
+    from ddplaunch.report import diagnosis
+    from ddplaunch.report.machine import diagnosis_data
+
+    found = diagnosis.diagnose(job, backend.collect(handle))
+    if args.json:
+        print(json.dumps(diagnosis_data(found), indent=2))
+    else:
+        _print(found)
+    return exits.of_job(job)
+
+
+def _spec(args: argparse.Namespace) -> JobSpec:
+    from ddplaunch.spec.load import load
+    from ddplaunch.spec.models import JobSpec
+
+    if args.file is None:
+        return JobSpec(api_version="ddplaunch/v1", name="doctor", nodes=args.nodes or 1, command=("true",))
+    if args.nodes is not None:
+        raise UsageError("--nodes and a job file exclude each other", hint="the job file says how many nodes")
+    return load(args.file)
+
+
+def _print(found: Diagnosis) -> None:
+    from ddplaunch.backends.job import State
+    from ddplaunch.cli import terminal
+    from ddplaunch.report import checks, verdict
+
+    paint, width = terminal.paint(sys.stdout), terminal.width(sys.stdout)
+    if found.bundle is not None:
+        print(checks.checks_text(found.bundle, paint))
+    if found.verdicts or found.job.state is not State.SUCCEEDED:
+        print(f"\n{verdict.diagnosis_text(found, paint, width)}")
+    else:
+        print(paint.good("\nthe way is clear: a job could start here"))

@@ -1,0 +1,29 @@
+"""How a job ended, as the exit code of the command line. One table, so that every verb answers alike."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ddplaunch.agent.contract import Exit
+from ddplaunch.backends.job import Job, State
+from ddplaunch.errors import ExitCode
+
+OF_AGENT: Final = {
+    Exit.OK: ExitCode.SUCCEEDED,
+    Exit.NODE_AT_FAULT: ExitCode.GATE,
+    Exit.MISCONFIGURED: ExitCode.GATE,
+    Exit.WORKER_FAILED: ExitCode.FAILED,
+    Exit.OUT_OF_MEMORY: ExitCode.FAILED,
+    Exit.HANG: ExitCode.HANG,
+    Exit.STOPPED: ExitCode.CANCELLED,
+    Exit.UNUSABLE: ExitCode.GATE,
+}
+
+
+def of_job(job: Job) -> ExitCode:
+    """What `status`, `submit --wait` and `doctor` end with. A job that vanished has failed."""
+    if not job.state.ended:
+        return ExitCode.NOT_FINISHED
+    if job.exit_code is not None:
+        return OF_AGENT.get(job.exit_code, ExitCode.FAILED)
+    return ExitCode.CANCELLED if job.state is State.CANCELLED else ExitCode.FAILED

@@ -1,0 +1,40 @@
+"""`ddplaunch explain`."""
+
+from __future__ import annotations
+
+import argparse
+
+from ddplaunch.errors import ExitCode, NotFoundError
+
+HELP = """
+What the verdict means, how it shows, how to confirm it by hand, how to mend it. Without a code, all codes.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What may follow the verb."""
+    parser.add_argument("code", nargs="?", metavar="CODE", help="a verdict code, such as rank-in-dataloader")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it, and return the exit code."""
+    from ddplaunch.report import explain
+
+    if args.code is None:
+        width = max(map(len, explain.meanings()))
+        print("\n".join(f"{code:<{width}}  {meaning}" for code, meaning in explain.meanings().items()))
+    elif args.code in explain.meanings():
+        print(explain.page(args.code).rstrip())
+    else:
+        raise _unknown(args.code, list(explain.meanings()))
+    return ExitCode.SUCCEEDED
+
+
+def _unknown(code: str, known: list[str]) -> NotFoundError:
+    from difflib import get_close_matches
+
+    near = get_close_matches(code, known, n=1)
+    return NotFoundError(
+        f"there is no verdict {code!r}",
+        hint=f"did you mean {near[0]}?" if near else "`ddplaunch explain` lists all codes",
+    )

@@ -1,0 +1,28 @@
+"""`ddplaunch init`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ddplaunch.errors import ExitCode
+
+HELP = """
+Never overwrites a file.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What may follow the verb."""
+    parser.add_argument("file", nargs="?", default="job.yaml", metavar="FILE", help="default: job.yaml")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it, and return the exit code."""
+    from ddplaunch.spec import template
+
+    template.write_new(args.file)
+    sys.stderr.write(
+        f"wrote {args.file}; `ddplaunch validate {args.file}`, then `ddplaunch submit {args.file} --wait`\n"
+    )
+    return ExitCode.SUCCEEDED

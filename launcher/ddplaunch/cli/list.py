@@ -1,0 +1,71 @@
+"""`ddplaunch list`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from ddplaunch.cli import parser as arguments
+from ddplaunch.errors import ExitCode
+
+if TYPE_CHECKING:
+    from ddplaunch.backends.job import Job
+
+HELP = """
+The newest come first: all that run, and of those that have ended as many as make 20 lines.
+"""
+
+_LINES = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What may follow the verb."""
+    arguments.target(parser)
+    parser.add_argument("-a", "--all", action="store_true", help="every job, however old")
+    arguments.as_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it, and return the exit code."""
+    from ddplaunch.backends import connect
+
+    found = connect(args.to).jobs()
+    kept = [job for index, job in enumerate(found) if args.all or index < _LINES or not job.state.ended]
+    if args.json:
+        from ddplaunch.report.machine import job_data
+
+        print(json.dumps([job_data(job) for job in kept], indent=2))
+        return ExitCode.SUCCEEDED
+    if kept:
+        print(table(kept, time.time()))
+    else:
+        sys.stderr.write("no jobs yet; `ddplaunch submit job.yaml` starts one\n")
+    if len(kept) < len(found):
+        sys.stderr.write(f"{len(found) - len(kept)} older jobs: `ddplaunch list --all`\n")
+    return ExitCode.SUCCEEDED
+
+
+def table(jobs: list[Job], now: float) -> str:
+    """One line per job, under a line of headings."""
+    from ddplaunch.report.words import clock, duration
+
+    rows = [("HANDLE", "STATE", "SUBMITTED", "TOOK", "WHAT")]
+    for job in jobs:
+        took = duration((job.ended or now) - job.submitted)
+        rows.append((str(job.handle), str(job.state), clock(job.submitted), took, _what(job)))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def _what(job: Job) -> str:
+    if job.status is None:
+        return job.detail
+    if job.status.verdicts:
+        return job.status.verdicts[0].code
+    return job.detail if job.state.ended else job.status.phase

@@ -1,0 +1,122 @@
+"""argparse, with this program's errors and a help that keeps its line breaks."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from ddplaunch.errors import UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises UsageError where argparse would print and exit."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(
+            prog=prog,
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,  # an abbreviation that works today is ambiguous after the next release
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, hint=f"`{self.prog} --help` shows how it is called")
+
+    def options(self) -> list[argparse.Action]:
+        """What begins with a dash and is meant for people."""
+        return [each for each in self._actions if each.option_strings and each.help != argparse.SUPPRESS]
+
+    def positionals(self) -> list[argparse.Action]:
+        """What is known by its place."""
+        return [each for each in self._actions if not each.option_strings]
+
+    def option(self, word: str) -> argparse.Action | None:
+        """The option of that name, None when there is none."""
+        return next((each for each in self.options() if word in each.option_strings), None)
+
+    def positional(self, before: Sequence[str]) -> argparse.Action | None:
+        """The positional argument that comes after the words `before`; None when they have taken all."""
+        places = self.positionals()
+        taken = 0
+        value_follows = False
+        for word in before:
+            option = self.option(word)
+            if option is None and not value_follows:
+                taken += 1
+            value_follows = option is not None and option.nargs is None
+        if places and places[-1].nargs in ("+", argparse.REMAINDER):
+            taken = min(taken, len(places) - 1)
+        return places[taken] if taken < len(places) else None
+
+
+def handle(parser: argparse.ArgumentParser) -> None:
+    """The argument HANDLE; completion knows it by its name."""
+    parser.add_argument("handle", metavar="HANDLE", help="the job, as submit printed it: local://name/n")
+
+
+def as_json(parser: argparse.ArgumentParser) -> None:
+    """The option --json."""
+    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+
+
+def target(parser: argparse.ArgumentParser) -> None:
+    """The option --to."""
+    parser.add_argument(
+        "--to",
+        default="local",
+        metavar="TARGET",
+        help="where it shall run: local, slurm or kubernetes (default: local, this machine)",
+    )
+
+
+def numbers(text: str) -> frozenset[int]:
+    """`0,2-3` as the set of 0, 2, 3."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise argparse.ArgumentTypeError(f"{text!r}: wanted numbers such as 0 or 0,2-3")
+        found.update(range(int(first), int(last if dash else first) + 1))
+    return frozenset(found)
+
+
+def job_name(text: str) -> str:
+    """A name that a job file could have too: it becomes a folder."""
+    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: wanted lower-case letters, digits and -, a letter first")
+    return text
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """The type of a whole number that is not below `least`."""
+
+    def convert(text: str) -> int:
+        if not text.isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r}: wanted a whole number from {least}")
+        return int(text)
+
+    return convert
+
+
+NEVER = 0.0
+"""How `never` is told from a time, all of which are longer."""
+
+
+def seconds(text: str) -> float:
+    """A time as in a job file: `10s`, `2m`, or a number of seconds."""
+    from ddplaunch.spec.units import UnitError, parse_duration
+
+    try:
+        value = parse_duration(float(text) if text.replace(".", "", 1).isdigit() else text)
+    except UnitError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: wanted a time such as 10s, 2m or 1h30m") from error
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: wanted a time longer than nothing")
+    return value
+
+
+def seconds_or_never(text: str) -> float:
+    """A time, or NEVER."""
+    return NEVER if text == "never" else seconds(text)

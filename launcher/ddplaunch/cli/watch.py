@@ -1,0 +1,47 @@
+"""Waiting for a job before a person's eyes: where it stands, what its ranks print, how it ended."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from ddplaunch.backends import Backend
+from ddplaunch.backends.job import EVERYTHING, Handle, Job, State
+from ddplaunch.cli import terminal
+from ddplaunch.report import diagnosis, live, progress, verdict
+
+_LOOK = 0.25
+"""Seconds between two looks at the job's state while its output flows."""
+
+
+def until_end(backend: Backend, handle: Handle) -> Job:
+    """Show the job on stderr until it has ended. Ctrl-C raises KeyboardInterrupt, as ever."""
+    with live.view(sys.stderr) as view:
+        looked = 0.0
+        for line in backend.logs(handle, EVERYTHING, follow=True):
+            if line:
+                view.line(line)
+            if time.monotonic() - looked >= _LOOK:
+                view.show(backend.job(handle))
+                looked = time.monotonic()
+    return backend.job(handle)
+
+
+def detach(handle: Handle) -> None:
+    """Say how to come back to a job that goes on."""
+    sys.stderr.write(
+        f"\ndetached; {handle} goes on\n"
+        f"  ddplaunch logs -f {handle}    to see it again\n"
+        f"  ddplaunch cancel {handle}     to stop it\n"
+    )
+
+
+def conclude(backend: Backend, job: Job) -> None:
+    """How it ended, and why, on stderr."""
+    paint, width = terminal.paint(sys.stderr), terminal.width(sys.stderr)
+    line = progress.headline(job, time.time())
+    good = job.state is State.SUCCEEDED
+    sys.stderr.write(f"ddplaunch: {paint.good(line) if good else paint.bad(line)}\n")
+    found = diagnosis.diagnose(job, backend.collect(job.handle))
+    if found.verdicts or not good:
+        sys.stderr.write(f"\n{verdict.diagnosis_text(found, paint, width)}\n")
