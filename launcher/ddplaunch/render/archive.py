@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ddplaunch.errors import SourceTooLargeError
 from ddplaunch.plan.source import SourceFile
+from ddplaunch.render.lean import lean
 
 SOURCE_LIMIT = 700_000
 """Bytes of a source archive. It shares a Kubernetes ConfigMap, 1 MiB in all, with the agent and the plan; a
@@ -38,7 +39,7 @@ def agent_archive(package: Path = _PACKAGE) -> bytes:
             info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
             info.create_system = _UNIX
             info.external_attr = _REGULAR_FILE << 16
-            archive.writestr(info, path.read_bytes())
+            archive.writestr(info, lean(path.read_text("utf-8")))
     return buffer.getvalue()
 
 

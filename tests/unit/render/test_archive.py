@@ -61,7 +61,7 @@ def test_another_agent_has_other_bytes(tmp_path: Path) -> None:
     """The test above sees a difference of one byte."""
     shutil.copytree(PACKAGE, tmp_path / "ddplaunch")
     with (tmp_path / "ddplaunch" / "agent" / "contract.py").open("a") as file:
-        file.write("#")
+        file.write("0")
 
     assert len(agent_archive()) + 1 == len(agent_archive(tmp_path / "ddplaunch"))
 

@@ -1,0 +1,60 @@
+"""The agent is sent without docstrings and comments, and still says the same to Python."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.render.lean import lean
+
+AGENT = Path(__file__).resolve().parents[3] / "launcher" / "ddplaunch" / "agent"
+
+
+def meaning(source: str) -> tuple[str, list[int]]:
+    """The syntax tree without the content of its docstrings, and the line of each part of it."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value.value = "" if isinstance(node.value.value, str) else node.value.value
+    return ast.dump(tree), [node.lineno for node in ast.walk(tree) if isinstance(node, (ast.stmt, ast.expr))]
+
+
+@pytest.mark.parametrize("path", sorted(AGENT.rglob("*.py")), ids=lambda path: str(path.relative_to(AGENT)))
+def test_every_file_of_the_agent_keeps_its_meaning(path: Path) -> None:
+    """Same syntax tree, same lines: only docstrings and comments are gone."""
+    source = path.read_text("utf-8")
+
+    assert meaning(source) == meaning(lean(source))
+    assert len(source) > len(lean(source))
+
+
+@pytest.mark.parametrize("path", sorted(AGENT.rglob("*.py")), ids=lambda path: str(path.relative_to(AGENT)))
+def test_no_file_of_the_agent_reads_its_docstring(path: Path) -> None:
+    """A docstring that is shown to somebody would be empty on the nodes."""
+    assert "__doc__" not in path.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("source", "short"),
+    [
+        ('"""Says what."""\n\nx = 1  # why\n', '""\n\nx = 1\n'),
+        ('def f():\n    """One.\n\n    Two.\n    """\n    return 1\n', 'def f():\n ""\n\n\n\n return 1\n'),
+        ('class A:\n    """Only this."""\n', 'class A:\n ""\n'),
+        ("x = '#'  # '\ny = \"it's # here\"\n", "x = '#'\ny = \"it's # here\"\n"),
+        ('x = """\n    # stays\n"""\n', 'x = """\n    # stays\n"""\n'),
+        ('f(\n    """stays"""\n)\n', 'f(\n    """stays"""\n)\n'),
+        ('x = (\n    a\n    + """stays"""\n)\n', 'x = (\n a\n + """stays"""\n)\n'),
+        (
+            "if x:\n    if y:\n        z = [\n            1,\n        ]\n",
+            "if x:\n if y:\n  z = [\n   1,\n  ]\n",
+        ),
+        ('x = r"\\d#"\ny = "\\"#"\n', 'x = r"\\d#"\ny = "\\"#"\n'),
+        ("#!/usr/bin/env python3\nx = 1\n", "\nx = 1\n"),
+    ],
+)
+def test_only_docstrings_comments_and_margins_go(source: str, short: str) -> None:
+    """Strings keep every character, whatever they look like."""
+    assert short == lean(source)
+    assert meaning(source)[0] == meaning(short)[0]
