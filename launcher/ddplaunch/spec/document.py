@@ -213,8 +213,10 @@ class _Builder:
             self.anchors[event.anchor] = node
         if not isinstance(node.value, str) or node.reading:
             reading = f" (which YAML reads as {node.reading})" if node.reading else ""
-            found = f"the key {node.text}{reading}" if node.text else "an empty key"
-            self.note(event, path, found=found, wanted="text as the key", hint=f'quote it: "{node.text}"')
+            found, hint = f"the key {node.text}{reading}", f'quote it: "{node.text}"'
+            if not node.text or path[:1] == ("secrets",):
+                found, hint = "a key that is no text", "quote it"
+            self.note(event, path, found=found, wanted="text as the key", hint=hint)
         return node.text, self.tag(event) == "merge"
 
     def scalar(self, event: Any) -> Scalar:
@@ -224,9 +226,9 @@ class _Builder:
 
     def tag(self, event: Any) -> str:
         """What YAML 1.1 takes the scalar for: `str`, `int`, `bool`, …, `merge`."""
-        if event.tag is not None or not event.implicit[0]:
+        if event.tag in ("!", _STR) or (event.tag is None and not event.implicit[0]):
             return "str"
-        resolved: str = self.loader.resolve(yaml.ScalarNode, event.value, event.implicit)
+        resolved: str = self.loader.resolve(yaml.ScalarNode, event.value, (True, False))
         return resolved.rpartition(":")[2]
 
     def charge(self, event: Any, path: Path, size: int) -> None:

@@ -1,6 +1,5 @@
 """From a file to a `JobSpec`, or to all its problems. Reading the job file is the only I/O of this layer."""
 
-import os
 import stat
 import sys
 from pathlib import Path
@@ -19,14 +18,14 @@ STDIN = "<stdin>"
 _WANTED = "a job file"
 
 
-def load(path: str | os.PathLike[str]) -> JobSpec:
+def load(path: str | Path) -> JobSpec:
     """The job that *path* describes, `-` being standard input.
 
     Raises `SpecError` with everything that is wrong, for whatever the file may hold.
     """
-    if os.fspath(path) == "-":
+    if str(path) == "-":
         return parse(sys.stdin.buffer.read(MAX_BYTES + 1), STDIN)
-    return parse(_read(Path(path)), os.fspath(path))
+    return parse(_read(Path(path)), str(path))
 
 
 def parse(data: bytes, file: str) -> JobSpec:

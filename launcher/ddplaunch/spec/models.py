@@ -269,7 +269,7 @@ class JobSpec(Section, frozen=True, kw_only=True):
         Meta(
             description="Files and folders that travel with the job, for code that is not in the image: one "
             "path or several, relative to the job file.",
-            extra={"one_or_many": True},
+            extra={"one_or_many": True, "wanted": "a path or a list of paths"},
             extra_json_schema={"x-written-as": ["string", "array"], "pattern": r"^[^\r\n]+$"},
         ),
     ] = ()

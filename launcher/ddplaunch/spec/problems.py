@@ -10,6 +10,10 @@ Path = tuple[str | int, ...]
 """Where in the document something stands: `("volumes", 0, "name")`."""
 
 
+_SECRET_WORDS = ("env", "file", "secret", "name", "key")
+"""The keys of `models.SecretRef`, which may be repeated."""
+
+
 class Problem(Struct, frozen=True, kw_only=True):
     """One thing to mend in a job file. Never holds a secret's value.
 
@@ -51,11 +55,23 @@ def describe(problems: Sequence[Problem]) -> str:
 
 
 def join(path: Path) -> str:
-    """`("volumes", 0, "name")` as `volumes[0].name`."""
+    """`("volumes", 0, "name")` as `volumes[0].name`.
+
+    What follows a `=` in a key is left out, and so is what is no name or no known key below `secrets`: a
+    value that was written in a wrong place may be a secret all the same.
+    """
     text = ""
-    for step in path:
+    for depth, step in enumerate(path):
+        if path[0] == "secrets" and depth and not _known_in_secrets(step, depth):
+            break
         if isinstance(step, int):
             text += f"[{step}]"
         else:
-            text += f".{step}" if text else step
+            name = step.partition("=")[0]
+            text += f".{name}" if text else name
     return text
+
+
+def _known_in_secrets(step: str | int, depth: int) -> bool:
+    name = str(step).partition("=")[0]
+    return name in _SECRET_WORDS if depth > 1 else name.isidentifier()

@@ -244,7 +244,7 @@ def volumes(spec: JobSpec) -> Iterator[Finding]:
             yield Finding((at,), found, "exactly one of host_path, claim, empty_dir")
         for key, value, seen in (("name", volume.name, names), ("mount_path", volume.mount_path, paths)):
             if value in seen:
-                yield Finding(((*at, key),), f"{value} a second time", f"a {key} of its own")
+                yield Finding(((*at, key),), f'"{value}" a second time', f"a {key} of its own")
             seen.add(value)
 
 

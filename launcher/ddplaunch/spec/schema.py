@@ -24,7 +24,7 @@ def json_schema() -> dict[str, Any]:
 
 def _as_written(part: Any) -> Any:
     """The schema of the text in the file, where the model holds the number that was made of it."""
-    if isinstance(part, list):
+    if isinstance(part, list | tuple):
         return [_as_written(item) for item in part]
     if not isinstance(part, dict):
         return part

@@ -44,6 +44,11 @@ _WORDS = {
         "quote a value that begins with one of } ] ,",
     ),
     "found incompatible YAML document": ("another version of YAML", "YAML 1.1", "remove the %YAML line"),
+    "found invalid Unicode character escape code": (
+        "an escape that is no character",
+        "the character itself",
+        "JSON's pairs of escapes (\\ud83d\\ude00) are not known to YAML",
+    ),
     "found unknown directive name": ("an unknown % line", "a job file", "remove the line that begins with %"),
     "found undefined tag handle": _TAG,
     "did not find expected tag URI": _TAG,

@@ -1,7 +1,7 @@
 """The job file that `ddplaunch init` writes: the smallest job, and below it every key with its default.
 
-A setting that is switched off has a `#` before it and its own indentation after that; `# ` and a word explain.
-Where a key has no default, an example stands in its place.
+A setting that is switched off has a `#` before it and its own indentation after that; `# ` and a word
+explain. Where a key has no default, an example stands in its place.
 """
 
 import re

@@ -131,11 +131,9 @@ class Walk:
         values: dict[str, Any] = {}
         for key, entry in node.entries.items():
             if not key_want.fits(key):
-                # What follows a `=` is a value, and may be a secret one.
-                name, equals, _ = key.partition("=")
-                hint = "write NAME: value" if equals else ""
+                hint = "write NAME: value" if "=" in key else ""
                 text = wishes.wanted(key_want)
-                self.add(entry.line, entry.column, (*path, name), "this key", text, hint)
+                self.add(entry.line, entry.column, (*path, key), "this key", text, hint)
                 continue
             value = self.value(entry.node, value_want, (*path, key))
             if value is not NOTHING:

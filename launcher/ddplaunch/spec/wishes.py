@@ -71,7 +71,8 @@ def wanted(wish: Wish) -> str:
         keys = ", ".join(fields(wish.base))
         return f"a mapping with some of the keys {keys}" if keys else "an empty mapping"
     if get_origin(wish.base) is Literal:
-        return "one of " + ", ".join(map(str, get_args(wish.base)))
+        words = [str(word) for word in get_args(wish.base)]
+        return words[0] if len(words) == 1 else "one of " + ", ".join(words)
     if get_origin(wish.base) is tuple:
         return "a list" + (" that is not empty" if minimum(wish) else "")
     if get_origin(wish.base) is dict:
@@ -107,9 +108,9 @@ def hidden(path: Path) -> bool:
 def found(node: Node, path: Path) -> str:
     """What stands here, shortened; only its kind where it may be secret."""
     if isinstance(node, Mapping):
-        return "a mapping"
+        return "a mapping" if node.entries else "an empty mapping"
     if isinstance(node, Sequence):
-        return "a list"
+        return "a list" if node.items else "an empty list"
     assert isinstance(node, Scalar)
     if node.value is None:
         return "nothing"
@@ -163,7 +164,7 @@ def _reading_hint(node: Scalar, wish: Wish) -> str:
 
 def _container_hint(node: Scalar, wish: Wish, path: Path) -> str:
     if node.value is None:
-        return "nothing stands below it: add something, or remove the line"
+        return "nothing stands below it: add something, or remove the key"
     if is_struct(wish.base) and isinstance(node.value, bool) and "enabled" in fields(wish.base):
         return f"write {path[-1]}: {{enabled: {str(node.value).lower()}}}"
     if get_origin(wish.base) is tuple and "hint" not in wish.extra and not hidden(path):

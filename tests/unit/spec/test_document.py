@@ -1,0 +1,159 @@
+"""YAML text to nodes with places."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from ddplaunch.spec import document
+from ddplaunch.spec.problems import SpecError
+
+
+def _data(text: str) -> Any:
+    root, problems = document.parse(text, "job.yaml")
+
+    assert problems == []
+    return document.plain(root)
+
+
+def _problems(text: str) -> list[str]:
+    """Place, path and what was found, of a text that has a tree or none."""
+    try:
+        _, problems = document.parse(text, "f")
+    except SpecError as error:
+        problems = list(error.problems)
+    return [f"{problem.line}:{problem.column} {problem.path}: {problem.found}" for problem in problems]
+
+
+def _scalar(text: str) -> tuple[Any, str]:
+    node, _ = document.parse(text, "f")
+    assert isinstance(node, document.Scalar)
+    return node.value, node.reading
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "reading"),
+    [
+        ("x", "x", ""),
+        ("'8'", "8", ""),
+        ("!!str 8", "8", ""),
+        ("! 8", "8", ""),
+        ("8", 8, ""),
+        ("-8", -8, ""),
+        ("1.5", 1.5, ""),
+        ("1e5", "1e5", ""),
+        ("true", True, ""),
+        ("False", False, ""),
+        ("~", None, ""),
+        ("no", False, "false"),
+        ("On", True, "true"),
+        ("010", 8, "the number 8"),
+        ("0x1F", 31, "the number 31"),
+        ("1_000", 1000, "the number 1000"),
+        ("1:30", 90, "the number 90"),
+        ("1:30:00", 5400, "the number 5400"),
+        ("2024-01-01", "2024-01-01", "a date"),
+        (".inf", ".inf", "no finite number"),
+        (".nan", ".nan", "no finite number"),
+        ("1.0e+999", "1.0e+999", "no finite number"),
+        ("0b_", "0b_", ""),
+        ("9" * 25, "9" * 25, "a number beyond 64 bits"),
+        ("9" * 5000, "9" * 5000, "a number of very many digits"),
+        ("1" + ":00" * 5000, "1" + ":00" * 5000, "a number of very many digits"),
+    ],
+)
+def test_a_scalar_says_where_yaml_surprises(text: str, value: object, reading: str) -> None:
+    """What YAML 1.1 makes of a word is kept beside the word, if it is not what the eye reads."""
+    assert (value, reading) == _scalar(text)
+
+
+def test_merge_keys_are_merged() -> None:
+    """The mapping's own keys win, then the earlier of the merged ones."""
+    text = "a: &a {x: 1, y: 2}\nb: &b {y: 3, z: 4}\nc: {<<: [*a, *b], x: 5}\nd: {y: 6, <<: *a}\n"
+    merged = _data(text)
+
+    assert {"x": 5, "y": 2, "z": 4} == merged["c"]
+    assert {"x": 1, "y": 6} == merged["d"]
+
+
+def test_a_quoted_merge_key_is_a_key() -> None:
+    """Only the plain `<<` merges."""
+    assert {"<<": {"x": 1}} == _data('"<<": {x: 1}')
+
+
+def test_an_anchor_may_be_given_anew() -> None:
+    """The latest anchor of a name counts, as YAML says."""
+    assert {"a": 1, "b": 2, "c": 2} == _data("a: &x 1\nb: &x 2\nc: *x")
+
+
+def test_an_anchored_key_is_known() -> None:
+    """Keys may carry anchors too."""
+    assert {"a": "a"} == _data("&k a: *k")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a: 1\nb: 2\na: 3", "3:1 a: the key a second time"),
+        ("a: {<<: {}, <<: {}}", "1:13 a.<<: the key a second time"),
+        ("a: {<<: 3}", "1:9 a.<<: no mapping"),
+        ("3: x", "1:1 : the key 3"),
+        ("? \n: x", "1:2 : a key that is no text"),
+        ("on: x", "1:1 : the key on (which YAML reads as true)"),
+        ("? [a]\n: b", "1:3 : a key that is an alias, a list or a mapping"),
+        ("a: !!python/object:os.system x", "1:4 a: a YAML tag"),
+        ("a: !!set {x, y}", "1:4 a: a YAML tag"),
+        ("a: *x", "1:4 a: an alias of nothing"),
+        ("a: &x [*x]", "1:8 a[0]: an anchor inside itself"),
+        ("a: &x {<<: *x}", "1:12 a.<<: an anchor inside itself"),
+        ("", "1:1 : no job in it"),
+        ("# words\n", "2:1 : no job in it"),
+        ("a: 1\n---\nb: 2\n", "2:1 : a second document"),
+    ],
+)
+def test_a_structure_that_no_job_has_is_a_problem(text: str, found: str) -> None:
+    """Whatever YAML would let pass in silence is said, with its place."""
+    assert [found] == _problems(text)
+
+
+def test_problems_do_not_hide_one_another() -> None:
+    """A key given twice does not end the reading of the file."""
+    assert 3 == len(_problems("a: 1\na: 2\n3: x\nb: !x y\n"))
+
+
+@pytest.mark.parametrize("opening", ["[", "- ", "{a: ", "[{a: "])
+def test_depth_has_a_limit(opening: str) -> None:
+    """A text that nests without end is refused at once, and does not exhaust the stack."""
+    (problem,) = _problems(opening * 200_000)
+
+    assert f"more than {document.MAX_DEPTH} levels" in problem
+
+
+def test_a_billion_laughs_end_early() -> None:
+    """Aliases of aliases are counted by what they stand for, before anything is made of them."""
+    lines = ["a: &a [x,x,x,x,x,x,x,x,x]"]
+    for before, name in pairwise("abcdefghi"):
+        lines.append(f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]")
+    (problem,) = _problems("\n".join(lines))
+
+    assert f"more than {document.MAX_NODES} values once all aliases are followed" in problem
+
+
+def test_many_plain_values_are_refused_too() -> None:
+    """The limit does not need aliases."""
+    (problem,) = _problems("[" + "x," * (document.MAX_NODES + 1) + "]")
+
+    assert "more than" in problem
+
+
+def test_every_value_has_its_place() -> None:
+    """Lines and columns count from 1; what is not there has the place of what is nearest above it."""
+    root, _ = document.parse("a: 1\nb:\n  - {c: 2}\n", "f")
+
+    assert (1, 4) == document.locate(root, ("a",))
+    assert (3, 9) == document.locate(root, ("b", 0, "c"))
+    assert (3, 5) == document.locate(root, ("b", 0, "nowhere"))
+    assert (3, 3) == document.locate(root, ("b", 7))
+    assert (1, 1) == document.locate(root, ("nowhere",))
