@@ -12,9 +12,8 @@ LAUNCHER = Path(__file__).resolve().parents[3] / "launcher"
 
 def _python(code: str) -> list[str]:
     """What *code* leaves in `sys.modules` that a bare interpreter has not."""
-    report = f"import json, sys; before = set(sys.modules)
-{code}
-print(json.dumps(sorted(set(sys.modules) - before)))"
+    end = "print(json.dumps(sorted(set(sys.modules) - before)))"
+    report = "\n".join(["import json, sys; before = set(sys.modules)", code, end])
     done = subprocess.run(
         [sys.executable, "-c", report], env={"PYTHONPATH": str(LAUNCHER)}, capture_output=True, check=True
     )
