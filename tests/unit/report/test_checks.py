@@ -1,0 +1,20 @@
+"""The table of the gate's checks."""
+
+from __future__ import annotations
+
+from tests.unit.report import conftest as given
+
+from ddplaunch.report.checks import checks_text
+
+TABLE = """\
+names  pass     nodes 0-1
+port   FAIL     node 0: held by pid 812; wanted a free port
+                hint: stop pid 812
+clock  unknown  node 1: no peer
+node 1 to node 0, 10.0.0.1:4000: timeout (5 s)
+2 connections between nodes tried, 1 failed"""
+
+
+def test_one_line_per_check_and_result() -> None:
+    """Nodes with the same result share a line, and only what did not pass is explained."""
+    assert TABLE == checks_text(given.bundle())

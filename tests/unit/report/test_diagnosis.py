@@ -1,0 +1,38 @@
+"""Whose verdicts a diagnosis shows."""
+
+from __future__ import annotations
+
+from tests.unit.report import conftest as given
+
+from ddplaunch.agent.verdicts import decide
+from ddplaunch.backends.job import State
+from ddplaunch.report.diagnosis import diagnose
+
+
+def test_the_jobs_own_verdicts_count() -> None:
+    """What the hub said is not judged again."""
+    assert [given.VERDICT] == diagnose(given.job(), given.bundle()).verdicts
+
+
+def test_evidence_that_nobody_judged_is_judged_here() -> None:
+    """A hub that died before its verdict leaves evidence, and the same rules read it."""
+    bundle = given.bundle(verdicts=[], exit_code=None)
+    assert bundle.evidence is not None
+
+    found = diagnose(given.job(State.LOST), bundle).verdicts
+
+    assert [] != found
+    assert decide.judge(bundle.evidence) == found
+
+
+def test_a_success_is_not_judged() -> None:
+    """A healthy job has no verdicts, whatever its last evidence looks like."""
+    assert [] == diagnose(given.job(State.SUCCEEDED), given.bundle(verdicts=[], exit_code=0)).verdicts
+
+
+def test_without_a_bundle_the_status_speaks() -> None:
+    """A notice that reached the status file is shown even when the bundle never came."""
+    job = given.job(State.LOST, status=given.status(verdicts=[given.VERDICT]))
+
+    assert [given.VERDICT] == diagnose(job, None).verdicts
+    assert [] == diagnose(given.job(State.LOST), None).verdicts

@@ -1,0 +1,109 @@
+"""The HTML report is one file, complete, and proof against what a job says."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from tests.unit.report import conftest as given
+
+from ddplaunch.backends.job import State
+from ddplaunch.report import html
+from ddplaunch.report.diagnosis import Diagnosis, diagnose
+
+_VOID = {"meta", "br"}
+
+
+class Structure(HTMLParser):
+    """Fails where tags do not nest; collects text, tags and what is fetched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.fetched: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.fetched += [value or "" for name, value in attrs if name in ("src", "href", "action")]
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert tag == self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.text += f" {data}"
+
+
+def read(page: str) -> Structure:
+    """The page's structure, all of whose tags are closed."""
+    found = Structure()
+    found.feed(page)
+    found.close()
+    assert [] == found.open
+    return found
+
+
+def test_it_fetches_nothing(diagnosis: Diagnosis) -> None:
+    """No script, link, image or import: it can be read years later, without a network."""
+    page = html.page(diagnosis)
+    found = read(page)
+
+    assert [] == found.fetched
+    assert set() == found.tags & {"script", "link", "img", "iframe"}
+    assert None is re.search(r"url\(|@import|https?:", page)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rank 0 is in evaluate() (train.py:140) for 96 s, the others wait in barrier",
+        "rank 0 on node 0",
+        "ranks 1-3",
+        "ranks 1-3 stand in barrier 17",
+        "call evaluate() on all ranks, or none",
+        "ddplaunch explain rank-in-user-code",
+        "local://digits/3",
+        "evaluate (train.py:140)",
+        "no progress for 1 min 36 s",
+        "killed by signal 9",
+        "512 MiB of 1 GiB",
+        "held by pid 812",
+        "node 1 to node 0",
+        "it was free",
+        "py-spy: not permitted (ptrace) (node 1)",
+        "the verdict & its event",
+        "main  /src/train.py:12",
+    ],
+)
+def test_everything_known_is_in_it(diagnosis: Diagnosis, text: str) -> None:
+    """Verdict, ranks, stacks, nodes, gate, connections, events."""
+    assert text in read(html.page(diagnosis)).text
+
+
+def test_what_a_job_says_is_escaped(diagnosis: Diagnosis) -> None:
+    """A log line or an exception with tags in it stays text."""
+    page = html.page(diagnosis)
+
+    assert "<script>" not in page
+    assert "<b>epoch" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_a_job_without_a_bundle_has_a_page_too() -> None:
+    """What is known of a lost job is said, and empty sections are left out."""
+    page = html.page(diagnose(given.job(State.LOST, detail="its process 7 is gone"), None))
+
+    assert "its process 7 is gone" in read(page).text
+    assert "<h2>Ranks</h2>" not in page
+
+
+def test_it_follows_the_readers_light_and_dark(diagnosis: Diagnosis) -> None:
+    """Both schemes are there."""
+    page = html.page(diagnosis)
+
+    assert "color-scheme: light dark" in page
+    assert "prefers-color-scheme: dark" in page

@@ -1,0 +1,175 @@
+"""Somebody who waits sees who is missing and for how long, and a log is not flooded."""
+
+from __future__ import annotations
+
+import io
+import time
+
+import pytest
+from tests.unit.report import conftest as given
+
+from ddplaunch.agent.contract import JobStatus, NodeStatus, Phase
+from ddplaunch.backends.job import Job, State
+from ddplaunch.report import live, progress
+
+AT = given.AT
+
+
+def waiting_status(**changes: object) -> JobStatus:
+    """Node 0 is in the gate and waits for node 1, which nobody has heard of."""
+    nodes = [NodeStatus(0, "host0", Phase.GATE, AT + 1), NodeStatus(1, since=AT)]
+    return given.status(
+        **({"phase": Phase.GATE, "since": AT + 1, "nodes": nodes, "waiting_for": [1]} | changes)
+    )
+
+
+def waiting(**changes: object) -> Job:
+    """A job in that state."""
+    return given.job(State.RUNNING, status=waiting_status(**changes))
+
+
+@pytest.mark.parametrize(
+    ("job", "text"),
+    [
+        (given.job(State.PENDING, detail="its hub is not up yet"), "pending for 12 s: its hub is not up yet"),
+        (waiting(), "gate for 11 s, waits for node 1, missing for 12 s"),
+        (given.job(State.RUNNING, status=given.status()), "running on 2 nodes for 7.0 s"),
+        (given.job(State.SUCCEEDED), "succeeded after 1 min 10 s"),
+        (given.job(State.LOST, detail="its process is gone"), "lost after 1 min 10 s: its process is gone"),
+    ],
+)
+def test_a_job_in_one_line(job: Job, text: str) -> None:
+    """Phase, time in it, and for whom it waits."""
+    assert text == progress.headline(job, AT + 12)
+
+
+def test_nodes_that_stand_together_share_a_row() -> None:
+    """The furthest behind come first, and a thousand nodes in one place take one line."""
+    nodes = [NodeStatus(n, "", Phase.RUNNING, AT + n) for n in range(1000)]
+    nodes[7] = NodeStatus(7, "", Phase.INIT, AT + 3, "waits for ranks 2, 5")
+    nodes[9] = NodeStatus(9, "", Phase.ENDED, AT + 4, exit_code=40)
+
+    rows = progress.rows(given.status(nodes=nodes))
+
+    assert [
+        ("node 7", "init_process_group", "7.0 s", "waits for ranks 2, 5"),
+        ("nodes 0-6, 8, 10-999", "running", "10 s", ""),
+        ("node 9", "ended", "6.0 s", "exit code 40"),
+    ] == [progress.row_text(row, AT + 10) for row in rows]
+
+
+def said(*moments: tuple[float, Job]) -> list[str]:
+    """What a log holds after the job was shown at these seconds."""
+    stream = io.StringIO()
+    now = [0.0]
+    with live.Lines(stream, clock=lambda: AT + now[0]) as view:
+        for seconds, job in moments:
+            now[0] = seconds
+            view.show(job)
+    return stream.getvalue().splitlines()
+
+
+def test_a_change_of_place_is_one_line() -> None:
+    """Nothing is said as long as nothing changes."""
+    running = given.job(State.RUNNING, status=given.status())
+    moments = [(1.0 + n / 10, waiting()) for n in range(10)] + [(6.0 + n, running) for n in range(100)]
+
+    assert [
+        "ddplaunch: gate for 0.0 s, waits for node 1, missing for 1.0 s",
+        "ddplaunch: running on 2 nodes for 1.0 s",
+    ] == said(*moments)
+
+
+def test_a_waiting_job_is_recalled_ever_more_seldom() -> None:
+    """In five minutes of waiting, six reminders."""
+    lines = said(*((float(second), waiting()) for second in range(1, 301)))
+
+    assert [1, 6, 16, 36, 76, 156] == [_seconds(line) for line in lines]
+
+
+def _seconds(line: str) -> int:
+    text = line.rpartition("missing for ")[2]
+    minutes, _, rest = text.rpartition(" min ") if " min " in text else ("0", "", text)
+    return int(minutes) * 60 + round(float(rest.removesuffix(" s")))
+
+
+def test_what_other_nodes_do_is_said_beside_the_job() -> None:
+    """A node elsewhere than the job is named with what it waits for."""
+    nodes = [
+        NodeStatus(0, "", Phase.RENDEZVOUS, AT),
+        NodeStatus(1, "", Phase.INIT, AT, "waits for ranks 2, 5"),
+    ]
+    job = given.job(State.RUNNING, status=given.status(phase=Phase.RENDEZVOUS, nodes=nodes))
+
+    assert ["ddplaunch: rendezvous for 5.0 s; node 1 in init_process_group (waits for ranks 2, 5)"] == said(
+        (10.0, job)
+    )
+
+
+def test_a_retry_is_a_change() -> None:
+    """The same phase of the next attempt gets its own line."""
+    assert 2 == len(said((1.0, waiting()), (1.1, waiting(attempt=1))))
+
+
+class Terminal(io.StringIO):
+    """A stream that claims to be a terminal."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+
+@pytest.fixture(name="terminal")
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    for name in ("NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    return Terminal()
+
+
+def test_a_terminal_shows_every_group_of_nodes(terminal: Terminal) -> None:
+    """Who is missing, and for how long, stands at the foot; the ranks' lines scroll by unbroken."""
+    long = "[0/0] " + "x" * 300 + " [bold]not markup[/bold]"
+    with live.Picture(terminal, clock=lambda: AT + 12) as view:
+        view.show(waiting())
+        view.line(long)
+        until = time.monotonic() + 5
+        while "missing for 12 s" not in terminal.getvalue() and time.monotonic() < until:
+            time.sleep(0.02)
+
+    text = terminal.getvalue()
+    assert long in text
+    assert "local://digits/3" in text
+    assert "gate for 11 s, waits for node 1, missing for 12 s" in text
+    assert "node 1" in text
+    assert "starting" in text
+
+
+def test_many_groups_leave_room_for_the_log(terminal: Terminal) -> None:
+    """The picture stays small on a small terminal."""
+    nodes = [NodeStatus(n, "", Phase.GATE, AT, f"detail {n}") for n in range(40)]
+    picture = live.Picture(terminal)
+    picture.show(waiting(nodes=nodes))
+
+    assert 14 == picture._draw().row_count
+
+
+@pytest.mark.parametrize(
+    ("term", "kind"), [("xterm", live.Picture), ("dumb", live.Lines), (None, live.Lines)]
+)
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(
+    monkeypatch: pytest.MonkeyPatch, term: str | None, kind: type
+) -> None:
+    """An editor's shell or a serial line is no place for a picture."""
+    if term is None:
+        monkeypatch.delenv("TERM", raising=False)
+    else:
+        monkeypatch.setenv("TERM", term)
+
+    assert kind is type(live.view(Terminal()))
+
+
+def test_a_file_gets_lines() -> None:
+    """Escapes do not land in a log."""
+    assert live.Lines is type(live.view(io.StringIO()))

@@ -1,0 +1,108 @@
+"""A diagnosis reads at three in the morning, without colour and in any terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from tests.unit.report import conftest as given
+
+from ddplaunch.agent.contract import Verdict
+from ddplaunch.backends.job import State
+from ddplaunch.report import verdict
+from ddplaunch.report.diagnosis import Diagnosis, diagnose
+from ddplaunch.report.paint import Paint
+
+WHOLE = """\
+rank 0 is in evaluate() (train.py:140) for 96 s, the others wait in barrier
+
+  culprit   rank 0 on node 0
+  victims   ranks 1-3
+  because   rank 0 has burnt 96 s of CPU
+            ranks 1-3 stand in barrier 17
+  hint      call evaluate() on all ranks, or none
+  sure      90%
+  more      ddplaunch explain rank-in-user-code
+
+  job       local://digits/3, submitted 2023-11-14 22:13:20, failed after 1 min 10 s
+  evidence  2023-11-14 22:14:20, of 4 ranks on 2 nodes
+  unseen    py-spy: not permitted (ptrace) (node 1)"""
+
+
+def test_the_sentence_comes_first(diagnosis: Diagnosis) -> None:
+    """Then whose fault it is, why, what to do, and where to read on."""
+    assert WHOLE == verdict.diagnosis_text(diagnosis)
+
+
+def test_several_verdicts_keep_their_order(diagnosis: Diagnosis) -> None:
+    """What must be mended first stands first."""
+    second = dataclasses.replace(
+        given.VERDICT, sentence="rank 3 waits for its data", code="rank-in-dataloader"
+    )
+    text = verdict.diagnosis_text(dataclasses.replace(diagnosis, verdicts=[given.VERDICT, second]))
+
+    assert text.index("rank 0 is in evaluate()") < text.index("rank 3 waits for its data")
+
+
+def test_colour_changes_no_word(diagnosis: Diagnosis) -> None:
+    """What is painted reads the same with the escapes taken out."""
+    import re
+
+    painted = verdict.diagnosis_text(diagnosis, Paint(on=True))
+
+    assert painted != WHOLE
+    assert WHOLE == re.sub(r"\x1b\[[0-9;]*m", "", painted)
+
+
+def test_a_narrow_terminal_folds_lines_under_their_label(diagnosis: Diagnosis) -> None:
+    """Folded text stays in its column, and no path or name is broken."""
+    long = dataclasses.replace(given.VERDICT, facts=["fact " * 30 + "/a/path-with-hyphens/" + "x" * 40])
+    text = verdict.diagnosis_text(dataclasses.replace(diagnosis, verdicts=[long]), width=64)
+
+    path = " " * 12 + "/a/path-with-hyphens/" + "x" * 40
+    lines = text.splitlines()
+    assert path in lines
+    assert {True} == {len(line) <= 64 for line in lines if line != path}
+    assert {" " * 12} == {line[:12] for line in lines if line.strip().startswith("fact")}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ranks", "text"),
+    [
+        ([1], [3], "rank 3 on node 1"),
+        ([0, 1], [], "nodes 0-1"),
+        ([], [2, 3], "ranks 2-3"),
+        ([], [], "not known"),
+    ],
+)
+def test_culprits_are_ranks_or_nodes(nodes: list[int], ranks: list[int], text: str) -> None:
+    """A gate's verdict names nodes, a run's names ranks."""
+    assert text == verdict.culprits(Verdict("unknown", "", "run", nodes=nodes, ranks=ranks))
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        (State.SUCCEEDED, "nothing is wrong: the job succeeded"),
+        (State.RUNNING, "no verdict: nothing is known to be wrong with this job"),
+        (State.LOST, "no verdict: the job was lost; its process 7 is gone"),
+        (State.FAILED, "no verdict: the job failed and left no evidence that decides; its log may say more"),
+    ],
+)
+def test_no_verdict_is_said_too(state: State, text: str) -> None:
+    """Nobody has to guess what an empty answer means."""
+    detail = "its process 7 is gone" if state is State.LOST else ""
+
+    assert text == verdict.diagnosis_text(diagnose(given.job(state, detail=detail), None)).splitlines()[0]
+
+
+def test_silent_nodes_are_named(diagnosis: Diagnosis) -> None:
+    """A reader knows whose evidence is missing."""
+    assert diagnosis.bundle is not None
+    assert diagnosis.evidence is not None
+    evidence = dataclasses.replace(diagnosis.evidence, silent=[1])
+    text = verdict.about_text(
+        dataclasses.replace(diagnosis, bundle=dataclasses.replace(diagnosis.bundle, evidence=evidence))
+    )
+
+    assert "  silent    node 1 gave no evidence in time" in text.splitlines()

@@ -1,0 +1,73 @@
+"""Numbers and times read as a person would say them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddplaunch.report import words
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [([], ""), ([5], "5"), ([2, 0, 1, 5], "0-2, 5"), ([1, 1, 2], "1-2"), ([0, 2, 4], "0, 2, 4")],
+)
+def test_runs_of_numbers_are_put_together(numbers: list[int], text: str) -> None:
+    """Neighbours become a range."""
+    assert text == words.ranges(numbers)
+
+
+@given(st.sets(st.integers(0, 200)))
+def test_ranges_lose_no_number(numbers: set[int]) -> None:
+    """What is written can be read back."""
+    found: set[int] = set()
+    for part in filter(None, words.ranges(numbers).split(", ")):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+
+    assert numbers == found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0.0 s"),
+        (4.23, "4.2 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min"),
+        (192, "3 min 12 s"),
+        (3599.7, "1 h"),
+        (7500, "2 h 5 min"),
+        (273600, "3 d 4 h"),
+    ],
+)
+def test_a_duration_has_two_units_at_most(seconds: float, text: str) -> None:
+    """The larger unit, and what is left in the next."""
+    assert text == words.duration(seconds)
+
+
+@given(st.floats(0, 1e8))
+def test_every_duration_has_words(seconds: float) -> None:
+    """No number of seconds falls between the units."""
+    assert words.duration(seconds)[-1] in "snhd"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (2**26, "64 MiB"), (1.5 * 2**30, "1.5 GiB"), (3000 * 2**40, "3000 TiB")],
+)
+def test_sizes_are_binary(number: float, text: str) -> None:
+    """Memory is counted in powers of two, as the kernel does."""
+    assert text == words.size(number)
+
+
+def test_nouns_follow_their_number() -> None:
+    """One rank, several ranks."""
+    assert ["rank 3", "ranks 0-1", "1 node", "1,024 nodes"] == [
+        words.some("rank", [3]),
+        words.some("rank", [0, 1]),
+        words.count(1, "node"),
+        words.count(1024, "node"),
+    ]
