@@ -15,6 +15,8 @@ ENDS = (
 """A rank's own end explains everything after it; the first rule that speaks is enough."""
 CERTAIN = (waiting.exception_swallowed, collectives.collective_mismatch)
 """Ranks out of step never meet again, whatever else moves."""
+ALARM = 0.7
+"""Share of the patience for which every rank must have been quiet, by the evidence itself, for an alarm."""
 HOLDERS = (waiting.rank_late_to_init, waiting.rank_in_dataloader, waiting.rank_in_user_code)
 """Each speaks of its own holders: all that speak are told."""
 
@@ -29,7 +31,9 @@ def judge(evidence: JobEvidence) -> list[Verdict]:
         verdict = rule(situation)
         if verdict is not None:
             return [verdict]
-    hung = evidence.why in ("still", "deadline") or moving.hangs(situation)
+    hung = evidence.why in ("still", "deadline") or (
+        bool(situation.alive) and moving.nothing_moves(situation, evidence.notice_after)
+    )
     died = any(_badly_ended(situation, rank) for rank in situation.ranks)
     if hung or died or situation.stuck_for >= evidence.notice_after:
         for rule in CERTAIN:
@@ -40,6 +44,11 @@ def judge(evidence: JobEvidence) -> list[Verdict]:
         return _why_nothing_moves(situation, died)
     verdict = moving.slow(situation) if evidence.why == "asked" else None
     return [verdict] if verdict is not None else []
+
+
+def nothing_moves(evidence: JobEvidence) -> bool:
+    """Whether fresh evidence bears out that nothing moves. Some of the patience passes while it is taken."""
+    return moving.nothing_moves(Situation(evidence), ALARM * evidence.notice_after)
 
 
 def _why_nothing_moves(situation: Situation, died: bool) -> list[Verdict]:

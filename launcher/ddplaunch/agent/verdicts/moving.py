@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ddplaunch.agent.contract import RankEvidence, Verdict
+from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.verdicts import words
 from ddplaunch.agent.verdicts.situation import IN_LOADER, Situation
 from ddplaunch.agent.verdicts.waiting import doing
@@ -14,32 +14,31 @@ _LOOK_BELOW = (
 )
 _SEE_MORE = "The bundle holds all that was seen; where py-spy may trace (ptrace), more can be."
 
-BUSY_FACTOR = 4.0
-"""A rank that burns CPU without anything new gets so many times the patience of one that lies still."""
+BUSY = 4.0
+"""How much longer a rank may burn CPU without anything new than lie still."""
 
 
-def is_quiet(rank: RankEvidence, waits: bool, patience: float) -> bool:
-    """Whether this rank has been without progress for longer than it may be."""
-    if waits:
-        return rank.stuck_for >= patience
-    return rank.still_for >= patience or rank.stuck_for >= BUSY_FACTOR * patience
+def quiet_for(stuck_for: float, still_for: float, waits: bool, busy: float = BUSY) -> float:
+    """Seconds of patience that a rank has used up: since real progress when it waits, else since it moved."""
+    return stuck_for if waits else max(still_for, stuck_for / busy)
 
 
-def hangs(situation: Situation) -> bool:
-    """Whether every living rank has been quiet for as long as the watch would wait."""
-    patience = situation.evidence.notice_after
-    return bool(situation.alive) and all(
-        is_quiet(situation.ranks[rank], rank in situation.waiting, patience) for rank in situation.alive
-    )
+def nothing_moves(situation: Situation, patience: float) -> bool:
+    """Whether every living rank has been quiet for so long."""
+    return all(_quiet(situation, rank) >= patience for rank in situation.alive)
 
 
 def slow(situation: Situation) -> Optional[Verdict]:
     """It moves, and takes long for it: who is slowest, and why."""
-    movers = [rank for rank in situation.alive if not _lies_still(situation, rank)]
+    patience = situation.evidence.notice_after
+    movers = [
+        rank
+        for rank in situation.alive
+        if rank not in situation.waiting and _quiet(situation, rank) < patience
+    ]
     pause = situation.stuck_for
     step = max((_typical(situation.ranks[rank].step_times) for rank in situation.alive), default=0.0)
-    seconds = max(step, pause)
-    if not movers or seconds < situation.evidence.notice_after / 2:
+    if not movers or max(step, pause) < patience / 2:
         return None
     slowest = [rank for rank in situation.holders if rank in movers] if situation.waiting else []
     parts = [
@@ -126,9 +125,9 @@ def _all(situation: Situation) -> str:
     return "all ranks" if len(situation.alive) == len(situation.world) > 1 else words.ranks(situation.alive)
 
 
-def _lies_still(situation: Situation, number: int) -> bool:
+def _quiet(situation: Situation, number: int) -> float:
     rank = situation.ranks[number]
-    return number in situation.waiting or is_quiet(rank, False, situation.evidence.notice_after)
+    return quiet_for(rank.stuck_for, rank.still_for, number in situation.waiting)
 
 
 def _typical(times: list[float]) -> float:

@@ -1,0 +1,105 @@
+"""One round of evidence: asked of all nodes at one moment, and what they and the dead before them have told.
+
+Nodes date what they saw by their own clocks. What a beat says of the time it was sent, and when it came,
+bounds how far a node's clock is off; beyond SKEW its times are moved onto the hub's clock, so that "first"
+means first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Optional
+
+from ddplaunch.agent.contract import Exited, JobEvidence, JobPlan, NodeEvidence, Raised, RankEvidence
+from ddplaunch.agent.hub.server import Session
+
+SKEW = 1.0
+"""Seconds. Less may as well be a slow message, and nodes of one machine are exactly right as they are."""
+
+
+@dataclass
+class Round:
+    """`wanted` are the nodes that were asked; `askers` the control sessions that wait for the answer."""
+
+    id: int
+    why: str
+    deadline: float  # on the hub's monotonic clock
+    wanted: set[int]
+    askers: list[Session] = field(default_factory=list)
+    got: dict[int, NodeEvidence] = field(default_factory=dict)
+
+    def complete(self, now: float) -> bool:
+        return self.wanted <= self.got.keys() or now >= self.deadline
+
+
+class Clocks:
+    """How far each node's clock is ahead of the hub's."""
+
+    def __init__(self) -> None:
+        self._ahead: dict[int, float] = {}
+
+    def hear(self, node: int, sent: float, received: float) -> None:
+        """A message `sent` by the node's clock came at `received` by ours: no later than that it was sent."""
+        ahead = sent - received
+        self._ahead[node] = max(self._ahead.get(node, ahead), ahead)
+
+    def ahead(self, node: int) -> float:
+        ahead = self._ahead.get(node, 0.0)
+        return ahead if abs(ahead) > SKEW else 0.0
+
+    def node(self, evidence: NodeEvidence) -> NodeEvidence:
+        """The node's evidence, with its times on the hub's clock."""
+        ahead = self.ahead(evidence.node)
+        if not ahead:
+            return evidence
+        return replace(
+            evidence,
+            at=evidence.at - ahead,
+            ranks=[self.rank(evidence.node, rank) for rank in evidence.ranks],
+            launch_exit=_moved(evidence.launch_exit, ahead),
+        )
+
+    def rank(self, node: int, rank: RankEvidence) -> RankEvidence:
+        """A rank's evidence, likewise."""
+        ahead = self.ahead(node)
+        if not ahead:
+            return rank
+        raised: list[Raised] = [replace(each, at=each.at - ahead) for each in rank.raised]
+        return replace(rank, exit=_moved(rank.exit, ahead), raised=raised)
+
+
+def _moved(exit_: Optional[Exited], ahead: float) -> Optional[Exited]:
+    return None if exit_ is None else replace(exit_, at=exit_.at - ahead)
+
+
+def job_evidence(
+    plan: JobPlan,
+    why: str,
+    at: float,
+    nodes: dict[int, NodeEvidence],
+    silent: list[int],
+    deaths: dict[int, tuple[int, RankEvidence]],
+) -> JobEvidence:
+    """All that is known: what the nodes answered, and the deaths told in between, which count as later."""
+    evidence = []
+    for number in sorted(nodes):
+        dead = {rank: told for rank, (node, told) in deaths.items() if node == number}
+        ranks = [_latest(found, dead.pop(found.rank, None)) for found in nodes[number].ranks]
+        evidence.append(replace(nodes[number], ranks=[*ranks, *dead.values()]))
+    return JobEvidence(
+        job=plan.job,
+        nodes=plan.nodes,
+        world_size=None if plan.nproc_per_node is None else plan.nodes * plan.nproc_per_node,
+        why=why,
+        at=at,
+        evidence=evidence,
+        silent=silent,
+        notice_after=plan.watchdog.notice_after,
+    )
+
+
+def _latest(found: RankEvidence, told: Optional[RankEvidence]) -> RankEvidence:
+    """A restarted rank has another pid, and what its predecessor died of is not its own."""
+    if told is None or told.pid != found.pid or (not found.alive and len(found.raised) >= len(told.raised)):
+        return found
+    return told

@@ -1,0 +1,357 @@
+"""The run as the hub sees it: heartbeats in, evidence when they stop, one verdict out, the same to all nodes.
+
+Nothing is ended before its evidence is safe: a hang after `kill_after`, a death once every node has told what
+it knows of it. A job that restarts its workers by itself is told why, and left to do so.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Optional
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import (
+    Beat,
+    Exit,
+    JobEvidence,
+    JobPlan,
+    NodeEvidence,
+    Phase,
+    RankEvidence,
+    Verdict,
+)
+from ddplaunch.agent.hub.record import Record
+from ddplaunch.agent.hub.rounds import Clocks, Round, job_evidence
+from ddplaunch.agent.hub.server import Session
+from ddplaunch.agent.hub.watch import Watch
+from ddplaunch.agent.protocol import Body
+from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.verdicts.causes import complaint
+from ddplaunch.agent.verdicts.decide import judge, nothing_moves
+
+COLLECT = 3.0
+"""Seconds every node has for its evidence; who needs longer is named silent."""
+SETTLE = 1.0
+"""Seconds after the first death for those of other nodes to be told, so that the first cause is known."""
+DOUBT = 2.0
+"""More seconds when the deaths told so far are all another's fault, and that other was not heard of."""
+GRACE = 5.0
+"""Seconds the ranks have between SIGTERM and SIGKILL when the job is ended."""
+LOST = 5.0
+"""Seconds a node may be without connection before it counts as gone."""
+QUIET = 3.0
+"""Seconds of waiting that are worth a word in the status."""
+FAREWELL = 45.0
+"""Seconds for all nodes to end, torchrun's own patience included, before the hub goes without them."""
+
+
+class RunDesk:
+    """What supervisors say between `join` and `finished`, and what the command line asks meanwhile."""
+
+    kinds = frozenset(["join", "beat", "death", "evidence", "finished", "diagnose", "stop"])
+
+    def __init__(self, plan: JobPlan, record: Record) -> None:
+        self.plan = plan
+        self.record = record
+        self.watch = Watch(plan.watchdog, plan.nodes)
+        self.clocks = Clocks()
+        self.sessions: dict[int, Session] = {}
+        self.known: dict[int, NodeEvidence] = {}  # the last evidence of each node
+        self.deaths: dict[int, tuple[int, RankEvidence]] = {}
+        self.finished: dict[int, int] = {}
+        self.lost_at: dict[int, float] = {}
+        self.gone: set[int] = set()
+        self.round: Optional[Round] = None
+        self.queue: list[tuple[str, list[Session]]] = []
+        self.judge_at: Optional[float] = None  # when the deaths told so far are judged
+        self.doubted = False
+        self.restarts = 0
+        self.said: object = None  # code and ranks of the last notice
+        self.exit_code: Optional[int] = None
+        self.leave_at: Optional[float] = None
+        self._rounds = 0
+
+    # ---------------------------------------------------------------- what is said
+
+    async def received(self, session: Session, kind: str, body: Body) -> None:
+        now = time.monotonic()
+        if kind == "join":
+            self._join(session, int(body["node"]), str(body.get("host", "")))
+        elif kind == "diagnose":
+            self._ask("asked", now, session)
+        elif kind == "stop":
+            self._stop(str(body.get("why", "")), now)
+        elif session.node is None:
+            raise codec.ContractError(f"{kind} from somebody who did not join")
+        elif kind == "beat":
+            self._beat(codec.load(Beat, body["beat"]), now)
+        elif kind == "death":
+            self._death(session.node, codec.load(RankEvidence, body["rank"]), now)
+        elif kind == "evidence":
+            self._evidence(int(body["id"]), codec.load(NodeEvidence, body["evidence"]))
+        else:
+            self._finished(session.node, int(body["exit_code"]), now)
+        await self.tick(now)
+
+    async def lost(self, session: Session) -> None:
+        if session.node is not None and self.sessions.get(session.node) is session:
+            del self.sessions[session.node]
+            if session.node not in self.finished:
+                self.lost_at[session.node] = time.monotonic()
+                self.record.event("lost", f"node {session.node} has gone silent", session.node)
+
+    async def tick(self, now: float) -> None:
+        if self.leave_at is not None:
+            if now >= self.leave_at or self._over():
+                self.record.end(self.exit_code or 0)
+            return
+        self._look_for_lost(now)
+        if self.round is not None and self.round.complete(now):
+            self._conclude(self.round, now)
+        if self.judge_at is not None and now >= self.judge_at and self.round is None:
+            self._judge_deaths(now)
+        elif self._over() and self.judge_at is None and self.round is None:
+            self._all_done()
+        elif self.judge_at is None:
+            self._watch(now)
+
+    async def stop(self, why: str) -> None:
+        self._stop(why, time.monotonic())
+
+    # ---------------------------------------------------------------- what was said, taken in
+
+    def _join(self, session: Session, node: int, host: str) -> None:
+        if not 0 <= node < self.plan.nodes:
+            raise codec.ContractError(f"node {node} joins a job of {self.plan.nodes} nodes")
+        session.node = node
+        self.sessions[node] = session
+        self.lost_at.pop(node, None)
+        self.record.node(node, host=host, phase=Phase.RENDEZVOUS)
+        self._follow_phase()
+        if self.exit_code is not None:
+            session.send("end", self._farewell())
+
+    def _beat(self, beat: Beat, now: float) -> None:
+        self.clocks.hear(beat.node, beat.at, time.time())
+        if beat.node in self.finished or beat.node in self.gone:
+            return
+        self.watch.hear(beat, now)
+        self.record.node(beat.node, phase=beat.phase, detail=_detail(beat))
+        self._follow_phase()
+
+    def _death(self, node: int, rank: RankEvidence, now: float) -> None:
+        rank = self.clocks.rank(node, rank)
+        self.deaths[rank.rank] = (node, rank)
+        self.record.event("death", f"rank {rank.rank} has ended: {complaint(rank)}", node, rank.rank)
+        end = rank.exit
+        if end is None or (not end.by_us and (end.signal or end.code != 0)):
+            self._expect_verdict(now)
+
+    def _evidence(self, number: int, evidence: NodeEvidence) -> None:
+        evidence = self.clocks.node(evidence)
+        self.known[evidence.node] = evidence
+        if self.round is not None and self.round.id == number:
+            self.round.got[evidence.node] = evidence
+
+    def _finished(self, node: int, exit_code: int, now: float) -> None:
+        self.finished[node] = exit_code
+        self.watch.forget(node)
+        self.record.node(node, phase=Phase.ENDED, exit_code=exit_code, detail="")
+        self._follow_phase()
+        if self.exit_code is not None:
+            return
+        if exit_code == Exit.STOPPED:
+            self._end(Exit.STOPPED, self.record.verdicts, None, now)
+        elif exit_code != Exit.OK:
+            self._expect_verdict(now)
+
+    def _expect_verdict(self, now: float) -> None:
+        """Somebody ended badly: ask all while they still stand where they stood, and judge in a moment."""
+        if self.exit_code is None and self.judge_at is None:
+            self.judge_at = now + SETTLE
+            self._ask("death", now)
+
+    def _stop(self, why: str, now: float) -> None:
+        if self.exit_code is None:
+            self.record.event("end", f"told to stop{why and ': ' + why}")
+            self._ask("stop", now)
+
+    def _look_for_lost(self, now: float) -> None:
+        for node, since in list(self.lost_at.items()):
+            if now - since >= LOST:
+                del self.lost_at[node]
+                self.gone.add(node)
+                self.watch.forget(node)
+                self.record.node(node, detail="lost")
+                self._expect_verdict(now)
+
+    def _watch(self, now: float) -> None:
+        if self.watch.moving_again(now):
+            self.said = None
+            self.record.judge([])
+            self.record.event("notice", "the job is moving again")
+        why = self.watch.decide(now)
+        if why is not None:
+            self._ask(why, now)
+
+    # ---------------------------------------------------------------- rounds of evidence
+
+    def _ask(self, why: str, now: float, asker: Optional[Session] = None) -> None:
+        """Ask all nodes for their evidence, now or after the round that is under way."""
+        askers = [] if asker is None else [asker]
+        if self.exit_code is not None:
+            self._answer(askers, self.record.evidence, self.record.verdicts)
+        elif self.round is not None and self.round.why == why and asker is not None:
+            self.round.askers.append(asker)
+        elif self.round is not None:
+            self.queue.append((why, askers))
+        else:
+            self._rounds += 1
+            wanted = set(self.sessions) - self.finished.keys()
+            self.round = Round(self._rounds, why, now + COLLECT, wanted, askers)
+            for node in wanted:
+                body = {"id": self._rounds, "why": why, "deadline": COLLECT}
+                self.sessions[node].send("collect", body)
+
+    def _conclude(self, done: Round, now: float) -> None:
+        self.round = None
+        self._settle(done, now)
+        self._next(now)
+
+    def _next(self, now: float) -> None:
+        """Start the round that was asked for while another was under way."""
+        while self.queue and self.round is None:
+            why, askers = self.queue.pop(0)
+            for asker in askers or [None]:
+                self._ask(why, now, asker)
+
+    def _settle(self, done: Round, now: float) -> None:
+        """What follows from a finished round. Deaths are judged by their own time."""
+        evidence = self._all_evidence(done.why, done)
+        if done.why in ("still", "deadline") and not nothing_moves(evidence):
+            self.watch.stand_down(now)
+        elif done.why == "still":
+            self._notice(judge(evidence), evidence)
+        elif done.why == "deadline":
+            self._end(Exit.HANG, judge(evidence), evidence, now)
+        elif done.why == "stop":
+            self._end(Exit.STOPPED, self.record.verdicts, evidence, now)
+        elif done.why == "asked":
+            verdicts = judge(evidence)
+            self._answer(done.askers, evidence, verdicts)
+            if not done.askers:
+                self._notice(verdicts, evidence)
+
+    def _answer(
+        self, askers: list[Session], evidence: Optional[JobEvidence], verdicts: list[Verdict]
+    ) -> None:
+        """The bundle as it is now, to those who asked; what lies on disk is only replaced by a verdict."""
+        for asker in askers:
+            bundle = replace(self.record.bundle(), evidence=evidence, verdicts=verdicts)
+            asker.send("bundle", codec.dump(bundle))
+
+    def _all_evidence(self, why: str, done: Optional[Round] = None) -> JobEvidence:
+        silent = {*self.gone, *self.lost_at}
+        if done is not None:
+            silent |= done.wanted - done.got.keys()
+        return job_evidence(self.plan, why, time.time(), self.known, sorted(silent), self.deaths)
+
+    # ---------------------------------------------------------------- verdicts
+
+    def _notice(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:
+        """Say it once; only what is wrong with other ranks, or otherwise wrong, is said anew."""
+        said = [(verdict.code, verdict.ranks) for verdict in verdicts]
+        if not verdicts or said == self.said:
+            return
+        self.said = said
+        for verdict in verdicts:
+            self.record.event("notice", f"{verdict.code}: {verdict.sentence}")
+        if all(verdict.code == "slow" for verdict in verdicts):
+            return  # no alarm
+        self.record.judge(verdicts, evidence)
+        self._broadcast("notice", {"verdicts": codec.dump(verdicts), "why": evidence.why})
+
+    def _judge_deaths(self, now: float) -> None:
+        assert self.judge_at is not None
+        evidence = self._all_evidence("death")
+        verdicts = judge(evidence)
+        doubtful = not verdicts or max(verdict.confidence for verdict in verdicts) < 0.5
+        if doubtful and not self.doubted:
+            self.doubted, self.judge_at = True, now + DOUBT
+            self._ask("death", now)
+            return
+        self.doubted, self.judge_at = False, None
+        if self.restarts < self.plan.max_restarts and not self.finished and not self.gone:
+            self._let_restart(verdicts, evidence)
+            return
+        verdicts = verdicts if not doubtful else self.record.verdicts or verdicts
+        self._end(self._code(verdicts), verdicts, evidence, now)
+
+    def _let_restart(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:
+        """torchrun starts the workers again by itself; they are other processes, watched anew."""
+        self.restarts += 1
+        self._notice(verdicts, evidence)
+        text = f"the launch command restarts the workers ({self.restarts} of {self.plan.max_restarts})"
+        self.record.event("notice", text)
+        self.deaths.clear()
+        self.known.clear()
+        self.said = None
+        self.watch = Watch(self.plan.watchdog, self.plan.nodes - len({*self.finished, *self.gone}))
+
+    def _code(self, verdicts: list[Verdict]) -> int:
+        """What the job's exit code tells a scheduler: a lost node's job may work elsewhere."""
+        if self.gone or self.lost_at:
+            return Exit.NODE_AT_FAULT
+        return CATALOGUE[verdicts[0].code].exit_code if verdicts else Exit.WORKER_FAILED
+
+    def _all_done(self) -> None:
+        """Every node has ended and nobody had to be judged: well, or by what the nodes themselves say."""
+        codes = set(self.finished.values())
+        if codes == {Exit.OK} and not self.gone:
+            self.record.judge([])
+            self.record.event("end", "all ranks have finished")
+        self.record.end(max(codes, default=Exit.NODE_AT_FAULT))
+
+    def _end(
+        self, exit_code: int, verdicts: list[Verdict], evidence: Optional[JobEvidence], now: float
+    ) -> None:
+        """One end for all nodes, with one reason."""
+        self.exit_code, self.leave_at, self.judge_at = exit_code, now + FAREWELL, None
+        self.record.judge(verdicts, evidence)
+        for verdict in verdicts:
+            self.record.event("verdict", f"{verdict.code}: {verdict.sentence}")
+        self._broadcast("end", self._farewell())
+        waiting = [asker for _, askers in self.queue for asker in askers]
+        self.queue.clear()
+        self._answer(waiting, self.record.evidence, verdicts)
+
+    def _farewell(self) -> Body:
+        verdicts = codec.dump(self.record.verdicts)
+        return {"exit_code": self.exit_code, "verdicts": verdicts, "grace": GRACE}
+
+    def _broadcast(self, kind: str, body: Body) -> None:
+        for session in self.sessions.values():
+            session.send(kind, body)
+
+    def _over(self) -> bool:
+        return len({*self.finished, *self.gone}) == self.plan.nodes
+
+    def _follow_phase(self) -> None:
+        """The job is where its hindmost node is."""
+        running = [node.phase for number, node in self.record.nodes.items() if number not in self.finished]
+        if running and self.sessions:
+            self.record.enter(min(running, key=Phase.ORDER.index))
+
+
+def _detail(beat: Beat) -> str:
+    """What is worth a person's look: who waits, once that has lasted."""
+    living = [rank for rank in beat.ranks if rank.alive]
+    waiting = [rank.rank for rank in living if rank.waits and rank.stuck_for >= QUIET]
+    if not waiting:
+        return ""
+    if len(waiting) == len(living):
+        return f"all wait, for {words.span(min(rank.stuck_for for rank in living))}"
+    missing = [rank.rank for rank in living if rank.rank not in waiting]
+    return f"waits for {words.ranks(missing)}"

@@ -1,0 +1,152 @@
+"""When to look closer: from the heartbeats of all nodes to "collect evidence now". Pure: time is an argument.
+
+A rank's quiet is measured in seconds of patience. One that waits in a collective is quiet since its last
+real progress, whatever CPU it burns (NCCL spins). One that works is quiet since it last moved at all; while
+it burns CPU and shows nothing new, its quiet counts BUSY times slower, and START times slower before the
+first collective and while nobody waits for it. The job is as quiet as its liveliest rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from ddplaunch.agent.contract import Beat, Phase, RankBeat, WatchdogPlan
+from ddplaunch.agent.verdicts.moving import BUSY, quiet_for
+
+START = 12.0
+"""How much longer a rank may burn CPU without anything new than lie still, before the first collective
+(imports, data, compilers) and while nobody waits for it. Later, and with others waiting, it is BUSY."""
+LONG = 12.0
+"""Times the patience after which those who wait are looked at although others move."""
+AGE = 2.0
+"""A beat's age counts as quiet up to so many seconds: a starved supervisor's silence is no hang."""
+SILENT = 30.0
+"""Seconds without a beat after which a node no longer keeps the others from being judged."""
+LAUNCH = 60.0
+"""Seconds a launch command may take before it has workers: torchrun imports torch and waits for its peers."""
+AGAIN = 2.0
+"""A pause that ended by itself after a notice buys every later pause so many times its length."""
+
+
+@dataclass
+class _Heard:
+    beat: Beat
+    at: float
+    launching_since: float
+
+
+class Watch:
+    """Hears every beat, and is asked every moment what to do. Times are seconds on the hub's own clock."""
+
+    def __init__(self, plan: WatchdogPlan, nodes: int) -> None:
+        self.patience = plan.notice_after
+        self._kill_after = plan.kill_after
+        self._nodes = nodes
+        self._heard: dict[int, _Heard] = {}
+        self._first: Optional[float] = None
+        self._noticed: Optional[tuple[float, int, frozenset[int]]] = None  # when, collectives done, who lived
+        self._killing = False
+        self._looked_at = float("-inf")  # when a long wait was last looked at
+        self._not_before = float("-inf")
+
+    def hear(self, beat: Beat, now: float) -> None:
+        old = self._heard.get(beat.node)
+        launching = now if old is None or old.beat.ranks else old.launching_since
+        self._heard[beat.node] = _Heard(beat, now, launching)
+        self._first = now if self._first is None else self._first
+
+    def forget(self, node: int) -> None:
+        """The node has ended or is lost: nobody waits for its beats."""
+        self._heard.pop(node, None)
+        self._nodes -= 1
+
+    def decide(self, now: float) -> Optional[str]:
+        """Why evidence must be collected now, once per state of the job; None: not now.
+
+        "still": nothing moves, for a notice. "deadline": nothing has moved for `kill_after`. "asked": some ranks
+        have waited for long while others move, which may be slowness or a fault that never ends.
+        """
+        quiet = self.quiet_for(now)
+        if quiet is None or now < self._not_before:
+            return None
+        if self._kill_after is not None and quiet >= self._kill_after:
+            why = None if self._killing else "deadline"
+            self._killing = True
+            return why
+        if quiet >= self.patience:
+            if self._noticed is not None and self._noticed[2] == self._living():
+                return None
+            self._noticed = (now, self.completed(), self._living())
+            return "still"
+        if self._noticed is None and self.longest_wait(now) >= LONG * self.patience:
+            if now - self._looked_at < LONG * self.patience:
+                return None
+            self._looked_at = now
+            return "asked"
+        return None
+
+    def moving_again(self, now: float) -> bool:
+        """Whether the job has got on since the last notice; true once. Such a pause teaches patience."""
+        if self._noticed is None:
+            return False
+        noticed_at, completed, _ = self._noticed
+        quiet = self.quiet_for(now)
+        freed = quiet is not None and quiet < self.patience / 2 and self.longest_wait(now) < now - noticed_at
+        if self.completed() <= completed and not freed:
+            return False
+        self.patience = max(self.patience, AGAIN * (now - noticed_at + self.patience))
+        self._noticed, self._killing = None, False
+        return True
+
+    def stand_down(self, now: float) -> None:
+        """The evidence shows that it moves after all: look again later, as if nothing had been said."""
+        self._noticed, self._killing = None, False
+        self._not_before = now + self.patience / 2
+
+    def quiet_for(self, now: float) -> Optional[float]:
+        """Seconds of patience used up by now; None while nodes are still to be heard of, or nobody lives."""
+        if self._first is None or (len(self._heard) < self._nodes and now - self._first < LAUNCH):
+            return None
+        waited_for = any(
+            rank.alive and rank.waits for heard in self._heard.values() for rank in heard.beat.ranks
+        )
+        quiets = [
+            quiet
+            for heard in self._heard.values()
+            if now - heard.at < SILENT
+            for quiet in self._quiets(heard, now, waited_for)
+        ]
+        return min(quiets, default=None)
+
+    def longest_wait(self, now: float) -> float:
+        """Seconds for which somebody has waited in one collective; 0 while nobody waits."""
+        waits = [
+            rank.stuck_for + min(now - heard.at, AGE)
+            for heard in self._heard.values()
+            for rank in heard.beat.ranks
+            if rank.alive and rank.waits
+        ]
+        return max(waits, default=0.0)
+
+    def completed(self) -> int:
+        """Collectives completed by all ranks together: it only grows."""
+        return sum(rank.completed for heard in self._heard.values() for rank in heard.beat.ranks)
+
+    def _living(self) -> frozenset[int]:
+        return frozenset(
+            rank.rank for heard in self._heard.values() for rank in heard.beat.ranks if rank.alive
+        )
+
+    def _quiets(self, heard: _Heard, now: float, waited_for: bool) -> list[float]:
+        """Of each who could still move on one node: its living ranks, or the launch command before them."""
+        if not heard.beat.ranks:
+            return [(now - heard.launching_since) * self.patience / LAUNCH]
+        age = min(now - heard.at, AGE)
+        return [_quiet(rank, age, waited_for) for rank in heard.beat.ranks if rank.alive]
+
+
+def _quiet(rank: RankBeat, age: float, waited_for: bool) -> float:
+    started = rank.phase in (Phase.RUNNING, Phase.FINALIZING)
+    busy = BUSY if started and waited_for else START
+    return quiet_for(rank.stuck_for + age, rank.still_for + age, rank.waits, busy)
