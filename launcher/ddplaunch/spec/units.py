@@ -23,9 +23,9 @@ BYTES = {
 }
 """Kubernetes' suffixes: decimal `k M G T`, binary `Ki Mi Gi Ti`."""
 
-_DURATION = re.compile(r"(?:[0-9]{1,12}(?:\.[0-9]{1,9})?(?:ms|[smhd]))+")
+_DURATION = re.compile(r"(?:[0-9]{1,30}(?:\.[0-9]{1,30})?(?:ms|[smhd]))+")
 _DURATION_PART = re.compile(r"([0-9.]+)(ms|[smhd])")
-_QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([A-Za-z]{0,3})")
+_QUANTITY = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?)([A-Za-z]{0,3})")
 _SLURM_DAYS = re.compile(r"([0-9]{1,4})-([0-9]{1,2})(?::([0-5]?[0-9]))?(?::([0-5]?[0-9]))?")
 _SLURM_CLOCK = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5}):([0-5][0-9])")
 
