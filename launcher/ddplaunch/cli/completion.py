@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do it, and return the exit code."""
     if args.words is not None:
-        print("\n".join("\t".join(word) for word in fitting(args.words or [""])))
+        print("\n".join("\t".join(filter(None, word)) for word in fitting(args.words or [""])))
     elif args.shell is None:
         Parser("ddplaunch completion", "").error("which shell: bash, zsh or fish?")
     else:

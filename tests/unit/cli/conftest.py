@@ -1,0 +1,54 @@
+"""The command line, called as the console script calls it, with a state folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ddplaunch.cli.main import main
+
+JOB = """\
+apiVersion: ddplaunch/v1
+name: digits
+nodes: 2
+nproc_per_node: 2
+command: [train.py]
+source: [train.py]
+"""
+
+
+class Answer(NamedTuple):
+    """What a call of `ddplaunch` gave."""
+
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Answer]
+
+
+@pytest.fixture(name="call")
+def _call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
+    """Calls the command line in this process."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> Answer:
+        code = main(words)
+        out, err = capsys.readouterr()
+        return Answer(code, out, err)
+
+    return call
+
+
+@pytest.fixture(name="job_file")
+def _job_file(tmp_path: Path) -> Path:
+    """A job file with its source."""
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB)
+    return path

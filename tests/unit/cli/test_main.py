@@ -1,0 +1,223 @@
+"""The command line as a whole: verbs, errors, exit codes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.conftest import Call
+
+from ddplaunch import __version__
+from ddplaunch.agent.contract import Exit
+from ddplaunch.backends.job import Handle, Job, State
+from ddplaunch.cli import exits, main
+from ddplaunch.errors import ClusterError, DdplaunchError, ExitCode, NotFoundError, UsageError
+
+SCRIPT = "import sys; from ddplaunch.cli.main import main; sys.exit(main())"
+
+
+def test_help_lists_every_verb_and_exit_code(call: Call) -> None:
+    """The overview is data, and goes to stdout."""
+    answer = call("--help")
+
+    assert (0, "") == (answer.code, answer.err)
+    assert [] == [verb for verb in main.VERBS if f"\n  {verb} " not in answer.out]
+    assert [] == [code for code in ExitCode if f"\n{code:>5}  " not in answer.out]
+
+
+def test_without_a_command_the_overview_is_an_error(call: Call) -> None:
+    """A script that forgot the command does not go on."""
+    assert 2 == call().code
+
+
+@pytest.mark.parametrize("words", [["--version"], ["-V"]])
+def test_the_version_is_the_packages(call: Call, words: list[str]) -> None:
+    """One line on stdout."""
+    assert (0, f"ddplaunch {__version__}\n", "") == call(*words)
+
+
+@pytest.mark.parametrize("verb", main.VERBS)
+def test_every_verb_explains_itself(verb: str) -> None:
+    """Each module has its arguments, its help, and a docstring; each argument has a help text."""
+    module = import_module(f"ddplaunch.cli.{verb}")
+    parser = main.verb_parser(verb)
+
+    assert module.HELP.strip()
+    assert callable(module.run)
+    assert [] == [each.dest for each in [*parser.options(), *parser.positionals()] if not each.help]
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (["rnder"], "there is no command 'rnder'", "did you mean `ddplaunch render`?"),
+        (["xyzzy"], "there is no command 'xyzzy'", "`ddplaunch --help` lists all commands"),
+        (
+            ["submit"],
+            "the following arguments are required: FILE",
+            "`ddplaunch submit --help` shows how it is called",
+        ),
+        (
+            ["logs", "local://x", "--rank", "1-"],
+            "argument -r/--rank: '1-': wanted numbers such as 0 or 0,2-3",
+            "`ddplaunch logs --help` shows how it is called",
+        ),
+        (
+            ["submit", "--wai", "job.yaml"],
+            "unrecognized arguments: --wai",
+            "`ddplaunch submit --help` shows how it is called",
+        ),
+        (
+            ["status", "digits"],
+            "'digits' is no handle of a job",
+            "a handle looks like local://digits; `ddplaunch submit` prints it, `ddplaunch list` shows all",
+        ),
+        (
+            ["status", "ssh://digits"],
+            "ddplaunch cannot reach 'ssh': it sends jobs to local",
+            "handles begin with the target, as in local://digits",
+        ),
+        (
+            ["run", "--name", "../x", "--", "true"],
+            "argument --name: '../x': wanted lower-case letters, digits and -, a letter first",
+            "`ddplaunch run --help` shows how it is called",
+        ),
+    ],
+)
+def test_bad_usage_is_an_error_with_a_hint(call: Call, words: list[str], message: str, hint: str) -> None:
+    """Message, blank line, hint; on stderr; exit code 2."""
+    assert (2, "", f"error: {message}\n\nhint: {hint}\n") == call(*words)
+
+
+@pytest.mark.parametrize("error", [UsageError, NotFoundError, ClusterError, DdplaunchError])
+def test_each_error_has_its_exit_code(
+    call: Call, monkeypatch: pytest.MonkeyPatch, error: type[DdplaunchError]
+) -> None:
+    """The class of an error decides; no traceback is shown."""
+    monkeypatch.setattr("ddplaunch.cli.explain.run", _raising(error("it broke", "mend it")))
+
+    answer = call("explain")
+
+    assert (error.exit_code, "", "error: it broke\n\nhint: mend it\n") == answer
+
+
+def test_a_fault_of_our_own_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever meets a bug is told how to see more."""
+    monkeypatch.setattr("ddplaunch.cli.explain.run", _raising(KeyError("x")))
+
+    answer = call("explain")
+
+    assert 1 == answer.code
+    assert answer.err.startswith("error: KeyError: 'x'\n\nhint: ")
+
+
+@pytest.mark.parametrize("words", [["--debug", "explain"], ["explain", "--debug"]])
+def test_debug_shows_the_traceback(call: Call, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    """Before or after the verb, any error comes out as it is."""
+    monkeypatch.setattr("ddplaunch.cli.explain.run", _raising(NotFoundError("it broke")))
+
+    with pytest.raises(NotFoundError):
+        call(*words)
+
+
+def test_an_interrupt_is_tidy(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends with 130, as a shell would say, and without a traceback."""
+    monkeypatch.setattr("ddplaunch.cli.explain.run", _raising(KeyboardInterrupt()))
+
+    assert (130, "", "\n") == call("explain")
+
+
+def test_a_closed_pipe_is_silent() -> None:
+    """`ddplaunch … | head` leaves no traceback behind."""
+    shell = f"{sys.executable} -c '{SCRIPT}' schema | head -n 1; echo ${{PIPESTATUS[0]}}"
+    result = subprocess.run(
+        ["bash", "-c", shell],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+
+    # Whether the pipe is closed before or after the last write is the kernel's business.
+    assert ("{", "") == (result.stdout.splitlines()[0], result.stderr)
+    assert result.stdout.splitlines()[1] in ("0", "141")
+
+
+def _raising(error: BaseException) -> object:
+    def run(_: object) -> int:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize("code", [code for name, code in vars(Exit).items() if name.isupper()])
+def test_every_exit_code_of_the_agent_has_its_own(code: int) -> None:
+    """No way in which a job ends is left to chance."""
+    assert code in exits.OF_AGENT
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "expected"),
+    [
+        (State.PENDING, None, 101),
+        (State.RUNNING, None, 101),
+        (State.SUCCEEDED, 0, 0),
+        (State.FAILED, 20, 104),
+        (State.FAILED, 30, 104),
+        (State.FAILED, 40, 100),
+        (State.FAILED, 41, 100),
+        (State.FAILED, 50, 105),
+        (State.CANCELLED, 60, 103),
+        (State.CANCELLED, None, 103),
+        (State.FAILED, 79, 104),
+        (State.FAILED, 1, 100),
+        (State.LOST, None, 100),
+    ],
+)
+def test_how_a_job_ended_is_the_exit_code(state: State, code: int | None, expected: int) -> None:
+    """Scripts tell failed from hung from never started."""
+    assert expected == exits.of_job(Job(Handle("local", "x/1"), state, 0.0, exit_code=code))
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["rnder"]])
+def test_what_is_called_often_imports_little(words: list[str], tmp_path: Path) -> None:
+    """Neither argparse nor anything below the command line is loaded for the overview."""
+    heavy = ["argparse", "msgspec", "yaml", "rich", "ddplaunch.backends", "ddplaunch.spec", "ddplaunch.agent"]
+    script = (
+        "import sys; from ddplaunch.cli.main import main; main()\n"
+        f"sys.stderr.write(repr([name for name in {heavy} if name in sys.modules]))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script, *words],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+
+    assert "[]" == result.stderr.splitlines()[-1]
+
+
+def test_rendering_does_not_load_what_only_running_needs(job_file: Path) -> None:
+    """rich, subprocess and the backends stay out of `render`."""
+    heavy = ["rich", "ddplaunch.backends", "ddplaunch.report", "asyncio", "subprocess"]
+    script = (
+        f"import sys; from ddplaunch.cli.main import main; main(['render', {str(job_file)!r}])\n"
+        f"sys.stderr.write(repr([name for name in {heavy} if name in sys.modules]))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+
+    assert "[]" == result.stderr

@@ -1,0 +1,289 @@
+"""What each verb that needs no running job answers."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.conftest import JOB, Answer, Call
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Bundle, Exit, JobStatus, Phase, Verdict
+from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.backends.local import host, store
+from ddplaunch.spec.schema import json_schema
+
+
+def test_init_writes_a_file_that_is_good(call: Call, tmp_path: Path) -> None:
+    """A newcomer's first file validates, and is never written over."""
+    assert (0, "") == call("init", "first.yaml")[:2]
+    assert (0, "", "first.yaml: good\n") == call("validate", "first.yaml")
+    written = (tmp_path / "first.yaml").read_text()
+
+    again = call("init", "first.yaml")
+
+    assert (2, written) == (again.code, (tmp_path / "first.yaml").read_text())
+    assert again.err.startswith("error: first.yaml exists already\n\nhint: ")
+
+
+def test_validate_reports_all_files(call: Call, job_file: Path, tmp_path: Path) -> None:
+    """A good file beside a bad one is said to be good, and the exit code is that of the bad one."""
+    (tmp_path / "bad.yaml").write_text(JOB.replace("nodes: 2", "nodez: 2").replace("digits", "Digits"))
+
+    answer = call("validate", "job.yaml", "bad.yaml")
+
+    assert (2, "") == (answer.code, answer.out)
+    assert answer.err.startswith("job.yaml: good\nerror: 2 problems in bad.yaml\n")
+
+
+def test_validate_speaks_json(call: Call, tmp_path: Path) -> None:
+    """Each problem has its place, what was found and what is wanted."""
+    (tmp_path / "bad.yaml").write_text(JOB.replace("nodes: 2", "nodez: 2"))
+
+    answer = call("validate", "bad.yaml", "--json")
+    (file,) = json.loads(answer.out)
+    (problem,) = file["problems"]
+
+    assert (2, "bad.yaml", "nodez", 3) == (answer.code, file["file"], problem["path"], problem["line"])
+    assert {"found", "wanted", "hint"} <= set(problem)
+
+
+def feed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Put a job file on standard input."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+
+def test_a_dash_is_standard_input(call: Call, job_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is piped in renders as the file does, its source relative to here."""
+    from_file = call("render", "job.yaml")
+    feed(monkeypatch, JOB)
+
+    assert from_file == call("render", "-")
+
+
+def test_render_shows_texts_and_sums(call: Call, job_file: Path) -> None:
+    """Text files are shown, other files by size and sum, and how the job is started."""
+    answer = call("render", "job.yaml")
+
+    assert (0, "") == (answer.code, answer.err)
+    assert [name in answer.out for name in ("==> run.sh (", "==> plan.json (", "==> agent.pyz (", "sha256 ")]
+    assert '"job": "digits"' in answer.out
+    assert answer.out.endswith("==> start <==\nsh run.sh\n")
+
+
+def test_render_gives_the_same_bytes_again(call: Call, job_file: Path) -> None:
+    """Nothing of the moment gets into what is rendered."""
+    assert call("render", "job.yaml") == call("render", "job.yaml")
+
+
+def test_render_to_a_folder_never_overwrites(call: Call, job_file: Path, tmp_path: Path) -> None:
+    """What lies there stays, all of it, unless --force is given."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "plan.json").write_text("mine")
+
+    refused = call("render", "job.yaml", "-o", "out")
+    left = sorted(path.name for path in (tmp_path / "out").iterdir())
+    forced = call("render", "job.yaml", "-o", "out", "--force")
+
+    assert (2, ["plan.json"], 0) == (refused.code, left, forced.code)
+    assert "error: out already holds plan.json\n\nhint: " in refused.err
+    assert '"digits"' in (tmp_path / "out" / "plan.json").read_text()
+    assert os.access(tmp_path / "out" / "run.sh", os.X_OK)
+
+
+@pytest.mark.parametrize("target", ["slurm", "kubernetes", "moon"])
+@pytest.mark.parametrize("verb", ["render", "submit"])
+def test_a_target_that_is_not_there_is_refused(call: Call, job_file: Path, verb: str, target: str) -> None:
+    """The message names the target, and nothing is sent."""
+    answer = call(verb, "job.yaml", "--to", target)
+
+    assert (2, "") == (answer.code, answer.out)
+    assert target in answer.err.splitlines()[0]
+
+
+def test_a_dry_run_shows_what_render_shows(call: Call, job_file: Path) -> None:
+    """And submits nothing."""
+    assert call("render", "job.yaml").out == call("submit", "job.yaml", "--dry-run").out
+    assert "no jobs yet" in call("list").err
+
+
+def test_explain_has_a_page_for_every_code(call: Call) -> None:
+    """Each page opens with its code and tells how to mend it."""
+    pages = {code: call("explain", code) for code in CATALOGUE}
+
+    assert [] == [code for code, page in pages.items() if page.code or not page.out.startswith(f"# {code}\n")]
+    assert [] == [code for code, page in pages.items() if "\n## How to mend it\n" not in page.out]
+
+
+def test_explain_alone_lists_all_codes(call: Call) -> None:
+    """One line each."""
+    answer = call("explain")
+
+    assert sorted(CATALOGUE) == [line.split()[0] for line in answer.out.splitlines()]
+
+
+def test_explain_knows_what_was_meant(call: Call) -> None:
+    """An unknown code is 102, with the nearest one."""
+    assert (
+        102,
+        "",
+        "error: there is no verdict 'rank-in-dataloder'\n\nhint: did you mean rank-in-dataloader?\n",
+    ) == call("explain", "rank-in-dataloder")
+
+
+def test_schema_is_the_models(call: Call) -> None:
+    """It is JSON, and says what spec says."""
+    assert json_schema() == json.loads(call("schema").out)
+
+
+# --------------------------------------------------------------------------- jobs that have ended
+
+VERDICT = Verdict("rank-failed", "rank 1 raised ValueError", "run", ranks=[1], victims=[0], hint="mend it")
+
+
+def ended(folder: Path, exit_code: int | None, verdicts: list[Verdict] | None = None) -> None:
+    """A job's folder as an ended job leaves it."""
+    (folder / "run").mkdir(parents=True)
+    dead = host.Host(pid=2**22 + 1, started=1, boot="gone", at=1000.0)
+    codec.write(str(folder / store.HOST), dead)
+    (folder / "run" / "output.log").write_text("[0/0] a\n[0/1] b\n[1/2] c\n")
+    if exit_code is None:
+        return
+    status = JobStatus(
+        "digits", 0, Phase.ENDED, 2.0, [], 1.0, 2.0, verdicts=verdicts or [], exit_code=exit_code
+    )
+    codec.write(str(folder / "run" / "status.json"), status)
+    bundle = Bundle("digits", 0, 1, 2, 1.0, 2.0, verdicts=verdicts or [], exit_code=exit_code)
+    codec.write(str(folder / "run" / "bundle.json"), bundle)
+
+
+@pytest.fixture(name="folders")
+def _folders(tmp_path: Path) -> Path:
+    """A state folder with jobs of every end."""
+    folders = tmp_path / "state" / "ddplaunch" / "jobs" / "digits"
+    ended(folders / "1", Exit.OK)
+    ended(folders / "2", Exit.WORKER_FAILED, [VERDICT])
+    ended(folders / "3", Exit.HANG)
+    ended(folders / "4", None)
+    return folders
+
+
+@pytest.mark.parametrize(("number", "code"), [(1, 0), (2, 100), (3, 105), (4, 100), (5, 102)])
+def test_status_ends_as_the_job_did(call: Call, folders: Path, number: int, code: int) -> None:
+    """A script need not read the text."""
+    assert code == call("status", f"local://digits/{number}").code
+
+
+def test_status_says_what_is_wrong_and_where_to_read_on(call: Call, folders: Path) -> None:
+    """One line per verdict, then the next command."""
+    lines = call("status", "local://digits/2").out.splitlines()
+
+    assert [
+        "  rank-failed: rank 1 raised ValueError",
+        "  `ddplaunch diagnose local://digits/2` says why",
+    ] == lines[2:]
+
+
+def test_list_shows_finished_jobs(call: Call, folders: Path) -> None:
+    """Handle, state, and the verdict's code."""
+    lines = call("list").out.splitlines()
+
+    assert ["HANDLE", "STATE", "SUBMITTED", "TOOK", "WHAT"] == lines[0].split()
+    states = {line.split()[0]: line.split()[1] for line in lines[1:]}
+    assert {"local://digits/1": "succeeded", "local://digits/2": "failed"}.items() <= states.items()
+    assert [True] == [line.endswith("rank-failed") for line in lines if "digits/2" in line]
+
+
+def test_list_shows_the_newest_twenty(call: Call, folders: Path) -> None:
+    """How many are left out is said, and --all shows them."""
+    for number in range(5, 30):
+        ended(folders / str(number), Exit.OK)
+
+    short, whole = call("list"), call("list", "--all")
+
+    assert (21, "9 older jobs: `ddplaunch list --all`\n") == (len(short.out.splitlines()), short.err)
+    assert (30, "") == (len(whole.out.splitlines()), whole.err)
+    assert 29 == len(json.loads(call("list", "--all", "--json").out))
+
+
+def test_logs_filter_and_end(call: Call, folders: Path) -> None:
+    """Ranks, nodes and tails; following an ended job ends at once."""
+    handle = "local://digits/1"
+
+    assert [
+        "[0/0] a\n[0/1] b\n[1/2] c\n",
+        "[0/1] b\n[1/2] c\n",
+        "[1/2] c\n",
+        "[1/2] c\n",
+        "[0/0] a\n[0/1] b\n[1/2] c\n",
+    ] == [
+        call("logs", handle).out,
+        call("logs", handle, "--rank", "1-2").out,
+        call("logs", handle, "--node", "1").out,
+        call("logs", handle, "--tail", "1").out,
+        call("logs", "-f", handle).out,
+    ]
+
+
+def test_a_job_that_printed_nothing_says_so(call: Call, folders: Path) -> None:
+    """An empty answer is not left to be guessed at."""
+    (folders / "4" / "run" / "output.log").write_text("")
+
+    answer = call("logs", "local://digits/4")
+
+    assert (0, "") == (answer.code, answer.out)
+    assert answer.err.startswith("local://digits/4 has printed nothing; it is lost")
+
+
+def test_cancel_of_an_ended_job_is_no_error(call: Call, folders: Path) -> None:
+    """And changes nothing."""
+    answer = call("cancel", "local://digits/1", "--json")
+
+    assert (0, "succeeded") == (answer.code, json.loads(answer.out)["state"])
+
+
+def test_diagnose_reads_what_an_ended_job_left(call: Call, folders: Path, tmp_path: Path) -> None:
+    """Text, JSON and a page of one file, all of the same verdict."""
+    text = call("diagnose", "local://digits/2")
+    data = call("diagnose", "local://digits/2", "--json", "--html", "report.html")
+
+    assert (0, "rank 1 raised ValueError") == (text.code, text.out.splitlines()[0])
+    assert [codec.dump(VERDICT)] == json.loads(data.out)["verdicts"]
+    assert "wrote report.html\n" == data.err
+    assert "rank 1 raised ValueError" in (tmp_path / "report.html").read_text()
+
+
+def test_diagnose_of_a_healthy_job_is_empty(call: Call, folders: Path) -> None:
+    """No verdict is invented."""
+    assert [] == json.loads(call("diagnose", "local://digits/1", "--json").out)["verdicts"]
+
+
+def test_diagnose_of_a_lost_job_says_what_is_known(call: Call, folders: Path) -> None:
+    """Nobody is left with an empty page."""
+    assert "no verdict: the job was lost" in call("diagnose", "local://digits/4").out
+
+
+def test_a_page_that_cannot_be_written_is_an_error(call: Call, folders: Path) -> None:
+    """The path is named."""
+    answer: Answer = call("diagnose", "local://digits/2", "--html", "none/report.html")
+
+    assert (2, "") == (answer.code, answer.out)
+    assert answer.err.startswith("error: none/report.html cannot be written: ")
+
+
+def test_doctor_takes_a_file_or_a_number(call: Call, job_file: Path) -> None:
+    """Both would contradict each other."""
+    assert 2 == call("doctor", "job.yaml", "--nodes", "3").code
+
+
+@pytest.mark.parametrize("words", [["run"], ["run", "--"]])
+def test_run_needs_a_command(call: Call, words: list[str]) -> None:
+    """The hint shows one."""
+    answer = call(*words)
+
+    assert (2, "") == (answer.code, answer.out)
+    assert "ddplaunch run -- torchrun" in answer.err
