@@ -5,15 +5,23 @@ Whatever the image calls `python3` reads this file first, so it may hold nothing
 
 import sys
 
+unfit = ""
 if sys.version_info < (3, 9):
+    unfit = "it is Python %d.%d, wanted 3.9 or newer" % sys.version_info[:2]
+else:
+    try:
+        import zlib  # noqa: F401 - the rest of the archive cannot be read without it
+    except ImportError:
+        unfit = "it lacks the zlib module"
+if unfit:
     sys.stderr.write(
-        "error: ddplaunch's agent needs Python 3.9 or newer, and %s is Python %d.%d\n\n"
-        "hint: use an image with a newer python3, or name one in the job file: `python: /path/to/python3`\n"
-        % ((sys.executable or "this interpreter",) + sys.version_info[:2])
+        "error: ddplaunch's agent cannot run on %s: %s\n\n"
+        "hint: use an image with another python3, or name one in the job file: `python: /path/to/python3`\n"
+        % (sys.executable or "this Python", unfit)
     )
     sys.exit(79)
 
-from ddplaunch.agent.cli import main
-
 if __name__ == "__main__":
+    from ddplaunch.agent.cli import main
+
     sys.exit(main())

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 
+# Each alternative begins with a character of its own: the search can then skip whatever is none of these.
 _TOKEN = re.compile(
     r'''
-      (?P<text>  (?<=\n) [ ]* """ (?: [^"\\] | \\. | "(?!"") )* """ (?=\n) )  # a docstring, mostly
+      (?P<text>    \n [ ]* """ (?: [^"\\] | \\. | "(?!"") )* """ (?=\n) )  # a docstring, mostly
+    | (?P<margin>  \n [ ]+ )
+    | (?P<comment> [ ]* \# [^\n]* )
     | (?P<string>
           """ (?: [^"\\] | \\. | "(?!"") )* """  | " (?: [^"\\\n] | \\. )* "
         | \'\'\' (?: [^'\\] | \\. | '(?!'') )* \'\'\'  | ' (?: [^'\\\n] | \\. )* ' )
-    | (?P<comment> [ ]* \# [^\n]* )
-    | (?P<margin>  (?<=\n) [ ]+ )
     ''',
     re.VERBOSE | re.DOTALL,
 )
@@ -32,14 +33,14 @@ def lean(source: str) -> str:
 
 
 def _shorten(token: re.Match[str]) -> str:
-    text = token[0]
-    if token["string"]:
+    kind, text = token.lastgroup, token[0]
+    if kind == "string":
         return text
-    if token["comment"]:
+    if kind == "comment":
         return ""
-    margin = " " * -(-(len(text) - len(text.lstrip(" "))) // _STEP)
-    if token["margin"]:
+    margin = "\n" + " " * -(-(len(text) - len(text[1:].lstrip(" ")) - 1) // _STEP)
+    if kind == "margin":
         return margin
     before = token.string[: token.start()].rstrip()[-1:]
     # A text that is an argument or a part of an expression is no docstring, and has to stay.
-    return text if before in _CONTINUES else margin + '""' + "\n" * text.count("\n")
+    return text if before in _CONTINUES else margin + '""' + "\n" * text.count("\n", 1)
