@@ -14,6 +14,12 @@ _SECRET_WORDS = ("env", "file", "secret", "name", "key")
 """The keys of `models.SecretRef`, which may be repeated."""
 
 
+MAX_SHOWN = 100
+"""Problems in one text; whoever has more will mend them in more than one go."""
+
+MAX_LENGTH = 1000
+
+
 class Problem(Struct, frozen=True, kw_only=True):
     """One thing to mend in a job file. Never holds a secret's value.
 
@@ -34,8 +40,8 @@ class Problem(Struct, frozen=True, kw_only=True):
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         path = f"{self.path}: " if self.path else ""
         code = f" [{self.code}]" if self.code else ""
-        hint = f"\n  hint: {self.hint}" if self.hint else ""
-        return f"{place}: {path}found {self.found}, wanted {self.wanted}{code}{hint}"
+        hint = f"\n  hint: {_printable(self.hint)}" if self.hint else ""
+        return _printable(f"{place}: {path}found {self.found}, wanted {self.wanted}{code}") + hint
 
 
 class SpecError(DdplaunchError):
@@ -51,7 +57,16 @@ class SpecError(DdplaunchError):
 def describe(problems: Sequence[Problem]) -> str:
     """All problems as text: how many in which file, a blank line, then each with its hint below it."""
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-    return "\n".join([f"{count} in {problems[0].file}", "", *map(str, problems)])
+    lines = [f"{count} in {_printable(problems[0].file)}", "", *map(str, problems[:MAX_SHOWN])]
+    if len(problems) > MAX_SHOWN:
+        lines.append(f"… and {len(problems) - MAX_SHOWN} more")
+    return "\n".join(lines)
+
+
+def _printable(text: str) -> str:
+    """Nothing of a job file may command the terminal, or begin a line of its own."""
+    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:MAX_LENGTH])
+    return shown if len(text) <= MAX_LENGTH else f"{shown}…"
 
 
 def join(path: Path) -> str:

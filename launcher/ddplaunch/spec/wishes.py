@@ -117,7 +117,7 @@ def found(node: Node, path: Path) -> str:
     if hidden(path):
         kind = "text" if isinstance(node.value, str) and not node.reading else "a value that is no text"
         return f"{kind} (not shown)"
-    text = node.text if node.text.isprintable() else repr(node.text)[1:-1]
+    text = node.text
     text = text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
     if node.reading:
         return f"{text} (which YAML reads as {node.reading})"
