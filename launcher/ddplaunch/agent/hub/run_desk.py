@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Optional
+from typing import Callable, Optional
 
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import (
@@ -52,9 +52,12 @@ class RunDesk:
 
     kinds = frozenset(["join", "beat", "death", "evidence", "finished", "diagnose", "stop"])
 
-    def __init__(self, plan: JobPlan, record: Record) -> None:
+    def __init__(
+        self, plan: JobPlan, record: Record, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.plan = plan
         self.record = record
+        self.clock = clock
         self.watch = Watch(plan.watchdog, plan.nodes)
         self.clocks = Clocks()
         self.sessions: dict[int, Session] = {}
@@ -76,7 +79,7 @@ class RunDesk:
     # ---------------------------------------------------------------- what is said
 
     async def received(self, session: Session, kind: str, body: Body) -> None:
-        now = time.monotonic()
+        now = self.clock()
         if kind == "join":
             self._join(session, int(body["node"]), str(body.get("host", "")))
         elif kind == "diagnose":
@@ -99,12 +102,12 @@ class RunDesk:
         if session.node is not None and self.sessions.get(session.node) is session:
             del self.sessions[session.node]
             if session.node not in self.finished:
-                self.lost_at[session.node] = time.monotonic()
+                self.lost_at[session.node] = self.clock()
                 self.record.event("lost", f"node {session.node} has gone silent", session.node)
 
     async def tick(self, now: float) -> None:
         if self.leave_at is not None:
-            if now >= self.leave_at or self._over():
+            if now >= self.leave_at or self.sessions.keys() <= self.finished.keys():
                 self.record.end(self.exit_code or 0)
             return
         self._look_for_lost(now)
@@ -118,7 +121,7 @@ class RunDesk:
             self._watch(now)
 
     async def stop(self, why: str) -> None:
-        self._stop(why, time.monotonic())
+        self._stop(why, self.clock())
 
     # ---------------------------------------------------------------- what was said, taken in
 
@@ -174,7 +177,7 @@ class RunDesk:
             self._ask("death", now)
 
     def _stop(self, why: str, now: float) -> None:
-        if self.exit_code is None:
+        if self.exit_code is None and self.record.agreed is not None:  # else it is the gate's to end
             self.record.event("end", f"told to stop{why and ': ' + why}")
             self._ask("stop", now)
 
@@ -224,7 +227,8 @@ class RunDesk:
         """Start the round that was asked for while another was under way."""
         while self.queue and self.round is None:
             why, askers = self.queue.pop(0)
-            for asker in askers or [None]:
+            self._ask(why, now)
+            for asker in askers:
                 self._ask(why, now, asker)
 
     def _settle(self, done: Round, now: float) -> None:

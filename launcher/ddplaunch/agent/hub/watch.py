@@ -64,8 +64,8 @@ class Watch:
     def decide(self, now: float) -> Optional[str]:
         """Why evidence must be collected now, once per state of the job; None: not now.
 
-        "still": nothing moves, for a notice. "deadline": nothing has moved for `kill_after`. "asked": some ranks
-        have waited for long while others move, which may be slowness or a fault that never ends.
+        "still": nothing moves, for a notice. "deadline": nothing has moved for `kill_after`. "asked": some
+        ranks have waited for long while others move: slowness, or a fault that never ends.
         """
         quiet = self.quiet_for(now)
         if quiet is None or now < self._not_before:

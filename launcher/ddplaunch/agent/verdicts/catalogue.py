@@ -58,6 +58,7 @@ CATALOGUE: dict[str, Entry] = {
     **_entries(
         Exit.WORKER_FAILED,
         {
+            "launch-failed": "the launch command itself failed, before or beside its workers",
             "rank-failed": "a rank raised an exception",
             "rank-exited-early": "a rank finished while the others still train",
             "rank-killed": "a rank was killed by a signal",

@@ -116,4 +116,4 @@ def complaint(rank: RankEvidence) -> str:
             return f"{raised.type.rpartition('.')[2]}: {words.clipped(raised.message, 120)}"
     if rank.exit is None:
         return "it lives"
-    return words.signal_name(rank.exit.signal) if rank.exit.signal else f"exit code {rank.exit.code}"
+    return words.exited(rank.exit)

@@ -8,6 +8,7 @@ from ddplaunch.agent.verdicts.situation import Situation
 
 ENDS = (
     collectives.mismatch_in_words,
+    ended.launch_failed,
     ended.rank_killed_memory,
     ended.rank_killed,
     ended.rank_failed,
@@ -34,7 +35,7 @@ def judge(evidence: JobEvidence) -> list[Verdict]:
     hung = evidence.why in ("still", "deadline") or (
         bool(situation.alive) and moving.nothing_moves(situation, evidence.notice_after)
     )
-    died = any(_badly_ended(situation, rank) for rank in situation.ranks)
+    died = evidence.why == "death" or any(_badly_ended(situation, rank) for rank in situation.ranks)
     if hung or died or situation.stuck_for >= evidence.notice_after:
         for rule in CERTAIN:
             verdict = rule(situation)
@@ -58,7 +59,7 @@ def _why_nothing_moves(situation: Situation, died: bool) -> list[Verdict]:
     found = [verdict for rule in HOLDERS if (verdict := rule(situation)) is not None]
     if found:
         return found
-    verdict = ended.victims_alone(situation) if died else None
+    verdict = ended.node_gone(situation) or ended.victims_alone(situation) if died else None
     return [verdict or moving.unknown(situation)]
 
 

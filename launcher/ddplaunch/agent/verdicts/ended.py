@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.contract import Files, Verdict
 from ddplaunch.agent.verdicts import stacks, words
-from ddplaunch.agent.verdicts.causes import TOGETHER, Cause, complaint, first_ends, left_behind
+from ddplaunch.agent.verdicts.causes import (
+    TOGETHER,
+    Cause,
+    causes_of,
+    complaint,
+    first_ends,
+    left_behind,
+)
 from ddplaunch.agent.verdicts.situation import Situation
 
 _SOMEBODY = (
@@ -109,6 +116,57 @@ def rank_exited_early(situation: Situation) -> Optional[Verdict]:
         facts=facts + situation.counts(),
         hint="The ranks do not get the same number of batches: use DistributedSampler (drop_last=True), or "
         "wrap the loop in torch.distributed.algorithms.join.Join.",
+    )
+
+
+def launch_failed(situation: Situation) -> Optional[Verdict]:
+    """The launch command ended badly before it had workers, or was itself killed, and its workers with it."""
+    failed = sorted(
+        (node.launch_exit.at, number)
+        for number, node in situation.nodes.items()
+        if node.launch_exit is not None
+        and not node.launch_exit.by_us
+        and (node.launch_exit.signal or (node.launch_exit.code and not node.ranks))
+    )
+    if not failed or any(cause.at < failed[0][0] - TOGETHER for cause in causes_of(situation)):
+        return None
+    number = failed[0][1]
+    node = situation.nodes[number]
+    assert node.launch_exit is not None
+    how = words.exited(node.launch_exit)
+    when = "while its workers ran" if node.ranks else "before it started a worker"
+    said = [line for line in node.launch_output if line.strip()]
+    return Verdict(
+        code="launch-failed",
+        sentence=f"node {number}'s launch command ended with {how} {when}{': ' if said else ''}"
+        f"{words.clipped(said[-1]) if said else ''}",
+        where="launch",
+        nodes=[number],
+        victims=situation.suffering([]),
+        confidence=0.9,
+        facts=[f"node {number}: {words.clipped(line)}" for line in said[-5:]],
+        hint=f"Read what it said: {Files.NODE.format(node=number)}/{Files.LAUNCH_LOG} in the job's folder.",
+    )
+
+
+def node_gone(situation: Situation) -> Optional[Verdict]:
+    """Ranks lost their peers, none is known to have failed by itself, and a node does not answer any more."""
+    gone = situation.evidence.silent
+    if not gone:
+        return None
+    lost = [f"rank {number}: {complaint(rank)}" for number, rank in situation.ranks.items() if not rank.alive]
+    return Verdict(
+        code="unknown",
+        sentence=f"{words.nodes(gone)} {words.one_or(gone, 'has', 'have')} gone: no word from there any "
+        "more, and the "
+        "others have lost their peers; missing: what happened there",
+        where="run",
+        nodes=list(gone),
+        victims=situation.suffering([rank for rank in situation.ranks if situation.node_of[rank] in gone]),
+        confidence=0.6,
+        facts=lost[:8],
+        hint="See whether the node is up, and whether its part of the job was ended (scheduler, memory, "
+        "power).",
     )
 
 

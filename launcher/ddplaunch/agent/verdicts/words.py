@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
-from ddplaunch.agent.contract import Frame
+from ddplaunch.agent.contract import Exited, Frame
 
 _SIGNALS = {
     1: "SIGHUP",
@@ -32,21 +32,28 @@ def listing(items: Sequence[str], word: str = "and") -> str:
 
 def ranks(numbers: Iterable[int]) -> str:
     """'rank 3', 'ranks 2 and 5', 'ranks 0-3 and 7'."""
+    return _numbered("rank", numbers)
+
+
+def nodes(numbers: Iterable[int]) -> str:
+    """'node 3', 'nodes 2 and 5'."""
+    return _numbered("node", numbers)
+
+
+def _numbered(noun: str, numbers: Iterable[int]) -> str:
     ordered = sorted(set(numbers))
     if not ordered:
-        return "no rank"
-    spans = [[ordered[0], ordered[0]]]
-    for number in ordered[1:]:
-        if number == spans[-1][1] + 1:
-            spans[-1][1] = number
+        return f"no {noun}"
+    spans: list[list[int]] = []
+    for number in ordered:
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1].append(number)
         else:
-            spans.append([number, number])
+            spans.append([number])
     parts: list[str] = []
-    for first, last in spans:
-        parts += [str(first)] if first == last else [f"{first}{'-' if last > first + 1 else ' and '}{last}"]
-    if len(parts) == 2 and " and " in parts[0] + parts[1]:  # not "0 and 1 and 5"
-        parts = [part.replace(" and ", "-") for part in parts]
-    return f"rank{'s' if len(ordered) > 1 else ''} {listing(parts)}"
+    for span in spans:
+        parts += [f"{span[0]}-{span[-1]}"] if len(span) > 2 else [str(number) for number in span]
+    return f"{noun}{'s' if len(ordered) > 1 else ''} {listing(parts)}"
 
 
 def one_or(numbers: Sequence[int], one: str, many: str) -> str:
@@ -91,6 +98,11 @@ def size(number: float) -> str:
 def signal_name(number: int) -> str:
     """'SIGKILL' of 9."""
     return _SIGNALS.get(number, f"signal {number}")
+
+
+def exited(end: Exited) -> str:
+    """'SIGKILL', 'exit code 3'."""
+    return signal_name(end.signal) if end.signal else f"exit code {end.code}"
 
 
 def clipped(text: str, limit: int = 200) -> str:

@@ -1,0 +1,296 @@
+"""The rules on ranks that ended: whose end came first, and whose only followed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.agent.verdicts.build import NOW, PEER_GONE, call, dead, in_evaluate, in_init, job, raised, rank
+
+from ddplaunch.agent.contract import Exited, JobEvidence, NodeEvidence, RankEvidence, Verdict
+from ddplaunch.agent.verdicts.consequences import is_consequence
+from ddplaunch.agent.verdicts.decide import judge
+
+
+def only(evidence: JobEvidence) -> Verdict:
+    """The one verdict on this evidence."""
+    (verdict,) = judge(evidence)
+    return verdict
+
+
+def victim(number: int, after: float = 1.0) -> RankEvidence:
+    """A rank that failed because its peer was gone."""
+    return dead(number, after, code=1, raised=[raised("RuntimeError", PEER_GONE, after - 0.1)])
+
+
+def test_rank_failed_by_its_own_exception() -> None:
+    """The rank whose exception is its own is at fault, though the others' exits were seen earlier."""
+    verdict = only(
+        job(
+            victim(0, 0.6),
+            victim(1),
+            victim(2),
+            dead(3, 0.9, code=1, raised=[raised("ValueError", "sample 5 has 7 labels", 0.5)]),
+            why="death",
+        )
+    )
+
+    assert ("rank-failed", [3], [1], [0, 1, 2]) == (
+        verdict.code,
+        verdict.ranks,
+        verdict.nodes,
+        verdict.victims,
+    )
+    assert "rank 3 raised ValueError: sample 5 has 7 labels (train.py:61)" == verdict.sentence
+    assert f"rank 1 ended 0.5 s later, as a victim: RuntimeError: {PEER_GONE}" in verdict.facts
+
+
+def test_the_same_failure_of_all_ranks_has_no_victim() -> None:
+    """When every rank fails by itself in the same way, all are named."""
+    ranks = [
+        dead(n, 0.1 * n, code=1, raised=[raised("FileNotFoundError", f"no shard-{n}.bin", 0.1 * n)])
+        for n in range(4)
+    ]
+    verdict = only(job(*ranks, why="death"))
+
+    assert ("rank-failed", [0, 1, 2, 3], []) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.startswith("all ranks raised FileNotFoundError: no shard-0.bin")
+
+
+def test_a_later_failure_of_another_kind_is_a_victim() -> None:
+    """Of two different failures the first is the cause."""
+    verdict = only(
+        job(
+            dead(0, 1, code=1, raised=[raised("KeyError", "'loss'", 3)]),
+            dead(1, 2, code=1, raised=[raised("ValueError", "bad", 2)]),
+            why="death",
+        )
+    )
+
+    assert ("rank-failed", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+def test_exit_code_without_an_exception() -> None:
+    """sys.exit(3) leaves no exception; its last line is told instead."""
+    verdict = only(job(dead(0, 0, code=3, last_output="no licence left"), victim(1), why="death"))
+
+    assert ("rank-failed", [0], [1]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 0 ended with exit code 3 and no exception (sys.exit or os._exit); its last line: no licence "
+        "left" == verdict.sentence
+    )
+
+
+def test_failure_before_init_while_others_wait_there() -> None:
+    """Ranks that live and wait for the dead one are its victims, and those torchrun sent away as well."""
+    verdict = only(
+        job(
+            dead(0, 1, signal=15, by_us=True),
+            dead(1, 0.5, code=1, raised=[raised("JSONDecodeError", "line 1", 0.4)]),
+            rank(2, in_init(), groups=[], initialized=False),
+            rank(3, in_init(), groups=[], initialized=False),
+            why="death",
+        )
+    )
+
+    assert ("rank-failed", [1], [0, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+def test_rank_killed() -> None:
+    """A SIGKILL that no memory counter explains came from somebody."""
+    verdict = only(job(victim(0), victim(1), dead(2, 0, signal=9), victim(3), why="death"))
+
+    assert ("rank-killed", [2], [1], [0, 1, 3]) == (
+        verdict.code,
+        verdict.ranks,
+        verdict.nodes,
+        verdict.victims,
+    )
+    assert "rank 2 was killed by SIGKILL" == verdict.sentence
+    assert "node 1: the cgroup counted no kill for memory, and the kernel logged none" in verdict.facts
+
+
+def test_rank_crashed_in_native_code() -> None:
+    """SIGSEGV is the rank's own doing, and the hint says how to see where."""
+    verdict = only(job(victim(0), dead(1, 0, signal=11), why="death"))
+
+    assert ("rank-killed", [1]) == (verdict.code, verdict.ranks)
+    assert "PYTHONFAULTHANDLER" in verdict.hint
+
+
+def test_bus_error_tells_of_shared_memory() -> None:
+    """SIGBUS says how full /dev/shm is."""
+    verdict = only(job(dead(0, 0, signal=7), victim(1), why="death", shm_size=64 << 20, shm_used=64 << 20))
+
+    assert "node 0: /dev/shm holds 64 MiB of 64 MiB" in verdict.facts
+
+
+@pytest.mark.parametrize(
+    "told", [{"oom_kills": 1}, {"kernel": ["Memory cgroup out of memory: Killed process 1001"]}]
+)
+def test_rank_killed_for_memory(told: dict[str, Any]) -> None:
+    """The cgroup's count or the kernel's line makes a SIGKILL a kill for memory."""
+    evidence = job(
+        victim(0), dead(1, 0, signal=9), why="death", memory_limit=16 << 30, memory_used=15 << 30, **told
+    )
+    verdict = only(evidence)
+
+    assert ("rank-killed-memory", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert "rank 1 was killed for memory: limit 16.0 GiB, used 15.0 GiB on node 0" == verdict.sentence
+
+
+def test_loader_worker_killed_for_memory() -> None:
+    """The worker's death reaches the rank as an exception; the cause is told, not the exception."""
+    text = "DataLoader worker (pid 812) is killed by signal: Killed. "
+    evidence = job(
+        dead(0, 1, code=1, raised=[raised("RuntimeError", text, 0.5)]), victim(1), why="death", oom_kills=1
+    )
+    verdict = only(evidence)
+
+    assert ("rank-killed-memory", [0], [1]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.startswith("rank 0's DataLoader worker 812 was killed for memory")
+
+
+def test_loader_worker_killed_by_a_bus_error() -> None:
+    """A worker's SIGBUS is told by its name."""
+    text = "DataLoader worker (pid 812) is killed by signal: Bus error. It is possible that shm is exhausted."
+    evidence = job(dead(0, 1, code=1, raised=[raised("RuntimeError", text, 0.5)]), victim(1), why="death")
+
+    assert "rank 0's DataLoader worker 812 was killed by SIGBUS" == only(evidence).sentence
+
+
+def test_watchdog_that_gives_up_is_a_victim() -> None:
+    """NCCL's watchdog aborts the waiting rank; the one that waits nowhere is to blame."""
+    text = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=17)"
+    evidence = job(
+        dead(0, 0, signal=6, last_output=f"  what():  {text}"), rank(1, in_evaluate(), called=16), why="death"
+    )
+
+    verdict = only(evidence)
+
+    assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
+
+
+def test_timed_out_peers_do_not_hide_the_rank_that_hangs() -> None:
+    """With a short timeout the victims die first; the living rank in its own code is at fault."""
+    text = "Timed out waiting 8000ms for recv operation to complete"
+    gone = [dead(n, n, code=1, raised=[raised("RuntimeError", text, n)], groups=[]) for n in (0, 1, 2)]
+    verdict = only(job(*gone, rank(3, in_evaluate(), called=16), why="death"))
+
+    assert ("rank-in-user-code", [3]) == (verdict.code, verdict.ranks)
+
+
+def test_rank_exited_early_and_the_others_lost_it() -> None:
+    """Exit 0 is no fault by itself; it is when the others then fail for want of that rank."""
+    verdict = only(job(victim(0), dead(1, 0, code=0), victim(2), victim(3), why="death"))
+
+    assert ("rank-exited-early", [1], [0], [0, 2, 3]) == (
+        verdict.code,
+        verdict.ranks,
+        verdict.nodes,
+        verdict.victims,
+    )
+    assert "rank 1 finished normally (exit code 0) while ranks 0, 2 and 3 needed it" == verdict.sentence
+
+
+def test_rank_exited_early_and_the_others_wait() -> None:
+    """The same while the others still wait, as with NCCL."""
+    verdict = only(job(rank(0), dead(1, 0, code=0), rank(2), rank(3)))
+
+    assert ("rank-exited-early", [1], [0, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 1 finished normally (exit code 0) while ranks 0, 2 and 3 still wait in all_reduce 17 "
+        "(train.py:92)" == verdict.sentence
+    )
+
+
+def test_the_last_rank_may_take_its_time() -> None:
+    """Ranks that are done do not make the one that still saves its model a victim."""
+    ranks = [dead(n, 0, code=0) for n in (1, 2, 3)]
+    verdict = only(job(rank(0, in_evaluate()), *ranks))
+
+    assert ("rank-in-user-code", [0], []) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+def test_mismatch_told_by_the_dying() -> None:
+    """Gloo aborts on another size; the flight recorders of those that still answered name the odd rank."""
+    words = "Received data size doesn't match. Is there a distributed collective mismatch in your code?"
+    said = dead(1, 0, signal=6, last_output=f"  what():  {words}")
+    with_records = job(
+        rank(0, collectives=[call(17, "all_reduce", [16])]),
+        said,
+        rank(2, collectives=[call(17, "all_reduce", [64])]),
+        rank(3, collectives=[call(17, "all_reduce", [16])]),
+        why="death",
+    )
+    without = job(victim(0), said, why="death")
+
+    assert ("collective-mismatch", [2], [0, 1, 3]) == (
+        only(with_records).code,
+        only(with_records).ranks,
+        only(with_records).victims,
+    )
+    assert ("collective-mismatch", [1], 0.5) == (
+        only(without).code,
+        only(without).ranks,
+        only(without).confidence,
+    )
+
+
+def test_victims_without_a_known_cause() -> None:
+    """When every failure is another's fault and nobody's own is known, the doubt is told."""
+    verdict = only(job(victim(0, 2.0), victim(1, 1.0), why="death"))
+
+    assert ("rank-failed", [1], 0.4) == (verdict.code, verdict.ranks, verdict.confidence)
+    assert "another rank is at fault, and none is known" in verdict.sentence
+
+
+def test_a_node_that_went_away_is_named_instead_of_its_victims() -> None:
+    """When the others lost a peer and one node does not answer any more, that node is told."""
+    evidence = replace(job(victim(0), victim(1), why="death"), nodes=2, world_size=4, silent=[1])
+    verdict = only(evidence)
+
+    assert ("unknown", [1], [0, 1]) == (verdict.code, verdict.nodes, verdict.victims)
+    assert verdict.sentence.startswith("node 1 has gone")
+
+
+def test_launch_command_that_fails_before_its_workers() -> None:
+    """A launch command that ends badly without having started a rank is told with its own words."""
+    node = NodeEvidence(0, "n0", NOW, "rendezvous", launch_exit=Exited(NOW, 2))
+    node = replace(
+        node, launch_output=["usage: torchrun [-h]", "torchrun: error: unrecognized arguments: --nprocs"]
+    )
+    verdict = only(replace(job(why="death"), nodes=1, evidence=[node]))
+
+    assert ("launch-failed", [0], []) == (verdict.code, verdict.nodes, verdict.ranks)
+    assert (
+        "node 0's launch command ended with exit code 2 before it started a worker: "
+        "torchrun: error: unrecognized arguments: --nprocs"
+    ) == verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "expected"),
+    [
+        ("RuntimeError", PEER_GONE, True),
+        (
+            "torch.distributed.DistBackendError",
+            "NCCL error: remote process exited or there was a network error",
+            True,
+        ),
+        (
+            "torch.distributed.DistStoreError",
+            "wait timeout after 8000ms, keys: /default_pg/0//cpu//0/2",
+            True,
+        ),
+        ("torch.distributed.elastic.multiprocessing.api.SignalException", "Process 1 got signal: 15", True),
+        ("KeyboardInterrupt", "", True),
+        ("ConnectionResetError", "[Errno 104] Connection reset by peer", False),
+        ("RuntimeError", "CUDA out of memory", False),
+        ("ValueError", "Connection closed by peer", False),
+    ],
+)
+def test_consequences(kind: str, message: str, expected: bool) -> None:
+    """Torch's own network errors are consequences; a user's connection that broke is a cause."""
+    assert expected == is_consequence(raised(kind, message, 0))
