@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from ddplaunch.agent.contract import JobStatus, Phase
+from ddplaunch.agent.contract import Exit, JobStatus, Phase
 from ddplaunch.backends.job import Job, State
 from ddplaunch.report.words import count, duration, some
+
+
+_ENDED_BY: dict[int | None, str] = {
+    Exit.NODE_AT_FAULT: "at the gate, by a fault of a node or the network",
+    Exit.MISCONFIGURED: "at the gate, because the job cannot work as it is",
+    Exit.WORKER_FAILED: "a worker failed",
+    Exit.OUT_OF_MEMORY: "a worker was killed for memory",
+    Exit.HANG: "it hung, and was ended",
+    Exit.UNUSABLE: "the agent cannot work here",
+}
 
 
 class Row(NamedTuple):
@@ -34,7 +44,8 @@ def headline(job: Job, now: float) -> str:
     """The job in one line, without its handle."""
     if job.state.ended:
         took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
-        return f"{job.state}{took}" + (f": {job.detail}" if job.detail else "")
+        why = job.detail or _ENDED_BY.get(job.exit_code, "")
+        return f"{job.state}{took}" + (f": {why}" if why else "")
     if job.status is None:
         waits = f": {job.detail}" if job.detail else ""
         return f"{job.state} for {duration(now - job.submitted)}{waits}"

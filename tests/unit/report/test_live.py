@@ -35,6 +35,7 @@ def waiting(**changes: object) -> Job:
         (waiting(), "gate for 11 s, waits for node 1, missing for 12 s"),
         (given.job(State.RUNNING, status=given.status()), "running on 2 nodes for 7.0 s"),
         (given.job(State.SUCCEEDED), "succeeded after 1 min 10 s"),
+        (given.job(State.FAILED, exit_code=50), "failed after 1 min 10 s: it hung, and was ended"),
         (given.job(State.LOST, detail="its process is gone"), "lost after 1 min 10 s: its process is gone"),
     ],
 )

@@ -1,0 +1,211 @@
+"""Jobs on this machine, with real torchrun, from the job file to the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.local.conftest import Desk, eventually
+
+
+def status(desk: Desk, handle: str) -> dict[str, Any]:
+    """`status --json`."""
+    data: dict[str, Any] = json.loads(desk.call("status", handle, "--json").stdout)
+    return data
+
+
+def host(desk: Desk, handle: str) -> int:
+    """The process that carries the job."""
+    folder = desk.folder / "state" / "ddplaunch" / "jobs" / handle.removeprefix("local://")
+    pid: int = json.loads((folder / "host.json").read_text())["pid"]
+    return pid
+
+
+def gone(desk: Desk) -> None:
+    """Nothing that was started from this desk lives on."""
+    eventually(lambda: not desk.processes(), "all processes of the job end", 30)
+
+
+def steps_seen(desk: Desk, handle: str) -> bool:
+    """Whether the training has begun."""
+    return "step 1" in desk.call("logs", handle).stdout
+
+
+def test_a_job_of_two_nodes_succeeds(desk: Desk) -> None:
+    """Only the handle on stdout; phases and every rank's lines on stderr; afterwards all verbs agree."""
+    waited = desk.call("submit", desk.job(nodes=2), "--wait")
+
+    assert (0, "local://tiny/1\n") == (waited.returncode, waited.stdout), waited.stderr
+    assert {f"[{rank // 2}/{rank}] step 4: 4 ranks" for rank in range(4)} <= set(waited.stderr.splitlines())
+    assert "ddplaunch: succeeded after " in waited.stderr
+    stated = desk.call("status", "local://tiny")
+    assert (0, True) == (stated.returncode, stated.stdout.startswith("local://tiny/1  succeeded after "))
+    assert "local://tiny/1  succeeded" in desk.call("list").stdout
+    ranks = desk.call("logs", "local://tiny", "--rank", "0,3", "--tail", "2").stdout.splitlines()
+    assert {"[0/0]", "[1/3]"} >= {line.split()[0] for line in ranks}
+    assert 2 == len(ranks)
+    assert [] == json.loads(desk.call("diagnose", "local://tiny", "--json").stdout)["verdicts"]
+    gone(desk)
+
+
+def test_a_submitted_job_is_followed_and_cancelled(desk: Desk) -> None:
+    """It goes on without a launcher, is 101 as long as it runs, and 103 once it was cancelled."""
+    handle = desk.call("submit", desk.job("--steps", "10000")).stdout.strip()
+    with desk.start("logs", "-f", handle) as follower:
+        assert follower.stdout is not None
+        first = next(line for line in follower.stdout if "step 1" in line)
+        running = status(desk, handle)
+        again = desk.call("status", handle)
+        cancelled = desk.call("cancel", handle)
+        follower.communicate(timeout=30)
+
+    assert first.startswith("[0/")
+    assert ("running", None) == (running["state"], running["exit_code"])
+    assert 101 == again.returncode
+    assert (0, 0) == (cancelled.returncode, follower.returncode), cancelled.stderr
+    assert ("cancelled", 60) == (status(desk, handle)["state"], status(desk, handle)["exit_code"])
+    assert 103 == desk.call("status", handle).returncode
+    assert 0 == desk.call("cancel", handle).returncode
+    gone(desk)
+
+
+def test_ctrl_c_while_waiting_detaches(desk: Desk) -> None:
+    """The job goes on and succeeds; how to come back was said."""
+    with desk.start("submit", desk.job("--steps", "100"), "--wait") as waiting:
+        assert waiting.stdout is not None
+        handle = waiting.stdout.readline().strip()
+        eventually(lambda: steps_seen(desk, handle), "the training begins")
+        os.killpg(waiting.pid, signal.SIGINT)
+        _, err = waiting.communicate(timeout=30)
+
+    assert 101 == waiting.returncode, err
+    assert f"detached; {handle} goes on" in err
+    assert f"ddplaunch logs -f {handle}" in err
+    assert f"ddplaunch cancel {handle}" in err
+    assert "Traceback" not in err
+    assert 0 == desk.call("status", handle, "--watch").returncode
+    gone(desk)
+
+
+def test_a_job_survives_the_sigkill_of_its_launcher(desk: Desk) -> None:
+    """Whoever waits may die; the job does not notice."""
+    with desk.start("submit", desk.job("--steps", "100"), "--wait") as waiting:
+        assert waiting.stdout is not None
+        handle = waiting.stdout.readline().strip()
+        os.killpg(waiting.pid, signal.SIGKILL)
+
+    assert 0 == desk.call("status", handle, "--watch").returncode
+    gone(desk)
+
+
+def test_a_failure_is_explained(desk: Desk) -> None:
+    """Exit code 100, the rank that raised is the culprit, the other its victim."""
+    waited = desk.call("submit", desk.job("--raise-at", "1"), "--wait")
+    found = json.loads(desk.call("diagnose", "local://tiny", "--json").stdout)
+    (verdict,) = found["verdicts"]
+
+    assert 100 == waited.returncode, waited.stderr
+    assert ("rank-failed", [1], [0]) == (verdict["code"], verdict["ranks"], verdict["victims"])
+    assert "bad sample in step 2" in verdict["sentence"]
+    assert verdict["sentence"] in waited.stderr
+    assert 100 == desk.call("status", "local://tiny").returncode
+    gone(desk)
+
+
+def test_a_hang_is_explained_while_it_lasts_and_after(desk: Desk) -> None:
+    """A live diagnose names the rank and its place and lets it run; the watchdog ends it with 105."""
+    path = desk.job("--hang-at", "1", more="watchdog: {notice_after: 4s, kill_after: 25s}\n")
+    with desk.start("submit", path, "--wait") as waiting:
+        assert waiting.stdout is not None
+        handle = waiting.stdout.readline().strip()
+        eventually(lambda: steps_seen(desk, handle), "the training begins")
+        eventually(lambda: status(desk, handle)["verdicts"], "the notice", 30)
+        live = json.loads(desk.call("diagnose", handle, "--json").stdout)
+        _, err = waiting.communicate(timeout=90)
+    ended = desk.call("diagnose", handle, "--html", "report.html")
+
+    assert ("running", [1]) == (live["state"], live["verdicts"][0]["ranks"])
+    assert "load_slowly" in live["verdicts"][0]["sentence"]
+    assert 105 == waiting.returncode, err
+    assert "load_slowly" in ended.stdout.splitlines()[0]
+    assert "load_slowly" in (desk.folder / "report.html").read_text()
+    gone(desk)
+
+
+def test_a_taken_port_ends_at_the_gate(desk: Desk) -> None:
+    """Nothing is trained, the holder is named, exit code 104, within seconds."""
+    with _held_port() as holder:
+        port = holder.getsockname()[1]
+        started = time.monotonic()
+        waited = desk.call("submit", desk.job(more=f"rendezvous: {{port: {port}}}\n"), "--wait")
+        took = time.monotonic() - started
+    (verdict,) = json.loads(desk.call("diagnose", "local://tiny", "--json").stdout)["verdicts"]
+
+    assert 104 == waited.returncode, waited.stderr
+    assert ("port-in-use", "gate", [0]) == (verdict["code"], verdict["where"], verdict["nodes"])
+    assert str(os.getpid()) in " ".join([verdict["sentence"], *verdict["facts"]])
+    assert took < 30
+    gone(desk)
+
+
+def _held_port() -> socket.socket:
+    """A listener of ours outside the ephemeral range, where a job file may point."""
+    for port in range(21000, 30000):
+        try:
+            return socket.create_server(("127.0.0.1", port))
+        except OSError:
+            continue
+    raise AssertionError("no port is free")
+
+
+def test_a_killed_host_leaves_no_orphan_and_is_lost(desk: Desk) -> None:
+    """After SIGKILL of the process that carries the job all below it ends, and the state says so."""
+    handle = desk.call("submit", desk.job("--steps", "10000")).stdout.strip()
+    eventually(lambda: steps_seen(desk, handle), "the training begins")
+    os.kill(host(desk, handle), signal.SIGKILL)
+    gone(desk)
+
+    found = status(desk, handle)
+    assert ("lost", None) == (found["state"], found["exit_code"])
+    assert "left no exit code" in found["detail"]
+    assert 100 == desk.call("status", handle).returncode
+
+
+def test_several_jobs_run_beside_each_other(desk: Desk) -> None:
+    """Each has its own ports and state; cancelling one leaves the other alone."""
+    first = desk.call("submit", desk.job("--steps", "10000", name="one", nproc=1)).stdout.strip()
+    second = desk.call("submit", desk.job("--steps", "150", name="two", nproc=1), "--json").stdout
+    handle = json.loads(second)["handle"]
+    eventually(lambda: steps_seen(desk, handle), "the second job trains")
+    assert 0 == desk.call("cancel", first).returncode
+
+    assert 0 == desk.call("status", handle, "--watch").returncode
+    states = {job["handle"]: job["state"] for job in json.loads(desk.call("list", "--json").stdout)}
+    assert {first: "cancelled", handle: "succeeded"} == states
+    gone(desk)
+
+
+def test_a_python_that_is_not_there_is_said_at_the_gate(desk: Desk) -> None:
+    """The interpreter of the job file is what is missing, and the verdict says so."""
+    path = Path(desk.job())
+    path.write_text(path.read_text().replace(sys.executable, "/nowhere/python3"))
+    waited = desk.call("submit", str(path), "--wait")
+
+    assert 104 == waited.returncode, waited.stderr
+    assert "ddplaunch explain image-lacks" in waited.stderr
+
+
+def test_the_doctor_says_when_the_way_is_clear(desk: Desk) -> None:
+    """All checks of two nodes, no training, exit code 0."""
+    seen = desk.call("doctor", "--nodes", "2")
+
+    assert 0 == seen.returncode, seen.stdout + seen.stderr
+    assert seen.stdout.endswith("the way is clear: a job could start here\n")
+    assert "nodes 0-1" in seen.stdout
+    gone(desk)
