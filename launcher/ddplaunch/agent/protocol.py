@@ -25,7 +25,7 @@ import time
 from typing import Any, Optional
 
 from ddplaunch.agent.contract import VERSION
-from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, resolve
+from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, plain_address, resolve
 
 HELLO_LIMIT = 64 * 1024
 """Bytes read from somebody who has not proved that he knows the key."""
@@ -225,7 +225,7 @@ class Channel:
     @property
     def local_address(self) -> str:
         """Our own address on this connection."""
-        return str(self._socket.getsockname()[0])
+        return plain_address(str(self._socket.getsockname()[0]))
 
     def close(self) -> None:
         self._socket.close()

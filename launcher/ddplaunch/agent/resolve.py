@@ -61,3 +61,8 @@ def _numeric(name: str) -> bool:
 def is_loopback(address: str) -> bool:
     """Whether packets to `address` never leave the machine."""
     return address == "::1" or address.startswith(("127.", "::ffff:127."))
+
+
+def plain_address(address: str) -> str:
+    """Without the prefix that IPv4 wears on a socket of both families."""
+    return address[7:] if address.startswith("::ffff:") and "." in address else address

@@ -16,6 +16,7 @@ from typing import Callable, Optional, Protocol
 
 from ddplaunch.agent.codec import ContractError
 from ddplaunch.agent.protocol import HELLO_LIMIT, HELLO_SECONDS, LINE_LIMIT, Body, ServerHandshake, message
+from ddplaunch.agent.resolve import plain_address
 
 TICK = 0.1
 """Seconds between two ticks of the desks."""
@@ -50,8 +51,8 @@ class Session:
     def __init__(self, writer: asyncio.StreamWriter, handshake: ServerHandshake) -> None:
         self.id = next(self._ids)
         self.node: Optional[int] = None
-        self.peer: str = writer.get_extra_info("peername")[0]  # his address
-        self.local: str = writer.get_extra_info("sockname")[0]  # the address at which he reached us
+        self.peer = plain_address(writer.get_extra_info("peername")[0])
+        self.local = plain_address(writer.get_extra_info("sockname")[0])  # where the client reached us
         self.closed = False
         self._writer = writer
         self._seal = handshake.seal
@@ -85,7 +86,7 @@ class Server:
         self._attempt = attempt
         self._desks = desks
         self._log = log
-        self._complaints = 0
+        self._complaints: set[str] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self.sessions: dict[int, Session] = {}
 
@@ -134,7 +135,7 @@ class Server:
         if not ours:
             await writer.drain()
             peer = writer.get_extra_info("peername")
-            self._complain(f"refused {peer[0]} port {peer[1]}: it does not know this job's key")
+            self._complain(f"refused {plain_address(peer[0])}: it does not know this job's key")
         return ours
 
     async def _session(self, lines: _Lines, session: Session) -> None:
@@ -169,12 +170,11 @@ class Server:
         return False
 
     def _complain(self, text: str) -> None:
-        """To the log; but a port scanner shall not fill it."""
-        self._complaints += 1
-        if self._complaints <= _COMPLAINTS:
-            self._log(text)
-        if self._complaints == _COMPLAINTS:
-            self._log("further complaints about clients are not logged")
+        """To the log, each complaint once; a port scanner shall not fill it."""
+        if text in self._complaints or len(self._complaints) > _COMPLAINTS:
+            return
+        self._complaints.add(text)
+        self._log(text if len(self._complaints) <= _COMPLAINTS else "further complaints are not logged")
 
 
 class _Lines:

@@ -1,0 +1,57 @@
+"""What this node was told, and what its environment says against it."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from ddplaunch.agent.checks.context import Context, failed, passed, unknown
+from ddplaunch.agent.contract import CheckResult
+
+_COMPARED = ("NCCL_", "GLOO_", "TORCH_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def check(context: Context) -> CheckResult:
+    """FAIL for a node index that the job does not have; UNKNOWN for what torchrun or NCCL may trip over."""
+    plan = context.plan
+    variables = {**context.environment, **plan.env}
+    facts: dict[str, Any] = {
+        "environment": {k: v for k, v in sorted(variables.items()) if k.startswith(_COMPARED)}
+    }
+    if context.node >= plan.nodes:
+        return failed(
+            "configuration",
+            "world-size-differs",
+            f"started as node {context.node} of a job of {_nodes(plan.nodes)}",
+            wanted=f"a node index from 0 to {plan.nodes - 1}",
+            hint="start as many agents as the job file has nodes",
+            **facts,
+        )
+    interface = plan.gate.interface
+    interfaces = sorted(name for _, name in socket.if_nameindex())
+    if interface and interface not in interfaces:
+        return unknown(
+            "configuration",
+            f"no interface {interface} here, only {', '.join(interfaces)}",
+            hint="`gate.interface` in the job file must be one that every node has",
+            **facts,
+        )
+    options = sorted(name for name in variables if name.startswith("PET_"))
+    if options:
+        return unknown(
+            "configuration",
+            f"{', '.join(options)} will change torchrun's options",
+            hint="torchrun reads every PET_ variable as an option; unset what was not meant for this job",
+            **facts,
+        )
+    ranks = f" x {plan.nproc_per_node}" if plan.nproc_per_node else ""
+    observed = f"node {context.node} of {_nodes(plan.nodes)}{ranks}"
+    preset = [name for name in _RANK_VARIABLES if variables.get(name)]
+    if preset:
+        observed += f"; {', '.join(preset)} of the environment will be replaced"
+    return passed("configuration", observed, **facts)
+
+
+def _nodes(number: int) -> str:
+    return "1 node" if number == 1 else f"{number} nodes"

@@ -1,0 +1,63 @@
+"""What every check is given, and the shape of what it gives back."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional, TypeVar
+
+from ddplaunch.agent.contract import CheckResult, Env, JobPlan, Status
+
+T = TypeVar("T")
+
+
+@dataclass
+class Context:
+    """One node of one job. `master` is what the port check leaves behind: the master port, held open."""
+
+    plan: JobPlan
+    folder: str  # the job's, as the contract names it
+    node: int
+    attempt: int
+    key: bytes
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    master: Optional[socket.socket] = None
+    _shared: dict[str, Any] = field(default_factory=dict)
+    _sharing: threading.Lock = field(default_factory=threading.Lock)
+
+    def once(self, name: str, work: Callable[[Context], T]) -> T:
+        """What `work` gives; checks that ask for the same `name` share one call of it."""
+        with self._sharing:
+            if name not in self._shared:
+                self._shared[name] = work(self)
+            found: T = self._shared[name]
+            return found
+
+    def variable(self, name: str) -> str:
+        """As the ranks will see it: the job's `env` stands above what the node gives. Empty when unset."""
+        return self.plan.env.get(name, self.environment.get(name, ""))
+
+    @property
+    def workdir(self) -> str:
+        """Where the ranks start."""
+        return self.plan.workdir or self.environment.get(Env.SOURCE) or os.getcwd()
+
+
+def passed(check: str, observed: str, **facts: Any) -> CheckResult:
+    """Nothing stands against the job."""
+    return CheckResult(check, Status.PASS, observed, facts=facts)
+
+
+def unknown(check: str, observed: str, hint: str = "", **facts: Any) -> CheckResult:
+    """Odd, or not to be found out; the job may well run."""
+    return CheckResult(check, Status.UNKNOWN, observed, hint=hint, facts=facts)
+
+
+def failed(
+    check: str, code: str, observed: str, wanted: str = "", hint: str = "", **facts: Any
+) -> CheckResult:
+    """The job cannot run here; `code` is of the verdict catalogue, `observed` a clause about this node."""
+    return CheckResult(check, Status.FAIL, observed, wanted, hint, code, facts)

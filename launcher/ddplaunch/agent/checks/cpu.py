@@ -1,0 +1,69 @@
+"""How many CPUs the ranks may use, and whether others use them already. A warning at most."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Optional
+
+from ddplaunch.agent.checks.context import Context, passed, unknown
+from ddplaunch.agent.contract import CheckResult
+
+_WINDOW = 0.2
+"""Seconds of looking: long enough to tell busy from idle, short beside the rest of the gate."""
+_BUSY = 0.5
+"""Share of the CPUs that others may use before it is worth a word."""
+
+
+def check(context: Context) -> CheckResult:
+    """UNKNOWN when ranks will have to share; never FAIL: a slow job is not a broken one."""
+    allowed = len(os.sched_getaffinity(0))
+    limit = quota()
+    cpus = min(allowed, limit) if limit else allowed
+    busy = _busy_share()
+    load = os.getloadavg()[0]
+    facts = {"cpus": cpus, "busy": round(busy, 2), "load": round(load, 1)}
+    observed = f"{cpus:g} CPUs, {busy:.0%} busy, load {load:.1f}"
+    ranks = context.plan.nproc_per_node or 1
+    wanted = context.plan.resources.cpus
+    if wanted and cpus < wanted:
+        return unknown("cpu", f"{observed}; the job asks for {wanted:g}", "ranks will be slow", **facts)
+    if busy > _BUSY and load > _BUSY * cpus:
+        return unknown(
+            "cpu", f"{observed}: others use them", "`top` on that node shows who; ranks will be slow", **facts
+        )
+    if cpus < ranks:
+        return unknown("cpu", f"{observed} for {ranks} ranks", "ranks will take turns", **facts)
+    return passed("cpu", observed, **facts)
+
+
+def quota(folder: str = "/sys/fs/cgroup") -> Optional[float]:
+    """CPUs that the container's control group allows; None: no limit that can be seen."""
+    try:
+        with open(os.path.join(folder, "cpu.max"), encoding="ascii") as file:
+            share, period = file.read().split()
+        return None if share == "max" else int(share) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        with open(os.path.join(folder, "cpu/cpu.cfs_quota_us"), encoding="ascii") as file:
+            share = file.read().strip()
+        with open(os.path.join(folder, "cpu/cpu.cfs_period_us"), encoding="ascii") as file:
+            return None if int(share) < 0 else int(share) / int(file.read())
+    except (OSError, ValueError):
+        return None
+
+
+def _busy_share() -> float:
+    """Of all CPUs of the machine, over the window. Our own checks are in it; they sleep most of the time."""
+    before = _ticks()
+    time.sleep(_WINDOW)
+    after = _ticks()
+    total = sum(after) - sum(before)
+    idle = (after[3] + after[4]) - (before[3] + before[4])
+    return 1 - idle / total if total else 0.0
+
+
+def _ticks() -> list[int]:
+    with open("/proc/stat", encoding="ascii") as file:
+        return [int(word) for word in file.readline().split()[1:9]]

@@ -1,0 +1,44 @@
+"""Room in the two places every job writes to: the temporary folder (torchrun's logs) and the job's own."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+
+from ddplaunch.agent.checks.context import Context, failed, passed, unknown
+from ddplaunch.agent.contract import CheckResult, Files
+from ddplaunch.agent.verdicts.words import size
+
+LEAST = 16 << 20
+"""Bytes without which logs alone fill it."""
+_PROBE = b"\0" * (1 << 16)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+def check(context: Context) -> CheckResult:
+    """FAIL when a file cannot be written there: statvfs alone knows nothing of quotas."""
+    temporary = context.variable("TMPDIR") or "/tmp"  # noqa: S108 - where torchrun goes as well
+    places = dict.fromkeys([temporary, os.path.join(context.folder, Files.RUN)])
+    observed = []
+    for place in places:
+        try:
+            os.makedirs(place, exist_ok=True)
+            with tempfile.TemporaryFile(dir=place) as file:
+                file.write(_PROBE)
+                file.flush()
+            found = os.statvfs(place)
+        except OSError as error:
+            if error.errno in _FULL:
+                return _full(f"cannot write to {place}: {error.strerror}", place)
+            return unknown("disk", f"{place}: {error.strerror}", "the trainer may not be able to write there")
+        free = found.f_bavail * found.f_frsize
+        if free < LEAST:
+            return _full(f"{size(free)} free in {place}", place)
+        observed.append(f"{size(free)} free in {place}")
+    return passed("disk", ", ".join(observed))
+
+
+def _full(observed: str, place: str) -> CheckResult:
+    hint = f"`df -h {place}` on that node; make room there"
+    return failed("disk", "disk-full", observed, f"at least {size(LEAST)}", hint)

@@ -1,0 +1,123 @@
+"""The node's own name, the master's and its peers', as this node's resolver gives them.
+
+Whether a loopback address is wrong depends on where the other nodes are, so that is the hub's to judge.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any, Union
+
+from ddplaunch.agent.checks.context import Context, failed, passed, unknown
+from ddplaunch.agent.contract import CheckResult
+from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, resolve
+
+PATIENCE = 3.0
+"""Seconds in which the master's name may still appear before the node checks in without it. The gate goes on
+asking for as long as the job waits for anybody."""
+_PAUSE = 0.25
+_ALL_PEERS = 32
+"""Nodes up to which everybody resolves everybody; above, a thousand nodes would ask a million questions."""
+
+Answer = Union[list[str], UnknownNameError, UnansweredNameError]
+
+
+def check(context: Context, patience: float = PATIENCE) -> CheckResult:
+    """FAIL only for the master's name: connections to peers use the addresses they check in with."""
+    started = time.monotonic()
+    own = socket.gethostname()
+    master = context.plan.master_addr or ""
+    peers = [name for name in _peers(context) if name != master]
+    deadline = started + patience
+    answers = _ask([own, *([master] if master else []), *peers], deadline)
+    while isinstance(answers.get(master), Exception) and time.monotonic() + _PAUSE < deadline:
+        time.sleep(_PAUSE)
+        answers.update(_ask([master], deadline))
+    facts: dict[str, Any] = {
+        "own": own,
+        "own_bindable": _bindable(answers[own]),
+        "gpus": _has_gpus(),
+        "addresses": {name: found for name, found in answers.items() if isinstance(found, list)},
+        "unresolved": {name: str(error) for name, error in answers.items() if isinstance(error, Exception)},
+    }
+    if master and isinstance(answers[master], Exception):
+        return _no_master(master, answers[master], time.monotonic() - started, facts)
+    silent = [name for name in peers if isinstance(answers[name], Exception)]
+    if silent:
+        return unknown("names", f"{', '.join(silent[:4])}: no address (yet)", **facts)
+    shown = [f"{own} -> {_text(answers[own])}"]
+    if master:
+        shown.append(f"node 0 is {master}")
+        shown[1] += f" -> {_text(answers[master])}" if answers[master] != [master] else ""
+    return passed("names", "; ".join(shown), **facts)
+
+
+def _no_master(master: str, answer: Answer, seconds: float, facts: dict[str, Any]) -> CheckResult:
+    """`seconds`: for how long it has been asked for."""
+    if isinstance(answer, UnknownNameError):
+        return failed(
+            "names",
+            "dns-not-found",
+            f"cannot resolve {master}: no such name, asked for {seconds:.0f} s",
+            wanted="an address of node 0",
+            hint=f"`getent hosts {master}` on that node shows the same; check the name, DNS and /etc/hosts",
+            **facts,
+        )
+    return failed(
+        "names",
+        "dns-unanswered",
+        f"cannot resolve {master}: the name server does not answer, asked for {seconds:.0f} s ({answer})",
+        wanted="an address of node 0",
+        hint="check the name servers in /etc/resolv.conf on that node",
+        **facts,
+    )
+
+
+def _peers(context: Context) -> list[str]:
+    names = context.plan.names
+    if len(names) > _ALL_PEERS:
+        names = [names[0], *(names[(context.node + step) % len(names)] for step in (-1, 0, 1))]
+    return list(dict.fromkeys(names))
+
+
+def _ask(names: list[str], deadline: float) -> dict[str, Answer]:
+    """All at once: one dead name must not take the time of the others."""
+    answers: dict[str, Answer] = {}
+
+    def ask(name: str) -> None:
+        try:
+            answers[name] = resolve(name, deadline)
+        except (UnknownNameError, UnansweredNameError) as error:
+            answers[name] = error
+
+    threads = [threading.Thread(target=ask, args=(name,), daemon=True) for name in dict.fromkeys(names)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+def _bindable(answer: Answer) -> bool:
+    """Gloo's rule: it takes the first address of the host's own name that it can bind."""
+    for address in answer if isinstance(answer, list) else []:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind((address, 0))
+                return True
+            except OSError:
+                continue
+    return False
+
+
+def _text(answer: Answer) -> str:
+    return ", ".join(answer) if isinstance(answer, list) else "no address"
+
+
+def _has_gpus() -> bool:
+    import glob
+
+    return bool(glob.glob("/dev/nvidia[0-9]*") or glob.glob("/dev/kfd"))

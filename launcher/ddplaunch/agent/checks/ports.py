@@ -1,0 +1,151 @@
+"""Ports of this machine: where to find a free one, how to hold it, who holds it when it is taken."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from ddplaunch.agent.contract import Env
+from ddplaunch.agent.evidence import proc
+
+_LOWEST, _HIGHEST = 10000, 32767
+"""Above what services use, below what Linux hands out to outgoing connections by default."""
+_TRIES = 200
+_LISTEN = "0A"  # of /proc/net/tcp
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a port. `pid` is None when the process is another user's or another container's."""
+
+    user_id: int
+    pid: Optional[int] = None
+    command: str = ""
+    job: str = ""
+
+    @property
+    def text(self) -> str:
+        """'pid 812 (python serve.py, user bob, Slurm job 771)'."""
+        user = f"user {_user(self.user_id)}"
+        if self.pid is None:
+            return f"a process of {user}"
+        return f"pid {self.pid} ({', '.join(filter(None, (self.command[:80], user, self.job)))})"
+
+    def facts(self) -> dict[str, Any]:
+        return {"pid": self.pid, "user": _user(self.user_id), "command": self.command, "job": self.job}
+
+
+def listen(host: Optional[str], port: int) -> socket.socket:
+    """A socket listening there (None: on all addresses, of both families), as the trainer's store binds.
+
+    SO_REUSEADDR, so that connections of a moment ago do not count; a listener does. Raises OSError.
+    """
+    if host is None and socket.has_dualstack_ipv6():
+        try:
+            return _listen(socket.AF_INET6, "::", port)
+        except OSError as error:
+            if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+                raise
+    family = socket.AF_INET6 if ":" in (host or "") else socket.AF_INET
+    return _listen(family, host or "0.0.0.0", port)
+
+
+def _listen(family: int, host: str, port: int) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if host == "::":
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind((host, port))
+        listener.listen(1024)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def first_free(host: Optional[str], job: str, attempt: int, key: bytes, purpose: str) -> socket.socket:
+    """Listens on the first port of the job's own sequence that is free. Raises OSError when none is."""
+    failure = OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+    for port in sequence(f"{job} {attempt} {purpose}".encode() + key, ephemeral_range()):
+        try:
+            return listen(host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            failure = error
+    raise failure
+
+
+def sequence(seed: bytes, avoid: tuple[int, int]) -> Iterator[int]:
+    """Ports to try, the same for the same seed, none of them inside `avoid` (inclusive)."""
+    for index in range(_TRIES):
+        digest = hashlib.sha256(b"%s %d" % (seed, index)).digest()
+        port = _LOWEST + int.from_bytes(digest[:4], "big") % (_HIGHEST - _LOWEST + 1)
+        if not avoid[0] <= port <= avoid[1]:
+            yield port
+
+
+def ephemeral_range() -> tuple[int, int]:
+    """From which the kernel takes ports for outgoing connections, inclusive."""
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+            low, high = file.read().split()
+        return int(low), int(high)
+    except (OSError, ValueError):
+        return 32768, 60999
+
+
+def number(listener: socket.socket) -> int:
+    """The port it listens on."""
+    return int(listener.getsockname()[1])
+
+
+def holder(port: int) -> Optional[Holder]:
+    """Who holds `port` here: a listener if there is one. None: nobody that can be seen."""
+    entries = [entry for name in ("tcp", "tcp6") for entry in _entries(name) if entry[1] == port]
+    for state, _, user_id, inode in sorted(entries, key=lambda entry: entry[0] != _LISTEN):
+        if state == _LISTEN or inode:
+            pid = _owner(inode)
+            if pid is None:
+                return Holder(user_id)
+            return Holder(user_id, pid, proc.command_line(pid), _job(proc.environment(pid)))
+    return None
+
+
+def _entries(name: str) -> list[tuple[str, int, int, int]]:
+    """(state, local port, user id, inode) of every socket in /proc/net."""
+    try:
+        with open(f"/proc/net/{name}", encoding="ascii") as file:
+            lines = file.read().splitlines()[1:]
+    except OSError:
+        return []
+    rows = [line.split() for line in lines]
+    return [(row[3], int(row[1].rpartition(":")[2], 16), int(row[7]), int(row[9])) for row in rows]
+
+
+def _owner(inode: int) -> Optional[int]:
+    for name in os.listdir("/proc"):
+        if name.isdigit() and inode in proc.socket_inodes(int(name)):
+            return int(name)
+    return None
+
+
+def _job(environment: dict[str, str]) -> str:
+    if environment.get(Env.JOB):
+        return f"ddplaunch job {environment[Env.JOB]}"
+    return f"Slurm job {environment['SLURM_JOB_ID']}" if environment.get("SLURM_JOB_ID") else ""
+
+
+def _user(user_id: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(user_id).pw_name
+    except KeyError:
+        return str(user_id)

@@ -1,0 +1,102 @@
+"""The trainer's Python: which one it is, and what it says of itself. One child process for all checks."""
+
+from __future__ import annotations
+
+import json
+import os
+import pkgutil
+import shutil
+import subprocess
+from typing import Any, Optional, Union
+
+from ddplaunch.agent.checks.context import Context
+
+OLDEST = (3, 9)
+SECONDS = 12.0
+"""For the child: a Python environment on a busy network file system takes its time."""
+
+
+class Lacks(Exception):  # noqa: N818 - it names what was found
+    """Something is not there: what was observed, what is wanted, what to do."""
+
+    def __init__(self, observed: str, wanted: str, hint: str) -> None:
+        super().__init__(observed)
+        self.observed = observed
+        self.wanted = wanted
+        self.hint = hint
+
+
+def facts(context: Context) -> Optional[dict[str, Any]]:
+    """What `python_facts` printed; None when it took too long. Raises Lacks when there is no such Python."""
+    found = context.once("python", _ask)
+    if isinstance(found, Lacks):
+        raise found
+    return found
+
+
+def _ask(context: Context) -> Union[dict[str, Any], Lacks, None]:
+    try:
+        return _run(context, _interpreter(context))
+    except subprocess.TimeoutExpired:
+        return None
+    except Lacks as lacks:
+        return lacks
+
+
+def _run(context: Context, python: str) -> dict[str, Any]:
+    code = pkgutil.get_data(__package__, "python_facts.py")  # from the archive as well as from a folder
+    module = [context.plan.command[1]] if context.plan.command[:1] == ["-m"] else []
+    done = subprocess.run(
+        [python, "-", *module],
+        input=code,
+        capture_output=True,
+        timeout=SECONDS,
+        env={**context.environment, **context.plan.env},
+        cwd=context.workdir if os.path.isdir(context.workdir) else None,
+    )
+    try:
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+    except (ValueError, IndexError):
+        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+        hint = "start that interpreter by hand on that node"
+        raise Lacks(f"{python} cannot run a script: {said[-1]}", wanted_python(), hint) from None
+
+
+def wanted_python() -> str:
+    """'Python >= 3.9'."""
+    return f"Python >= {'.'.join(map(str, OLDEST))}"
+
+
+def search_path(context: Context) -> str:
+    """PATH as the ranks will have it."""
+    return context.variable("PATH") or os.defpath
+
+
+def _interpreter(context: Context) -> str:
+    """Full path of the plan's `python`. Without a launch command of ours, that of the user's own program."""
+    path, name = search_path(context), context.plan.python
+    if not context.plan.launch and context.plan.command:
+        own = _of_program(context.plan.command[0], path)
+        if own:
+            return own
+    found = shutil.which(name, path=path)
+    if found is None:
+        where = f"on PATH ({path})" if os.sep not in name else "there"
+        hint = "name the Python that has torch: `python:` in the job file"
+        raise Lacks(f"no {name} {where}", wanted_python(), hint)
+    return found
+
+
+def _of_program(name: str, path: str) -> Optional[str]:
+    """The Python that `name` is, or that its first line names; None when it is no Python program."""
+    found = shutil.which(name, path=path)
+    if found is None:
+        raise Lacks(f"no program {name} on PATH ({path})", name, "name it with its full path")
+    if os.path.basename(found).startswith("python"):
+        return found
+    with open(found, "rb") as file:
+        words = file.readline(512).decode(errors="replace").split()
+    if words and words[0].startswith("#!") and os.path.basename(words[0]).startswith("python"):
+        return words[0][2:]
+    return None

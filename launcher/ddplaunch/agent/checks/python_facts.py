@@ -1,0 +1,77 @@
+"""Run by the trainer's Python, never imported by the agent: prints what that Python has, as JSON.
+
+It must not import torch (seconds, and GPU contexts) nor anything of the user's, so versions are read from
+files. It must run on Python 3.6 already, since saying "too old" is its task. Argument: a module to look for.
+"""
+# ruff: noqa: FA100, UP006 - annotations that are not evaluated, and dict[], are younger than 3.6
+
+import json
+import os
+import re
+import sys
+from importlib.util import find_spec
+from typing import Any, Dict, Optional  # noqa: UP035
+
+
+def find(name: str) -> Optional[str]:
+    """Folder or file of a top-level module, without importing it."""
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    places = list(spec.submodule_search_locations or [])
+    return places[0] if places else spec.origin
+
+
+def torch_facts(folder: str) -> Dict[str, Any]:
+    """Versions as torch wrote them at its build."""
+    torchrun = os.path.join(folder, "distributed", "run.py")
+    facts: Dict[str, Any] = {"torch_folder": folder, "torchrun": os.path.isfile(torchrun)}
+    try:
+        with open(os.path.join(folder, "version.py")) as file:
+            text = file.read()
+    except OSError:
+        return facts
+    for key, name in (("torch", "__version__"), ("cuda", "cuda"), ("hip", "hip")):
+        found = re.search(rf"^{name}\b[^=\n]*=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE)
+        if found:
+            facts[key] = found.group(1)
+    return facts
+
+
+def nccl_version(torch_folder: str) -> Optional[str]:
+    """Of the package that torch's wheels bring along; None when NCCL is elsewhere or not there."""
+    for name in os.listdir(os.path.dirname(torch_folder)):
+        found = re.match(r"nvidia_nccl_cu\d+-(.+)\.dist-info$", name)
+        if found:
+            return found.group(1)
+    return None
+
+
+def has_module(name: str) -> bool:
+    """Whether `python -m NAME` would find something, as far as files show."""
+    first, _, rest = name.partition(".")
+    place = find(first)
+    if place is None or not rest:
+        return place is not None
+    base = os.path.join(place, *rest.split("."))
+    return os.path.isfile(base + ".py") or os.path.isdir(base)
+
+
+def main() -> None:
+    """One line on standard output."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    facts: Dict[str, Any] = {"python": version, "executable": sys.executable}
+    torch = find("torch")
+    if torch and os.path.isdir(torch):
+        facts.update(torch_facts(torch))
+        facts["nccl"] = nccl_version(torch)
+    if len(sys.argv) > 1:
+        sys.path.insert(0, "")
+        facts["module"] = has_module(sys.argv[1])
+    sys.stdout.write(json.dumps(facts) + "\n")
+
+
+main()

@@ -1,0 +1,73 @@
+"""All checks of a node at once, each within a bound."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Callable, Optional
+
+from ddplaunch.agent.checks import (
+    clock,
+    configuration,
+    cpu,
+    disk,
+    interpreter,
+    memory,
+    names,
+    port,
+    shm,
+)
+from ddplaunch.agent.checks.context import Context, unknown
+from ddplaunch.agent.contract import CheckResult
+
+Check = Callable[[Context], CheckResult]
+
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("configuration", configuration.check),
+    ("names", names.check),
+    ("port", port.check),
+    ("interpreter", interpreter.check),
+    ("versions", interpreter.versions),
+    ("shm", shm.check),
+    ("memory", memory.check),
+    ("cpu", cpu.check),
+    ("disk", disk.check),
+    ("clock", clock.check),
+)
+"""In the order in which they are printed; the names are those of `gate.skip`."""
+
+SECONDS = 15.0
+"""For all of them: a Python environment on a busy network file system takes its time."""
+
+
+def run(
+    context: Context, checks: tuple[tuple[str, Check], ...] = CHECKS, seconds: float = SECONDS
+) -> list[CheckResult]:
+    """Results of all checks that the job does not skip, in order, after at most `seconds`."""
+    deadline = time.monotonic() + seconds
+    wanted = [(name, check) for name, check in checks if name not in context.plan.gate.skip]
+    runs = [_Run(name, check, context) for name, check in wanted]
+    return [each.result(deadline) for each in runs]
+
+
+class _Run:
+    """One check in a thread of its own, which is left behind when it overruns: a file system may hold it."""
+
+    def __init__(self, name: str, check: Check, context: Context) -> None:
+        self._name = name
+        self._result: Optional[CheckResult] = None
+        self._started = time.monotonic()
+        self._thread = threading.Thread(target=self._work, args=(check, context), name=name, daemon=True)
+        self._thread.start()
+
+    def _work(self, check: Check, context: Context) -> None:
+        try:
+            self._result = check(context)
+        except Exception as error:
+            self._result = unknown(self._name, f"the check broke: {type(error).__name__}: {error}")
+
+    def result(self, deadline: float) -> CheckResult:
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        return self._result or unknown(
+            self._name, f"no answer in {time.monotonic() - self._started:.0f} s", hint="the node is very slow"
+        )

@@ -1,0 +1,261 @@
+"""One node at the gate: from its own checks to the release that lets its supervisor start."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import Any, Optional
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.checks import names, port, ports
+from ddplaunch.agent.checks import run as checks
+from ddplaunch.agent.checks.context import Context, passed
+from ddplaunch.agent.contract import (
+    Agreed,
+    CheckIn,
+    CheckResult,
+    Exit,
+    Files,
+    JobPlan,
+    MeshResult,
+    MeshTask,
+    Status,
+    Verdict,
+)
+from ddplaunch.agent.gate import home, probe, table
+from ddplaunch.agent.gate.reach import HubUnreachedError, Reach
+from ddplaunch.agent.gate.responder import Responder
+from ddplaunch.agent.protocol import Body, Channel, LostError
+from ddplaunch.agent.supervise import notice
+from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.verdicts.gate import PENDING, nodes
+from ddplaunch.agent.verdicts.gate_hub import unreached
+
+_MARGIN = 30.0
+"""Seconds beyond our own deadline that the hub, which rules the deadline, may take for its word."""
+_SAY_EVERY = 3.0
+
+
+class _StoppedError(BaseException):
+    """A signal told us to stop. No Exception, so that no handler for mishaps takes it."""
+
+
+def main(
+    plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub_host: str, hub_port: int
+) -> int:
+    """Returns `Exit.OK` when this node may start, having written `Files.AGREED` in its folder."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _stop)
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # "dump now": there is nothing to dump yet
+    gate = Gate(plan, folder, node, attempt, key, hub_host, hub_port)
+    try:
+        return gate.run()
+    except _StoppedError:
+        gate.leave()
+        return Exit.STOPPED
+    except HubUnreachedError as error:
+        return gate.fail([error.verdict])
+
+
+def _stop(number: int, _: Any) -> None:
+    raise _StoppedError(number)
+
+
+class Gate:
+    """All that `main` does, once. `leave` may be called at any moment."""
+
+    def __init__(
+        self, plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub_host: str, hub_port: int
+    ) -> None:
+        self._plan = plan
+        self._node = node
+        self._started = time.monotonic()
+        self._deadline = self._started + plan.gate.timeout
+        self._folder = os.path.join(folder, Files.NODE.format(node=node))
+        self._context = Context(plan, folder, node, attempt, key)
+        self._reach = Reach(node, hub_host, hub_port, key, attempt, self._say)
+        self._hub = (hub_host, hub_port)
+        self._responder = Responder(key, attempt)
+        self._listener: Optional[socket.socket] = None
+        self._results: list[CheckResult] = []
+        self._channel: Optional[Channel] = None
+        self._said = 0.0
+
+    def run(self) -> int:
+        os.makedirs(self._folder, exist_ok=True)
+        checking = threading.Thread(target=self._check, daemon=True)
+        checking.start()
+        try:
+            channel: Optional[Channel] = self._reach.connect(self._deadline)
+        finally:
+            checking.join(checks.SECONDS + 1)
+            self._show(f"gate of {self._plan.job}, node {self._node} of {self._plan.nodes}", self._results)
+        self._listen()
+        while True:
+            self._channel = channel or self._reach.connect(self._deadline)
+            channel = None
+            try:
+                self._check_in()
+                return self._converse()
+            except LostError as error:
+                self._say(f"lost the hub ({error}), trying again")
+            finally:
+                self._channel.close()
+
+    def leave(self) -> None:
+        """Tell the hub that it was not the node that failed."""
+        if self._channel is not None:
+            with contextlib.suppress(LostError, OSError):
+                self._channel.send("leave", {"why": "told to stop"}, timeout=1.0)
+
+    def fail(self, verdicts: list[Verdict]) -> int:
+        """Say why; returns the exit code."""
+        for line in notice.block(verdicts, final=True):
+            print(line, flush=True)
+        return CATALOGUE[verdicts[0].code].exit_code
+
+    # ---------------------------------------------------------------- alone
+
+    def _check(self) -> None:
+        if self._plan.gate.enabled:
+            self._results = checks.run(self._context)
+        if self._node == 0 and self._plan.master_port is None and self._context.master is None:
+            port.choose(self._context)  # the job needs one, whatever it skips
+
+    def _listen(self) -> None:
+        """From here on peers can prove their way to us, to a port like torch's own and to the master's."""
+        self._listener = ports.listen(None, 0)
+        self._responder.listen(self._listener)
+        if self._context.master is not None:
+            self._responder.listen(self._context.master)
+
+    # ---------------------------------------------------------------- with the hub
+
+    def _check_in(self) -> None:
+        """First a word that passes anywhere, then one of a few kB: a black hole swallows only the second."""
+        assert self._channel is not None
+        assert self._listener is not None
+        listening = {"responder": ports.number(self._listener)}
+        if self._context.master is not None:
+            listening["master"] = ports.number(self._context.master)
+        facts = {result.check: result.facts for result in self._results}
+        facts["hub"] = {"round_trip": self._reach.round_trip}
+        check_in = CheckIn(
+            node=self._node,
+            host=socket.gethostname(),
+            nodes=self._plan.nodes,
+            nproc_per_node=self._plan.nproc_per_node,
+            address=self._address(),
+            ports=listening,
+            at=time.time(),
+            machine=home.machine(),
+            netns=home.network(),
+            pid=os.getpid(),
+            facts=facts,
+            checks=self._results,
+        )
+        self._channel.send("here", {"node": self._node})
+        self._channel.send("check-in", {"check_in": codec.dump(check_in)})
+
+    def _address(self) -> str:
+        assert self._channel is not None
+        chosen = home.address_of(self._plan.gate.interface) if self._plan.gate.interface else None
+        return chosen or self._channel.local_address
+
+    def _converse(self) -> int:
+        """Do what the hub asks until it says how the gate ends. Raises LostError, HubUnreachedError."""
+        assert self._channel is not None
+        while time.monotonic() < self._deadline + _MARGIN:
+            message = self._channel.receive(timeout=1.0)
+            if message is None or message[0] == "waiting":
+                self._wait(message[1] if message else {})
+                continue
+            kind, body = message
+            if kind == "mesh":
+                self._mesh(codec.load(list[MeshTask], body.get("tasks")))
+            elif kind == "unbind":
+                self._give_up_master_port()
+                self._channel.send("unbound", {})
+            elif kind == "release":
+                return self._released(body)
+            elif kind == "verdict":
+                return self._judged(body)
+        detail = f"it said nothing for {_MARGIN:.0f} s beyond the gate's timeout"
+        raise HubUnreachedError(unreached(self._node, *self._hub, [], "gone", detail, self._seconds()))
+
+    def _wait(self, body: Body) -> None:
+        now = time.monotonic()
+        missing = body.get("missing")
+        if missing and now - self._said > _SAY_EVERY:
+            self._said = now
+            self._say(f"waiting for {nodes(missing)} ({body.get('seconds', 0):.0f} s)")
+        if any(result.code in PENDING for result in self._results):
+            self._ask_again()
+
+    def _ask_again(self) -> None:
+        """A name that was not known may be by now; the hub hears of it as soon as it is."""
+        fresh = names.check(self._context, patience=0.5)
+        if fresh.status != Status.FAIL:
+            self._results = [fresh if result.check == fresh.check else result for result in self._results]
+            self._show("the name is known now", [fresh])
+            self._check_in()
+
+    def _mesh(self, tasks: list[MeshTask]) -> None:
+        assert self._channel is not None
+        results = probe.run(self._node, tasks, self._context.key, self._context.attempt)
+        self._channel.send("mesh-results", {"results": codec.dump(results)})
+        self._show("the way to the peers", [_summary(results)])
+
+    def _give_up_master_port(self) -> None:
+        if self._context.master is not None:
+            self._responder.close(self._context.master)
+            self._context.master = None
+
+    def _released(self, body: Body) -> int:
+        agreed = codec.load(Agreed, body.get("agreed"))
+        codec.write(os.path.join(self._folder, Files.AGREED), agreed)
+        for note in body.get("notes", []):
+            self._say(f"note: {note}")
+        self._say(
+            f"gate passed in {self._seconds():.1f} s; node 0 is {agreed.master_addr}:{agreed.master_port}"
+        )
+        return Exit.OK
+
+    def _judged(self, body: Body) -> int:
+        verdicts = codec.load(list[Verdict], body.get("verdicts"))
+        if verdicts:
+            self.fail(verdicts)
+        else:
+            self._say("the job was told to stop")
+        return codec.load(int, body.get("exit_code"))
+
+    # ---------------------------------------------------------------- words
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def _say(self, text: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+    def _show(self, title: str, results: list[CheckResult]) -> None:
+        if results:
+            self._say(title)
+            print("\n".join(table.rows(results, sys.stdout.isatty())), flush=True)
+
+
+def _summary(results: list[MeshResult]) -> CheckResult:
+    bad = [result for result in results if result.outcome != "ok"]
+    slowest = max((result.seconds for result in results), default=0.0)
+    if not bad:
+        return passed("mesh", f"{len(results)} paths to peers pass, the slowest in {slowest * 1000:.0f} ms")
+    return CheckResult(
+        "mesh",
+        Status.FAIL,
+        f"{len(bad)} of {len(results)} paths fail, first node {bad[0].peer} ({bad[0].address}) port "
+        f"{bad[0].port}: {bad[0].outcome}",
+    )

@@ -1,0 +1,24 @@
+"""What a person sees of a gate: a table of its checks, one line for each. Pure."""
+
+from __future__ import annotations
+
+from ddplaunch.agent.contract import CheckResult, Status
+
+_MARKS = {Status.PASS: "ok", Status.FAIL: "FAIL", Status.UNKNOWN: "?"}
+_COLOURS = {Status.PASS: "32", Status.FAIL: "31;1", Status.UNKNOWN: "33"}
+
+
+def rows(results: list[CheckResult], colour: bool) -> list[str]:
+    """One line per check; wanted and hint below those that did not pass."""
+    width = max((len(result.check) for result in results), default=0)
+    lines = []
+    for result in results:
+        mark = f"{_MARKS[result.status]:<4}"
+        if colour:
+            mark = f"\033[{_COLOURS[result.status]}m{mark}\033[0m"
+        lines.append(f"  {mark}  {result.check:<{width}}  {result.observed}")
+        if result.status != Status.PASS:
+            below = " " * (10 + width)
+            lines += [f"{below}wanted: {result.wanted}"] if result.wanted else []
+            lines += [f"{below}hint: {result.hint}"] if result.hint else []
+    return lines

@@ -1,0 +1,261 @@
+"""The gate's desk: roll call, mesh, one verdict or one release, the same for all nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Callable, Optional
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import CheckIn, Exit, JobPlan, MeshResult, Phase, Verdict
+from ddplaunch.agent.hub import agree, mesh
+from ddplaunch.agent.hub.record import Record
+from ddplaunch.agent.hub.server import Session
+from ddplaunch.agent.protocol import Body
+from ddplaunch.agent.verdicts import gate as rules
+from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+
+SETTLE = 2.0
+"""Seconds after the last arrival in which more nodes may come before a failure that is certain is told."""
+STALL = 4.0
+"""Seconds from a node's "here" to its check-in. Both are sent together; only a black hole parts them."""
+MESH_SECONDS = 20.0
+"""For all probes of all nodes; each takes 6 s at the very most."""
+LINGER = 2.0
+"""Seconds for everybody to read the verdict before the hub ends."""
+_WAITING_EVERY = 1.0
+
+
+class GateDesk:
+    """Sessions of gates, from `here` to `release` or `verdict`."""
+
+    kinds = frozenset({"here", "check-in", "mesh-results", "unbound", "leave"})
+
+    def __init__(self, plan: JobPlan, record: Record, clock: Callable[[], float] = time.monotonic) -> None:
+        self._plan = plan
+        self._record = record
+        self._clock = clock
+        self._opened = clock()
+        self._deadline = self._opened + plan.gate.timeout
+        self._gates: dict[int, Session] = {}
+        self._here: dict[int, float] = {}  # node -> since when its check-in is awaited
+        self._strays: list[CheckIn] = []
+        self._vanished: set[int] = set()
+        self._audience: set[Session] = set()  # who is to hear how it ends, strays included
+        self._arrived = self._opened
+        self._known: Optional[list[Verdict]] = None  # what stands against the job so far; None: look again
+        self._told = 0.0
+        self._reported: set[int] = set()
+        self._step: Callable[[float], None] = self._roll_call
+        self._end: Optional[tuple[float, int]] = None
+
+    # ---------------------------------------------------------------- Desk
+
+    async def received(self, session: Session, kind: str, body: Body) -> None:
+        if kind == "here":
+            session.node = codec.load(int, body.get("node"))
+            self._here[session.node] = self._clock()
+        elif kind == "check-in":
+            self._checked_in(session, codec.load(CheckIn, body.get("check_in")))
+        elif kind == "mesh-results":
+            self._results(session, codec.load(list[MeshResult], body.get("results")))
+        elif kind == "unbound":
+            self._release()
+        elif kind == "leave":
+            self._leaves(session)
+
+    async def lost(self, session: Session) -> None:
+        node = session.node
+        self._audience.discard(session)
+        if node is None or self._gates.get(node) is not session:
+            return
+        del self._gates[node]
+        if self._step in (self._released, self._judged):
+            return
+        self._vanished.add(node)
+        self._known = None
+        self._arrived = self._clock()
+        self._record.check_ins.pop(node, None)
+        self._record.node(node, phase=Phase.STARTING, detail="its gate went away")
+        self._record.event("waiting", f"node {node} went away before the gate was through", node)
+
+    async def tick(self, now: float) -> None:
+        self._step(now)
+
+    async def stop(self, why: str) -> None:
+        if self._step not in (self._released, self._judged):
+            self._record.event("end", f"told to stop ({why}) while nodes were at the gate")
+            self._tell([], Exit.STOPPED)
+
+    # ---------------------------------------------------------------- messages
+
+    def _checked_in(self, session: Session, check_in: CheckIn) -> None:
+        session.node = node = check_in.node
+        self._known = None
+        self._here.pop(node, None)
+        self._audience.add(session)
+        if self._step == self._judged:
+            self._send_verdict(session)
+            return
+        if self._is_stray(session, check_in):
+            self._strays.append(check_in)
+            self._record.event("check-in", f"{check_in.host} also claims to be node {node}", node)
+            return
+        hub = {**check_in.facts.get("hub", {}), "received": time.time(), "reached_at": session.local}
+        check_in = dataclasses.replace(check_in, facts={**check_in.facts, "hub": hub})
+        if node not in self._gates:
+            self._arrived = self._clock()
+            self._record.event("check-in", f"node {node} checked in: {check_in.host}", node)
+        self._gates[node] = session
+        self._vanished.discard(node)
+        self._record.check_ins[node] = check_in
+        self._record.enter(Phase.GATE)
+        self._record.node(node, phase=Phase.GATE, host=check_in.host, detail="checked in")
+        if self._step == self._released and self._record.agreed is not None:
+            self._send_release(session)  # its gate was started again after the others had gone on
+
+    def _is_stray(self, session: Session, check_in: CheckIn) -> bool:
+        """A place that the job does not have, or that another living process holds."""
+        holder = self._record.check_ins.get(check_in.node)
+        if not 0 <= check_in.node < self._plan.nodes:
+            return True
+        if holder is None or self._gates.get(check_in.node) in (None, session):
+            return False
+        return (holder.machine, holder.netns, holder.pid) != (check_in.machine, check_in.netns, check_in.pid)
+
+    def _results(self, session: Session, results: list[MeshResult]) -> None:
+        if session.node is not None and self._step == self._meshing:
+            self._reported.add(session.node)
+            self._record.mesh.extend(results)
+
+    def _leaves(self, session: Session) -> None:
+        """Told to stop from outside. When the last one leaves, so does the job."""
+        node = session.node
+        if node is not None and self._gates.get(node) is session:
+            del self._gates[node]
+            self._record.event("end", f"node {node} was told to stop at the gate", node)
+        if not self._gates and self._step not in (self._released, self._judged):
+            self._tell([], Exit.STOPPED)
+
+    # ---------------------------------------------------------------- steps
+
+    def _roll_call(self, now: float) -> None:
+        missing = sorted(set(range(self._plan.nodes)) - set(self._gates))
+        self._record.wait_for(missing if self._gates else [])
+        verdicts = self._verdicts(now, missing)
+        if verdicts:
+            self._tell(verdicts)
+        elif not missing:
+            self._begin_mesh(now)
+        elif now - self._told >= _WAITING_EVERY:
+            self._told = now
+            for session in self._gates.values():
+                session.send("waiting", {"missing": missing, "seconds": round(now - self._opened, 1)})
+
+    def _verdicts(self, now: float, missing: list[int]) -> list[Verdict]:
+        """What can be told now: all of it once waiting is over, before that only what no arrival can cure."""
+        late = now > self._deadline
+        stalled = [n for n, since in self._here.items() if n in missing and now - since > STALL]
+        if late or not missing:
+            return self._judge(missing=[n for n in missing if n not in stalled], stalled=stalled)
+        if stalled or self._known is None:
+            self._known = self._judge(stalled=stalled)
+        certain = [verdict for verdict in self._known if verdict.code not in rules.PENDING]
+        return self._known if certain and now - self._arrived > SETTLE else []
+
+    def _begin_mesh(self, now: float) -> None:
+        check_ins = self._record.check_ins
+        self._record.wait_for([])
+        for note in rules.notes(self._roll()):
+            self._record.event("check-in", f"note: {note}")
+        self._mesh_deadline = now + MESH_SECONDS
+        self._step = self._meshing
+        if not self._plan.gate.enabled or "mesh" in self._plan.gate.skip:
+            self._reported = set(self._gates)
+            return
+        tasks = mesh.tasks(self._plan, check_ins, self._addresses())
+        number = sum(map(len, tasks.values()))
+        self._record.event("mesh", f"all nodes are here; they try {number} paths to each other")
+        for node, session in self._gates.items():
+            session.send("mesh", {"tasks": codec.dump(tasks[node])})
+
+    def _meshing(self, now: float) -> None:
+        late = [n for n in range(self._plan.nodes) if n not in self._reported]
+        gone = [n for n in late if n not in self._gates]
+        if late and not gone and now < self._mesh_deadline:
+            return
+        verdicts = self._judge(missing=gone or late)
+        if verdicts:
+            self._tell(verdicts)
+            return
+        self._record.agreed = agree.agree(self._plan, self._record.check_ins, self._addresses())
+        self._step = self._unbinding
+        self._mesh_deadline = now + LINGER
+        if 0 in self._gates:
+            self._gates[0].send("unbind", {})
+
+    def _unbinding(self, now: float) -> None:
+        """Node 0 gives up the master port before anybody's trainer may connect to it."""
+        if now > self._mesh_deadline:
+            self._release()
+
+    def _released(self, now: float) -> None:
+        """Nothing is left to do at this desk."""
+
+    def _judged(self, now: float) -> None:
+        assert self._end is not None
+        if not self._audience or now > self._end[0]:
+            self._record.end(self._end[1])
+
+    # ---------------------------------------------------------------- the two ends
+
+    def _release(self) -> None:
+        if self._step == self._unbinding:
+            self._step = self._released
+            self._record.enter(Phase.RENDEZVOUS)
+            self._record.event("release", f"the way is clear after {self._clock() - self._opened:.1f} s")
+            for session in self._gates.values():
+                self._send_release(session)
+            self._record.save()
+
+    def _tell(self, verdicts: list[Verdict], exit_code: Optional[int] = None) -> None:
+        code = CATALOGUE[verdicts[0].code].exit_code if exit_code is None else exit_code
+        self._step = self._judged
+        self._end = (self._clock() + LINGER, code)
+        self._record.judge(verdicts)
+        for verdict in verdicts:
+            self._record.event("verdict", f"{verdict.code}: {verdict.sentence}")
+        for session in self._audience:
+            self._send_verdict(session)
+
+    def _send_verdict(self, session: Session) -> None:
+        assert self._end is not None
+        verdicts = codec.dump(self._record.verdicts)
+        session.send("verdict", {"verdicts": verdicts, "exit_code": self._end[1]})
+
+    def _send_release(self, session: Session) -> None:
+        notes = rules.notes(self._roll())
+        session.send("release", {"agreed": codec.dump(self._record.agreed), "notes": notes})
+
+    # ---------------------------------------------------------------- facts
+
+    def _judge(
+        self, missing: Optional[list[int]] = None, stalled: Optional[list[int]] = None
+    ) -> list[Verdict]:
+        return rules.judge(self._roll(missing, stalled))
+
+    def _roll(self, missing: Optional[list[int]] = None, stalled: Optional[list[int]] = None) -> rules.Roll:
+        return rules.Roll(
+            plan=self._plan,
+            check_ins=self._record.check_ins,
+            waited=self._clock() - self._opened,
+            missing=missing or [],
+            vanished=sorted(self._vanished),
+            stalled=stalled or [],
+            strays=self._strays,
+            mesh=self._record.mesh,
+        )
+
+    def _addresses(self) -> dict[int, str]:
+        check_ins = self._record.check_ins
+        return agree.addresses(check_ins, [c.facts["hub"]["reached_at"] for c in check_ins.values()])

@@ -1,0 +1,174 @@
+"""The hub's process: from listening to its last words, which are the verdict and the bundle."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import errno
+import json
+import os
+import resource
+import signal
+import socket
+import zlib
+from typing import Optional
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.checks import ports
+from ddplaunch.agent.checks.port import in_use
+from ddplaunch.agent.contract import Exit, Files, JobPlan, Verdict
+from ddplaunch.agent.hub.gate_desk import GateDesk
+from ddplaunch.agent.hub.record import Record
+from ddplaunch.agent.hub.run_desk import RunDesk
+from ddplaunch.agent.hub.server import Server, Session
+from ddplaunch.agent.protocol import Body
+from ddplaunch.agent.supervise import notice
+
+BEGIN = "-----BEGIN DDPLAUNCH BUNDLE-----"
+END = "-----END DDPLAUNCH BUNDLE-----"
+_DRAIN = 2.0
+"""Seconds for clients to read the last messages."""
+_COLUMNS = 120
+_LOCAL = "127.0.0.1"
+_FILES = 65536
+"""Open files, as far as the system lets us."""
+
+
+def main(
+    plan: JobPlan, folder: str, attempt: int, key: bytes, host: Optional[str], port: Optional[int]
+) -> int:
+    """Serve the job until it is over. Returns its exit code (`contract.Exit`).
+
+    `port` None: the first free one of the job's own sequence. Where it listens is in `Files.HUB`.
+    """
+    record = Record(plan, folder, attempt)
+    try:
+        listener = _listen(plan, attempt, key, host, port)
+    except OSError as error:
+        _cannot_listen(record, port, error)
+    else:
+        _raise_file_limit()
+        try:
+            asyncio.run(_serve(plan, record, listener, attempt, key, host))
+        finally:
+            listener.close()
+    assert record.exit_code is not None
+    _last_words(record)
+    return record.exit_code
+
+
+async def _serve(
+    plan: JobPlan, record: Record, listener: socket.socket, attempt: int, key: bytes, host: Optional[str]
+) -> None:
+    desks = (GateDesk(plan, record), RunDesk(plan, record), StatusDesk(record))
+    server = Server(key, attempt, desks, record.say)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _told_to_stop, record, stopping)
+    for number in (signal.SIGHUP, signal.SIGUSR2):  # the nodes' affair
+        loop.add_signal_handler(number, lambda: None)
+    stopper = loop.create_task(_stop(server, stopping, record))
+
+    port = ports.number(listener)
+    shown = _LOCAL if host in (None, "", "0.0.0.0", "::") else host
+    record.event("phase", f"the hub of {plan.job} listens on {shown} port {port}, for {plan.nodes} node(s)")
+    hub = {"host": shown, "port": port, "pid": os.getpid()}
+    codec.write(record.path(Files.HUB), hub)
+
+    def over() -> bool:
+        record.flush(patient=True)
+        return record.exit_code is not None
+
+    await server.serve(listener, over)
+    await server.drain(_DRAIN)
+    stopper.cancel()
+
+
+def _told_to_stop(record: Record, stopping: asyncio.Event) -> None:
+    """Asked once: let the desks end the job. Asked again: go."""
+    if stopping.is_set():
+        record.end(Exit.STOPPED)
+    stopping.set()
+
+
+async def _stop(server: Server, stopping: asyncio.Event, record: Record) -> None:
+    await stopping.wait()
+    await server.stop("SIGTERM")
+    if not server.sessions:
+        record.end(Exit.STOPPED)  # nobody is there who could still say something
+
+
+class StatusDesk:
+    """Anybody of the job may ask how it stands."""
+
+    kinds = frozenset({"status"})
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    async def received(self, session: Session, kind: str, body: Body) -> None:  # noqa: ARG002 - a Desk's
+        session.send("status", codec.dump(self._record.status()))
+
+    async def lost(self, session: Session) -> None:
+        """Nothing to remember."""
+
+    async def tick(self, now: float) -> None:
+        """Nothing to do."""
+
+    async def stop(self, why: str) -> None:
+        """Nothing to end."""
+
+
+def _listen(
+    plan: JobPlan, attempt: int, key: bytes, host: Optional[str], port: Optional[int]
+) -> socket.socket:
+    if port is None:
+        return ports.first_free(host, plan.job, attempt, key, "hub")
+    return ports.listen(host, port)
+
+
+def _cannot_listen(record: Record, port: Optional[int], error: OSError) -> None:
+    """The verdict of a hub that nobody will ever reach: node 0's alone, and the whole job's."""
+    if error.errno == errno.EADDRINUSE and port is not None:
+        result = in_use("hub", port)
+        verdict = Verdict(
+            result.code,
+            f"node 0: {result.observed}; the gate needs it",
+            "gate",
+            nodes=[0],
+            facts=[f"{name}: {value}" for name, value in result.facts.get("holder", {}).items() if value],
+            hint=result.hint.replace("leave it out", "leave gate.port out"),
+        )
+    else:
+        verdict = Verdict(
+            "host-unreachable",
+            f"node 0: the hub cannot listen on port {port or 'any'}: {error.strerror}",
+            "gate",
+            nodes=[0],
+            hint="the address given to the hub must be one of node 0's own",
+        )
+    record.event("verdict", f"{verdict.code}: {verdict.sentence}", 0)
+    record.judge([verdict])
+    record.end(Exit.NODE_AT_FAULT)
+
+
+def _last_words(record: Record) -> None:
+    """The verdict for people; then the bundle, so that it can be had from a finished pod's log."""
+    if record.verdicts:
+        record.say("\n".join(notice.block(record.verdicts, final=True)))
+    record.event("end", f"the job has ended with exit code {record.exit_code}")
+    record.save()
+    data = json.dumps(codec.dump(record.bundle()), separators=(",", ":")).encode()
+    text = base64.b64encode(zlib.compress(data, 9)).decode()
+    lines = [text[start : start + _COLUMNS] for start in range(0, len(text), _COLUMNS)]
+    record.say("\n".join([BEGIN, *lines, END]))
+    record.close()
+
+
+def _raise_file_limit() -> None:
+    """One connection per node; the usual soft limit of 1024 would end a job of 1000 nodes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

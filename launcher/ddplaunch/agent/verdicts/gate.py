@@ -1,0 +1,322 @@
+"""Whether the way is clear: rules over the check-ins of all nodes. `gate_mesh` has those over the mesh.
+
+A rule says nothing where facts are missing. What must be mended first stands first: what makes every attempt
+fail before what another node would cure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Callable, TypeVar
+
+from ddplaunch.agent.contract import CheckIn, CheckResult, Exit, JobPlan, MeshResult, Status, Verdict
+from ddplaunch.agent.resolve import is_loopback
+from ddplaunch.agent.verdicts import gate_hub, gate_mesh, words
+from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+
+CLOCK_TOLERANCE = 15.0
+"""Seconds. torchrun's c10d rendezvous drops a node whose last heartbeat, by the other's clock, is older."""
+PENDING = frozenset({"dns-not-found", "dns-unanswered"})
+"""Codes that may cure themselves while the job waits for nodes anyway: a name takes a while to appear."""
+
+V = TypeVar("V", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Roll:
+    """What the hub knows when it judges. Nodes are those of the hub's own plan."""
+
+    plan: JobPlan
+    check_ins: dict[int, CheckIn]
+    waited: float = 0.0  # seconds since the hub began to wait
+    missing: list[int] = field(default_factory=list)  # said to be missing only when waiting for them is over
+    vanished: list[int] = field(default_factory=list)  # of the missing: had checked in, and went away
+    stalled: list[int] = field(
+        default_factory=list
+    )  # said that they check in, and the check-in does not come
+    strays: list[CheckIn] = field(default_factory=list)  # claim a place that is taken, or that there is not
+    mesh: list[MeshResult] = field(default_factory=list)
+
+    def checks(self, name: str) -> bool:
+        """Whether the job wants this check."""
+        return name not in self.plan.gate.skip
+
+
+def judge(roll: Roll) -> list[Verdict]:
+    """All that stands against the job, first things first. Empty: nothing known does."""
+    found = [verdict for rule in RULES for verdict in rule(roll)]
+    return sorted(found, key=lambda v: CATALOGUE[v.code].exit_code != Exit.MISCONFIGURED)
+
+
+def notes(roll: Roll) -> list[str]:
+    """What a person should know although the job can run."""
+    found = []
+    skews = _skews(roll.check_ins)
+    if not judge_clocks(roll) and any(abs(skew) > CLOCK_TOLERANCE for skew in skews.values()):
+        found.append(
+            "the nodes' clocks differ: " + ", ".join(f"node {n} {s:+.0f} s" for n, s in skews.items())
+        )
+    environments = {
+        n: c.facts.get("configuration", {}).get("environment", {}) for n, c in roll.check_ins.items()
+    }
+    for name in sorted({name for values in environments.values() for name in values}):
+        odd = _odd_ones({node: values.get(name, "") for node, values in environments.items()})
+        if odd[1]:
+            said = [f"{nodes(who)} {value or 'not set'}" for value, who in odd[1].items()]
+            found.append(f"{name} differs: {', '.join(said)}, elsewhere {odd[0] or 'not set'}")
+    return found
+
+
+def nodes(numbers: list[int]) -> str:
+    """'node 2', 'nodes 0-3 and 7'."""
+    return words.ranks(numbers).replace("rank", "node")
+
+
+def duplicate_rank(roll: Roll) -> Iterator[Verdict]:
+    """Two processes say that they are the same node."""
+    for stray in roll.strays:
+        first = roll.check_ins.get(stray.node)
+        if first is not None:
+            yield Verdict(
+                "rank-duplicate",
+                f"two agents claim to be node {stray.node}: pid {first.pid} on {first.host} and "
+                f"pid {stray.pid} on {stray.host}",
+                "gate",
+                nodes=[stray.node],
+                facts=[f"checked in first: {first.host} at {first.address}", f"second: {stray.host}"],
+                hint="each node needs its own index from 0; a node's index must not be given to two machines",
+            )
+
+
+def differing_sizes(roll: Roll) -> Iterator[Verdict]:
+    """Nodes were told different numbers of nodes, or of ranks."""
+    everybody = [*roll.check_ins.values(), *(s for s in roll.strays if s.node not in roll.check_ins)]
+    sizes = {c.node: (c.nodes, c.nproc_per_node) for c in everybody}
+    if not sizes:
+        return
+    right, odd = _odd_ones(sizes)
+    for size, who in odd.items():
+        ranks = f" x {size[1]}" if size[1] != right[1] else ""
+        right_ranks = f" x {right[1]}" if ranks else ""
+        yield Verdict(
+            "world-size-differs",
+            f"{nodes(who)} {words.one_or(who, 'was', 'were')} started for {_count(size[0])}{ranks}, "
+            f"{_rest(sizes, [n for who in odd.values() for n in who])} for {_count(right[0])}{right_ranks}",
+            "gate",
+            nodes=who,
+            facts=[f"node {node}: {n} nodes x {per or '?'}" for node, (n, per) in sorted(sizes.items())],
+            hint="start all nodes from the same job file",
+        )
+
+
+def failed_checks(roll: Roll) -> Iterator[Verdict]:
+    """What nodes found at home, one verdict for all nodes that found the same kind of thing."""
+    failures: dict[str, list[tuple[int, CheckResult]]] = {}
+    for node, check_in in sorted(roll.check_ins.items()):
+        for result in check_in.checks:
+            if result.status == Status.FAIL:
+                failures.setdefault(result.code, []).append((node, result))
+    for code, found in failures.items():
+        _, first = found[0]
+        alike = [node for node, result in found if result.observed == first.observed]
+        wanted = f"; wanted: {first.wanted}" if first.wanted else ""
+        yield Verdict(
+            code,
+            f"{nodes(alike)}: {first.observed}{wanted}",
+            "gate",
+            nodes=[node for node, _ in found],
+            facts=[f"node {node}: {result.observed}" for node, result in found],
+            hint=first.hint,
+        )
+
+
+def master_is_loopback(roll: Roll) -> Iterator[Verdict]:
+    """The master's name, or a node's own, leads to the node itself though the job spans several networks."""
+    if not roll.checks("names") or len({_home(c) for c in roll.check_ins.values()}) < 2:
+        return
+    master = roll.plan.master_addr or ""
+    at_home = _home(roll.check_ins[0]) if 0 in roll.check_ins else ("", "")
+    wrong = {}
+    for node, check_in in sorted(roll.check_ins.items()):
+        addresses = _addresses(check_in, master)
+        if _home(check_in) != at_home and any(map(is_loopback, addresses)):
+            wrong[node] = f"node {node} resolves {master} to {', '.join(addresses)}"
+        elif _gloo_announces_loopback(check_in) and not roll.plan.gate.interface:
+            own = check_in.facts["names"]["own"]
+            wrong[node] = (
+                f"node {node}'s own name {own} resolves to {_addresses(check_in, own)[0]}, "
+                "which Gloo would give to its peers"
+            )
+    if wrong:
+        yield Verdict(
+            "master-is-loopback",
+            next(iter(wrong.values())) + ", which is that node itself",
+            "gate",
+            nodes=list(wrong),
+            facts=list(wrong.values()),
+            hint=gate_hub.LOOPBACK_HINT,
+        )
+
+
+def differing_versions(roll: Roll) -> Iterator[Verdict]:
+    """Python, torch, CUDA or NCCL are not the same everywhere."""
+    if not roll.checks("versions"):
+        return
+    known = {n: c.facts["versions"] for n, c in roll.check_ins.items() if c.facts.get("versions")}
+    short = {node: tuple(_version(facts).items()) for node, facts in known.items()}
+    right, odd = _odd_ones(short) if short else ((), {})
+    if odd:
+        who = sorted(node for group in odd.values() for node in group)
+        first = next(iter(odd))
+        differing = {key for value in odd for key, text in value if dict(right).get(key) != text}
+        differing |= {key for key, text in right if any(dict(value).get(key) != text for value in odd)}
+        yield Verdict(
+            "version-differs",
+            f"{nodes(odd[first])} {words.one_or(odd[first], 'has', 'have')} "
+            f"{_spelt(dict(first), differing)}, {_rest(short, who)} {_spelt(dict(right), differing)}",
+            "gate",
+            nodes=who,
+            facts=[f"node {node}: {_spelt(dict(value), None)}" for node, value in sorted(short.items())],
+            hint="use one image, or one environment on a shared file system, for all nodes; "
+            "`python:` in the job file names it",
+        )
+
+
+def judge_clocks(roll: Roll) -> list[Verdict]:
+    """Only a rendezvous that compares clocks is broken by them: c10d does, static does not."""
+    if not roll.checks("clock") or not any("c10d" in word for word in roll.plan.launch):
+        return []
+    skews = _skews(roll.check_ins)
+    right = max(sorted(skews), key=lambda n: _close(skews, n), default=0)
+    wrong = [n for n in sorted(skews) if abs(skews[n] - skews[right]) > CLOCK_TOLERANCE]
+    if not wrong:
+        return []
+    off = skews[wrong[0]] - skews[right]
+    return [
+        Verdict(
+            "clock-skew",
+            f"node {wrong[0]}'s clock is {abs(off):.0f} s {'ahead' if off > 0 else 'behind'}; "
+            f"torchrun's c10d rendezvous drops nodes beyond {CLOCK_TOLERANCE:.0f} s",
+            "gate",
+            nodes=wrong,
+            facts=[f"node {node}: {skew:+.1f} s against node 0" for node, skew in sorted(skews.items())],
+            hint="`chronyc tracking` or `timedatectl` on that node; start its time service",
+        )
+    ]
+
+
+def missing_nodes(roll: Roll) -> Iterator[Verdict]:
+    """Nodes that never came, or came and went."""
+    if roll.stalled:
+        yield Verdict(
+            "mtu-black-hole",
+            f"{nodes(roll.stalled)} -> node 0: small messages pass, a check-in of a few kB never arrives",
+            "gate",
+            nodes=roll.stalled,
+            facts=["packets larger than the path's MTU vanish, and no ICMP message comes back to say so"],
+            hint=gate_mesh.MTU_HINT,
+        )
+    if roll.missing:
+        never = [node for node in roll.missing if node not in roll.vanished]
+        if never:
+            said = f"{nodes(never)} never came: waited {roll.waited:.0f} s"
+        else:
+            said = f"{nodes(roll.missing)} checked in and then went away"
+        here = nodes(sorted(roll.check_ins)) if roll.check_ins else "nobody"
+        names = [f"node {n} is {roll.plan.names[n]}" for n in roll.missing[:8] if n < len(roll.plan.names)]
+        yield Verdict(
+            "node-missing",
+            f"{said}; {here} {'is' if len(roll.check_ins) < 2 else 'are'} here",
+            "gate",
+            nodes=roll.missing,
+            facts=[*(f"node {node} had checked in and went away" for node in roll.vanished), *names],
+            hint="ask the scheduler for it: is it pending, pulling its image, or down? "
+            "`gate.timeout` in the job file says how long the others wait",
+        )
+
+
+RULES: tuple[Callable[[Roll], Any], ...] = (
+    duplicate_rank,
+    differing_sizes,
+    failed_checks,
+    master_is_loopback,
+    differing_versions,
+    judge_clocks,
+    missing_nodes,
+    lambda roll: gate_mesh.judge(roll.mesh),
+)
+
+
+def _odd_ones(values: dict[int, V]) -> tuple[V, dict[V, list[int]]]:
+    """What most say, by a tie what the lowest node says; and who says otherwise. `values` is not empty."""
+    counts = Counter(values.values())
+    right = max((values[node] for node in sorted(values)), key=lambda value: counts[value])
+    odd: dict[V, list[int]] = {}
+    for node in sorted(values):
+        if values[node] != right:
+            odd.setdefault(values[node], []).append(node)
+    return right, odd
+
+
+def _rest(values: dict[int, Any], odd: list[int]) -> str:
+    rest = sorted(set(values) - set(odd))
+    return nodes(rest) if len(rest) == 1 else "the others"
+
+
+def _home(check_in: CheckIn) -> tuple[str, str]:
+    """Nodes with the same home share a loopback interface."""
+    return check_in.machine, check_in.netns
+
+
+def _addresses(check_in: CheckIn, name: str) -> list[str]:
+    found: list[str] = check_in.facts.get("names", {}).get("addresses", {}).get(name, [])
+    return found
+
+
+def _gloo_announces_loopback(check_in: CheckIn) -> bool:
+    """Gloo gives its peers the first address of the host's own name, unless GLOO_SOCKET_IFNAME is set.
+
+    Jobs on GPUs seldom use Gloo, so a node with GPUs is not judged by this.
+    """
+    facts = check_in.facts.get("names", {})
+    environment = check_in.facts.get("configuration", {}).get("environment", {})
+    addresses = _addresses(check_in, facts.get("own", ""))
+    first_is_loopback = bool(addresses) and is_loopback(addresses[0])
+    return first_is_loopback and not facts.get("gpus") and not environment.get("GLOO_SOCKET_IFNAME")
+
+
+def _version(facts: dict[str, str]) -> dict[str, str]:
+    """What must be equal; of Python the minor version: patch releases read each other's pickles."""
+    found = dict(facts)
+    found["python"] = ".".join(found.get("python", "").split(".")[:2])
+    return found
+
+
+def _spelt(facts: dict[str, str], only: Any) -> str:
+    names = {"python": "Python", "torch": "torch", "cuda": "CUDA", "nccl": "NCCL"}
+    picked = [key for key in names if only is None or key in only]
+    return " / ".join(
+        f"{names[key]} {facts[key]}" if facts.get(key) else f"no {names[key]}" for key in picked
+    )
+
+
+def _skews(check_ins: dict[int, CheckIn]) -> dict[int, float]:
+    """Seconds by which each node's clock is ahead of the hub's, with the doubt taken off."""
+    skews = {}
+    for node, check_in in sorted(check_ins.items()):
+        facts = check_in.facts.get("hub", {})
+        if "received" in facts:
+            skew = check_in.at - facts["received"]
+            doubt = facts.get("round_trip", 0.0)
+            skews[node] = 0.0 if abs(skew) <= doubt else skew - doubt if skew > 0 else skew + doubt
+    return skews
+
+
+def _close(skews: dict[int, float], node: int) -> int:
+    return sum(abs(other - skews[node]) <= CLOCK_TOLERANCE for other in skews.values())
+
+
+def _count(number: int) -> str:
+    return "1 node" if number == 1 else f"{number} nodes"

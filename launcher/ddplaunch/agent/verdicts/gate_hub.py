@@ -1,0 +1,61 @@
+"""What it means that a node cannot reach the hub. This one verdict a node has to give alone."""
+
+from __future__ import annotations
+
+from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.resolve import is_loopback
+
+_CODES = {
+    "not-found": "dns-not-found",
+    "unanswered": "dns-unanswered",
+    "refused": "port-refused",
+    "timeout": "port-filtered",
+    "unreachable": "host-unreachable",
+    "reset": "stranger-listens",
+    "stranger": "stranger-listens",
+    "gone": "node-missing",
+}
+_HINTS = {
+    "not-found": "check the name, and `getent hosts NAME` on that node: DNS, /etc/hosts, a headless Service?",
+    "unanswered": "check the name servers in /etc/resolv.conf on that node",
+    "refused": "is the hub on node 0 up? Its log says; if it is, a firewall rejects the port",
+    "timeout": "a firewall, NetworkPolicy or security group drops the port, or the address is nobody's",
+    "unreachable": "`ip route get ADDRESS` on that node; both must be in networks that reach each other",
+    "reset": "something accepts connections there and closes them: a proxy, or a service mesh",
+    "stranger": "choose another port (`gate.port`), or keep that program away from it",
+    "gone": "node 0 went down, or its hub was killed; its log may say why",
+}
+LOOPBACK_HINT = (
+    "look for the name in /etc/hosts on that node (Debian writes `127.0.1.1 name`), and give it the address "
+    "that the other nodes see"
+)
+
+
+def unreached(
+    node: int, host: str, port: int, addresses: list[str], kind: str, detail: str, seconds: float
+) -> Verdict:
+    """`kind`: of UnreachableError, or stranger | gone. `addresses`: of `host`, as this node resolves it."""
+    if node != 0 and kind == "refused" and addresses and all(map(is_loopback, addresses)):
+        return Verdict(
+            "master-is-loopback",
+            f"node {node} resolves {host} to {', '.join(addresses)}, which is node {node} itself",
+            "gate",
+            nodes=[node],
+            facts=[f"nobody listens there on port {port}; asked for {seconds:.0f} s"],
+            hint=LOOPBACK_HINT,
+        )
+    where = f"{host}:{port}" if not addresses or addresses == [host] else f"{host}:{port} ({addresses[0]})"
+    said = {
+        "not-found": f"node {node} cannot resolve {host}: no such name, asked for {seconds:.0f} s",
+        "unanswered": f"node {node} cannot resolve {host}: the name server does not answer, "
+        f"asked for {seconds:.0f} s",
+        "refused": f"node {node} -> the hub at {where} refused for {seconds:.0f} s: the host answers, "
+        "nobody listens",
+        "timeout": f"node {node} -> the hub at {where}: no answer for {seconds:.0f} s: packets vanish",
+        "unreachable": f"node {node} -> the hub at {where}: {detail}",
+        "reset": f"node {node} -> the hub at {where}: connections are closed at once",
+        "stranger": f"what answers node {node} at {where} is not the hub of this job: {detail}",
+        "gone": f"the hub on node 0 went away while node {node} was at the gate",
+    }[kind]
+    culprits = [0] if kind in ("refused", "stranger", "gone", "reset") else [node]
+    return Verdict(_CODES[kind], said, "gate", nodes=culprits, facts=[detail], hint=_HINTS[kind])

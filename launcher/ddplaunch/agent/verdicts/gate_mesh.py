@@ -1,0 +1,124 @@
+"""What failed paths between nodes mean. The same failure on many paths is one verdict, on who they share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from ddplaunch.agent.contract import MeshResult, Verdict
+
+MTU_HINT = (
+    "compare `ip link` on both nodes and test with `ping -M do -s 1472`; a tunnel needs a smaller MTU, or "
+    "ICMP `fragmentation needed` must be let through"
+)
+_SHOWN = 20
+"""Paths listed in a verdict: a firewall in front of one of 512 nodes breaks a thousand."""
+
+_HINTS = {
+    "port-refused": "look for a REJECT rule on the way; if the address is wrong, name the right one: "
+    "`rendezvous.address`",
+    "port-filtered": "open all TCP ports between the nodes of the job: torch listens on ports that the "
+    "kernel chooses, not on the master's alone",
+    "network-one-way": "look at the firewall, NetworkPolicy or security group of the node that is not "
+    "reached; all TCP ports must be open in both directions",
+    "host-unreachable": "`ip route get ADDRESS` on the first node; both must be in connected networks",
+    "mtu-black-hole": MTU_HINT,
+    "stranger-listens": "something stands between the nodes, a proxy or a service mesh, or the address is "
+    "another machine's; exclude the job's ports from it",
+}
+_EITHER_END = frozenset({"network-one-way", "mtu-black-hole", "host-unreachable"})
+"""Where one failed path does not tell which of its two ends is at fault."""
+
+
+class _Path(NamedTuple):
+    node: int
+    peer: int
+
+
+def judge(results: list[MeshResult]) -> list[Verdict]:
+    """Empty when every path passed."""
+    reached = {_Path(r.node, r.peer) for r in results if r.outcome == "ok"}
+    failures: dict[str, list[MeshResult]] = {}
+    for result in sorted(results, key=lambda r: (r.node, r.peer, r.what)):
+        if result.outcome != "ok":
+            failures.setdefault(_code(result, reached), []).append(result)
+    return [_verdict(code, found, reached, results) for code, found in sorted(failures.items(), key=_weight)]
+
+
+def _weight(entry: tuple[str, list[MeshResult]]) -> tuple[int, str]:
+    """The most paths first: what broke many broke the few as well, more often than not."""
+    return -len(entry[1]), entry[0]
+
+
+def _code(result: MeshResult, reached: set[_Path]) -> str:
+    there, back = _Path(result.node, result.peer), _Path(result.peer, result.node)
+    if result.outcome == "timeout":
+        one_way = there not in reached and back in reached
+        return "network-one-way" if one_way else "port-filtered"
+    return {
+        "refused": "port-refused",
+        "unreachable": "host-unreachable",
+        "stalled": "mtu-black-hole",
+    }.get(result.outcome, "stranger-listens")
+
+
+def _verdict(code: str, found: list[MeshResult], reached: set[_Path], results: list[MeshResult]) -> Verdict:
+    paths = {_Path(result.node, result.peer) for result in found}
+    more = f" (and {len(paths) - 1} more paths)" if len(paths) > 1 else ""
+    facts = [
+        f"{_path(result)}: {result.outcome}, {result.detail or 'no answer'}" for result in found[:_SHOWN]
+    ]
+    return Verdict(
+        code,
+        _sentence(code, found[0], reached, results) + more,
+        "gate",
+        nodes=_culprits(code, paths, reached),
+        facts=facts,
+        hint=_HINTS[code],
+    )
+
+
+def _sentence(code: str, bad: MeshResult, reached: set[_Path], results: list[MeshResult]) -> str:
+    path, seconds = _path(bad), f"{bad.seconds:.0f} s"
+    if code == "port-refused":
+        return f"{path} is refused although node {bad.peer} listens there"
+    if code == "network-one-way":
+        return (
+            f"node {bad.node} cannot open connections to node {bad.peer} ({bad.address}): no answer in "
+            f"{seconds}; the reverse works"
+        )
+    if code == "port-filtered":
+        if _Path(bad.node, bad.peer) not in reached:
+            return f"{path}: no answer in {seconds}, nor the other way round: packets between them vanish"
+        open_port = next(
+            r.port for r in results if r.outcome == "ok" and (r.node, r.peer) == (bad.node, bad.peer)
+        )
+        return f"{path}: no answer in {seconds} while port {open_port} answers: a firewall drops this port"
+    if code == "mtu-black-hole":
+        return f"node {bad.node} -> node {bad.peer} ({bad.address}): 1 kB passes, 64 kB stalls for {seconds}"
+    if code == "host-unreachable":
+        return f"{path}: {bad.detail}"
+    return (
+        f"what answers node {bad.node} on {bad.address} port {bad.port} is not node {bad.peer}: {bad.detail}"
+    )
+
+
+def _path(result: MeshResult) -> str:
+    return f"node {result.node} -> node {result.peer} ({result.address}) port {result.port}"
+
+
+def _culprits(code: str, paths: set[_Path], reached: set[_Path]) -> list[int]:
+    """The fewest nodes that all failed paths share."""
+    if len({frozenset(path) for path in paths}) == 1:
+        path = min(paths)
+        both = code in _EITHER_END or (code == "port-filtered" and path not in reached)
+        return sorted({path.node, path.peer}) if both else sorted({each.peer for each in paths})
+    left, culprits = set(paths), []
+    while left:
+        counts = Counter(node for path in left for node in set(path))
+        # At a tie the peer: his is the port that did not answer.
+        peers = Counter(path.peer for path in left)
+        worst = max(sorted(counts), key=lambda node: (counts[node], peers[node]))
+        culprits.append(worst)
+        left = {path for path in left if worst not in path}
+    return sorted(culprits)
