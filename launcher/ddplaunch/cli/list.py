@@ -64,8 +64,8 @@ def table(jobs: list[Job], now: float) -> str:
 
 
 def _what(job: Job) -> str:
-    if job.status is None:
-        return job.detail
-    if job.status.verdicts:
+    from ddplaunch.report.words import printable
+
+    if job.status is not None and job.status.verdicts:
         return job.status.verdicts[0].code
-    return job.detail if job.state.ended else job.status.phase
+    return job.status.phase if job.status and not job.state.ended else printable(job.detail)

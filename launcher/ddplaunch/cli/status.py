@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 def text(job: Job, now: float) -> str:
     """The job in one line, its nodes below, then what is known to be wrong."""
     from ddplaunch.report import progress
-    from ddplaunch.report.words import clock
+    from ddplaunch.report.words import clock, printable
 
     lines = [f"{job.handle}  {progress.headline(job, now)}", f"  submitted {clock(job.submitted)}"]
     if job.status is not None and not job.state.ended:
@@ -65,7 +65,7 @@ def text(job: Job, now: float) -> str:
             for row in cells
         ]
     for verdict in job.status.verdicts if job.status else []:
-        lines.append(f"  {verdict.code}: {verdict.sentence}")
+        lines.append(f"  {verdict.code}: {printable(verdict.sentence)}")
     if job.status and job.status.verdicts:
         lines.append(f"  `ddplaunch diagnose {job.handle}` says why")
     return "\n".join(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddplaunch.agent.contract import Bundle, CheckResult, Status
 from ddplaunch.report.paint import PLAIN, Paint
-from ddplaunch.report.words import count, some
+from ddplaunch.report.words import count, printable, some
 
 _SHOWN = {Status.PASS: "pass", Status.FAIL: "FAIL", Status.UNKNOWN: "unknown"}
 
@@ -14,7 +14,12 @@ def checks_text(bundle: Bundle, paint: Paint = PLAIN) -> str:
     found: dict[tuple[str, str, str, str], list[int]] = {}
     for check_in in bundle.check_ins:
         for check in check_in.checks:
-            key = (check.check, check.status, _said(check), check.hint if check.status != Status.PASS else "")
+            key = (
+                check.check,
+                check.status,
+                _said(check),
+                printable(check.hint) if check.status != Status.PASS else "",
+            )
             found.setdefault(key, []).append(check_in.node)
     tone = {Status.PASS: paint.good, Status.FAIL: paint.bad, Status.UNKNOWN: paint.odd}
     width = max((len(name) for name, *_ in found), default=0)
@@ -31,14 +36,14 @@ def checks_text(bundle: Bundle, paint: Paint = PLAIN) -> str:
 def _said(check: CheckResult) -> str:
     if check.status == Status.PASS:
         return ""
-    return check.observed + (f"; wanted {check.wanted}" if check.wanted else "")
+    return printable(check.observed + (f"; wanted {check.wanted}" if check.wanted else ""))
 
 
 def _mesh(bundle: Bundle, paint: Paint) -> list[str]:
     failed = [result for result in bundle.mesh if result.outcome != "ok"]
     lines = [
         paint.bad(f"node {each.node} to node {each.peer}, {each.address}:{each.port}: {each.outcome}")
-        + (f" ({each.detail})" if each.detail else "")
+        + (f" ({printable(each.detail)})" if each.detail else "")
         for each in failed
     ]
     if bundle.mesh:

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from ddplaunch.agent.contract import Exit, JobStatus, Phase
 from ddplaunch.backends.job import Job, State
-from ddplaunch.report.words import count, duration, some
-
+from ddplaunch.report.words import count, duration, printable, some
 
 _ENDED_BY: dict[int | None, str] = {
     Exit.NODE_AT_FAULT: "at the gate, by a fault of a node or the network",
@@ -33,7 +32,7 @@ def rows(status: JobStatus) -> list[Row]:
     """The nodes of a job, those furthest behind first, since the others wait for them."""
     grouped: dict[tuple[str, str], Row] = {}
     for node in status.nodes:
-        detail = node.detail if node.exit_code is None else f"exit code {node.exit_code}"
+        detail = printable(node.detail) if node.exit_code is None else f"exit code {node.exit_code}"
         row = grouped.setdefault((node.phase, detail), Row([], node.phase, node.since, detail))
         row.nodes.append(node.node)
         grouped[node.phase, detail] = row._replace(since=min(row.since, node.since))
@@ -44,7 +43,7 @@ def headline(job: Job, now: float) -> str:
     """The job in one line, without its handle."""
     if job.state.ended:
         took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
-        why = job.detail or _ENDED_BY.get(job.exit_code, "")
+        why = printable(job.detail) or _ENDED_BY.get(job.exit_code, "")
         return f"{job.state}{took}" + (f": {why}" if why else "")
     if job.status is None:
         waits = f": {job.detail}" if job.detail else ""

@@ -9,7 +9,7 @@ from ddplaunch.agent.contract import Verdict
 from ddplaunch.backends.job import Job, State
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.paint import PLAIN, Paint
-from ddplaunch.report.words import clock, count, duration, some
+from ddplaunch.report.words import clock, count, duration, printable, some
 
 _NARROWEST = 60
 _LABEL = 10
@@ -72,7 +72,7 @@ def _without_verdict(job: Job) -> str:
     if job.state is State.SUCCEEDED:
         return "nothing is wrong: the job succeeded"
     if job.state in (State.LOST, State.CANCELLED):
-        return f"no verdict: the job was {job.state}" + (f"; {job.detail}" if job.detail else "")
+        return f"no verdict: the job was {job.state}" + (f"; {printable(job.detail)}" if job.detail else "")
     if not job.state.ended:
         return "no verdict: nothing is known to be wrong with this job"
     return "no verdict: the job failed and left no evidence that decides; its log may say more"
@@ -85,6 +85,7 @@ def _entry(label: str, texts: Sequence[str], width: int | None) -> list[str]:
 
 
 def _folded(text: str, width: int | None, indent: str) -> str:
+    text = printable(text)
     if width is None:
         return text
     return textwrap.fill(

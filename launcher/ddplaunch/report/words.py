@@ -6,6 +6,11 @@ import time
 from collections.abc import Iterable
 
 
+def printable(text: str) -> str:
+    """On one line, and unable to command the terminal: an exception's message is a stranger's text."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
 def ranges(numbers: Iterable[int]) -> str:
     """`0-2, 5` for 0 1 2 5."""
     runs: list[list[int]] = []

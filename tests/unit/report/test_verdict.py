@@ -96,6 +96,15 @@ def test_no_verdict_is_said_too(state: State, text: str) -> None:
     assert text == verdict.diagnosis_text(diagnose(given.job(state, detail=detail), None)).splitlines()[0]
 
 
+def test_nothing_of_a_job_commands_the_terminal(diagnosis: Diagnosis) -> None:
+    """An exception's message with escapes and line breaks is shown as such, on its one line."""
+    wild = dataclasses.replace(given.VERDICT, sentence="rank 0: \x1b[2J\nhint: rm -rf", hint="\x07\r")
+    text = verdict.diagnosis_text(dataclasses.replace(diagnosis, verdicts=[wild]))
+
+    assert r"rank 0: \x1b[2J\nhint: rm -rf" == text.splitlines()[0]
+    assert r"  hint      \x07\r" in text.splitlines()
+
+
 def test_silent_nodes_are_named(diagnosis: Diagnosis) -> None:
     """A reader knows whose evidence is missing."""
     assert diagnosis.bundle is not None
