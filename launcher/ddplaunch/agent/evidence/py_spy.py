@@ -1,0 +1,57 @@
+"""Stacks by py-spy, where it is installed and may look: it needs nothing of the process, not even the GIL."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import Optional
+
+from ddplaunch.agent.contract import Stack
+from ddplaunch.agent.evidence import stacks
+
+
+def find(python: str) -> Optional[str]:
+    """On PATH, or beside the interpreter that trains."""
+    return shutil.which("py-spy") or shutil.which(
+        "py-spy", path=os.path.dirname(shutil.which(python) or python)
+    )
+
+
+def dump(program: str, pids: Sequence[int], deadline: float) -> tuple[dict[int, list[Stack]], dict[int, str]]:
+    """Stacks by pid, and for the others why there are none. `deadline` is a moment of time.monotonic().
+
+    The processes are read while they run: stopping a rank could end collectives of its peers.
+    """
+    found: dict[int, list[Stack]] = {}
+    missing: dict[int, str] = {}
+    running = {pid: _start(program, pid) for pid in pids}
+    for pid, process in running.items():
+        try:
+            output, errors = process.communicate(timeout=max(0.01, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=1)
+            missing[pid] = "py-spy did not answer in time"
+            continue
+        try:
+            found[pid] = stacks.from_py_spy(output.decode(errors="replace"), pid)
+        except (ValueError, KeyError, TypeError):
+            missing[pid] = f"py-spy: {_reason(errors.decode(errors='replace'))}"
+    return found, missing
+
+
+def _start(program: str, pid: int) -> subprocess.Popen[bytes]:
+    argv = [program, "dump", "--json", "--nonblocking", "--pid", str(pid)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+
+
+def _reason(errors: str) -> str:
+    if "ermission" in errors or "EPERM" in errors:
+        return "not permitted (ptrace)"
+    return errors.strip().rpartition("\n")[2][:200] or "no output"

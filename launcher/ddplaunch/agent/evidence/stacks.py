@@ -1,0 +1,74 @@
+"""Stacks of a foreign process, as each source writes them, into the contract's shape. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ddplaunch.agent.contract import Frame, Stack
+
+FRAMES_KEPT = 80
+"""Frames of one stack. Deep recursion keeps its innermost half and its outermost half."""
+THREADS_KEPT = 40
+
+_THREAD = re.compile(
+    r"(?P<current>Current thread|Thread) 0x[0-9a-f]+(?: \[(?P<name>.*)\])? \(most recent call first\):"
+)
+_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.+)')
+
+
+def from_hook(threads: list[dict[str, Any]]) -> list[Stack]:
+    """`threads`: [{"name", "main", "frames": [[name, file, line], …innermost first]}]."""
+    stacks = [
+        Stack(
+            str(thread["name"]),
+            bool(thread["main"]),
+            _cut([Frame(str(name), str(file), int(line)) for name, file, line in thread["frames"]]),
+        )
+        for thread in threads
+    ]
+    return _main_first(stacks)
+
+
+def from_py_spy(text: str, pid: int) -> list[Stack]:
+    """Of `py-spy dump --json`. Raises ValueError when it is no such output."""
+    stacks = []
+    for thread in json.loads(text):
+        frames = [
+            Frame(str(frame["name"]), str(frame["filename"]), int(frame.get("line") or 0))
+            for frame in thread["frames"]
+        ]
+        main = thread.get("os_thread_id") == pid or thread.get("thread_name") == "MainThread"
+        stacks.append(Stack(str(thread.get("thread_name") or ""), main, _cut(frames)))
+    return _main_first(stacks)
+
+
+def from_faulthandler(text: str) -> list[Stack]:
+    """Of one dump. The thread that took the signal is the main one: the kernel prefers it."""
+    stacks: list[Stack] = []
+    for line in text.splitlines():
+        thread = _THREAD.match(line)
+        if thread:
+            stacks.append(Stack(thread["name"] or "", thread["current"] == "Current thread", []))
+            continue
+        frame = _FRAME.match(line)
+        if frame and stacks:
+            stacks[-1].frames.append(Frame(frame["name"], frame["file"], int(frame["line"])))
+    return _main_first([Stack(stack.thread, stack.main, _cut(stack.frames)) for stack in stacks])
+
+
+def _main_first(stacks: list[Stack]) -> list[Stack]:
+    theirs = [stack for stack in stacks if stack.main or not any(map(_of_hook, stack.frames))]
+    return sorted(theirs, key=lambda stack: not stack.main)[:THREADS_KEPT]
+
+
+def _of_hook(frame: Frame) -> bool:
+    return frame.file.endswith("ddplaunch_hook.py")
+
+
+def _cut(frames: list[Frame]) -> list[Frame]:
+    if len(frames) <= FRAMES_KEPT:
+        return frames
+    half = FRAMES_KEPT // 2
+    return frames[:half] + frames[-half:]

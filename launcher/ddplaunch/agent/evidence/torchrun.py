@@ -1,0 +1,18 @@
+"""What torchrun says about its workers' ends, for those whose end nobody else saw. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_FAILURE = re.compile(
+    r"^\s*rank\s*: (\d+) \(local_rank: (\d+)\)\s*$\s*^\s*exitcode\s*: (-?\d+) \(pid: (\d+)\)", re.MULTILINE
+)
+
+
+def exits(text: str) -> dict[int, tuple[int, int, int]]:
+    """Global rank -> (local rank, pid, exit code as subprocess has it: negative for a signal), of its failure report.
+
+    Its choice of a root cause is not read: it is the first in dictionary order within one second.
+    """
+    found = _FAILURE.findall(text)
+    return {int(rank): (int(local), int(pid), int(code)) for rank, local, code, pid in found}

@@ -1,0 +1,351 @@
+"""The supervisor's ear inside a rank: answers where its threads stand and how far its collectives have come.
+
+One thread waits in recv() on the supervisor's socket, without the GIL, and answers one word with one line of
+JSON: `count` (counters), `look` (counters and the main thread's stack), `dump` (everything). A word costs the
+program about 0.1 ms of GIL; no word comes more often than once a second. A rank that dies of an exception says
+so first, and waits for `go`, at most HOLD seconds, so that its peers' stacks are taken while they still stand
+where they stood. Processes that a rank forks through multiprocessing connect as its children.
+
+DDPLAUNCH_HOOK is "SOCKET[,any][,ptrace][,rank=PID]": the abstract name of the socket; whether a process without
+RANK may be a rank; whether to allow ptrace by any process; and, below a rank, that rank's pid.
+"""
+
+import _thread
+import json
+import os
+import socket
+import struct
+import sys
+import time
+
+HOLD = 3.0
+SEND_TIMEOUT = 2
+FRAMES = 200
+DUMP_SIGNAL = 6  # above SIGRTMIN
+_PDEATHSIG, _PTRACER = 1, 0x59616D61
+_ANYONE = -1 & (1 << 64) - 1
+
+
+class _State:
+    pid = 0
+    main = 0  # the main thread's identity
+    role = ""
+    line = None  # the socket to the supervisor
+    go = None  # held until the supervisor lets a dying rank go
+    sending = None
+    name = ""
+
+
+def start():
+    """Join the supervisor, if this process is one that it watches. Raises whatever goes wrong."""
+    name, *words = os.environ["DDPLAUNCH_HOOK"].split(",")
+    rank_pid = next((word[5:] for word in words if word.startswith("rank=")), "")
+    _State.name = name
+    if rank_pid and rank_pid != str(os.getpid()):
+        if _of_multiprocessing() and _connect("child"):
+            os.register_at_fork(after_in_child=_forked)
+        return
+    ranked = "RANK" in os.environ and "LOCAL_RANK" in os.environ
+    if not ranked and "any" not in words:
+        return
+    fault = ""
+    if ranked:
+        # What this process starts inherits its RANK, and must not be taken for it.
+        os.environ["DDPLAUNCH_HOOK"] = "%s,rank=%d" % (name, os.getpid())
+        _tie_to_launcher("ptrace" in words)
+        fault = _register_fault_dump()
+    if _connect("rank" if ranked else "any", fault):
+        os.register_at_fork(after_in_child=_forked)
+        _watch_end()
+
+
+def _of_multiprocessing():
+    with open("/proc/self/cmdline", "rb") as file:
+        line = file.read()
+    return b"--multiprocessing-fork" in line or b"multiprocessing.forkserver" in line
+
+
+# ------------------------------------------------------------------ the line to the supervisor
+
+
+def _connect(role, fault=""):
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT, 0))
+    line.connect("\0" + _State.name)
+    credentials = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    if struct.unpack("3i", credentials)[1] != os.getuid():
+        line.close()
+        return False
+    _State.pid, _State.main, _State.role = os.getpid(), _thread.get_ident(), role
+    _State.line = line
+    _State.sending = _thread.allocate_lock()
+    _State.go = _thread.allocate_lock()
+    _State.go.acquire()
+    hello = {"hello": role, "pid": _State.pid, "python": "%d.%d.%d" % sys.version_info[:3], "fault": fault}
+    for key in ("RANK", "LOCAL_RANK"):
+        hello[key.lower()] = os.environ.get(key, "")
+    _say(json.dumps(hello).encode())
+    # Not a threading.Thread: programs count those, and wait for them.
+    _thread.start_new_thread(_serve, (line,))
+    return True
+
+
+def _say(data):
+    if _State.sending.acquire(timeout=SEND_TIMEOUT):
+        try:
+            _State.line.sendall(data + b"\n")
+        finally:
+            _State.sending.release()
+
+
+def _serve(line):
+    buffer = b""
+    try:
+        while True:
+            data = line.recv(4096)
+            if not data:
+                return
+            buffer += data
+            *words, buffer = buffer.split(b"\n")
+            for word in words:
+                if word == b"go":
+                    _release()
+                else:
+                    _say(_answer(word))
+    except Exception:
+        return
+
+
+def _release():
+    try:
+        _State.go.release()
+    except RuntimeError:
+        pass
+
+
+def _answer(word):
+    answer = {"is": word.decode(), "at": time.time()}
+    recorders = {}
+    for collect in _ANSWERS.get(word, ()):
+        try:
+            answer[collect.__name__[1:]] = collect()
+        except Exception as error:
+            answer.setdefault("failed", []).append("%s: %r" % (collect.__name__[1:], error))
+    try:
+        recorders = _recorders(word == b"dump")
+    except Exception as error:
+        answer.setdefault("failed", []).append("recorders: %r" % (error,))
+    # torch's own JSON, up to 1 MB of it, goes out as it is: parsing it is not for the program to pay.
+    raw = b",".join(json.dumps(key).encode() + b":" + value for key, value in recorders.items())
+    return json.dumps(answer).encode()[:-1] + b',"recorders":{' + raw + b"}}"
+
+
+# ------------------------------------------------------------------ what can be asked
+
+
+def _distributed():
+    """torch.distributed if the program has imported it, and it is ready."""
+    module = sys.modules.get("torch.distributed")
+    return module if module is not None and hasattr(module, "is_initialized") else None
+
+
+def _initialized():
+    module = _distributed()
+    return bool(module and module.is_available() and module.is_initialized())
+
+
+def _backend():
+    return str(_distributed().get_backend()) if _initialized() else ""
+
+
+def _recorders(everything):
+    """Backend -> the flight recorder's JSON. Empty before any process group, and before torch 2.8 with Gloo."""
+    native = sys.modules.get("torch._C._distributed_c10d")
+    if native is None or _State.role == "child" or not _initialized():
+        return {}
+    found = {}
+    world = sys.modules["torch.distributed.distributed_c10d"]._world
+    backends = " ".join(str(kind) for kind, _ in world.pg_map.values())
+    for backend in ("gloo", "nccl"):
+        if backend not in backends:
+            continue
+        if backend == "nccl" and hasattr(native, "_dump_nccl_trace_json"):
+            found[backend] = native._dump_nccl_trace_json(everything, False)
+        elif hasattr(native, "_dump_fr_trace_json"):
+            found[backend] = _trace(native._dump_fr_trace_json, everything, backend)
+    return found
+
+
+def _trace(function, everything, backend):
+    try:
+        return function(everything, False, backend)
+    except TypeError:  # torch < 2.15: one recorder for all
+        return function(everything, False)
+
+
+def _groups():
+    """Group name -> [global ranks, description]."""
+    if not _initialized():
+        return {}
+    world = sys.modules["torch.distributed.distributed_c10d"]._world
+    return {
+        str(world.pg_names[group]): [sorted(ranks), str(getattr(group, "group_desc", "") or "")]
+        for group, ranks in list(world.pg_group_ranks.items())
+        if group in world.pg_names
+    }
+
+
+def _main_stack():
+    return _thread_of(_State.main, sys._current_frames()[_State.main], "MainThread")
+
+
+def _threads():
+    threading = sys.modules.get("threading")
+    # A copy, without the module's lock, which a deadlocked program may hold.
+    known = dict(threading._active) if threading else {}
+    own = _thread.get_ident()
+    return [
+        _thread_of(ident, frame, known[ident].name if ident in known else "")
+        for ident, frame in sys._current_frames().items()
+        if ident != own
+    ]
+
+
+def _thread_of(ident, frame, name):
+    frames = []
+    while frame is not None:
+        if frame.f_code.co_filename != __file__:
+            frames.append([frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno or 0])
+        frame = frame.f_back
+    if len(frames) > FRAMES:
+        frames = frames[: FRAMES // 2] + frames[-FRAMES // 2 :]
+    return {"name": name, "main": ident == _State.main, "frames": frames}
+
+
+def _handled():
+    """What the main thread is handling right now, in an except block."""
+    if not hasattr(sys, "_current_exceptions"):
+        return []
+    found = sys._current_exceptions().get(_State.main)
+    value = found[1] if isinstance(found, tuple) else found
+    return [] if value is None else [_describe(type(value), value, value.__traceback__)]
+
+
+_ANSWERS = {
+    b"count": (_initialized,),
+    b"look": (_initialized, _main_stack),
+    b"dump": (_initialized, _backend, _groups, _threads, _handled),
+}
+
+
+# ------------------------------------------------------------------ how it ends
+
+
+def _watch_end():
+    import atexit
+
+    atexit.register(_ending)
+    previous = sys.excepthook
+
+    def excepthook(kind, value, trace):
+        try:
+            _raised(kind, value, trace)
+        except Exception:
+            pass
+        previous(kind, value, trace)
+
+    sys.excepthook = excepthook
+
+
+def _raised(kind, value, trace):
+    if os.getpid() == _State.pid:
+        _say(json.dumps({"raised": _describe(kind, value, trace)}).encode())
+        _State.go.acquire(timeout=HOLD)
+
+
+def _describe(kind, value, trace):
+    frames = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        frames.append([code.co_name, code.co_filename, trace.tb_lineno or 0])
+        trace = trace.tb_next
+    module = kind.__module__
+    name = kind.__qualname__ if module in ("builtins", "__main__") else module + "." + kind.__qualname__
+    try:
+        message = str(value)
+    except Exception:
+        message = "<its message cannot be printed>"
+    return {"type": name, "message": message[:2000], "at": time.time(), "frames": frames[:-FRAMES:-1]}
+
+
+def _ending():
+    """The interpreter ends by itself. The socket stays open, so that its closing tells the death."""
+    try:
+        if os.getpid() == _State.pid:
+            _say(b'{"ending":true}')
+    except Exception:
+        pass
+    line, _State.line = _State.line, None
+    if line is not None:
+        line.detach()
+
+
+def _forked():
+    """In a forked child: the parent's line is not ours. A child of multiprocessing gets its own, once it runs."""
+    try:
+        line, _State.line = _State.line, None
+        if line is not None:
+            line.close()
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None:
+            util.register_after_fork(_State, _rejoin)
+    except Exception:
+        pass
+
+
+def _rejoin(_):
+    try:
+        if _State.line is None:
+            _connect("child")
+    except Exception:
+        pass
+
+
+# ------------------------------------------------------------------ ties
+
+
+def _register_fault_dump():
+    """Let the supervisor have all stacks written to a file by a signal, even while C code holds the GIL."""
+    try:
+        import faulthandler
+        import signal
+
+        folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "stacks")
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, "%d.txt" % os.getpid())
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        faulthandler.register(signal.SIGRTMIN + DUMP_SIGNAL, file=file, all_threads=True, chain=False)
+        return path
+    except Exception:
+        return ""
+
+
+def _tie_to_launcher(ptrace):
+    """Die with the launcher, which is told of a rank's death and must not leave one behind when it is killed."""
+    try:
+        import ctypes
+        import signal
+
+        parent = os.getppid()
+        libc = ctypes.CDLL(None)
+        if ptrace:
+            libc.prctl(_PTRACER, ctypes.c_ulong(_ANYONE), 0, 0, 0)
+        # The kernel ties to the parent *thread*: only its main thread is sure to live as long as the process.
+        with open("/proc/%d/task/%d/children" % (parent, parent)) as file:
+            tied = str(os.getpid()) in file.read().split()
+        if tied:
+            libc.prctl(_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+            if os.getppid() != parent:
+                os.kill(os.getpid(), signal.SIGKILL)
+    except Exception:
+        pass

@@ -1,0 +1,31 @@
+"""Found first on PYTHONPATH by every Python below the launch command: wakes the hook, then the user's own."""
+
+import os
+import sys
+
+
+def _wake():
+    try:
+        if "DDPLAUNCH_HOOK" in os.environ:
+            import ddplaunch_hook
+
+            ddplaunch_hook.start()
+    except Exception:
+        pass  # a program must run the same where the hook cannot
+
+
+def _yield_to_next():
+    """Run the sitecustomize that this one hides, as if it stood alone: its errors are its own."""
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != here]
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is not None and spec.loader is not None:
+        sys.modules["sitecustomize"] = module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+_wake()
+_yield_to_next()

@@ -1,0 +1,201 @@
+"""Who is there: the launch command, its ranks, and their log files. Keeps the list; decides nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import glob
+import os
+import subprocess
+import time
+from collections.abc import Iterable
+from typing import Callable, Optional
+
+from ddplaunch.agent.contract import Exited, JobPlan, Phase
+from ddplaunch.agent.evidence import proc, torchrun
+from ddplaunch.agent.supervise import ranks
+from ddplaunch.agent.supervise.hooks import Hooks, Line
+from ddplaunch.agent.supervise.launch import Place
+from ddplaunch.agent.supervise.output import Console, Tail
+from ddplaunch.agent.supervise.ranks import Rank
+
+_LAUNCH_KEPT = 40
+"""Last lines of the launch command's own output."""
+
+
+class Crew:
+    def __init__(self, plan: JobPlan, node: int, place: Place, hooks: Hooks, console: Console) -> None:
+        self._plan = plan
+        self._node = node
+        self._place = place
+        self._hooks = hooks
+        self._console = console
+        self.ranks: dict[int, Rank] = {}
+        self.rounds = 0  # how often torchrun has started workers anew
+        self.launch: Optional[subprocess.Popen[bytes]] = None
+        self.launch_exit: Optional[Exited] = None
+        self.launch_tail = Tail(place.launch_log)
+        self._launch_speaks: Optional[int] = None  # the rank that writes into the launch command's own log
+        self._tails: dict[str, tuple[Tail, int]] = {}  # path -> tail, rank
+
+    @property
+    def alive(self) -> list[Rank]:
+        return [rank for rank in self.ranks.values() if rank.alive]
+
+    @property
+    def phase(self) -> str:
+        if self.launch_exit is not None:
+            return Phase.ENDED
+        phases = [rank.phase for rank in self.ranks.values()]
+        if not phases:
+            return Phase.RENDEZVOUS
+        if Phase.ENDED in phases:
+            return Phase.FINALIZING
+        return min(phases, key=Phase.ORDER.index)
+
+    @property
+    def launch_output(self) -> list[str]:
+        return [line.decode(errors="replace") for line in self.launch_tail.kept]
+
+    # --- coming and going
+
+    def discover(self) -> None:
+        """Workers that no hook announced."""
+        known = {rank.pid for rank in self.ranks.values()}
+        for number, local, pid in ranks.find(proc.children(os.getpid()), known):
+            self._add(number, local, pid)
+
+    def join(self, line: Line) -> None:
+        """A process with the hook said hello."""
+        if line.role == "rank":
+            known = {rank.pid: rank for rank in self.alive}
+            pid = ranks.outermost(line.pid, known)
+            # Of a process that has ended already, only its own hello tells who it was.
+            number, local = ranks.of_process(pid) or (line.rank, line.local_rank)
+            if pid not in known and number is not None and local is not None:
+                self._add(number, local, pid)
+            rank = next((rank for rank in self.alive if rank.pid == pid), None)
+            if rank is not None:
+                rank.line = line
+        elif line.role == "any" and all(rank.stand_in for rank in self.ranks.values()):
+            elders = {rank.program for rank in self.alive}
+            if not elders.intersection(_ancestors(line.pid)):
+                self._add(0, 0, line.pid, stand_in=True)
+                if 0 in self.ranks and self.ranks[0].pid == line.pid:
+                    self.ranks[0].line = line
+
+    def rank_of(self, line: Line) -> Optional[Rank]:
+        return next((rank for rank in self.ranks.values() if rank.line is line), None)
+
+    def ended(self) -> list[Rank]:
+        """Ranks whose end was not seen before; and the launch command's own end."""
+        found = [rank for rank in self.alive if rank.look_for_end()]
+        if self.launch is not None and self.launch_exit is None and self.launch.poll() is not None:
+            code = self.launch.returncode
+            self.launch_exit = Exited(time.time(), code if code >= 0 else None, -code if code < 0 else None)
+        return found
+
+    def reap(self) -> None:
+        """Bury the orphans that became our children."""
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            while found is not None and (self.launch is None or found.si_pid != self.launch.pid):
+                os.waitpid(found.si_pid, 0)
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+
+    def _add(self, number: int, local: int, pid: int, stand_in: bool = False) -> None:
+        old = self.ranks.get(number)
+        if old is not None and old.alive and not old.stand_in:
+            return  # two living processes with one number: the first is watched
+        if stand_in and old is not None and old.alive:
+            return
+        if not stand_in:
+            self.ranks = {n: rank for n, rank in self.ranks.items() if not rank.stand_in}
+            self.rounds += old is not None and not old.stand_in
+        self.ranks[number] = Rank(number, local, pid, stand_in)
+        files = proc.output_files(pid)
+        self._launch_speaks = number if self._place.launch_log in files else None
+        # From the first worker on, torchrun only has to say what we say better.
+        self.launch_tail.shown = self._launch_speaks is not None
+        for path in files:
+            self._follow(path, number)
+
+    # --- what they print
+
+    def read_output(self) -> None:
+        """Carry what was written since the last time to the console, unless nobody reads that."""
+        if self._console.full:
+            return self._console.flush()
+        for tail, number, keep in self._all_tails():
+            if tail.read(self._writer(number), keep):
+                self._spoke(tail, number)
+            self._note_tracebacks(tail, number)
+        return self._console.flush()
+
+    def finish_output(self) -> None:
+        """Everything that is left, at the end; and the ends that only torchrun saw."""
+        for path in glob.glob(
+            os.path.join(glob.escape(self._place.ranks), "*", "attempt_*", "*", "std*.log")
+        ):
+            local = path.split(os.sep)[-2]
+            if local.isdigit():
+                self._follow(path, self._number_of(int(local)))
+        for tail, number, keep in self._all_tails():
+            tail.close(self._writer(number), keep)
+            self._spoke(tail, number)
+            self._note_tracebacks(tail, number)
+        for number, (local_rank, pid, code) in torchrun.exits(_text(self._place.launch_log)).items():
+            rank = self.ranks.setdefault(number, Rank(number, local_rank, pid))
+            if rank.pid == pid and (not rank.alive or rank.look_for_end()):
+                rank.learn_exit(code)
+
+    def _all_tails(self) -> Iterable[tuple[Tail, Optional[int], int]]:
+        """Tail, the rank that writes there, and how many last lines to keep."""
+        yield self.launch_tail, self._launch_speaks, _LAUNCH_KEPT
+        for tail, number in self._tails.values():
+            yield tail, number, 1
+
+    def _writer(self, number: Optional[int]) -> Callable[[list[bytes]], None]:
+        label = "launch" if number is None else number
+        return functools.partial(self._console.write, f"[{self._node}/{label}] ".encode())
+
+    def _follow(self, path: str, number: int) -> None:
+        if path == self._place.launch_log or path in self._tails:
+            return
+        self._tails[path] = (Tail(path), number)
+
+    def _spoke(self, tail: Tail, number: Optional[int]) -> None:
+        rank = None if number is None else self.ranks.get(number)
+        if rank is not None and tail.last_line:
+            rank.news = True
+            rank.last_output, rank.last_output_at = tail.last_line, time.time()
+
+    def _note_tracebacks(self, tail: Tail, number: Optional[int]) -> None:
+        rank = None if number is None else self.ranks.get(number)
+        if rank is not None:
+            for raised in tail.raised:
+                rank.add(dataclasses.replace(raised, handled=True))
+        tail.raised.clear()
+
+    def _number_of(self, local: int) -> int:
+        for rank in self.ranks.values():
+            if rank.local == local:
+                return rank.number
+        return self._node * (self._plan.nproc_per_node or 0) + local
+
+
+def _ancestors(pid: int) -> Iterable[int]:
+    stat = proc.stat(pid)
+    while stat is not None and stat.parent > 1:
+        yield stat.parent
+        stat = proc.stat(stat.parent)
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

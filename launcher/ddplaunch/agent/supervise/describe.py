@@ -1,0 +1,90 @@
+"""A rank's evidence in the contract's shape, from what was heard, counted and read. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+from ddplaunch.agent.contract import Frame, Group, Raised, RankEvidence, Stack
+from ddplaunch.agent.evidence import flight
+from ddplaunch.agent.supervise.hooks import Answer
+from ddplaunch.agent.supervise.ranks import RAISED_KEPT, Rank
+
+_OWN_END = 5.0
+"""Seconds between the last traceback in the log and the death that it explains."""
+
+
+def alive(rank: Rank, answer: Answer, its_stacks: list[Stack], source: str) -> RankEvidence:
+    """A living rank, from its hook's answer to `dump` and what is known of it."""
+    now = time.monotonic()
+    dumps: list[dict[str, Any]] = list(answer.get("recorders", {}).values())
+    members = {name: ranks for name, (ranks, _) in answer.get("groups", {}).items()}
+    descriptions = {name: text for name, (_, text) in answer.get("groups", {}).items()}
+    collectives = sorted(
+        (entry for dump in dumps for entry in flight.collectives(dump)), key=lambda entry: entry.at
+    )
+    handled = [raised(entry, handled=True) for entry in answer.get("handled", [])]
+    return RankEvidence(
+        rank=rank.number,
+        local_rank=rank.local,
+        pid=rank.pid,
+        alive=True,
+        phase=rank.phase,
+        raised=sorted([*rank.raised, *handled], key=lambda each: each.at)[-RAISED_KEPT:],
+        stacks=its_stacks,
+        stack_source=source,
+        still_for=round(rank.progress.still_for(now), 1),
+        stuck_for=round(rank.progress.stuck_for(now), 1),
+        groups=_merged([flight.groups(dump, members, descriptions) for dump in dumps]),
+        collectives=collectives[-flight.KEPT :],
+        step_times=max((flight.step_times(dump) for dump in dumps), key=len, default=[]),
+        initialized=answer.get("initialized", rank.initialized),
+        backend=str(answer.get("backend", "")),
+        last_output=rank.last_output,
+        last_output_at=rank.last_output_at,
+    )
+
+
+def raised(message: dict[str, Any], handled: bool) -> Raised:
+    """An exception as the hook describes it."""
+    frames = [Frame(str(name), str(file), int(line)) for name, file, line in message["frames"]]
+    return Raised(
+        str(message["type"]), str(message["message"]), float(message["at"]), frames, handled, "hook"
+    )
+
+
+def _merged(lists: list[list[Group]]) -> list[Group]:
+    """One entry per group: each backend's recorder lists them all and counts its own."""
+    found: dict[str, Group] = {}
+    for group in (group for groups in lists for group in groups):
+        known = found.get(group.name)
+        if known is None or group.enqueued > known.enqueued:
+            found[group.name] = group
+    return [found[name] for name in sorted(found)]
+
+
+def so_far(rank: Rank) -> RankEvidence:
+    """A rank's evidence as it was taken while it lived, with how it ended since."""
+    evidence = rank.evidence
+    if evidence is None:
+        evidence = RankEvidence(rank.number, rank.local, rank.pid, rank.alive)
+    return dataclasses.replace(
+        evidence,
+        alive=rank.alive,
+        phase=rank.phase,
+        exit=rank.exit,
+        raised=_own_end(rank) if not rank.alive else evidence.raised,
+        last_output=rank.last_output,
+        last_output_at=rank.last_output_at,
+    )
+
+
+def _own_end(rank: Rank) -> list[Raised]:
+    """Without the hook, the traceback that a dying rank printed last is what it died of."""
+    known = list(rank.raised)
+    if rank.exit is None or not rank.exit.code or not known or any(not each.handled for each in known):
+        return known
+    if abs(rank.exit.at - known[-1].at) < _OWN_END:
+        known[-1] = dataclasses.replace(known[-1], handled=False)
+    return known

@@ -1,0 +1,230 @@
+"""Evidence of all ranks of this node at one moment, by whatever may look: hook, py-spy, faulthandler, /proc.
+
+Bounded: who does not answer in time is described by what can be seen from outside, and named in `missing`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from typing import Callable, Optional
+
+from ddplaunch.agent.contract import Exited, NodeEvidence, Process, Stack
+from ddplaunch.agent.evidence import cgroup, kernel, proc, py_spy, stacks
+from ddplaunch.agent.supervise import describe
+from ddplaunch.agent.supervise.hooks import Hooks
+from ddplaunch.agent.supervise.ranks import Rank
+from ddplaunch.agent.supervise.sampling import Sampler, family, frames_of
+from ddplaunch.agent.verdicts import stacks as reading
+
+_HOOK_WAIT = 1.0
+"""Seconds for the hooks. They need milliseconds unless native code holds the GIL."""
+_SECOND_LOOK = 0.5
+_FAULT_WAIT = 0.3
+_CHILDREN_READ = 8
+_COMPARED = stacks.FRAMES_KEPT // 2
+DUMP_SIGNAL = signal.SIGRTMIN + 6  # as the hook registers it
+
+
+class Gatherer:
+    """`meanwhile` is called while it waits, at least every 20 ms: the supervisor must not miss a death."""
+
+    def __init__(
+        self, node: int, python: str, hooks: Hooks, sampler: Sampler, meanwhile: Callable[[], None]
+    ) -> None:
+        self._node = node
+        self._hooks = hooks
+        self._sampler = sampler
+        self._meanwhile = meanwhile
+        self._py_spy = py_spy.find(python)
+        self._kernel = kernel.KernelLog()
+        self._kills = cgroup.memory().oom_kills
+        self._cpu = cgroup.cpu()
+        self._pids: set[int] = set()  # of all processes that were ever ours
+        self._missing: list[str] = []
+
+    def node(
+        self,
+        ranks: Sequence[Rank],
+        phase: str,
+        deadline: float,
+        launch_exit: Optional[Exited],
+        launch_output: list[str],
+        in_haste: bool = False,
+    ) -> NodeEvidence:
+        """Everything known now; `deadline` is a moment of time.monotonic(). In haste: no second look."""
+        self._missing = []
+        self._look([rank for rank in ranks if rank.alive], deadline, in_haste)
+        memory = cgroup.memory()
+        size, used = _shared_memory()
+        if self._kernel.missing:
+            self._missing.append(self._kernel.missing)
+        if self._sampler.sockets_missing:
+            self._missing.append(self._sampler.sockets_missing)
+        return NodeEvidence(
+            node=self._node,
+            host=socket.gethostname(),
+            at=time.time(),
+            phase=phase,
+            ranks=[describe.so_far(rank) for rank in ranks],
+            memory_limit=memory.limit,
+            memory_used=memory.used,
+            oom_kills=self.oom_kills(),
+            kernel=self._kernel.naming(self._pids),
+            shm_size=size,
+            shm_used=used,
+            throttled=self._throttled(),
+            launch_exit=launch_exit,
+            launch_output=launch_output,
+            missing=self._missing,
+        )
+
+    def oom_kills(self) -> int:
+        """Since the supervisor started."""
+        return cgroup.memory().oom_kills - self._kills
+
+    def remember(self, pids: Iterable[int]) -> None:
+        """These are ours: kernel messages about them are kept, also after their end."""
+        self._pids.update(pids)
+
+    def _throttled(self) -> Optional[float]:
+        now = cgroup.cpu()
+        if now is None or self._cpu is None or now.periods <= self._cpu.periods:
+            return None
+        return round((now.throttled - self._cpu.throttled) / (now.periods - self._cpu.periods), 3)
+
+    # --- the ranks
+
+    def _look(self, ranks: Sequence[Rank], deadline: float, in_haste: bool) -> None:
+        """Take evidence of `ranks`, all at once, and leave it with each."""
+        families = {rank: family(rank.program) for rank in ranks}
+        lines = [rank.line for rank in ranks if rank.line is not None]
+        lines += [
+            self._hooks.lines[pid] for kin in families.values() for pid in kin if pid in self._hooks.lines
+        ]
+        now = time.monotonic()
+        for kin in families.values():
+            for pid in kin:
+                self._sampler.touch(pid, now)
+        self._hooks.gather(lines, b"dump", min(deadline, now + _HOOK_WAIT), self._meanwhile)
+        answers = {line.pid: line.answer for line in lines if line.answer and "threads" in line.answer}
+        found = {pid: stacks.from_hook(answer["threads"]) for pid, answer in answers.items()}
+        sources = dict.fromkeys(found, "hook")
+        self._without_hook(ranks, families, found, sources, deadline)
+        moved: dict[Rank, bool] = {}
+        if not in_haste and time.monotonic() + _SECOND_LOOK < deadline:
+            moved = self._look_again(ranks, families, found)
+        for rank in ranks:
+            self.remember([rank.pid, *families[rank]])
+            its_stacks, source = found.get(rank.program, []), sources.get(rank.program, "")
+            children = [self._child(pid, rank, found.get(pid, [])) for pid in families[rank]]
+            rank.evidence = dataclasses.replace(
+                describe.alive(rank, answers.get(rank.program, {}), its_stacks, source),
+                process=self._sampler.process(rank.program),
+                children=[child for child in children if child is not None],
+                stack_moves=moved.get(rank, rank.progress.stack_moves or False),
+            )
+
+    def _without_hook(
+        self,
+        ranks: Sequence[Rank],
+        families: dict[Rank, list[int]],
+        found: dict[int, list[Stack]],
+        sources: dict[int, str],
+        deadline: float,
+    ) -> None:
+        """Stacks of the ranks whose hook is not there or does not answer, and of loader workers that matter."""
+        wanted = {rank.program: rank for rank in ranks if rank.program not in found}
+        kin = [
+            pid
+            for rank in ranks
+            if reading.in_loader(reading.main(found.get(rank.program, [])))
+            for pid in families[rank][:_CHILDREN_READ]
+            if pid not in found
+        ]
+        reasons: dict[int, str] = {}
+        if self._py_spy is not None and (wanted or kin):
+            by_py_spy, reasons = py_spy.dump(self._py_spy, [*wanted, *kin], deadline)
+            found.update(by_py_spy)
+            sources.update(dict.fromkeys(by_py_spy, "py-spy"))
+        for pid, rank in wanted.items():
+            if pid in found:
+                continue
+            by_signal = self._by_signal(rank)
+            if by_signal:
+                found[pid], sources[pid] = by_signal, "faulthandler"
+                continue
+            hook = "not connected" if rank.line is None else f"silent for {rank.line.silent_for:.1f} s"
+            spy = reasons.get(pid, "py-spy: not found")
+            self._missing.append(f"stacks of rank {rank.number}: hook {hook}; {spy}")
+
+    def _by_signal(self, rank: Rank) -> list[Stack]:
+        """Ask faulthandler, which needs no GIL. Only where the hook said that it listens: else it would kill."""
+        if rank.line is None or not rank.line.fault_file:
+            return []
+        path = rank.line.fault_file
+        try:
+            before = os.path.getsize(path)
+            os.kill(rank.program, DUMP_SIGNAL)
+            deadline, size = time.monotonic() + _FAULT_WAIT, before
+            while time.monotonic() < deadline:
+                time.sleep(0.02)
+                self._meanwhile()
+                size, last = os.path.getsize(path), size
+                if size > before and size == last:
+                    break
+            with open(path, encoding="utf-8", errors="replace") as file:
+                file.seek(before)
+                return stacks.from_faulthandler(file.read())
+        except OSError:
+            return []
+
+    def _look_again(
+        self, ranks: Sequence[Rank], families: dict[Rank, list[int]], found: dict[int, list[Stack]]
+    ) -> dict[Rank, bool]:
+        """Where it is not known yet whether a stack moves, look once more a little later; rates gain by it too."""
+        unknown = [rank for rank in ranks if rank.progress.stack_moves is None and rank.line is not None]
+        young = [pid for kin in families.values() for pid in kin if self._sampler.age(pid) < _SECOND_LOOK]
+        if not unknown and not young:
+            return {}
+        until = time.monotonic() + _SECOND_LOOK
+        while time.monotonic() < until:
+            self._hooks.listen(0.02)
+            self._meanwhile()
+        now = time.monotonic()
+        for pid in {*young, *(rank.program for rank in ranks)}:
+            self._sampler.touch(pid, now)
+        lines = [rank.line for rank in unknown if rank.line is not None]
+        self._hooks.gather(lines, b"look", now + _SECOND_LOOK, self._meanwhile)
+        moved = {}
+        for rank in unknown:
+            answer = rank.line.answer if rank.line is not None else None
+            before, after = reading.main(found.get(rank.program, [])), frames_of(answer)
+            if before and after is not None:
+                moved[rank] = before[:_COMPARED] != after[:_COMPARED]
+        return moved
+
+    def _child(self, pid: int, rank: Rank, its_stacks: list[Stack]) -> Optional[Process]:
+        process = self._sampler.process(pid)
+        if process is None:
+            return None
+        if process.command.startswith("pt_data"):
+            role = "loader"
+        elif its_stacks:
+            names = {frame.name for frame in reading.main(its_stacks)}
+            role = "loader" if "_worker_loop" in names else "other"
+        else:  # forked, and nothing else executed: what torch's loader does
+            role = "loader" if proc.command_line(pid) == proc.command_line(rank.program) else "other"
+        return dataclasses.replace(process, role=role, stacks=its_stacks)
+
+
+def _shared_memory() -> tuple[Optional[int], Optional[int]]:
+    try:
+        facts = os.statvfs("/dev/shm")
+    except OSError:
+        return None, None
+    return facts.f_blocks * facts.f_frsize, (facts.f_blocks - facts.f_bfree) * facts.f_frsize

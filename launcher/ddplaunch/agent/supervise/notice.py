@@ -1,0 +1,49 @@
+"""A verdict as people read it in a log at three in the morning. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from ddplaunch.agent.contract import Verdict
+
+_WIDTH = 100
+
+
+def block(verdicts: Sequence[Verdict], final: bool) -> list[str]:
+    """Lines, framed by rules so that eyes find them between a thousand steps. `final`: the job ends by it."""
+    head = "verdict" if final else "notice: nothing moves; the job goes on"
+    lines = [f"---- ddplaunch {head} ".ljust(_WIDTH, "-")]
+    for verdict in verdicts:
+        lines += _wrapped(f"{verdict.code}: ", verdict.sentence)
+        for fact in verdict.facts:
+            lines += _wrapped("    - ", fact)
+        if verdict.victims:
+            lines += _wrapped("    ", f"only waiting, or ended by it: {_ranks(verdict.victims)}")
+        if verdict.hint:
+            lines += _wrapped("    hint: ", verdict.hint)
+        lines.append(f"    more: ddplaunch explain {verdict.code}")
+    return [*lines, "-" * _WIDTH]
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=label,
+        subsequent_indent=" " * min(len(label), 8),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    """'ranks 0-2, 5'."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    names = [str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts]
+    return ("rank " if len(numbers) == 1 else "ranks ") + ", ".join(names)

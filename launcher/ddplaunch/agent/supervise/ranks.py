@@ -1,0 +1,178 @@
+"""The ranks of this node: found among our descendants, each with what is known of it, and how it ended.
+
+A worker is the outermost process below the launch command that has RANK and LOCAL_RANK in its environment; what
+it starts inherits both. A plain program without them, if it carries the hook, stands in as rank 0 until a real
+worker appears.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import select
+import signal
+import time
+from collections.abc import Container, Iterable
+from typing import Optional
+
+from ddplaunch.agent.contract import Exited, Phase, Raised, RankEvidence
+from ddplaunch.agent.evidence import proc
+from ddplaunch.agent.supervise.hooks import Line
+from ddplaunch.agent.supervise.progress import Progress
+
+RAISED_KEPT = 20
+_SAME_EXCEPTION = 2.0
+"""Seconds within which hook and log speak of one exception."""
+_TORCHRUN_PATIENCE = 4.0
+"""torchrun kills what did not end by SIGTERM after 30 s by default: an earlier SIGKILL is somebody else's."""
+
+
+class Rank:
+    """One worker process. Another process that is the same rank, after a restart, is another Rank."""
+
+    def __init__(self, number: int, local: int, pid: int, stand_in: bool = False) -> None:
+        self.number = number
+        self.local = local
+        self.pid = pid
+        stat = proc.stat(pid)
+        self.started = stat.started if stat is not None else 0
+        self.parent = stat.parent if stat is not None else 0
+        self.stand_in = stand_in
+        self.children: list[int] = []  # as last seen, with theirs
+        self.line: Optional[Line] = None
+        self.progress = Progress(time.monotonic())
+        self.exit: Optional[Exited] = None
+        self.initialized: Optional[bool] = None
+        self.was_initialized = False
+        self.counted: Optional[tuple[int, int]] = None
+        self.raised: list[Raised] = []
+        self.last_output = ""
+        self.last_output_at = 0.0
+        self.news = False
+        self.evidence: Optional[RankEvidence] = None  # the last that was taken while it lived
+        self._descriptor = _open_pid(pid)
+
+    @property
+    def program(self) -> int:
+        """The process to look at: the interpreter, when the worker is a shell script around it."""
+        return self.line.pid if self.line is not None else self.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.exit is None
+
+    @property
+    def phase(self) -> str:
+        if not self.alive:
+            return Phase.ENDED
+        if (self.line is not None and self.line.ending) or (self.was_initialized and not self.initialized):
+            return Phase.FINALIZING
+        if not self.initialized:
+            return Phase.INIT
+        return Phase.RUNNING if self.counted and self.counted[1] > 0 else Phase.FIRST
+
+    def add(self, raised: Raised) -> None:
+        """An exception, unless the other source has told it already: the hook knows more than the log."""
+        for index, known in enumerate(self.raised):
+            same = known.type.rpartition(".")[2] == raised.type.rpartition(".")[2]
+            if same and abs(known.at - raised.at) < _SAME_EXCEPTION and known.source != raised.source:
+                if raised.source == "hook":
+                    self.raised[index] = raised
+                return
+        self.raised = sorted([*self.raised, raised], key=lambda each: each.at)[-RAISED_KEPT:]
+
+    def look_for_end(self) -> bool:
+        """Whether it has ended; its exit is then set."""
+        if self._descriptor is not None and not select.select([self._descriptor], [], [], 0)[0]:
+            return False
+        stat = proc.stat(self.pid)
+        if stat is not None and stat.started == self.started and stat.state not in "ZX":
+            return False
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        status = stat.exit_status if stat is not None and stat.started == self.started else None
+        self.exit = ended(status)
+        return True
+
+    def excuse(self, since: Optional[float]) -> None:
+        """Mark its end as ours if torchrun or we sent it away; `since`: when that began (time.time()), if it did."""
+        assert self.exit is not None
+        if since is None or self.exit.at < since:
+            return
+        if self.exit.signal == signal.SIGKILL:
+            by_us = self.exit.at - since > _TORCHRUN_PATIENCE
+        else:
+            by_us = self.exit.signal == signal.SIGTERM or self.exit.code == 128 + signal.SIGTERM
+        self.exit = dataclasses.replace(self.exit, by_us=by_us)
+
+    def learn_exit(self, code: int) -> None:
+        """Its exit code as torchrun tells it, where nobody saw it: negative for a signal."""
+        if self.exit is not None and self.exit.code is None and self.exit.signal is None:
+            self.exit = Exited(self.exit.at, code if code >= 0 else None, -code if code < 0 else None)
+
+    def fileno(self) -> Optional[int]:
+        """Readable when the process has ended; None where the kernel has no such descriptors."""
+        return self._descriptor
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def ended(status: Optional[int]) -> Exited:
+    """`status` as of waitpid(2); None: nobody saw it."""
+    now = time.time()
+    if status is None:
+        return Exited(now)
+    return (
+        Exited(now, signal=os.WTERMSIG(status))
+        if os.WIFSIGNALED(status)
+        else Exited(now, os.WEXITSTATUS(status))
+    )
+
+
+def bad(exited: Optional[Exited]) -> bool:
+    """Whether torchrun will end the other ranks over it."""
+    return exited is not None and exited.code != 0
+
+
+def find(roots: Iterable[int], known: set[int]) -> list[tuple[int, int, int]]:
+    """(rank, local rank, pid) of the workers below `roots` that are not `known`."""
+    found = []
+    queue = list(roots)
+    while queue:
+        pid = queue.pop()
+        if pid in known:
+            continue
+        numbers = of_process(pid)
+        if numbers is not None:
+            found.append((*numbers, pid))
+        else:
+            queue += proc.children(pid)
+    return found
+
+
+def of_process(pid: int) -> Optional[tuple[int, int]]:
+    """RANK and LOCAL_RANK in a process's environment."""
+    environment = proc.environment(pid)
+    rank, local = environment.get("RANK", ""), environment.get("LOCAL_RANK", "")
+    return (int(rank), int(local)) if rank.isdigit() and local.isdigit() else None
+
+
+def outermost(pid: int, known: Container[int]) -> int:
+    """The worker that `pid` belongs to: a `known` one, or the last on the way up that has RANK in its environment."""
+    while pid not in known:
+        stat = proc.stat(pid)
+        if stat is None or (stat.parent not in known and of_process(stat.parent) is None):
+            break
+        pid = stat.parent
+    return pid
+
+
+def _open_pid(pid: int) -> Optional[int]:
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):  # kernels before 5.3
+        return None
