@@ -172,6 +172,14 @@ def test_rules_are_silent_about_what_stands_in_for_a_wrong_value() -> None:
     assert ["nproc_per_node"] == [problem.path for problem in caught.value.problems]
 
 
+def test_rules_are_silent_about_a_list_that_lost_an_item() -> None:
+    """What stands behind a wrong item would be named by the wrong index."""
+    with pytest.raises(SpecError) as caught:
+        load.parse(GOOD + b"volumes: [3, {name: a, mount_path: /a}]\n", "job.yaml")
+
+    assert ["volumes[0]"] == [problem.path for problem in caught.value.problems]
+
+
 WORDS = st.one_of(
     st.sampled_from(
         ["apiVersion: ddplaunch/v1\n", "name: job\n", "command: [a]\n", "env:\n", "  A: 1\n", "gate: "]
