@@ -174,8 +174,9 @@ def test_rules_are_silent_about_what_stands_in_for_a_wrong_value() -> None:
 
 def test_rules_are_silent_about_a_list_that_lost_an_item() -> None:
     """What stands behind a wrong item would be named by the wrong index."""
+    volumes = b"volumes: [3, {name: a, mount_path: /a, claim: a}, {name: b, mount_path: /b}]\n"
     with pytest.raises(SpecError) as caught:
-        load.parse(GOOD + b"volumes: [3, {name: a, mount_path: /a}]\n", "job.yaml")
+        load.parse(GOOD + volumes, "job.yaml")
 
     assert ["volumes[0]"] == [problem.path for problem in caught.value.problems]
 
