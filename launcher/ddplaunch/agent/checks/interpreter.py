@@ -25,7 +25,8 @@ def check(context: Context) -> CheckResult:
         _require(context, facts)
         found = _program(context, facts)
     except Lacks as lacks:
-        return failed("interpreter", "image-lacks", lacks.observed, lacks.wanted, lacks.hint)
+        where = {"looked_in": lacks.where} if lacks.where else {}
+        return failed("interpreter", "image-lacks", lacks.observed, lacks.wanted, lacks.hint, **where)
     return passed("interpreter", f"{facts['executable']}{found}")
 
 
@@ -67,13 +68,17 @@ def _program(context: Context, facts: dict[str, Any]) -> str:
         wanted = f"module {command[1]}"
         there = facts.get("module") or _travels(context, command[1].replace(".", "/"))
     elif "--no-python" in launch and os.sep not in command[0]:
-        wanted = f"program {command[0]} on PATH"
-        there = shutil.which(command[0], path=python.search_path(context)) is not None
+        wanted = f"program {command[0]}"
+        path = python.search_path(context)
+        if shutil.which(command[0], path=path) is None:
+            raise Lacks(f"no {wanted} on PATH", wanted, _SOURCE_HINT, path)
+        there = True
     else:
         wanted = command[0]
         there = os.path.isfile(os.path.join(context.workdir, wanted)) or _travels(context, wanted)
     if not there:
-        raise Lacks(f"no {wanted} in {context.workdir}", wanted, _SOURCE_HINT)
+        place = "the job's source" if os.path.exists(_archive(context)) else context.workdir
+        raise Lacks(f"no {wanted} in {place}", wanted, _SOURCE_HINT)
     return f", {wanted}"
 
 
@@ -82,9 +87,13 @@ def _travels(context: Context, name: str) -> bool:
     if context.plan.workdir or os.path.isabs(name):
         return False
     try:
-        with tarfile.open(os.path.join(context.folder, Files.SOURCE)) as archive:
+        with tarfile.open(_archive(context)) as archive:
             names = {os.path.normpath(member) for member in archive.getnames()}
     except (OSError, tarfile.TarError):
         return False
     wanted = os.path.normpath(name)
     return bool({wanted, f"{wanted}.py", f"{wanted}/__init__.py", f"{wanted}/__main__.py"} & names)
+
+
+def _archive(context: Context) -> str:
+    return os.path.join(context.folder, Files.SOURCE)

@@ -17,13 +17,14 @@ SECONDS = 12.0
 
 
 class Lacks(Exception):  # noqa: N818 - it names what was found
-    """Something is not there: what was observed, what is wanted, what to do."""
+    """Something is not there: what was observed, what is wanted, what to do, and where it was looked for."""
 
-    def __init__(self, observed: str, wanted: str, hint: str) -> None:
+    def __init__(self, observed: str, wanted: str, hint: str, where: str = "") -> None:
         super().__init__(observed)
         self.observed = observed
         self.wanted = wanted
         self.hint = hint
+        self.where = where
 
 
 def facts(context: Context) -> Optional[dict[str, Any]]:
@@ -82,9 +83,10 @@ def _interpreter(context: Context) -> str:
             return own
     found = shutil.which(name, path=path)
     if found is None:
-        where = f"on PATH ({path})" if os.sep not in name else "there"
         hint = "name the Python that has torch: `python:` in the job file"
-        raise Lacks(f"no {name} {where}", wanted_python(), hint)
+        if os.sep in name:
+            raise Lacks(f"there is no {name}", wanted_python(), hint)
+        raise Lacks(f"no {name} on PATH", wanted_python(), hint, path)
     return found
 
 
@@ -92,7 +94,7 @@ def _of_program(name: str, path: str) -> Optional[str]:
     """The Python that `name` is, or that its first line names; None when it is no Python program."""
     found = shutil.which(name, path=path)
     if found is None:
-        raise Lacks(f"no program {name} on PATH ({path})", name, "name it with its full path")
+        raise Lacks(f"no program {name} on PATH", name, "name it with its full path", path)
     if os.path.basename(found).startswith("python"):
         return found
     with open(found, "rb") as file:

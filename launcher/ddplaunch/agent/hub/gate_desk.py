@@ -63,6 +63,8 @@ class GateDesk:
             self._release()
         elif kind == "leave":
             self._leaves(session)
+        if self._step != self._roll_call or len(self._gates) == self._plan.nodes:
+            self._step(self._clock())  # what everybody waits for does not wait for the next tick
 
     async def lost(self, session: Session) -> None:
         node = session.node

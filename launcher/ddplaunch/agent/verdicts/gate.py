@@ -127,7 +127,7 @@ def failed_checks(roll: Roll) -> Iterator[Verdict]:
             f"{nodes(alike)}: {first.observed}{wanted}",
             "gate",
             nodes=[node for node, _ in found],
-            facts=[f"node {node}: {result.observed}" for node, result in found],
+            facts=_details(found, first),
             hint=first.hint,
         )
 
@@ -258,6 +258,16 @@ def _odd_ones(values: dict[int, V]) -> tuple[V, dict[V, list[int]]]:
         if values[node] != right:
             odd.setdefault(values[node], []).append(node)
     return right, odd
+
+
+def _details(found: list[tuple[int, CheckResult]], first: CheckResult) -> list[str]:
+    """What the sentence does not say: other nodes' observations, and where things were looked for."""
+    details = [
+        f"node {node}: {result.observed}" for node, result in found if result.observed != first.observed
+    ]
+    if "looked_in" in first.facts:
+        details.append(f"looked for in {first.facts['looked_in']}")
+    return details
 
 
 def _rest(values: dict[int, Any], odd: list[int]) -> str:

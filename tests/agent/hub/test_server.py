@@ -1,0 +1,356 @@
+"""The hub's sockets against everything that is not a well-behaved client. Real sockets, a real event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Callable, Optional
+
+import pytest
+
+from ddplaunch.agent.codec import ContractError
+from ddplaunch.agent.hub import server as server_module
+from ddplaunch.agent.hub.server import Server, Session
+from ddplaunch.agent.protocol import (
+    HELLO_LIMIT,
+    Body,
+    Channel,
+    LostError,
+    ProtocolError,
+    RefusedError,
+    Seal,
+)
+
+KEY = b"the job's key"
+
+
+class EchoDesk:
+    """Answers `echo` with the same body; knows some ways to fail."""
+
+    kinds = frozenset({"echo", "bad", "bug", "flood"})
+
+    def __init__(self) -> None:
+        self.lost_sessions = 0
+        self.ticks = 0
+
+    async def received(self, session: Session, kind: str, body: Body) -> None:
+        if kind == "bad":
+            raise ContractError("body: wanted an object, found list")
+        if kind == "bug":
+            raise ZeroDivisionError("a mistake of this desk")
+        if kind == "flood":
+            for _ in range(1000):
+                session.send("echo", {"data": "x" * 100_000})
+        session.send("echo", body)
+
+    async def lost(self, session: Session) -> None:
+        self.lost_sessions += 1
+
+    async def tick(self, now: float) -> None:
+        self.ticks += 1
+        if self.ticks == 1:
+            raise ZeroDivisionError("a mistake in the first tick")
+
+    async def stop(self, why: str) -> None:
+        """Nothing to end."""
+
+
+class Hub:
+    """A Server in a thread, and what it logged."""
+
+    def __init__(self) -> None:
+        self.desk = EchoDesk()
+        self.log: list[str] = []
+        self.server = Server(KEY, 0, [self.desk], self.log.append)
+        self._over = False
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = listener.getsockname()[1]
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(listener)))
+        self._thread.start()
+
+    async def _serve(self, listener: socket.socket) -> None:
+        await self.server.serve(listener, lambda: self._over)
+        await self.server.drain(1.0)
+
+    def connect(self, key: bytes = KEY) -> Channel:
+        return Channel.connect("127.0.0.1", self.port, key, 0, time.monotonic() + 20)
+
+    def raw(self) -> socket.socket:
+        """A plain connection that has read the greeting."""
+        connection = socket.create_connection(("127.0.0.1", self.port), 20)
+        self.nonce = json.loads(read_line(connection))["nonce"]
+        return connection
+
+    def still_serves(self) -> None:
+        """Whatever happened before: a client of the job is answered at once."""
+        client = self.connect()
+        client.send("echo", {"still": "here"})
+        assert client.receive(5) == ("echo", {"still": "here"})
+        client.close()
+
+    def close(self) -> None:
+        self._over = True
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture(name="hub")
+def _hub() -> Iterator[Hub]:
+    hub = Hub()
+    yield hub
+    hub.close()
+
+
+def read_line(connection: socket.socket) -> bytes:
+    """Up to a newline or the end."""
+    line = b""
+    while not line.endswith(b"\n"):
+        data = connection.recv(1)
+        if not data:
+            break
+        line += data
+    return line
+
+
+def wait_for(happened: Callable[[], Any], seconds: float = 10.0) -> None:
+    """Wait until it is true, and fail when it does not become so."""
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def hung_up(connection: socket.socket, seconds: float = 10.0) -> bool:
+    """Whether the other side closes within the seconds."""
+    connection.settimeout(seconds)
+    try:
+        while connection.recv(65536):
+            pass
+    except socket.timeout:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def test_a_client_of_the_job_is_answered(hub: Hub) -> None:
+    """Messages of any size come back, in order."""
+    client = hub.connect()
+    for size in (0, 10, 3_000_000):
+        client.send("echo", {"data": "y" * size})
+        assert client.receive(10) == ("echo", {"data": "y" * size})
+    client.close()
+    wait_for(lambda: hub.desk.lost_sessions == 1)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x00\xff" * 1000 + b"\n",
+        b"\n\n\n",
+        b"GET / HTTP/1.1\r\nHost: n0\r\n\r\n",
+        b"0" * 64 + b' {"ddplaunch":1,"nonce":"c"}\n',
+        b"0" * 64 + b" [[[[[[[[\n",
+        b'{"ddplaunch":1}\n',
+        "ümlaut ünd {}\n".encode(),
+    ],
+)
+def test_garbage_is_refused_and_forgotten(hub: Hub, garbage: bytes) -> None:
+    """Bytes that are no proof get one plain refusal and a closed connection."""
+    with hub.raw() as connection:
+        connection.sendall(garbage)
+        assert json.loads(read_line(connection)) == {"refused": "key"}
+        assert hung_up(connection)
+    hub.still_serves()
+
+
+def test_another_version_is_told_so(hub: Hub) -> None:
+    """A newer agent learns why it may not join."""
+    with hub.raw() as connection:
+        connection.sendall(b"0" * 64 + b' {"ddplaunch":2,"nonce":"c"}\n')
+        assert json.loads(read_line(connection)) == {"refused": "version", "ddplaunch": 1}
+    hub.still_serves()
+
+
+def test_a_wrong_key_is_refused_once_in_the_log(hub: Hub) -> None:
+    """Clients of another job are refused, and do not fill the log."""
+    for _ in range(5):
+        with pytest.raises(RefusedError):
+            hub.connect(b"another job's key")
+
+    assert ["refused 127.0.0.1: it does not know this job's key"] == [
+        line for line in hub.log if line.startswith("refused")
+    ]
+
+
+def test_a_line_without_end_is_cut_off(hub: Hub) -> None:
+    """Who has not proved himself may not make the hub hold more than its limit."""
+    with hub.raw() as connection:
+        with contextlib.suppress(OSError):
+            for _ in range(10):
+                connection.sendall(b"x" * HELLO_LIMIT)
+        assert hung_up(connection)
+    hub.still_serves()
+
+
+def test_half_a_message_and_gone(hub: Hub) -> None:
+    """A client that vanishes in the middle of a line leaves nothing behind."""
+    client = hub.connect()
+    client._socket.sendall(client._seal.seal({"kind": "echo", "body": {}})[:20])
+    client.close()
+
+    wait_for(lambda: hub.desk.lost_sessions == 1)
+    assert hub.server.sessions == {}
+    hub.still_serves()
+
+
+def test_a_reset_in_the_middle(hub: Hub) -> None:
+    """A connection that ends by RST is as harmless as one that ends in order."""
+    client = hub.connect()
+    client._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+    client.close()
+
+    wait_for(lambda: hub.desk.lost_sessions == 1)
+    hub.still_serves()
+
+
+def test_one_byte_a_while_is_dropped(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that dribbles its proof is dropped when its time is up, however busy it looks."""
+    monkeypatch.setattr(server_module, "HELLO_SECONDS", 0.5)
+    with hub.raw() as connection:
+        started = time.monotonic()
+        with contextlib.suppress(OSError):
+            while time.monotonic() - started < 5:
+                connection.sendall(b"0")
+                time.sleep(0.05)
+        assert time.monotonic() - started < 3
+    hub.still_serves()
+
+
+def test_a_slow_client_of_the_job_is_served(hub: Hub) -> None:
+    """Once proved, a client may take its time over a line, and holds up nobody."""
+    slow = hub.connect()
+    line = slow._seal.seal({"kind": "echo", "body": {"from": "slow"}})
+    for start in range(0, len(line), 10):
+        slow._socket.sendall(line[start : start + 10])
+        if start < 50:
+            hub.still_serves()
+
+    assert slow.receive(5) == ("echo", {"from": "slow"})
+    slow.close()
+
+
+def test_a_replayed_line_ends_the_session(hub: Hub) -> None:
+    """The same sealed line twice is a forgery the second time."""
+    client = hub.connect()
+    line = client._seal.seal({"kind": "echo", "body": {}})
+    client._socket.sendall(line + line)
+
+    assert client.receive(5) == ("echo", {})
+    with pytest.raises(LostError):
+        client.receive(5)
+    client.close()
+    hub.still_serves()
+
+
+def test_a_recorded_connection_cannot_be_played_again(hub: Hub) -> None:
+    """What one client said to prove itself proves nothing on the next connection."""
+    seal = Seal(KEY, 0, server=False)
+    with hub.raw() as connection:
+        seal.nonces = hub.nonce.encode()
+        hello = seal.seal({"ddplaunch": 1, "nonce": "c"})
+        connection.sendall(hello)
+        assert b"welcome" in read_line(connection)
+    with hub.raw() as connection:
+        connection.sendall(hello)
+        assert json.loads(read_line(connection)) == {"refused": "key"}
+
+
+@pytest.mark.parametrize(("kind", "complaint"), [("bad", "wanted an object"), ("bug", "a mistake of this desk")])
+def test_a_desk_that_fails_loses_one_client(hub: Hub, kind: str, complaint: str) -> None:
+    """A message that a desk cannot take costs its sender the session, nobody else anything."""
+    other = hub.connect()
+    client = hub.connect()
+    client.send(kind, {})
+    with pytest.raises(LostError):
+        client.receive(5)
+
+    other.send("echo", {"a": 1})
+    assert other.receive(5) == ("echo", {"a": 1})
+    assert any(complaint in line for line in hub.log)
+    client.close()
+    other.close()
+
+
+def test_a_message_for_no_desk_ends_the_session(hub: Hub) -> None:
+    """An unknown kind is answered by hanging up."""
+    client = hub.connect()
+    client.send("dance", {})
+    with pytest.raises(LostError):
+        client.receive(5)
+    client.close()
+
+
+def test_a_failing_tick_does_not_stop_the_next(hub: Hub) -> None:
+    """The desk's first tick fails on purpose; the hub goes on ticking, and says so once."""
+    wait_for(lambda: hub.desk.ticks > 5)
+
+    assert 1 == sum("a mistake in the first tick" in line for line in hub.log)
+
+
+def test_a_client_that_never_reads_is_dropped(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the hub keeps for a client that does not read is bounded."""
+    monkeypatch.setattr(server_module, "LINE_LIMIT", 4_000_000)
+    client = hub.connect()
+    client.send("flood", {})
+
+    wait_for(lambda: hub.desk.lost_sessions == 1, 20)
+    client.close()
+    hub.still_serves()
+
+
+def test_a_thousand_connections_at_once(hub: Hub) -> None:
+    """A thousand clients of the job, and two hundred that say nothing, are all there at once and answered."""
+    raise_file_limit(6000)
+    silent = [socket.create_connection(("127.0.0.1", hub.port), 20) for _ in range(200)]
+    clients: list[Optional[Channel]] = [None] * 1000
+    failures: list[BaseException] = []
+
+    def work(start: int) -> None:
+        try:
+            for index in range(start, 1000, 20):
+                clients[index] = hub.connect()
+        except ProtocolError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(hub.server.sessions) == 1000
+    channels = [client for client in clients if client is not None]
+    for number, client in enumerate(channels):
+        client.send("echo", {"number": number})
+    for number, client in enumerate(channels):
+        assert client.receive(20) == ("echo", {"number": number})
+    for client in channels:
+        client.close()
+    for connection in silent:
+        connection.close()
+    wait_for(lambda: hub.server.sessions == {}, 20)
+    hub.still_serves()
+
+
+def raise_file_limit(wanted: int) -> None:
+    """Both ends of every connection live in this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
