@@ -70,6 +70,7 @@ def test_a_signal_goes_to_the_command(desk: Desk, number: signal.Signals) -> Non
         out, err = process.communicate(timeout=60)
 
     assert 103 == process.returncode, out + err
+    assert 103 == desk.call("status", "local://run").returncode
     assert "Traceback" not in err
     eventually(lambda: not desk.processes(), "all processes end", 10)
 
@@ -82,4 +83,6 @@ def test_nothing_outlives_a_launcher_that_was_killed(desk: Desk) -> None:
         process.communicate(timeout=60)
 
     eventually(lambda: not desk.processes(), "all processes end", 60)
-    assert 103 == desk.call("status", "local://run").returncode
+    stated = desk.call("status", "local://run")
+    assert 100 == stated.returncode
+    assert "lost" in stated.stdout

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ddplaunch.agent.contract import Exit, JobStatus
+from ddplaunch.agent.contract import JobStatus
 from ddplaunch.errors import UsageError
 
 
@@ -34,7 +34,7 @@ class Handle:
 
 
 class State(StrEnum):
-    """How a job stands. LOST: it is gone, and left no word of how it ended."""
+    """How a job stands. CANCELLED: by its user. LOST: it is gone, and nobody here has asked for that."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -46,11 +46,6 @@ class State(StrEnum):
     @property
     def ended(self) -> bool:
         return self not in (State.PENDING, State.RUNNING)
-
-    @classmethod
-    def of_exit(cls, code: int) -> State:
-        """The state of a job that ended with `code`, one of contract.Exit."""
-        return {Exit.OK: cls.SUCCEEDED, Exit.STOPPED: cls.CANCELLED}.get(code, cls.FAILED)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ def of_job(job: Job) -> ExitCode:
     """What `status`, `submit --wait` and `doctor` end with. A job that vanished has failed."""
     if not job.state.ended:
         return ExitCode.NOT_FINISHED
-    if job.exit_code is not None:
-        return OF_AGENT.get(job.exit_code, ExitCode.FAILED)
-    return ExitCode.CANCELLED if job.state is State.CANCELLED else ExitCode.FAILED
+    if job.state is State.CANCELLED:
+        return ExitCode.CANCELLED
+    if job.state is State.LOST or job.exit_code is None:
+        return ExitCode.FAILED
+    return OF_AGENT.get(job.exit_code, ExitCode.FAILED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -67,7 +66,9 @@ def run(args: argparse.Namespace) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     backend = local.connect()
     handle, child = backend.start_here(render(adhoc(command, args.name, _watchdog(args))))
-    _pass_signals_to(child.pid)
+    # The command runs in a session of its own, where the terminal's Ctrl-C does not reach it.
+    for each in _PASSED_ON:
+        signal.signal(each, lambda number, _: backend.pass_on(handle, signal.Signals(number)))
     code = child.wait()
     sys.stderr.write(f"ddplaunch: `ddplaunch diagnose {handle}` has the evidence\n" if code else "")
     return _exit_code(code, backend.collect(handle))
@@ -79,12 +80,6 @@ def _watchdog(args: argparse.Namespace) -> WatchdogPlan:
     chosen = {name: getattr(args, name) for name in ("notice_after", "kill_after")}
     never = {"kill_after": None} if args.kill_after == arguments.NEVER else {}
     return WatchdogPlan(**{name: value for name, value in chosen.items() if value is not None} | never)
-
-
-def _pass_signals_to(pid: int) -> None:
-    """The command runs in a session of its own, where the terminal's Ctrl-C does not reach it."""
-    for number in _PASSED_ON:
-        signal.signal(number, lambda signum, _: os.kill(pid, signum))
 
 
 def _exit_code(code: int, bundle: Bundle | None) -> int:

@@ -64,7 +64,7 @@ def test_what_was_rendered_lies_there_unchanged(backend: LocalBackend, tmp_path:
         (20, State.FAILED),
         (40, State.FAILED),
         (50, State.FAILED),
-        (60, State.CANCELLED),
+        (60, State.LOST),
         (79, State.FAILED),
     ],
 )
@@ -95,6 +95,31 @@ def test_a_job_that_was_killed_is_lost_not_cancelled(backend: LocalBackend, job:
     found = backend.job(handle)
     assert (State.LOST, None) == (found.state, found.exit_code)
     assert "is gone, and left no exit code" in found.detail
+
+
+def test_a_job_that_was_told_to_stop_by_others_is_lost(backend: LocalBackend, job: Make) -> None:
+    """Its exit code is that of a cancelled job, but nobody has cancelled it."""
+    handle = backend.submit(job("", ended=60))
+    eventually(lambda: backend.job(handle).state.ended)
+
+    found = backend.job(handle)
+    assert (State.LOST, 60) == (found.state, found.exit_code)
+    assert "ended from outside, and not by `ddplaunch cancel`" in found.detail
+
+
+def test_a_dump_is_no_cancelling(backend: LocalBackend, job: Make) -> None:
+    """SIGUSR2 reaches the host and marks nothing; SIGINT marks."""
+    script = f"trap 'say dumped' USR2\ntrap 'exit 3' INT\n{FOREVER}"
+    handle = backend.submit(job(script))
+    folder = backend.store.find(handle.path)
+
+    backend.pass_on(handle, signal.SIGUSR2)
+    eventually(lambda: (folder / "run" / "output.log").exists())
+    marked = (folder / store.CANCELLED).exists()
+    backend.pass_on(handle, signal.SIGINT)
+    eventually(lambda: backend.job(handle).state.ended)
+
+    assert (False, State.CANCELLED) == (marked, backend.job(handle).state)
 
 
 def test_cancel_stops_and_marks(backend: LocalBackend, job: Make) -> None:

@@ -177,6 +177,7 @@ def test_every_exit_code_of_the_agent_has_its_own(code: int) -> None:
         (State.FAILED, 79, 104),
         (State.FAILED, 1, 100),
         (State.LOST, None, 100),
+        (State.LOST, 60, 100),
     ],
 )
 def test_how_a_job_ended_is_the_exit_code(state: State, code: int | None, expected: int) -> None:

@@ -9,14 +9,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from signal import SIGKILL, SIGTERM
+from signal import SIGKILL, SIGTERM, SIGUSR2, Signals
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Files, JobStatus
+from ddplaunch.agent.contract import Bundle, Exit, Files, JobStatus
 from ddplaunch.backends.job import Handle, Job, Selection, State
 from ddplaunch.backends.local import host, output, store
-from ddplaunch.backends.local.host import Child
+from ddplaunch.backends.local.host import Child, Host
 from ddplaunch.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -75,6 +75,15 @@ class LocalBackend:
         child.become(folder)
         return folder, child
 
+    def pass_on(self, handle: Handle, number: Signals) -> None:
+        """A signal that was meant for the job. All but SIGUSR2, which asks for evidence, ask for its end."""
+        folder = self.store.find(handle.path)
+        if number is not SIGUSR2:
+            (folder / store.CANCELLED).touch()
+        carrier = host.read(folder / store.HOST)
+        if carrier is not None:
+            carrier.send(number)
+
     def job(self, handle: Handle) -> Job:
         return _look(self.store.find(handle.path))
 
@@ -94,9 +103,7 @@ class LocalBackend:
         folder = self.store.find(handle.path)
         carrier = host.read(folder / store.HOST)
         if carrier is not None and carrier.alive():
-            # Written first: should the host have to be killed, this tells it from one killed by others.
-            (folder / store.CANCELLED).touch()
-            carrier.send(SIGTERM)
+            self.pass_on(handle, SIGTERM)
             if not carrier.wait(STOP):
                 # Its ranks are tied to it by the kernel, and end with it.
                 carrier.send(SIGKILL)
@@ -133,12 +140,13 @@ def _look(folder: Path) -> Job:
     if alive:
         state = State.RUNNING if status else State.PENDING
         detail = "" if status else "its hub is not up yet"
-    elif code is not None:
-        state = State.of_exit(code)
+    elif code is not None and code != Exit.STOPPED:
+        state = State.SUCCEEDED if code == Exit.OK else State.FAILED
     elif (folder / store.CANCELLED).exists():
-        state, detail = State.CANCELLED, "it did not end in time and was killed, so it left no verdict"
+        state = State.CANCELLED
+        detail = "" if code else "it did not end in time and was killed, so it left no verdict"
     else:
-        state, detail = State.LOST, _why_lost(folder, carrier)
+        state, detail = State.LOST, _why_lost(folder, carrier, told=code is not None)
     return Job(
         handle=_handle(folder),
         state=state,
@@ -157,7 +165,12 @@ def _status(folder: Path) -> JobStatus | None:
         return None
 
 
-def _why_lost(folder: Path, carrier: host.Host | None) -> str:
+def _why_lost(folder: Path, carrier: Host | None, *, told: bool) -> str:
+    if told:
+        # The hub says the same when its host was killed and when it was told to stop.
+        return (
+            "it was ended from outside, and not by `ddplaunch cancel`: its process was killed or told to stop"
+        )
     who = f"its process {carrier.pid}" if carrier else "its process"
     when = "the machine was started anew" if carrier and carrier.of_earlier_boot() else f"{who} is gone"
     words = output.last_words(folder / store.HOST_LOG, 1)
