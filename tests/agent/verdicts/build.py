@@ -63,7 +63,7 @@ def in_evaluate() -> list[Stack]:
 
 
 def rank(number: int, stacks: list[Stack] | None = None, called: int = 17, **more: Any) -> RankEvidence:
-    """A living rank that has called `called` collectives; done are all of them, or all but the one it is in."""
+    """A living rank that has called `called` collectives, and has done all but the one it stands in."""
     stacks = in_collective() if stacks is None else stacks
     done = (
         called - 1 if stacks[:1] and any("distributed_c10d" in f.file for f in stacks[0].frames) else called

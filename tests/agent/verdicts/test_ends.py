@@ -43,7 +43,10 @@ def test_rank_failed_by_its_own_exception() -> None:
         verdict.victims,
     )
     assert "rank 3 raised ValueError: sample 5 has 7 labels (train.py:61)" == verdict.sentence
-    assert f"rank 1 ended 0.5 s later, as a victim: RuntimeError: {PEER_GONE}" in verdict.facts
+    assert (
+        f"rank 1 ended 0.5 s later, as a victim: RuntimeError: {PEER_GONE.partition('] ')[2]}"
+        in verdict.facts
+    )
 
 
 def test_the_same_failure_of_all_ranks_has_no_victim() -> None:
@@ -194,6 +197,13 @@ def test_rank_exited_early_and_the_others_lost_it() -> None:
     assert "rank 1 finished normally (exit code 0) while ranks 0, 2 and 3 needed it" == verdict.sentence
 
 
+def test_sigterm_by_torchrun_is_no_cause() -> None:
+    """A SIGTERM beside another rank's bad end is torchrun's, also when its cause was seen a moment later."""
+    verdict = only(job(dead(0, 0, code=0), rank(1), victim(2, 1.1), dead(3, 1.0, signal=15), why="death"))
+
+    assert ("rank-exited-early", [0], [1, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
 def test_rank_exited_early_and_the_others_wait() -> None:
     """The same while the others still wait, as with NCCL."""
     verdict = only(job(rank(0), dead(1, 0, code=0), rank(2), rank(3)))
@@ -231,9 +241,10 @@ def test_mismatch_told_by_the_dying() -> None:
         only(with_records).ranks,
         only(with_records).victims,
     )
-    assert ("collective-mismatch", [1], 0.5) == (
+    assert ("collective-mismatch", [], [], 0.5) == (
         only(without).code,
         only(without).ranks,
+        only(without).victims,
         only(without).confidence,
     )
 

@@ -5,6 +5,7 @@ Precise times decide between ranks: those of exceptions and exits, already put o
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Optional
 
@@ -14,7 +15,9 @@ from ddplaunch.agent.verdicts.situation import Situation
 
 TOGETHER = 2.0
 """Seconds within which equal ends of several ranks count as one event."""
-_KILL, _ABORT, _BUS = 9, 6, 7
+_KILL, _ABORT, _TERM = 9, 6, 15
+_SOURCE_LINE = re.compile(r"^\[[^\] ]*\.(cc|cpp|h|cu):\d+\] ")
+"""What Gloo and c10d begin their messages with: the line of their own source."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ def _cause(situation: Situation, number: int) -> Optional[Cause]:
         return None
     if end.signal == _KILL and _killed_for_memory(situation, number, rank.pid):
         return Cause(number, "memory", end.at, "memory")
+    if end.signal == _TERM and _was_sent_away(situation, number, end.at):
+        return None
     if end.signal is not None and not (end.signal == _ABORT and _gave_up(rank)):
         return Cause(number, "signal", end.at, words.signal_name(end.signal))
     if end.code and not uncaught and not consequences.speaks_of_peer(rank.last_output):
@@ -80,6 +85,19 @@ def _loader_killed(situation: Situation, number: int, raised: Raised, worker: in
 def _killed_for_memory(situation: Situation, number: int, pid: int) -> bool:
     node = situation.nodes[situation.node_of[number]]
     return node.oom_kills > 0 or any(str(pid) in line and "kill" in line.lower() for line in node.kernel)
+
+
+def _was_sent_away(situation: Situation, number: int, at: float) -> bool:
+    """torchrun sends SIGTERM to a node's ranks once one of them has ended badly, maybe before that was seen."""
+    peers = situation.nodes[situation.node_of[number]].ranks
+    return any(
+        peer.rank != number
+        and peer.exit is not None
+        and peer.exit.code != 0
+        and peer.exit.at <= at + TOGETHER
+        and peer.exit.signal != _TERM
+        for peer in peers
+    )
 
 
 def _gave_up(rank: RankEvidence) -> bool:
@@ -113,7 +131,8 @@ def complaint(rank: RankEvidence) -> str:
     """What the rank itself gave as the reason of its end."""
     for raised in reversed(rank.raised):
         if not raised.handled:
-            return f"{raised.type.rpartition('.')[2]}: {words.clipped(raised.message, 120)}"
+            message = _SOURCE_LINE.sub("", raised.message)
+            return f"{raised.type.rpartition('.')[2]}: {words.clipped(message, 120)}"
     if rank.exit is None:
         return "it lives"
     return words.exited(rank.exit)

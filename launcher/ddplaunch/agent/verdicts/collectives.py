@@ -39,8 +39,10 @@ class Mismatch:
 def collective_mismatch(situation: Situation) -> Optional[Verdict]:
     """Same group, same number, different calls."""
     mismatch = find(situation)
-    if mismatch is None:
-        return None
+    return None if mismatch is None else _verdict(situation, mismatch)
+
+
+def _verdict(situation: Situation, mismatch: Mismatch) -> Verdict:
     involved = sum(len(ranks) for ranks in mismatch.camps.values())
     return Verdict(
         code="collective-mismatch",
@@ -70,34 +72,32 @@ def mismatch_in_words(situation: Situation) -> Optional[Verdict]:
                 told[number] = words.clipped(text, 400)
     if not told:
         return None
-    if find(situation) is not None:
-        return collective_mismatch(situation)
+    mismatch = find(situation, failed_too=True)
+    if mismatch is not None:
+        return _verdict(situation, mismatch)
     speakers = sorted(told)
     return Verdict(
         code="collective-mismatch",
-        sentence=f"{words.ranks(speakers)} ended because the ranks called different collectives: "
-        f"{words.clipped(told[speakers[0]], 160)}",
+        sentence=f"{words.ranks(speakers)} ended because the ranks called different collectives; which rank "
+        "differs was not recorded",
         where="run",
-        nodes=situation.nodes_of(speakers),
-        ranks=speakers,
-        victims=situation.suffering(speakers),
         confidence=0.5,
         facts=[f"rank {rank} said: {text}" for rank, text in sorted(told.items())],
         hint=f"{_HINT} TORCH_DISTRIBUTED_DEBUG=DETAIL makes torch compare the calls before it starts them.",
     )
 
 
-def find(situation: Situation) -> Optional[Mismatch]:
-    """The earliest collective that is not done everywhere and was called differently."""
-    places = sorted(
-        {
-            (entry.seq, entry.group)
-            for rank in situation.ranks.values()
-            for entry in rank.collectives
-            if not entry.done and not entry.p2p
-        }
-    )
-    for number, group in places:
+def find(situation: Situation, failed_too: bool = False) -> Optional[Mismatch]:
+    """The earliest collective that is not done everywhere and was called differently.
+
+    A collective that failed is recorded as done: with `failed_too`, the last one of each group is looked at.
+    """
+    entries = [entry for rank in situation.ranks.values() for entry in rank.collectives if not entry.p2p]
+    places = {(entry.seq, entry.group) for entry in entries if not entry.done}
+    if failed_too:
+        last = {entry.group: entry.seq for entry in sorted(entries, key=lambda entry: entry.seq)}
+        places |= {(number, group) for group, number in last.items()}
+    for number, group in sorted(places):
         calls = situation.collectives_at(group, number)
         camps = _camps(calls)
         if len(camps) > 1:
@@ -124,17 +124,14 @@ def _minority(camps: list[list[int]]) -> list[int]:
 
 def _told(situation: Situation, calls: dict[int, Collective], camps: list[list[int]]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
+    types = {tuple(call.dtypes) for call in calls.values() if call.dtypes}
     for camp in reversed(camps):
         for rank in camp:
             call = calls[rank]
-            sizes = " " + ", ".join(str(size) for size in call.sizes) if call.sizes else ""
-            dtypes = (
-                f" {', '.join(call.dtypes)}"
-                if len({tuple(each.dtypes) for each in calls.values()}) > 1
-                else ""
-            )
+            parts = [plain(call.op), *(str(size) for size in call.sizes if size)]
+            parts += call.dtypes if len(types) > 1 else []
             site = situation.stands[rank].site or stacks.user_frame(call.frames)
-            found.setdefault(f"{plain(call.op)}{sizes}{dtypes}{words.at(site)}", []).append(rank)
+            found.setdefault(" ".join(parts) + words.at(site), []).append(rank)
     return found
 
 

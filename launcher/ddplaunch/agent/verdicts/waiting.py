@@ -81,7 +81,7 @@ def exception_swallowed(situation: Situation) -> Optional[Verdict]:
         "exception-swallowed",
         ranks,
         "; ".join(parts[:3]),
-        facts + situation.counts() + _holder_facts(situation, [r for r in ranks if r in situation.holders]),
+        facts + _holder_facts(situation, [rank for rank in ranks if rank in situation.holders]),
         _SKIP_TOGETHER,
         0.9,
     )
@@ -233,7 +233,8 @@ def doing(process: Process) -> str:
     """'asleep (pipe_read)', 'burns 1.0 cores', 'stopped', as /proc shows it."""
     if process.cpu_share >= 0.1:
         return f"burns {process.cpu_share:.1f} cores"
-    place = f" ({process.wchan})" if process.wchan not in ("", "0") else ""
+    function = process.wchan.partition(".")[0]  # without what the compiler appends
+    place = f" ({function})" if function not in ("", "0") else ""
     states = {
         "D": "blocked in the kernel",
         "T": "stopped by a signal",

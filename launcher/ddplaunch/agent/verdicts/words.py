@@ -102,7 +102,9 @@ def signal_name(number: int) -> str:
 
 def exited(end: Exited) -> str:
     """'SIGKILL', 'exit code 3'."""
-    return signal_name(end.signal) if end.signal else f"exit code {end.code}"
+    if end.signal:
+        return signal_name(end.signal)
+    return "nobody saw how" if end.code is None else f"exit code {end.code}"
 
 
 def clipped(text: str, limit: int = 200) -> str:
