@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 
@@ -10,16 +11,29 @@ from ddplaunch.backends.job import EVERYTHING, Handle, Job, State
 from ddplaunch.cli import terminal
 from ddplaunch.report import diagnosis, live, progress, verdict
 
+_SUPERVISOR = re.compile(r"\[(\d+)/ddplaunch\] (.*)")
 _LOOK = 0.25
 """Seconds between two looks at the job's state while its output flows."""
 
 
+class News:
+    """Whether a line is worth a look. Every node's supervisor prints the verdict; here once is enough."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, str] = {}
+
+    def __call__(self, line: str) -> bool:
+        match = _SUPERVISOR.fullmatch(line)
+        return match is None or self._first.setdefault(match[2], match[1]) == match[1]
+
+
 def until_end(backend: Backend, handle: Handle) -> Job:
     """Show the job on stderr until it has ended. Ctrl-C raises KeyboardInterrupt, as ever."""
+    is_news = News()
     with live.view(sys.stderr) as view:
         looked = 0.0
         for line in backend.logs(handle, EVERYTHING, follow=True):
-            if line:
+            if line and is_news(line):
                 view.line(line)
             if time.monotonic() - looked >= _LOOK:
                 view.show(backend.job(handle))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ddplaunch.backends.job import EVERYTHING, Selection
 from ddplaunch.backends.local import output
 
-LINES = ["[0] torchrun starts", "[0/0] a", "[1/2] b", "[1/3] c", "[0/1] d", "[1] torchrun ends", "no prefix"]
+LINES = ["[0] a", "[0/0] a", "[1/2] b", "[1/3] c", "[0/1] d", "[1/ddplaunch] notice", "no prefix"]
 
 
 @pytest.fixture(name="folder")
@@ -32,9 +32,9 @@ def look(folder: Path, wanted: Selection = EVERYTHING) -> list[str]:
     [
         (EVERYTHING, LINES),
         (Selection(ranks=frozenset({0, 3})), ["[0/0] a", "[1/3] c"]),
-        (Selection(nodes=frozenset({1})), ["[1/2] b", "[1/3] c", "[1] torchrun ends"]),
+        (Selection(nodes=frozenset({1})), ["[1/2] b", "[1/3] c", "[1/ddplaunch] notice"]),
         (Selection(nodes=frozenset({0}), ranks=frozenset({1, 2})), ["[0/1] d"]),
-        (Selection(tail=2), ["[1] torchrun ends", "no prefix"]),
+        (Selection(tail=2), ["[1/ddplaunch] notice", "no prefix"]),
         (Selection(ranks=frozenset({0, 1, 2}), tail=2), ["[1/2] b", "[0/1] d"]),
         (Selection(tail=0), []),
     ],

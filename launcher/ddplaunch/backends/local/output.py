@@ -13,7 +13,8 @@ from typing import BinaryIO
 from ddplaunch.agent.contract import Files
 from ddplaunch.backends.job import Selection
 
-_PREFIX = re.compile(rb"\[(\d+)(?:/(\d+))?\]")
+_PREFIX = re.compile(rb"\[(\d+)(?:/(\w+))?\]")
+"""`[node/rank]`, or `[node/ddplaunch]` where the node's supervisor speaks."""
 _CHUNK = 1 << 20
 _POLL = 0.1
 
@@ -93,7 +94,7 @@ def _is_wanted(line: bytes, wanted: Selection) -> bool:
         return False
     node, rank = match.groups()
     return (wanted.nodes is None or int(node) in wanted.nodes) and (
-        wanted.ranks is None or (rank is not None and int(rank) in wanted.ranks)
+        wanted.ranks is None or (rank is not None and rank.isdigit() and int(rank) in wanted.ranks)
     )
 
 
