@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 from typing import Optional
 
 from ddplaunch.agent.checks import ports
@@ -18,7 +17,7 @@ def check(context: Context) -> CheckResult:
         return passed("port", "node 0 listens")
     port = context.plan.master_port
     if port is None:
-        return passed("port", f"{ports.number(choose(context))} is free, chosen here")
+        return _choose(context)
     try:
         context.master = ports.listen(None, port)
     except OSError as error:
@@ -33,10 +32,13 @@ def check(context: Context) -> CheckResult:
     return passed("port", f"{port} is free")
 
 
-def choose(context: Context) -> socket.socket:
-    """Hold a free port as the job's master port. Raises OSError when there is none."""
-    context.master = ports.first_free(None, context.plan.job, context.attempt, context.key, "master")
-    return context.master
+def _choose(context: Context) -> CheckResult:
+    try:
+        context.master = ports.first_free(None, context.plan.job, context.attempt, context.key, "master")
+    except OSError as error:
+        hint = "`ss -ltn` on node 0 shows who listens; free some, or name one: `rendezvous.port`"
+        return failed("port", "port-in-use", f"no free port: {error.strerror}", "a free port", hint)
+    return passed("port", f"{ports.number(context.master)} is free, chosen here")
 
 
 def _cannot_listen(port: int, error: OSError) -> CheckResult:

@@ -56,7 +56,6 @@ def main(
     try:
         return gate.run()
     except _StoppedError:
-        gate.leave()
         return Exit.STOPPED
     except HubUnreachedError as error:
         return gate.fail([error.verdict])
@@ -67,7 +66,7 @@ def _stop(number: int, _: Any) -> None:
 
 
 class Gate:
-    """All that `main` does, once. `leave` may be called at any moment."""
+    """All that `main` does, once."""
 
     def __init__(
         self, plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub_host: str, hub_port: int
@@ -94,7 +93,6 @@ class Gate:
             channel: Optional[Channel] = self._reach.connect(self._deadline)
         finally:
             checking.join(checks.SECONDS + 1)
-            self._show(f"gate of {self._plan.job}, node {self._node} of {self._plan.nodes}", self._results)
         self._listen()
         while True:
             self._channel = channel or self._reach.connect(self._deadline)
@@ -104,14 +102,12 @@ class Gate:
                 return self._converse()
             except LostError as error:
                 self._say(f"lost the hub ({error}), trying again")
+            except _StoppedError:
+                with contextlib.suppress(LostError):  # so that nobody takes this for the node's fault
+                    self._channel.send("leave", {"why": "told to stop"}, timeout=1.0)
+                raise
             finally:
                 self._channel.close()
-
-    def leave(self) -> None:
-        """Tell the hub that it was not the node that failed."""
-        if self._channel is not None:
-            with contextlib.suppress(LostError, OSError):
-                self._channel.send("leave", {"why": "told to stop"}, timeout=1.0)
 
     def fail(self, verdicts: list[Verdict]) -> int:
         """Say why; returns the exit code."""
@@ -124,8 +120,9 @@ class Gate:
     def _check(self) -> None:
         if self._plan.gate.enabled:
             self._results = checks.run(self._context)
+            self._show(f"gate of {self._plan.job}, node {self._node} of {self._plan.nodes}", self._results)
         if self._node == 0 and self._plan.master_port is None and self._context.master is None:
-            port.choose(self._context)  # the job needs one, whatever it skips
+            self._results.append(port.check(self._context))  # the job needs one, whatever it skips
 
     def _listen(self) -> None:
         """From here on peers can prove their way to us, to a port like torch's own and to the master's."""

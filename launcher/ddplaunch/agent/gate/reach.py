@@ -11,7 +11,7 @@ from ddplaunch.agent.protocol import Channel, RefusedError, StrangerError, Unrea
 from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, is_loopback, resolve
 from ddplaunch.agent.verdicts.gate_hub import unreached
 
-PATIENCE = {"stranger": 3.0, "silent": 10.0, "loopback": 4.0, "gone": 4.0}
+PATIENCE = {"stranger": 3.0, "reset": 4.0, "silent": 10.0, "loopback": 4.0, "gone": 4.0}
 """Seconds for what seldom passes. A hub that serves a thousand nodes may be silent for a moment."""
 _CALL = 2.5
 """Seconds for one attempt."""

@@ -1,0 +1,440 @@
+"""Real hub, real gates, real faults, on this machine. `test_network` has those that need several hosts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.agent.gate.jobs import Job, make_plan, wait_for
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.checks import ports
+from ddplaunch.agent.checks.run import CHECKS
+from ddplaunch.agent.contract import Agreed, Exit, Files, Phase
+
+TORCHRUN = ["{python}", "-m", "torch.distributed.run"]
+
+
+def agreed(job: Job, node: int) -> Agreed:
+    """What the node's gate wrote for its supervisor."""
+    return codec.read(Agreed, str(job.folder(f"node-{node}") / Files.RUN / f"node-{node}" / Files.AGREED))
+
+
+def test_all_is_well(job: Job) -> None:
+    """Healthy nodes pass within seconds, and all of them agree on one address and one port that is free."""
+    plan = make_plan(nodes=3)
+    job.hub(plan)
+    gates = [job.gate(plan, node) for node in range(3)]
+
+    assert [Exit.OK] * 3 == [gate.wait() for gate in gates]
+    assert agreed(job, 0) == agreed(job, 1) == agreed(job, 2)
+    assert agreed(job, 0).master_addr == "127.0.0.1"
+    low, high = ports.ephemeral_range()
+    assert not low <= agreed(job, 0).master_port <= high
+    ports.listen(None, agreed(job, 0).master_port).close()
+    wait_for(lambda: job.status.phase == Phase.RENDEZVOUS)
+    assert "gate passed" in gates[1].output
+    assert {result.outcome for result in job.bundle.mesh} == {"ok"}
+
+
+def test_the_table_names_every_check(job: Job) -> None:
+    """A person sees one line for each check of the job file's list, in its order."""
+    plan = make_plan(nodes=1)
+    job.hub(plan)
+    gate = job.gate(plan, 0)
+    gate.wait()
+
+    names = [
+        line.split()[1] for line in gate.output.splitlines() if line.startswith("  ok ") or "  ?" in line
+    ]
+    assert [*(name for name, _ in CHECKS), "mesh"] == names
+
+
+def test_skipped_checks_are_not_run(job: Job) -> None:
+    """What the job skips is not looked at; a master port is found all the same."""
+    plan = make_plan(nodes=1, gate={"skip": ["port", "mesh", "cpu", "names"]}, command=["train.py"])
+    job.hub(plan)
+    gate = job.gate(plan, 0)
+
+    assert gate.wait() == Exit.OK
+    assert not {"port", "mesh", "cpu", "names"} & {line.split()[1] for line in gate.output.splitlines()[1:-1]}
+    assert agreed(job, 0).master_port > 0
+
+
+def test_a_gate_that_is_switched_off_only_agrees(job: Job) -> None:
+    """Without its checks the gate still meets the others and agrees with them; a broken node passes."""
+    plan = make_plan(gate={"enabled": False}, command=["nosuch.py"], resources={"shm": 1 << 50})
+    job.hub(plan)
+    gates = [job.gate(plan, node) for node in range(2)]
+
+    assert [Exit.OK, Exit.OK] == [gate.wait() for gate in gates]
+    assert agreed(job, 0) == agreed(job, 1)
+    assert job.bundle.mesh == []
+
+
+@pytest.fixture(name="taken")
+def _taken() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """A port that another process listens on, outside of the ephemeral range, and that process."""
+    with ports.first_free(None, "taken", os.getpid(), b"", "test") as listener:
+        port = ports.number(listener)
+    code = "import socket, sys, time; s = socket.create_server(('', int(sys.argv[1]))); print(1, flush=True)"
+    words = [sys.executable, "-c", f"{code}; time.sleep(120)", str(port)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield port, process
+        process.kill()
+
+
+def test_master_port_in_use(job: Job, taken: tuple[int, subprocess.Popen[bytes]]) -> None:
+    """A master port that is held names its holder on all nodes, soon after the last node is there."""
+    port, holder = taken
+    plan = make_plan(master_port=port)
+    job.hub(plan)
+    gates = [job.gate(plan, node) for node in range(2)]
+    codes = [gate.wait(10) for gate in gates]
+
+    assert [Exit.NODE_AT_FAULT] * 2 == codes
+    assert job.verdict.code == "port-in-use"
+    assert job.verdict.nodes == [0]
+    assert f"port {port} is held by pid {holder.pid} ({sys.executable}" in job.verdict.sentence
+    assert all(job.verdict.sentence.split(";")[0] in " ".join(gate.output.split()) for gate in gates)
+
+
+def test_gate_port_in_use(job: Job, taken: tuple[int, subprocess.Popen[bytes]]) -> None:
+    """A hub that cannot listen ends at once with the verdict in its status, its bundle and its log."""
+    port, holder = taken
+    hub = job.hub(make_plan(), address=None, port=port)
+
+    assert hub.wait(5) == Exit.NODE_AT_FAULT
+    assert job.verdict.code == "port-in-use"
+    assert str(holder.pid) in job.verdict.sentence
+    assert job.status.exit_code == Exit.NODE_AT_FAULT
+    assert "port-in-use" in hub.output
+
+
+SERVE_HTTP = (
+    "from http.server import *; HTTPServer(('127.0.0.1', {}), BaseHTTPRequestHandler).serve_forever()"
+)
+GREET = """
+import socket
+listener = socket.create_server(('127.0.0.1', {}))
+while True:
+    listener.accept()[0].sendall(b'SSH-2.0-OpenSSH_9.2p1\\r\\n')
+"""
+HANG_UP = "import socket; s = socket.create_server(('127.0.0.1', {}))\nwhile True: s.accept()[0].close()"
+
+
+@pytest.mark.parametrize(("serve", "who"), [(SERVE_HTTP, "HTTP"), (GREET, "SSH"), (HANG_UP, "closed")])
+def test_a_stranger_in_the_hubs_place(job: Job, serve: str, who: str) -> None:
+    """Whatever answers where the hub should is told from it, and described."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with subprocess.Popen([sys.executable, "-c", serve.format(port)], stderr=subprocess.DEVNULL) as stranger:
+        wait_for(lambda: reachable(port))
+        gate = job.gate(make_plan(gate={"timeout": 6.0}), 1, hub=f"127.0.0.1:{port}")
+        code = gate.wait(15)
+        stranger.kill()
+
+    assert code == Exit.NODE_AT_FAULT
+    assert "stranger-listens: " in gate.output
+    assert who in gate.output
+
+
+def reachable(port: int) -> bool:
+    """Whether somebody listens there."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_the_hub_of_an_earlier_attempt(job: Job) -> None:
+    """A hub of the same job's earlier attempt is a stranger, and said to be one of ours."""
+    plan = make_plan()
+    job.hub(plan, attempt=1)
+    gate = job.gate(plan, 1)
+
+    assert gate.wait(15) == Exit.NODE_AT_FAULT
+    assert "stranger-listens" in gate.output
+    assert "another attempt" in " ".join(gate.output.split())
+
+
+def test_nobody_where_the_hub_should_be(job: Job) -> None:
+    """A gate waits for its hub to come up, and at its deadline says what it met."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    gate = job.gate(make_plan(gate={"timeout": 3.0}), 0, hub=f"127.0.0.1:{port}")
+
+    assert gate.wait(10) == Exit.NODE_AT_FAULT
+    assert "port-refused: " in gate.output
+
+
+def test_a_hub_that_comes_late_is_waited_for(job: Job) -> None:
+    """A gate that is there first is no failure."""
+    plan = make_plan(nodes=1)
+    with ports.first_free("127.0.0.1", "late", os.getpid(), b"", "test") as listener:
+        port = ports.number(listener)
+    gate = job.gate(plan, 0, hub=f"127.0.0.1:{port}")
+    gate.says("gate of trial")
+    job.hub(plan, port=port)
+
+    assert gate.wait(10) == Exit.OK
+
+
+def test_a_node_that_never_comes(job: Job) -> None:
+    """Who waits is told for whom; at the deadline the missing node is named, at once and to all."""
+    plan = make_plan(nodes=3, gate={"timeout": 4.0})
+    job.hub(plan)
+    opened = time.monotonic()
+    gates = [job.gate(plan, node) for node in (0, 2)]
+    codes = [gate.wait(15) for gate in gates]
+
+    assert [Exit.NODE_AT_FAULT] * 2 == codes
+    assert time.monotonic() - opened < 4.0 + 5.0
+    assert (job.verdict.code, job.verdict.nodes) == ("node-missing", [1])
+    assert "waiting for node 1" in gates[0].output
+    assert job.hub_process.wait(5) == Exit.NODE_AT_FAULT
+
+
+def test_a_node_that_vanishes_is_missed(job: Job) -> None:
+    """A gate that is killed after its check-in is missing again, and known to have been there."""
+    plan = make_plan(gate={"timeout": 8.0})
+    hub = job.hub(plan)
+    gone = job.gate(plan, 1)
+    hub.says("node 1 checked in")
+    gone.process.kill()
+    hub.says("node 1 went away")
+    gate = job.gate(plan, 0)
+
+    assert gate.wait(20) == Exit.NODE_AT_FAULT
+    assert (job.verdict.code, job.verdict.nodes) == ("node-missing", [1])
+    assert "node 1 checked in and then went away" in job.verdict.sentence
+
+
+def test_a_gate_that_is_started_again_takes_its_place(job: Job) -> None:
+    """A node may lose its gate and come back; the job goes on as if nothing had been."""
+    plan = make_plan()
+    hub = job.hub(plan)
+    first = job.gate(plan, 1, name="first")
+    hub.says("node 1 checked in")
+    first.process.kill()
+    hub.says("node 1 went away")
+    gates = [job.gate(plan, node) for node in range(2)]
+
+    assert [Exit.OK, Exit.OK] == [gate.wait() for gate in gates]
+
+
+def test_two_agents_claim_one_node(job: Job) -> None:
+    """Two living gates with the same index are one verdict for both, long before the deadline."""
+    plan = make_plan()
+    hub = job.hub(plan)
+    first = job.gate(plan, 0)
+    hub.says("node 0 checked in")
+    second = job.gate(plan, 0, name="second")
+
+    assert [Exit.MISCONFIGURED] * 2 == [first.wait(10), second.wait(10)]
+    assert (job.verdict.code, job.verdict.nodes) == ("rank-duplicate", [0])
+
+
+def test_nodes_of_different_jobs_in_size(job: Job) -> None:
+    """One node that was started for another number of nodes is named by what the others were told."""
+    plan = make_plan(nodes=3)
+    job.hub(plan)
+    gates = [job.gate(plan, 0), job.gate(make_plan(nodes=5), 1), job.gate(plan, 2)]
+
+    assert [Exit.MISCONFIGURED] * 3 == [gate.wait() for gate in gates]
+    assert (job.verdict.code, job.verdict.nodes) == ("world-size-differs", [1])
+    assert job.verdict.sentence == "node 1 was started for 5 nodes, the others for 3 nodes"
+
+
+def test_a_node_beyond_the_last(job: Job) -> None:
+    """A node index that the job does not have is a wrong size, told within seconds."""
+    plan = make_plan(nodes=1)
+    job.hub(make_plan(nodes=2))
+    gate = job.gate(plan, 1)
+
+    assert gate.wait(10) == Exit.MISCONFIGURED
+    assert "world-size-differs" in gate.output
+
+
+def other_python() -> str | None:
+    """An interpreter of another minor version than ours, from this repository or from PATH."""
+    root = Path(__file__).parents[3]
+    names = [f"python3.{minor}" for minor in range(9, 16)]
+    found = [str(root / venv / "bin" / "python") for venv in (".venv39", ".venv")]
+    found += [path for path in map(shutil.which, names) if path]
+    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    for path in filter(os.path.exists, found):
+        said = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False).stdout.strip()
+        if said and said != ours and tuple(map(int, said.split("."))) >= (3, 9):
+            return path
+    return None
+
+
+def test_a_node_with_another_python(job: Job, tmp_path: Path) -> None:
+    """The odd one out among three nodes is named with its version and theirs. Real interpreters."""
+    other = other_python()
+    if other is None:
+        pytest.skip("needs a second Python of another minor version >= 3.9")
+    for name, target in (("ours", sys.executable), ("other", other)):
+        (tmp_path / name).mkdir()
+        script = f'#!/bin/sh\nexec "{target}" "$@"\n'
+        (tmp_path / name / "python3").write_text(script)
+        (tmp_path / name / "python3").chmod(0o755)
+    plan = make_plan(nodes=3)
+    job.hub(plan)
+    path = {node: str(tmp_path / ("other" if node == 2 else "ours")) for node in range(3)}
+    gates = [
+        job.gate(plan, node, env={"PATH": f"{path[node]}{os.pathsep}{os.environ['PATH']}"})
+        for node in range(3)
+    ]
+
+    assert [Exit.MISCONFIGURED] * 3 == [gate.wait() for gate in gates]
+    assert (job.verdict.code, job.verdict.nodes) == ("version-differs", [2])
+    assert f"the others Python {sys.version_info[0]}.{sys.version_info[1]}" in job.verdict.sentence
+
+
+def make_torch(folder: Path, version: str, nccl: str) -> dict[str, str]:
+    """The files of a torch wheel that the gate reads, laid out as pip does; there is no torch in them."""
+    (folder / "torch" / "distributed").mkdir(parents=True)
+    (folder / "torch" / "version.py").write_text(
+        f"from typing import Optional\n__version__ = '{version}'\ncuda: str | None = '13.2'\n"
+    )
+    (folder / "torch" / "__init__.py").write_text("raise SystemExit('the gate imported torch')\n")
+    (folder / "torch" / "distributed" / "run.py").touch()
+    (folder / f"nvidia_nccl_cu13-{nccl}.dist-info").mkdir()
+    return {"PYTHONPATH": str(folder)}
+
+
+def test_a_node_with_another_torch(job: Job, tmp_path: Path) -> None:
+    """torch and NCCL are compared by what their wheels say, without importing them."""
+    old, new = (
+        make_torch(tmp_path / "old", "2.13.0", "2.27.5"),
+        make_torch(tmp_path / "new", "2.15.0", "2.30.7"),
+    )
+    plan = make_plan(launch=TORCHRUN)
+    job.hub(plan)
+    gates = [job.gate(plan, 0, env=new), job.gate(plan, 1, env=old)]
+
+    assert [Exit.MISCONFIGURED] * 2 == [gate.wait() for gate in gates]
+    assert (job.verdict.code, job.verdict.nodes) == ("version-differs", [1])
+    assert job.verdict.sentence == "node 1 has torch 2.13.0 / NCCL 2.27.5, node 0 torch 2.15.0 / NCCL 2.30.7"
+
+
+@pytest.fixture(name="bare", scope="module")
+def _bare(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A real Python that has nothing installed."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    return str(folder / "bin" / "python")
+
+
+def test_no_torch(job: Job, bare: str) -> None:
+    """A Python without torch is named, before torchrun could fail to start."""
+    plan = make_plan(nodes=1, launch=TORCHRUN, python=bare)
+    job.hub(plan)
+
+    assert job.gate(plan, 0).wait() == Exit.MISCONFIGURED
+    assert job.verdict.code == "image-lacks"
+    assert f"{bare} has no torch" in job.verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "lacks"),
+    [
+        ({"command": ["nosuch.py"]}, "no nosuch.py"),
+        ({"command": ["-m", "no.such.module"]}, "no module no.such.module"),
+        ({"command": ["nosuch"], "launch": ["{python}", "--no-python"]}, "no program nosuch"),
+        ({"python": "python2.8"}, "no python2.8 on PATH"),
+        ({"python": "/opt/nowhere/python3"}, "there is no /opt/nowhere/python3"),
+        ({"launch": [], "command": ["nosuchrun", "x.py"]}, "no program nosuchrun"),
+    ],
+)
+def test_the_image_lacks_something(job: Job, changes: dict[str, object], lacks: str) -> None:
+    """What is missing is named, whichever it is."""
+    plan = make_plan(nodes=1, **changes)
+    job.hub(plan)
+
+    assert job.gate(plan, 0).wait() == Exit.MISCONFIGURED
+    assert job.verdict.code == "image-lacks"
+    assert lacks in job.verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("resources", "code"), [({"shm": 1 << 50}, "shm-too-small"), ({"memory": 1 << 50}, "memory-too-small")]
+)
+def test_more_is_asked_than_the_node_has(job: Job, resources: dict[str, int], code: str) -> None:
+    """The job file's demand is held against what is really there."""
+    plan = make_plan(nodes=1, resources=resources)
+    job.hub(plan)
+
+    assert job.gate(plan, 0).wait() == Exit.MISCONFIGURED
+    assert job.verdict.code == code
+
+
+def test_a_name_that_does_not_exist(job: Job) -> None:
+    """A wrong master name is told within seconds once all nodes are there, not at the gate's deadline."""
+    plan = make_plan(master_addr="x" * 64 + ".invalid", gate={"timeout": 60.0})
+    job.hub(plan)
+    gates = [job.gate(plan, node) for node in range(2)]
+
+    assert [Exit.NODE_AT_FAULT] * 2 == [gate.wait(15) for gate in gates]
+    assert job.verdict.code == "dns-not-found"
+    assert job.verdict.nodes == [0, 1]
+
+
+def test_a_gate_that_is_told_to_stop(job: Job) -> None:
+    """SIGTERM ends a waiting gate with its own code, and the job with it: nobody was at fault."""
+    plan = make_plan()
+    hub = job.hub(plan)
+    gate = job.gate(plan, 0)
+    hub.says("node 0 checked in")
+    gate.process.send_signal(signal.SIGTERM)
+
+    assert gate.wait(5) == Exit.STOPPED
+    assert hub.wait(5) == Exit.STOPPED
+    assert job.bundle.verdicts == []
+
+
+def test_dump_now_is_nothing_to_a_gate(job: Job) -> None:
+    """SIGUSR2 means "dump now" to a job; a gate has nothing to dump and lives on."""
+    plan = make_plan()
+    hub = job.hub(plan)
+    gate = job.gate(plan, 0)
+    hub.says("node 0 checked in")
+    gate.process.send_signal(signal.SIGUSR2)
+    other = job.gate(plan, 1)
+
+    assert [Exit.OK, Exit.OK] == [gate.wait(), other.wait()]
+
+
+def test_a_hub_that_is_told_to_stop(job: Job) -> None:
+    """SIGTERM to the hub ends the waiting gates within seconds, without blaming anybody."""
+    plan = make_plan()
+    hub = job.hub(plan)
+    gate = job.gate(plan, 0)
+    hub.says("node 0 checked in")
+    hub.process.send_signal(signal.SIGTERM)
+
+    assert gate.wait(5) == Exit.STOPPED
+    assert hub.wait(5) == Exit.STOPPED
+
+
+def test_a_hub_that_dies(job: Job) -> None:
+    """When the hub is killed the gates say so within seconds, instead of waiting for their deadline."""
+    plan = make_plan()
+    hub = job.hub(plan)
+    gate = job.gate(plan, 1)
+    hub.says("node 1 checked in")
+    hub.process.kill()
+
+    assert gate.wait(15) == Exit.NODE_AT_FAULT
+    assert "the hub on node 0 went away" in " ".join(gate.output.split())
