@@ -46,6 +46,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
 
     assert set() == tracked - members
     assert {"ddplaunch"} == {name.split("/")[0] for name in members}
+    assert [] == [name for name in members if "__pycache__" in name]
 
 
 def test_an_installed_launcher_renders_an_agent(wheel: Path, tmp_path: Path) -> None:

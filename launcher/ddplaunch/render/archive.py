@@ -1,20 +1,23 @@
 """The two archives that travel with a job: the agent, and the user's `source`.
 
 The same job must give the same bytes everywhere, so they carry no times, owners or modes of the machine that
-made them, and are compressed only in a way in which all builds of zlib agree.
+made them, and no compression that its libraries decide upon.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import struct
 import tarfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from ddplaunch.errors import SourceTooLargeError
 from ddplaunch.plan.source import SourceFile
+from ddplaunch.render.deflate import deflate
 from ddplaunch.render.lean import lean
 
 SOURCE_LIMIT = 700_000
@@ -22,30 +25,54 @@ SOURCE_LIMIT = 700_000
 job file that runs on one target should run on another."""
 
 _PACKAGE = Path(__file__).parents[1]
-_INTERPRETER_LINE = b"#!/usr/bin/env python3\n"
+_PACKERS = [Path(__file__).with_name(name) for name in ("archive.py", "deflate.py", "lean.py")]
 _ENTRY = "__main__.py"
 _NEW_YEAR_1980 = (0, 1 << 5 | 1)
 _REGULAR_FILE = 0o100644
 _UNIX = 3 << 8 | 20
-_MOST_MEMORY = 9  # keeps a file of up to 32 kB in one block, which has one optimal code
+_END = struct.Struct("<4s4H2LH")
+_END_MARK = b"PK\5\6"
 
 
 def agent_archive(package: Path = _PACKAGE) -> bytes:
-    """`agent.pyz`: one file that any Python >= 3.9 runs, and any older one refuses with a sentence."""
+    """`agent.pyz`: one file that any Python >= 3.9 runs, and any older one refuses with a sentence.
+
+    Its second line is the digest of what it was made from. Packing takes longer than the rest of `render`, so
+    the result is kept where Python keeps what it compiles, and is taken from there until a source changes.
+    """
     entry = package / "agent" / _ENTRY
     modules = [package / "__init__.py", *(package / "agent").rglob("*.py")]
     members = {path.relative_to(package.parent).as_posix(): path for path in modules if path != entry}
     members[_ENTRY] = entry
-    texts = {name: lean(path.read_text("utf-8")).encode() for name, path in sorted(members.items())}
-    return _INTERPRETER_LINE + _zip(texts, offset=len(_INTERPRETER_LINE))
+    sources = {name: path.read_bytes() for name, path in sorted(members.items())}
+    digest = _digest([*sources.items(), *((path.name, path.read_bytes()) for path in _PACKERS)])
+    head = f"#!/usr/bin/env python3\n# {digest}\n".encode()
+
+    kept = package / "__pycache__" / "agent.pyz"
+    with suppress(OSError):
+        data = kept.read_bytes()
+        if data.startswith(head) and data[-_END.size :].startswith(_END_MARK):
+            return data
+    data = head + _zip(sources, offset=len(head))
+    with suppress(OSError):
+        kept.write_bytes(data)
+    return data
 
 
-def _zip(members: Mapping[str, bytes], offset: int) -> bytes:
-    """A zip archive that begins `offset` bytes into its file. The standard module packs in one way only."""
+def _digest(sources: Iterable[tuple[str, bytes]]) -> str:
+    digest = hashlib.sha256()
+    for name, source in sources:
+        digest.update(f"{name} {len(source)}\n".encode() + source)
+    return digest.hexdigest()
+
+
+def _zip(sources: Mapping[str, bytes], offset: int) -> bytes:
+    """A zip archive that begins `offset` bytes into its file; the standard module would pack with zlib."""
     bodies, directory = [], []
-    for name, data in members.items():
+    for name, source in sources.items():
+        data = lean(source.decode()).encode()
         # The entry has to speak where zlib is missing.
-        method, packed = (0, data) if name == _ENTRY else (zlib.DEFLATED, _deflate(data))
+        method, packed = (0, data) if name == _ENTRY else (8, deflate(data))
         sizes = (zlib.crc32(data), len(packed), len(data), len(name))
         body = struct.pack("<4s5H3L2H", b"PK\3\4", 20, 0, method, *_NEW_YEAR_1980, *sizes, 0)
         place = (0, 0, 0, 0, _REGULAR_FILE << 16, offset)
@@ -54,14 +81,7 @@ def _zip(members: Mapping[str, bytes], offset: int) -> bytes:
         directory.append(entry + name.encode())
         offset += len(bodies[-1])
     size, count = sum(map(len, directory)), len(directory)
-    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, count, count, size, offset, 0)
-    return b"".join([*bodies, *directory, end])
-
-
-def _deflate(data: bytes) -> bytes:
-    # Builds of zlib differ in how they search for repetitions. Without the search they all write the same.
-    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, _MOST_MEMORY, zlib.Z_HUFFMAN_ONLY)
-    return packer.compress(data) + packer.flush()
+    return b"".join([*bodies, *directory, _END.pack(_END_MARK, 0, 0, count, count, size, offset, 0)])
 
 
 def source_archive(files: Mapping[str, SourceFile], limit: int = SOURCE_LIMIT) -> bytes:
