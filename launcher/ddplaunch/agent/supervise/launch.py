@@ -171,9 +171,9 @@ def start(words: list[str], env: dict[str, str], workdir: Optional[str], log: st
 def unpack(archive: str, folder: str) -> None:
     """Unpack a tar whole or not at all. Raises LaunchError for members that would leave the folder."""
     partial = f"{folder}.{os.getpid()}.tmp"
-    os.makedirs(partial)
     with tarfile.open(archive) as tar:
-        for member in tar.getmembers():
+        members = tar.getmembers()
+        for member in members:
             parts = member.name.split("/")
             if not (member.isfile() or member.isdir()) or member.name.startswith("/") or ".." in parts:
                 raise LaunchError(
@@ -181,6 +181,8 @@ def unpack(archive: str, folder: str) -> None:
                     "submit the job again: ddplaunch never writes such an archive",
                 )
             member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+        os.makedirs(partial)
+        for member in members:
             tar.extract(member, partial)
     os.rename(partial, folder)
 

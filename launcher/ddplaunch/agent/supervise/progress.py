@@ -19,8 +19,8 @@ SUSPICION = 3.0
 """Seconds without real progress after which stacks are looked at."""
 _CPU_SHARE = 0.02
 """Of a core. What a waiting process with a few polling threads burns stays below."""
-_WAKEUPS = 1.0
-"""A second, of one main thread. A DataLoader that waits looks up every 5 seconds, and so do its workers."""
+_WAKEUPS = 2.0
+"""A second, of one main thread. A DataLoader that waits looks up once in 5 seconds, and so do its workers."""
 _BYTES = 64 * 1024
 """Since the last progress. A heartbeat or a poll stays below for minutes, the slowest useful transfer does not."""
 _WINDOW = 10.0

@@ -1,0 +1,111 @@
+"""Memory and CPU groups, from /proc and /sys as containers, batch steps and plain machines show them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.agent.evidence import cgroup
+
+GIB = 1 << 30
+
+
+class Root:
+    """A tree that stands in for the root of the file system."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, path: str, text: str) -> None:
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+    def __str__(self) -> str:
+        return str(self.folder)
+
+
+@pytest.fixture(name="root")
+def _root(tmp_path: Path) -> Root:
+    return Root(tmp_path)
+
+
+def version_2(root: Root, path: str, mounted: str = "/") -> None:
+    root.write("proc/self/cgroup", f"0::{path}\n")
+    root.write("proc/self/mountinfo", f"30 20 0:26 {mounted} /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+
+
+def test_the_tightest_limit_on_the_way_up_counts(root: Root) -> None:
+    """A step below a job below a slice: the job's limit is the smallest, and its use goes with it."""
+    version_2(root, "/slurm/job_7/step_0")
+    for path, limit, used in [
+        ("slurm", "max", 5),
+        ("slurm/job_7", f"{4 * GIB}", 3 * GIB),
+        ("slurm/job_7/step_0", "max", 1),
+    ]:
+        root.write(f"sys/fs/cgroup/{path}/memory.max", f"{limit}\n")
+        root.write(f"sys/fs/cgroup/{path}/memory.current", f"{used}\n")
+    root.write("sys/fs/cgroup/slurm/job_7/memory.events", "low 0\noom 2\noom_kill 1\n")
+
+    assert cgroup.memory(str(root)) == cgroup.Memory(4 * GIB, 3 * GIB, 1)
+
+
+def test_a_container_sees_its_group_as_the_root(root: Root) -> None:
+    """With a namespace of its own the path is / and the mount is the group."""
+    version_2(root, "/")
+    root.write("sys/fs/cgroup/memory.max", f"{GIB}\n")
+    root.write("sys/fs/cgroup/memory.current", "4096\n")
+    root.write("sys/fs/cgroup/memory.events", "oom_kill 3\n")
+
+    assert cgroup.memory(str(root)) == cgroup.Memory(GIB, 4096, 3)
+
+
+def test_a_container_without_namespace(root: Root) -> None:
+    """The path is the host's, the mount shows only our group: the mount it is."""
+    version_2(root, "/kubepods/pod1/abc", mounted="/kubepods/pod1/abc")
+    root.write("sys/fs/cgroup/memory.max", f"{2 * GIB}\n")
+    root.write("sys/fs/cgroup/memory.current", "1\n")
+
+    assert cgroup.memory(str(root)) == cgroup.Memory(2 * GIB, 1, 0)
+
+
+def test_version_1(root: Root) -> None:
+    """Limit, use and kills have other names, and no limit is a huge number."""
+    root.write("proc/self/cgroup", "9:name=systemd:/\n4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n")
+    root.write(
+        "proc/self/mountinfo",
+        "31 25 0:27 / /sys/fs/cgroup/memory rw,nosuid shared:12 - cgroup cgroup rw,memory\n"
+        "32 25 0:28 / /sys/fs/cgroup/cpu rw shared:13 - cgroup cgroup rw,cpu,cpuacct\n",
+    )
+    root.write("sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", f"{GIB}\n")
+    root.write("sys/fs/cgroup/memory/docker/abc/memory.usage_in_bytes", "77\n")
+    root.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
+    root.write(
+        "sys/fs/cgroup/memory/docker/abc/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"
+    )
+    root.write("sys/fs/cgroup/cpu/docker/abc/cpu.stat", "nr_periods 50\nnr_throttled 40\nthrottled_time 9\n")
+
+    assert cgroup.memory(str(root)) == cgroup.Memory(GIB, 77, 2)
+    assert cgroup.cpu(str(root)) == cgroup.Cpu(50, 40)
+
+
+def test_no_limit_anywhere(root: Root) -> None:
+    """A plain machine has no limit, which is not zero."""
+    version_2(root, "/user.slice")
+    root.write("sys/fs/cgroup/user.slice/memory.max", "max\n")
+
+    assert cgroup.memory(str(root)) == cgroup.Memory(None, None, 0)
+    assert cgroup.cpu(str(root)) is None
+
+
+def test_nothing_to_read(root: Root) -> None:
+    """Without /proc and /sys there is nothing, and no error."""
+    assert cgroup.memory(str(root)) == cgroup.Memory(None, None, 0)
+
+
+def test_this_very_machine() -> None:
+    """The real files here are read without an error."""
+    found = cgroup.memory()
+
+    assert found.limit is None or found.limit > 0

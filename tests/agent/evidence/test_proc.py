@@ -1,0 +1,118 @@
+"""/proc, about real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.agent.evidence import proc, sockets
+
+PROGRAM = "import sys, time; sys.stdout.write('up\\n'); sys.stdout.flush(); time.sleep(60)"
+
+
+@pytest.fixture(name="child")
+def _child() -> Iterator[subprocess.Popen[str]]:
+    child = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "RANK": "3", "EMPTY": ""},
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "up\n"
+    yield child
+    child.kill()
+    child.wait()
+    child.stdout.close()
+
+
+def test_a_sleeping_child(child: subprocess.Popen[str]) -> None:
+    """State, parent, environment and command of a process that sleeps."""
+    deadline = time.monotonic() + 10
+    while (stat := proc.stat(child.pid)) is not None and stat.state != "S" and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    assert stat is not None
+    assert (stat.state, stat.parent, stat.threads) == ("S", os.getpid(), 1)
+    assert stat.memory > 1 << 20
+    assert child.pid in proc.children(os.getpid())
+    environment = proc.environment(child.pid)
+    assert (environment["RANK"], environment["EMPTY"]) == ("3", "")
+    assert proc.command_line(child.pid).startswith(f"{sys.executable} -c import sys")
+
+
+def test_the_exit_status_of_a_zombie(child: subprocess.Popen[str]) -> None:
+    """Before it is buried, a dead child still tells how it died."""
+    os.kill(child.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    deadline = time.monotonic() + 10
+    while (stat := proc.stat(child.pid)) is not None and stat.state != "S" and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    assert stat is not None
+    assert (stat.state, os.WTERMSIG(stat.exit_status)) == ("Z", signal.SIGKILL)
+
+
+def test_what_is_not_there_has_nothing() -> None:
+    """A pid that no process has."""
+    gone = 2**22 + 1
+
+    assert (proc.stat(gone), proc.usage(gone), proc.children(gone), proc.environment(gone)) == (
+        None,
+        None,
+        [],
+        {},
+    )
+
+
+def test_usage_grows_by_what_was_read(tmp_path: Path) -> None:
+    """A megabyte read and half a one written are seen."""
+    before = proc.usage(os.getpid())
+    file = tmp_path / "data"
+    file.write_bytes(b"x" * (1 << 19))
+    for _ in range(2):
+        file.read_bytes()
+    after = proc.usage(os.getpid())
+
+    assert before is not None
+    assert after is not None
+    assert after.read - before.read >= 1 << 20
+    assert 1 << 19 <= after.written - before.written < 1 << 20
+
+
+def test_output_files_are_regular_files_only(tmp_path: Path) -> None:
+    """A log is found once although both streams go there; pipes and /dev/null are none."""
+    log = tmp_path / "out.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=file, stderr=file)
+    try:
+        assert proc.output_files(process.pid) == [str(log)]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_bytes_through_a_real_connection() -> None:
+    """What one end sends and the other receives is counted at both, by the sockets' inodes."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        left = socket.create_connection(listener.getsockname())
+        right, _ = listener.accept()
+    with left, right:
+        inodes = {os.fstat(left.fileno()).st_ino, os.fstat(right.fileno()).st_ino}
+        assert inodes <= proc.socket_inodes(os.getpid())
+        before = sockets.bytes_by_inode()
+        left.sendall(b"x" * 100_000)
+        received = 0
+        while received < 100_000:
+            received += len(right.recv(1 << 16))
+        after = sockets.bytes_by_inode()
+
+    assert [after[inode] - before[inode] for inode in inodes] == [100_000, 100_000]

@@ -1,0 +1,63 @@
+"""py-spy, where it is installed beside the tests' interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.agent.evidence import py_spy
+
+PY_SPY = py_spy.find(sys.executable)
+
+
+def test_it_is_looked_for_beside_the_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where training runs in a virtual environment, py-spy lies in it and not on PATH."""
+    python, tool = tmp_path / "python", tmp_path / "py-spy"
+    for path in (python, tool):
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", "/nonexistent")
+
+    assert (py_spy.find(str(python)), py_spy.find("/elsewhere/python")) == (str(tool), None)
+
+
+def test_a_sampler_that_fails_or_hangs_is_given_up(tmp_path: Path) -> None:
+    """Who may not look says so; who does not answer is left behind at the deadline."""
+    refuses, hangs = tmp_path / "refuses", tmp_path / "hangs"
+    refuses.write_text(
+        "#!/bin/sh\necho 'Permission Denied: Try running again with elevated permissions' >&2; exit 1\n"
+    )
+    hangs.write_text("#!/bin/sh\nexec sleep 60\n")
+    refuses.chmod(0o755)
+    hangs.chmod(0o755)
+    begun = time.monotonic()
+
+    assert py_spy.dump(str(refuses), [7], begun + 5) == ({}, {7: "py-spy: not permitted (ptrace)"})
+    assert py_spy.dump(str(hangs), [7], time.monotonic() + 0.2) == ({}, {7: "py-spy did not answer in time"})
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.slow
+def test_a_real_process(tmp_path: Path) -> None:
+    """Where a process without any hook stands."""
+    if PY_SPY is None:
+        pytest.skip("py-spy is not installed")
+    program = tmp_path / "train.py"
+    program.write_text("import time\ndef stand():\n    print(flush=True)\n    time.sleep(60)\nstand()\n")
+    with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            found, missing = py_spy.dump(PY_SPY, [process.pid], time.monotonic() + 5)
+        finally:
+            process.kill()
+    if os.geteuid() != 0 and missing:
+        assert missing == {process.pid: "py-spy: not permitted (ptrace)"}
+        return
+
+    assert [frame.name for frame in found[process.pid][0].frames][-2:] == ["stand", "<module>"]

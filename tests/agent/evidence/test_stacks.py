@@ -1,0 +1,102 @@
+"""Stacks from every source, in the contract's one shape."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.agent.contract import Frame, Stack
+from ddplaunch.agent.evidence import stacks
+
+
+def test_the_hooks_threads_main_first() -> None:
+    """Whatever the order they come in, the main thread stands first."""
+    threads = [
+        {"name": "loader", "main": False, "frames": [["get", "queue.py", 171]]},
+        {"name": "MainThread", "main": True, "frames": [["f", "train.py", 2], ["<module>", "train.py", 9]]},
+    ]
+
+    assert stacks.from_hook(threads) == [
+        Stack("MainThread", True, [Frame("f", "train.py", 2), Frame("<module>", "train.py", 9)]),
+        Stack("loader", False, [Frame("get", "queue.py", 171)]),
+    ]
+
+
+def test_the_hooks_own_thread_is_left_out() -> None:
+    """Other samplers see our thread in the program; nobody wants to read about it."""
+    threads = [
+        {"name": "MainThread", "main": True, "frames": [["f", "train.py", 2]]},
+        {"name": "", "main": False, "frames": [["_serve", "/run/node-0/hook/ddplaunch_hook.py", 88]]},
+    ]
+
+    assert [stack.thread for stack in stacks.from_hook(threads)] == ["MainThread"]
+
+
+def test_deep_recursion_keeps_both_ends() -> None:
+    """Of a thousand frames, the innermost and the outermost are kept."""
+    frames = [["f", "train.py", number] for number in range(1000)]
+    (stack,) = stacks.from_hook([{"name": "MainThread", "main": True, "frames": frames}])
+
+    lines = [frame.line for frame in stack.frames]
+    assert lines == [*range(40), *range(960, 1000)]
+
+
+def test_py_spys_json() -> None:
+    """The thread with the process's own number is the main one."""
+    text = json.dumps(
+        [
+            {
+                "pid": 7,
+                "thread_name": None,
+                "os_thread_id": 9,
+                "frames": [{"name": "pin", "filename": "p.py", "line": 3}],
+            },
+            {
+                "pid": 7,
+                "thread_name": "MainThread",
+                "os_thread_id": 7,
+                "frames": [{"name": "f", "filename": "a.py", "line": 0}],
+            },
+        ]
+    )
+
+    assert stacks.from_py_spy(text, 7) == [
+        Stack("MainThread", True, [Frame("f", "a.py", 0)]),
+        Stack("", False, [Frame("pin", "p.py", 3)]),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "Error: permission denied", "{", "[{}]"])
+def test_py_spys_complaints_are_no_stacks(text: str) -> None:
+    """What is no JSON of stacks raises."""
+    with pytest.raises((ValueError, KeyError)):
+        stacks.from_py_spy(text, 7)
+
+
+def test_a_real_dump_of_faulthandler(tmp_path: Path) -> None:
+    """All threads of a real process; the one that took the signal is the main one."""
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import faulthandler, threading, signal, os, sys\n"
+        "ready = threading.Event()\n"
+        "def idle():\n"
+        "    ready.set()\n"
+        "    threading.Event().wait(60)\n"
+        "threading.Thread(target=idle, daemon=True).start()\n"
+        "ready.wait()\n"
+        "faulthandler.register(signal.SIGRTMIN + 6, all_threads=True, chain=False)\n"
+        "def stand():\n"
+        "    os.kill(os.getpid(), signal.SIGRTMIN + 6)\n"
+        "stand()\n"
+    )
+    text = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=True).stderr
+    found = stacks.from_faulthandler(text)
+
+    assert [stack.main for stack in found] == [True, False]
+    assert found[0].frames == [Frame("stand", str(program), 10), Frame("<module>", str(program), 11)]
+    assert found[1].frames[-1].name in ("_bootstrap", "idle")
+    assert "idle" in [frame.name for frame in found[1].frames]

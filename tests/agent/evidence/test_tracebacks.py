@@ -1,0 +1,143 @@
+"""Tracebacks as real interpreters and loggers print them, found in a stream of other lines."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.agent.contract import Frame, Raised
+from ddplaunch.agent.evidence.tracebacks import Tracebacks
+
+
+def read(text: str) -> list[Raised]:
+    tracebacks = Tracebacks()
+    return [raised for line in text.splitlines() if (raised := tracebacks.feed(line, 12.0)) is not None]
+
+
+def printed_by(tmp_path: Path, program: str) -> tuple[str, str]:
+    """What a real interpreter prints for `program`, and the program's path."""
+    path = tmp_path / "train.py"
+    path.write_text(program)
+    result = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+    return result.stderr, str(path)
+
+
+def test_an_uncaught_exception(tmp_path: Path) -> None:
+    """Type, message and all frames, innermost first, of what the interpreter prints."""
+    text, path = printed_by(
+        tmp_path, "def load(name):\n    raise ValueError('bad: ' + name)\n\nload('a.bin')\n"
+    )
+
+    expected = [Frame("load", path, 2), Frame("<module>", path, 4)]
+    assert read(text) == [Raised("ValueError", "bad: a.bin", 12.0, expected, False, "log")]
+
+
+def test_a_logged_exception_among_other_lines(tmp_path: Path) -> None:
+    """logging.exception in mid-run is found, and what follows it is not taken for a part of it."""
+    program = (
+        "import logging\ntry:\n    {}['step']\nexcept KeyError:\n    logging.exception('skipped')\n"
+        "logging.warning('ValueError: not one')\n"
+    )
+    text, path = printed_by(tmp_path, program)
+
+    assert [(r.type, r.message, r.frames) for r in read(text)] == [
+        ("KeyError", "'step'", [Frame("<module>", path, 3)])
+    ]
+
+
+def test_a_chain_of_exceptions_is_two(tmp_path: Path) -> None:
+    """The cause and what came of it, in the order in which they happened."""
+    program = "try:\n    int('x')\nexcept ValueError as e:\n    raise RuntimeError('no step') from e\n"
+    text, _ = printed_by(tmp_path, program)
+
+    assert [raised.type for raised in read(text)] == ["ValueError", "RuntimeError"]
+
+
+def test_a_type_of_a_package_and_an_empty_message(tmp_path: Path) -> None:
+    """Qualified names are kept; an exception without a message has an empty one."""
+    text, _ = printed_by(tmp_path, "import queue\nraise queue.Empty\n")
+
+    assert [(r.type, r.message) for r in read(text)] == [("_queue.Empty", "")]
+
+
+def test_deep_recursion_is_cut(tmp_path: Path) -> None:
+    """A thousand frames, and the interpreter's own remark on repetitions, make one exception."""
+    text, _ = printed_by(tmp_path, "def f(n):\n    return f(n + 1)\n\nf(0)\n")
+    (raised,) = read(text)
+
+    assert raised.type == "RecursionError"
+    assert raised.frames[-1].name == "<module>"
+
+
+def test_a_syntax_error_has_a_frame_without_a_function(tmp_path: Path) -> None:
+    """The place of a syntax error is in another form than a frame."""
+    (tmp_path / "broken.py").write_text("x = = 1\n")
+    text, _ = printed_by(tmp_path, "import broken\n")
+
+    assert [(r.type, r.frames[0].line) for r in read(text)] == [("SyntaxError", 1)]
+
+
+def test_torch_writes_the_rank_before_every_line() -> None:
+    """`[rank3]: ` before each line, as torch's own hook prints it."""
+    text = (
+        "[rank3]: Traceback (most recent call last):\n"
+        '[rank3]:   File "/job/train.py", line 70, in main\n'
+        "[rank3]:     dist.all_reduce(t)\n"
+        "[rank3]:     ^^^^^^^^^^^^^^^^^^\n"
+        "[rank3]: RuntimeError: Connection closed by peer: [127.0.0.1]\n"
+    )
+
+    assert read(text) == [
+        Raised(
+            "RuntimeError",
+            "Connection closed by peer: [127.0.0.1]",
+            12.0,
+            [Frame("main", "/job/train.py", 70)],
+            False,
+            "log",
+        )
+    ]
+
+
+def test_a_loader_workers_traceback_inside_of_a_message() -> None:
+    """DataLoader packs its worker's traceback into a message: both are told."""
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "train.py", line 9, in <module>\n'
+        "    for batch in loader:\n"
+        "ValueError: Caught ValueError in DataLoader worker process 0.\n"
+        "Original Traceback (most recent call last):\n"
+        '  File "data.py", line 5, in __getitem__\n'
+        "    raise ValueError('corrupt')\n"
+        "ValueError: corrupt\n"
+    )
+
+    assert [(r.message, r.frames[0].file) for r in read(text)] == [
+        ("Caught ValueError in DataLoader worker process 0.", "train.py"),
+        ("corrupt", "data.py"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Traceback (most recent call last):\n",
+        "Traceback (most recent call last):\nno frames here\n",
+        'Traceback (most recent call last):\n  File "a.py", line 1, in f\n!!! not an exception\n',
+        "ValueError: alone\n",
+        '  File "a.py", line 1, in f\nValueError: without a head\n',
+    ],
+)
+def test_what_is_no_traceback_is_none(text: str) -> None:
+    """Halves and look-alikes are not reported."""
+    assert read(text) == []
+
+
+def test_a_huge_message_is_cut() -> None:
+    """A message with a tensor in it does not travel whole."""
+    text = f'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: {"x" * 100_000}\n'
+
+    assert [len(raised.message) for raised in read(text)] == [2000]
