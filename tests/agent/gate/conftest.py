@@ -4,9 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Callable
 
 import pytest
+from tests.agent.gate import hosts
+from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Job
+
+
+@pytest.fixture(name="network")
+def _network(tmp_path: Path) -> Iterator[Callable[[int], list[Host]]]:
+    """A function that makes that many hosts."""
+    reason = hosts.missing()
+    if reason:
+        pytest.skip(reason)
+    made: list[hosts.Network] = []
+
+    def make(count: int) -> list[Host]:
+        made.append(hosts.Network(count, tmp_path))
+        return made[-1].hosts
+
+    yield make
+    for network in made:
+        network.close()
 
 
 @pytest.fixture(name="job")

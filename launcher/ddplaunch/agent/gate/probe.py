@@ -8,7 +8,7 @@ import time
 
 from ddplaunch.agent.contract import MeshResult, MeshTask
 from ddplaunch.agent.gate.responder import digest
-from ddplaunch.agent.gate.stranger import describe
+from ddplaunch.agent.gate.stranger import ask, describe
 from ddplaunch.agent.protocol import (
     Channel,
     LostError,
@@ -23,6 +23,7 @@ SECONDS = 3.0
 PAYLOAD = 64 * 1024
 """Bytes, far beyond any MTU: small messages alone pass through a black hole."""
 _AT_ONCE = 64
+_ASK = 1.0
 _OUTCOMES = {"refused": "refused", "timeout": "timeout", "reset": "reset"}
 
 
@@ -59,7 +60,8 @@ def _try(task: MeshTask, key: bytes, attempt: int, data: str) -> tuple[str, str]
     except UnreachableError as error:
         return _OUTCOMES.get(error.kind, "unreachable"), error.detail
     except StrangerError as error:
-        return "stranger", describe(error.said) or str(error)
+        said = error.said or ask(task.address, task.port, _ASK)
+        return "stranger", describe(said) or str(error)
     except RefusedError as error:
         return "stranger", str(error)
     except ProtocolError as error:

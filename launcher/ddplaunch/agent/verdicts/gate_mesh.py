@@ -35,14 +35,24 @@ class _Path(NamedTuple):
     peer: int
 
 
+class _Facts(NamedTuple):
+    reached: set[_Path]  # by any port
+    unrouted: set[_Path]
+    open_ports: dict[_Path, int]  # one that answered
+
+
 def judge(results: list[MeshResult]) -> list[Verdict]:
     """Empty when every path passed."""
-    reached = {_Path(r.node, r.peer) for r in results if r.outcome == "ok"}
+    facts = _Facts(
+        reached={_Path(r.node, r.peer) for r in results if r.outcome == "ok"},
+        unrouted={_Path(r.node, r.peer) for r in results if r.outcome == "unreachable"},
+        open_ports={_Path(r.node, r.peer): r.port for r in results if r.outcome == "ok"},
+    )
     failures: dict[str, list[MeshResult]] = {}
     for result in sorted(results, key=lambda r: (r.node, r.peer, r.what)):
         if result.outcome != "ok":
-            failures.setdefault(_code(result, reached), []).append(result)
-    return [_verdict(code, found, reached, results) for code, found in sorted(failures.items(), key=_weight)]
+            failures.setdefault(_code(result, facts), []).append(result)
+    return [_verdict(code, found, facts) for code, found in sorted(failures.items(), key=_weight)]
 
 
 def _weight(entry: tuple[str, list[MeshResult]]) -> tuple[int, str]:
@@ -50,10 +60,12 @@ def _weight(entry: tuple[str, list[MeshResult]]) -> tuple[int, str]:
     return -len(entry[1]), entry[0]
 
 
-def _code(result: MeshResult, reached: set[_Path]) -> str:
+def _code(result: MeshResult, facts: _Facts) -> str:
     there, back = _Path(result.node, result.peer), _Path(result.peer, result.node)
     if result.outcome == "timeout":
-        one_way = there not in reached and back in reached
+        if back in facts.unrouted:
+            return "host-unreachable"  # the peer has no way to answer
+        one_way = there not in facts.reached and back in facts.reached
         return "network-one-way" if one_way else "port-filtered"
     return {
         "refused": "port-refused",
@@ -62,23 +74,25 @@ def _code(result: MeshResult, reached: set[_Path]) -> str:
     }.get(result.outcome, "stranger-listens")
 
 
-def _verdict(code: str, found: list[MeshResult], reached: set[_Path], results: list[MeshResult]) -> Verdict:
+def _verdict(code: str, found: list[MeshResult], facts: _Facts) -> Verdict:
     paths = {_Path(result.node, result.peer) for result in found}
-    more = f" (and {len(paths) - 1} more paths)" if len(paths) > 1 else ""
-    facts = [
+    more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
+    shown = [
         f"{_path(result)}: {result.outcome}, {result.detail or 'no answer'}" for result in found[:_SHOWN]
     ]
+    # How a node fails to reach itself tells least; how it was refused tells more than that it waited.
+    worst = min(found, key=lambda result: (result.node == result.peer, result.outcome == "timeout"))
     return Verdict(
         code,
-        _sentence(code, found[0], reached, results) + more,
+        _sentence(code, worst, facts) + more,
         "gate",
-        nodes=_culprits(code, paths, reached),
-        facts=facts,
+        nodes=_culprits(code, paths, facts),
+        facts=shown,
         hint=_HINTS[code],
     )
 
 
-def _sentence(code: str, bad: MeshResult, reached: set[_Path], results: list[MeshResult]) -> str:
+def _sentence(code: str, bad: MeshResult, facts: _Facts) -> str:
     path, seconds = _path(bad), f"{bad.seconds:.0f} s"
     if code == "port-refused":
         return f"{path} is refused although node {bad.peer} listens there"
@@ -88,12 +102,13 @@ def _sentence(code: str, bad: MeshResult, reached: set[_Path], results: list[Mes
             f"{seconds}; the reverse works"
         )
     if code == "port-filtered":
-        if _Path(bad.node, bad.peer) not in reached:
-            return f"{path}: no answer in {seconds}, nor the other way round: packets between them vanish"
-        open_port = next(
-            r.port for r in results if r.outcome == "ok" and (r.node, r.peer) == (bad.node, bad.peer)
-        )
-        return f"{path}: no answer in {seconds} while port {open_port} answers: a firewall drops this port"
+        open_port = facts.open_ports.get(_Path(bad.node, bad.peer))
+        if open_port is not None:
+            return (
+                f"{path}: no answer in {seconds} while port {open_port} answers: a firewall drops this port"
+            )
+        where = "" if bad.node == bad.peer else ", nor the other way round: packets between them vanish"
+        return f"{path}: no answer in {seconds}{where}"
     if code == "mtu-black-hole":
         return f"node {bad.node} -> node {bad.peer} ({bad.address}): 1 kB passes, 64 kB stalls for {seconds}"
     if code == "host-unreachable":
@@ -107,11 +122,11 @@ def _path(result: MeshResult) -> str:
     return f"node {result.node} -> node {result.peer} ({result.address}) port {result.port}"
 
 
-def _culprits(code: str, paths: set[_Path], reached: set[_Path]) -> list[int]:
+def _culprits(code: str, paths: set[_Path], facts: _Facts) -> list[int]:
     """The fewest nodes that all failed paths share."""
     if len({frozenset(path) for path in paths}) == 1:
         path = min(paths)
-        both = code in _EITHER_END or (code == "port-filtered" and path not in reached)
+        both = code in _EITHER_END or (code == "port-filtered" and path not in facts.reached)
         return sorted({path.node, path.peer}) if both else sorted({each.peer for each in paths})
     left, culprits = set(paths), []
     while left:
