@@ -50,6 +50,7 @@ class Sampler:
         rank.counted = now_counted or rank.counted
         rank.was_initialized = rank.was_initialized or bool(rank.initialized)
         news, rank.news = rank.news, False
+        sent = self._sent.get(rank.program)
         return Sample(
             at=now,
             used=used,
@@ -57,7 +58,7 @@ class Sampler:
             news=news,
             counted=now_counted,
             initialized=rank.initialized,
-            sent=self._sent[rank.program][-1][1] if rank.program in self._sent else None,
+            sent=sent[-1][1] if sent else None,
             frames=frames,
             deeper=tuple(each for each in deeper if each),
         )
