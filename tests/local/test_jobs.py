@@ -62,12 +62,14 @@ def test_a_submitted_job_is_followed_and_cancelled(desk: Desk) -> None:
         first = next(line for line in follower.stdout if "step 1" in line)
         running = status(desk, handle)
         again = desk.call("status", handle)
+        healthy = json.loads(desk.call("diagnose", handle, "--json").stdout)
         cancelled = desk.call("cancel", handle)
         follower.communicate(timeout=30)
 
     assert first.startswith("[0/")
     assert ("running", None) == (running["state"], running["exit_code"])
     assert 101 == again.returncode
+    assert ([], "asked", 2) == (healthy["verdicts"], healthy["evidence"]["why"], healthy["evidence"]["ranks"])
     assert (0, 0) == (cancelled.returncode, follower.returncode), cancelled.stderr
     assert ("cancelled", 60) == (status(desk, handle)["state"], status(desk, handle)["exit_code"])
     assert 103 == desk.call("status", handle).returncode

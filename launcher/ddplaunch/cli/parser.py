@@ -61,13 +61,13 @@ def as_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
 
 
-def target(parser: argparse.ArgumentParser) -> None:
+def target(parser: argparse.ArgumentParser, what: str = "where it shall run") -> None:
     """The option --to."""
     parser.add_argument(
         "--to",
         default="local",
         metavar="TARGET",
-        help="where it shall run: local, slurm or kubernetes (default: local, this machine)",
+        help=f"{what}: local, slurm or kubernetes (default: local, this machine)",
     )
 
 

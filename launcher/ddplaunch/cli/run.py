@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do it, and return the exit code."""
+    from ddplaunch.backends.job import State
     from ddplaunch.backends.local import backend as local
     from ddplaunch.plan.plan import adhoc
     from ddplaunch.render import render
@@ -71,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
         signal.signal(each, lambda number, _: backend.pass_on(handle, signal.Signals(number)))
     code = child.wait()
     sys.stderr.write(f"ddplaunch: `ddplaunch diagnose {handle}` has the evidence\n" if code else "")
+    if backend.job(handle).state is State.CANCELLED:
+        return ExitCode.CANCELLED
     return _exit_code(code, backend.collect(handle))
 
 

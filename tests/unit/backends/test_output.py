@@ -80,7 +80,7 @@ def test_a_new_attempt_is_followed(folder: Path) -> None:
     following = output.lines(folder, EVERYTHING, follow=True, alive=lambda: next(life))
     seen = [next(following) for _ in LINES]
     with (folder / "run" / "output.log").open("a") as file:
-        file.write("[0/0] last words\n")
+        file.write("[0/0] last words")
     (folder / "run").rename(folder / "run-0")
     (folder / "run").mkdir()
     (folder / "run" / "output.log").write_text("[0/0] again\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from html.parser import HTMLParser
 
@@ -86,11 +87,14 @@ def test_everything_known_is_in_it(diagnosis: Diagnosis, text: str) -> None:
 
 def test_what_a_job_says_is_escaped(diagnosis: Diagnosis) -> None:
     """A log line or an exception with tags in it stays text."""
-    page = html.page(diagnosis)
+    tag = "<script>alert(1)</script>"
+    wild = dataclasses.replace(given.VERDICT, sentence=tag, hint=tag, code=tag, facts=[tag])
+    page = html.page(dataclasses.replace(diagnosis, verdicts=[wild], job=given.job(detail=tag)))
 
     assert "<script>" not in page
     assert "<b>epoch" not in page
-    assert "&lt;script&gt;alert(1)" in page
+    # Sentence, hint, code, fact, the job's detail, and a rank's exception.
+    assert 6 == page.count("&lt;script&gt;alert(1)&lt;/script&gt;")
 
 
 def test_a_job_without_a_bundle_has_a_page_too() -> None:
