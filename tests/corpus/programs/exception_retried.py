@@ -1,4 +1,4 @@
-"""Rank 1 cannot reach its storage, catches that, and waits for better times; the others wait in all_reduce."""
+"""Rank 1 cannot reach its storage, catches that, and waits for better times; the others wait for it."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Rank 2 catches an exception at step 7, logs it, skips the step, and is one collective behind from then on."""
+"""Rank 2 catches an exception at step 7, logs it, skips the step, and is one collective behind from then."""
 
 import logging
 

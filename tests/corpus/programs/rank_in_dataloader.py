@@ -1,4 +1,4 @@
-"""A DataLoader worker of rank 2 waits for storage that does not answer; the others train on into all_reduce."""
+"""A DataLoader worker of rank 2 waits for storage that does not answer; the others wait in all_reduce."""
 
 import scene
 import torch

@@ -1,4 +1,4 @@
-"""Rank 0 evaluates alone and waits for a result that a thread of its own never delivers; the others train on."""
+"""Rank 0 evaluates alone and waits for a result that nobody delivers; the others wait in backward()."""
 
 import queue
 

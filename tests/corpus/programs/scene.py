@@ -1,4 +1,4 @@
-"""What the programs share: a note of the moment at which progress stops, data that never comes, honest work."""
+"""What the programs share: a note of the moment at which progress stops, data that never comes, work."""
 
 import hashlib
 import os
@@ -9,7 +9,7 @@ FOLDER = os.environ.get("CORPUS_SCENE", ".")
 
 
 def stops():
-    """Note that this rank moves no more from here on; the harness counts the seconds to the notice from it."""
+    """Note that this rank moves no more; the harness counts the seconds to the notice from here."""
     with open(os.path.join(FOLDER, f"stopped-{os.environ['RANK']}"), "w") as file:
         file.write(repr(time.time()))
 

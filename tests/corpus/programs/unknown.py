@@ -1,4 +1,4 @@
-"""From step 10 on the network swallows every packet that comes to rank 1: all ranks stand in the same collective."""
+"""From step 10 on the network swallows every packet that comes to rank 1: all wait in one collective."""
 
 import ctypes
 import os

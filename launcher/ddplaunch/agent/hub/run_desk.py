@@ -106,6 +106,8 @@ class RunDesk:
                 self.record.event("lost", f"node {session.node} has gone silent", session.node)
 
     async def tick(self, now: float) -> None:
+        if self.record.exit_code is not None:
+            return
         if self.leave_at is not None:
             if now >= self.leave_at or self.sessions.keys() <= self.finished.keys():
                 self.record.end(self.exit_code or 0)
@@ -147,8 +149,10 @@ class RunDesk:
     def _death(self, node: int, rank: RankEvidence, now: float) -> None:
         rank = self.clocks.rank(node, rank)
         self.deaths[rank.rank] = (node, rank)
-        self.record.event("death", f"rank {rank.rank} has ended: {complaint(rank)}", node, rank.rank)
         end = rank.exit
+        well = end is not None and end.code == 0
+        text = "has finished" if well else f"has ended: {complaint(rank)}"
+        self.record.event("death", f"rank {rank.rank} {text}", node, rank.rank)
         if end is None or (not end.by_us and (end.signal or end.code != 0)):
             self._expect_verdict(now)
 

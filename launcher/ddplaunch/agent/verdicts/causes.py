@@ -15,6 +15,8 @@ from ddplaunch.agent.verdicts.situation import Situation
 
 TOGETHER = 2.0
 """Seconds within which equal ends of several ranks count as one event."""
+_ONE_LOOK = 0.15
+"""Seconds between two looks of a supervisor: what it sees at once is dated in the order of ranks."""
 _KILL, _ABORT, _TERM = 9, 6, 15
 _SOURCE_LINE = re.compile(r"^\[[^\] ]*\.(cc|cpp|h|cu):\d+\] ")
 """What Gloo and c10d begin their messages with: the line of their own source."""
@@ -88,13 +90,13 @@ def _killed_for_memory(situation: Situation, number: int, pid: int) -> bool:
 
 
 def _was_sent_away(situation: Situation, number: int, at: float) -> bool:
-    """torchrun sends SIGTERM to a node's ranks once one of them has ended badly, maybe before that was seen."""
+    """torchrun sends SIGTERM to a node's ranks once one has ended badly; one look may see both ends."""
     peers = situation.nodes[situation.node_of[number]].ranks
     return any(
         peer.rank != number
         and peer.exit is not None
         and peer.exit.code != 0
-        and peer.exit.at <= at + TOGETHER
+        and peer.exit.at <= at + _ONE_LOOK
         and peer.exit.signal != _TERM
         for peer in peers
     )

@@ -1,0 +1,100 @@
+"""The table: every verdict code and the real fault that provokes it, and healthy jobs that only look faulty.
+
+Global ranks; with 2 nodes of 2 ranks, ranks 2 and 3 are on node 1. `victims` None: any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NOTICE_AFTER = 3.0
+"""Seconds, instead of the 10 that are the default: the corpus is run often."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A job that goes wrong, and what the verdict on it must say."""
+
+    name: str  # of programs/NAME.py, unless `program` says otherwise
+    code: str
+    ranks: tuple[int, ...]
+    victims: tuple[int, ...]
+    nodes: int = 1
+    nproc: int = 2
+    program: str = ""
+    notice_after: float = NOTICE_AFTER
+    patience: float = 1.0  # times notice_after in which the notice must come: ranks that burn CPU get more
+    memory: int | None = None  # bytes, of a memory cgroup around the whole job
+    asked: bool = False  # by `diagnose` while it runs, and then stopped
+    launch: tuple[str, ...] = ()  # more words for torchrun
+
+    @property
+    def culprit_nodes(self) -> tuple[int, ...]:
+        """The nodes of the culprit ranks."""
+        return tuple(sorted({rank // self.nproc for rank in self.ranks}))
+
+    @property
+    def file(self) -> str:
+        return f"{self.program or self.name}.py"
+
+
+@dataclass(frozen=True)
+class Healthy:
+    """A job that takes its time and ends well. No word may be said about it."""
+
+    name: str
+    nodes: int = 1
+    nproc: int = 2
+    notice_after: float = NOTICE_AFTER
+    seconds: float = 3 * NOTICE_AFTER  # of its long steps: in the ratio of 30 s to the default 10 s
+
+    @property
+    def file(self) -> str:
+        return f"healthy_{self.name}.py"
+
+
+FAULTS = [
+    Fault("rank_failed", "rank-failed", (3,), (0, 1, 2), nodes=2),
+    Fault("all_failed", "rank-failed", (0, 1), ()),
+    Fault("failed_before_init", "rank-failed", (1,), (0, 2, 3), nodes=2),
+    Fault("rank_exited_early", "rank-exited-early", (1,), (0, 2, 3), nodes=2),
+    Fault("rank_killed", "rank-killed", (2,), (0, 1, 3), nodes=2),
+    Fault("rank_crashed", "rank-killed", (1,), (0,)),
+    Fault("rank_killed_memory", "rank-killed-memory", (1,), (0,), memory=1600 << 20),
+    Fault("loader_killed_memory", "rank-killed-memory", (0,), (1,), memory=2400 << 20),
+    Fault("launch_fails", "launch-failed", (), (), program="rank_failed", launch=("--no-such-option",)),
+    Fault("rank_late_to_init", "rank-late-to-init", (1,), (0, 2, 3), nodes=2),
+    Fault("rank_in_dataloader", "rank-in-dataloader", (2,), (0, 1), nproc=3),
+    Fault("loader_in_process", "rank-in-dataloader", (0,), (1,)),
+    Fault("rank_in_user_code", "rank-in-user-code", (0,), (1,), notice_after=10.0),
+    Fault("rank_loops", "rank-in-user-code", (3,), (0, 1, 2), nodes=2, patience=4.0),
+    Fault("collective_mismatch", "collective-mismatch", (3,), (0, 1, 2), nodes=2),
+    Fault("mismatch_of_two", "collective-mismatch", (0, 1), ()),
+    Fault("mismatch_in_shape", "collective-mismatch", (2,), (0, 1, 3), nodes=2),
+    Fault("exception_swallowed", "exception-swallowed", (2,), (0, 1), nproc=3),
+    Fault("exception_retried", "exception-swallowed", (1,), (0,)),
+    Fault("slow", "slow", (1,), (0,), asked=True),
+    Fault("unknown", "unknown", (), ()),
+]
+
+HEALTHY = [
+    Healthy("loading"),
+    Healthy("compute"),
+    Healthy("one_call"),
+    Healthy("uneven", nodes=2, nproc=1),
+    Healthy("slow_link"),
+    Healthy("loader"),
+    Healthy("evaluation"),
+    Healthy("start"),
+]
+
+BROKEN_STARTS = {
+    "port-in-use": "tests/agent/gate/test_gate.py::test_master_port_in_use",
+    "stranger-listens": "tests/agent/gate/test_network.py::test_something_between_the_nodes_answers",
+    "master-is-loopback": "tests/agent/gate/test_network.py::test_the_masters_name_is_loopback_on_one_node",
+    "world-size-differs": "tests/agent/gate/test_gate.py::test_nodes_of_different_jobs_in_size",
+    "version-differs": "tests/agent/gate/test_gate.py::test_a_node_with_another_torch",
+    "shm-too-small": "tests/agent/gate/test_network.py::test_shared_memory_is_small_on_one_node",
+    "image-lacks": "tests/agent/gate/test_gate.py::test_no_torch",
+}
+"""Faults that keep a job from starting need hosts of their own: the gate's tests provoke them, for real."""

@@ -1,0 +1,174 @@
+"""Runs a program of the corpus as a user's job on this machine, and tells what was said about it and when."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.corpus.faults import Fault, Healthy
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Bundle, Files, JobPlan, Verdict, WatchdogPlan
+from ddplaunch.agent.protocol import Channel
+from ddplaunch.render import archive
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+WHOLE_JOB = 240.0
+"""Seconds for a job on a busy machine; it ends by itself long before."""
+KILL_AFTER = 2.0
+"""Times notice_after, after which a hang is ended."""
+ASK_AFTER = 3.0
+"""Seconds of running before `diagnose` asks how a slow job is."""
+
+
+@dataclass
+class Outcome:
+    """What became of a job. `seconds`: from the moment progress stopped to the verdict's first word."""
+
+    verdicts: list[Verdict]
+    exit_code: int
+    alarms: list[str]  # every notice and verdict that was spoken
+    seconds: float | None = None
+    survivors: list[int] = field(default_factory=list)  # processes of the job that outlived it
+    output: str = ""
+
+    @property
+    def code(self) -> str:
+        """Of the first verdict."""
+        return self.verdicts[0].code if self.verdicts else "none"
+
+
+def run(case: Fault | Healthy, folder: Path) -> Outcome:
+    """The job from start to end, in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / Files.AGENT).write_bytes(archive.agent_archive())
+    codec.write(str(folder / Files.PLAN), _plan(case, folder))
+    words = [sys.executable, "-I", "-S", str(folder / Files.AGENT), "local", "--folder", str(folder)]
+    memory = case.memory if isinstance(case, Fault) else None
+    with _memory_cgroup(memory) as enter, (folder / "output").open("wb") as output:
+        job = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, preexec_fn=enter)
+        try:
+            asked = _ask(folder, job) if isinstance(case, Fault) and case.asked else None
+            exit_code = job.wait(WHOLE_JOB)
+        finally:
+            if job.poll() is None:
+                job.kill()
+                job.wait()
+    return _outcome(folder, exit_code, asked)
+
+
+def _plan(case: Fault | Healthy, folder: Path) -> JobPlan:
+    """As the launcher makes it for torchrun."""
+    launch = ["{python}", "-m", "torch.distributed.run", "--nnodes", str(case.nodes)]
+    launch += ["--nproc-per-node", str(case.nproc), "--node-rank", "{node}"]
+    launch += ["--master-addr", "{master_addr}", "--master-port", "{master_port}"]
+    seconds = case.seconds if isinstance(case, Healthy) else 30.0
+    return JobPlan(
+        job=case.name,
+        nodes=case.nodes,
+        nproc_per_node=case.nproc,
+        launch=[*launch, *(case.launch if isinstance(case, Fault) else ())],
+        command=[case.file],
+        python=sys.executable,
+        env={"CORPUS_SCENE": str(folder), "CORPUS_SECONDS": str(seconds)},
+        workdir=str(PROGRAMS),
+        watchdog=WatchdogPlan(case.notice_after, KILL_AFTER * case.notice_after),
+    )
+
+
+def _ask(folder: Path, job: subprocess.Popen[bytes]) -> Bundle:
+    """What `diagnose` answers in mid-run; the job is stopped afterwards."""
+    deadline = time.monotonic() + WHOLE_JOB
+    while '"phase":"running"' not in _text(folder / Files.STATUS):
+        assert job.poll() is None, _text(folder / "output")
+        assert time.monotonic() < deadline, _text(folder / "output")
+        time.sleep(0.1)
+    time.sleep(ASK_AFTER)
+    hub = json.loads(_text(folder / Files.HUB))
+    key = _text(folder / Files.KEY).encode()
+    channel = Channel.connect(hub["host"], hub["port"], key, 0, time.monotonic() + 10)
+    channel.send("diagnose", {})
+    answer = channel.receive(20)
+    channel.send("stop", {"why": "the corpus has seen enough"})
+    assert answer is not None
+    bundle = codec.load(Bundle, answer[1])
+    job.wait(WHOLE_JOB)
+    channel.close()
+    return bundle
+
+
+def _outcome(folder: Path, exit_code: int, asked: Bundle | None) -> Outcome:
+    bundle = codec.read(Bundle, str(folder / Files.BUNDLE))
+    alarms = [event for event in bundle.events if event.kind in ("notice", "verdict")]
+    stopped = [float(path.read_text()) for path in folder.glob("stopped-*")]
+    return Outcome(
+        verdicts=(asked or bundle).verdicts,
+        exit_code=exit_code,
+        alarms=[event.text for event in alarms],
+        seconds=alarms[0].at - max(stopped) if alarms and stopped else None,
+        survivors=_processes_of(folder),
+        output=_text(folder / "output"),
+    )
+
+
+def _text(path: Path) -> str:
+    """Of a file that may not be there yet."""
+    return path.read_text("utf-8", "replace") if path.exists() else ""
+
+
+def _processes_of(folder: Path) -> list[int]:
+    """Living processes that were given this job's scene."""
+    mark = f"CORPUS_SCENE={folder}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+# --- a memory cgroup around the whole job
+
+
+def memory_cgroups_missing() -> str:
+    """Why no memory cgroup can be made here; empty when one can."""
+    try:
+        with _memory_cgroup(1 << 30):
+            return ""
+    except OSError as error:
+        return f"needs root and a memory cgroup that can be written: {error}"
+
+
+@contextlib.contextmanager
+def _memory_cgroup(limit: int | None) -> Iterator[Callable[[], object] | None]:
+    """Yields what a child must call to enter a new memory cgroup of this limit in bytes; None without."""
+    if limit is None:
+        yield None
+        return
+    v1 = Path("/sys/fs/cgroup/memory")
+    path = Path(tempfile.mkdtemp(prefix="ddplaunch-corpus-", dir=v1 if v1.is_dir() else "/sys/fs/cgroup"))
+    try:
+        (path / ("memory.limit_in_bytes" if v1.is_dir() else "memory.max")).write_text(str(limit))
+        yield lambda: (path / "cgroup.procs").write_text(str(os.getpid()))
+    finally:
+        _remove(path)
+
+
+def _remove(cgroup: Path) -> None:
+    """The kernel needs a moment after the last process has left."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return cgroup.rmdir()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)

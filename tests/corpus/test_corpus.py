@@ -1,0 +1,106 @@
+"""Every verdict on its real fault, and not a word on jobs that only take their time.
+
+The jobs run two at a time ahead of the tests that ask for their outcome: most of each is waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from tests.corpus import harness
+from tests.corpus.faults import BROKEN_STARTS, FAULTS, HEALTHY, Fault, Healthy
+from tests.corpus.harness import Outcome
+
+from ddplaunch.agent.contract import Exit
+from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+
+OVERHEAD = 5.0
+"""Seconds beyond notice_after: from the stop to the notice at most 15 s in all by default."""
+DEATH = 5.0
+"""Seconds from a rank's own fault to the verdict on it."""
+Run = Callable[[Fault | Healthy], Outcome]
+
+pytestmark = [pytest.mark.corpus, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(name="outcome_of", scope="module")
+def _outcome_of(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """The outcome of a job, which may be under way already."""
+    wanted = [
+        item.callspec.params.get("fault") for item in request.session.items if hasattr(item, "callspec")
+    ]
+    faults = [fault for fault in wanted if isinstance(fault, Fault) and not _impossible(fault)]
+    with ThreadPoolExecutor(2) as pool:
+        started: dict[str, Future[Outcome]] = {
+            fault.name: pool.submit(harness.run, fault, tmp_path_factory.mktemp(fault.name) / "job")
+            for fault in faults
+        }
+
+        def outcome(case: Fault | Healthy) -> Outcome:
+            if case.name in started:
+                return started[case.name].result()
+            return harness.run(case, tmp_path_factory.mktemp(case.name) / "job")
+
+        yield outcome
+        pool.shutdown(cancel_futures=True)
+
+
+def _impossible(fault: Fault) -> str:
+    return harness.memory_cgroups_missing() if fault.memory is not None else ""
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_fault(fault: Fault, outcome_of: Run) -> None:
+    """The cause, the ranks at fault and their victims are told, in time, and nothing outlives the job."""
+    reason = _impossible(fault)
+    if reason:
+        pytest.skip(reason)
+    outcome = outcome_of(fault)
+
+    assert outcome.verdicts, outcome.output[-4000:]
+    verdict = outcome.verdicts[0]
+    expected = (fault.code, [*fault.ranks], [*fault.victims])
+    assert expected == (verdict.code, verdict.ranks, verdict.victims), verdict
+    assert fault.code == "launch-failed" or [*fault.culprit_nodes] == verdict.nodes
+    assert (Exit.STOPPED if fault.asked else CATALOGUE[fault.code].exit_code) == outcome.exit_code
+    assert [] == outcome.survivors
+    if outcome.seconds is not None:
+        hang = CATALOGUE[fault.code].exit_code == Exit.HANG
+        limit = fault.patience * fault.notice_after + OVERHEAD if hang else DEATH
+        assert outcome.seconds <= limit, outcome.alarms
+
+
+@pytest.mark.parametrize("healthy", HEALTHY, ids=lambda healthy: healthy.name)
+def test_healthy(healthy: Healthy, outcome_of: Run) -> None:
+    """A job that takes its time is left alone."""
+    outcome = outcome_of(healthy)
+
+    assert ([], [], Exit.OK, []) == (
+        outcome.alarms,
+        outcome.verdicts,
+        outcome.exit_code,
+        outcome.survivors,
+    ), outcome.output[-4000:]
+
+
+def test_every_run_time_code_has_a_fault() -> None:
+    """No code of a running job without a program that provokes it."""
+    gate = {
+        code
+        for code, entry in CATALOGUE.items()
+        if entry.exit_code in (Exit.NODE_AT_FAULT, Exit.MISCONFIGURED)
+    }
+
+    assert CATALOGUE.keys() - gate == {fault.code for fault in FAULTS}
+
+
+@pytest.mark.parametrize("code", BROKEN_STARTS)
+def test_every_broken_start_is_provoked(code: str, request: pytest.FixtureRequest) -> None:
+    """The gate's tests that stand in the table for a broken start are there, and speak of that code."""
+    file, _, test = BROKEN_STARTS[code].partition("::")
+    text = (request.config.rootpath / file).read_text("utf-8")
+    body = text.partition(f"def {test}(")[2].partition("\n\n\n")[0]
+
+    assert f'"{code}"' in body
