@@ -1,0 +1,83 @@
+"""At a real terminal: the picture of a job, and Ctrl-C as the keyboard sends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import IO
+
+from tests.local.conftest import SCRIPT, Desk
+
+SPAWN = """
+import os, pty, sys
+os.environ["TERM"] = "xterm"
+sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
+"""
+
+
+def at_terminal(desk: Desk, *words: str) -> subprocess.Popen[bytes]:
+    """`ddplaunch` on a terminal of its own; what is written to it is typed there."""
+    return subprocess.Popen(
+        [sys.executable, "-c", SPAWN, sys.executable, "-c", SCRIPT, *words],
+        cwd=desk.folder,
+        env=desk.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+
+
+def read_until(stream: IO[bytes] | None, text: bytes) -> bytes:
+    """What the terminal showed until `text` was there."""
+    assert stream is not None
+    seen = b""
+    while text not in seen:
+        piece = os.read(stream.fileno(), 65536)
+        assert piece, f"{text!r} never came: {seen[-2000:]!r}"
+        seen += piece
+    return seen
+
+
+def test_the_picture_shows_every_node_and_ctrl_c_detaches(desk: Desk) -> None:
+    """Phases of both nodes, the ranks' lines above them, and a job that goes on after Ctrl-C."""
+    path = desk.job("--steps", "150", nodes=2, nproc=1)
+    with at_terminal(desk, "submit", path, "--wait") as process:
+        seen = read_until(process.stdout, b"step 1")
+        assert process.stdin is not None
+        process.stdin.write(b"\x03")
+        process.stdin.flush()
+        seen += read_until(process.stdout, b"to stop it")
+        process.stdin.close()
+        process.wait(30)
+
+    assert 101 == process.returncode
+    assert b"nodes 0-1" in seen
+    assert b"rendezvous for" in seen
+    assert b"\x1b[" in seen
+    assert b"detached; local://tiny/1 goes on" in seen
+    assert b"Traceback" not in seen
+    assert 0 == desk.call("status", "local://tiny", "--watch").returncode
+
+
+def test_ctrl_c_ends_the_following_of_logs(desk: Desk) -> None:
+    """Quietly, with 130, and the job goes on."""
+    handle = desk.call("submit", desk.job("--steps", "10000", nproc=1)).stdout.strip()
+    with desk.start("logs", "-f", handle) as follower:
+        assert follower.stdout is not None
+        next(line for line in follower.stdout if "step 1" in line)
+        os.killpg(follower.pid, signal.SIGINT)
+        _, err = follower.communicate(timeout=30)
+    stated = desk.call("status", handle)
+
+    assert (130, "\n", 101) == (follower.returncode, err, stated.returncode)
+    assert 0 == desk.call("cancel", handle).returncode
+
+
+def test_no_color_and_no_terminal_mean_no_escapes(desk: Desk) -> None:
+    """A log of `--wait` holds plain lines."""
+    waited = desk.call("submit", desk.job("--raise-at", "0"), "--wait")
+
+    assert 100 == waited.returncode
+    assert "\x1b" not in waited.stderr
+    assert "ddplaunch: failed after" in waited.stderr
