@@ -1,4 +1,4 @@
-"""Several hosts on this machine: network namespaces with their own names, addresses and files, on one switch."""
+"""Several hosts on this machine: namespaces with their own names, addresses and files, on one switch."""
 
 from __future__ import annotations
 

@@ -81,8 +81,9 @@ class Job:
     def __init__(self, folder: Path, agent: list[str]) -> None:
         self._folder = folder
         self._agent = agent
-        self._key = os.urandom(8).hex()  # tests run side by side, and a gate takes any hub that knows its key
+        self.key = os.urandom(8).hex().encode()  # tests run side by side; a gate takes any hub that knows it
         self._started: list[Agent] = []
+        self.on_close: list[Callable[[], None]] = []
         self.hub_process: Agent
 
     def hub(
@@ -140,7 +141,9 @@ class Job:
         return self._folder / name
 
     def close(self) -> None:
-        """End what is still running."""
+        """End what is still running or open."""
+        for close in self.on_close:
+            close()
         for agent in self._started:
             if agent.process.poll() is None:
                 agent.process.kill()
@@ -157,7 +160,7 @@ class Job:
         before = [] if host is None else host.words
         agent = Agent(
             [*before, *self._agent, *words, "--folder", str(folder)],
-            {Env.KEY: self._key, **env},
+            {Env.KEY: self.key.decode(), **env},
             folder,
             self._folder / f"{name}.log",
         )

@@ -19,7 +19,7 @@ Make = Callable[[int], list[Host]]
 
 
 class Cluster:
-    """A job whose nodes are hosts. The gate's and the master's port are fixed, so that rules can name them."""
+    """A job whose nodes are hosts. The gate's and the master's port are fixed: rules name them."""
 
     def __init__(self, job: Job, hosts: list[Host], **changes: Any) -> None:
         self.job = job

@@ -158,8 +158,7 @@ def _last_words(record: Record) -> None:
     if record.verdicts:
         record.say("\n".join(notice.block(record.verdicts, final=True)))
     record.event("end", f"the job has ended with exit code {record.exit_code}")
-    record.save()
-    data = json.dumps(codec.dump(record.bundle()), separators=(",", ":")).encode()
+    data = json.dumps(codec.dump(record.save()), separators=(",", ":")).encode()
     text = base64.b64encode(zlib.compress(data, 9)).decode()
     lines = [text[start : start + _COLUMNS] for start in range(0, len(text), _COLUMNS)]
     record.say("\n".join([BEGIN, *lines, END]))

@@ -152,11 +152,13 @@ class Record:
             self._changed, self._flushed = False, now
             codec.write(self.path(Files.STATUS), self.status())
 
-    def save(self) -> None:
-        """Write status and bundle now."""
+    def save(self) -> Bundle:
+        """Write status and bundle now; returns the bundle."""
         self._changed = True
         self.flush()
-        codec.write(self.path(Files.BUNDLE), self.bundle())
+        bundle = self.bundle()
+        codec.write(self.path(Files.BUNDLE), bundle)
+        return bundle
 
     def close(self) -> None:
         self._log.close()

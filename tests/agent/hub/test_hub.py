@@ -1,0 +1,286 @@
+"""A real hub process, spoken to over its protocol as a gate does, and as gates never should."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agent.gate.jobs import Job, make_plan, wait_for
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Bundle, CheckIn, Event, Exit, Files, JobPlan, JobStatus, Phase
+from ddplaunch.agent.hub.hub import BEGIN, END
+from ddplaunch.agent.protocol import Body, Channel, LostError
+
+
+@pytest.fixture(name="job")
+def _job(tmp_path: Path, agent: list[str]) -> Iterator[Job]:
+    job = Job(tmp_path, agent)
+    yield job
+    job.close()
+
+
+class Node:
+    """Speaks for one node, word by word."""
+
+    def __init__(self, job: Job, number: int) -> None:
+        self.number = number
+        self.channel = Channel.connect("127.0.0.1", job.hub_port, job.key, 0, time.monotonic() + 10)
+        job.on_close.append(self.channel.close)
+
+    def check_in(self, plan: JobPlan, **changes: Any) -> None:
+        plain: dict[str, Any] = {
+            "node": self.number,
+            "host": f"n{self.number}",
+            "nodes": plan.nodes,
+            "nproc_per_node": plan.nproc_per_node,
+            "address": "127.0.0.1",
+            "ports": {"responder": 40000, **({"master": 29500} if self.number == 0 else {})},
+            "at": time.time(),
+            "machine": "here",
+            "netns": "net:[1]",
+            "pid": 100 + self.number,
+        }
+        self.channel.send("check-in", {"check_in": codec.dump(CheckIn(**{**plain, **changes}))})
+
+    def expect(self, kind: str, seconds: float = 10.0) -> Body:
+        """The body of the next message of that kind; others before it are skipped."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            message = self.channel.receive(deadline - time.monotonic())
+            if message is not None and message[0] == kind:
+                return message[1]
+        raise AssertionError(f"no {kind} in {seconds} s")
+
+    def pass_mesh(self) -> Body:
+        """Report all paths as good, give up the master port when asked, and return the release."""
+        tasks = self.expect("mesh")["tasks"]
+        results = [{"node": self.number, "outcome": "ok", **task} for task in tasks]
+        self.channel.send("mesh-results", {"results": results})
+        if self.number == 0:
+            self.expect("unbind")
+            self.channel.send("unbound", {})
+        return self.expect("release")
+
+
+def nodes_of(job: Job, count: int) -> list[Node]:
+    """Connected, not yet checked in."""
+    return [Node(job, number) for number in range(count)]
+
+
+def test_the_roll_is_called_until_all_are_here(job: Job) -> None:
+    """Those who are here are told each second who is missing and for how long; the status shows it."""
+    plan = make_plan(nodes=3)
+    job.hub(plan)
+    first, second, third = nodes_of(job, 3)
+    third.check_in(plan)
+
+    assert third.expect("waiting")["missing"] == [0, 1]
+    wait_for(lambda: job.status.phase == Phase.GATE)
+    first.check_in(plan)
+    wait_for(lambda: third.expect("waiting")["missing"] == [1])
+    body = third.expect("waiting")
+    assert body["seconds"] > 0
+    wait_for(lambda: job.status.waiting_for == [1])
+    second.check_in(plan)
+    assert len(third.expect("mesh")["tasks"]) == 3
+
+
+def test_nobody_is_released_before_the_master_port_is_free(job: Job) -> None:
+    """Node 0 gives its port up first; only then may anybody's trainer look for the store there."""
+    plan = make_plan()
+    job.hub(plan)
+    first, second = nodes_of(job, 2)
+    first.check_in(plan)
+    second.check_in(plan)
+    for node in (first, second):
+        tasks = node.expect("mesh")["tasks"]
+        results = [{"node": node.number, "outcome": "ok", **task} for task in tasks]
+        node.channel.send("mesh-results", {"results": results})
+    first.expect("unbind")
+
+    assert second.channel.receive(0.3) is None
+    first.channel.send("unbound", {})
+    assert first.expect("release") == second.expect("release")
+
+
+def test_a_node_that_comes_back_after_the_release_is_let_in(job: Job) -> None:
+    """A gate that is started again when the others have gone on gets what they got."""
+    plan = make_plan(nodes=1)
+    job.hub(plan)
+    node = Node(job, 0)
+    node.check_in(plan)
+    release = node.pass_mesh()
+    node.channel.close()
+    again = Node(job, 0)
+    again.check_in(plan, pid=4711)
+
+    assert release == again.expect("release")
+
+
+def test_a_verdict_reaches_everybody_and_ends_the_hub(job: Job) -> None:
+    """All nodes hear the same; who comes while the hub still lingers hears it too."""
+    plan = make_plan()
+    hub = job.hub(plan)
+    first, second = nodes_of(job, 2)
+    first.check_in(plan)
+    second.check_in(plan, nodes=4)
+
+    verdict = first.expect("verdict")
+    assert verdict == second.expect("verdict")
+    assert verdict["exit_code"] == Exit.MISCONFIGURED
+    late = Node(job, 1)
+    late.check_in(plan)
+    assert verdict == late.expect("verdict")
+    for node in (first, second, late):
+        node.channel.close()
+    assert hub.wait(5) == Exit.MISCONFIGURED
+
+
+def test_a_certain_failure_is_not_waited_with(job: Job) -> None:
+    """When what is known cannot be cured by another arrival, the missing nodes are not waited for."""
+    plan = make_plan(nodes=3, gate={"timeout": 60.0})
+    job.hub(plan)
+    first, second = nodes_of(job, 2)
+    first.check_in(plan)
+    second.check_in(plan, nproc_per_node=8)
+    started = time.monotonic()
+
+    assert [v["code"] for v in first.expect("verdict")["verdicts"]] == ["world-size-differs"]
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(("backend", "expected"), [("c10d", "clock-skew"), ("static", None)])
+def test_clocks_that_differ(job: Job, backend: str, expected: str | None) -> None:
+    """61 s are a verdict where torchrun compares clocks, and a note where it does not."""
+    plan = make_plan(launch=["{python}", f"--rdzv-backend={backend}"])
+    job.hub(plan)
+    first, second = nodes_of(job, 2)
+    first.check_in(plan)
+    second.check_in(plan, at=time.time() + 61)
+
+    if expected is not None:
+        (verdict,) = first.expect("verdict")["verdicts"]
+        assert (verdict["code"], verdict["nodes"]) == (expected, [1])
+        assert "node 1's clock is 61 s ahead" in verdict["sentence"]
+    else:
+        assert len(second.expect("mesh")["tasks"]) == 2
+        assert any("clocks differ" in event.text for event in events(job))
+
+
+def events(job: Job) -> list[Event]:
+    """All lines of events.jsonl, whole."""
+    path = job.folder("hub") / Files.EVENTS
+    return [codec.load(Event, json.loads(line)) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"check_in": 5}, {"check_in": {"node": "one"}}, {"check_in": {"node": 0}}]
+)
+def test_a_check_in_without_its_shape(job: Job, body: Body) -> None:
+    """A message that does not have the contract's shape costs the session, and the log says why."""
+    plan = make_plan(nodes=1)
+    hub = job.hub(plan)
+    node = Node(job, 0)
+    node.channel.send("check-in", body)
+
+    with pytest.raises(LostError):
+        node.channel.receive(5)
+    assert "check-in of 127.0.0.1: " in hub.output
+    healthy = Node(job, 0)
+    healthy.check_in(plan)
+    healthy.pass_mesh()
+
+
+def test_a_node_that_goes_silent_in_the_mesh(job: Job) -> None:
+    """A node that vanishes between check-in and its results is missing at once, not at the deadline."""
+    plan = make_plan(gate={"timeout": 60.0})
+    job.hub(plan)
+    first, second = nodes_of(job, 2)
+    first.check_in(plan)
+    second.check_in(plan)
+    second.expect("mesh")
+    second.channel.close()
+
+    (verdict,) = first.expect("verdict", 5)["verdicts"]
+    assert (verdict["code"], verdict["nodes"]) == ("node-missing", [1])
+
+
+def test_status_for_who_asks(job: Job) -> None:
+    """Anybody who knows the key may ask how the job stands."""
+    plan = make_plan()
+    job.hub(plan)
+    first = Node(job, 0)
+    first.check_in(plan)
+    asker = Node(job, 0)
+    asker.channel.send("status", {})
+    status = codec.load(JobStatus, asker.expect("status"))
+
+    assert (status.job, status.phase) == ("trial", Phase.GATE)
+    assert [node.host for node in status.nodes] == ["n0", ""]
+
+
+def test_the_bundle_is_in_the_log(job: Job) -> None:
+    """What a finished pod's log holds is the same bundle that lies beside the job."""
+    plan = make_plan()
+    hub = job.hub(plan)
+    node = Node(job, 0)
+    node.check_in(plan)
+    node.expect("waiting")
+    hub.process.send_signal(signal.SIGTERM)
+
+    assert hub.wait(10) == Exit.STOPPED
+    text = hub.output.partition(BEGIN)[2].partition(END)[0]
+    bundle = codec.load(Bundle, json.loads(zlib.decompress(base64.b64decode(text))))
+    assert bundle == job.bundle
+    assert [check_in.host for check_in in bundle.check_ins] == ["n0"]
+    assert bundle.exit_code == Exit.STOPPED
+
+
+def test_stop_without_anybody(job: Job) -> None:
+    """A hub that nobody came to ends at once when told to."""
+    hub = job.hub(make_plan())
+    hub.process.send_signal(signal.SIGTERM)
+
+    assert hub.wait(5) == Exit.STOPPED
+    assert job.status.phase == Phase.ENDED
+
+
+def test_the_hub_listens_where_it_says(job: Job) -> None:
+    """hub.json names host, port and process; the port lies outside the ephemeral range."""
+    hub = job.hub(make_plan())
+    found = json.loads((job.folder("hub") / Files.HUB).read_text())
+
+    assert {"host": "127.0.0.1", "port": job.hub_port, "pid": hub.process.pid} == found
+    assert 10000 <= job.hub_port < 32768
+
+
+def test_a_thousand_nodes(job: Job) -> None:
+    """A job of a thousand nodes is called, meshed and released in seconds, by one hub."""
+    count = 1000
+    plan = make_plan(nodes=count, gate={"timeout": 120.0})
+    job.hub(plan)
+    nodes = nodes_of(job, count)
+    for node in nodes:
+        node.check_in(plan)
+    started = time.monotonic()
+    for node in nodes:
+        tasks = node.expect("mesh", 60)["tasks"]
+        results = [{"node": node.number, "outcome": "ok", **task} for task in tasks]
+        node.channel.send("mesh-results", {"results": results})
+    nodes[0].expect("unbind", 60)
+    nodes[0].channel.send("unbound", {})
+    for node in nodes:
+        node.expect("release", 60)
+    took = time.monotonic() - started
+
+    for node in nodes:
+        node.channel.close()
+    assert took < 40

@@ -1,0 +1,115 @@
+"""What others read of a job: whole files, always the last state, not written more often than people look."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Bundle, Event, Exit, Files, JobPlan, JobStatus, Phase, Verdict
+from ddplaunch.agent.hub import record as record_module
+from ddplaunch.agent.hub.record import Record
+
+PLAN = JobPlan("trial", 2, 1, [], [])
+
+
+@pytest.fixture(name="record")
+def _record(tmp_path: Path) -> Iterator[Record]:
+    record = Record(PLAN, str(tmp_path), attempt=3)
+    yield record
+    record.close()
+
+
+def status(record: Record) -> JobStatus:
+    """As it is on disk."""
+    return codec.read(JobStatus, record.path(Files.STATUS))
+
+
+def test_the_status_is_there_from_the_start(record: Record) -> None:
+    """Who looks before anything has happened finds the job and all of its nodes."""
+    found = status(record)
+
+    assert (found.job, found.attempt, found.phase) == ("trial", 3, Phase.STARTING)
+    assert [0, 1] == [node.node for node in found.nodes]
+
+
+def test_changes_follow_the_throttle(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A patient flush waits its time, and then writes the last state; an impatient one writes now."""
+    record.flush()
+    record.enter(Phase.GATE)
+    record.flush(patient=True)
+    assert status(record).phase == Phase.STARTING
+    monkeypatch.setattr(record_module, "FLUSH_EVERY", 0.0)
+    record.flush(patient=True)
+    assert status(record).phase == Phase.GATE
+    record.enter(Phase.RUNNING)
+    record.flush()
+    assert status(record).phase == Phase.RUNNING
+
+
+def test_since_follows_the_phase(record: Record) -> None:
+    """`since` moves with the phase and with nothing else."""
+    record.node(1, phase=Phase.GATE, host="n1")
+    since = record.nodes[1].since
+    record.node(1, detail="waits")
+    assert (record.nodes[1].since, record.nodes[1].host) == (since, "n1")
+    record.node(1, phase=Phase.RUNNING)
+    assert record.nodes[1].since >= since
+
+
+def test_the_first_end_counts(record: Record) -> None:
+    """A job ends once, however many say so."""
+    record.end(Exit.HANG)
+    record.end(Exit.OK)
+
+    assert (status(record).phase, status(record).exit_code) == (Phase.ENDED, Exit.HANG)
+
+
+def test_a_verdict_writes_the_bundle(record: Record) -> None:
+    """The bundle is on disk as soon as there is a verdict, with the events up to then."""
+    record.event("check-in", "node 0 checked in", 0)
+    record.judge([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+    bundle = codec.read(Bundle, record.path(Files.BUNDLE))
+
+    assert ["node-missing"] == [verdict.code for verdict in bundle.verdicts]
+    assert ["node 0 checked in"] == [event.text for event in bundle.events]
+
+
+def test_every_event_is_a_line_in_the_file_and_in_the_log(
+    record: Record, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """events.jsonl has every event whole; the log has its sentence with the time."""
+    record.event("death", "rank 3\nhas ended", node=1, rank=3)
+    (line,) = Path(record.path(Files.EVENTS)).read_text().splitlines()
+    event = codec.load(Event, json.loads(line))
+
+    assert (event.kind, event.text, event.node, event.rank) == ("death", "rank 3\nhas ended", 1, 3)
+    assert "has ended" in capsys.readouterr().out
+
+
+def test_the_bundle_keeps_the_newest_events(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of weeks does not make a bundle without end."""
+    for number in range(record_module._KEPT_EVENTS + 10):
+        record.event("phase", str(number))
+
+    events = record.bundle().events
+    assert len(events) == record_module._KEPT_EVENTS
+    assert events[-1].text == str(record_module._KEPT_EVENTS + 9)
+
+
+def test_a_log_that_nobody_reads_does_not_end_the_job(
+    record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A closed standard output is survived."""
+    closed = open("/dev/null", "w")  # noqa: SIM115 - closed on the next line
+    closed.close()
+    monkeypatch.setattr(sys, "stdout", closed)
+    record.event("phase", "said to nobody")
+    record.event("phase", "and again")
+    sys.stdout.close()
+
+    assert len(record.bundle().events) == 2

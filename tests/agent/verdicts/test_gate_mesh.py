@@ -1,0 +1,100 @@
+"""Rules over failed paths: which fault they show, and which end is named."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from ddplaunch.agent.contract import MeshResult
+from ddplaunch.agent.verdicts import gate_mesh
+
+Path = tuple[int, int, str]
+
+
+def mesh(nodes: int, bad: dict[Path, str]) -> list[MeshResult]:
+    """All paths of a small job: everybody's responder and node 0's master port, good but for `bad`."""
+    paths = [(a, b, "responder") for a, b in itertools.permutations(range(nodes), 2)]
+    paths += [(a, 0, "master") for a in range(nodes)]
+    return [
+        MeshResult(
+            a, b, f"10.0.0.{b}", 29500 if what == "master" else 40000 + b, what, bad.get((a, b, what), "ok")
+        )
+        for a, b, what in paths
+    ]
+
+
+def everything_to(node: int, nodes: int, outcome: str) -> dict[Path, str]:
+    """All paths from others to one node."""
+    return {(r.node, r.peer, r.what): outcome for r in mesh(nodes, {}) if r.peer == node and r.node != node}
+
+
+def everything_from(node: int, nodes: int, outcome: str) -> dict[Path, str]:
+    """All paths from one node to others."""
+    return {(r.node, r.peer, r.what): outcome for r in mesh(nodes, {}) if r.node == node and r.peer != node}
+
+
+def between(a: int, b: int, outcome: str) -> dict[Path, str]:
+    """Both directions."""
+    return {(a, b, "responder"): outcome, (b, a, "responder"): outcome}
+
+
+@pytest.mark.parametrize(
+    ("bad", "expected"),
+    [
+        ({}, []),
+        ({(1, 0, "master"): "refused"}, [("port-refused", [0])]),
+        ({(1, 0, "master"): "timeout"}, [("port-filtered", [0])]),
+        ({(1, 0, "master"): "stranger"}, [("stranger-listens", [0])]),
+        ({(1, 0, "master"): "reset"}, [("stranger-listens", [0])]),
+        ({(n, 0, "master"): "timeout" for n in range(4)}, [("port-filtered", [0])]),
+        ({(0, 0, "master"): "timeout"}, [("port-filtered", [0])]),
+        (between(1, 2, "timeout"), [("port-filtered", [1, 2])]),
+        ({(1, 2, "responder"): "timeout"}, [("network-one-way", [1, 2])]),
+        (everything_to(3, 4, "timeout"), [("network-one-way", [3])]),
+        (everything_from(3, 4, "timeout"), [("network-one-way", [3])]),
+        (everything_to(0, 4, "timeout"), [("network-one-way", [0])]),
+        ({(1, 2, "responder"): "unreachable"}, [("host-unreachable", [1, 2])]),
+        (
+            {(1, 2, "responder"): "unreachable", (2, 1, "responder"): "timeout"},
+            [("host-unreachable", [1, 2])],
+        ),
+        (between(1, 2, "stalled"), [("mtu-black-hole", [1, 2])]),
+        (everything_from(2, 4, "stalled"), [("mtu-black-hole", [2])]),
+        (
+            {**everything_to(3, 4, "timeout"), (1, 2, "responder"): "stalled"},
+            [("network-one-way", [3]), ("mtu-black-hole", [1, 2])],
+        ),
+    ],
+)
+def test_culprits(bad: dict[Path, str], expected: list[tuple[str, list[int]]]) -> None:
+    """One fault is one verdict, on the node that its failed paths share."""
+    found = [(verdict.code, verdict.nodes) for verdict in gate_mesh.judge(mesh(4, bad))]
+
+    assert expected == found
+
+
+def test_a_dropped_port_is_told_with_one_that_answers() -> None:
+    """The sentence names the port that is closed and one that is open."""
+    (verdict,) = gate_mesh.judge(mesh(2, {(1, 0, "master"): "timeout"}))
+
+    assert verdict.sentence == (
+        "node 1 -> node 0 (10.0.0.0) port 29500: no answer in 0 s while port 40000 answers: "
+        "a firewall drops this port"
+    )
+
+
+def test_many_broken_paths_are_counted_not_listed() -> None:
+    """A firewall in front of one node of many breaks many paths; a person reads twenty of them at most."""
+    (verdict,) = gate_mesh.judge(mesh(32, everything_to(7, 32, "timeout")))
+
+    assert verdict.nodes == [7]
+    assert verdict.sentence.endswith("(and 30 more)")
+    assert len(verdict.facts) == 20
+
+
+def test_a_node_cut_in_both_directions_among_many() -> None:
+    """When one node's every path is dead it alone is named, though each path has two ends."""
+    dead = {**everything_to(5, 8, "timeout"), **everything_from(5, 8, "timeout")}
+
+    assert [("port-filtered", [5])] == [(v.code, v.nodes) for v in gate_mesh.judge(mesh(8, dead))]
