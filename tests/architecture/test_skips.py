@@ -32,7 +32,16 @@ def test_a_skip_fails_in_ci_alone(tmp_path: Path, ci: str, code: int, summary: s
         (tmp_path / name).write_text(text)
 
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--continue-on-collection-errors", tmp_path],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--continue-on-collection-errors",
+            tmp_path,
+        ],
         cwd=tmp_path,
         env={**{k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}, "CI": ci},
         capture_output=True,
