@@ -1,0 +1,185 @@
+"""The trainer's Python and what it has, asked of real interpreters."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agent.checks.make import make_context
+
+from ddplaunch.agent.checks import interpreter
+from ddplaunch.agent.contract import CheckResult, Env, Files, Status
+
+
+def check(folder: Path, **changes: Any) -> CheckResult:
+    """The interpreter's check of a plan, with our own Python unless said otherwise."""
+    return interpreter.check(make_context(folder, **{"python": sys.executable, **changes}))
+
+
+def lay_torch(folder: Path, text: str) -> dict[str, str]:
+    """A torch whose `__init__` must never run, as files alone; returns the environment that finds it."""
+    (folder / "torch" / "distributed").mkdir(parents=True)
+    (folder / "torch" / "__init__.py").write_text("raise SystemExit('imported')\n")
+    (folder / "torch" / "version.py").write_text(text)
+    (folder / "torch" / "distributed" / "run.py").touch()
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+def test_versions_are_read_without_importing(tmp_path: Path) -> None:
+    """torch's own file, in the forms that its releases had, and NCCL's wheel give the versions."""
+    text = "__version__ = '2.15.0+cu132'\ncuda: Optional[str] = '13.2'\nhip: Optional[str] = None\n"
+    environment = lay_torch(tmp_path, text)
+    (tmp_path / "nvidia_nccl_cu13-2.30.7.dist-info").mkdir()
+    context = make_context(tmp_path, python=sys.executable, environment=environment)
+    result = interpreter.versions(context)
+
+    expected = {"torch": "2.15.0+cu132", "cuda": "13.2", "nccl": "2.30.7"}
+    assert expected == {key: value for key, value in result.facts.items() if key != "python"}
+    assert result.facts["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_an_older_form_of_the_version_file(tmp_path: Path) -> None:
+    """torch 1.x wrote no annotations."""
+    environment = lay_torch(tmp_path, "__version__ = '1.13.1+cu117'\ndebug = False\ncuda = '11.7'\n")
+    result = interpreter.versions(make_context(tmp_path, python=sys.executable, environment=environment))
+
+    assert ("1.13.1+cu117", "11.7") == (result.facts["torch"], result.facts["cuda"])
+
+
+def test_a_torch_without_torchrun(tmp_path: Path) -> None:
+    """A torch that was built without distributed cannot run the job."""
+    environment = lay_torch(tmp_path, "__version__ = '2.15.0'\n")
+    (tmp_path / "torch" / "distributed" / "run.py").unlink()
+    (tmp_path / "train.py").touch()
+    result = check(tmp_path, launch=["{python}", "-m", "torch.distributed.run"], environment=environment)
+
+    assert (result.status, result.code) == (Status.FAIL, "image-lacks")
+    assert "no distributed/run.py" in result.observed
+
+
+@pytest.mark.parametrize(
+    ("command", "there"),
+    [
+        (["train.py"], True),
+        (["sub/train.py"], True),
+        (["lost.py"], False),
+        (["-m", "package"], True),
+        (["-m", "package.module"], True),
+        (["-m", "package.lost"], False),
+        (["-m", "json.tool"], True),
+        (["-m", "lost"], False),
+    ],
+)
+def test_the_script_is_looked_for_where_it_will_run(tmp_path: Path, command: list[str], there: bool) -> None:
+    """Scripts are files below the workdir, modules what that Python finds from there; nothing is imported."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "package").mkdir()
+    for name in ("train.py", "sub/train.py", "package/__init__.py", "package/module.py"):
+        (tmp_path / name).write_text("raise SystemExit('imported')\n")
+
+    assert there == (check(tmp_path, command=command).status == Status.PASS)
+
+
+@pytest.mark.parametrize(
+    ("command", "there"),
+    [(["train.py"], True), (["-m", "pkg.train"], True), (["lost.py"], False), (["-m", "lost"], False)],
+)
+def test_what_travels_with_the_job_is_there(tmp_path: Path, command: list[str], there: bool) -> None:
+    """Before the source is unpacked, what is in its archive counts."""
+    with tarfile.open(tmp_path / Files.SOURCE, "w") as archive:
+        for name in ("train.py", "pkg/train.py"):
+            archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+
+    assert there == (check(tmp_path, command=command, workdir=None).status == Status.PASS)
+
+
+def test_the_unpacked_source_is_the_workdir(tmp_path: Path) -> None:
+    """Without a workdir the ranks start where the source was unpacked."""
+    (tmp_path / "unpacked").mkdir()
+    (tmp_path / "unpacked" / "train.py").touch()
+    environment = {**os.environ, Env.SOURCE: str(tmp_path / "unpacked")}
+
+    assert check(tmp_path, workdir=None, environment=environment).status == Status.PASS
+
+
+def test_the_jobs_own_path_counts(tmp_path: Path) -> None:
+    """A PATH in the job's `env` is where its Python is looked for."""
+    (tmp_path / "python3").symlink_to(sys.executable)
+    (tmp_path / "train.py").touch()
+
+    assert check(tmp_path, python="python3", env={"PATH": str(tmp_path)}).status == Status.PASS
+    result = check(tmp_path, python="python3", env={"PATH": "/nowhere"})
+    assert (result.observed, result.facts) == ("no python3 on PATH", {"looked_in": "/nowhere"})
+
+
+def test_an_interpreter_that_cannot_start(tmp_path: Path) -> None:
+    """What a broken interpreter says is passed on."""
+    broken = tmp_path / "python3"
+    broken.write_text("#!/bin/sh\necho 'error while loading shared libraries: libfoo.so' >&2\nexit 127\n")
+    broken.chmod(0o755)
+    result = check(tmp_path, python=str(broken))
+
+    assert (result.status, result.code) == (Status.FAIL, "image-lacks")
+    assert "libfoo.so" in result.observed
+
+
+def test_an_interpreter_that_is_too_old(tmp_path: Path) -> None:
+    """A Python below 3.9 is told by its own version. It is one of ours, which says that it is 3.8."""
+    old = tmp_path / "python3"
+    script = f'#!/bin/sh\n"{sys.executable}" "$@" | sed \'s/"python": "[0-9.]*"/"python": "3.8.18"/\'\n'
+    old.write_text(script)
+    old.chmod(0o755)
+    result = check(tmp_path, python=str(old))
+
+    assert result.code == "image-lacks"
+    assert "is Python 3.8.18" in result.observed
+    assert result.wanted == "Python >= 3.9"
+
+
+def test_a_command_of_the_users_own(tmp_path: Path) -> None:
+    """`ddplaunch run -- PROGRAM` needs the program; its Python is the one in its first line."""
+    program = tmp_path / "torchrun"
+    program.write_text(f"#!{sys.executable}\n")
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    found = check(tmp_path, launch=[], command=["torchrun", "x.py"], python="nosuch", environment=environment)
+
+    assert (found.status, found.observed) == (Status.PASS, sys.executable)
+    lost = check(tmp_path, launch=[], command=["nosuchrun", "x.py"])
+    assert (lost.status, lost.observed) == (Status.FAIL, "no program nosuchrun on PATH")
+
+
+def test_both_checks_ask_once(tmp_path: Path) -> None:
+    """Interpreter and versions come from the same child: starting Python costs more than all the rest."""
+    counter = tmp_path / "python3"
+    counter.write_text(f'#!/bin/sh\necho >> "{tmp_path}/asked"\nexec "{sys.executable}" "$@"\n')
+    counter.chmod(0o755)
+    (tmp_path / "train.py").touch()
+    context = make_context(tmp_path, python=str(counter))
+    interpreter.check(context)
+    interpreter.versions(context)
+
+    assert (tmp_path / "asked").read_text() == "\n"
+
+
+def runs(python: str) -> bool:
+    """Whether it is more than a name: a version manager has one for each version it could give."""
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
+
+
+def test_the_facts_script_runs_on_every_python_there_is() -> None:
+    """It has to run on what is too old, to say so."""
+    script = Path(interpreter.__file__).with_name("python_facts.py")
+    names = [f"python3.{minor}" for minor in range(6, 16)]
+    pythons = [path for path in map(shutil.which, names) if path and runs(path)]
+    for python in [*pythons, sys.executable]:
+        done = subprocess.run([python, str(script)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert '"python": "3.' in done.stdout

@@ -1,0 +1,186 @@
+"""The checks of a node's own state: configuration, names, memory, shared memory, CPU, disk, clock."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from tests.agent.checks.make import make_context
+
+from ddplaunch.agent.checks import clock, configuration, cpu, disk, memory, names, shm
+from ddplaunch.agent.contract import Status
+
+TOO_LONG = "x" * 64 + ".example"
+"""No resolver knows a label of more than 63 letters, and none has to be asked."""
+
+
+@pytest.mark.parametrize(("node", "status"), [(0, Status.PASS), (1, Status.PASS), (2, Status.FAIL)])
+def test_the_node_must_be_one_of_the_job(tmp_path: Path, node: int, status: str) -> None:
+    """An index beyond the last is a job of another size."""
+    result = configuration.check(make_context(tmp_path, node=node, environment={}))
+
+    assert status == result.status
+    assert result.code == ("world-size-differs" if status == Status.FAIL else "")
+
+
+def test_torchruns_options_from_the_environment(tmp_path: Path) -> None:
+    """PET_ variables change what torchrun does; a person should know."""
+    result = configuration.check(make_context(tmp_path, environment={"PET_NNODES": "5"}))
+
+    assert result.status == Status.UNKNOWN
+    assert "PET_NNODES" in result.observed
+
+
+def test_rank_variables_are_replaced(tmp_path: Path) -> None:
+    """A preset RANK or MASTER_ADDR harms nobody, since torchrun gives its workers their own."""
+    environment = {"RANK": "3", "MASTER_ADDR": "elsewhere", "WORLD_SIZE": ""}
+    result = configuration.check(make_context(tmp_path, environment=environment))
+
+    assert result.status == Status.PASS
+    assert "RANK, MASTER_ADDR of the environment will be replaced" in result.observed
+
+
+def test_what_the_hub_compares(tmp_path: Path) -> None:
+    """NCCL's and Gloo's settings are facts, the job's own over the node's; nothing else is carried off."""
+    environment = {"NCCL_DEBUG": "INFO", "NCCL_IB_HCA": "mlx5_0", "HF_TOKEN": "secret"}
+    result = configuration.check(make_context(tmp_path, environment=environment, env={"NCCL_DEBUG": "WARN"}))
+
+    assert {"NCCL_DEBUG": "WARN", "NCCL_IB_HCA": "mlx5_0"} == result.facts["environment"]
+
+
+def test_an_interface_that_is_not_there(tmp_path: Path) -> None:
+    """The job file names an interface that this node does not have."""
+    result = configuration.check(make_context(tmp_path, environment={}, gate={"interface": "nosuch0"}))
+
+    assert result.status == Status.UNKNOWN
+    assert "no interface nosuch0 here, only" in result.observed
+    there = configuration.check(make_context(tmp_path, environment={}, gate={"interface": "lo"}))
+    assert there.status == Status.PASS
+
+
+def test_names_that_resolve(tmp_path: Path) -> None:
+    """The node's own name and the master's, with their addresses, for the hub to judge."""
+    result = names.check(make_context(tmp_path, master_addr="localhost", names=["localhost", "127.0.0.1"]))
+
+    assert result.status == Status.PASS
+    assert result.facts["own"] == socket.gethostname()
+    assert "127.0.0.1" in result.facts["addresses"]["localhost"] + ["127.0.0.1"]
+    assert result.facts["addresses"]["127.0.0.1"] == ["127.0.0.1"]
+
+
+def test_the_masters_name_must_resolve(tmp_path: Path) -> None:
+    """Without an address of node 0 nothing can start; it is said for how long was asked."""
+    result = names.check(make_context(tmp_path, master_addr=TOO_LONG), patience=0.5)
+
+    assert (result.status, result.code) == (Status.FAIL, "dns-not-found")
+    assert "asked for" in result.observed
+
+
+def test_a_peers_name_need_not(tmp_path: Path) -> None:
+    """Peers are reached where they check in from; a name that is not known yet is only noted."""
+    result = names.check(make_context(tmp_path, names=["127.0.0.1", TOO_LONG]), patience=0.5)
+
+    assert result.status == Status.UNKNOWN
+    assert TOO_LONG in result.facts["unresolved"]
+
+
+def test_a_large_job_does_not_ask_for_every_name(tmp_path: Path) -> None:
+    """Of a thousand nodes a node asks for its neighbours and node 0."""
+    peers = [f"127.0.1.{n % 250}" if n < 250 else f"127.0.2.{n % 250}" for n in range(1000)]
+    context = make_context(tmp_path, node=500, nodes=1000, names=peers)
+
+    assert len(names.check(context).facts["addresses"]) <= 5
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status"), [(None, Status.PASS), (1, Status.PASS), (1 << 60, Status.FAIL)]
+)
+def test_memory_against_the_demand(tmp_path: Path, wanted: int | None, status: str) -> None:
+    """What the machine or its control group really has is held against what the job file asks for."""
+    result = memory.check(make_context(tmp_path, resources={"memory": wanted}))
+
+    assert status == result.status
+    assert result.facts["total"] > 0
+
+
+def test_meminfo_in_bytes(tmp_path: Path) -> None:
+    """/proc/meminfo counts in kB, and has lines without a unit."""
+    path = tmp_path / "meminfo"
+    path.write_text("MemTotal:       65843064 kB\nMemAvailable:   12 kB\nHugePages_Total:       0\n")
+
+    assert {"MemTotal": 67423297536, "MemAvailable": 12288, "HugePages_Total": 0} == memory.meminfo(str(path))
+
+
+@pytest.mark.parametrize(("wanted", "status"), [(1, Status.PASS), (1 << 60, Status.FAIL)])
+def test_shared_memory_against_the_demand(tmp_path: Path, wanted: int, status: str) -> None:
+    """The size of the file system is what counts."""
+    result = shm.check(make_context(tmp_path, resources={"shm": wanted}))
+
+    assert status == result.status
+    assert result.code == ("shm-too-small" if status == Status.FAIL else "")
+
+
+def test_no_shared_memory_at_all(tmp_path: Path) -> None:
+    """A container without /dev/shm fails a job that asks for some, and warns any other."""
+    nowhere = str(tmp_path / "nowhere")
+
+    assert shm.check(make_context(tmp_path, resources={"shm": 1}), nowhere).status == Status.FAIL
+    assert shm.check(make_context(tmp_path), nowhere).status == Status.UNKNOWN
+
+
+def test_cpus_are_never_a_failure(tmp_path: Path) -> None:
+    """More ranks than CPUs, or more CPUs asked for than there are, is slow and not broken."""
+    result = cpu.check(make_context(tmp_path, resources={"cpus": 10_000.0}))
+
+    assert result.status == Status.UNKNOWN
+    assert "the job asks for 10000" in result.observed
+    assert result.facts["cpus"] > 0
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"cpu.max": "200000 100000\n"}, 2.0),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "150000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1.5),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({}, None),
+    ],
+)
+def test_cpu_quota(tmp_path: Path, files: dict[str, str], expected: float | None) -> None:
+    """Both versions of control groups, with and without a limit."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    assert expected == cpu.quota(str(tmp_path))
+
+
+def test_a_disk_with_room(tmp_path: Path) -> None:
+    """The temporary folder and the job's own are written to."""
+    context = make_context(tmp_path, environment={"TMPDIR": str(tmp_path)})
+
+    assert disk.check(context).status == Status.PASS
+
+
+def test_a_disk_that_cannot_be_written(tmp_path: Path) -> None:
+    """A file system that takes no files at all is as good as full. /proc is one, for root as well."""
+    result = disk.check(make_context(tmp_path, environment={"TMPDIR": "/proc/self"}))
+
+    assert result.status == Status.UNKNOWN
+    assert "/proc/self" in result.observed
+
+
+def test_the_clock_is_shown(tmp_path: Path) -> None:
+    """Whether it is right only the hub can tell."""
+    assert clock.check(make_context(tmp_path)).observed.endswith("UTC")
+
+
+def test_memory_of_this_very_machine_is_plausible(tmp_path: Path) -> None:
+    """The check's number is the kernel's, not another unit's."""
+    result = memory.check(make_context(tmp_path))
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+    assert result.facts["total"] <= pages

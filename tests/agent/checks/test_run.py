@@ -1,0 +1,79 @@
+"""All checks together: bounded, in order, and none can spoil the others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from tests.agent.checks.make import make_context
+
+from ddplaunch.agent.checks.context import Context, passed
+from ddplaunch.agent.checks.run import CHECKS, run
+from ddplaunch.agent.contract import CheckResult, Status
+
+
+def good(context: Context) -> CheckResult:
+    """Passes."""
+    return passed("good", "fine")
+
+
+def broken(context: Context) -> CheckResult:
+    """Has a mistake."""
+    raise ZeroDivisionError("a mistake")
+
+
+def test_results_come_in_order_whatever_they_take(tmp_path: Path) -> None:
+    """A slow first check does not change the table, and the checks run side by side."""
+    slow = threading.Barrier(2, timeout=5)
+
+    def meet(context: Context) -> CheckResult:
+        slow.wait()
+        return passed("meet", "met")
+
+    results = run(make_context(tmp_path), (("first", meet), ("good", good), ("second", meet)))
+
+    assert [Status.PASS] * 3 == [result.status for result in results]
+
+
+def test_a_check_that_breaks_is_unknown(tmp_path: Path) -> None:
+    """A mistake in a check is told as such, and fails nobody."""
+    first, second = run(make_context(tmp_path), (("broken", broken), ("good", good)))
+
+    assert (first.check, first.status) == ("broken", Status.UNKNOWN)
+    assert "ZeroDivisionError: a mistake" in first.observed
+    assert second.status == Status.PASS
+
+
+def test_a_check_that_hangs_is_left_behind(tmp_path: Path) -> None:
+    """A file system that does not answer costs its own check, and only the time of the bound."""
+    forever = threading.Event()
+
+    def hang(context: Context) -> CheckResult:
+        forever.wait(30)
+        return passed("hang", "late")
+
+    started = time.monotonic()
+    first, second = run(make_context(tmp_path), (("hang", hang), ("good", good)), seconds=0.3)
+    forever.set()
+
+    assert time.monotonic() - started < 3
+    assert (first.status, second.status) == (Status.UNKNOWN, Status.PASS)
+    assert "no answer in 0 s" in first.observed
+
+
+def test_skipped_checks_do_not_run(tmp_path: Path) -> None:
+    """What `gate.skip` names is not even started."""
+    context = make_context(tmp_path, gate={"skip": ["broken"]})
+
+    assert ["good"] == [r.check for r in run(context, (("broken", broken), ("good", good)))]
+
+
+def test_every_check_gives_a_result_under_its_name(tmp_path: Path) -> None:
+    """The names in the table are those that a job file can skip."""
+    context = make_context(tmp_path)
+    results = run(context)
+    assert context.master is not None
+    context.master.close()
+
+    assert [name for name, _ in CHECKS] == [result.check for result in results]

@@ -1,0 +1,194 @@
+"""The parts of a gate on their own: table, responder, probe, and who a stranger is."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Callable
+
+import pytest
+
+from ddplaunch.agent.checks import ports
+from ddplaunch.agent.contract import CheckResult, MeshTask, Status
+from ddplaunch.agent.gate import probe, stranger, table
+from ddplaunch.agent.gate.responder import Responder
+
+KEY = b"key"
+
+
+def test_the_table() -> None:
+    """Aligned, with what is wanted and what to do below what did not pass; no colour unless asked for."""
+    results = [
+        CheckResult("names", Status.PASS, "n0 -> 10.0.0.5"),
+        CheckResult("shm", Status.FAIL, "64 MiB", "1.0 GiB", "make it larger", "shm-too-small"),
+        CheckResult("interpreter", Status.UNKNOWN, "did not answer"),
+    ]
+
+    assert table.rows(results, colour=False) == [
+        "  ok    names        n0 -> 10.0.0.5",
+        "  FAIL  shm          64 MiB",
+        "                     wanted: 1.0 GiB",
+        "                     hint: make it larger",
+        "  ?     interpreter  did not answer",
+    ]
+    assert "\033[31;1mFAIL\033[0m" in table.rows(results, colour=True)[1]
+
+
+@pytest.fixture(name="responder")
+def _responder() -> Iterator[tuple[Responder, int]]:
+    """A responder and its port."""
+    responder = Responder(KEY, 0)
+    listener = ports.listen("127.0.0.1", 0)
+    port = ports.number(listener)
+    responder.listen(listener)
+    yield responder, port
+    responder.close(listener)
+
+
+def outcome(port: int, key: bytes = KEY, attempt: int = 0) -> tuple[str, str]:
+    """(outcome, detail) of one probe of a port here."""
+    (result,) = probe.run(1, [MeshTask(0, "127.0.0.1", port, "responder")], key, attempt)
+    return result.outcome, result.detail
+
+
+def test_a_path_that_is_open(responder: tuple[Responder, int]) -> None:
+    """A payload far beyond any MTU goes through and its digest comes back."""
+    assert ("ok", "") == outcome(responder[1])
+
+
+def test_many_probes_at_once(responder: tuple[Responder, int]) -> None:
+    """A hundred peers of a large job are answered, in the order in which they were asked for."""
+    tasks = [MeshTask(peer, "127.0.0.1", responder[1], "responder") for peer in range(100)]
+    results = probe.run(1, tasks, KEY, 0)
+
+    assert [(peer, "ok") for peer in range(100)] == [(result.peer, result.outcome) for result in results]
+
+
+@pytest.mark.parametrize(("key", "attempt"), [(b"another", 0), (KEY, 1)])
+def test_a_responder_of_another_job(responder: tuple[Responder, int], key: bytes, attempt: int) -> None:
+    """Reaching another job's node is no way to our own."""
+    found, detail = outcome(responder[1], key, attempt)
+
+    assert found == "stranger"
+    assert "another job" in detail
+
+
+def test_garbage_does_not_harm_a_responder(responder: tuple[Responder, int]) -> None:
+    """Somebody who talks nonsense, or nothing, does not keep peers from being answered."""
+    silent = socket.create_connection(("127.0.0.1", responder[1]))
+    with socket.create_connection(("127.0.0.1", responder[1])) as rude, contextlib.suppress(OSError):
+        rude.sendall(b"\x00" * 100_000)
+
+    assert ("ok", "") == outcome(responder[1])
+    silent.close()
+
+
+def test_a_closed_responder_leaves_its_port() -> None:
+    """The moment `close` returns, the port can be bound: torch's store comes next."""
+    responder = Responder(KEY, 0)
+    for _ in range(20):
+        listener = ports.first_free(None, "trial", 0, KEY, "test")
+        port = ports.number(listener)
+        responder.listen(listener)
+        assert outcome(port)[0] == "ok"
+        responder.close(listener)
+        ports.listen(None, port).close()
+
+
+def serve(answer: Callable[[socket.socket], None]) -> tuple[socket.socket, int]:
+    """A listener that gives every connection to `answer`."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def work() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection, contextlib.suppress(OSError):
+                    answer(connection)
+
+    threading.Thread(target=work, daemon=True).start()
+    return listener, listener.getsockname()[1]
+
+
+def stop(listener: socket.socket) -> None:
+    """Wakes the accepting thread."""
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "detail"),
+    [
+        (lambda c: c.sendall(b"SSH-2.0-OpenSSH\r\n"), "stranger", "it is an SSH server"),
+        (lambda c: c.sendall(b"who are you\n"), "stranger", "it says b'who are you\\n'"),
+        (lambda c: c.close(), "reset", "closed"),
+    ],
+)
+def test_others_in_a_peers_place(answer: Callable[[socket.socket], None], expected: str, detail: str) -> None:
+    """What answers instead of the peer is described by what it says."""
+    listener, port = serve(answer)
+    found = outcome(port)
+    stop(listener)
+
+    assert found[0] == expected
+    assert detail in found[1]
+
+
+def test_nobody_is_refused() -> None:
+    """A closed port is refused."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+    assert outcome(port)[0] == "refused"
+
+
+def test_a_question_is_bounded() -> None:
+    """Somebody who stays silent whatever he is asked costs the seconds given, no more."""
+    listener, port = serve(lambda c: time.sleep(3))
+    started = time.monotonic()
+    said = stranger.ask("127.0.0.1", port, 0.4)
+    stop(listener)
+
+    assert said == b""
+    assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("said", "clause"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n", "HTTP"),
+        (b"SSH-2.0-x", "SSH"),
+        (b"\x15\x03\x01\x00\x02", "TLS"),
+        (b"220 mail ready", "mail or FTP"),
+        (b'{"ddplaunch":1}', "of ddplaunch"),
+        (b"1pdd", "TCPStore of another training job"),
+        (b"hello", "it says b'hello'"),
+    ],
+)
+def test_signs(said: bytes, clause: str) -> None:
+    """Known greetings are named, others are shown."""
+    assert clause in stranger.describe(said)
+
+
+def test_nothing_said_is_nothing_described() -> None:
+    """Silence has no description."""
+    assert stranger.describe(b"") == ""
+
+
+@pytest.mark.slow
+def test_torchs_own_store_is_recognized() -> None:
+    """The store of a running job answers our ping as it answers its clients', and is not harmed by it."""
+    distributed = pytest.importorskip("torch.distributed")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    store = distributed.TCPStore("127.0.0.1", port, 1, True, wait_for_workers=False)
+
+    assert (
+        stranger.describe(stranger.ask("127.0.0.1", port, 2.0))
+        == "it is the TCPStore of another training job"
+    )
+    store.set("still", "here")
+    assert store.get("still") == b"here"
