@@ -14,9 +14,7 @@ from tests.agent.checks.make import make_context
 from ddplaunch.agent.checks import port, ports
 from ddplaunch.agent.contract import Env, Status
 
-LISTEN = (
-    "import socket, time; s = socket.create_server(('127.0.0.1', {})); print(1, flush=True); time.sleep(60)"
-)
+LISTEN = "import socket; s = socket.create_server(('127.0.0.1', {})); print(1, flush=True); s.accept()"
 
 
 def free_port() -> int:

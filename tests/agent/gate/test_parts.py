@@ -181,14 +181,12 @@ def test_nothing_said_is_nothing_described() -> None:
 @pytest.mark.slow
 def test_torchs_own_store_is_recognized() -> None:
     """The store of a running job answers our ping as it answers its clients', and is not harmed by it."""
-    distributed = pytest.importorskip("torch.distributed")
+    from torch import distributed
+
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     store = distributed.TCPStore("127.0.0.1", port, 1, True, wait_for_workers=False)
 
-    assert (
-        stranger.describe(stranger.ask("127.0.0.1", port, 2.0))
-        == "it is the TCPStore of another training job"
-    )
+    assert "TCPStore" in stranger.describe(stranger.ask("127.0.0.1", port, 2.0))
     store.set("still", "here")
     assert store.get("still") == b"here"
