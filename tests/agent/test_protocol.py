@@ -177,7 +177,9 @@ def test_another_version_is_refused_by_the_server(listener: socket.socket) -> No
         (b"", StrangerError),
     ],
 )
-def test_strangers_are_told_from_a_hub(listener: socket.socket, said: bytes, expected: type[Exception]) -> None:
+def test_strangers_are_told_from_a_hub(
+    listener: socket.socket, said: bytes, expected: type[Exception]
+) -> None:
     """Whatever a listener says that is not our greeting, or when it is silent, it is no hub of this job."""
     done = threading.Event()
 

@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 import pytest
 
@@ -272,7 +272,9 @@ def test_a_recorded_connection_cannot_be_played_again(hub: Hub) -> None:
         assert json.loads(read_line(connection)) == {"refused": "key"}
 
 
-@pytest.mark.parametrize(("kind", "complaint"), [("bad", "wanted an object"), ("bug", "a mistake of this desk")])
+@pytest.mark.parametrize(
+    ("kind", "complaint"), [("bad", "wanted an object"), ("bug", "a mistake of this desk")]
+)
 def test_a_desk_that_fails_loses_one_client(hub: Hub, kind: str, complaint: str) -> None:
     """A message that a desk cannot take costs its sender the session, nobody else anything."""
     other = hub.connect()
@@ -319,7 +321,7 @@ def test_a_thousand_connections_at_once(hub: Hub) -> None:
     """A thousand clients of the job, and two hundred that say nothing, are all there at once and answered."""
     raise_file_limit(6000)
     silent = [socket.create_connection(("127.0.0.1", hub.port), 20) for _ in range(200)]
-    clients: list[Optional[Channel]] = [None] * 1000
+    clients: list[Channel | None] = [None] * 1000
     failures: list[BaseException] = []
 
     def work(start: int) -> None:
