@@ -2,13 +2,17 @@
 
 One thread waits in recv() on the supervisor's socket, without the GIL, and answers one word with one line of
 JSON: `count` (counters), `look` (counters and the main thread's stack), `dump` (everything). A word costs the
-program about 0.1 ms of GIL; no word comes more often than once a second. A rank that dies of an exception says
-so first, and waits for `go`, at most HOLD seconds, so that its peers' stacks are taken while they still stand
-where they stood. Processes that a rank forks through multiprocessing connect as its children.
+program about 0.1 ms of GIL; no word comes more often than once a second. A rank that dies of an exception
+says so first, and waits for `go`, at most HOLD seconds, so that its peers' stacks are taken while they still
+stand where they stood. Processes that a rank forks through multiprocessing connect as its children.
 
-DDPLAUNCH_HOOK is "SOCKET[,any][,ptrace][,rank=PID]": the abstract name of the socket; whether a process without
-RANK may be a rank; whether to allow ptrace by any process; and, below a rank, that rank's pid.
+DDPLAUNCH_HOOK is "SOCKET[,any][,ptrace][,rank=PID]": the abstract name of the socket; whether a process
+without RANK may be a rank; whether to allow ptrace by any process; and, below a rank, that rank's pid.
 """
+
+# ruff: noqa: SIM105, SLF001, UP031 - runs on Python 3.8, and imports no more than it must
+
+from __future__ import annotations
 
 import _thread
 import json
@@ -17,6 +21,12 @@ import socket
 import struct
 import sys
 import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
+    from typing import Any, Optional
 
 HOLD = 3.0
 SEND_TIMEOUT = 2
@@ -30,13 +40,13 @@ class _State:
     pid = 0
     main = 0  # the main thread's identity
     role = ""
-    line = None  # the socket to the supervisor
-    go = None  # held until the supervisor lets a dying rank go
-    sending = None
-    name = ""
+    name = ""  # of the socket
+    line: Optional[socket.socket] = None
+    go = _thread.allocate_lock()  # held until the supervisor lets a dying rank go
+    sending = _thread.allocate_lock()
 
 
-def start():
+def start() -> None:
     """Join the supervisor, if this process is one that it watches. Raises whatever goes wrong."""
     name, *words = os.environ["DDPLAUNCH_HOOK"].split(",")
     rank_pid = next((word[5:] for word in words if word.startswith("rank=")), "")
@@ -59,16 +69,16 @@ def start():
         _watch_end()
 
 
-def _of_multiprocessing():
+def _of_multiprocessing() -> bool:
     with open("/proc/self/cmdline", "rb") as file:
         line = file.read()
     return b"--multiprocessing-fork" in line or b"multiprocessing.forkserver" in line
 
 
-# ------------------------------------------------------------------ the line to the supervisor
+# --- the line to the supervisor
 
 
-def _connect(role, fault=""):
+def _connect(role: str, fault: str = "") -> bool:
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT, 0))
     line.connect("\0" + _State.name)
@@ -81,51 +91,55 @@ def _connect(role, fault=""):
     _State.sending = _thread.allocate_lock()
     _State.go = _thread.allocate_lock()
     _State.go.acquire()
-    hello = {"hello": role, "pid": _State.pid, "python": "%d.%d.%d" % sys.version_info[:3], "fault": fault}
+    hello = {"hello": role, "python": "%d.%d.%d" % sys.version_info[:3], "fault": fault}
     for key in ("RANK", "LOCAL_RANK"):
         hello[key.lower()] = os.environ.get(key, "")
-    _say(json.dumps(hello).encode())
+    _say(line, json.dumps(hello).encode())
     # Not a threading.Thread: programs count those, and wait for them.
     _thread.start_new_thread(_serve, (line,))
+    if sys.version_info >= (3, 12):
+        # os.fork() counts it all the same. It holds no lock that a child could miss.
+        import warnings
+
+        warnings.filterwarnings("ignore", r"This process \(pid=\d+\) is multi-threaded", DeprecationWarning)
     return True
 
 
-def _say(data):
+def _say(line: socket.socket, data: bytes) -> None:
     if _State.sending.acquire(timeout=SEND_TIMEOUT):
         try:
-            _State.line.sendall(data + b"\n")
+            line.sendall(data + b"\n")
         finally:
             _State.sending.release()
 
 
-def _serve(line):
+def _serve(line: socket.socket) -> None:
     buffer = b""
     try:
         while True:
             data = line.recv(4096)
             if not data:
                 return
-            buffer += data
-            *words, buffer = buffer.split(b"\n")
+            *words, buffer = (buffer + data).split(b"\n")
             for word in words:
                 if word == b"go":
                     _release()
                 else:
-                    _say(_answer(word))
+                    _say(line, _answer(word))
     except Exception:
         return
 
 
-def _release():
+def _release() -> None:
     try:
         _State.go.release()
     except RuntimeError:
         pass
 
 
-def _answer(word):
-    answer = {"is": word.decode(), "at": time.time()}
-    recorders = {}
+def _answer(word: bytes) -> bytes:
+    answer: dict[str, Any] = {"is": word.decode(), "at": time.time()}
+    recorders: dict[str, bytes] = {}
     for collect in _ANSWERS.get(word, ()):
         try:
             answer[collect.__name__[1:]] = collect()
@@ -140,30 +154,30 @@ def _answer(word):
     return json.dumps(answer).encode()[:-1] + b',"recorders":{' + raw + b"}}"
 
 
-# ------------------------------------------------------------------ what can be asked
+# --- what can be asked
 
 
-def _distributed():
-    """torch.distributed if the program has imported it, and it is ready."""
+def _initialized() -> bool:
+    # torch.distributed only if the program has imported it, and to the end.
     module = sys.modules.get("torch.distributed")
-    return module if module is not None and hasattr(module, "is_initialized") else None
+    return bool(
+        module is not None
+        and hasattr(module, "is_initialized")
+        and module.is_available()
+        and module.is_initialized()
+    )
 
 
-def _initialized():
-    module = _distributed()
-    return bool(module and module.is_available() and module.is_initialized())
+def _backend() -> str:
+    return str(sys.modules["torch.distributed"].get_backend()) if _initialized() else ""
 
 
-def _backend():
-    return str(_distributed().get_backend()) if _initialized() else ""
-
-
-def _recorders(everything):
-    """Backend -> the flight recorder's JSON. Empty before any process group, and before torch 2.8 with Gloo."""
-    native = sys.modules.get("torch._C._distributed_c10d")
+def _recorders(everything: bool) -> dict[str, bytes]:
+    """Backend -> the flight recorder's JSON. Nothing before any process group; with Gloo since torch 2.8."""
+    native: Any = sys.modules.get("torch._C._distributed_c10d")
     if native is None or _State.role == "child" or not _initialized():
         return {}
-    found = {}
+    found: dict[str, bytes] = {}
     world = sys.modules["torch.distributed.distributed_c10d"]._world
     backends = " ".join(str(kind) for kind, _ in world.pg_map.values())
     for backend in ("gloo", "nccl"):
@@ -176,16 +190,16 @@ def _recorders(everything):
     return found
 
 
-def _trace(function, everything, backend):
+def _trace(function: Any, everything: bool, backend: str) -> Any:
     try:
         return function(everything, False, backend)
     except TypeError:  # torch < 2.15: one recorder for all
         return function(everything, False)
 
 
-def _groups():
+def _groups() -> dict[str, Any]:
     """Group name -> [global ranks, description]."""
-    if not _initialized():
+    if _State.role == "child" or not _initialized():
         return {}
     world = sys.modules["torch.distributed.distributed_c10d"]._world
     return {
@@ -195,12 +209,12 @@ def _groups():
     }
 
 
-def _main_stack():
+def _main_stack() -> dict[str, Any]:
     return _thread_of(_State.main, sys._current_frames()[_State.main], "MainThread")
 
 
-def _threads():
-    threading = sys.modules.get("threading")
+def _threads() -> list[dict[str, Any]]:
+    threading: Any = sys.modules.get("threading")
     # A copy, without the module's lock, which a deadlocked program may hold.
     known = dict(threading._active) if threading else {}
     own = _thread.get_ident()
@@ -211,7 +225,7 @@ def _threads():
     ]
 
 
-def _thread_of(ident, frame, name):
+def _thread_of(ident: int, frame: Optional[FrameType], name: str) -> dict[str, Any]:
     frames = []
     while frame is not None:
         if frame.f_code.co_filename != __file__:
@@ -222,32 +236,31 @@ def _thread_of(ident, frame, name):
     return {"name": name, "main": ident == _State.main, "frames": frames}
 
 
-def _handled():
+def _handled() -> list[dict[str, Any]]:
     """What the main thread is handling right now, in an except block."""
-    if not hasattr(sys, "_current_exceptions"):
-        return []
-    found = sys._current_exceptions().get(_State.main)
+    current: Any = getattr(sys, "_current_exceptions", None)
+    found = current().get(_State.main) if current else None
     value = found[1] if isinstance(found, tuple) else found
     return [] if value is None else [_describe(type(value), value, value.__traceback__)]
 
 
-_ANSWERS = {
+_ANSWERS: dict[bytes, tuple[Callable[[], Any], ...]] = {
     b"count": (_initialized,),
     b"look": (_initialized, _main_stack),
     b"dump": (_initialized, _backend, _groups, _threads, _handled),
 }
 
 
-# ------------------------------------------------------------------ how it ends
+# --- how it ends
 
 
-def _watch_end():
+def _watch_end() -> None:
     import atexit
 
     atexit.register(_ending)
     previous = sys.excepthook
 
-    def excepthook(kind, value, trace):
+    def excepthook(kind: type[BaseException], value: BaseException, trace: Optional[TracebackType]) -> None:
         try:
             _raised(kind, value, trace)
         except Exception:
@@ -257,13 +270,16 @@ def _watch_end():
     sys.excepthook = excepthook
 
 
-def _raised(kind, value, trace):
-    if os.getpid() == _State.pid:
-        _say(json.dumps({"raised": _describe(kind, value, trace)}).encode())
+def _raised(kind: type[BaseException], value: BaseException, trace: Optional[TracebackType]) -> None:
+    line = _State.line
+    if line is not None and os.getpid() == _State.pid:
+        _say(line, json.dumps({"raised": _describe(kind, value, trace)}).encode())
         _State.go.acquire(timeout=HOLD)
 
 
-def _describe(kind, value, trace):
+def _describe(
+    kind: type[BaseException], value: BaseException, trace: Optional[TracebackType]
+) -> dict[str, Any]:
     frames = []
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -275,35 +291,35 @@ def _describe(kind, value, trace):
         message = str(value)
     except Exception:
         message = "<its message cannot be printed>"
-    return {"type": name, "message": message[:2000], "at": time.time(), "frames": frames[:-FRAMES:-1]}
+    return {"type": name, "message": message[:2000], "at": time.time(), "frames": frames[: -FRAMES - 1 : -1]}
 
 
-def _ending():
+def _ending() -> None:
     """The interpreter ends by itself. The socket stays open, so that its closing tells the death."""
+    line, _State.line = _State.line, None
     try:
-        if os.getpid() == _State.pid:
-            _say(b'{"ending":true}')
+        if line is not None and os.getpid() == _State.pid:
+            _say(line, b'{"ending":true}')
     except Exception:
         pass
-    line, _State.line = _State.line, None
     if line is not None:
         line.detach()
 
 
-def _forked():
-    """In a forked child: the parent's line is not ours. A child of multiprocessing gets its own, once it runs."""
+def _forked() -> None:
+    """In a forked child: the parent's line is not ours. One of multiprocessing gets its own, once it runs."""
     try:
         line, _State.line = _State.line, None
         if line is not None:
             line.close()
-        util = sys.modules.get("multiprocessing.util")
+        util: Any = sys.modules.get("multiprocessing.util")
         if util is not None:
             util.register_after_fork(_State, _rejoin)
     except Exception:
         pass
 
 
-def _rejoin(_):
+def _rejoin(_: object) -> None:
     try:
         if _State.line is None:
             _connect("child")
@@ -311,10 +327,10 @@ def _rejoin(_):
         pass
 
 
-# ------------------------------------------------------------------ ties
+# --- ties
 
 
-def _register_fault_dump():
+def _register_fault_dump() -> str:
     """Let the supervisor have all stacks written to a file by a signal, even while C code holds the GIL."""
     try:
         import faulthandler
@@ -330,8 +346,8 @@ def _register_fault_dump():
         return ""
 
 
-def _tie_to_launcher(ptrace):
-    """Die with the launcher, which is told of a rank's death and must not leave one behind when it is killed."""
+def _tie_to_launcher(ptrace: bool) -> None:
+    """Die with the launcher, which is told of a rank's death and must not leave one behind when killed."""
     try:
         import ctypes
         import signal
@@ -341,7 +357,7 @@ def _tie_to_launcher(ptrace):
         if ptrace:
             libc.prctl(_PTRACER, ctypes.c_ulong(_ANYONE), 0, 0, 0)
         # The kernel ties to the parent *thread*: only its main thread is sure to live as long as the process.
-        with open("/proc/%d/task/%d/children" % (parent, parent)) as file:
+        with open("/proc/%d/task/%d/children" % (parent, parent), encoding="ascii") as file:
             tied = str(os.getpid()) in file.read().split()
         if tied:
             libc.prctl(_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)

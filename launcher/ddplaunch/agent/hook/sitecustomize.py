@@ -1,20 +1,22 @@
 """Found first on PYTHONPATH by every Python below the launch command: wakes the hook, then the user's own."""
 
+from __future__ import annotations
+
 import os
 import sys
 
 
-def _wake():
+def _wake() -> None:
     try:
         if "DDPLAUNCH_HOOK" in os.environ:
-            import ddplaunch_hook
+            import ddplaunch_hook  # type: ignore[import-not-found]
 
             ddplaunch_hook.start()
-    except Exception:
-        pass  # a program must run the same where the hook cannot
+    except Exception:  # a program must run the same where the hook cannot
+        pass
 
 
-def _yield_to_next():
+def _yield_to_next() -> None:
     """Run the sitecustomize that this one hides, as if it stood alone: its errors are its own."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec

@@ -1,0 +1,345 @@
+"""The worker hook inside real Python programs: what it tells, and that nobody notices it otherwise."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.agent import hook
+from tests.agent.hook.conftest import Supervisor
+
+STANDS = """
+import threading, time
+def helper():
+    time.sleep(60)
+def stand():
+    print("up", flush=True)
+    time.sleep(60)
+threading.Thread(target=helper, name="helper", daemon=True).start()
+stand()
+"""
+
+
+def test_a_rank_says_who_it_is(supervisor: Supervisor) -> None:
+    """Rank and local rank from its environment; its pid is what the kernel says."""
+    process = supervisor.start(STANDS, rank=3)
+    line = supervisor.line("rank")
+
+    version = ".".join(map(str, sys.version_info[:3]))
+    assert (line.pid, line.rank, line.local_rank, line.python) == (process.pid, 3, 3, version)
+
+
+def test_a_dump_has_every_thread(supervisor: Supervisor) -> None:
+    """Main thread and helper by name, innermost frame first; the hook's own thread is left out."""
+    process = supervisor.start(STANDS)
+    assert process.stdout is not None
+    process.stdout.readline()
+    line = supervisor.line("rank")
+    supervisor.until(lambda: supervisor.ask(line, "look")["main_stack"]["frames"][0][2] == 7)
+    answer = supervisor.ask(line, "dump")
+
+    threads = {thread["name"]: thread for thread in answer["threads"]}
+    assert sorted(threads) == ["MainThread", "helper"]
+    assert [threads[name]["main"] for name in sorted(threads)] == [True, False]
+    assert [frame[0] for frame in threads["MainThread"]["frames"]] == ["stand", "<module>"]
+    assert threads["MainThread"]["frames"][0][1:] == [str(supervisor.folder / "train0.py"), 7]
+    assert answer["initialized"] is False
+    assert "failed" not in answer
+
+
+def test_a_look_is_the_main_thread_alone(supervisor: Supervisor) -> None:
+    """What is asked each second under suspicion stays small; a count carries no stack at all."""
+    supervisor.start(STANDS)
+    line = supervisor.line("rank")
+    look, count = supervisor.ask(line, "look"), supervisor.ask(line, "count")
+
+    assert (look["main_stack"]["name"], "threads" in look) == ("MainThread", False)
+    assert sorted(count) == ["at", "initialized", "is", "recorders"]
+
+
+def test_what_is_being_handled_is_told(supervisor: Supervisor) -> None:
+    """A rank that stands in an except block says in which, since Python 3.11."""
+    process = supervisor.start(
+        "import time\ntry:\n    [][1]\nexcept IndexError:\n    print('up', flush=True)\n    time.sleep(60)\n"
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    handled = supervisor.ask(supervisor.line("rank"), "dump")["handled"]
+
+    expected = [("IndexError", "list index out of range", 3)] if hasattr(sys, "_current_exceptions") else []
+    assert [(each["type"], each["message"], each["frames"][0][2]) for each in handled] == expected
+
+
+def test_an_uncaught_exception_is_told_before_it_is_printed(supervisor: Supervisor) -> None:
+    """Type, message, frames; the rank waits until it is let go, and then dies as it would have."""
+    process = supervisor.start("def f():\n    raise ValueError('no batch')\nf()\n")
+    line = supervisor.line("rank")
+    supervisor.until(lambda: supervisor.messages("raised"))
+    time.sleep(0.2)
+    assert process.poll() is None
+    line.send(b"go")
+    _, err = process.communicate()
+
+    (message,) = supervisor.messages("raised")
+    path = str(supervisor.folder / "train0.py")
+    assert message["raised"]["type"] == "ValueError"
+    assert message["raised"]["message"] == "no batch"
+    assert message["raised"]["frames"] == [["f", path, 2], ["<module>", path, 3]]
+    assert (process.returncode, err.splitlines()[-1]) == (1, "ValueError: no batch")
+
+
+def test_a_silent_supervisor_holds_nobody_for_ever(supervisor: Supervisor) -> None:
+    """Nobody lets the rank go: it goes by itself, after three seconds."""
+    process = supervisor.start("raise SystemError('x')")
+    begun = time.monotonic()
+    process.wait(20)
+
+    assert 2.5 < time.monotonic() - begun < 15
+    assert process.returncode == 1
+
+
+def test_the_programs_own_excepthook_comes_after(supervisor: Supervisor) -> None:
+    """Installed later and chaining, as torch does, or set by the user's sitecustomize: both run."""
+    program = (
+        "import sys\nold = sys.excepthook\n"
+        "def mine(*args):\n    print('mine', flush=True)\n    old(*args)\n"
+        "sys.excepthook = mine\nraise KeyError('k')\n"
+    )
+    code, out, err = supervisor.run(program)
+
+    assert (code, out) == (1, "mine\n")
+    assert err.splitlines()[-1] == "KeyError: 'k'"
+    assert [message["raised"]["type"] for message in supervisor.messages("raised")] == ["KeyError"]
+
+
+def test_a_normal_end_is_told(supervisor: Supervisor) -> None:
+    """An interpreter that ends by itself says so; the socket closes when the process is gone."""
+    code, _, _ = supervisor.run("import sys; sys.exit(3)")
+
+    assert code == 3
+    assert supervisor.messages("ending") == [{"ending": True}]
+    assert supervisor.hooks.lines == {}
+
+
+def test_a_message_that_cannot_be_printed(supervisor: Supervisor) -> None:
+    """An exception whose own str() fails does not break the hook, nor does a huge one."""
+    program = "class Bad(Exception):\n    def __str__(self):\n        raise RuntimeError\nraise Bad\n"
+    code, _, _ = supervisor.run(program)
+
+    assert code == 1
+    assert supervisor.messages("raised")[0]["raised"]["message"] == "<its message cannot be printed>"
+
+
+@pytest.mark.parametrize(
+    ("words", "rank", "program"),
+    [
+        ("", None, "pass"),
+        ("", None, "import os; assert 'ddplaunch_hook' not in os.environ"),
+        (",rank=1", 0, "pass"),
+    ],
+    ids=["no rank", "torchrun itself", "a rank's helper"],
+)
+def test_who_is_not_watched_does_not_connect(
+    supervisor: Supervisor, words: str, rank: int | None, program: str
+) -> None:
+    """torchrun, and programs that a rank starts, run as if there were no hook."""
+    assert supervisor.run(program, rank=rank, words=words) == (0, "", "")
+    assert supervisor.heard == []
+
+
+def test_a_plain_program_may_stand_in(supervisor: Supervisor) -> None:
+    """Where the launch command is no torchrun, a program without RANK says hello too."""
+    supervisor.run("pass", rank=None, words=",any")
+
+    assert [message["hello"] for message in supervisor.messages("hello")] == ["any"]
+
+
+NOTICED = """
+import sys, os, threading, gc, warnings
+assert threading.active_count() == 1, threading.enumerate()
+assert sys.excepthook.__module__ != "nothing"
+assert not [entry for entry in sys.path if entry.endswith("/hook")], sys.path
+fds = sorted(int(fd) for fd in os.listdir("/proc/self/fd"))
+assert len(fds) <= 7, fds
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+import subprocess
+subprocess.run([sys.executable, "-c", "import os; fds = os.listdir('/proc/self/fd'); assert len(fds) <= 4, fds"], check=True)
+gc.collect()
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("-W", "error", "-X", "dev"), ("-b", "-W", "error"), ("-O",)])
+def test_nobody_notices_it(supervisor: Supervisor, options: tuple[str, ...]) -> None:
+    """No thread that threading knows, no path, no descriptor for children, no warning, no output."""
+    assert supervisor.run(NOTICED, options=options) == (0, "", "")
+
+
+@pytest.mark.parametrize("options", [("-I",), ("-E",), ("-S",)])
+def test_a_python_that_ignores_pythonpath_runs_without(
+    supervisor: Supervisor, options: tuple[str, ...]
+) -> None:
+    """Isolated interpreters do not see the hook, and nothing goes wrong."""
+    assert supervisor.run("pass", options=options) == (0, "", "")
+    assert supervisor.heard == []
+
+
+def test_a_socket_that_is_not_there(supervisor: Supervisor) -> None:
+    """Without a supervisor, in another network namespace for instance, the program runs all the same."""
+    supervisor.hooks.name = "ddplaunch-nobody"
+
+    assert supervisor.run("print('ran')") == (0, "ran\n", "")
+
+
+def test_the_users_own_sitecustomize_runs(supervisor: Supervisor) -> None:
+    """The one that ours hides runs as if it stood alone, under its own name."""
+    mine = supervisor.folder / "mine"
+    mine.mkdir()
+    (mine / "sitecustomize.py").write_text("import builtins\nbuiltins.mine = __file__\n")
+    program = "import sys\nassert sys.modules['sitecustomize'].__file__ == mine\nprint(mine)\n"
+
+    assert supervisor.run(program, env={"PYTHONPATH": str(mine)}) == (0, f"{mine}/sitecustomize.py\n", "")
+    assert len(supervisor.messages("hello")) == 1
+
+
+def test_errors_of_the_users_sitecustomize_are_its_own(supervisor: Supervisor) -> None:
+    """What Python says about a broken sitecustomize, it still says."""
+    mine = supervisor.folder / "mine"
+    mine.mkdir()
+    (mine / "sitecustomize.py").write_text("raise ValueError('mine')\n")
+    plain = subprocess.run(
+        [sys.executable, "-c", "pass"],
+        env={**os.environ, "PYTHONPATH": str(mine)},
+        capture_output=True,
+        text=True,
+    )
+    _, _, err = supervisor.run("pass", env={"PYTHONPATH": str(mine)})
+
+    assert plain.stderr != ""
+    assert err == plain.stderr
+
+
+FORKS = """
+import multiprocessing, os, time
+def work(queue):
+    queue.put(os.getpid())
+    time.sleep(60)
+if __name__ == "__main__":
+    context = multiprocessing.get_context({method!r})
+    queue = context.Queue()
+    worker = context.Process(target=work, args=(queue,), daemon=True)
+    worker.start()
+    queue.get()
+    print(worker.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_loader_worker_has_a_line_of_its_own(supervisor: Supervisor, method: str) -> None:
+    """Whatever way multiprocessing starts it, a child is no rank, and its stack can be had."""
+    process = supervisor.start(FORKS.format(method=method))
+    assert process.stdout is not None
+    rank = supervisor.line("rank")
+    supervisor.until(lambda: len(supervisor.messages("hello")) >= (3 if method == "forkserver" else 2))
+    pid = int(process.stdout.readline())
+    stack = supervisor.ask(supervisor.hooks.lines[pid], "look")["main_stack"]["frames"]
+
+    assert supervisor.hooks.lines[pid].role == "child"
+    assert "work" in [frame[0] for frame in stack]
+    assert supervisor.ask(rank, "look")["main_stack"]["frames"][0][0] == "<module>"
+
+
+def test_a_dying_child_does_not_speak_for_its_parent(supervisor: Supervisor) -> None:
+    """What a bare fork raises is not the rank's exception, and its end is not the rank's end."""
+    program = (
+        "import os, sys, time\nif os.fork() == 0:\n    raise ValueError('child')\n"
+        "os.wait()\nprint('up', flush=True)\ntime.sleep(60)\n"
+    )
+    process = supervisor.start(program)
+    assert process.stdout is not None
+    process.stdout.readline()
+    supervisor.ask(supervisor.line("rank"), "count")
+
+    assert supervisor.messages("raised") + supervisor.messages("ending") == []
+
+
+def test_stacks_by_signal_when_native_code_holds_the_gil(supervisor: Supervisor) -> None:
+    """The hook cannot answer then; faulthandler writes into the file that the hook named."""
+    program = (
+        "import ctypes\nlibc = ctypes.PyDLL(None)\nprint('up', flush=True)\n"
+        "def stand():\n    while True:\n        libc.sleep(60)\nstand()\n"
+    )
+    process = supervisor.start(program)
+    assert process.stdout is not None
+    line = supervisor.line("rank")
+    process.stdout.readline()
+
+    def silent() -> bool:
+        supervisor.hooks.gather([line], b"look", time.monotonic() + 0.3, lambda: None)
+        return line.silent_for >= 0.3
+
+    supervisor.until(silent)
+    os.kill(process.pid, signal.SIGRTMIN + 6)
+    text = supervisor.until(lambda: Path(line.fault_file).read_text())
+
+    assert "in stand" in text
+
+
+def test_a_rank_dies_with_its_launcher(supervisor: Supervisor) -> None:
+    """Killed launchers leave no rank behind; a rank that a thread started is not tied to that thread."""
+    parent = (
+        "import os, subprocess, sys, threading, time\n"
+        "env = {{**os.environ, 'RANK': '0', 'LOCAL_RANK': '0'}}\n"
+        "ranks = []\n"
+        "def start():\n"
+        "    ranks.append(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], env=env))\n"
+        "{call}\n"
+        "print(ranks[0].pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    pids = []
+    for call in ("start()", "t = threading.Thread(target=start); t.start(); t.join()"):
+        process = supervisor.start(parent.format(call=call), rank=None)
+        assert process.stdout is not None
+        pids.append(int(process.stdout.readline()))
+    supervisor.until(lambda: len(supervisor.messages("hello")) == 2)
+    supervisor.started[0].kill()
+
+    supervisor.until(lambda: pids[0] not in supervisor.hooks.lines)
+    assert pids[1] in supervisor.hooks.lines
+    os.kill(pids[1], signal.SIGKILL)
+
+
+def test_other_users_are_not_listened_to(supervisor: Supervisor) -> None:
+    """A process of another user that finds the socket's name gets nothing."""
+    if os.geteuid() != 0:
+        return  # only root can be somebody else
+    program = (
+        "import os, socket\nos.setuid(65534)\n"
+        f"s = socket.socket(socket.AF_UNIX)\ns.connect(chr(0) + {supervisor.hooks.name!r})\n"
+        "try:\n"
+        '    s.sendall(b\'{"hello": "rank", "rank": "0", "local_rank": "0"}\\n\')\n'
+        "    print(s.recv(10) == b'')\nexcept ConnectionError:\n    print(True)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    supervisor.until(lambda: process.poll() is not None)
+
+    assert process.communicate()[0] == "True\n"
+    assert supervisor.heard == []
+
+
+def test_it_is_written_for_python_3_8() -> None:
+    """Training images are older than agents: both files parse as Python 3.8, and import nothing newer."""
+    folder = Path(hook.__file__).parent
+    for name in ("sitecustomize.py", "ddplaunch_hook.py"):
+        ast.parse((folder / name).read_text(), feature_version=(3, 8))
