@@ -245,6 +245,19 @@ def test_shapes_and_types_must_agree_too() -> None:
     assert "unknown" == only(job(*roots)).code
 
 
+def test_a_tie_in_shape_is_broken_by_who_changed_it() -> None:
+    """Of two ranks that agreed before, the one that now comes with another size is at fault."""
+    before = [call(16, "all_reduce", [16], done=True)]
+    verdict = only(
+        job(
+            rank(0, collectives=[*before, call(17, "all_reduce", [64])]),
+            rank(1, collectives=[*before, call(17, "all_reduce", [16])]),
+        )
+    )
+
+    assert ("collective-mismatch", [0], [1]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
 def test_exception_swallowed_by_a_rank_out_of_step() -> None:
     """A mismatch of a rank that has caught an exception of its own is that exception's doing."""
     verdict = only(

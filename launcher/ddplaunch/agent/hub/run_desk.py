@@ -52,9 +52,7 @@ class RunDesk:
 
     kinds = frozenset(["join", "beat", "death", "evidence", "finished", "diagnose", "stop"])
 
-    def __init__(
-        self, plan: JobPlan, record: Record, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, plan: JobPlan, record: Record, clock: Callable[[], float] = time.monotonic) -> None:
         self.plan = plan
         self.record = record
         self.clock = clock
@@ -164,7 +162,7 @@ class RunDesk:
 
     def _finished(self, node: int, exit_code: int, now: float) -> None:
         self.finished[node] = exit_code
-        self.watch.forget(node)
+        self.watch.forget(node, now)
         self.record.node(node, phase=Phase.ENDED, exit_code=exit_code, detail="")
         self._follow_phase()
         if self.exit_code is not None:
@@ -190,7 +188,7 @@ class RunDesk:
             if now - since >= LOST:
                 del self.lost_at[node]
                 self.gone.add(node)
-                self.watch.forget(node)
+                self.watch.forget(node, now)
                 self.record.node(node, detail="lost")
                 self._expect_verdict(now)
 

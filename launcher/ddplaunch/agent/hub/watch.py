@@ -45,6 +45,7 @@ class Watch:
         self._nodes = nodes
         self._heard: dict[int, _Heard] = {}
         self._first: Optional[float] = None
+        self._changed = float("-inf")  # when a rank came or went
         self._noticed: Optional[tuple[float, int, frozenset[int]]] = None  # when, collectives done, who lived
         self._killing = False
         self._looked_at = float("-inf")  # when a long wait was last looked at
@@ -53,12 +54,16 @@ class Watch:
     def hear(self, beat: Beat, now: float) -> None:
         old = self._heard.get(beat.node)
         launching = now if old is None or old.beat.ranks else old.launching_since
+        living = self._living()
         self._heard[beat.node] = _Heard(beat, now, launching)
         self._first = now if self._first is None else self._first
+        if self._living() != living:
+            self._changed = now
 
-    def forget(self, node: int) -> None:
+    def forget(self, node: int, now: float) -> None:
         """The node has ended or is lost: nobody waits for its beats."""
-        self._heard.pop(node, None)
+        if self._heard.pop(node, None) is not None:
+            self._changed = now
         self._nodes -= 1
 
     def decide(self, now: float) -> Optional[str]:
@@ -70,15 +75,14 @@ class Watch:
         quiet = self.quiet_for(now)
         if quiet is None or now < self._not_before:
             return None
-        if self._kill_after is not None and quiet >= self._kill_after:
-            why = None if self._killing else "deadline"
-            self._killing = True
-            return why
         if quiet >= self.patience:
-            if self._noticed is not None and self._noticed[2] == self._living():
-                return None
-            self._noticed = (now, self.completed(), self._living())
-            return "still"
+            if self._noticed is None or self._noticed[2] != self._living():
+                self._noticed = (now, self.completed(), self._living())
+                return "still"
+            if self._kill_after is not None and quiet >= self._kill_after and not self._killing:
+                self._killing = True
+                return "deadline"
+            return None
         if self._noticed is None and self.longest_wait(now) >= LONG * self.patience:
             if now - self._looked_at < LONG * self.patience:
                 return None
@@ -117,7 +121,8 @@ class Watch:
             if now - heard.at < SILENT
             for quiet in self._quiets(heard, now, waited_for)
         ]
-        return min(quiets, default=None)
+        # Beats are up to a second apart: one may still tell of waiting for a rank that another saw end.
+        return min(*quiets, now - self._changed) if quiets else None
 
     def longest_wait(self, now: float) -> float:
         """Seconds for which somebody has waited in one collective; 0 while nobody waits."""

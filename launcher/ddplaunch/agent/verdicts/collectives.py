@@ -101,7 +101,9 @@ def find(situation: Situation, failed_too: bool = False) -> Optional[Mismatch]:
         calls = situation.collectives_at(group, number)
         camps = _camps(calls)
         if len(camps) > 1:
-            return Mismatch(group, number, _told(situation, calls, camps), _minority(camps))
+            before = situation.collectives_at(group, number - 1)
+            culprits = _minority(camps) or _newcomers(camps, calls, before) or sorted(calls)
+            return Mismatch(group, number, _told(situation, calls, camps), culprits)
     return None
 
 
@@ -116,10 +118,21 @@ def _camps(calls: dict[int, Collective]) -> list[list[int]]:
 
 
 def _minority(camps: list[list[int]]) -> list[int]:
-    """All but the largest camp; everybody when no camp is the largest."""
+    """All but the largest camp; nobody when no camp is the largest."""
     if len(camps[0]) == len(camps[1]):
-        return sorted(rank for ranks in camps for rank in ranks)
+        return []
     return sorted(rank for ranks in camps[1:] for rank in ranks)
+
+
+def _newcomers(
+    camps: list[list[int]], calls: dict[int, Collective], before: dict[int, Collective]
+) -> list[int]:
+    """Of camps of one size that differ in shape alone: those who changed it, while the others kept theirs."""
+    if len({plain(call.op) for call in calls.values()}) > 1 or not before.keys() >= calls.keys():
+        return []
+    changed = [ranks for ranks in camps if any(calls[rank].sizes != before[rank].sizes for rank in ranks)]
+    alike = len({str(before[rank].sizes) for rank in calls}) == 1
+    return sorted(rank for ranks in changed for rank in ranks) if alike and len(changed) < len(camps) else []
 
 
 def _told(situation: Situation, calls: dict[int, Collective], camps: list[list[int]]) -> dict[str, list[int]]:

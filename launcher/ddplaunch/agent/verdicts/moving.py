@@ -24,7 +24,9 @@ def quiet_for(stuck_for: float, still_for: float, waits: bool, busy: float = BUS
 
 
 def nothing_moves(situation: Situation, patience: float) -> bool:
-    """Whether every living rank has been quiet for so long."""
+    """Whether every living rank has been quiet for so long; ranks that have all ended do not hang."""
+    if situation.ranks and not situation.alive:
+        return False
     return all(_quiet(situation, rank) >= patience for rank in situation.alive)
 
 
