@@ -34,7 +34,8 @@ def run(folder: Path, runs: int) -> list[Line]:
                     plain.append(float(out.read_text()))
         ratios = [a / b for a, b in zip(watched, plain, strict=True)]
         ratio = statistics.median(ratios)
-        detail = f"{statistics.median(watched) * 1e6:.0f} us against {statistics.median(plain) * 1e6:.0f} us a step"
+        times = [statistics.median(each) * 1e6 for each in (watched, plain)]
+        detail = f"{times[0]:.0f} us against {times[1]:.0f} us a step"
         lines.append(Line(f"step time, {ranks} ranks, with / without", ratio, 1.01, detail=detail))
         for verb, name in (("hub", "hub"), ("run", "supervisor")):
             lines.append(

@@ -35,7 +35,7 @@ def read(paths: tuple[str, ...], base: Path) -> Mapping[str, SourceFile]:
             )
         for path in sorted(_walk(root)) if root.is_dir() else [root]:
             name = path.relative_to(root if root.is_dir() else root.parent).as_posix()
-            file = SourceFile(path.read_bytes(), os.access(path, os.X_OK))
+            file = SourceFile(path.read_bytes(), bool(path.stat().st_mode & 0o100))
             if files.setdefault(name, file) != file:
                 raise UsageError(
                     f"source: two different files would both be {name}", hint="rename one of them"

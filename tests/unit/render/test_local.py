@@ -1,6 +1,7 @@
 """The rendered files of a local run."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_the_agent_reads_the_plan_it_is_given(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_the_script_passes_shellcheck(case: str) -> None:
     """A person may read, change and run the script."""
-    subprocess.run(["shellcheck", GOLDEN / case / "run.sh"], check=True)
+    subprocess.run([Path(sys.executable).with_name("shellcheck"), GOLDEN / case / "run.sh"], check=True)
 
 
 def test_source_travels_only_when_there_is_some() -> None:
