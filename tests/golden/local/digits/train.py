@@ -1,1 +1,2 @@
+"""A script whose content does not matter here."""
 print("hello")
