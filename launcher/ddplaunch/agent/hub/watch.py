@@ -54,10 +54,9 @@ class Watch:
     def hear(self, beat: Beat, now: float) -> None:
         old = self._heard.get(beat.node)
         launching = now if old is None or old.beat.ranks else old.launching_since
-        living = self._living()
         self._heard[beat.node] = _Heard(beat, now, launching)
         self._first = now if self._first is None else self._first
-        if self._living() != living:
+        if old is not None and _living(old.beat) != _living(beat):
             self._changed = now
 
     def forget(self, node: int, now: float) -> None:
@@ -139,9 +138,7 @@ class Watch:
         return sum(rank.completed for heard in self._heard.values() for rank in heard.beat.ranks)
 
     def _living(self) -> frozenset[int]:
-        return frozenset(
-            rank.rank for heard in self._heard.values() for rank in heard.beat.ranks if rank.alive
-        )
+        return frozenset().union(*(_living(heard.beat) for heard in self._heard.values()))
 
     def _quiets(self, heard: _Heard, now: float, waited_for: bool) -> list[float]:
         """Of each who could still move on one node: its living ranks, or the launch command before them."""
@@ -149,6 +146,10 @@ class Watch:
             return [(now - heard.launching_since) * self.patience / LAUNCH]
         age = min(now - heard.at, AGE)
         return [_quiet(rank, age, waited_for) for rank in heard.beat.ranks if rank.alive]
+
+
+def _living(beat: Beat) -> frozenset[int]:
+    return frozenset(rank.rank for rank in beat.ranks if rank.alive)
 
 
 def _quiet(rank: RankBeat, age: float, waited_for: bool) -> float:

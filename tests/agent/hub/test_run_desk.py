@@ -1,0 +1,353 @@
+"""The run desk: what it asks, whom it tells what, how the job ends. Time and connections are the test's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agent.verdicts.build import NOW, PEER_GONE, dead, in_evaluate, raised, rank
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import (
+    Agreed,
+    Beat,
+    Exit,
+    Files,
+    JobPlan,
+    NodeEvidence,
+    RankBeat,
+    RankEvidence,
+    WatchdogPlan,
+)
+from ddplaunch.agent.hub.record import Record
+from ddplaunch.agent.hub.run_desk import COLLECT, DOUBT, LOST, SETTLE, RunDesk
+
+
+class Wire:
+    """One session, as far as a desk sees it: what was sent to it is kept."""
+
+    def __init__(self) -> None:
+        self.node: int | None = None
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+
+    def send(self, kind: str, body: dict[str, Any]) -> None:
+        self.sent.append((kind, json.loads(json.dumps(body))))
+
+    def got(self, kind: str) -> list[dict[str, Any]]:
+        """Bodies of this kind, oldest first."""
+        return [body for sent, body in self.sent if sent == kind]
+
+
+class Hub:
+    """A desk with its record, two nodes of two ranks that have joined, and a clock."""
+
+    def __init__(self, folder: Path, **plan: Any) -> None:
+        values = {"nodes": 2, "nproc_per_node": 2, "watchdog": WatchdogPlan(10.0, 60.0), **plan}
+        self.plan = JobPlan("digits", launch=[], command=[], **values)
+        self.record = Record(self.plan, str(folder), 0)
+        self.record.agreed = Agreed("127.0.0.1", 29400)
+        self.now = 1000.0
+        self.desk = RunDesk(self.plan, self.record, clock=lambda: self.now)
+        self.wires = [Wire() for _ in range(self.plan.nodes)]
+        for node in range(self.plan.nodes):
+            self.says(node, "join", {"node": node, "host": f"n{node}", "pid": 1})
+
+    def says(self, node: int, kind: str, body: dict[str, Any]) -> None:
+        asyncio.run(self.desk.received(self.wires[node], kind, body))  # type: ignore[arg-type]
+
+    def ticks(self, seconds: float) -> None:
+        """Time passes, and nobody says anything."""
+        for _ in range(int(seconds * 10)):
+            self.now += 0.1
+            asyncio.run(self.desk.tick(self.now))
+
+    def beats(self, *ranks: RankBeat) -> None:
+        """Both nodes tell of their ranks."""
+        for node in range(self.plan.nodes):
+            mine = [each for each in ranks if each.rank // 2 == node]
+            self.says(node, "beat", {"beat": codec.dump(Beat(node, "running", NOW, mine))})
+
+    def answers(self, node: int, *ranks: RankEvidence, kind: str = "collect") -> None:
+        """The node's evidence for the last request that it got."""
+        evidence = NodeEvidence(node, f"n{node}", NOW, "running", list(ranks))
+        body = {"id": self.wires[node].got(kind)[-1]["id"], "evidence": codec.dump(evidence)}
+        self.says(node, "evidence", body)
+
+    def death(self, node: int, evidence: RankEvidence) -> None:
+        self.says(node, "death", {"node": node, "rank": codec.dump(evidence)})
+
+    def finish(self, *codes: int) -> None:
+        """Each node says how it ended."""
+        for node, code in enumerate(codes):
+            self.says(node, "finished", {"node": node, "exit_code": code})
+        self.ticks(0.2)
+
+    @property
+    def events(self) -> list[str]:
+        lines = Path(self.record.path(Files.EVENTS)).read_text("utf-8").splitlines()
+        return [json.loads(line)["text"] for line in lines]
+
+
+@pytest.fixture(name="hub")
+def _hub(tmp_path: Path) -> Iterator[Hub]:
+    hub = Hub(tmp_path)
+    yield hub
+    hub.record.close()
+
+
+def beat(number: int, stuck: float, waits: bool = True) -> RankBeat:
+    """A rank that stands still and, mostly, waits."""
+    return RankBeat(number, number % 2, 1000 + number, True, "running", stuck, stuck, waits, completed=16)
+
+
+HUNG = [beat(0, 11, waits=False), beat(1, 11), beat(2, 11), beat(3, 11)]
+
+
+def test_a_hang_is_told_to_all_and_nobody_is_ended(hub: Hub) -> None:
+    """Quiet beats, evidence of all, one notice with the culprit, the same to every node."""
+    hub.beats(*HUNG)
+    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
+    hub.answers(1, rank(2), rank(3))
+
+    for wire in hub.wires:
+        (notice,) = wire.got("notice")
+        (verdict,) = notice["verdicts"]
+        assert ("rank-in-user-code", [0], [1, 2, 3]) == (
+            verdict["code"],
+            verdict["ranks"],
+            verdict["victims"],
+        )
+        assert [] == wire.got("end")
+    assert hub.record.exit_code is None
+    assert ["rank-in-user-code"] == [verdict.code for verdict in hub.record.verdicts]
+
+
+def test_evidence_that_shows_movement_is_no_alarm(hub: Hub) -> None:
+    """When the evidence shows that a rank has moved meanwhile, nothing is said."""
+    hub.beats(*HUNG)
+    hub.answers(0, rank(0, in_evaluate(), called=16, still_for=0.2, stuck_for=0.2), rank(1))
+    hub.answers(1, rank(2), rank(3))
+
+    assert [] == hub.wires[0].got("notice")
+    assert [] == hub.record.verdicts
+
+
+def test_a_node_that_does_not_answer_is_named(hub: Hub) -> None:
+    """After COLLECT seconds the rest is judged, and the silent node is told as missing."""
+    hub.beats(*HUNG)
+    hub.answers(0, rank(0), rank(1))
+    hub.ticks(COLLECT + 0.5)
+
+    (notice,) = hub.wires[0].got("notice")
+    assert "missing: node 1 did not answer" in notice["verdicts"][0]["sentence"]
+
+
+def test_at_kill_after_fresh_evidence_then_the_end(hub: Hub) -> None:
+    """The deadline asks anew, judges what it gets, and ends all nodes with the code of a hang."""
+    hub.beats(*HUNG)
+    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
+    hub.answers(1, rank(2), rank(3))
+    hub.ticks(0.2)
+    hub.beats(*(replace(each, stuck_for=61.0, still_for=61.0) for each in HUNG))
+    hub.answers(0, rank(0, in_evaluate(), called=16, stuck_for=61.0, still_for=61.0), rank(1, stuck_for=61.0))
+    assert [] == hub.wires[0].got("end")
+    hub.answers(1, rank(2, stuck_for=61.0), rank(3, stuck_for=61.0))
+
+    for wire in hub.wires:
+        (end,) = wire.got("end")
+        assert (Exit.HANG, "rank-in-user-code") == (end["exit_code"], end["verdicts"][0]["code"])
+    assert hub.record.exit_code is None
+    hub.finish(Exit.HANG, Exit.HANG)
+    assert Exit.HANG == hub.record.exit_code
+
+
+def test_moving_again_takes_the_verdict_back(hub: Hub) -> None:
+    """A hang that was none leaves no verdict behind."""
+    hub.beats(*HUNG)
+    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
+    hub.answers(1, rank(2), rank(3))
+    hub.beats(*(replace(each, stuck_for=0.0, still_for=0.0, completed=17) for each in HUNG))
+
+    assert [] == hub.record.verdicts
+    assert "the job is moving again" == hub.events[-1]
+
+
+def test_a_death_is_judged_once_its_peers_have_told(hub: Hub) -> None:
+    """The first to be heard of may be a victim: the cause, told by another node a moment later, is named."""
+    failed = dead(3, 0, code=1, raised=[raised("ValueError", "bad batch", 0)])
+    victim = dead(0, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 0.5)])
+    hub.death(0, victim)
+    hub.answers(0, victim, rank(1))
+    hub.death(1, failed)
+    hub.answers(1, rank(2), failed)
+    assert [] == hub.wires[0].got("end")
+    hub.ticks(SETTLE + 0.2)
+
+    for wire in hub.wires:
+        (end,) = wire.got("end")
+        (verdict,) = end["verdicts"]
+        assert (Exit.WORKER_FAILED, "rank-failed", [3], [0, 1, 2]) == (
+            end["exit_code"],
+            verdict["code"],
+            verdict["ranks"],
+            verdict["victims"],
+        )
+
+
+def test_victims_alone_are_given_more_time(hub: Hub) -> None:
+    """When all deaths so far are another's fault, the desk waits DOUBT seconds for that other."""
+    victim = dead(0, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 0.5)])
+    hub.death(0, victim)
+    hub.answers(0, victim, rank(1))
+    hub.answers(1, rank(2), rank(3))
+    hub.ticks(SETTLE + 0.5)
+    assert [] == hub.wires[0].got("end")
+    hub.death(1, dead(3, 0, signal=9))
+    hub.ticks(DOUBT + COLLECT)
+
+    (end,) = hub.wires[0].got("end")
+    assert ("rank-killed", [3]) == (end["verdicts"][0]["code"], end["verdicts"][0]["ranks"])
+
+
+def test_the_clock_of_a_node_does_not_decide_who_was_first(hub: Hub) -> None:
+    """Node 1's clock is an hour behind: its later failure is not taken for the first."""
+    hub.says(1, "beat", {"beat": codec.dump(Beat(1, "running", NOW - 3600, []))})
+    first = dead(0, 5, code=1, raised=[raised("ValueError", "the cause", 5)])
+    then = raised("KeyError", "later", 6)
+    later = dead(3, 6, code=1, raised=[replace(then, at=then.at - 3600)])
+    assert later.exit is not None
+    later = replace(later, exit=replace(later.exit, at=later.exit.at - 3600))
+    hub.desk.clocks.hear(0, NOW, NOW)
+    hub.desk.clocks._ahead[1] = -3600.0
+    hub.death(0, first)
+    hub.death(1, later)
+    hub.answers(0, first, rank(1))
+    hub.answers(1, rank(2), later)
+    hub.ticks(SETTLE + 0.2)
+
+    assert [0] == hub.wires[0].got("end")[0]["verdicts"][0]["ranks"]
+
+
+def test_all_nodes_finish_well(hub: Hub) -> None:
+    """No verdict, exit code 0, and a rank's own exit 0 before was no alarm."""
+    hub.death(1, dead(3, 0, code=0))
+    hub.ticks(5)
+    assert [] == hub.wires[0].got("collect")
+    hub.finish(Exit.OK, Exit.OK)
+
+    assert (Exit.OK, []) == (hub.record.exit_code, hub.record.verdicts)
+
+
+def test_a_node_that_fails_without_a_word_is_judged(hub: Hub) -> None:
+    """`finished` with an error and no death before: the others are asked, and all end with one verdict."""
+    hub.says(1, "finished", {"node": 1, "exit_code": Exit.WORKER_FAILED})
+    hub.answers(0, rank(0), rank(1))
+    hub.ticks(SETTLE + DOUBT + COLLECT + 1)
+
+    (end,) = hub.wires[0].got("end")
+    assert ["unknown"] == [verdict["code"] for verdict in end["verdicts"]]
+
+
+def test_a_lost_node_ends_the_job_as_a_nodes_fault(hub: Hub) -> None:
+    """A connection that does not come back within LOST seconds: the node is named, at fault itself."""
+    asyncio.run(hub.desk.lost(hub.wires[1]))  # type: ignore[arg-type]
+    hub.ticks(LOST - 1)
+    assert [] == hub.wires[0].got("end")
+    hub.ticks(1.5)
+    hub.answers(0, rank(0), rank(1))
+    hub.ticks(SETTLE + DOUBT + 1)
+    hub.answers(0, rank(0), rank(1))
+    hub.ticks(1)
+
+    (end,) = hub.wires[0].got("end")
+    assert (Exit.NODE_AT_FAULT, [1]) == (end["exit_code"], end["verdicts"][0]["nodes"])
+
+
+def test_a_node_that_comes_back_is_not_lost(hub: Hub) -> None:
+    """A new connection of the same node in time, and nothing has happened."""
+    asyncio.run(hub.desk.lost(hub.wires[1]))  # type: ignore[arg-type]
+    hub.ticks(LOST - 1)
+    hub.wires[1] = Wire()
+    hub.says(1, "join", {"node": 1, "host": "n1", "pid": 1})
+    hub.ticks(LOST)
+
+    assert [] == hub.wires[0].got("collect")
+
+
+def test_restarts_are_left_to_the_launch_command(tmp_path: Path) -> None:
+    """While torchrun has attempts left, the verdict is a notice; the last one ends the job."""
+    hub = Hub(tmp_path, max_restarts=1)
+    failed = dead(3, 0, code=1, raised=[raised("ValueError", "bad batch", 0)])
+    for _ in range(2):
+        hub.death(1, failed)
+        hub.answers(0, rank(0), rank(1))
+        hub.answers(1, rank(2), failed)
+        hub.ticks(SETTLE + 0.5)
+
+    kinds = [kind for kind, _ in hub.wires[0].sent if kind in ("notice", "end")]
+    assert ["notice", "end"] == kinds
+    assert "the launch command restarts the workers (1 of 1)" in hub.events
+    hub.record.close()
+
+
+def test_diagnose_answers_with_a_bundle_and_changes_nothing(hub: Hub) -> None:
+    """Asked from outside, the evidence of now is judged and sent; the job's own record stays."""
+    hub.beats(*HUNG)
+    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
+    hub.answers(1, rank(2), rank(3))
+    desk = Wire()
+    asyncio.run(hub.desk.received(desk, "diagnose", {}))  # type: ignore[arg-type]
+    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
+    hub.answers(1, rank(2), rank(3))
+
+    (bundle,) = desk.got("bundle")
+    assert ["rank-in-user-code"] == [verdict["code"] for verdict in bundle["verdicts"]]
+    assert "asked" == bundle["evidence"]["why"]
+    assert 1 == len(hub.wires[0].got("notice"))
+
+
+def test_stop_takes_evidence_first(hub: Hub) -> None:
+    """Told to stop: evidence of all, then the end with its own code."""
+    desk = Wire()
+    asyncio.run(hub.desk.received(desk, "stop", {"why": "cancelled"}))  # type: ignore[arg-type]
+    assert [] == hub.wires[0].got("end")
+    hub.answers(0, rank(0), rank(1))
+    hub.answers(1, rank(2), rank(3))
+
+    assert [Exit.STOPPED] == [end["exit_code"] for end in hub.wires[1].got("end")]
+    assert hub.record.evidence is not None
+    hub.finish(Exit.STOPPED, Exit.STOPPED)
+    assert Exit.STOPPED == hub.record.exit_code
+
+
+def test_a_node_that_was_stopped_stops_the_job(hub: Hub) -> None:
+    """A scheduler's SIGTERM on one node is the end of all."""
+    hub.says(0, "finished", {"node": 0, "exit_code": Exit.STOPPED})
+
+    assert [Exit.STOPPED] == [end["exit_code"] for end in hub.wires[1].got("end")]
+
+
+def test_a_hang_and_a_question_at_once(hub: Hub) -> None:
+    """What is asked while a round is under way is answered after it."""
+    hub.beats(*HUNG)
+    desk = Wire()
+    asyncio.run(hub.desk.received(desk, "diagnose", {}))  # type: ignore[arg-type]
+    for _ in range(2):
+        hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
+        hub.answers(1, rank(2), rank(3))
+
+    assert 1 == len(hub.wires[0].got("notice"))
+    assert 1 == len(desk.got("bundle"))
+
+
+def test_words_of_one_who_did_not_join_are_refused(hub: Hub) -> None:
+    """Beats and deaths are for supervisors; a node that the job does not have cannot join."""
+    with pytest.raises(codec.ContractError):
+        asyncio.run(hub.desk.received(Wire(), "finished", {"exit_code": 0}))  # type: ignore[arg-type]
+    with pytest.raises(codec.ContractError):
+        hub.says(0, "join", {"node": 7, "host": "n7", "pid": 1})

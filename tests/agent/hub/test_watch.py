@@ -1,0 +1,166 @@
+"""The watch: when nothing moves it speaks once and in time, and while something moves it is silent."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from ddplaunch.agent.contract import Beat, RankBeat, WatchdogPlan
+from ddplaunch.agent.hub.watch import AGE, LAUNCH, LONG, SILENT, START, Watch
+from ddplaunch.agent.verdicts.moving import BUSY
+
+PLAN = WatchdogPlan(notice_after=10.0, kill_after=60.0)
+
+
+def rank(number: int, stuck: float = 0.0, still: float | None = None, **more: Any) -> RankBeat:
+    """A living rank that trains, unless told otherwise."""
+    values = {"alive": True, "phase": "running", "waits": False, "completed": 7, **more}
+    return RankBeat(
+        number, number, 100 + number, stuck_for=stuck, still_for=stuck if still is None else still, **values
+    )
+
+
+def run(
+    watch: Watch, seconds: int, ranks: Callable[[int], dict[int, list[RankBeat]]], start: int = 0
+) -> list[tuple[int, str]]:
+    """What is decided, second by second, while each node says each second what `ranks(second)` says of it."""
+    said = []
+    for second in range(start, start + seconds):
+        for node, beats in ranks(second).items():
+            watch.hear(Beat(node, "running", float(second), beats), float(second))
+        if watch.moving_again(second + 0.1):
+            said.append((second, "moving again"))
+        why = watch.decide(second + 0.1)
+        if why is not None:
+            said.append((second, why))
+    return said
+
+
+def test_a_hang_is_noticed_once_and_ended_once() -> None:
+    """Nothing moves from the start on: one look after notice_after, one after kill_after, none besides."""
+    watch = Watch(PLAN, 2)
+    said = run(watch, 100, lambda t: {0: [rank(0, t, waits=True), rank(1, t)], 1: [rank(2, t, waits=True)]})
+
+    assert [(10, "still"), (60, "deadline")] == said
+
+
+def test_one_rank_that_moves_is_enough() -> None:
+    """While a single rank on any node prints, reads or computes anew, nothing is asked."""
+    watch = Watch(PLAN, 2)
+    said = run(watch, 100, lambda t: {0: [rank(0, t, waits=True)], 1: [rank(1, 0)]})
+
+    assert [] == said
+
+
+def test_a_rank_that_burns_cpu_gets_more_patience() -> None:
+    """A busy rank that others wait for is asked about after BUSY times the patience; alone, START times."""
+    watched = run(Watch(PLAN, 1), 200, lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0)]})
+    alone = run(Watch(PLAN, 1), 200, lambda t: {0: [rank(0, t, still=0), rank(1, t, still=0)]})
+    starting = run(
+        Watch(PLAN, 1),
+        200,
+        lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0, phase="init_process_group")]},
+    )
+
+    assert (int(10 * BUSY), "still") == watched[0]
+    assert (int(10 * START), "still") == alone[0] == starting[0]
+
+
+def test_who_waits_counts_as_quiet_though_he_spins() -> None:
+    """NCCL burns CPU while it waits."""
+    said = run(Watch(PLAN, 1), 20, lambda t: {0: [rank(0, t, still=0, waits=True), rank(1, t)]})
+
+    assert [(10, "still")] == said
+
+
+def test_a_starved_supervisor_is_no_hang() -> None:
+    """A node whose beats stay away keeps the others from being judged, until it counts as silent."""
+    watch = Watch(PLAN, 2)
+    run(watch, 5, lambda t: {0: [rank(0, t, waits=True)], 1: [rank(1, 0)]})
+    said = run(watch, 60, lambda t: {0: [rank(0, t, waits=True)]}, start=5)
+
+    assert (4 + int(SILENT), "still") == said[0]
+    assert AGE < PLAN.notice_after
+
+
+def test_nothing_before_every_node_was_heard() -> None:
+    """A node that has not said a word yet is still on its way, for LAUNCH seconds."""
+    said = run(Watch(PLAN, 2), 100, lambda t: {0: [rank(0, t, waits=True)]})
+
+    assert (int(LAUNCH), "still") == said[0]
+
+
+def test_a_launch_command_without_workers() -> None:
+    """torchrun may take LAUNCH seconds before it has workers, on one node or on all."""
+    said = run(Watch(PLAN, 2), 100, lambda t: {0: [rank(0, t, waits=True)], 1: []})
+
+    assert (int(LAUNCH), "still") == said[0]
+
+
+def test_moving_again_is_said_once_and_teaches_patience() -> None:
+    """A pause that ended by itself: the next is left alone for longer, and a real hang still found."""
+
+    def ranks(t: int) -> dict[int, list[RankBeat]]:
+        stuck = t if t < 12 else t - 12 if t < 30 else t - 30
+        done = 7 if t < 12 else 8 if t < 30 else 9
+        return {0: [rank(0, stuck, waits=True, completed=done), rank(1, stuck, completed=done)]}
+
+    said = run(Watch(PLAN, 1), 100, ranks)
+
+    assert [(10, "still"), (12, "moving again"), (54, "still"), (90, "deadline")] == said
+
+
+def test_a_culprit_that_prints_now_and_then_is_not_noticed_again() -> None:
+    """A hung job whose culprit logs a line each 15 s is told of once, for the others still wait."""
+    watch = Watch(PLAN, 1)
+    said = run(watch, 100, lambda t: {0: [rank(0, t, waits=True), rank(1, t % 15)]})
+
+    assert [(10, "still")] == said
+
+
+def test_a_long_wait_beside_movement_is_looked_at_now_and_then() -> None:
+    """Ranks that wait for minutes while another moves are asked about, every LONG times the patience."""
+    watch = Watch(PLAN, 1)
+    said = run(watch, 300, lambda t: {0: [rank(0, t, waits=True), rank(1, 0, completed=t)]})
+
+    assert [(int(LONG * 10), "asked"), (int(2 * LONG * 10), "asked")] == said
+
+
+def test_beats_of_different_moments_are_no_hang() -> None:
+    """Rank 1 computed for 30 s and ended; the last beat of rank 0 still tells how long it waited for that."""
+    watch = Watch(PLAN, 2)
+    run(watch, 30, lambda t: {0: [rank(0, t, waits=True)], 1: [rank(1, 0)]})
+    watch.hear(Beat(1, "ended", 30.0, [rank(1, 0, alive=False)]), 30.0)
+
+    assert watch.decide(30.1) is None
+    assert watch.decide(39.9) is None
+
+
+def test_another_rank_gone_is_another_situation() -> None:
+    """After a notice the same state is not told twice; when a rank has ended meanwhile, it may be."""
+    watch = Watch(PLAN, 1)
+    first = run(watch, 15, lambda t: {0: [rank(0, t, waits=True), rank(1, t)]})
+    second = run(watch, 30, lambda t: {0: [rank(0, t, waits=True), rank(1, t, alive=False)]}, start=15)
+
+    assert ([(10, "still")], [(25, "still")]) == (first, second)
+
+
+def test_standing_down_starts_anew() -> None:
+    """When the evidence shows movement after all, nothing was said, and it is looked at again later."""
+    watch = Watch(PLAN, 1)
+    run(watch, 11, lambda t: {0: [rank(0, t)]})
+    watch.stand_down(11.0)
+    said = run(watch, 20, lambda t: {0: [rank(0, t)]}, start=11)
+
+    assert [(16, "still")] == said
+
+
+def test_never_killed_when_the_plan_says_so() -> None:
+    """kill_after None: the notice is all."""
+    said = run(Watch(WatchdogPlan(10.0, None), 1), 1000, lambda t: {0: [rank(0, t)]})
+
+    assert [(10, "still")] == said
+
+
+def test_ranks_that_have_all_ended_do_not_hang() -> None:
+    """Nobody is left who could move."""
+    assert [] == run(Watch(PLAN, 1), 100, lambda t: {0: [rank(0, t, alive=False)]})
