@@ -16,6 +16,7 @@ demo: $(READY)  ## a job that trains on this machine, then a broken one, explain
 	@scripts/demo
 
 test: lint $(READY39)  ## lint, then every test; the agent's on Python 3.9 too
+	@scripts/system-packages
 	@scripts/run-tests agent39 quick slow
 
 test-quick: $(READY)  ## unit, agent and golden tests, in less than a minute
