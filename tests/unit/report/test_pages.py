@@ -88,13 +88,24 @@ def test_a_page_has_the_sections_that_people_look_for(code: str) -> None:
     """Code, meaning in the catalogue's words, four sections in one order, none of them empty."""
     page = explain.page(code)
     meaning = f"{CATALOGUE[code].meaning}."
-    head, *sections = re.split(r"^## ", page, flags=re.MULTILINE)
+    head, *sections = re.split(r"^#+ .*$", page, flags=re.MULTILINE)[1:]
 
-    assert head in (f"# {code}\n\n{text}\n\n" for text in (meaning, meaning[0].upper() + meaning[1:]))
-    assert SECTIONS == [section.partition("\n")[0] for section in sections]
-    assert [] == [section for section in sections if not section.partition("\n")[2].strip()]
+    assert [f"# {code}", *(f"## {section}" for section in SECTIONS)] == re.findall(
+        r"^#.*", page, re.MULTILINE
+    )
+    assert head.strip() in (meaning, meaning[0].upper() + meaning[1:])
+    assert [] == [section for section in sections if not section.strip()]
     assert [] == [line for line in page.split("\n") if len(line) > WIDEST or line != line.rstrip()]
     assert page.endswith("\n")
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_a_page_is_markdown_and_readable_as_it_is(code: str) -> None:
+    """What is quoted from a terminal is indented, from its first line on, so that nothing folds it."""
+    page = explain.page(code)
+
+    assert [] == re.findall(r"^(?! {4}).+\n {4,}.*", page, re.MULTILINE)
+    assert [] == re.findall(rf"^{code}: .*", page, re.MULTILINE)
 
 
 @pytest.mark.parametrize("code", CATALOGUE)
