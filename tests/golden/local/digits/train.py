@@ -1,2 +1,3 @@
 """A script whose content does not matter here."""
+
 print("hello")
