@@ -151,7 +151,7 @@ def launch_failed(situation: Situation) -> Optional[Verdict]:
 
 def node_gone(situation: Situation) -> Optional[Verdict]:
     """Ranks lost their peers, none is known to have failed by itself, and a node does not answer any more."""
-    gone = situation.evidence.silent
+    gone = sorted(situation.evidence.silent)
     if not gone:
         return None
     lost = [f"rank {number}: {complaint(rank)}" for number, rank in situation.ranks.items() if not rank.alive]
@@ -161,7 +161,7 @@ def node_gone(situation: Situation) -> Optional[Verdict]:
         "more, and the "
         "others have lost their peers; missing: what happened there",
         where="run",
-        nodes=list(gone),
+        nodes=gone,
         victims=situation.suffering([rank for rank in situation.ranks if situation.node_of[rank] in gone]),
         confidence=0.6,
         facts=lost[:8],
