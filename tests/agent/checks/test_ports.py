@@ -47,10 +47,9 @@ def test_nothing_is_free_when_all_is_ephemeral() -> None:
 
 def test_a_held_port_is_passed_over() -> None:
     """Two jobs with the same sequence get different ports."""
-    with ports.first_free(None, "j", 0, b"k", "test") as first:
+    with ports.first_free(None, "j", 0, b"k", "test") as first:  # noqa: SIM117 - the first must hold its port
         with ports.first_free(None, "j", 0, b"k", "test") as second:
             assert ports.number(first) != ports.number(second)
-        assert ports.sequence(b"j 0 testk", ports.ephemeral_range())
 
 
 def test_connections_of_a_moment_ago_do_not_hold_a_port() -> None:

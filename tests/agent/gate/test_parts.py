@@ -181,11 +181,13 @@ def test_nothing_said_is_nothing_described() -> None:
 @pytest.mark.slow
 def test_torchs_own_store_is_recognized() -> None:
     """The store of a running job answers our ping as it answers its clients', and is not harmed by it."""
-    from torch import distributed
+    import torch.distributed
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    store = distributed.TCPStore("127.0.0.1", port, 1, True, wait_for_workers=False)
+    store = torch.distributed.TCPStore(  # type: ignore[attr-defined]  # torch does not re-export it
+        "127.0.0.1", port, 1, True, wait_for_workers=False
+    )
 
     assert "TCPStore" in stranger.describe(stranger.ask("127.0.0.1", port, 2.0))
     store.set("still", "here")

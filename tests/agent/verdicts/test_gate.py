@@ -79,7 +79,7 @@ def test_two_of_one() -> None:
         ({"nodes": 1}, "node 2 was started for 1 node, the others for 3 nodes"),
     ],
 )
-def test_sizes_that_differ(changes: dict[str, int], sentence: str) -> None:
+def test_sizes_that_differ(changes: dict[str, Any], sentence: str) -> None:
     """What most say is right; the odd one is named with its own numbers."""
     verdict = only(gate.judge(roll(check_in(2, **changes))))
 
