@@ -31,6 +31,11 @@ workers = []
 def end(*_):
     for worker in workers:
         worker.terminate()
+    for worker in workers:
+        try:
+            worker.wait(3)
+        except subprocess.TimeoutExpired:
+            worker.kill()
     sys.exit(1)
 signal.signal(signal.SIGTERM, end)
 for rank in range(int(os.environ["RANKS"])):
@@ -99,7 +104,8 @@ class Hub:
             with contextlib.suppress(OSError, protocol.ProtocolError):
                 connection, _ = self.listener.accept()
                 self.channel = Channel.accept(connection, KEY, 0, time.monotonic() + 5)
-                self._listen(self.channel)
+                with contextlib.closing(self.channel):
+                    self._listen(self.channel)
 
     def _listen(self, channel: Channel) -> None:
         while not self._over.is_set():
@@ -107,7 +113,6 @@ class Hub:
             if message is not None:
                 self.said.append(message)
                 self.judge(*message)
-        channel.close()
 
 
 class Node:

@@ -57,15 +57,18 @@ def test_nothing_outlives_a_sigkill(node: Node, victim: str) -> None:
     wait_for(lambda: not node.living(), what=f"the end of {node.living()}")
 
 
-def test_nothing_outlives_both_halves(node: Node) -> None:
+@pytest.mark.parametrize("launcher_stopped", [False, True])
+def test_nothing_outlives_both_halves(node: Node, launcher_stopped: bool) -> None:
     """Guardian and supervisor killed in one moment: the launcher ends itself, and its ranks die with it."""
     node.launch(STUBBORN.replace("if os.fork() == 0:", "if False:", 1), ranks=2)
     worker = pid_in(node.folder / "worker-0")
     pid_in(node.folder / "worker-1")
-    for victim in ("guardian", "supervisor"):
-        os.kill(VICTIMS["supervisor" if victim == "supervisor" else "guardian"](node, worker), signal.SIGSTOP)
-    pids = [VICTIMS[name](node, worker) for name in ("guardian", "supervisor")]
-    for pid in pids:
+    victims = [VICTIMS[name](node, worker) for name in ("guardian", "supervisor")]
+    if launcher_stopped:  # as the supervisor does for a moment when a rank dies
+        os.kill(VICTIMS["launcher"](node, worker), signal.SIGSTOP)
+    for pid in victims:
+        os.kill(pid, signal.SIGSTOP)  # so that neither can react to the other's death
+    for pid in victims:
         os.kill(pid, signal.SIGKILL)
 
     wait_for(lambda: not node.living(), what=f"the end of {node.living()}")
@@ -74,7 +77,8 @@ def test_nothing_outlives_both_halves(node: Node) -> None:
 def test_nothing_outlives_the_host(node: Node) -> None:
     """Asked to die with its parent, the supervisor stops in order when that is killed."""
     host = "import subprocess, sys; subprocess.Popen([*sys.argv[1:], '--die-with-parent']).wait()"
-    process = node.launch(STUBBORN, ranks=2, before=[sys.executable, "-c", host])
+    polite = "\n".join(line for line in STUBBORN.splitlines() if "SIG_IGN" not in line)
+    process = node.launch(polite, ranks=2, before=[sys.executable, "-c", host])
     for rank in (0, 1):
         pid_in(node.folder / f"daemon-{rank}")
     process.send_signal(signal.SIGKILL)

@@ -61,14 +61,14 @@ class Crew:
 
     def discover(self) -> None:
         """Workers that no hook announced."""
-        known = {rank.pid for rank in self.ranks.values()}
+        known = {rank.pid for rank in self.ranks.values() if not rank.stand_in}
         for number, local, pid in ranks.find(proc.children(os.getpid()), known):
             self._add(number, local, pid)
 
     def join(self, line: Line) -> None:
         """A process with the hook said hello."""
         if line.role == "rank":
-            known = {rank.pid: rank for rank in self.alive}
+            known = {rank.pid for rank in self.alive if not rank.stand_in}
             pid = ranks.outermost(line.pid, known)
             # Of a process that has ended already, only its own hello tells who it was.
             number, local = ranks.of_process(pid) or (line.rank, line.local_rank)
@@ -115,6 +115,7 @@ class Crew:
             self.ranks = {n: rank for n, rank in self.ranks.items() if not rank.stand_in}
             self.rounds += old is not None and not old.stand_in
         self.ranks[number] = Rank(number, local, pid, stand_in)
+        self.ranks = dict(sorted(self.ranks.items()))
         files = proc.output_files(pid)
         self._launch_speaks = number if self._place.launch_log in files else None
         # From the first worker on, torchrun only has to say what we say better.

@@ -88,10 +88,11 @@ class Rank:
         stat = proc.stat(self.pid)
         if stat is not None and stat.started == self.started and stat.state not in "ZX":
             return False
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-        status = stat.exit_status if stat is not None and stat.started == self.started else None
+        if stat is not None and stat.started == self.started:
+            status: Optional[int] = stat.exit_status
+        else:  # buried already: only a new kernel still knows
+            status = proc.exit_status(self._descriptor) if self._descriptor is not None else None
+        self.close()
         self.exit = ended(status)
         return True
 
@@ -102,8 +103,9 @@ class Rank:
             return
         if self.exit.signal == signal.SIGKILL:
             by_us = self.exit.at - since > _TORCHRUN_PATIENCE
-        else:
-            by_us = self.exit.signal == signal.SIGTERM or self.exit.code == 128 + signal.SIGTERM
+        else:  # torchrun waits for those it sends away, and may bury one before we can look
+            unseen = self.exit.signal is None and self.exit.code is None
+            by_us = unseen or signal.SIGTERM in (self.exit.signal, (self.exit.code or 0) - 128)
         self.exit = dataclasses.replace(self.exit, by_us=by_us)
 
     def learn_exit(self, code: int) -> None:

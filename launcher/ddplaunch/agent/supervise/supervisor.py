@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import select
 import signal
@@ -38,6 +39,8 @@ _ANSWER = 0.1
 """Seconds given to the hooks before a sample is taken without their answer."""
 _DISCOVER = 2.0
 _MISTAKES = 5
+_LAST_BREATH = 1.0
+"""Seconds that torchrun stays stopped at most while an interpreter that ends by itself shuts down."""
 HASTE = 3.0
 """Seconds for evidence while torchrun is stopped, or a dying rank is held."""
 STOP_EVIDENCE = 5.0
@@ -87,7 +90,7 @@ class Supervisor:
         self.sampler = Sampler()
         self.gatherer = Gatherer(node, plan.python, self.hooks, self.sampler, self.note_ends)
         self.fresh_ends: list[Rank] = []
-        self.stopped_parents: set[int] = set()
+        self.stopped: dict[int, float] = {}  # pids of launchers that we stopped -> until when at most
         self.in_trouble = False  # a rank of this round of workers raised or ended badly
         self.away_since: Optional[float] = None  # since when others may have been told to end (time.time())
         self.verdict: Optional[tuple[int, list[Verdict]]] = None  # exit code and reasons, as the hub decided
@@ -231,14 +234,8 @@ class Supervisor:
         """Record who has ended. torchrun, which looks every 0.1 s, is stopped before it ends the others over it."""
         for rank in self.crew.ended():
             self.fresh_ends.append(rank)
-            if (
-                ranks.bad(rank.exit)
-                and self.stop_code is None
-                and self.crew.alive
-                and rank.parent != os.getpid()
-            ):
-                self.stopped_parents.add(rank.parent)
-                guardian.send(rank.parent, signal.SIGSTOP)
+            if ranks.bad(rank.exit) and self.crew.alive:
+                self._hold_launcher(rank)
 
     def _hear(self) -> None:
         """What hooks said unasked: hello, an exception, the end."""
@@ -252,6 +249,8 @@ class Supervisor:
                     rank.add(describe.raised(message["raised"], handled=False))
                     self._in_trouble()
                 line.send(b"go")
+            if "ending" in message and rank is not None:
+                self._hold_launcher(rank)
 
     def _in_trouble(self) -> None:
         """The first exception or bad end of a round: see how the others stand before they hear of it."""
@@ -269,12 +268,23 @@ class Supervisor:
             rank.excuse(self.away_since)
             if ranks.bad(rank.exit) and self.stop_code is None and self.crew.alive:
                 self._in_trouble()
+                self.away_since = self.away_since or time.time()
             if not rank.stand_in:
                 self.link.send("death", {"node": self.node, "rank": codec.dump(describe.so_far(rank))})
-        if self.stopped_parents:
-            self.away_since = self.away_since or time.time()
-        while self.stopped_parents:
-            guardian.send(self.stopped_parents.pop(), signal.SIGCONT)
+        self._let_launchers_go()
+
+    def _hold_launcher(self, rank: Rank) -> None:
+        """Stop the process that waits for `rank`, before it acts on a death or buries what tells of it."""
+        if rank.parent != os.getpid() and rank.parent not in self.stopped and self.stop_code is None:
+            self.stopped[rank.parent] = time.monotonic() + _LAST_BREATH
+            guardian.send(rank.parent, signal.SIGSTOP)
+
+    def _let_launchers_go(self) -> None:
+        dying = {rank.parent for rank in self.crew.alive if rank.line is not None and rank.line.ending}
+        for pid, until in list(self.stopped.items()):
+            if pid not in dying or time.monotonic() > until or self.stop_code is not None:
+                del self.stopped[pid]
+                guardian.send(pid, signal.SIGCONT)
 
     # --- orders
 
@@ -334,6 +344,8 @@ class Supervisor:
     def _conclude(self) -> int:
         """The launch command has ended: so must all that is left. Who explains it is the hub."""
         self._handle_ends()
+        if self.stop_code is not None and self.crew.launch_exit is not None:
+            self.crew.launch_exit = dataclasses.replace(self.crew.launch_exit, by_us=True)
         if self.crew.alive:
             self.evidence(HASTE, in_haste=True)
         self.away_since = self.away_since or time.time()
@@ -372,7 +384,7 @@ class Supervisor:
                 self._obey(kind, body)
         if self.verdict is None:
             self.verdict = self._alone(code, evidence)
-        if not self.verdict[1]:
+        if all(verdict.code == "unknown" for verdict in self.verdict[1]):
             self.say("no rank explains this end; the launch command's last words:")
             self.console.say(f"{self.node}/launch", "\n".join(self.crew.launch_output[-20:]))
         return self.verdict[0]
@@ -389,6 +401,7 @@ class Supervisor:
         verdicts = decide.judge(job)
         if verdicts:
             self.say("\n".join(notice.block(verdicts, final=True)))
+        if verdicts and verdicts[0].code != "unknown":
             code = catalogue.CATALOGUE[verdicts[0].code].exit_code
         return code, verdicts
 

@@ -1,0 +1,447 @@
+"""One node's supervisor from launch to end, with a launcher of a few lines in torchrun's place: runs without torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Beat, NodeEvidence, RankEvidence, Verdict
+from ddplaunch.agent.protocol import Body
+from tests.agent.supervise.conftest import Hub, Node, read_json, wait_for
+
+WAITS = """
+import os, sys, time
+def stand():
+    print("rank", os.environ["RANK"], "stands", flush=True)
+    time.sleep(300)
+stand()
+"""
+RAISES = """
+import os, time
+def fail():
+    raise ValueError("no batch")
+open("up-" + os.environ["RANK"], "w").close()
+while not (os.path.exists("up-0") and os.path.exists("up-1")):
+    time.sleep(0.01)
+if os.environ["RANK"] == "1":
+    time.sleep(0.5)
+    fail()
+def stand():
+    time.sleep(300)
+stand()
+"""
+VERDICT = Verdict(
+    "rank-failed", "rank 1 raised ValueError: no batch", "run", [0], [1], [0], 1.0, [], "Mend it."
+)
+
+
+def end(exit_code: int = 40, grace: float = 5.0, **more: Any) -> Body:
+    return {"exit_code": exit_code, "grace": grace, "verdicts": [codec.dump(VERDICT)], **more}
+
+
+def deaths(hub: Hub) -> dict[int, RankEvidence]:
+    """The last word on each rank that ended."""
+    found = [codec.load(RankEvidence, body["rank"]) for body in hub.bodies("death")]
+    return {rank.rank: rank for rank in found}
+
+
+def evidence(hub: Hub, number: int) -> NodeEvidence:
+    """The answer to `collect` with this number."""
+
+    def answers() -> list[Body]:
+        return [body for body in hub.bodies("evidence") if body["id"] == number]
+
+    return codec.load(NodeEvidence, wait_for(answers, what=f"evidence {number}")[0]["evidence"])
+
+
+def names(rank: RankEvidence) -> list[str]:
+    """The functions on the main thread's stack, innermost first."""
+    return [frame.name for stack in rank.stacks if stack.main for frame in stack.frames]
+
+
+def test_a_good_run(node: Node, hub: Hub) -> None:
+    """Every line with its rank before it, every rank's end told, exit code 0."""
+    program = (
+        "import os, sys\nprint('out', flush=True)\nsys.stderr.write('err\\n')\nprint('the last', end='')\n"
+    )
+    node.launch(program, 2, hub)
+
+    assert node.exit_code() == 0
+    assert sorted(node.output.splitlines()) == sorted(
+        f"[0/{rank}] {text}" for rank in (0, 1) for text in ("out", "err", "the last")
+    )
+    assert {rank: death.exit.code for rank, death in deaths(hub).items() if death.exit} == {0: 0, 1: 0}
+    assert hub.wait_for("join")["node"] == 0
+    assert hub.bodies("finished") == [{"node": 0, "exit_code": 0}]
+
+
+def test_beats_tell_how_long_nothing_moves(node: Node, hub: Hub) -> None:
+    """Once a second, for every rank; a rank that sleeps is still."""
+    node.launch(WAITS, 2, hub)
+
+    def still() -> list[Beat]:
+        beats = [codec.load(Beat, body["beat"]) for body in hub.bodies("beat")]
+        return [beat for beat in beats if len(beat.ranks) == 2 and min(r.still_for for r in beat.ranks) >= 4]
+
+    beat = wait_for(still, what="a beat with two ranks that are still for 4 s")[0]
+    assert [(rank.rank, rank.alive, rank.waits) for rank in beat.ranks] == [
+        (0, True, False),
+        (1, True, False),
+    ]
+    assert all(rank.stuck_for >= rank.still_for for rank in beat.ranks)
+
+
+def test_evidence_of_all_ranks_when_asked(node: Node, hub: Hub) -> None:
+    """Stacks of every living rank, within the deadline and in much less."""
+    node.launch(WAITS, 2, hub)
+    wait_for(lambda: node.output.count("stands") == 2)
+    begun = time.monotonic()
+    hub.send("collect", {"id": 7, "why": "asked", "deadline": 3.0})
+    found = evidence(hub, 7)
+
+    assert time.monotonic() - begun < 3.0
+    assert [(rank.rank, rank.alive, names(rank), rank.stack_source) for rank in found.ranks] == [
+        (number, True, ["stand", "<module>"], "hook") for number in (0, 1)
+    ]
+    assert [rank.process.state for rank in found.ranks if rank.process] == ["S", "S"]
+    assert (found.node, found.phase, found.launch_exit) == (0, "init_process_group", None)
+    assert found.shm_size is not None
+    assert found.ranks[0].last_output == "rank 0 stands"
+
+
+def test_a_rank_that_raises_is_told_with_the_others_stacks(node: Node, hub: Hub) -> None:
+    """Before the launcher ends the others over it, their stacks are safe; who was sent away is told apart."""
+    hub.judge = lambda kind, body: hub.send("end", end()) if kind == "finished" else None
+    node.launch(RAISES, 2, hub)
+
+    assert node.exit_code() == 40
+    found = deaths(hub)
+    (raised,) = found[1].raised
+    assert (raised.type, raised.message, raised.handled, raised.source) == (
+        "ValueError",
+        "no batch",
+        False,
+        "hook",
+    )
+    assert [frame.name for frame in raised.frames] == ["fail", "<module>"]
+    assert found[1].exit is not None
+    assert found[0].exit is not None
+    assert (found[1].exit.code, found[1].exit.by_us) == (1, False)
+    # A launcher that waits for its workers may bury this one before we can look.
+    assert found[0].exit.signal in (signal.SIGTERM, None)
+    assert found[0].exit.by_us is True
+    assert names(found[0]) == ["stand", "<module>"]
+    assert "---- ddplaunch verdict" in node.output
+    assert "rank-failed: rank 1 raised ValueError: no batch" in node.output
+    assert "hint: Mend it." in node.output
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "number"),
+    [("os.kill(os.getpid(), 9)", None, 9), ("os._exit(7)", 7, None), ("os.abort()", None, 6)],
+)
+def test_a_sudden_death(node: Node, hub: Hub, words: str, code: int | None, number: int | None) -> None:
+    """Killed or gone without a word: how it ended is read from the kernel, and the other's stack is safe."""
+    hub.judge = lambda kind, body: hub.send("end", end()) if kind == "finished" else None
+    node.launch(RAISES.replace('raise ValueError("no batch")', words), 2, hub)
+
+    assert node.exit_code() == 40
+    found = deaths(hub)
+    assert found[1].exit is not None
+    assert (found[1].exit.code, found[1].exit.signal, found[1].exit.by_us) == (code, number, False)
+    assert names(found[0]) == ["stand", "<module>"]
+
+
+def test_a_rank_that_ends_early_is_told_while_the_other_goes_on(node: Node, hub: Hub) -> None:
+    """Exit code 0 while another still works: nobody is stopped over it."""
+    node.launch(RAISES.replace('raise ValueError("no batch")', "raise SystemExit(0)"), 2, hub)
+    death = codec.load(RankEvidence, hub.wait_for("death")["rank"])
+    hub.send("collect", {"id": 1, "why": "asked", "deadline": 3.0})
+
+    assert death.exit is not None
+    assert (death.rank, death.exit.code, death.exit.by_us) == (1, 0, False)
+    assert [(rank.rank, rank.alive) for rank in evidence(hub, 1).ranks] == [(0, True), (1, False)]
+
+
+def test_without_the_hook_the_log_tells(node: Node, hub: Hub) -> None:
+    """Isolated interpreters: found by their environment, their exception by the traceback they print."""
+    hub.judge = lambda kind, body: hub.send("end", end()) if kind == "finished" else None
+    program = (
+        "import os, subprocess, sys\n"
+        "os.execv(sys.executable, [sys.executable, '-I', '-c', "
+        "'import time; time.sleep(2); raise KeyError(\"step\")'])\n"
+    )
+    node.launch(program, 1, hub)
+
+    assert node.exit_code() == 40
+    death = deaths(hub)[0]
+    assert [(r.type, r.message, r.handled, r.source) for r in death.raised] == [
+        ("KeyError", "'step'", False, "log")
+    ]
+    assert death.exit is not None
+    assert death.exit.code == 1
+
+
+def test_a_caught_exception_is_told_from_a_fatal_one(node: Node, hub: Hub) -> None:
+    """What a living rank has logged was handled."""
+    program = (
+        "import logging, time\ntry:\n    int('x')\nexcept ValueError:\n    logging.exception('skipped')\n"
+        + WAITS
+    )
+    node.launch(program, 1, hub)
+    wait_for(lambda: "stands" in node.output)
+    hub.send("collect", {"id": 1, "why": "asked", "deadline": 3.0})
+    (rank,) = evidence(hub, 1).ranks
+
+    assert [(raised.type, raised.handled) for raised in rank.raised] == [("ValueError", True)]
+
+
+def test_a_notice_is_printed_and_the_job_goes_on(node: Node, hub: Hub) -> None:
+    """The early word: readable, and nothing is stopped."""
+    node.launch(WAITS, 1, hub)
+    wait_for(lambda: "stands" in node.output)
+    hub.send("notice", {"verdicts": [codec.dump(VERDICT)], "why": "still"})
+    wait_for(lambda: "---- ddplaunch notice" in node.output)
+
+    assert "rank-failed: rank 1 raised" in node.output
+    assert node.process is not None
+    assert node.process.poll() is None
+
+
+def test_the_hubs_end_ends_the_job(node: Node, hub: Hub) -> None:
+    """SIGTERM first, and the exit code that the hub decided."""
+    polite = WAITS.replace(
+        "import os, sys, time\n",
+        "import os, signal, sys, time\n"
+        "def bye(*_):\n    print('checkpoint written', flush=True)\n    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, bye)\n",
+    )
+    node.launch(polite, 1, hub)
+    wait_for(lambda: "stands" in node.output)
+    hub.send("end", end(50))
+
+    assert node.exit_code() == 50
+    assert "[0/0] checkpoint written" in node.output
+    assert hub.wait_for("finished")["exit_code"] == 50
+    assert node.living() == {}
+
+
+def test_who_does_not_hear_sigterm_is_killed_after_the_grace(node: Node, hub: Hub) -> None:
+    """A rank that hangs in native code does not end by itself."""
+    node.launch("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAITS, 1, hub)
+    wait_for(lambda: "stands" in node.output)
+    begun = time.monotonic()
+    hub.send("end", end(50, grace=1.0))
+
+    assert node.exit_code() == 50
+    assert time.monotonic() - begun >= 1.0
+    assert node.living() == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_told_to_stop(node: Node, hub: Hub, number: int) -> None:
+    """Evidence goes to the hub first, then the ranks are ended, and the exit code says why."""
+    node.launch(WAITS, 2, hub)
+    wait_for(lambda: node.output.count("stands") == 2)
+    assert node.process is not None
+    node.process.send_signal(number)
+
+    assert node.exit_code() == 60
+    assert [names(rank) for rank in evidence(hub, 0).ranks] == [["stand", "<module>"]] * 2
+    assert hub.wait_for("finished")["exit_code"] == 60
+    assert node.living() == {}
+
+
+def test_told_twice_it_waits_no_longer(node: Node, hub: Hub) -> None:
+    """A second signal ends the patience with ranks that do not hear SIGTERM."""
+    node.launch("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAITS, 1, hub)
+    wait_for(lambda: "stands" in node.output)
+    assert node.process is not None
+    node.process.send_signal(signal.SIGINT)
+    hub.wait_for("evidence")
+    begun = time.monotonic()
+    node.process.send_signal(signal.SIGINT)
+
+    assert node.exit_code() == 60
+    assert time.monotonic() - begun < 10
+
+
+def test_nohup_is_respected(node: Node, hub: Hub) -> None:
+    """A hang-up that the caller chose to ignore stops nothing."""
+    node.launch(WAITS, 1, hub, before=["nohup"])
+    wait_for(lambda: "stands" in node.output)
+    assert node.process is not None
+    node.process.send_signal(signal.SIGHUP)
+    hub.send("collect", {"id": 1, "why": "asked", "deadline": 3.0})
+
+    assert [rank.alive for rank in evidence(hub, 1).ranks] == [True]
+
+
+def test_usr2_dumps_and_goes_on(node: Node, hub: Hub) -> None:
+    """The evidence of now, in a file and at the hub; the job does not notice."""
+    node.launch(WAITS, 1, hub)
+    wait_for(lambda: "stands" in node.output)
+    assert node.process is not None
+    node.process.send_signal(signal.SIGUSR2)
+    wait_for((node.here / "evidence-0.json").exists)
+    found = codec.load(NodeEvidence, read_json(node.here / "evidence-0.json"))
+
+    assert names(found.ranks[0]) == ["stand", "<module>"]
+    assert evidence(hub, 0) == found
+    assert str(node.here / "evidence-0.json") in wait_for(
+        lambda: "evidence of 1" in node.output and node.output
+    )
+    assert node.process.poll() is None
+
+
+def test_without_a_hub_it_judges_alone(node: Node) -> None:
+    """Nobody to ask: the training goes on, and the verdict on its end is our own."""
+    node.launch(RAISES, 2)
+
+    assert node.exit_code() == 40
+    assert "the training goes on" in node.output
+    assert "rank-failed: rank 1 raised ValueError: no batch" in node.output
+
+
+def test_a_lost_hub_is_called_again(node: Node, hub: Hub) -> None:
+    """The line breaks: a sentence says so, the job goes on, and the node joins again."""
+    node.launch(WAITS, 1, hub)
+    hub.wait_for("beat")
+    hub.hang_up()
+    wait_for(lambda: len(hub.bodies("join")) == 2, what="a second `join`")
+
+    assert "the hub is lost" in node.output
+    assert "the hub answers again" in wait_for(lambda: "again\n" in node.output and node.output)
+    assert node.process is not None
+    assert node.process.poll() is None
+
+
+def test_a_hub_that_does_not_read_stops_nobody(node: Node, hub: Hub) -> None:
+    """A frozen hub: the job runs on to its end."""
+    hub.judge = lambda kind, body: time.sleep(8) if kind == "join" else None
+    node.launch("import time; time.sleep(1); print('trained', flush=True)", 1, hub)
+
+    assert node.exit_code() == 0
+    assert "[0/0] trained" in node.output
+
+
+def test_a_launch_command_that_is_not_there(node: Node, hub: Hub) -> None:
+    """What is missing, what to do, and an exit code that says: do not retry."""
+    node.start(["no-such-torchrun", "train.py"], hub)
+
+    assert node.exit_code() == 30
+    assert "error: no-such-torchrun is not on PATH on this node" in node.output
+    assert "hint: " in node.output
+    assert hub.wait_for("finished")["exit_code"] == 30
+
+
+def test_a_missing_secret(node: Node) -> None:
+    """Named, and never its value."""
+    node.start([sys.executable, "-c", "pass"], secrets={"TOKEN": {"env": "NOT_SET"}})
+
+    assert node.exit_code() == 30
+    assert "the secret TOKEN is not there" in node.output
+
+
+def test_a_usage_error_of_the_launcher_is_shown(node: Node) -> None:
+    """Before any worker runs, what the launch command says is all there is."""
+    node.start(["sh", "-c", "echo 'usage: torchrun [-h]' >&2; exit 2"], ranks=1)
+
+    assert node.exit_code() == 40
+    assert "[0/launch] usage: torchrun [-h]" in node.output
+
+
+def test_a_launcher_that_fails_by_itself_has_the_last_word(node: Node) -> None:
+    """All ranks are well and the launcher fails: its own words are shown after all."""
+    launcher = (
+        "import subprocess, sys, os\n"
+        "subprocess.run([sys.executable, '-c', 'import time; time.sleep(1)'], check=True,"
+        " stdout=open('out', 'w'), stderr=subprocess.STDOUT, env={**os.environ, 'RANK': '0', 'LOCAL_RANK': '0'})\n"
+        "sys.exit('the store went away')\n"
+    )
+    node.start([sys.executable, "-c", launcher], ranks=1)
+
+    assert node.exit_code() == 40
+    assert "the launch command's last words:\n[0/launch] the store went away" in node.output
+
+
+def test_a_plain_program_is_rank_0(node: Node, hub: Hub) -> None:
+    """`ddplaunch run -- python train.py`: no launcher, no RANK; stack and exception are its own."""
+    program = node.folder / "train.py"
+    program.write_text("import time\nprint('up', flush=True)\ntime.sleep(4)\nraise ValueError('no batch')\n")
+    node.start([sys.executable, str(program)], hub)
+    wait_for(lambda: "[0/0] up" in node.output)
+    hub.send("collect", {"id": 1, "why": "asked", "deadline": 3.0})
+    (rank,) = evidence(hub, 1).ranks
+    hub.judge = lambda kind, body: hub.send("end", end()) if kind == "finished" else None
+
+    assert (rank.rank, names(rank)) == (0, ["<module>"])
+    assert node.exit_code() == 40
+    (last,) = codec.load(NodeEvidence, hub.bodies("evidence")[-1]["evidence"]).ranks
+    assert [(raised.type, raised.handled) for raised in last.raised] == [("ValueError", False)]
+    assert "[0/0] ValueError: no batch" in node.output
+
+
+def test_a_launcher_inside_of_a_shell_script(node: Node, hub: Hub) -> None:
+    """Programs that come before are no ranks; the workers below the script are."""
+    (node.folder / "program.py").write_text(WAITS)
+    script = (
+        f"{sys.executable} -c 'print(29511)' && "
+        f"for r in 0 1; do RANK=$r LOCAL_RANK=$r {sys.executable} program.py > log-$r 2>&1 & done; wait"
+    )
+    node.start(["bash", "-c", script], hub)
+    wait_for(lambda: node.output.count("stands") == 2)
+    hub.send("collect", {"id": 1, "why": "asked", "deadline": 3.0})
+
+    assert [(rank.rank, names(rank)) for rank in evidence(hub, 1).ranks] == [
+        (number, ["stand", "<module>"]) for number in (0, 1)
+    ]
+    assert "[0/1] rank 1 stands" in node.output
+
+
+def test_a_worker_inside_of_a_shell_script(node: Node, hub: Hub) -> None:
+    """The rank is the script, which the launcher knows; the stack is of the Python inside."""
+    (node.folder / "program.py").write_text(WAITS)
+    worker = f"{sys.executable} program.py; exit $?"
+    node.start(["bash", "-c", f"RANK=0 LOCAL_RANK=0 bash -c '{worker}' > log 2>&1; exit $?"], hub)
+    wait_for(lambda: "stands" in node.output)
+    hub.send("collect", {"id": 1, "why": "asked", "deadline": 3.0})
+    (rank,) = evidence(hub, 1).ranks
+
+    assert names(rank) == ["stand", "<module>"]
+    assert os.path.realpath(f"/proc/{rank.pid}/exe").endswith("bash")
+
+
+def test_the_source_is_where_the_job_starts(node: Node) -> None:
+    """The job's own files, unpacked, are the working folder."""
+    import tarfile
+
+    (node.folder / "train.py").write_text("import os; print(os.getcwd(), os.environ['DDPLAUNCH_SOURCE'])")
+    with tarfile.open(node.folder / "source.tar", "w") as tar:
+        tar.add(node.folder / "train.py", "train.py")
+    (node.folder / "train.py").unlink()
+    node.start([sys.executable, "train.py"])
+
+    assert node.exit_code() == 0
+    source = str(node.here / "source")
+    assert f"{source} {source}" in node.output
+
+
+def test_secrets_and_key_stay_out_of_what_is_written(node: Node, hub: Hub) -> None:
+    """Neither the log nor the evidence holds what was secret."""
+    node.launch(WAITS, 1, hub, secrets={"TOKEN": {"env": "MINE"}}, env={"MINE": "very-hidden"})
+    wait_for(lambda: "stands" in node.output)
+    assert node.process is not None
+    node.process.send_signal(signal.SIGUSR2)
+    wait_for((node.here / "evidence-0.json").exists)
+
+    written = "".join(path.read_text() for path in node.here.rglob("*") if path.is_file()) + node.output
+    assert "very-hidden" not in written
+    assert "key of the test" not in written
