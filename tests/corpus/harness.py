@@ -37,6 +37,7 @@ class Outcome:
     exit_code: int
     alarms: list[str]  # every notice and verdict that was spoken
     seconds: float | None = None
+    noticed: bool = False  # the first word was a notice: nothing had died
     survivors: list[int] = field(default_factory=list)  # processes of the job that outlived it
     output: str = ""
 
@@ -114,6 +115,7 @@ def _outcome(folder: Path, exit_code: int, asked: Bundle | None) -> Outcome:
         exit_code=exit_code,
         alarms=[event.text for event in alarms],
         seconds=alarms[0].at - max(stopped) if alarms and stopped else None,
+        noticed=bool(alarms) and alarms[0].kind == "notice",
         survivors=_processes_of(folder),
         output=_text(folder / "output"),
     )

@@ -67,8 +67,7 @@ def test_fault(fault: Fault, outcome_of: Run) -> None:
     assert (Exit.STOPPED if fault.asked else CATALOGUE[fault.code].exit_code) == outcome.exit_code
     assert [] == outcome.survivors
     if outcome.seconds is not None:
-        hang = CATALOGUE[fault.code].exit_code == Exit.HANG
-        limit = fault.patience * fault.notice_after + OVERHEAD if hang else DEATH
+        limit = fault.patience * fault.notice_after + OVERHEAD if outcome.noticed else DEATH
         assert outcome.seconds <= limit, outcome.alarms
 
 

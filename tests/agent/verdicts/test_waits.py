@@ -227,9 +227,9 @@ def test_mismatch_of_two_blames_both() -> None:
     assert ("collective-mismatch", [0, 1], [0], []) == blamed(verdict)
     assert verdict.confidence < 0.8
     assert (
-        "at collective 17 rank 1 called all_reduce [4] (train.py:92) and rank 0 called barrier [0] "
-        "(train.py:12)" == verdict.sentence
-    )
+        "at collective 17 rank 0 called barrier [0] (train.py:12) and rank 1 called all_reduce [4] "
+        "(train.py:92)"
+    ) == verdict.sentence
 
 
 def test_shapes_and_types_must_agree_too() -> None:

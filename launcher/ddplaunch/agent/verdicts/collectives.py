@@ -103,7 +103,8 @@ def find(situation: Situation, failed_too: bool = False) -> Optional[Mismatch]:
         if len(camps) > 1:
             before = situation.collectives_at(group, number - 1)
             culprits = _minority(camps) or _newcomers(camps, calls, before) or sorted(calls)
-            return Mismatch(group, number, _told(situation, calls, camps), culprits)
+            told = _told(situation, calls, sorted(camps, key=lambda ranks: ranks[0] not in culprits))
+            return Mismatch(group, number, told, culprits)
     return None
 
 
@@ -138,7 +139,7 @@ def _newcomers(
 def _told(situation: Situation, calls: dict[int, Collective], camps: list[list[int]]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     types = {tuple(call.dtypes) for call in calls.values() if call.dtypes}
-    for camp in reversed(camps):
+    for camp in camps:
         for rank in camp:
             call = calls[rank]
             parts = [plain(call.op), *(str(size) for size in call.sizes if size)]

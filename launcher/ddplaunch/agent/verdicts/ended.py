@@ -86,7 +86,11 @@ def rank_exited_early(situation: Situation) -> Optional[Verdict]:
         for number, rank in situation.ranks.items()
         if rank.exit is not None and rank.exit.code == 0 and situation.behind(number) is not False
     }
-    gone = [number for number, at in ends.items() if lost and at <= max(lost.values()) + TOGETHER]
+    gone = [
+        number
+        for number, at in ends.items()
+        if lost and number not in lost and at <= max(lost.values()) + TOGETHER
+    ]
     if not gone:
         return None
     victims = sorted(lost)
