@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.agent.gate.jobs import Job, make_plan, wait_for
@@ -262,110 +260,6 @@ def test_a_node_beyond_the_last(job: Job) -> None:
 
     assert gate.wait(10) == Exit.MISCONFIGURED
     assert "world-size-differs" in gate.output
-
-
-def other_python() -> str | None:
-    """An interpreter of another minor version than ours, from this repository or from PATH."""
-    root = Path(__file__).parents[3]
-    names = [f"python3.{minor}" for minor in range(9, 16)]
-    found = [str(root / venv / "bin" / "python") for venv in (".venv39", ".venv")]
-    found += [path for path in map(shutil.which, names) if path]
-    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    code = "import sys; print('%d.%d' % sys.version_info[:2])"
-    for path in filter(os.path.exists, found):
-        said = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False).stdout.strip()
-        if said and said != ours and tuple(map(int, said.split("."))) >= (3, 9):
-            return path
-    return None
-
-
-def test_a_node_with_another_python(job: Job, tmp_path: Path) -> None:
-    """The odd one out among three nodes is named with its version and theirs. Real interpreters."""
-    other = other_python()
-    if other is None:
-        pytest.skip("needs a second Python of another minor version >= 3.9")
-    for name, target in (("ours", sys.executable), ("other", other)):
-        (tmp_path / name).mkdir()
-        script = f'#!/bin/sh\nexec "{target}" "$@"\n'
-        (tmp_path / name / "python3").write_text(script)
-        (tmp_path / name / "python3").chmod(0o755)
-    plan = make_plan(nodes=3)
-    job.hub(plan)
-    path = {node: str(tmp_path / ("other" if node == 2 else "ours")) for node in range(3)}
-    gates = [
-        job.gate(plan, node, env={"PATH": f"{path[node]}{os.pathsep}{os.environ['PATH']}"})
-        for node in range(3)
-    ]
-
-    assert [Exit.MISCONFIGURED] * 3 == [gate.wait() for gate in gates]
-    assert (job.verdict.code, job.verdict.nodes) == ("version-differs", [2])
-    assert f"the others Python {sys.version_info[0]}.{sys.version_info[1]}" in job.verdict.sentence
-
-
-def make_torch(folder: Path, version: str, nccl: str) -> dict[str, str]:
-    """The files of a torch wheel that the gate reads, laid out as pip does; there is no torch in them."""
-    (folder / "torch" / "distributed").mkdir(parents=True)
-    (folder / "torch" / "version.py").write_text(
-        f"from typing import Optional\n__version__ = '{version}'\ncuda: str | None = '13.2'\n"
-    )
-    (folder / "torch" / "__init__.py").write_text("raise SystemExit('the gate imported torch')\n")
-    (folder / "torch" / "distributed" / "run.py").touch()
-    (folder / f"nvidia_nccl_cu13-{nccl}.dist-info").mkdir()
-    return {"PYTHONPATH": str(folder)}
-
-
-def test_a_node_with_another_torch(job: Job, tmp_path: Path) -> None:
-    """torch and NCCL are compared by what their wheels say, without importing them."""
-    old, new = (
-        make_torch(tmp_path / "old", "2.13.0", "2.27.5"),
-        make_torch(tmp_path / "new", "2.15.0", "2.30.7"),
-    )
-    plan = make_plan(launch=TORCHRUN)
-    job.hub(plan)
-    gates = [job.gate(plan, 0, env=new), job.gate(plan, 1, env=old)]
-
-    assert [Exit.MISCONFIGURED] * 2 == [gate.wait() for gate in gates]
-    assert (job.verdict.code, job.verdict.nodes) == ("version-differs", [1])
-    assert job.verdict.sentence == "node 1 has torch 2.13.0 / NCCL 2.27.5, node 0 torch 2.15.0 / NCCL 2.30.7"
-
-
-@pytest.fixture(name="bare", scope="module")
-def _bare(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A real Python that has nothing installed."""
-    folder = tmp_path_factory.mktemp("bare")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    return str(folder / "bin" / "python")
-
-
-def test_no_torch(job: Job, bare: str) -> None:
-    """A Python without torch is named, before torchrun could fail to start."""
-    plan = make_plan(nodes=1, launch=TORCHRUN, python=bare)
-    job.hub(plan)
-
-    assert job.gate(plan, 0).wait() == Exit.MISCONFIGURED
-    assert job.verdict.code == "image-lacks"
-    assert f"{bare} has no torch" in job.verdict.sentence
-
-
-@pytest.mark.parametrize(
-    ("changes", "lacks"),
-    [
-        ({"command": ["nosuch.py"]}, "no nosuch.py"),
-        ({"command": ["-m", "no.such.module"]}, "no module no.such.module"),
-        ({"command": ["nosuch"], "launch": ["{python}", "--no-python"]}, "no program nosuch"),
-        ({"python": "python2.8"}, "no python2.8 on PATH"),
-        ({"python": "/opt/nowhere/python3"}, "there is no /opt/nowhere/python3"),
-        ({"launch": [], "command": ["nosuchrun", "x.py"]}, "no program nosuchrun"),
-    ],
-)
-def test_the_image_lacks_something(job: Job, changes: dict[str, object], lacks: str) -> None:
-    """What is missing is named, whichever it is."""
-    plan = make_plan(nodes=1, **changes)
-    job.hub(plan)
-
-    assert job.gate(plan, 0).wait() == Exit.MISCONFIGURED
-    assert job.verdict.code == "image-lacks"
-    assert lacks in job.verdict.sentence
 
 
 @pytest.mark.parametrize(
