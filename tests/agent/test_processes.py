@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -38,7 +39,7 @@ def gone(pid: int) -> bool:
 def _script(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A parent that starts a child tied to it, prints the child's pid, and waits."""
     child = (
-        "from ddplaunch.agent import processes; processes.die_with_parent(); "
+        "import os; from ddplaunch.agent import processes; processes.die_with_parent(os.getppid()); "
         f"print('tied', flush=True); {SLEEP}"
     )
     parent = (
@@ -69,6 +70,19 @@ def test_a_tied_child_dies_with_a_killed_parent(script: subprocess.Popen[str]) -
     script.kill()
 
     wait_for(lambda: gone(child))
+
+
+def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:
+    """A process whose parent died before it could tie itself does not live on as another's child."""
+    program = f"from ddplaunch.agent import processes; processes.die_with_parent(1 << 22); {SLEEP}"
+    process = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE)},
+        timeout=30,
+        check=False,
+    )
+
+    assert process.returncode == -signal.SIGTERM
 
 
 def test_descendants_are_found_parents_first(script: subprocess.Popen[str]) -> None:

@@ -19,10 +19,10 @@ def main(argv: Optional[list[str]] = None) -> int:
     """Returns the exit code; see `contract.Exit`."""
     arguments = _parser().parse_args(argv)
     try:
-        if arguments.die_with_parent:
+        if arguments.die_with_parent is not None:
             from ddplaunch.agent import processes
 
-            processes.die_with_parent()
+            processes.die_with_parent(arguments.die_with_parent)
         folder = os.path.abspath(arguments.folder)
         plan = _plan(folder)
         return _call(arguments, plan, folder)
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--folder", default=".", help=f"the job's folder, with {Files.PLAN} (default: here)")
-    common.add_argument("--die-with-parent", action="store_true", help="stop when the calling process dies")
+    common.add_argument("--die-with-parent", type=int, metavar="PID", help="stop when PID, our parent, dies")
     hub = verbs.add_parser("hub", parents=[common], help="collect what the nodes say, and decide")
     hub.add_argument("--host", help="address to listen on (default: all)")
     hub.add_argument("--port", type=int, help="port to listen on (default: the plan's, else a free one)")

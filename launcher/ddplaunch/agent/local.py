@@ -65,7 +65,7 @@ class Child:
         self.ended = ended
         self.rest = b""
         self.process = subprocess.Popen(
-            [*_own_command(), *words, "--die-with-parent"],
+            [*_own_command(), *words, f"--die-with-parent={os.getpid()}"],
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -106,6 +106,7 @@ class Host:
         self.children: list[Child] = []
         self.exits: dict[int, int] = {}  # node -> exit code of its last process
         self.hub_exit: Optional[int] = None
+        self.supervised = False
         self.env: dict[str, str] = {}
         self.logs: dict[str, BinaryIO] = {}
 
@@ -146,6 +147,7 @@ class Host:
 
     def _node_ended(self, verb: str, node: int, code: int) -> None:
         if verb == "gate" and code == Exit.OK and not self.gate_only and not self.stopping:
+            self.supervised = True
             self._start_node("run", node, self._output)
         else:
             self.exits[node] = Exit.STOPPED if self.stopping and verb == "gate" else code
@@ -224,8 +226,12 @@ class Host:
         _print(data)
 
     def _hub_line(self, data: bytes) -> None:
+        """What the hub says is for everybody, but for the bundle, and a verdict that supervisors print too."""
         self._log(self.path(Files.HUB_LOG), data)
-        _print(data.partition(_BUNDLE_MARK)[0])
+        words = data.partition(_BUNDLE_MARK)[0]
+        if self.supervised:
+            words = b"".join(line for line in words.splitlines(keepends=True) if line[:1].isdigit())
+        _print(words)
 
     def _log(self, path: str, data: bytes) -> None:
         if path not in self.logs:

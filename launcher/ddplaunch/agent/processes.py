@@ -19,13 +19,13 @@ def prctl(option: int, argument: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def die_with_parent(with_signal: int = signal.SIGTERM) -> None:
-    """Have the kernel send `with_signal` when the parent dies, also if it is dead already.
+def die_with_parent(parent: int, with_signal: int = signal.SIGTERM) -> None:
+    """Have the kernel send `with_signal` when our parent, `parent`, dies; or do it now, if it is dead.
 
     The kernel means the parent *thread*: a parent that starts us from a thread must keep that thread.
     """
     prctl(_PR_SET_PDEATHSIG, with_signal)
-    if os.getppid() == 1:
+    if os.getppid() != parent:
         os.kill(os.getpid(), with_signal)
 
 

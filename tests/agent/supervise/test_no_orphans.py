@@ -76,7 +76,10 @@ def test_nothing_outlives_both_halves(node: Node, launcher_stopped: bool) -> Non
 
 def test_nothing_outlives_the_host(node: Node) -> None:
     """Asked to die with its parent, the supervisor stops in order when that is killed."""
-    host = "import subprocess, sys; subprocess.Popen([*sys.argv[1:], '--die-with-parent']).wait()"
+    host = (
+        "import os, subprocess, sys\n"
+        "subprocess.Popen([*sys.argv[1:], '--die-with-parent=%d' % os.getpid()]).wait()"
+    )
     polite = "\n".join(line for line in STUBBORN.splitlines() if "SIG_IGN" not in line)
     process = node.launch(polite, ranks=2, before=[sys.executable, "-c", host])
     for rank in (0, 1):

@@ -61,7 +61,7 @@ class LocalBackend:
 
     def start_here(self, rendered: Rendered) -> tuple[Handle, Child]:
         """Start it as our own: it writes to our stdout and stderr, and ends when we do, however we end."""
-        bound = dataclasses.replace(rendered, command=(*rendered.command, "--die-with-parent"))
+        bound = dataclasses.replace(rendered, command=(*rendered.command, f"--die-with-parent={os.getpid()}"))
         folder, child = self._start(bound, sys.stdout.fileno(), log=False)
         return _handle(folder), child
 
