@@ -226,7 +226,7 @@ class Host:
         _print(data)
 
     def _hub_line(self, data: bytes) -> None:
-        """What the hub says is for everybody, but for the bundle, and a verdict that supervisors print too."""
+        """Everything but the bundle is for people, and a verdict only when no supervisor prints it too."""
         self._log(self.path(Files.HUB_LOG), data)
         words = data.partition(_BUNDLE_MARK)[0]
         if self.supervised:
