@@ -20,6 +20,7 @@ from ddplaunch.agent.contract import (
     Status,
     Verdict,
 )
+from ddplaunch.agent.verdicts import stacks, words
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.verdict import culprits, missing
 from ddplaunch.report.words import clock, count, duration, size, some
@@ -120,17 +121,16 @@ def _collective(entry: Collective) -> str:
 
 
 def _where(rank: RankEvidence) -> str:
-    main = next((stack for stack in rank.stacks if stack.main), None)
-    if main is None or not main.frames:
-        return ""
-    frame = main.frames[0]
-    return f"{frame.name} ({frame.file.rpartition('/')[2]}:{frame.line})"
+    """The innermost place in the user's own code: where in torch it waits, the collective tells."""
+    frames = stacks.main(rank.stacks)
+    frame = stacks.user_frame(frames) or next(iter(frames), None)
+    return words.place(frame) if frame else ""
 
 
 def _stacks(nodes: Sequence[NodeEvidence]) -> str:
     parts = []
     for node in nodes:
-        for rank in node.ranks:
+        for rank in sorted(node.ranks, key=lambda rank: rank.rank):
             texts = [f"{raised.type}: {raised.message}" for raised in rank.raised]
             texts += [_stack(stack) for stack in rank.stacks]
             for child in rank.children:
