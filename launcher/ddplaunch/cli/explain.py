@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from shutil import get_terminal_size
 
 from ddplaunch.errors import ExitCode, NotFoundError
 
@@ -24,7 +26,8 @@ def run(args: argparse.Namespace) -> int:
         width = max(map(len, explain.meanings()))
         print("\n".join(f"{code:<{width}}  {meaning}" for code, meaning in explain.meanings().items()))
     elif args.code in explain.meanings():
-        print(explain.page(args.code).rstrip())
+        text = explain.page(args.code).rstrip()
+        print(explain.folded(text, get_terminal_size().columns) if sys.stdout.isatty() else text)
     else:
         raise _unknown(args.code, list(explain.meanings()))
     return ExitCode.SUCCEEDED
