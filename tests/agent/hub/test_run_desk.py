@@ -243,6 +243,16 @@ def test_all_nodes_finish_well(hub: Hub) -> None:
     assert (Exit.OK, []) == (hub.record.exit_code, hub.record.verdicts)
 
 
+def test_an_end_that_nobody_saw_is_no_failure(hub: Hub) -> None:
+    """A rank whose exit code was reaped before it could be read does not fail a job that ends well."""
+    hub.death(1, dead(3, 0))
+    hub.ticks(SETTLE + DOUBT + COLLECT)
+    assert [] == hub.wires[0].got("end")
+    hub.finish(Exit.OK, Exit.OK)
+
+    assert (Exit.OK, []) == (hub.record.exit_code, hub.record.verdicts)
+
+
 def test_a_node_that_fails_without_a_word_is_judged(hub: Hub) -> None:
     """`finished` with an error and no death before: the others are asked, and all end with one verdict."""
     hub.says(1, "finished", {"node": 1, "exit_code": Exit.WORKER_FAILED})

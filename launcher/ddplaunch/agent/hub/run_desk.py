@@ -151,7 +151,8 @@ class RunDesk:
         well = end is not None and end.code == 0
         text = "has finished" if well else f"has ended: {complaint(rank)}"
         self.record.event("death", f"rank {rank.rank} {text}", node, rank.rank)
-        if end is None or (not end.by_us and (end.signal or end.code != 0)):
+        # An end that nobody saw is judged when the launch command ends: it knows whether that was well.
+        if end is None or (not end.by_us and (end.signal is not None or end.code not in (0, None))):
             self._expect_verdict(now)
 
     def _evidence(self, number: int, evidence: NodeEvidence) -> None:
