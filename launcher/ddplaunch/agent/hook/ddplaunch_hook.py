@@ -340,6 +340,8 @@ def _register_fault_dump() -> str:
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, "%d.txt" % os.getpid())
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        # Python takes the handler away when it ends; what was there before must not kill.
+        signal.signal(signal.SIGRTMIN + DUMP_SIGNAL, signal.SIG_IGN)
         faulthandler.register(signal.SIGRTMIN + DUMP_SIGNAL, file=file, all_threads=True, chain=False)
         return path
     except Exception:
