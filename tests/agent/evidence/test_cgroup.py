@@ -32,6 +32,7 @@ def _root(tmp_path: Path) -> Root:
 
 
 def version_2(root: Root, path: str, mounted: str = "/") -> None:
+    """A process in `path` of a tree whose folder `mounted` is what can be seen."""
     root.write("proc/self/cgroup", f"0::{path}\n")
     root.write("proc/self/mountinfo", f"30 20 0:26 {mounted} /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
 

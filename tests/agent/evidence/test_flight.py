@@ -1,4 +1,4 @@
-"""Dumps of torch's flight recorder, in the form in which torch 2.15 writes them with Gloo and older ones with NCCL."""
+"""Dumps of torch's flight recorder, as torch 2.15 writes them with Gloo and older ones with NCCL."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def entry(number: int, **changes: Any) -> dict[str, Any]:
 
 
 def dump(*entries: dict[str, Any], **status: tuple[int, int]) -> dict[str, Any]:
+    """A dump of `entries`; _GROUP=(enqueued, completed)."""
     pg_status = {
         name.lstrip("_"): {
             "last_enqueued_collective": str(enqueued),

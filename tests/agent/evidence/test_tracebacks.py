@@ -13,6 +13,7 @@ from ddplaunch.agent.evidence.tracebacks import Tracebacks
 
 
 def read(text: str) -> list[Raised]:
+    """All exceptions in `text`."""
     tracebacks = Tracebacks()
     return [raised for line in text.splitlines() if (raised := tracebacks.feed(line, 12.0)) is not None]
 

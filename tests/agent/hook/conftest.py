@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 import pytest
 
@@ -32,11 +32,11 @@ class Supervisor:
     def start(
         self,
         program: str,
-        rank: Optional[int] = 0,
+        rank: int | None = 0,
         words: str = "",
         python: str = sys.executable,
         options: tuple[str, ...] = (),
-        env: Optional[dict[str, str]] = None,
+        env: dict[str, str] | None = None,
     ) -> subprocess.Popen[str]:
         """Run `program` as a rank, or as none; `words` go behind the socket's name."""
         path = self.folder / f"train{len(self.started)}.py"

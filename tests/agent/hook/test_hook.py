@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.agent.hook.conftest import Supervisor
 
 from ddplaunch.agent import hook
-from tests.agent.hook.conftest import Supervisor
 
 STANDS = """
 import threading, time
@@ -173,7 +173,8 @@ if child == 0:
     os._exit(0)
 os.waitpid(child, 0)
 import subprocess
-subprocess.run([sys.executable, "-c", "import os; fds = os.listdir('/proc/self/fd'); assert len(fds) <= 4, fds"], check=True)
+child = "import os; fds = os.listdir('/proc/self/fd'); assert len(fds) <= 4, fds"
+subprocess.run([sys.executable, "-c", child], check=True)
 gc.collect()
 """
 
@@ -293,6 +294,19 @@ def test_stacks_by_signal_when_native_code_holds_the_gil(supervisor: Supervisor)
     text = supervisor.until(lambda: Path(line.fault_file).read_text())
 
     assert "in stand" in text
+
+
+def test_the_signal_for_stacks_kills_nobody_who_is_ending(supervisor: Supervisor) -> None:
+    """A rank that ends has no handler any more, and may still be asked."""
+    program = (
+        "import os, signal, time\nrank = os.getpid()\nif os.fork() == 0:\n"
+        "    while True:\n        try:\n            os.kill(rank, signal.SIGRTMIN + 6)\n"
+        "        except OSError:\n            os._exit(0)\n        time.sleep(0.0005)\n"
+        "import decimal, email, http.client, json\n"
+    )
+    code, _, _ = supervisor.run(program)
+
+    assert 0 == code
 
 
 def test_a_rank_dies_with_its_launcher(supervisor: Supervisor) -> None:

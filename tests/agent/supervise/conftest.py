@@ -1,4 +1,4 @@
-"""A node's supervisor as nodes run it, with a hub of our own to listen to it, and a look at what it leaves behind."""
+"""A node's supervisor as nodes run it, a hub that listens to it, and a look at what it leaves behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 import pytest
 
@@ -50,7 +50,7 @@ while any(worker.poll() is None for worker in workers):
     time.sleep(0.1)
 sys.exit(any(worker.returncode for worker in workers))
 """
-"""Does what torchrun does with its workers, without torch: the tests of the hub's side run where torch is not."""
+"""Does with its workers what torchrun does: most of a run can then be tried where torch is not."""
 
 
 def wait_for(happened: Callable[[], Any], seconds: float = 20.0, what: str = "it") -> Any:
@@ -71,7 +71,7 @@ class Hub:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.said: list[tuple[str, Body]] = []
-        self.channel: Optional[Channel] = None
+        self.channel: Channel | None = None
         self.judge: Callable[[str, Body], None] = lambda kind, body: None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._serve)
@@ -122,16 +122,16 @@ class Node:
         self.agent = agent
         self.folder = folder
         self.token = uuid.uuid4().hex
-        self.process: Optional[subprocess.Popen[bytes]] = None
-        self._output: Optional[Path] = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self._output: Path | None = None
 
     def start(
         self,
         words: list[str],
-        hub: Optional[Hub] = None,
-        ranks: Optional[int] = None,
-        env: Optional[dict[str, str]] = None,
-        before: Optional[list[str]] = None,
+        hub: Hub | None = None,
+        ranks: int | None = None,
+        env: dict[str, str] | None = None,
+        before: list[str] | None = None,
         **plan: Any,
     ) -> subprocess.Popen[bytes]:
         """`agent run` with `words` as the launch command; `before`: words to put before the agent's own."""
@@ -159,7 +159,7 @@ class Node:
         return self.process
 
     def launch(
-        self, program: str, ranks: int, hub: Optional[Hub] = None, **more: Any
+        self, program: str, ranks: int, hub: Hub | None = None, **more: Any
     ) -> subprocess.Popen[bytes]:
         """Start `ranks` workers that run `program`, below a launcher of a few lines."""
         script, launcher = self.folder / "program.py", self.folder / "launcher.py"
@@ -214,4 +214,5 @@ def _node(agent: list[str], tmp_path: Path) -> Iterator[Node]:
 
 
 def read_json(path: Path) -> Any:
+    """What a JSON file holds."""
     return json.loads(path.read_text())

@@ -35,6 +35,7 @@ def _place(tmp_path: Path) -> Place:
 def environment(
     plan: JobPlan, place: Place, own: dict[str, str], agreed: Agreed | None = None
 ) -> dict[str, str]:
+    """Of node 1, for an agent whose own environment is `own`."""
     return launch.environment(plan, 1, 0, agreed, place, own)
 
 
@@ -158,6 +159,7 @@ def test_the_hook_is_found_before_the_users_modules(place: Place) -> None:
 
 
 def archive(path: Path, *members: tarfile.TarInfo) -> str:
+    """A tar of `members` at `path`."""
     with tarfile.open(path, "w") as tar:
         for member in members:
             member.size = 3 if member.isfile() else 0
@@ -183,6 +185,7 @@ def test_the_source_is_unpacked_once(tmp_path: Path) -> None:
 
 
 def link(name: str, target: str) -> tarfile.TarInfo:
+    """A member that is a symbolic link."""
     member = tarfile.TarInfo(name)
     member.type, member.linkname = tarfile.SYMTYPE, target
     return member

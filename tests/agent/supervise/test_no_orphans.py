@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Callable
 
 import pytest
-
 from tests.agent.supervise.conftest import Node, wait_for
 
 STUBBORN = """
@@ -29,11 +28,13 @@ time.sleep(300)
 
 
 def parent(pid: int) -> int:
+    """Its parent's pid."""
     with open(f"/proc/{pid}/stat") as file:
         return int(file.read().rpartition(")")[2].split()[1])
 
 
 def pid_in(path: Path) -> int:
+    """The pid that a program writes there."""
     return int(wait_for(lambda: path.exists() and path.read_text(), what=f"{path.name}"))
 
 

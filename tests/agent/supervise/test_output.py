@@ -13,6 +13,7 @@ from ddplaunch.agent.supervise.output import LINE_LIMIT, Console, Lines, Tail
 
 
 def cut(*pieces: bytes) -> list[bytes]:
+    """The lines of a stream that comes in `pieces`."""
     lines = Lines()
     return [line for piece in pieces for line in lines.feed(piece)] + lines.flush()
 
@@ -74,6 +75,7 @@ def test_how_a_stream_is_cut_does_not_matter(seed: int) -> None:
 
 
 def read_all(descriptor: int) -> bytes:
+    """What can be read now."""
     os.set_blocking(descriptor, False)
     try:
         return os.read(descriptor, 1 << 20)

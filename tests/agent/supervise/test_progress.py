@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 
@@ -62,6 +62,7 @@ def _clock() -> Clock:
 
 
 def stand(*places: tuple[str, int], file: str = TRAIN) -> list[Frame]:
+    """A stack of (function, line), innermost first."""
     return [Frame(name, file, line) for name, line in places]
 
 
@@ -172,7 +173,7 @@ def test_a_stack_never_seen_is_progress(clock: Clock) -> None:
 
 
 def test_a_loop_within_one_function_is_movement(clock: Clock) -> None:
-    """Other lines of the same function, and library code below it, are an endless loop as far as one knows."""
+    """Other lines of one function, and library code below it: an endless loop, as far as one knows."""
     for line in range(20, 40):
         below = [Frame("sha256", "/usr/lib/python3.11/hashlib.py", line)] if line % 2 else []
         clock.second(cpu=0.9, frames=[*below, *stand(("search", line), ("main", 12))])
@@ -250,7 +251,7 @@ def test_progress_forgets_what_was_seen(clock: Clock) -> None:
     ],
 )
 def test_who_waits(
-    clock: Clock, counted: Optional[tuple[int, int]], frames: Optional[list[Frame]], expected: bool
+    clock: Clock, counted: tuple[int, int] | None, frames: list[Frame] | None, expected: bool
 ) -> None:
     """By the stack where there is one, by an open collective where it cannot show."""
     clock.second(counted=counted)

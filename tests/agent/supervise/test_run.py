@@ -1,4 +1,4 @@
-"""One node's supervisor from launch to end, with a launcher of a few lines in torchrun's place: runs without torch."""
+"""One node's supervisor from launch to end, with a launcher of a few lines in torchrun's place."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.agent.supervise.conftest import Hub, Node, read_json, wait_for
 
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Beat, NodeEvidence, RankEvidence, Verdict
 from ddplaunch.agent.protocol import Body
-from tests.agent.supervise.conftest import Hub, Node, read_json, wait_for
 
 WAITS = """
 import os, sys, time
@@ -43,6 +42,7 @@ VERDICT = Verdict(
 
 
 def end(exit_code: int = 40, grace: float = 5.0, **more: Any) -> Body:
+    """The hub\'s last word."""
     return {"exit_code": exit_code, "grace": grace, "verdicts": [codec.dump(VERDICT)], **more}
 
 
@@ -362,8 +362,9 @@ def test_a_launcher_that_fails_by_itself_has_the_last_word(node: Node) -> None:
     """All ranks are well and the launcher fails: its own words are shown after all."""
     launcher = (
         "import subprocess, sys, os\n"
-        "subprocess.run([sys.executable, '-c', 'import time; time.sleep(1)'], check=True,"
-        " stdout=open('out', 'w'), stderr=subprocess.STDOUT, env={**os.environ, 'RANK': '0', 'LOCAL_RANK': '0'})\n"
+        "env = {**os.environ, 'RANK': '0', 'LOCAL_RANK': '0'}\n"
+        "words = [sys.executable, '-c', 'import time; time.sleep(1)']\n"
+        "subprocess.run(words, check=True, stdout=open('out', 'w'), stderr=subprocess.STDOUT, env=env)\n"
         "sys.exit('the store went away')\n"
     )
     node.start([sys.executable, "-c", launcher], ranks=1)

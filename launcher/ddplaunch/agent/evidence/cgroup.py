@@ -1,7 +1,7 @@
 """Limits and counters of the control groups this process lives in, version 1 and 2.
 
-A container sees its own group as the root of the mount, a batch step sees a path below it: the mount table says
-which. The tightest limit on the way up is the one that kills.
+A container sees its own group as the root of the mount, a batch step sees a path below it: the mount table
+says which. The tightest limit on the way up is the one that kills.
 """
 
 from __future__ import annotations

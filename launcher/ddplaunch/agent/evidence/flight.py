@@ -1,8 +1,8 @@
-"""torch's flight recorder, as its JSON dump tells: the groups, how far each has come, and the last collectives.
+"""torch's flight recorder, as its JSON dump tells: the groups, how far each has come, the last collectives.
 
-Read from `_dump_fr_trace_json` and `_dump_nccl_trace_json` of torch 2.6 to 2.15. With Gloo an entry's `state` stays
-"scheduled" and its times 0 for ever, so `retired` says whether it is done. Sequence numbers of point-to-point
-operations do not appear in `pg_status`. Numbers there are strings.
+Read from `_dump_fr_trace_json` and `_dump_nccl_trace_json` of torch 2.6 to 2.15. With Gloo an entry's `state`
+stays "scheduled" and its times 0 for ever, so `retired` says whether it is done. Sequence numbers of
+point-to-point operations do not appear in `pg_status`. Numbers there are strings.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def groups(
     members: Optional[dict[str, list[int]]] = None,
     descriptions: Optional[dict[str, str]] = None,
 ) -> list[Group]:
-    """`members`: group name -> global ranks, where the process could tell. A group that called nothing yet counts."""
+    """`members`: group name -> global ranks, where the process could tell; idle groups count too."""
     names: dict[str, tuple[str, str]] = {}
     for entry in dump.get("entries", []):
         name, description = (*entry.get("process_group", []), "", "")[:2]

@@ -1,4 +1,4 @@
-"""/proc, one process at a time. Everything returns None or nothing when the process is gone or not ours to read."""
+"""/proc, one process at a time. None, or nothing, where a process is gone or not ours to read."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def usage(pid: int, known: Optional[Stat] = None) -> Optional[Usage]:
 
 
 def children(pid: int) -> list[int]:
-    """Children of the main thread alone: that is where launchers and data loaders fork, and it is one read."""
+    """Of the main thread alone: that is where launchers and data loaders fork, and it is one read."""
     return [int(word) for word in _text(pid, f"task/{pid}/children").split()]
 
 
@@ -97,6 +97,7 @@ def wchan(pid: int) -> str:
 
 
 def command_line(pid: int) -> str:
+    """Its words, with spaces between them."""
     return _text(pid, "cmdline").replace("\0", " ").strip()
 
 

@@ -27,7 +27,7 @@ _WAIT = 1.0
 
 
 def bytes_by_inode() -> dict[int, int]:
-    """Socket inode -> bytes acknowledged by the peer plus bytes received. Raises OSError where not permitted."""
+    """Socket inode -> bytes acknowledged by the peer plus bytes received. Raises OSError where forbidden."""
     found: dict[int, int] = {}
     with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as connection:
         connection.settimeout(_WAIT)

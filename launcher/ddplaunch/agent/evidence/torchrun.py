@@ -10,7 +10,7 @@ _FAILURE = re.compile(
 
 
 def exits(text: str) -> dict[int, tuple[int, int, int]]:
-    """Global rank -> (local rank, pid, exit code as subprocess has it: negative for a signal), of its failure report.
+    """Global rank -> (local rank, pid, exit code or negative signal), of its failure report.
 
     Its choice of a root cause is not read: it is the first in dictionary order within one second.
     """

@@ -31,7 +31,7 @@ class Tracebacks:
         return self._prefix is not None
 
     def feed(self, line: str, at: float) -> Optional[Raised]:
-        """The exception that `line`, without its newline, completes. Only the first line of a message is read."""
+        """The exception that `line`, without its newline, completes. Of its message, the first line."""
         place = line.find(_START)
         if place >= 0:
             # torch writes "[rank3]: " before every line, and loggers what they like before the first.

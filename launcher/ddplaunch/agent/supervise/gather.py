@@ -137,7 +137,7 @@ class Gatherer:
         sources: dict[int, str],
         deadline: float,
     ) -> None:
-        """Stacks of the ranks whose hook is not there or does not answer, and of loader workers that matter."""
+        """Stacks of ranks whose hook is not there or does not answer, and of loader workers that matter."""
         wanted = {rank.program: rank for rank in ranks if rank.program not in found}
         kin = [
             pid
@@ -163,7 +163,7 @@ class Gatherer:
             self._missing.append(f"stacks of rank {rank.number}: hook {hook}; {spy}")
 
     def _by_signal(self, rank: Rank) -> list[Stack]:
-        """Ask faulthandler, which needs no GIL. Only where the hook said that it listens: else it would kill."""
+        """Ask faulthandler, which needs no GIL. Only where the hook said that it listens: else it kills."""
         if rank.line is None or not rank.line.fault_file:
             return []
         path = rank.line.fault_file
@@ -186,7 +186,7 @@ class Gatherer:
     def _look_again(
         self, ranks: Sequence[Rank], families: dict[Rank, list[int]], found: dict[int, list[Stack]]
     ) -> dict[Rank, bool]:
-        """Where it is not known yet whether a stack moves, look once more a little later; rates gain by it too."""
+        """Where it is not known whether a stack moves, look once more; young processes get rates by it."""
         unknown = [rank for rank in ranks if rank.progress.stack_moves is None and rank.line is not None]
         young = [pid for kin in families.values() for pid in kin if self._sampler.age(pid) < _SECOND_LOOK]
         if not unknown and not young:
@@ -224,7 +224,7 @@ class Gatherer:
 
 def _shared_memory() -> tuple[Optional[int], Optional[int]]:
     try:
-        facts = os.statvfs("/dev/shm")
+        facts = os.statvfs("/dev/shm")  # noqa: S108 - nothing is written there
     except OSError:
         return None, None
     return facts.f_blocks * facts.f_frsize, (facts.f_blocks - facts.f_bfree) * facts.f_frsize

@@ -1,7 +1,7 @@
 """The outer of the supervisor's two processes: so thin that nothing in it can fail, there to clean up.
 
-Each of the two is tied to the other. Whichever is killed, the other ends every process below the job: both are
-subreapers, so what loses its parent becomes theirs and cannot slip away, not even by making itself a daemon.
+Each of the two is tied to the other. Whichever is killed, the other ends every process below the job: both
+are subreapers, so what loses its parent becomes theirs and cannot slip away, not even as a daemon.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The supervisor's end of the workers' hooks: a socket that only our own user can reach, and what is said on it."""
+"""The supervisor's end of the workers' hooks: a socket for our own user alone, and what is said on it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Hooks:
     def gather(
         self, lines: Iterable[Line], word: bytes, deadline: float, meanwhile: Callable[[], None]
     ) -> None:
-        """Ask all at once and wait until each has answered, is gone, or the deadline (time.monotonic()) comes."""
+        """Ask all at once; wait until each has answered or is gone, or time.monotonic() is `deadline`."""
         asked = list(lines)
         for line in asked:
             line.ask(word)

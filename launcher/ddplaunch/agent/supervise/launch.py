@@ -1,4 +1,4 @@
-"""From the plan to the process: the command line, the environment, the folder it starts in. Pure but for files."""
+"""From the plan to the process: command line, environment, the folder it starts in. Pure but for files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _HOOK_FILES = ("sitecustomize.py", "ddplaunch_hook.py")
 _RECORDER_SIZE = "2000"
-"""Entries of torch's flight recorder; since torch 2.11 the default. Before 2.8 it had another name, which makes
-newer ones warn in every rank's log: it is left to those who know the version."""
+"""Entries of torch's flight recorder; since torch 2.11 the default. Before 2.8 it had another name, which
+makes newer ones warn in every rank's log: it is left to those who know the version."""
 _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
 
 
@@ -109,7 +109,7 @@ def environment(
     if os.path.isdir(place.source):
         env[Env.SOURCE] = place.source
     defaults = {
-        # torchrun's --redirects and --log-dir: a flag of the user's goes before, and a plain program ignores them.
+        # torchrun's --redirects and --log-dir: the user's own flags go before, plain programs ignore them.
         "PET_REDIRECTS": "3",
         "PET_LOG_DIR": place.ranks,
         "PYTHONUNBUFFERED": "1",
@@ -121,7 +121,7 @@ def environment(
 
 
 def with_hook(env: dict[str, str], place: Place, value: str) -> dict[str, str]:
-    """`env` for a process whose ranks connect to the hook's socket; the user's PYTHONPATH comes behind ours."""
+    """`env` for a process whose ranks shall connect to the hook's socket: our PYTHONPATH, then the user's."""
     path = env.get("PYTHONPATH", "")
     return {**env, Env.HOOK: value, "PYTHONPATH": place.hook + (os.pathsep + path if path else "")}
 

@@ -1,4 +1,4 @@
-"""The supervisor's line to the hub. A hub that is gone stops nothing: the training goes on, and we call again."""
+"""The supervisor's line to the hub. A hub that is gone stops nothing: training goes on, and we call again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """From log files to prefixed lines: one reader per file, one console for all.
 
-Ranks write to files, not to pipes: a file never blocks a rank, never loses what it wrote when something dies, and
-is read no faster than somebody reads us.
+Ranks write to files, not to pipes: a file never blocks a rank, never loses what it wrote when something dies,
+and is read no faster than somebody reads us.
 """
 
 from __future__ import annotations

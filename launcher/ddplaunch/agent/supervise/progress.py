@@ -1,8 +1,8 @@
 """What counts as progress, and what only as movement. Pure: samples of one rank in, seconds out.
 
-Real progress: a collective was called or done, something new was printed, bytes were read or sent, or the main
-thread stands where it never stood. Movement: also CPU time, wake-ups, being runnable. A rank that only moves may
-loop for ever, so stacks that differ in the innermost function of the user alone are movement.
+Real progress: a collective was called or done, something new was printed, bytes were read or sent, or the
+main thread stands where it never stood. Movement: also CPU time, wake-ups, being runnable. A rank that only
+moves may loop for ever, so stacks that differ in the innermost function of the user alone are movement.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CPU_SHARE = 0.02
 _WAKEUPS = 2.0
 """A second, of one main thread. A DataLoader that waits looks up once in 5 seconds, and so do its workers."""
 _BYTES = 64 * 1024
-"""Since the last progress. A heartbeat or a poll stays below for minutes, the slowest useful transfer does not."""
+"""Since the last progress. A heartbeat stays below for minutes, the slowest useful transfer does not."""
 _WINDOW = 10.0
 
 

@@ -1,8 +1,8 @@
 """The ranks of this node: found among our descendants, each with what is known of it, and how it ended.
 
-A worker is the outermost process below the launch command that has RANK and LOCAL_RANK in its environment; what
-it starts inherits both. A plain program without them, if it carries the hook, stands in as rank 0 until a real
-worker appears.
+A worker is the outermost process below the launch command that has RANK and LOCAL_RANK in its environment;
+what it starts inherits both. A plain program without them, if it carries the hook, stands in as rank 0 until
+a real worker appears.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Rank:
         return True
 
     def excuse(self, since: Optional[float]) -> None:
-        """Mark its end as ours if torchrun or we sent it away; `since`: when that began (time.time()), if it did."""
+        """Mark its end as ours if torchrun or we sent it away; `since`: when that began, if it did."""
         assert self.exit is not None
         if since is None or self.exit.at < since:
             return
@@ -164,7 +164,7 @@ def of_process(pid: int) -> Optional[tuple[int, int]]:
 
 
 def outermost(pid: int, known: Container[int]) -> int:
-    """The worker that `pid` belongs to: a `known` one, or the last on the way up that has RANK in its environment."""
+    """The worker that `pid` belongs to: a `known` one, or the last on the way up that has RANK."""
     while pid not in known:
         stat = proc.stat(pid)
         if stat is None or (stat.parent not in known and of_process(stat.parent) is None):

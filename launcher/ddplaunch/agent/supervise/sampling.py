@@ -142,6 +142,7 @@ def counted(answer: Optional[dict[str, Any]]) -> Optional[tuple[int, int]]:
 
 
 def initialized(answer: Optional[dict[str, Any]], before: Optional[bool]) -> Optional[bool]:
+    """torch.distributed.is_initialized(), or what was known before."""
     return before if answer is None else bool(answer.get("initialized", before))
 
 

@@ -1,4 +1,4 @@
-"""The supervisor of one node: one loop that carries output, watches the ranks, speaks with the hub, and ends it all."""
+"""The supervisor of one node: one loop that carries output, watches ranks, hears the hub, and ends it all."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HASTE = 3.0
 """Seconds for evidence while torchrun is stopped, or a dying rank is held."""
 STOP_EVIDENCE = 5.0
 STOP_GRACE = 30.0
-"""Seconds for torchrun and the ranks to end by themselves when we are told to stop: a checkpoint may be written."""
+"""Seconds for torchrun and the ranks to end by themselves when told to stop: they may write a checkpoint."""
 LAST_WORDS = 10.0
 """Seconds to wait for the hub's verdict after the launch command has failed."""
 
@@ -59,7 +59,7 @@ def main(
     hub_host: Optional[str],
     hub_port: Optional[int],
 ) -> int:
-    """Run and watch node `node`'s part of the job. Returns an Exit code; nothing that was started survives."""
+    """Run and watch node `node`'s part of the job. Returns an Exit code; nothing it started survives."""
 
     def inside(parent: int) -> int:
         place = Place(folder, node)
@@ -231,7 +231,7 @@ class Supervisor:
     # --- ends
 
     def note_ends(self) -> None:
-        """Record who has ended. torchrun, which looks every 0.1 s, is stopped before it ends the others over it."""
+        """Record who has ended. torchrun looks every 0.1 s: it is stopped before it ends others over it."""
         for rank in self.crew.ended():
             self.fresh_ends.append(rank)
             if ranks.bad(rank.exit) and self.crew.alive:
