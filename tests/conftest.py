@@ -35,8 +35,21 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+# Real agents, hosts and kills: seconds each, most of them waiting. Too long between two edits.
+_PROCESSES = (
+    "tests/agent/gate",
+    "tests/agent/hub/test_hub.py",
+    "tests/agent/supervise",
+    "tests/agent/test_local.py",
+    "tests/architecture/test_skips.py",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What lies in tests/corpus provokes real faults, which takes time and cores."""
+    """Mark by place what takes long: provoked faults, and whole agents."""
     for item in items:
-        if (ROOT / "tests" / "corpus") in item.path.parents:
+        path = item.path.relative_to(ROOT).as_posix() if item.path.is_relative_to(ROOT) else ""
+        if path.startswith("tests/corpus/"):
             item.add_marker("corpus")
+        elif path.startswith(_PROCESSES):
+            item.add_marker("processes")

@@ -107,12 +107,13 @@ class Host:
         self.exits: dict[int, int] = {}  # node -> exit code of its last process
         self.hub_exit: Optional[int] = None
         self.supervised = False
+        self.bundled = False
         self.env: dict[str, str] = {}
         self.logs: dict[str, BinaryIO] = {}
 
     def run(self, attempt: int) -> int:
         """One attempt, from the hub's start to its last words."""
-        self.exits, self.hub_exit = {}, None
+        self.exits, self.hub_exit, self.bundled = {}, None, False
         os.makedirs(self.path(Files.RUN), exist_ok=True)
         key = os.urandom(32).hex()
         with open(os.open(self.path(Files.KEY), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -228,7 +229,8 @@ class Host:
     def _hub_line(self, data: bytes) -> None:
         """Everything but the bundle is for people, and a verdict only when no supervisor prints it too."""
         self._log(self.path(Files.HUB_LOG), data)
-        words = data.partition(_BUNDLE_MARK)[0]
+        words = b"" if self.bundled else data.partition(_BUNDLE_MARK)[0]
+        self.bundled = self.bundled or _BUNDLE_MARK in data  # the hub's last words, in several pieces
         if self.supervised:
             words = b"".join(line for line in words.splitlines(keepends=True) if line[:1].isdigit())
         _print(words)

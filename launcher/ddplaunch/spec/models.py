@@ -31,7 +31,6 @@ CheckName = Literal[
     "configuration",
     "names",
     "port",
-    "hub",
     "mesh",
     "interpreter",
     "versions",
