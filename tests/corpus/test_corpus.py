@@ -16,10 +16,8 @@ from tests.corpus.harness import Outcome
 from ddplaunch.agent.contract import Exit
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 
-OVERHEAD = 5.0
-"""Seconds beyond notice_after: from the stop to the notice at most 15 s in all by default."""
-DEATH = 5.0
-"""Seconds from a rank's own fault to the verdict on it."""
+LATEST = 60.0
+"""Seconds after which a verdict has come too late on any machine. How fast it comes, benchmarks/faults.py says."""
 Run = Callable[[Fault | Healthy], Outcome]
 
 pytestmark = [pytest.mark.corpus, pytest.mark.timeout(600)]
@@ -67,8 +65,7 @@ def test_fault(fault: Fault, outcome_of: Run) -> None:
     assert (Exit.STOPPED if fault.asked else CATALOGUE[fault.code].exit_code) == outcome.exit_code
     assert [] == outcome.survivors
     if outcome.seconds is not None:
-        limit = fault.patience * fault.notice_after + OVERHEAD if outcome.noticed else DEATH
-        assert outcome.seconds <= limit, outcome.alarms
+        assert outcome.seconds <= LATEST, outcome.alarms
 
 
 @pytest.mark.parametrize("healthy", HEALTHY, ids=lambda healthy: healthy.name)
