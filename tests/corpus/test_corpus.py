@@ -17,7 +17,7 @@ from ddplaunch.agent.contract import Exit
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 
 LATEST = 60.0
-"""Seconds after which a verdict has come too late on any machine. How fast it comes, benchmarks/faults.py says."""
+"""Seconds after which a verdict is too late on any machine. How fast it comes, benchmarks/faults.py says."""
 Run = Callable[[Fault | Healthy], Outcome]
 
 pytestmark = [pytest.mark.corpus, pytest.mark.timeout(600)]
