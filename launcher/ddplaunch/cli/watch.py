@@ -12,19 +12,29 @@ from ddplaunch.cli import terminal
 from ddplaunch.report import diagnosis, live, progress, verdict
 
 _SUPERVISOR = re.compile(r"\[(\d+)/ddplaunch\] (.*)")
+_FRAME = "----"
 _LOOK = 0.25
 """Seconds between two looks at the job's state while its output flows."""
 
 
 class News:
-    """Whether a line is worth a look. Every node's supervisor prints the verdict; here once is enough."""
+    """Whether a line is worth a look: every supervisor prints the verdict in a frame, and one does for all."""
 
     def __init__(self) -> None:
-        self._first: dict[str, str] = {}
+        self._speaker = ""
+        self._framed: set[str] = set()  # nodes in the middle of a verdict
 
     def __call__(self, line: str) -> bool:
         match = _SUPERVISOR.fullmatch(line)
-        return match is None or self._first.setdefault(match[2], match[1]) == match[1]
+        if match is None:
+            return True
+        node, text = match.groups()
+        if text.startswith(_FRAME):
+            self._speaker = self._speaker or node
+            self._framed ^= {node}
+        elif node not in self._framed:
+            return True
+        return node == self._speaker
 
 
 def until_end(backend: Backend, handle: Handle) -> Job:

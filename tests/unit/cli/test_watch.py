@@ -5,18 +5,23 @@ from __future__ import annotations
 from ddplaunch.cli.watch import News
 
 
-def test_what_all_supervisors_say_is_shown_once() -> None:
-    """A verdict comes from every node in the same words; ranks' lines and a node's own news are all shown."""
+def test_a_verdict_of_all_supervisors_is_shown_once() -> None:
+    """One node speaks the verdict for all, in one piece; ranks' lines and a node's own news are all shown."""
     lines = [
-        "[1/ddplaunch] rank 3 is in load",
-        "[0/ddplaunch] rank 3 is in load",
-        "[0/0] rank 3 is in load",
-        "[0/ddplaunch] torchrun ended with 1",
-        "[2/ddplaunch] rank 3 is in load",
-        "[1/ddplaunch] rank 3 is in load",
-        "[1/1] epoch 1",
-        "[1/2] epoch 1",
+        ("[1/ddplaunch] ---- ddplaunch notice ----", True),
+        ("[0/ddplaunch] ---- ddplaunch notice ----", False),
+        ("[1/ddplaunch] rank 3 is in load", True),
+        ("[0/0] rank 3 is in load", True),
+        ("[0/ddplaunch] rank 3 is in load", False),
+        ("[0/ddplaunch] --------", False),
+        ("[1/ddplaunch] --------", True),
+        ("[0/ddplaunch] torchrun ended with 1", True),
+        ("[0/ddplaunch] ---- ddplaunch verdict ----", False),
+        ("[1/ddplaunch] ---- ddplaunch verdict ----", True),
+        ("[0/ddplaunch] rank 3 is in load", False),
+        ("[1/ddplaunch] rank 3 is in load", True),
+        ("[1/1] epoch 1", True),
     ]
     news = News()
 
-    assert [True, False, True, True, False, True, True, True] == [news(line) for line in lines]
+    assert lines == [(line, news(line)) for line, _ in lines]
