@@ -18,7 +18,7 @@ _LOOK = 0.25
 
 
 class News:
-    """Whether a line is worth a look: every supervisor prints the verdict in a frame, and one does for all."""
+    """Whether a line is worth a look: every supervisor prints a verdict in a frame, one does for all."""
 
     def __init__(self) -> None:
         self._speaker = ""
