@@ -317,6 +317,7 @@ def test_a_rank_dies_with_its_launcher(supervisor: Supervisor) -> None:
         "ranks = []\n"
         "def start():\n"
         "    ranks.append(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], env=env))\n"
+        "    time.sleep(1)\n"
         "{call}\n"
         "print(ranks[0].pid, flush=True)\n"
         "time.sleep(60)\n"

@@ -33,7 +33,7 @@ def end(*_):
         worker.terminate()
     for worker in workers:
         try:
-            worker.wait(3)
+            worker.wait(float(os.environ.get("PATIENCE", "3")))
         except subprocess.TimeoutExpired:
             worker.kill()
     sys.exit(1)

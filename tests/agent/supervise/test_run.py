@@ -22,6 +22,7 @@ def stand():
     time.sleep(300)
 stand()
 """
+DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAITS
 RAISES = """
 import os, time
 def fail():
@@ -235,13 +236,13 @@ def test_the_hubs_end_ends_the_job(node: Node, hub: Hub) -> None:
 
 def test_who_does_not_hear_sigterm_is_killed_after_the_grace(node: Node, hub: Hub) -> None:
     """A rank that hangs in native code does not end by itself."""
-    node.launch("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAITS, 1, hub)
+    node.launch(DEAF, 1, hub, env={"PATIENCE": "100"})
     wait_for(lambda: "stands" in node.output)
     begun = time.monotonic()
     hub.send("end", end(50, grace=1.0))
 
     assert node.exit_code() == 50
-    assert time.monotonic() - begun >= 1.0
+    assert 1.0 <= time.monotonic() - begun < 20
     assert node.living() == {}
 
 
@@ -261,7 +262,7 @@ def test_told_to_stop(node: Node, hub: Hub, number: int) -> None:
 
 def test_told_twice_it_waits_no_longer(node: Node, hub: Hub) -> None:
     """A second signal ends the patience with ranks that do not hear SIGTERM."""
-    node.launch("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAITS, 1, hub)
+    node.launch(DEAF, 1, hub, env={"PATIENCE": "100"})
     wait_for(lambda: "stands" in node.output)
     assert node.process is not None
     node.process.send_signal(signal.SIGINT)
@@ -329,6 +330,17 @@ def test_a_hub_that_does_not_read_stops_nobody(node: Node, hub: Hub) -> None:
     node.launch("import time; time.sleep(1); print('trained', flush=True)", 1, hub)
 
     assert node.exit_code() == 0
+    assert "[0/0] trained" in node.output
+
+
+def test_a_mistake_of_ours_does_not_end_the_training(node: Node, hub: Hub) -> None:
+    """What goes wrong in watching is said, and the job runs on to its end."""
+    node.launch("import time; time.sleep(2); print('trained', flush=True)", 1, hub)
+    hub.wait_for("beat")
+    hub.send("collect", {"id": "no deadline"})
+
+    assert node.exit_code() == 0
+    assert "ddplaunch made a mistake, and goes on" in node.output
     assert "[0/0] trained" in node.output
 
 

@@ -37,7 +37,6 @@ _ANYONE = -1 & (1 << 64) - 1
 
 
 class _State:
-    pid = 0
     main = 0  # the main thread's identity
     role = ""
     name = ""  # of the socket
@@ -86,8 +85,7 @@ def _connect(role: str, fault: str = "") -> bool:
     if struct.unpack("3i", credentials)[1] != os.getuid():
         line.close()
         return False
-    _State.pid, _State.main, _State.role = os.getpid(), _thread.get_ident(), role
-    _State.line = line
+    _State.line, _State.main, _State.role = line, _thread.get_ident(), role
     _State.sending = _thread.allocate_lock()
     _State.go = _thread.allocate_lock()
     _State.go.acquire()
@@ -272,7 +270,7 @@ def _watch_end() -> None:
 
 def _raised(kind: type[BaseException], value: BaseException, trace: Optional[TracebackType]) -> None:
     line = _State.line
-    if line is not None and os.getpid() == _State.pid:
+    if line is not None:
         _say(line, json.dumps({"raised": _describe(kind, value, trace)}).encode())
         _State.go.acquire(timeout=HOLD)
 
@@ -298,7 +296,7 @@ def _ending() -> None:
     """The interpreter ends by itself. The socket stays open, so that its closing tells the death."""
     line, _State.line = _State.line, None
     try:
-        if line is not None and os.getpid() == _State.pid:
+        if line is not None:
             _say(line, b'{"ending":true}')
     except Exception:
         pass

@@ -46,9 +46,7 @@ def guard(inside: Callable[[int], int]) -> int:
             sys.stderr.flush()
             os._exit(code)
     for number in FORWARDED:
-        # What a parent chose to ignore (nohup) stays ignored.
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda received, _: send(child, received))
+        signal.signal(number, lambda received, _: send(child, received))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     status = _wait_for(child)
     left = end_all(PATIENCE, _reap)

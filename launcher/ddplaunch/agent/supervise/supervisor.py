@@ -108,6 +108,7 @@ class Supervisor:
 
     def run(self) -> int:
         for number in guardian.FORWARDED:
+            # What our caller chose to ignore (nohup) stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda received, _: self.signals.append(received))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, guardian.FORWARDED)
