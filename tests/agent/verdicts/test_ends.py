@@ -266,6 +266,14 @@ def test_a_node_that_went_away_is_named_instead_of_its_victims() -> None:
     assert verdict.sentence.startswith("node 1 has gone")
 
 
+def test_a_node_that_went_away_is_named_before_the_rest_has_noticed() -> None:
+    """Ranks that still compute, or wait for those that are gone, are not taken for the cause."""
+    evidence = replace(job(rank(0, in_evaluate(), called=16), rank(1), why="death"), nodes=2, silent=[1])
+    verdict = only(evidence)
+
+    assert ("unknown", [1], [], [0, 1]) == (verdict.code, verdict.nodes, verdict.ranks, verdict.victims)
+
+
 def test_launch_command_that_fails_before_its_workers() -> None:
     """A launch command that ends badly without having started a rank is told with its own words."""
     node = NodeEvidence(0, "n0", NOW, "rendezvous", launch_exit=Exited(NOW, 2))

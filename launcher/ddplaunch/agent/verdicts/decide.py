@@ -18,6 +18,8 @@ CERTAIN = (waiting.exception_swallowed, collectives.collective_mismatch)
 """Ranks out of step never meet again, whatever else moves."""
 ALARM = 0.7
 """Share of the patience for which every rank must have been quiet, by the evidence itself, for an alarm."""
+BEFORE_HOLDERS = (ended.node_gone, ended.rank_exited_early)
+"""Who is not there any more holds the others up more surely than who is."""
 HOLDERS = (waiting.rank_late_to_init, waiting.rank_in_dataloader, waiting.rank_in_user_code)
 """Each speaks of its own holders: all that speak are told."""
 
@@ -53,13 +55,14 @@ def nothing_moves(evidence: JobEvidence) -> bool:
 
 
 def _why_nothing_moves(situation: Situation, died: bool) -> list[Verdict]:
-    early = ended.rank_exited_early(situation)
-    if early is not None:
-        return [early]
+    for rule in BEFORE_HOLDERS:
+        verdict = rule(situation)
+        if verdict is not None:
+            return [verdict]
     found = [verdict for rule in HOLDERS if (verdict := rule(situation)) is not None]
     if found:
         return found
-    verdict = ended.node_gone(situation) or ended.victims_alone(situation) if died else None
+    verdict = ended.victims_alone(situation) if died else None
     return [verdict or moving.unknown(situation)]
 
 

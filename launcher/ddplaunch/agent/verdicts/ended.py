@@ -154,23 +154,22 @@ def launch_failed(situation: Situation) -> Optional[Verdict]:
 
 
 def node_gone(situation: Situation) -> Optional[Verdict]:
-    """Ranks lost their peers, none is known to have failed by itself, and a node does not answer any more."""
+    """After a death, `silent` are nodes whose connection is lost; and no rank is known to have failed."""
     gone = sorted(situation.evidence.silent)
-    if not gone:
+    if not gone or situation.evidence.why != "death":
         return None
-    lost = [f"rank {number}: {complaint(rank)}" for number, rank in situation.ranks.items() if not rank.alive]
+    there = [rank for rank in situation.ranks if situation.node_of[rank] in gone]
+    dead = [number for number, rank in situation.ranks.items() if not rank.alive]
     return Verdict(
         code="unknown",
-        sentence=f"{words.nodes(gone)} {words.one_or(gone, 'has', 'have')} gone: no word from there any "
-        "more, and the "
-        "others have lost their peers; missing: what happened there",
+        sentence=f"{words.nodes(gone)} {words.one_or(gone, 'has', 'have')} gone: no word from there any more; "
+        "missing: what happened there",
         where="run",
         nodes=gone,
-        victims=situation.suffering([rank for rank in situation.ranks if situation.node_of[rank] in gone]),
+        victims=situation.suffering(there),
         confidence=0.6,
-        facts=lost[:8],
-        hint="See whether the node is up, and whether its part of the job was ended (scheduler, memory, "
-        "power).",
+        facts=[f"rank {number}: {complaint(situation.ranks[number])}" for number in dead[:8]],
+        hint="See whether the node is up, and who ended its part of the job (scheduler, memory, power).",
     )
 
 
