@@ -299,10 +299,10 @@ def test_stacks_by_signal_when_native_code_holds_the_gil(supervisor: Supervisor)
 def test_the_signal_for_stacks_kills_nobody_who_is_ending(supervisor: Supervisor) -> None:
     """A rank that ends has no handler any more, and may still be asked."""
     program = (
-        "import os, signal, time\nrank = os.getpid()\nif os.fork() == 0:\n"
+        "import os, signal, time\nimport decimal, email, http.client, json\n"
+        "rank = os.getpid()\nif os.fork() == 0:\n"
         "    while True:\n        try:\n            os.kill(rank, signal.SIGRTMIN + 6)\n"
         "        except OSError:\n            os._exit(0)\n        time.sleep(0.0005)\n"
-        "import decimal, email, http.client, json\n"
     )
     code, _, _ = supervisor.run(program)
 
