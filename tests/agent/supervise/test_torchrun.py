@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.agent.supervise.conftest import Hub, Node, wait_for
-from tests.agent.supervise.test_run import deaths, end, evidence, names
+from tests.agent.supervise.told import deaths, end, evidence, names
 
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Beat, Phase, RankEvidence

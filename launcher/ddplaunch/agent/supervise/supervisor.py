@@ -14,16 +14,15 @@ from typing import Any, Optional
 
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import (
-    Beat,
     Exit,
-    JobEvidence,
     JobPlan,
     NodeEvidence,
-    RankBeat,
     Verdict,
 )
 from ddplaunch.agent.supervise import describe, guardian, launch, notice, ranks
+from ddplaunch.agent.supervise.beats import beat
 from ddplaunch.agent.supervise.crew import Crew
+from ddplaunch.agent.supervise.ends import judge_alone, own_code
 from ddplaunch.agent.supervise.gather import Gatherer
 from ddplaunch.agent.supervise.hooks import Answer, Hooks, Line
 from ddplaunch.agent.supervise.launch import LaunchError, Place
@@ -197,26 +196,7 @@ class Supervisor:
         self.sampler.forget_all_but(pids)
         self.gatherer.remember(pids)
         if self.link.up:
-            self.link.send("beat", {"beat": codec.dump(self._beat())})
-
-    def _beat(self) -> Beat:
-        now = time.monotonic()
-        beats = [
-            RankBeat(
-                rank=rank.number,
-                local_rank=rank.local,
-                pid=rank.pid,
-                alive=rank.alive,
-                phase=rank.phase,
-                stuck_for=round(rank.progress.stuck_for(now), 1),
-                still_for=round(rank.progress.still_for(now), 1),
-                waits=rank.progress.waits(now),
-                completed=rank.counted[1] if rank.counted else 0,
-                exit=rank.exit,
-            )
-            for rank in self.crew.ranks.values()
-        ]
-        return Beat(self.node, self.crew.phase, time.time(), beats)
+            self.link.send("beat", {"beat": codec.dump(beat(self.node, self.crew))})
 
     def evidence(self, seconds: float, in_haste: bool = False) -> NodeEvidence:
         """Of all ranks, within `seconds`."""
@@ -355,7 +335,7 @@ class Supervisor:
             self.say(left)
         self.crew.finish_output()
         self._handle_ends()
-        code = self._own_code()
+        code = own_code(self.crew, self.gatherer.oom_kills()) if self.stop_code is None else self.stop_code
         if code != Exit.OK and self.verdict is None and self.stop_code is None:
             code = self._explained(code)
         return self._leave(code)
@@ -363,15 +343,6 @@ class Supervisor:
     def _reap(self) -> None:
         self.note_ends()
         self.crew.reap()
-
-    def _own_code(self) -> int:
-        if self.stop_code is not None:
-            return self.stop_code
-        assert self.crew.launch_exit is not None
-        if self.crew.launch_exit.code == 0:
-            return Exit.OK
-        killed = any(rank.exit and rank.exit.signal == signal.SIGKILL for rank in self.crew.ranks.values())
-        return Exit.OUT_OF_MEMORY if killed and self.gatherer.oom_kills() else Exit.WORKER_FAILED
 
     def _explained(self, code: int) -> int:
         """Wait for the hub's verdict; without a hub, judge alone. Returns the exit code that follows."""
@@ -384,27 +355,13 @@ class Supervisor:
             for kind, body in self.link.received():
                 self._obey(kind, body)
         if self.verdict is None:
-            self.verdict = self._alone(code, evidence)
+            self.verdict = judge_alone(self.plan, code, evidence)
+            if self.verdict[1]:
+                self.say("\n".join(notice.block(self.verdict[1], final=True)))
         if all(verdict.code == "unknown" for verdict in self.verdict[1]):
             self.say("no rank explains this end; the launch command's last words:")
             self.console.say(f"{self.node}/launch", "\n".join(self.crew.launch_output[-20:]))
         return self.verdict[0]
-
-    def _alone(self, code: int, evidence: NodeEvidence) -> tuple[int, list[Verdict]]:
-        from ddplaunch.agent.verdicts import catalogue, decide
-
-        plan = self.plan
-        world = plan.nodes * plan.nproc_per_node if plan.nproc_per_node else None
-        notice_after = plan.watchdog.notice_after
-        job = JobEvidence(
-            plan.job, plan.nodes, world, "death", time.time(), [evidence], notice_after=notice_after
-        )
-        verdicts = decide.judge(job)
-        if verdicts:
-            self.say("\n".join(notice.block(verdicts, final=True)))
-        if verdicts and verdicts[0].code != "unknown":
-            code = catalogue.CATALOGUE[verdicts[0].code].exit_code
-        return code, verdicts
 
     def _finish(self, code: int) -> None:
         if not self.finished:

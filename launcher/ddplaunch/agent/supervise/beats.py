@@ -1,0 +1,29 @@
+"""What the hub is told every second. Pure but for the clocks it reads."""
+
+from __future__ import annotations
+
+import time
+
+from ddplaunch.agent.contract import Beat, RankBeat
+from ddplaunch.agent.supervise.crew import Crew
+
+
+def beat(node: int, crew: Crew) -> Beat:
+    """How each rank of the node fares right now."""
+    now = time.monotonic()
+    ranks = [
+        RankBeat(
+            rank=rank.number,
+            local_rank=rank.local,
+            pid=rank.pid,
+            alive=rank.alive,
+            phase=rank.phase,
+            stuck_for=round(rank.progress.stuck_for(now), 1),
+            still_for=round(rank.progress.still_for(now), 1),
+            waits=rank.progress.waits(now),
+            completed=rank.counted[1] if rank.counted else 0,
+            exit=rank.exit,
+        )
+        for rank in crew.ranks.values()
+    ]
+    return Beat(node, crew.phase, time.time(), ranks)
