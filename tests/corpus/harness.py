@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.corpus.faults import Fault, Healthy
 
 from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Files, JobPlan, Verdict, WatchdogPlan
+from ddplaunch.agent.contract import Bundle, Files, JobEvidence, JobPlan, Verdict, WatchdogPlan
 from ddplaunch.agent.protocol import Channel
 from ddplaunch.render import archive
 
@@ -42,6 +42,7 @@ class Outcome:
     noticed: bool = False  # the first word was a notice: nothing had died
     survivors: list[int] = field(default_factory=list)  # processes of the job that outlived it
     output: str = ""
+    evidence: JobEvidence | None = None
 
     @property
     def code(self) -> str:
@@ -123,6 +124,7 @@ def _outcome(folder: Path, exit_code: int, asked: Bundle | None) -> Outcome:
         noticed=bool(alarms) and alarms[0].kind == "notice",
         survivors=_processes_of(folder),
         output=_text(folder / "output"),
+        evidence=(asked or bundle).evidence,
     )
 
 

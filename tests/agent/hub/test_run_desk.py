@@ -292,12 +292,17 @@ def test_a_node_that_comes_back_is_not_lost(hub: Hub) -> None:
 def test_restarts_are_left_to_the_launch_command(tmp_path: Path) -> None:
     """While torchrun has attempts left, the verdict is a notice; the last one ends the job."""
     hub = Hub(tmp_path, max_restarts=1)
-    failed = dead(3, 0, code=1, raised=[raised("ValueError", "bad batch", 0)])
-    for _ in range(2):
+    cause = [raised("ValueError", "bad batch", 0)]
+    for number in range(2):
+        failed = dead(3, 0, code=1, raised=cause, pid=2000 + number)
         hub.death(1, failed)
         hub.answers(0, rank(0), rank(1))
         hub.answers(1, rank(2), failed)
         hub.ticks(SETTLE + 0.5)
+        if number == 0:
+            late = dead(0, 2, code=1, raised=[raised("RuntimeError", PEER_GONE, 2)], pid=1000)
+            hub.death(0, late)  # of the round before
+            hub.ticks(SETTLE + DOUBT + COLLECT)
 
     kinds = [kind for kind, _ in hub.wires[0].sent if kind in ("notice", "end")]
     assert ["notice", "end"] == kinds

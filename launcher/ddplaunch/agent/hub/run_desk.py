@@ -69,6 +69,7 @@ class RunDesk:
         self.judge_at: Optional[float] = None  # when the deaths told so far are judged
         self.doubted = False
         self.restarts = 0
+        self.replaced: set[tuple[int, int]] = set()  # node and pid of workers before the last restart
         self.said: object = None  # code and ranks of the last notice
         self.exit_code: Optional[int] = None
         self.leave_at: Optional[float] = None
@@ -152,7 +153,8 @@ class RunDesk:
         text = "has finished" if well else f"has ended: {complaint(rank)}"
         self.record.event("death", f"rank {rank.rank} {text}", node, rank.rank)
         # An end that nobody saw is judged when the launch command ends: it knows whether that was well.
-        if end is None or (not end.by_us and (end.signal is not None or end.code not in (0, None))):
+        bad = end is None or (not end.by_us and (end.signal is not None or end.code not in (0, None)))
+        if bad and (node, rank.pid) not in self.replaced:
             self._expect_verdict(now)
 
     def _evidence(self, number: int, evidence: NodeEvidence) -> None:
@@ -302,6 +304,8 @@ class RunDesk:
         self._notice(verdicts, evidence)
         text = f"the launch command restarts the workers ({self.restarts} of {self.plan.max_restarts})"
         self.record.event("notice", text)
+        self.replaced |= {(node, rank.pid) for node, rank in self.deaths.values()}
+        self.replaced |= {(node, rank.pid) for node, told in self.known.items() for rank in told.ranks}
         self.deaths.clear()
         self.known.clear()
         self.said = None

@@ -15,8 +15,8 @@ from ddplaunch.agent.verdicts.situation import Situation
 
 TOGETHER = 2.0
 """Seconds within which equal ends of several ranks count as one event."""
-_ONE_LOOK = 0.15
-"""Seconds between two looks of a supervisor: what it sees at once is dated in the order of ranks."""
+_ONE_LOOK = 0.5
+"""Seconds that one look of a busy supervisor may take: what it sees at once is dated rank by rank."""
 _KILL, _ABORT, _TERM = 9, 6, 15
 _SOURCE_LINE = re.compile(r"^\[[^\] ]*\.(cc|cpp|h|cu):\d+\] ")
 """What Gloo and c10d begin their messages with: the line of their own source."""

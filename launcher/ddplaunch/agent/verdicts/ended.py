@@ -154,7 +154,7 @@ def launch_failed(situation: Situation) -> Optional[Verdict]:
 
 
 def node_gone(situation: Situation) -> Optional[Verdict]:
-    """After a death, `silent` are nodes whose connection is lost; and no rank is known to have failed."""
+    """After a death, `silent` are nodes whose connection is lost; no rank is known to have failed."""
     gone = sorted(situation.evidence.silent)
     if not gone or situation.evidence.why != "death":
         return None
@@ -162,8 +162,8 @@ def node_gone(situation: Situation) -> Optional[Verdict]:
     dead = [number for number, rank in situation.ranks.items() if not rank.alive]
     return Verdict(
         code="unknown",
-        sentence=f"{words.nodes(gone)} {words.one_or(gone, 'has', 'have')} gone: no word from there any more; "
-        "missing: what happened there",
+        sentence=f"{words.nodes(gone)} {words.one_or(gone, 'has', 'have')} gone: no word from there any "
+        "more; missing: what happened there",
         where="run",
         nodes=gone,
         victims=situation.suffering(there),
