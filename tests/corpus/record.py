@@ -31,7 +31,7 @@ def main(folder: Path, names: list[str]) -> int:
             outcome = harness.run(fault, Path(scratch))
             if outcome.evidence is None:
                 continue
-            text = json.dumps(codec.dump(outcome.evidence), indent=1)
+            text = json.dumps(codec.dump(outcome.evidence))
             for place, name in {scratch: "/scene", **places}.items():
                 text = text.replace(place, name)
         (folder / f"{fault.name}.json").write_text(text + "\n")

@@ -7,7 +7,7 @@ in it. Counters decide where they are known, stacks where they are not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Optional
 
@@ -53,7 +53,7 @@ class Situation:
         for node in sorted(evidence.evidence, key=lambda node: (node.node, node.at)):
             self.nodes[node.node] = node
             for rank in node.ranks:
-                self.ranks[rank.rank] = rank
+                self.ranks[rank.rank] = replace(rank, groups=[_counted(rank, group) for group in rank.groups])
                 self.node_of[rank.rank] = node.node
         self.ranks = {number: self.ranks[number] for number in sorted(self.ranks)}
 
@@ -225,6 +225,17 @@ def _pending(rank: RankEvidence) -> Optional[tuple[str, Optional[int], str]]:
                     return group.name, first, plain(entry.op)
             return group.name, first, ""
     return None
+
+
+def _counted(rank: RankEvidence, group: Group) -> Group:
+    """With Gloo a group's count of what is done may lag behind its own records: these are taken for it."""
+    done = {
+        entry.seq for entry in rank.collectives if entry.group == group.name and entry.done and not entry.p2p
+    }
+    completed = group.completed
+    while completed + 1 in done:
+        completed += 1
+    return replace(group, completed=completed)
 
 
 def _missed(group: Optional[Group], first: int) -> Optional[bool]:
