@@ -253,6 +253,25 @@ def test_an_end_that_nobody_saw_is_no_failure(hub: Hub) -> None:
     assert (Exit.OK, []) == (hub.record.exit_code, hub.record.verdicts)
 
 
+def test_ranks_of_a_node_that_is_done_are_remembered(hub: Hub) -> None:
+    """Node 0 has finished before anybody asked it; that its ranks left early is known from their ends."""
+    hub.death(0, dead(0, 0, code=0))
+    hub.death(0, dead(1, 0, code=0))
+    hub.says(0, "finished", {"node": 0, "exit_code": Exit.OK})
+    lost = [dead(n, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 0.9)]) for n in (2, 3)]
+    hub.death(1, lost[0])
+    hub.answers(1, *lost)
+    hub.ticks(SETTLE + 0.5)
+
+    (verdict,) = hub.wires[1].got("end")[0]["verdicts"]
+    assert ("rank-exited-early", [0, 1], [2, 3], [0]) == (
+        verdict["code"],
+        verdict["ranks"],
+        verdict["victims"],
+        verdict["nodes"],
+    )
+
+
 def test_a_node_that_fails_without_a_word_is_judged(hub: Hub) -> None:
     """`finished` with an error and no death before: the others are asked, and all end with one verdict."""
     hub.says(1, "finished", {"node": 1, "exit_code": Exit.WORKER_FAILED})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
-from ddplaunch.agent.contract import Exited, JobEvidence, JobPlan, NodeEvidence, Raised, RankEvidence
+from ddplaunch.agent.contract import Exited, JobEvidence, JobPlan, NodeEvidence, Phase, Raised, RankEvidence
 from ddplaunch.agent.hub.server import Session
 
 SKEW = 1.0
@@ -79,13 +79,16 @@ def job_evidence(
     nodes: dict[int, NodeEvidence],
     silent: list[int],
     deaths: dict[int, tuple[int, RankEvidence]],
+    hosts: dict[int, str],
 ) -> JobEvidence:
     """All that is known: what the nodes answered, and the deaths told in between, which count as later."""
     evidence = []
-    for number in sorted(nodes):
-        dead = {rank: told for rank, (node, told) in deaths.items() if node == number}
-        ranks = [_latest(found, dead.pop(found.rank, None)) for found in nodes[number].ranks]
-        evidence.append(replace(nodes[number], ranks=[*ranks, *dead.values()]))
+    for number in sorted({*nodes, *(node for node, _ in deaths.values())}):
+        told = {rank: death for rank, (node, death) in deaths.items() if node == number}
+        # A node whose ranks were done before anybody asked has told of their ends alone.
+        node = nodes.get(number) or NodeEvidence(number, hosts.get(number, ""), at, Phase.ENDED)
+        ranks = [_latest(found, told.pop(found.rank, None)) for found in node.ranks]
+        evidence.append(replace(node, ranks=[*ranks, *told.values()]))
     return JobEvidence(
         job=plan.job,
         nodes=plan.nodes,

@@ -262,10 +262,12 @@ class RunDesk:
             asker.send("bundle", codec.dump(bundle))
 
     def _all_evidence(self, why: str, done: Optional[Round] = None) -> JobEvidence:
-        silent = {*self.gone, *self.lost_at}
-        if done is not None:
-            silent |= done.wanted - done.got.keys()
-        return job_evidence(self.plan, why, time.time(), self.known, sorted(silent), self.deaths)
+        """Of a round, or of all that was told so far. What a silent node told in an earlier round is past."""
+        late = set() if done is None else done.wanted - done.got.keys()
+        known = {node: evidence for node, evidence in self.known.items() if node not in late}
+        silent = sorted({*self.gone, *self.lost_at, *late})
+        hosts = {number: node.host for number, node in self.record.nodes.items()}
+        return job_evidence(self.plan, why, time.time(), known, silent, self.deaths, hosts)
 
     # ---------------------------------------------------------------- verdicts
 
