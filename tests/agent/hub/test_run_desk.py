@@ -25,7 +25,8 @@ from ddplaunch.agent.contract import (
     WatchdogPlan,
 )
 from ddplaunch.agent.hub.record import Record
-from ddplaunch.agent.hub.run_desk import COLLECT, DOUBT, LOST, SETTLE, RunDesk
+from ddplaunch.agent.hub.rounds import COLLECT
+from ddplaunch.agent.hub.run_desk import DOUBT, LOST, SETTLE, RunDesk
 
 
 class Wire:

@@ -8,11 +8,13 @@ means first.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Optional
+from typing import Callable, Optional
 
 from ddplaunch.agent.contract import Exited, JobEvidence, JobPlan, NodeEvidence, Phase, Raised, RankEvidence
 from ddplaunch.agent.hub.server import Session
 
+COLLECT = 3.0
+"""Seconds every node has for its evidence; who needs longer is named silent."""
 SKEW = 1.0
 """Seconds. Less may as well be a slow message, and nodes of one machine are exactly right as they are."""
 
@@ -23,13 +25,51 @@ class Round:
 
     id: int
     why: str
-    deadline: float  # on the hub's monotonic clock
-    wanted: set[int]
-    askers: list[Session] = field(default_factory=list)
+    askers: list[Session]
+    deadline: float = 0.0  # on the hub's monotonic clock
+    wanted: set[int] = field(default_factory=set)
     got: dict[int, NodeEvidence] = field(default_factory=dict)
 
-    def complete(self, now: float) -> bool:
-        return self.wanted <= self.got.keys() or now >= self.deadline
+
+class Rounds:
+    """One round after the other. `collect` asks all nodes that can be asked, and says which these are."""
+
+    def __init__(self, collect: Callable[[Round], set[int]]) -> None:
+        self._collect = collect
+        self._queue: list[Round] = []
+        self._last = 0
+        self.current: Optional[Round] = None
+
+    def ask(self, why: str, now: float, asker: Optional[Session] = None) -> None:
+        """Now, or after those that were asked for before."""
+        self._last += 1
+        self._queue.append(Round(self._last, why, [] if asker is None else [asker]))
+        self.start(now)
+
+    def start(self, now: float) -> None:
+        """The next round, when none is under way."""
+        if self._queue and self.current is None:
+            self.current = self._queue.pop(0)
+            self.current.deadline = now + COLLECT
+            self.current.wanted = self._collect(self.current)
+
+    def hear(self, number: int, evidence: NodeEvidence) -> None:
+        if self.current is not None and self.current.id == number:
+            self.current.got[evidence.node] = evidence
+
+    def finished(self, now: float) -> Optional[Round]:
+        """The round under way, if all have answered or it is time; it is over then."""
+        done = self.current
+        if done is None or not (done.wanted <= done.got.keys() or now >= done.deadline):
+            return None
+        self.current = None
+        return done
+
+    def give_up(self) -> list[Session]:
+        """No more rounds: who still waits for an answer."""
+        left = [*([self.current] if self.current else []), *self._queue]
+        self.current, self._queue = None, []
+        return [asker for each in left for asker in each.askers]
 
 
 class Clocks:

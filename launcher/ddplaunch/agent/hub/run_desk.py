@@ -22,7 +22,7 @@ from ddplaunch.agent.contract import (
     Verdict,
 )
 from ddplaunch.agent.hub.record import Record
-from ddplaunch.agent.hub.rounds import Clocks, Round, job_evidence
+from ddplaunch.agent.hub.rounds import COLLECT, Clocks, Round, Rounds, job_evidence
 from ddplaunch.agent.hub.server import Session
 from ddplaunch.agent.hub.watch import Watch
 from ddplaunch.agent.protocol import Body
@@ -31,8 +31,6 @@ from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 from ddplaunch.agent.verdicts.causes import complaint
 from ddplaunch.agent.verdicts.decide import judge, nothing_moves
 
-COLLECT = 3.0
-"""Seconds every node has for its evidence; who needs longer is named silent."""
 SETTLE = 1.0
 """Seconds after the first death for those of other nodes to be told, so that the first cause is known."""
 DOUBT = 2.0
@@ -64,8 +62,7 @@ class RunDesk:
         self.finished: dict[int, int] = {}
         self.lost_at: dict[int, float] = {}
         self.gone: set[int] = set()
-        self.round: Optional[Round] = None
-        self.queue: list[tuple[str, list[Session]]] = []
+        self.rounds = Rounds(self._collect)
         self.judge_at: Optional[float] = None  # when the deaths told so far are judged
         self.doubted = False
         self.restarts = 0
@@ -73,7 +70,6 @@ class RunDesk:
         self.said: object = None  # code and ranks of the last notice
         self.exit_code: Optional[int] = None
         self.leave_at: Optional[float] = None
-        self._rounds = 0
 
     # ---------------------------------------------------------------- what is said
 
@@ -112,11 +108,16 @@ class RunDesk:
                 self.record.end(self.exit_code or 0)
             return
         self._look_for_lost(now)
-        if self.round is not None and self.round.complete(now):
-            self._conclude(self.round, now)
-        if self.judge_at is not None and now >= self.judge_at and self.round is None:
+        done = self.rounds.finished(now)
+        if done is not None:
+            self._settle(done, now)
+            self.rounds.start(now)
+        if self.exit_code is not None:
+            return
+        busy = self.rounds.current is not None
+        if self.judge_at is not None and now >= self.judge_at and not busy:
             self._judge_deaths(now)
-        elif self._over() and self.judge_at is None and self.round is None:
+        elif self._over() and self.judge_at is None and not busy:
             self._all_done()
         elif self.judge_at is None:
             self._watch(now)
@@ -160,8 +161,7 @@ class RunDesk:
     def _evidence(self, number: int, evidence: NodeEvidence) -> None:
         evidence = self.clocks.node(evidence)
         self.known[evidence.node] = evidence
-        if self.round is not None and self.round.id == number:
-            self.round.got[evidence.node] = evidence
+        self.rounds.hear(number, evidence)
 
     def _finished(self, node: int, exit_code: int, now: float) -> None:
         self.finished[node] = exit_code
@@ -207,34 +207,17 @@ class RunDesk:
     # ---------------------------------------------------------------- rounds of evidence
 
     def _ask(self, why: str, now: float, asker: Optional[Session] = None) -> None:
-        """Ask all nodes for their evidence, now or after the round that is under way."""
-        askers = [] if asker is None else [asker]
-        if self.exit_code is not None:
-            self._answer(askers, self.record.evidence, self.record.verdicts)
-        elif self.round is not None and self.round.why == why and asker is not None:
-            self.round.askers.append(asker)
-        elif self.round is not None:
-            self.queue.append((why, askers))
-        else:
-            self._rounds += 1
-            wanted = set(self.sessions) - self.finished.keys()
-            self.round = Round(self._rounds, why, now + COLLECT, wanted, askers)
-            for node in wanted:
-                body = {"id": self._rounds, "why": why, "deadline": COLLECT}
-                self.sessions[node].send("collect", body)
+        if self.exit_code is None:
+            self.rounds.ask(why, now, asker)
+        elif asker is not None:
+            self._answer([asker], self.record.evidence, self.record.verdicts)
 
-    def _conclude(self, done: Round, now: float) -> None:
-        self.round = None
-        self._settle(done, now)
-        self._next(now)
-
-    def _next(self, now: float) -> None:
-        """Start the round that was asked for while another was under way."""
-        while self.queue and self.round is None:
-            why, askers = self.queue.pop(0)
-            self._ask(why, now)
-            for asker in askers:
-                self._ask(why, now, asker)
+    def _collect(self, wanted: Round) -> set[int]:
+        nodes = set(self.sessions) - self.finished.keys()
+        for node in nodes:
+            body = {"id": wanted.id, "why": wanted.why, "deadline": COLLECT}
+            self.sessions[node].send("collect", body)
+        return nodes
 
     def _settle(self, done: Round, now: float) -> None:
         """What follows from a finished round. Deaths are judged by their own time."""
@@ -336,9 +319,7 @@ class RunDesk:
         for verdict in verdicts:
             self.record.event("verdict", f"{verdict.code}: {verdict.sentence}")
         self._broadcast("end", self._farewell())
-        waiting = [asker for _, askers in self.queue for asker in askers]
-        self.queue.clear()
-        self._answer(waiting, self.record.evidence, verdicts)
+        self._answer(self.rounds.give_up(), self.record.evidence, verdicts)
 
     def _farewell(self) -> Body:
         verdicts = codec.dump(self.record.verdicts)
