@@ -129,18 +129,18 @@ def test_bus_error_tells_of_shared_memory() -> None:
     assert "node 0: /dev/shm holds 64 MiB of 64 MiB" in verdict.facts
 
 
+KILLED = "Memory cgroup out of memory: Killed process 1001 (python) total-vm:4101096kB, anon-rss:1048576kB, "
+
+
 @pytest.mark.parametrize(
-    "told", [{"oom_kills": 1}, {"kernel": ["Memory cgroup out of memory: Killed process 1001"]}]
+    ("told", "held"), [({"oom_kills": 1}, ""), ({"kernel": [KILLED, "oom-kill:…"]}, ", it held 1.0 GiB")]
 )
-def test_rank_killed_for_memory(told: dict[str, Any]) -> None:
+def test_rank_killed_for_memory(told: dict[str, Any], held: str) -> None:
     """The cgroup's count or the kernel's line makes a SIGKILL a kill for memory."""
-    evidence = job(
-        victim(0), dead(1, 0, signal=9), why="death", memory_limit=16 << 30, memory_used=15 << 30, **told
-    )
-    verdict = only(evidence)
+    verdict = only(job(victim(0), dead(1, 0, signal=9), why="death", memory_limit=16 << 30, **told))
 
     assert ("rank-killed-memory", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
-    assert "rank 1 was killed for memory: limit 16.0 GiB, used 15.0 GiB on node 0" == verdict.sentence
+    assert f"rank 1 was killed for memory on node 0: limit 16.0 GiB{held}" == verdict.sentence
 
 
 def test_loader_worker_killed_for_memory() -> None:
@@ -152,7 +152,7 @@ def test_loader_worker_killed_for_memory() -> None:
     verdict = only(evidence)
 
     assert ("rank-killed-memory", [0], [1]) == (verdict.code, verdict.ranks, verdict.victims)
-    assert verdict.sentence.startswith("rank 0's DataLoader worker 812 was killed for memory")
+    assert "rank 0's DataLoader worker 812 was killed for memory on node 0" == verdict.sentence
 
 
 def test_loader_worker_killed_by_a_bus_error() -> None:

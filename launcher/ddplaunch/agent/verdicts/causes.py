@@ -18,6 +18,8 @@ TOGETHER = 2.0
 _ONE_LOOK = 0.5
 """Seconds that one look of a busy supervisor may take: what it sees at once is dated rank by rank."""
 _KILL, _ABORT, _TERM = 9, 6, 15
+_OOM_KILL = re.compile(r"Kill(?:ed)? process (\d+)")
+"""What Linux logs when it kills for memory, and for nothing else."""
 _SOURCE_LINE = re.compile(r"^\[[^\] ]*\.(cc|cpp|h|cu):\d+\] ")
 """What Gloo and c10d begin their messages with: the line of their own source."""
 
@@ -86,7 +88,9 @@ def _loader_killed(situation: Situation, number: int, raised: Raised, worker: in
 
 def _killed_for_memory(situation: Situation, number: int, pid: int) -> bool:
     node = situation.nodes[situation.node_of[number]]
-    return node.oom_kills > 0 or any(str(pid) in line and "kill" in line.lower() for line in node.kernel)
+    return node.oom_kills > 0 or any(
+        found is not None and int(found[1]) == pid for found in map(_OOM_KILL.search, node.kernel)
+    )
 
 
 def _was_sent_away(situation: Situation, number: int, at: float) -> bool:

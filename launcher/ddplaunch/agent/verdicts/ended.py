@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Optional
 
 from ddplaunch.agent.contract import Files, Verdict
@@ -26,6 +27,8 @@ _CRASH = (
 )
 _BUS = "A shared mapping lost its memory: /dev/shm ran full, or a mapped file was cut. Make /dev/shm larger."
 _SENDERS = {**dict.fromkeys(["SIGSEGV", "SIGILL", "SIGFPE", "SIGABRT"], _CRASH), "SIGBUS": _BUS}
+_HELD = re.compile(r"Killed process (\d+) .*anon-rss:(\d+)kB")
+"""Linux, mm/oom_kill.c: who was killed, and the resident memory of its own that it held."""
 _MEMORY = (
     "Give the node more memory, or use less of it: smaller batches, fewer DataLoader workers, nothing kept "
     "across steps (losses kept as tensors keep their graphs)."
@@ -42,13 +45,15 @@ def rank_killed_memory(situation: Situation) -> Optional[Verdict]:
         found = situation.nodes[node]
         if found.oom_kills:
             facts.append(f"node {node}: the memory cgroup has counted {found.oom_kills} kill(s) for memory")
-        facts += [f"node {node}'s kernel: {words.clipped(line)}" for line in found.kernel[-3:]]
-    limits = _memory(situation, causes[0].rank)
+        kills = [line for line in found.kernel if _HELD.search(line)]
+        facts += [f"node {node}'s kernel: {words.clipped(line)}" for line in kills[-2:]]
+    where = words.nodes(situation.nodes_of([cause.rank for cause in causes]))
+    limits = _memory(situation, causes[0])
     return _verdict(
         situation,
         "rank-killed-memory",
         causes,
-        f"{_killed_whom(causes)} killed for memory{limits and ': ' + limits}",
+        f"{_killed_whom(causes)} killed for memory on {where}{limits and ': ' + limits}",
         facts,
         _MEMORY,
         0.97,
@@ -275,12 +280,17 @@ def _killed_whom(causes: list[Cause]) -> str:
     return f"{words.ranks(numbers)} {words.one_or(numbers, 'was', 'were')}"
 
 
-def _memory(situation: Situation, number: int) -> str:
-    node = situation.nodes[situation.node_of[number]]
-    if node.memory_limit is None:
-        return ""
-    used = f", used {words.size(node.memory_used)}" if node.memory_used is not None else ""
-    return f"limit {words.size(node.memory_limit)}{used} on node {node.node}"
+def _memory(situation: Situation, cause: Cause) -> str:
+    """'limit 16.0 GiB, it held 15.2 GiB'. What the group uses after the kill says nothing any more."""
+    node = situation.nodes[situation.node_of[cause.rank]]
+    pid = cause.loader or situation.ranks[cause.rank].pid
+    parts = [] if node.memory_limit is None else [f"limit {words.size(node.memory_limit)}"]
+    for line in node.kernel:
+        held = _HELD.search(line)
+        if held and int(held[1]) == pid:
+            parts.append(f"it held {words.size(1024 * int(held[2]))}")
+            break
+    return ", ".join(parts)
 
 
 def _shared_memory(situation: Situation, number: int) -> list[str]:
