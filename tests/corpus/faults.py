@@ -93,8 +93,8 @@ BROKEN_STARTS = {
     "stranger-listens": "tests/agent/gate/test_network.py::test_something_between_the_nodes_answers",
     "master-is-loopback": "tests/agent/gate/test_network.py::test_the_masters_name_is_loopback_on_one_node",
     "world-size-differs": "tests/agent/gate/test_gate.py::test_nodes_of_different_jobs_in_size",
-    "version-differs": "tests/agent/gate/test_gate.py::test_a_node_with_another_torch",
+    "version-differs": "tests/agent/gate/test_software.py::test_a_node_with_another_torch",
     "shm-too-small": "tests/agent/gate/test_network.py::test_shared_memory_is_small_on_one_node",
-    "image-lacks": "tests/agent/gate/test_gate.py::test_no_torch",
+    "image-lacks": "tests/agent/gate/test_software.py::test_no_torch",
 }
 """Faults that keep a job from starting need hosts of their own: the gate's tests provoke them, for real."""
