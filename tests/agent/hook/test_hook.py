@@ -157,6 +157,7 @@ def test_who_is_not_watched_does_not_connect(
 def test_a_plain_program_may_stand_in(supervisor: Supervisor) -> None:
     """Where the launch command is no torchrun, a program without RANK says hello too."""
     supervisor.run("pass", rank=None, words=",any")
+    supervisor.until(lambda: supervisor.messages("hello") != [])
 
     assert [message["hello"] for message in supervisor.messages("hello")] == ["any"]
 
