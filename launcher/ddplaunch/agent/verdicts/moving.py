@@ -39,7 +39,7 @@ def slow(situation: Situation) -> Optional[Verdict]:
         if rank not in situation.waiting and _quiet(situation, rank) < patience
     ]
     pause = situation.stuck_for
-    step = max((_typical(situation.ranks[rank].step_times) for rank in situation.alive), default=0.0)
+    step = max((_step(situation.ranks[rank].step_times) for rank in situation.alive), default=0.0)
     if not movers or max(step, pause) < patience / 2:
         return None
     slowest = [rank for rank in situation.holders if rank in movers] if situation.waiting else []
@@ -47,11 +47,8 @@ def slow(situation: Situation) -> Optional[Verdict]:
         f"{words.ranks(group)} {words.one_or(group, 'is', 'are')} in {stand} while the others wait"
         for stand, group in situation.groups_of_ranks(slowest).items()
     ]
-    measure = (
-        f"a step takes {words.span(step)}"
-        if step >= pause
-        else f"this step has taken {words.span(pause)} so far"
-    )
+    paused = f"{words.span(pause)} without {'a collective' if situation.waiting else 'anything new'} so far"
+    measure = f"a step takes {words.span(step)}" if step >= pause else paused
     return Verdict(
         code="slow",
         sentence=f"not hung: {measure}{'; ' if parts else ''}{'; '.join(parts[:2])}",
@@ -132,14 +129,15 @@ def _quiet(situation: Situation, number: int) -> float:
     return quiet_for(rank.stuck_for, rank.still_for, number in situation.waiting)
 
 
-def _typical(times: list[float]) -> float:
-    return sorted(times)[len(times) // 2] if times else 0.0
+def _step(times: list[float]) -> float:
+    """Of the times between collectives, of which a step may have many, the longest of late."""
+    return max(times[-8:], default=0.0)
 
 
 def _pace(situation: Situation, number: int) -> str:
     rank = situation.ranks[number]
     cores = f", {rank.process.cpu_share:.1f} cores" if rank.process is not None else ""
-    step = f", a step takes {words.span(_typical(rank.step_times))}" if rank.step_times else ""
+    step = f", a step takes {words.span(_step(rank.step_times))}" if rank.step_times else ""
     return f"rank {number}: {situation.stands[number]}{step}{cores}"
 
 
