@@ -208,7 +208,7 @@ def _groups() -> dict[str, Any]:
 
 
 def _main_stack() -> dict[str, Any]:
-    return _thread_of(_State.main, sys._current_frames()[_State.main], "MainThread")
+    return _thread_of(_State.main, sys._current_frames().get(_State.main), "MainThread")
 
 
 def _threads() -> list[dict[str, Any]]:
