@@ -29,8 +29,13 @@ time.sleep(300)
 
 def parent(pid: int) -> int:
     """Its parent's pid."""
+    return int(stat(pid)[1])
+
+
+def stat(pid: int) -> list[str]:
+    """State, parent, and what else /proc says behind a process's name."""
     with open(f"/proc/{pid}/stat") as file:
-        return int(file.read().rpartition(")")[2].split()[1])
+        return file.read().rpartition(")")[2].split()
 
 
 def pid_in(path: Path) -> int:
@@ -66,7 +71,9 @@ def test_nothing_outlives_both_halves(node: Node, launcher_stopped: bool) -> Non
     pid_in(node.folder / "worker-1")
     victims = [VICTIMS[name](node, worker) for name in ("guardian", "supervisor")]
     if launcher_stopped:  # as the supervisor does for a moment when a rank dies
-        os.kill(VICTIMS["launcher"](node, worker), signal.SIGSTOP)
+        launcher = VICTIMS["launcher"](node, worker)
+        os.kill(launcher, signal.SIGSTOP)
+        wait_for(lambda: stat(launcher)[0] == "T")
     for pid in victims:
         os.kill(pid, signal.SIGSTOP)  # so that neither can react to the other's death
     for pid in victims:

@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from typing import Any
 
 from ddplaunch.agent.contract import Frame, Group, Raised, RankEvidence, Stack
 from ddplaunch.agent.evidence import flight
 from ddplaunch.agent.supervise.hooks import Answer
-from ddplaunch.agent.supervise.ranks import RAISED_KEPT, Rank
+from ddplaunch.agent.supervise.ranks import Rank
 
 _OWN_END = 5.0
 """Seconds between the last traceback in the log and the death that it explains."""
 
 
-def alive(rank: Rank, answer: Answer, its_stacks: list[Stack], source: str) -> RankEvidence:
-    """A living rank, from its hook's answer to `dump` and what is known of it."""
-    now = time.monotonic()
+def alive(rank: Rank, answer: Answer, its_stacks: list[Stack], source: str, now: float) -> RankEvidence:
+    """A living rank at `now` (time.monotonic()), from its hook's answer to `dump` and what is known of it."""
     dumps: list[dict[str, Any]] = list(answer.get("recorders", {}).values())
     members = {name: ranks for name, (ranks, _) in answer.get("groups", {}).items()}
     descriptions = {name: text for name, (_, text) in answer.get("groups", {}).items()}
     collectives = sorted(
         (entry for dump in dumps for entry in flight.collectives(dump)), key=lambda entry: entry.at
     )
-    handled = [raised(entry, handled=True) for entry in answer.get("handled", [])]
     return RankEvidence(
         rank=rank.number,
         local_rank=rank.local,
         pid=rank.pid,
         alive=True,
         phase=rank.phase,
-        raised=sorted([*rank.raised, *handled], key=lambda each: each.at)[-RAISED_KEPT:],
+        raised=list(rank.raised),
         stacks=its_stacks,
         stack_source=source,
         still_for=round(rank.progress.still_for(now), 1),

@@ -121,9 +121,11 @@ class Gatherer:
         for rank in ranks:
             self.remember([rank.pid, *families[rank]])
             its_stacks, source = found.get(rank.program, []), sources.get(rank.program, "")
+            for entry in answers.get(rank.program, {}).get("handled", []):
+                rank.add(describe.raised(entry, handled=True))
             children = [self._child(pid, rank, found.get(pid, [])) for pid in families[rank]]
             rank.evidence = dataclasses.replace(
-                describe.alive(rank, answers.get(rank.program, {}), its_stacks, source),
+                describe.alive(rank, answers.get(rank.program, {}), its_stacks, source, now),
                 process=self._sampler.process(rank.program),
                 children=[child for child in children if child is not None],
                 stack_moves=moved.get(rank, rank.progress.stack_moves or False),

@@ -72,11 +72,10 @@ class Rank:
         return Phase.RUNNING if self.counted and self.counted[1] > 0 else Phase.FIRST
 
     def add(self, raised: Raised) -> None:
-        """An exception, unless the other source has told it already: the hook knows more than the log."""
+        """An exception, unless it was told already: hook and log speak of the same ones."""
         for index, known in enumerate(self.raised):
-            same = known.type.rpartition(".")[2] == raised.type.rpartition(".")[2]
-            if same and abs(known.at - raised.at) < _SAME_EXCEPTION and known.source != raised.source:
-                if raised.source == "hook":
+            if _is_told(known, raised):
+                if _weight(raised) > _weight(known):
                     self.raised[index] = raised
                 return
         self.raised = sorted([*self.raised, raised], key=lambda each: each.at)[-RAISED_KEPT:]
@@ -121,6 +120,20 @@ class Rank:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _is_told(known: Raised, raised: Raised) -> bool:
+    if known.type.rpartition(".")[2] != raised.type.rpartition(".")[2]:
+        return False
+    if known.source == raised.source == "hook" and known.frames == raised.frames:
+        return known.message == raised.message
+    other = known.source != raised.source or known.handled != raised.handled
+    return other and abs(known.at - raised.at) < _SAME_EXCEPTION
+
+
+def _weight(raised: Raised) -> tuple[bool, bool]:
+    """What is fatal tells more than what was caught on its way, and the hook more than the log."""
+    return not raised.handled, raised.source == "hook"
 
 
 def ended(status: Optional[int]) -> Exited:
