@@ -176,3 +176,18 @@ def test_a_hidden_tail_keeps_its_last_lines(tmp_path: Path) -> None:
     tail.close(shown.extend, keep=3)
 
     assert (shown, tail.kept) == ([], [b"97", b"98", b"99"])
+
+
+def test_a_tail_stops_at_its_mark(tmp_path: Path) -> None:
+    """What is written after the mark waits for the next one; the end is read in any case."""
+    log = tmp_path / "launch.log"
+    log.write_bytes(b"before\n")
+    shown: list[bytes] = []
+    tail = Tail(str(log))
+    tail.mark()
+    log.write_bytes(b"before\nafter\nlast\n")
+
+    assert (tail.read(shown.extend), tail.read(shown.extend), shown) == (True, False, [b"before"])
+    log.write_bytes(b"before\nafter\nlast\n")
+    tail.close(shown.extend)
+    assert shown == [b"before", b"after", b"last"]

@@ -6,7 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.agent.verdicts.build import NOW, PEER_GONE, call, dead, in_evaluate, in_init, job, raised, rank
+from tests.agent.verdicts.build import (
+    NOW,
+    PEER_GONE,
+    call,
+    dead,
+    in_collective,
+    in_evaluate,
+    in_init,
+    in_loader,
+    job,
+    raised,
+    rank,
+)
 
 from ddplaunch.agent.contract import Exited, JobEvidence, NodeEvidence, RankEvidence, Verdict
 from ddplaunch.agent.verdicts.consequences import is_consequence
@@ -247,6 +259,65 @@ def test_mismatch_told_by_the_dying() -> None:
         only(without).victims,
         only(without).confidence,
     )
+
+
+def test_mismatch_told_by_detail() -> None:
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL stops all ranks with both calls in words: the odd one is named."""
+
+    def said(number: int, op: str, peer: int, other: str) -> RankEvidence:
+        shape = "TensorShape=[4], TensorDtypes=Float, TensorDeviceTypes=TensorOptions(dtype=float (default)))"
+        mine, his = (
+            f"CollectiveFingerPrint(SequenceNumber=5, OpType={each}, {shape}" for each in (op, other)
+        )
+        message = (
+            f"Detected mismatch between collectives on ranks. Rank {number} is running collective: {mine}, "
+            f"but Rank {peer} is running collective: {his}."
+        )
+        return dead(number, 0, code=1, raised=[raised("RuntimeError", message, 0, line=10 + number)])
+
+    verdict = only(
+        job(
+            said(0, "ALLREDUCE", 2, "BROADCAST"),
+            said(1, "ALLREDUCE", 0, "ALLREDUCE"),
+            said(2, "BROADCAST", 0, "ALLREDUCE"),
+            per_node=3,
+            why="death",
+        )
+    )
+
+    assert ("collective-mismatch", [2], [0, 1]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert "at collective 5 rank 2 called broadcast [4] (train.py:12)" in verdict.sentence
+
+
+def test_a_rank_that_was_sent_away_held_the_others_up() -> None:
+    """Peers gave up after a timeout, and torchrun ended the rank that held them: its last stack tells."""
+    text = "Timed out waiting 5000ms for recv operation to complete"
+    frames = in_collective()[0].frames
+    gave_up = [
+        dead(n, 1, code=1, raised=[replace(raised("RuntimeError", text, 1), frames=frames)]) for n in (0, 1)
+    ]
+    held = replace(rank(2, in_loader(), called=16), alive=False, exit=Exited(NOW, signal=15, by_us=True))
+    verdict = only(job(*gave_up, held, per_node=3, why="death"))
+
+    assert ("rank-in-dataloader", [2], [0, 1]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+def test_a_rank_that_works_is_not_blamed_for_a_broken_connection() -> None:
+    """Somewhere a peer went away; that a rank stood in its own code at that moment means nothing."""
+    verdict = only(
+        job(victim(0), rank(1, in_evaluate(), called=16, still_for=0.0, stuck_for=0.5), why="death")
+    )
+
+    assert ("rank-failed", [0], 0.4) == (verdict.code, verdict.ranks, verdict.confidence)
+
+
+def test_sigterm_while_its_exception_was_told() -> None:
+    """A victim that torchrun ended while it raised is no second culprit of the SIGTERM that began it all."""
+    began = dead(2, 0, signal=15)
+    hit = dead(3, 0.6, signal=15, raised=[raised("RuntimeError", PEER_GONE, 0.1)])
+    verdict = only(job(victim(0), victim(1), began, hit, why="death"))
+
+    assert ("rank-killed", [2], [0, 1, 3]) == (verdict.code, verdict.ranks, verdict.victims)
 
 
 def test_victims_without_a_known_cause() -> None:

@@ -64,7 +64,7 @@ def _main_first(stacks: list[Stack]) -> list[Stack]:
 
 
 def _of_hook(frame: Frame) -> bool:
-    return frame.file.endswith("ddplaunch_hook.py")
+    return frame.file.endswith(("ddplaunch_hook.py", "ddplaunch_caught.py"))
 
 
 def _cut(frames: list[Frame]) -> list[Frame]:

@@ -25,16 +25,13 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
     from collections.abc import Callable
-    from types import CodeType, FrameType, TracebackType
+    from types import FrameType, TracebackType
     from typing import Any, Optional
 
 HOLD = 3.0
 SEND_TIMEOUT = 2
 FRAMES = 200
 DUMP_SIGNAL = 6  # above SIGRTMIN
-CAUGHT, CAUGHT_EVERY = 8, 0.5  # how many are remembered; seconds between two of one function
-_STANDARD = os.path.dirname(os.__file__) + "/"
-_PLAIN = {str, int, float, bool, type(None)}
 _PDEATHSIG, _PTRACER = 1, 0x59616D61
 _ANYONE = -1 & (1 << 64) - 1
 
@@ -45,8 +42,6 @@ class _State:
     name = ""  # of the socket
     line: Optional[socket.socket] = None
     caught: list[dict[str, Any]] = []
-    caught_at: dict[CodeType, float] = {}
-    foreign: dict[str, bool] = {}  # by file name
     go = _thread.allocate_lock()  # held until the supervisor lets a dying rank go
     sending = _thread.allocate_lock()
 
@@ -69,7 +64,10 @@ def start() -> None:
         os.environ["DDPLAUNCH_HOOK"] = "%s,rank=%d" % (name, os.getpid())
         _tie_to_launcher("ptrace" in words)
         fault = _register_fault_dump()
-        _watch_caught()
+        if sys.version_info >= (3, 12):
+            import ddplaunch_caught  # type: ignore[import-not-found]
+
+            ddplaunch_caught.watch(_State.caught, _describe)
     if _connect("rank" if ranked else "any", fault):
         os.register_at_fork(after_in_child=_forked)
         _watch_end()
@@ -259,43 +257,6 @@ _ANSWERS: dict[bytes, tuple[Callable[[], Any], ...]] = {
     b"look": (_initialized, _main_stack),
     b"dump": (_initialized, _backend, _groups, _threads, _handled),
 }
-
-
-# --- what is caught and never told
-
-
-def _watch_caught() -> None:
-    """Since Python 3.12, remember the exceptions that end in an except block of the user's own files.
-
-    It costs nothing until something is raised, then about 40 ns.
-    """
-    monitoring: Any = getattr(sys, "monitoring", None)
-    tool = next((number for number in (4, 3) if monitoring and monitoring.get_tool(number) is None), None)
-    if tool is not None:
-        monitoring.use_tool_id(tool, "ddplaunch")
-        monitoring.register_callback(tool, monitoring.events.EXCEPTION_HANDLED, _caught)
-        monitoring.set_events(tool, monitoring.events.EXCEPTION_HANDLED)
-
-
-def _caught(code: CodeType, _: int, value: BaseException) -> None:
-    path = code.co_filename
-    foreign = _State.foreign.get(path)
-    if foreign is None:
-        # Libraries raise and catch by habit, a few times a step.
-        foreign = path.startswith(("<", _STANDARD)) or "-packages/" in path
-        _State.foreign[path] = foreign
-    if foreign or isinstance(value, (StopIteration, StopAsyncIteration, GeneratorExit)):
-        return
-    now = time.time()
-    if now - _State.caught_at.get(code, 0.0) < CAUGHT_EVERY:
-        return
-    _State.caught_at[code] = now
-    # Text alone is kept: the exception would hold its frames, and they the batch. And only plain text: nobody
-    # has asked for the program's own code, or a tensor, to be printed here.
-    plain = hasattr(type(value).__str__, "__objclass__") and {type(each) for each in value.args} <= _PLAIN
-    message = str(value) if plain else ", ".join(type(each).__name__ for each in value.args)
-    _State.caught.append(_describe(type(value), message, value.__traceback__))
-    del _State.caught[:-CAUGHT]
 
 
 # --- how it ends

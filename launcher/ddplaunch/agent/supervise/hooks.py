@@ -115,6 +115,7 @@ class Hooks:
             connection.setblocking(False)
             line = self.lines[pid] = Line(connection, pid)
             self._selector.register(connection, selectors.EVENT_READ, line)
+            self._read(line)
 
     def _read(self, line: Line) -> None:
         try:

@@ -17,7 +17,7 @@ from ddplaunch.agent.contract import Agreed, Env, Files, JobPlan
 if TYPE_CHECKING:
     from importlib.abc import ResourceLoader
 
-_HOOK_FILES = ("sitecustomize.py", "ddplaunch_hook.py")
+_HOOK_FILES = ("sitecustomize.py", "ddplaunch_hook.py", "ddplaunch_caught.py")
 _RECORDER_SIZE = "2000"
 """Entries of torch's flight recorder; since torch 2.11 the default. Before 2.8 it had another name, which
 makes newer ones warn in every rank's log: it is left to those who know the version."""

@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import select
+import sys
 import time
 from typing import Callable, Optional
 
@@ -111,10 +112,17 @@ class Tail:
         self.last_line = ""
         self.raised: list[Raised] = []  # handed over and cleared by whoever asks
         self._file: Optional[int] = None
+        self._offset = 0
+        self._limit = sys.maxsize
         self._lines = Lines()
         self._tracebacks = Tracebacks()
         self._partial_since = 0.0
         self.kept: list[bytes] = []  # the last lines
+
+    def mark(self) -> None:
+        """Read no further than to what is there now, until marked again: later words may be of another."""
+        with contextlib.suppress(OSError):
+            self._limit = os.stat(self.path).st_size
 
     def read(self, write: Callable[[list[bytes]], None], keep: int = 1) -> bool:
         """Read what is there, at most one chunk; whether it says anything new."""
@@ -129,6 +137,7 @@ class Tail:
 
     def close(self, write: Callable[[list[bytes]], None], keep: int = 1) -> None:
         """Read to the end."""
+        self._limit = sys.maxsize
         data = self._data()
         while data:
             self._take(self._lines.feed(data), write, keep)
@@ -142,7 +151,9 @@ class Tail:
         with contextlib.suppress(OSError):
             if self._file is None:
                 self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            return os.read(self._file, _CHUNK)
+            data = os.read(self._file, max(0, min(_CHUNK, self._limit - self._offset)))
+            self._offset += len(data)
+            return data
         return b""
 
     def _take(self, lines: list[bytes], write: Callable[[list[bytes]], None], keep: int) -> bool:

@@ -146,6 +146,8 @@ class Supervisor:
 
     def _turn(self) -> None:
         _wait_for([self.hooks.fileno(), self.link.fileno(), *(rank.fileno() for rank in self.crew.alive)])
+        # A program says hello before it prints: what is there now is by somebody whose hello is heard below.
+        self.crew.launch_tail.mark()
         self.hooks.listen()
         self.note_ends()
         self._hear()

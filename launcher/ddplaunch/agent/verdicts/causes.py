@@ -6,11 +6,11 @@ Precise times decide between ranks: those of exceptions and exits, already put o
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
-from ddplaunch.agent.contract import Raised, RankEvidence
-from ddplaunch.agent.verdicts import consequences, words
+from ddplaunch.agent.contract import JobEvidence, Raised, RankEvidence, Stack
+from ddplaunch.agent.verdicts import consequences, stacks, words
 from ddplaunch.agent.verdicts.situation import Situation
 
 TOGETHER = 2.0
@@ -70,7 +70,7 @@ def _cause(situation: Situation, number: int) -> Optional[Cause]:
         return None
     if end.signal == _KILL and _killed_for_memory(situation, number, rank.pid):
         return Cause(number, "memory", end.at, "memory")
-    if end.signal == _TERM and _was_sent_away(situation, number, end.at):
+    if end.signal == _TERM and (uncaught or _was_sent_away(situation, number, end.at)):
         return None
     if end.signal is not None and not (end.signal == _ABORT and _gave_up(rank)):
         return Cause(number, "signal", end.at, words.signal_name(end.signal))
@@ -131,6 +131,34 @@ def left_behind(situation: Situation) -> dict[int, float]:
             uncaught = [raised.at for raised in rank.raised if not raised.handled]
             found[number] = min([*uncaught, rank.exit.at])
     return dict(sorted(found.items()))
+
+
+def before_timeouts(evidence: JobEvidence) -> Optional[JobEvidence]:
+    """How the ranks stood when some had waited in vain and gave up; None when nobody did.
+
+    Those who gave up stand where their exceptions were raised, those then sent away where they stood. Who
+    ended otherwise, or without a trace of where, stays dead: it holds nobody up.
+    """
+    ranks = [rank for node in evidence.evidence for rank in node.ranks]
+    if not any(_waited_in_vain(rank) for rank in ranks):
+        return None
+    nodes = [replace(node, ranks=[_revived(rank) for rank in node.ranks]) for node in evidence.evidence]
+    return replace(evidence, evidence=nodes)
+
+
+def _waited_in_vain(rank: RankEvidence) -> bool:
+    return any(consequences.timed_out(raised.message) for raised in rank.raised if not raised.handled) or (
+        not rank.alive and consequences.timed_out(rank.last_output)
+    )
+
+
+def _revived(rank: RankEvidence) -> RankEvidence:
+    if _waited_in_vain(rank):
+        frames = [raised.frames for raised in rank.raised if consequences.timed_out(raised.message)]
+        waits = [each for each in frames if stacks.collective(each) or stacks.in_init(each)]
+        return replace(rank, alive=True, stacks=[Stack("MainThread", True, waits[-1])]) if waits else rank
+    sent_away = rank.exit is not None and (rank.exit.by_us or rank.exit.signal == _TERM)
+    return replace(rank, alive=True) if sent_away else rank
 
 
 def complaint(rank: RankEvidence) -> str:

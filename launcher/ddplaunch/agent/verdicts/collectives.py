@@ -6,6 +6,7 @@ its ranks: it is one operation. Where the counts are not recorded, a rank's own 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Optional
 
@@ -18,6 +19,11 @@ _HINT = (
     "a branch "
     "on the rank, or on data that differs between ranks, around the calls named here."
 )
+_FINGERPRINT = re.compile(
+    r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), ?OpType=(\w+)"
+    r"(?:, ?TensorShape=\[([\d, ]*)\])?(?:, ?TensorDtypes=(\w+))?"
+)
+_DETAIL_NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather"}
 _ALIKE = frozenset(["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor"])
 """Collectives whose tensors must be alike on all ranks; in others the root's, or each rank's, may differ."""
 
@@ -67,12 +73,13 @@ def mismatch_in_words(situation: Situation) -> Optional[Verdict]:
     """A rank died saying that its peer does something else, and nobody's record shows more."""
     told = {}
     for number, rank in situation.ranks.items():
-        for text in [raised.message for raised in rank.raised if not raised.handled] + [rank.last_output]:
+        said = [raised.message for raised in rank.raised if not raised.handled]
+        for text in [rank.last_output, *said]:  # an exception has more than the last line of it
             if consequences.MISMATCH.search(text):
-                told[number] = words.clipped(text, 400)
+                told[number] = text
     if not told:
         return None
-    mismatch = find(situation, failed_too=True)
+    mismatch = _fingerprinted(situation, told) or find(situation, failed_too=True)
     if mismatch is not None:
         return _verdict(situation, mismatch)
     speakers = sorted(told)
@@ -82,9 +89,25 @@ def mismatch_in_words(situation: Situation) -> Optional[Verdict]:
         "differs was not recorded",
         where="run",
         confidence=0.5,
-        facts=[f"rank {rank} said: {text}" for rank, text in sorted(told.items())],
+        facts=[f"rank {rank} said: {words.clipped(text, 400)}" for rank, text in sorted(told.items())],
         hint=f"{_HINT} TORCH_DISTRIBUTED_DEBUG=DETAIL makes torch compare the calls before it starts them.",
     )
+
+
+def _fingerprinted(situation: Situation, told: dict[int, str]) -> Optional[Mismatch]:
+    """With TORCH_DISTRIBUTED_DEBUG=DETAIL each rank says what it and another are about to call."""
+    calls: dict[int, Collective] = {}
+    for text in told.values():
+        for rank, number, op, sizes, dtype in _FINGERPRINT.findall(text):
+            shape = [int(size) for size in sizes.split(",") if size.strip()]
+            name = _DETAIL_NAMES.get(op, op.lower())
+            calls[int(rank)] = Collective("0", int(number), name, [shape], [dtype] if dtype else [])
+    camps = _camps(calls)
+    if len(camps) < 2:
+        return None
+    culprits = _minority(camps) or sorted(calls)
+    ordered = sorted(camps, key=lambda ranks: ranks[0] not in culprits)
+    return Mismatch("0", min(call.seq for call in calls.values()), _told(situation, calls, ordered), culprits)
 
 
 def find(situation: Situation, failed_too: bool = False) -> Optional[Mismatch]:

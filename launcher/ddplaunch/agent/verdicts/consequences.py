@@ -25,6 +25,10 @@ _CARRIERS = frozenset(["RuntimeError", "DistError", "DistBackendError", "DistNet
 """Torch raises these for its own network. A ConnectionResetError, say, is of the user's own connections."""
 _SENT_AWAY = frozenset(["SignalException", "KeyboardInterrupt", "SystemExit"])
 
+_TIMEOUT = re.compile(
+    r"Timed out waiting \d+ms for (recv|send) operation|wait timeout after \d+ms"
+    r"|Work ran for \d+ milliseconds|[Cc]ollective operation timeout|failed to pass monitoredBarrier"
+)
 MISMATCH = re.compile(
     r"Is there a distributed collective mismatch in your code|Detected mismatch between collectives on ranks"
 )
@@ -39,6 +43,11 @@ def is_consequence(raised: Raised) -> bool:
     """Whether this exception only says that another rank is gone, late, or that we were told to stop."""
     kind = raised.type.rpartition(".")[2]
     return kind in _SENT_AWAY or (kind in _CARRIERS and speaks_of_peer(raised.message))
+
+
+def timed_out(text: str) -> bool:
+    """Whether these words of torch say that a peer lives, or lived, and did not come in time."""
+    return _TIMEOUT.search(text) is not None
 
 
 def speaks_of_peer(text: str) -> bool:

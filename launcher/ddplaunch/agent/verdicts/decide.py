@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ddplaunch.agent.contract import JobEvidence, Verdict
 from ddplaunch.agent.verdicts import collectives, ended, moving, waiting
+from ddplaunch.agent.verdicts.causes import before_timeouts
 from ddplaunch.agent.verdicts.situation import Situation
 
 ENDS = (
@@ -18,8 +19,6 @@ CERTAIN = (waiting.exception_swallowed, collectives.collective_mismatch)
 """Ranks out of step never meet again, whatever else moves."""
 ALARM = 0.7
 """Share of the patience for which every rank must have been quiet, by the evidence itself, for an alarm."""
-BEFORE_HOLDERS = (ended.node_gone, ended.rank_exited_early)
-"""Who is not there any more holds the others up more surely than who is."""
 HOLDERS = (waiting.rank_late_to_init, waiting.rank_in_dataloader, waiting.rank_in_user_code)
 """Each speaks of its own holders: all that speak are told."""
 
@@ -43,8 +42,10 @@ def judge(evidence: JobEvidence) -> list[Verdict]:
             verdict = rule(situation)
             if verdict is not None:
                 return [verdict]
-    if hung or died:
-        return _why_nothing_moves(situation, died)
+    if hung and evidence.why != "death":
+        return _why_nothing_moves(situation)
+    if died:
+        return _why_some_died(situation)
     verdict = moving.slow(situation) if evidence.why == "asked" else None
     return [verdict] if verdict is not None else []
 
@@ -54,16 +55,24 @@ def nothing_moves(evidence: JobEvidence) -> bool:
     return moving.nothing_moves(Situation(evidence), ALARM * evidence.notice_after)
 
 
-def _why_nothing_moves(situation: Situation, died: bool) -> list[Verdict]:
-    for rule in BEFORE_HOLDERS:
+def _why_nothing_moves(situation: Situation) -> list[Verdict]:
+    verdict = ended.rank_exited_early(situation)
+    return [verdict] if verdict is not None else _holders(situation) or [moving.unknown(situation)]
+
+
+def _why_some_died(situation: Situation) -> list[Verdict]:
+    """Nobody by a fault of its own. A rank that works is to blame if others have waited in vain for it."""
+    for rule in (ended.node_gone, ended.rank_exited_early):
         verdict = rule(situation)
         if verdict is not None:
             return [verdict]
-    found = [verdict for rule in HOLDERS if (verdict := rule(situation)) is not None]
-    if found:
-        return found
-    verdict = ended.victims_alone(situation) if died else None
-    return [verdict or moving.unknown(situation)]
+    before = before_timeouts(situation.evidence)
+    found = [] if before is None else _holders(Situation(before))
+    return found or [ended.victims_alone(situation) or moving.unknown(situation)]
+
+
+def _holders(situation: Situation) -> list[Verdict]:
+    return [verdict for rule in HOLDERS if (verdict := rule(situation)) is not None]
 
 
 def _badly_ended(situation: Situation, number: int) -> bool:

@@ -102,7 +102,7 @@ def unknown(situation: Situation) -> Verdict:
             *situation.counts(),
             *_oddities(situation),
         ],
-        hint=_LOOK_BELOW if len(stands) == 1 and situation.waiting else _SEE_MORE,
+        hint=_LOOK_BELOW if len(stands) == 1 and situation.blocked else _SEE_MORE,
     )
 
 

@@ -1,0 +1,67 @@
+"""What a program catches and never tells is remembered, without running any of its code."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.agent.hook.conftest import Supervisor
+
+CATCHES = """
+import json, time
+class Odd(Exception):
+    def __str__(self):
+        print("was printed")
+        return "odd"
+class Tensor:
+    def __repr__(self):
+        print("was printed")
+        return "tensor"
+def skip(error):
+    try:
+        raise error
+    except Exception:
+        pass
+def library():
+    try:
+        json.loads("{")
+    except ValueError:
+        pass
+skip(ValueError("corrupt", 7))
+time.sleep(0.6)
+skip(Odd(Tensor()))
+for item in (number for number in range(3)):
+    pass
+library()
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
+def test_what_was_caught_and_never_told(supervisor: Supervisor) -> None:
+    """Since Python 3.12: silent except blocks of the user's own files, without running any of his code."""
+    process = supervisor.start(CATCHES)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    handled = supervisor.ask(supervisor.line("rank"), "dump")["handled"]
+
+    told = [(each["type"], [frame[0] for frame in each["frames"]]) for each in handled]
+    if sys.version_info < (3, 12):
+        assert told == []
+    else:
+        assert told == [
+            ("ValueError", ["skip"]),
+            ("Odd", ["skip"]),
+            ("json.decoder.JSONDecodeError", ["raw_decode", "decode", "loads", "library"]),
+        ]
+        assert [each["message"] for each in handled[:2]] == ["('corrupt', 7)", "Tensor"]
+
+
+def test_a_loop_of_caught_exceptions_is_not_slowed(supervisor: Supervisor) -> None:
+    """A hundred thousand exceptions of one function: some are described, all are caught in good time."""
+    program = (
+        "import time\ndef f():\n    try:\n        {}[1]\n    except KeyError:\n        pass\n"
+        "begun = time.process_time()\nfor _ in range(100_000):\n    f()\n"
+        "assert time.process_time() - begun < 2\n"
+    )
+
+    assert supervisor.run(program) == (0, "", "")
