@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ddplaunch.agent.contract import GatePlan, JobPlan, ResourcePlan, WatchdogPlan
 from ddplaunch.errors import UsageError
-from ddplaunch.plan import source, targets, torchrun
+from ddplaunch.plan import slurm, source, targets, torchrun
+from ddplaunch.plan.slurm import SlurmPlan
 from ddplaunch.plan.source import SourceFile
 from ddplaunch.spec.models import JobSpec, SecretRef
 
@@ -19,6 +20,7 @@ class Plan:
 
     target: str
     job: JobPlan
+    slurm: SlurmPlan | None = None
     source: Mapping[str, SourceFile] = field(default_factory=dict)
 
 
@@ -35,7 +37,7 @@ def make(spec: JobSpec, target: str, base: Path) -> Plan:
         launch=torchrun.launch(spec),
         command=list(spec.command),
         python=spec.python,
-        names=targets.names(spec),
+        names=targets.names(spec, target),
         master_addr=spec.rendezvous.address or targets.master_address(target),
         master_port=spec.rendezvous.port,
         max_restarts=spec.rendezvous.max_restarts,
@@ -62,7 +64,8 @@ def make(spec: JobSpec, target: str, base: Path) -> Plan:
             shm=spec.resources.shm,
         ),
     )
-    return Plan(target, job, source.read(spec.source, base))
+    scheduler = slurm.make(spec) if target == "slurm" else None
+    return Plan(target, job, scheduler, source.read(spec.source, base))
 
 
 def adhoc(argv: Sequence[str], name: str, watchdog: WatchdogPlan | None = None) -> Plan:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ddplaunch.errors import UsageError
 from ddplaunch.spec.models import JobSpec
 from ddplaunch.spec.problems import Problem, SpecError
@@ -9,7 +11,7 @@ from ddplaunch.spec.problems import Problem, SpecError
 TARGETS = ("local", "slurm", "kubernetes")
 """In the order in which they are offered."""
 
-_BUILT = ("local",)
+_BUILT = ("local", "slurm")
 
 LOCAL_NAMES = ["127.0.0.1"]
 
@@ -20,14 +22,14 @@ def check(spec: JobSpec, target: str) -> None:
         raise UsageError(f"there is no target {target!r}", hint=f"one of {', '.join(TARGETS)}")
     if target not in _BUILT:
         raise UsageError(f"this version cannot run jobs on {target} yet", hint="use --to local")
-    problems = [*_not_built(spec), *_local(spec)]
+    problems = [*_not_built(spec), *_CHECKS[target](spec)]
     if problems:
         raise SpecError(problems)
 
 
-def names(spec: JobSpec) -> list[str]:
-    """Name or address of every node. Locally all nodes are this machine."""
-    return LOCAL_NAMES * spec.nodes
+def names(spec: JobSpec, target: str) -> list[str]:
+    """Name or address of every node, where they are known beforehand. Locally all are this machine."""
+    return LOCAL_NAMES * spec.nodes if target == "local" else []
 
 
 def master_address(target: str) -> str | None:
@@ -48,29 +50,67 @@ def _not_built(spec: JobSpec) -> list[Problem]:
 
 def _local(spec: JobSpec) -> list[Problem]:
     """A run on this machine mounts nothing and has no Secrets."""
+    hint = "a run on this machine sees its folders as they are; give the paths in `command` or `env`"
+    found = [_no_volume(spec, index, "local", hint) for index in range(len(spec.volumes))]
+    return found + _no_secrets(spec, "local")
+
+
+def _slurm(spec: JobSpec) -> list[Problem]:
+    """A container mounts the node's folders, and nothing else; a plain node has them already."""
     found = []
+    contained = spec.slurm.container.runtime != "none"
     for index, volume in enumerate(spec.volumes):
+        if volume.host_path is None:
+            hint = "Slurm knows no claims: name the folder of the node by `host_path`"
+            found.append(_no_volume(spec, index, "slurm", hint))
+        elif not contained and volume.host_path != volume.mount_path:
+            hint = "without a container a folder is where it is; set slurm.container, or give its path"
+            found.append(_no_volume(spec, index, "slurm", hint))
+    if contained and not (spec.slurm.container.image or spec.image):
         found.append(
             _problem(
                 spec,
-                f"volumes[{index}]",
-                volume.name,
-                "no volumes for --to local",
-                "a run on this machine sees its folders as they are; give the paths in `command` or `env`",
+                "slurm.container.image",
+                "no image",
+                f"an image for {spec.slurm.container.runtime}",
+                "set it here, or `image` for all targets",
             )
         )
-    for name, reference in spec.secrets.items():
-        if reference.secret is not None:
+    for index, option in enumerate(spec.slurm.extra):
+        if re.match(r"(--array|-a)\b|hetjob\b", option):
             found.append(
                 _problem(
                     spec,
-                    f"secrets.{name}",
-                    "a Kubernetes Secret",
-                    "`env` or `file` for --to local",
-                    f"for example {name}: {{env: {name}}}",
+                    f"slurm.extra[{index}]",
+                    option,
+                    "one job of equal nodes",
+                    "job arrays and heterogeneous jobs are not supported: submit the job file once for each",
                 )
             )
-    return found
+    return found + _no_secrets(spec, "slurm")
+
+
+_CHECKS = {"local": _local, "slurm": _slurm}
+
+
+def _no_volume(spec: JobSpec, index: int, target: str, hint: str) -> Problem:
+    return _problem(
+        spec, f"volumes[{index}]", spec.volumes[index].name, f"no such volume for --to {target}", hint
+    )
+
+
+def _no_secrets(spec: JobSpec, target: str) -> list[Problem]:
+    return [
+        _problem(
+            spec,
+            f"secrets.{name}",
+            "a Kubernetes Secret",
+            f"`env` or `file` for --to {target}",
+            f"for example {name}: {{env: {name}}}",
+        )
+        for name, reference in spec.secrets.items()
+        if reference.secret is not None
+    ]
 
 
 def _problem(spec: JobSpec, path: str, found: str, wanted: str, hint: str) -> Problem:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ddplaunch.plan.plan import Plan
     from ddplaunch.render.rendered import Rendered
 
-RENDERERS: Final = {"local": "ddplaunch.render.local"}
+RENDERERS: Final = {"local": "ddplaunch.render.local", "slurm": "ddplaunch.render.slurm"}
 """Target to module, imported only when asked for."""
 
 

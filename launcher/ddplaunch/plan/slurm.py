@@ -1,0 +1,83 @@
+"""What a job file asks of Slurm: sbatch's options, and the container of the trainer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddplaunch.spec.models import JobSpec, Volume
+
+WARNING = 60
+"""Seconds before the time limit at which the evidence is taken. Slurm may be 30 s early."""
+
+
+@dataclass(frozen=True)
+class SlurmPlan:
+    """`options` as sbatch takes them, in order, each `--name` or `--name=value`."""
+
+    options: tuple[str, ...]
+    exclude: str = ""  # nodes never to be used, in Slurm's notation
+    runtime: str = "none"  # none | pyxis | apptainer
+    image: str = ""
+    mounts: tuple[str, ...] = ()  # SRC:DST or SRC:DST:ro
+    gpus: bool = False
+
+
+def make(spec: JobSpec) -> SlurmPlan:
+    """The options of `spec`; those of `slurm.extra` come last."""
+    container = spec.slurm.container
+    return SlurmPlan(
+        options=tuple(_options(spec)),
+        exclude=spec.slurm.exclude or "",
+        runtime=container.runtime,
+        image=container.image or spec.image or "",
+        mounts=(*container.mounts, *map(_mount, spec.volumes)),
+        gpus=bool(spec.resources.gpus),
+    )
+
+
+def _options(spec: JobSpec) -> Iterator[str]:
+    yield f"--job-name={spec.name}"
+    yield f"--nodes={spec.nodes}"
+    yield "--ntasks-per-node=1"  # the supervisor; the ranks are its children
+    # Without any, a cluster with task affinity gives all ranks of a node one core.
+    yield f"--cpus-per-task={math.ceil(spec.resources.cpus or spec.nproc_per_node)}"
+    if spec.resources.memory is not None:
+        yield f"--mem={math.ceil(spec.resources.memory / (1 << 20))}M"
+    if spec.resources.gpus:
+        yield f"--gres=gpu:{spec.resources.gpus}"
+    given = {
+        "partition": spec.slurm.partition,
+        "account": spec.slurm.account,
+        "qos": spec.slurm.qos,
+        "time": None if spec.slurm.time is None else _time(spec.slurm.time),
+        "constraint": spec.slurm.constraint,
+        "reservation": spec.slurm.reservation,
+        "nodelist": spec.slurm.nodelist,
+        "exclude": spec.slurm.exclude,
+        "comment": spec.slurm.comment,
+    }
+    yield from (f"--{name}={value}" for name, value in given.items() if value is not None)
+    yield "--output=%x-%j.out"
+    yield "--open-mode=append"  # a requeued job goes on in the same file
+    # Without retries a node's failure is shown, not hidden by a second start.
+    yield "--requeue" if spec.retries else "--no-requeue"
+    yield "--no-kill"  # when a node fails, the others still have to say how they stood
+    yield f"--signal=B:USR1@{_warning(spec.slurm.time)}"
+    yield from spec.slurm.extra
+
+
+def _time(seconds: float) -> str:
+    """Slurm counts whole minutes; a fraction is rounded up, as Slurm itself does."""
+    minutes = math.ceil(seconds / 60)
+    days, hours = divmod(minutes // 60, 24)
+    return (f"{days}-" if days else "") + f"{hours:02}:{minutes % 60:02}:00"
+
+
+def _warning(limit: float | None) -> int:
+    return WARNING if limit is None else max(10, min(WARNING, round(limit / 10)))
+
+
+def _mount(volume: Volume) -> str:
+    return f"{volume.host_path}:{volume.mount_path}" + (":ro" if volume.read_only else "")

@@ -1,0 +1,158 @@
+#!/bin/bash
+#{directives}
+
+#{title}
+# Start it with `sbatch`. Everything the nodes print comes together in @name@-JOBID.out; the verdict, the evidence
+# and what the hub saw stay in the folder @name@-JOBID, both where sbatch was called.
+
+#{settings}
+
+# --- places
+
+attempt=${SLURM_RESTART_COUNT:-0}
+folder=$PWD/$name-$SLURM_JOB_ID       # what stays
+scratch=/tmp/ddplaunch-$SLURM_JOB_ID  # on every node, for as long as the job runs
+[ "$attempt" -eq 0 ] || scratch+=-$attempt
+
+say() { printf '[slurm] %s %s\n' "$(date +%T)" "$*"; }
+stop() { # CODE SENTENCE
+    say "error: $2"
+    exit "$1"
+}
+alive() { kill -0 "$1" 2>/dev/null; }
+
+[ -n "$SLURM_JOB_ID" ] || stop 30 "this is a batch script: start it with \`sbatch $0\`"
+[ -z "$SLURM_HET_SIZE" ] || stop 30 "heterogeneous jobs are not supported: submit it without het groups"
+[ "$SLURM_JOB_NUM_NODES" = "$nodes" ] ||
+    stop 30 "this file is for $nodes nodes and Slurm gave $SLURM_JOB_NUM_NODES: change \`nodes\` in the job file"
+mkdir -p "$folder" || stop 30 "the folder $folder cannot be made on $SLURMD_NODENAME: submit from one that is shared"
+[ ! -e "$folder/run" ] || mv "$folder/run" "$folder/run-$((attempt - 1))"
+mkdir "$folder/run" || stop 30 "the folder $folder/run cannot be made on $SLURMD_NODENAME"
+
+# --- the agent: a Python to run it, and its files
+
+for python in python3 "$trainer_python" python3.{14..9} ''; do
+    [ -n "$python" ] || stop 79 "$SLURMD_NODENAME has no Python 3.9 or newer on its PATH: load one before sbatch"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null && break
+done
+
+for file in "${files[@]}"; do
+    sed -n "s/^#$file: //p" "$0" | base64 --decode >"$folder/$file" || stop 79 "cannot unpack $file into $folder"
+done
+cat >"$folder/plan.json" <<'PLAN'
+#{plan}
+PLAN
+
+# --- the hub, in the background: here, beside the steps, so that no memory kill of a rank takes it along
+
+mapfile -t names < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+DDPLAUNCH_NAMES=$(IFS=, && echo "${names[*]}")
+DDPLAUNCH_KEY=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+DDPLAUNCH_ATTEMPT=$attempt
+export DDPLAUNCH_NAMES DDPLAUNCH_KEY DDPLAUNCH_ATTEMPT
+(umask 077 && printf %s "$DDPLAUNCH_KEY" >"$folder/run/key")
+
+# Slurm's signals are for this script and for the ranks' supervisors. In sessions of their own, hub and srun do not
+# get them a second time.
+agent=("$python" -I -S "$folder/agent.pyz")
+setsid "${agent[@]}" hub --folder "$folder" --name "$SLURMD_NODENAME" --die-with-parent $$ \
+    ${DDPLAUNCH_GATE_ONLY:+--gate-only} \
+    > >(tee "$folder/run/hub.log" | sed -u '/^-----BEGIN DDPLAUNCH/,/^-----END DDPLAUNCH/d; s/^/[hub] /') 2>&1 &
+hub=$!
+stopping=''
+signalled=''
+trap 'signalled=1; "${agent[@]}" ask ending "its time limit is near" --folder "$folder" >/dev/null &' USR1
+trap 'signalled=1; stopping=1' TERM INT HUP
+trap 'signalled=1' USR2 # "evidence now": the supervisors' affair
+
+join() { # PID: its exit code, whatever signals come in between
+    local code=''
+    while [ -z "$code" ] || [ -n "$signalled" ]; do
+        signalled=''
+        wait "$1"
+        code=$?
+    done
+    return "$code"
+}
+
+# --- the job's files on every node
+
+if [ "$nodes" -gt 1 ]; then
+    tar -C "$folder" -cf "$folder/run/job.tar" "${files[@]}" plan.json && sbcast "$folder/run/job.tar" "$scratch.tar"
+else
+    tar -C "$folder" -cf "$scratch.tar" "${files[@]}" plan.json
+fi || stop 20 "sbcast could not bring the job's files to all of ${names[*]}: is /tmp full or read-only on one of them?"
+rm -f "$folder/run/job.tar"
+
+for _ in {1..200}; do
+    if [ -s "$folder/run/hub.address" ] || ! alive "$hub"; then break; fi
+    sleep 0.05
+done
+[ -s "$folder/run/hub.address" ] || stop 79 "the hub did not start on $SLURMD_NODENAME: see $folder/run/hub.log"
+DDPLAUNCH_HUB=$(cat "$folder/run/hub.address")
+export DDPLAUNCH_HUB
+unset SLURM_EXPORT_ENV # --export=NONE in somebody's settings would keep all of this from the steps
+
+# --- the steps: one task on every node; first the gate, then the supervisor with the ranks
+
+#{container}
+step=(setsid srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --mpi=none "${step_options[@]}")
+step+=(--no-kill --kill-on-bad-exit=0 --wait=0) # who ends, and when, is the hub's to say
+[ -z "$SLURM_CPUS_PER_TASK" ] || step+=(--cpus-per-task="$SLURM_CPUS_PER_TASK") # not inherited since Slurm 22.05
+on_node=("${inside[@]}" "$agent_python" -I -S "$scratch/agent.pyz")
+
+# What runs on the nodes, with the scratch folder as $1.
+# shellcheck disable=SC2016
+enter='umask 077; mkdir "$1" && tar -xf "$1.tar" -C "$1" || exit 79; rm -f "$1.tar"; shift; exec "$@"'
+# shellcheck disable=SC2016
+stay='trap : TERM INT HUP USR2; folder=$1; shift; "$@"; code=$?; rm -rf -- "$folder"; exit "$code"'
+# shellcheck disable=SC2016
+clean='rm -rf -- "$1" "$1.tar"'
+
+"${step[@]}" --label sh -c "$enter" enter "$scratch" "${on_node[@]}" gate --folder "$scratch" \
+    >"$folder/run/gate.log" 2>&1 &
+gate=$!
+# A node that never starts its gate keeps srun waiting; the hub knows when to give it up.
+while alive "$gate" && alive "$hub"; do
+    sleep 0.1
+done
+for _ in {1..50}; do
+    alive "$gate" || break
+    sleep 0.1
+done
+! alive "$gate" || kill "$gate"
+join "$gate"
+code=$?
+
+if [ "$code" -eq 0 ] && [ -z "$DDPLAUNCH_GATE_ONLY$stopping" ]; then
+    "${step[@]}" sh -c "$stay" stay "$scratch" "${on_node[@]}" run --folder "$scratch" &
+    run=$!
+    join "$run"
+    code=$?
+else
+    [ "$code" -eq 0 ] || tail -n 30 "$folder/run/gate.log"
+    timeout 30 "${step[@]}" sh -c "$clean" clean "$scratch"
+fi
+
+# --- the end: the hub has the last word
+
+for _ in {1..150}; do
+    alive "$hub" || break
+    sleep 0.1
+done
+! alive "$hub" || kill "$hub"
+join "$hub"
+word=$?
+[ "$word" -eq 1 ] || [ "$word" -eq 79 ] || [ "$word" -gt 128 ] || code=$word
+wait # for what the hub said to be written
+
+if [ "$code" -eq 20 ] && [ "$attempt" -lt "$retries" ] && [ -z "$stopping" ]; then
+    faulty=$(cat "$folder"/run*/faulty 2>/dev/null | sort -u | paste -sd, -)
+    exclude=$exclude${exclude:+${faulty:+,}}$faulty
+    say "a node is at fault: attempt $((attempt + 2)) of $((retries + 1))${exclude:+, without $exclude}"
+    trap '' TERM # the requeue ends this script, and the job must not stay held
+    scontrol requeuehold "$SLURM_JOB_ID"
+    [ -z "$exclude" ] || scontrol update JobId="$SLURM_JOB_ID" ExcNodeList="$exclude"
+    scontrol release "$SLURM_JOB_ID"
+fi
+exit "$code"
