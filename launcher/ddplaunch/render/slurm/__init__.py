@@ -84,9 +84,14 @@ def _container(slurm: SlurmPlan) -> Iterator[str]:
         binds = [f"--bind={mount}" for mount in ("/tmp:/tmp", *slurm.mounts)]  # noqa: S108
         inside = ["apptainer", "exec", *(["--nv"] if slurm.gpus else []), *binds, slurm.image]
         python = "python3"
-    yield f"step_options=({' '.join(map(shlex.quote, options))})"
-    yield f"inside=({' '.join(map(shlex.quote, inside))})"
+    yield f"step_options=({' '.join(map(_quoted, options))})"
+    yield f"inside=({' '.join(map(_quoted, inside))})"
     yield f"agent_python={python}"
+
+
+def _quoted(word: str) -> str:
+    """With quotes also where a comma might be taken for a slip (shellcheck's SC2054)."""
+    return f"'{word}'" if "," in word and shlex.quote(word) == word else shlex.quote(word)
 
 
 def _payload(archives: Mapping[str, bytes]) -> Iterator[str]:

@@ -1,0 +1,85 @@
+"""What a job file becomes in Slurm's words, and what it cannot become."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.plan import plan, slurm
+from ddplaunch.spec.models import JobSpec, Resources, SecretKey, SecretRef, Volume
+from ddplaunch.spec.problems import SpecError
+from ddplaunch.spec.targets import Container, Slurm
+
+
+def spec(**more: object) -> JobSpec:
+    """A job file with these keys."""
+    return JobSpec(api_version="ddplaunch/v1", name="job", command=("train.py",), **more)  # type: ignore[arg-type]
+
+
+def options(made: JobSpec) -> dict[str, str]:
+    """Option -> value."""
+    return dict(option.partition("=")[::2] for option in slurm.make(made).options)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "time", "warning"),
+    [
+        (30.0, "00:01:00", 10),
+        (300.0, "00:05:00", 30),
+        (5400.0, "01:30:00", 60),
+        (86400.0 * 3 + 61, "3-00:02:00", 60),
+    ],
+)
+def test_time_and_its_warning(seconds: float, time: str, warning: int) -> None:
+    """Whole minutes, rounded up; the warning comes late enough for a short job, early enough for evidence."""
+    found = options(spec(slurm=Slurm(time=seconds)))
+
+    assert (time, f"B:USR1@{warning}") == (found["--time"], found["--signal"])
+
+
+@pytest.mark.parametrize(("cpus", "expected"), [(None, "4"), (7.5, "8"), (16.0, "16")])
+def test_a_core_for_each_rank_at_least(cpus: float | None, expected: str) -> None:
+    """Where nothing is said, task affinity would put all ranks of a node on one core."""
+    made = spec(nproc_per_node=4, resources=Resources(cpus=cpus))
+
+    assert expected == options(made)["--cpus-per-task"]
+
+
+def test_retries_decide_about_requeue() -> None:
+    """Without retries Slurm shall not hide a node's failure behind a second start."""
+    assert "--no-requeue" in options(spec())
+    assert "--requeue" in options(spec(retries=1))
+
+
+def test_a_volume_is_a_mount_of_the_container() -> None:
+    """The container's own mounts come first."""
+    container = Container(runtime="pyxis", image="torch", mounts=("/a:/b",))
+    volume = Volume(name="data", mount_path="/data", host_path="/lustre", read_only=True)
+    made = slurm.make(spec(slurm=Slurm(container=container), volumes=(volume,)))
+
+    assert ("/a:/b", "/lustre:/data:ro") == made.mounts
+
+
+@pytest.mark.parametrize(
+    ("more", "paths"),
+    [
+        ({"volumes": (Volume(name="d", mount_path="/data", host_path="/data"),)}, []),
+        ({"volumes": (Volume(name="d", mount_path="/data", host_path="/lustre"),)}, ["volumes[0]"]),
+        ({"volumes": (Volume(name="d", mount_path="/data", claim="data"),)}, ["volumes[0]"]),
+        ({"secrets": {"T": SecretRef(secret=SecretKey(name="hf", key="token"))}}, ["secrets.T"]),
+        ({"slurm": Slurm(container=Container(runtime="pyxis"))}, ["slurm.container.image"]),
+        ({"slurm": Slurm(container=Container(runtime="pyxis")), "image": "torch"}, []),
+        ({"slurm": Slurm(extra=("--array=0-9",))}, ["slurm.extra[0]"]),
+        ({"slurm": Slurm(extra=("--mail-type=END", "-a 1-2"))}, ["slurm.extra[1]"]),
+    ],
+)
+def test_what_slurm_cannot_do_is_refused(more: dict[str, object], paths: list[str]) -> None:
+    """All of it at once, each with its place in the job file."""
+    found = []
+    try:
+        plan.make(spec(**more), "slurm", Path())
+    except SpecError as error:
+        found = [problem.path for problem in error.problems]
+
+    assert paths == found
