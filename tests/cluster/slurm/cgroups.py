@@ -1,0 +1,50 @@
+"""Slurm's control groups on this machine: all clusters share them, and differ in the ids of their jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from pathlib import Path
+
+_ROOT = Path("/sys/fs/cgroup")
+_SPAN = 10_000
+"""Job ids of one cluster."""
+_HIGHEST = 67_000_000  # Slurm's own limit is 0x03FF0000
+
+
+def usable() -> bool:
+    """Whether Slurm 22.05 can track processes and limit memory here: version 1, mounted for writing."""
+    return all(os.access(_ROOT / kind / "release_agent", os.W_OK) for kind in ("freezer", "memory"))
+
+
+def first_job() -> int:
+    """Where the ids of a new cluster's jobs begin."""
+    return random.randrange(1, _HIGHEST // _SPAN) * _SPAN + 1
+
+
+def remove(first: int, seconds: float = 5.0) -> None:
+    """Take away what a dead cluster's jobs left, and the nodes' groups where no other cluster uses them."""
+    jobs = [group for group in _ROOT.glob("*/slurm_n*/uid_*/job_*") if _belongs(group.name, first)]
+    deadline = time.monotonic() + seconds
+    # Bottom up; the kernel may still be burying what ran there.
+    while any(_remove(group) for group in jobs) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for pattern in ("*/slurm_n*/uid_*", "*/slurm_n*/system", "*/slurm_n*"):
+        for group in _ROOT.glob(pattern):
+            with contextlib.suppress(OSError):
+                group.rmdir()
+
+
+def _belongs(name: str, first: int) -> bool:
+    number = name.removeprefix("job_")
+    return number.isdigit() and first <= int(number) < first + _SPAN
+
+
+def _remove(group: Path) -> bool:
+    """True when something is left of it."""
+    for folder, _, _ in os.walk(group, topdown=False):
+        with contextlib.suppress(OSError):
+            Path(folder).rmdir()
+    return group.exists()

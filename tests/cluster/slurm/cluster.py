@@ -1,0 +1,236 @@
+"""A real Slurm of several nodes on this machine: controller, authentication and node daemons in namespaces.
+
+By hand, as root, from the repository's root (`python -m tests.cluster.slurm` says more):
+
+    python -m tests.cluster.slurm up /tmp/lab             # three nodes, idle after two seconds
+    python -m tests.cluster.slurm run /tmp/lab ctl sbatch job.sh
+    python -m tests.cluster.slurm run /tmp/lab n1 ip addr
+    python -m tests.cluster.slurm down /tmp/lab
+
+Machines are `ctl`, where the controller runs and jobs are submitted, and `n1`, `n2`, …. Each has its own
+network, host name, /etc/hosts and /etc/slurm; the nodes also their own processes, /tmp, /dev/shm and /sys,
+while `ctl` sees this machine's. The same everywhere are this repository, its Python, and the folder of the
+cluster, in which `shared` is for jobs. Clusters on one machine do not see each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from tests.cluster.slurm import box, cgroups, settings
+from tests.cluster.slurm.box import Box
+from tests.cluster.slurm.faults import Faults
+from tests.cluster.slurm.machines import CONTROLLER, ClusterError
+
+_PREFIX = "ddplaunch-slurm-"
+_PARTS = ("etc/slurm", "log", "munge", "state", "spool", "dev", "boxes")
+
+
+class Cluster(Faults):
+    """One that is up: made by `up`, or found again by `attach`. Waits are bounded and raise ClusterError."""
+
+    # --------------------------------------------------------------- up and down
+
+    @classmethod
+    def up(
+        cls,
+        folder: Path | None = None,
+        nodes: int = 3,
+        conf: str = "",
+        cgroup: bool | None = None,
+        gpus: int = 2,
+        outlive: bool = False,
+    ) -> Cluster:
+        """Start one and wait until its nodes are idle.
+
+        `conf`: further lines of slurm.conf. `cgroup`: control groups track processes and limit memory (None:
+        where this machine has them). `gpus`: fake ones per node. Unless it shall `outlive` this process, it
+        dies with it.
+        """
+        sweep()
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            folder.chmod(0o755)
+        folder.mkdir(parents=True, exist_ok=True)
+        cluster = cls(folder.resolve())
+        try:
+            cluster._start(nodes, conf, cgroups.usable() if cgroup is None else cgroup, gpus, outlive)
+        except BaseException:
+            cluster.down()
+            raise
+        return cluster
+
+    @classmethod
+    def attach(cls, folder: Path) -> Cluster:
+        """The cluster that was brought up in `folder`."""
+        cluster = cls(folder.resolve())
+        if not _is_up(cluster.folder):
+            raise ClusterError(f"no cluster is up in {folder}")
+        for file in (cluster.folder / "boxes").iterdir():
+            cluster._boxes[file.name] = Box(int(file.read_text()))
+        return cluster
+
+    def _start(self, nodes: int, conf: str, cgroup: bool, gpus: int, outlive: bool) -> None:
+        for part in _PARTS:
+            (self.folder / part).mkdir(parents=True, exist_ok=True)
+        lock = _lock(self.folder)
+        try:
+            self._remember("holder", box.hold(lock, outlive))
+        finally:
+            os.close(lock)
+        self.shared.mkdir(exist_ok=True)
+        self.shared.chmod(0o1777)
+        names = [f"n{number}" for number in range(1, nodes + 1)]
+        first_job = cgroups.first_job()
+        (self.folder / "nodes").write_text(" ".join(names))
+        (self.folder / "first_job").write_text(str(first_job))
+        for number in range(gpus):
+            os.mknod(self.folder / f"dev/gpu{number}", 0o666 | 0o020000, os.makedev(1, 3))
+        etc = self.folder / "etc"
+        (etc / "nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files\n")
+        base = settings.slurm_conf(self.folder, names, first_job, cgroup, gpus, conf)
+        (self.folder / "slurm.conf").write_text(base)
+        (etc / "slurm/slurm.conf").write_text(base)
+        (etc / "slurm/cgroup.conf").write_text(settings.CGROUP_CONF)
+        (etc / "slurm/gres.conf").write_text(settings.gres_conf(self.folder, gpus))
+        for name in [CONTROLLER, *names]:
+            (etc / name).mkdir(exist_ok=True)
+            self.hosts(name).write_text(settings.hosts(names))
+        self._start_munge()
+        self._power_on(CONTROLLER)
+        self.start_controller()
+        for name in names:
+            self._power_on(name)
+            self.start_slurmd(name)
+        self.idle()
+
+    def _start_munge(self) -> None:
+        place = self.folder / "munge"
+        key = place / "key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o400)
+        files = {"key-file": key, "socket": place / "socket", "pid-file": place / "pid"}
+        files |= {"log-file": place / "log", "seed-file": place / "seed"}
+        words = [f"--{name}={path}" for name, path in files.items()]
+        holder = self._boxes["holder"].first
+        # By force: it mistrusts folders such as /tmp.
+        subprocess.run(["nsenter", f"--target={holder}", "--pid", "munged", "--force", *words], check=True)
+
+    def down(self) -> None:
+        """End all of it. Nothing is left, unless files of the folder that are not the cluster's."""
+        if "holder" in self._boxes:
+            box.kill(self._boxes["holder"].first)
+        for each in self._boxes.values():
+            each.bury()
+        _clear(self.folder)
+
+    # --------------------------------------------------------------- jobs
+
+    def submit(self, script: str, *options: str, cwd: Path | None = None) -> int:
+        """sbatch; returns the job's id. The job's output is slurm-ID.out in `cwd`."""
+        done = self.run(CONTROLLER, ["sbatch", "--parsable", *options], cwd, stdin=script)
+        return int(done.stdout.partition(";")[0])
+
+    def state(self, job: int) -> str:
+        """PENDING, RUNNING, COMPLETED, …; empty when Slurm has forgotten it."""
+        words = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T"]
+        return self.login(words, check=False).stdout.strip()
+
+    def ended(self, job: int, seconds: float = 60.0) -> str:
+        """Wait until the job is over; returns its last state."""
+        live = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED")
+        state = ""
+
+        def over() -> bool:
+            nonlocal state
+            state = self.state(job)
+            return state not in live
+
+        self.until(over, f"job {job} is over", seconds, lambda: state)
+        return state
+
+    def idle(self, seconds: float = 30.0) -> None:
+        """Wait until no job is left and every node is idle."""
+        self.until(self._is_idle, "all nodes are idle", seconds, self._overview)
+
+    def _is_idle(self) -> bool:
+        states = self.login(["sinfo", "--noheader", "--Node", "--partition=all", "--format=%T"], check=False)
+        jobs = self.login(["squeue", "--noheader"], check=False)
+        return (["idle"] * len(self.nodes), 0, "") == (states.stdout.split(), jobs.returncode, jobs.stdout)
+
+    def _overview(self) -> str:
+        commands = (["sinfo", "--Node", "--long"], ["squeue"])
+        return "\n".join(self.login(words, check=False).stdout for words in commands)
+
+    def configure(self, *lines: str) -> None:
+        """Add these lines to the slurm.conf of the start, instead of earlier ones, and tell every daemon."""
+        base = (self.folder / "slurm.conf").read_text()
+        (self.folder / "etc/slurm/slurm.conf").write_text(base + "".join(f"{line}\n" for line in lines))
+        self.login(["scontrol", "reconfigure"])
+
+    def restore(self) -> None:
+        """No jobs, no faults, the configuration of the start, all nodes idle."""
+        self.clear_faults()
+        if (self.folder / "slurm.conf").read_text() != (self.folder / "etc/slurm/slurm.conf").read_text():
+            self.configure()
+        if self._is_idle():
+            return
+        jobs = self.login(["squeue", "--noheader", "--format=%A"]).stdout.split()
+        if jobs:
+            self.login(["scancel", *jobs], check=False)
+        self.login(["scontrol", "update", f"nodename={','.join(self.nodes)}", "state=resume"], check=False)
+        self.idle()
+
+
+def missing() -> str:
+    """Why there can be no cluster here; empty when there can."""
+    if os.geteuid() != 0:
+        return "needs root, to make namespaces"
+    tools = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "nft", "nsenter", "unshare", "setpriv")
+    absent = [tool for tool in tools if shutil.which(tool, path="/usr/sbin:/usr/bin:/sbin:/bin") is None]
+    return f"needs {', '.join(absent)} (scripts/system-packages installs them)" if absent else ""
+
+
+def sweep() -> None:
+    """Remove what clusters left whose test run was killed: processes died with it, files did not."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            young = time.time() - folder.stat().st_mtime < 60
+            if not _is_up(folder) and ((folder / "lock").exists() or not young):
+                _clear(folder)
+
+
+def _lock(folder: Path) -> int:
+    """A descriptor with the folder's lock; whoever inherits it holds the lock, until the last one ends."""
+    if _is_up(folder):
+        raise ClusterError(f"a cluster is up in {folder} already")
+    fresh = folder / f"lock.{os.getpid()}"
+    lock = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    fresh.rename(folder / "lock")  # only now: a lock that nobody holds is a dead cluster's
+    return lock
+
+
+def _is_up(folder: Path) -> bool:
+    try:
+        with (folder / "lock").open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _clear(folder: Path) -> None:
+    """What a dead cluster leaves behind."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        cgroups.remove(int((folder / "first_job").read_text()))
+    shutil.rmtree(folder)
