@@ -17,7 +17,7 @@ demo: $(READY)  ## a job that trains on this machine, then a broken one, explain
 
 test: lint $(READY39)  ## lint, then every test; the agent's on Python 3.9 too
 	@scripts/system-packages
-	@scripts/run-tests agent39 quick processes slow
+	@scripts/run-tests agent39 quick processes slurm slow
 
 test-quick: $(READY)  ## unit, agent and golden tests, in less than a minute
 	@scripts/run-tests quick

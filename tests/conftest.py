@@ -53,3 +53,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("corpus")
         elif path.startswith(_PROCESSES):
             item.add_marker("processes")
+        elif path.startswith("tests/cluster/slurm/"):
+            item.add_marker("slurm")

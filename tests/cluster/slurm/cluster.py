@@ -57,8 +57,10 @@ class Cluster(Faults):
         sweep()
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-            folder.chmod(0o755)
         folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o755)  # other users submit jobs, too
+        if any(folder.iterdir()):
+            raise ClusterError(f"{folder} is not empty; is another cluster up there?")
         cluster = cls(folder.resolve())
         try:
             cluster._start(nodes, conf, cgroups.usable() if cgroup is None else cgroup, gpus, outlive)
@@ -143,6 +145,10 @@ class Cluster(Faults):
         words = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T"]
         return self.login(words, check=False).stdout.strip()
 
+    def running(self, job: int, seconds: float = 30.0) -> None:
+        """Wait until the job runs."""
+        self.until(lambda: self.state(job) == "RUNNING", f"job {job} runs", seconds, lambda: self.state(job))
+
     def ended(self, job: int, seconds: float = 60.0) -> str:
         """Wait until the job is over; returns its last state."""
         live = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED")
@@ -209,8 +215,6 @@ def sweep() -> None:
 
 def _lock(folder: Path) -> int:
     """A descriptor with the folder's lock; whoever inherits it holds the lock, until the last one ends."""
-    if _is_up(folder):
-        raise ClusterError(f"a cluster is up in {folder} already")
     fresh = folder / f"lock.{os.getpid()}"
     lock = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -42,29 +43,30 @@ class Faults(Machines):
 
     def kill_slurmd(self, node: str) -> None:
         """SIGKILL to the node's daemon alone; jobs go on."""
-        self._kill_daemon(node, "slurmd")
+        self._end_daemon(node, "slurmd", signal.SIGKILL)
 
     def start_slurmd(self, node: str) -> None:
         """Start the node's daemon, as at boot."""
         self._start_daemon(node, "slurmd", "-N", node)
 
-    def kill_controller(self) -> None:
-        """SIGKILL to the controller's daemon; jobs go on, commands find nobody."""
-        self._kill_daemon(CONTROLLER, "slurmctld")
+    def stop_controller(self) -> None:
+        """End the controller's daemon in order, for it saves its state only then; jobs go on."""
+        self._end_daemon(CONTROLLER, "slurmctld", signal.SIGTERM)
 
     def start_controller(self) -> None:
         """Start the controller's daemon with what it remembers."""
         self._start_daemon(CONTROLLER, "slurmctld")
 
     def restart_controller(self) -> None:
-        """Killed and started anew, with what it remembers."""
-        self.kill_controller()
+        """As its administrator would."""
+        self.stop_controller()
         self.start_controller()
 
-    def _kill_daemon(self, machine: str, daemon: str) -> None:
+    def _end_daemon(self, machine: str, daemon: str, number: int) -> None:
         for pid in self._daemons(machine, daemon):
-            os.kill(pid, signal.SIGKILL)
-            self.until(partial(_is_gone, pid), f"{daemon} is gone", 5)
+            with contextlib.suppress(ProcessLookupError):  # its children have its name for a moment
+                os.kill(pid, number)
+            self.until(partial(_is_gone, pid), f"{daemon} is gone", 20)
 
     def _daemons(self, machine: str, daemon: str) -> list[int]:
         near = self._first(machine) if machine != CONTROLLER else self._first("holder")

@@ -1,0 +1,66 @@
+"""One cluster for all tests of a run; each test finds it as new, whatever the test before did to it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cluster.slurm.cluster import Cluster, missing
+from tests.cluster.slurm.machines import ClusterError
+
+
+@pytest.fixture(name="session_clusters", scope="session")
+def _session_clusters() -> Iterator[list[Cluster]]:
+    """The last one is in use; one that cannot be restored is replaced."""
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    clusters = [Cluster.up()]
+    yield clusters
+    clusters[-1].down()
+
+
+@pytest.fixture(name="cluster")
+def _cluster(session_clusters: list[Cluster]) -> Iterator[Cluster]:
+    """Three idle nodes. A test that leaves a process on one of them fails."""
+    cluster = session_clusters[-1]
+    yield cluster
+    print(cluster.logs())  # shown when the test failed
+    try:
+        cluster.restore()
+        cluster.until(lambda: not _strays(cluster), "no process is left", 5, lambda: str(_strays(cluster)))
+    except ClusterError:
+        cluster.down()
+        session_clusters.append(Cluster.up())
+        raise
+    _empty(cluster)
+
+
+def _strays(cluster: Cluster) -> dict[str, list[str]]:
+    found = {node: list(cluster.processes(node).values()) for node in cluster.nodes}
+    return {node: words for node, words in found.items() if words}
+
+
+def _empty(cluster: Cluster) -> None:
+    for node in cluster.nodes:
+        for file in cluster.leftovers(node):
+            path = cluster.path(node, file)
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
+            else:
+                path.unlink()
+    for entry in cluster.shared.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+@pytest.fixture(name="work")
+def _work(cluster: Cluster) -> Path:
+    """An empty folder that all machines see, to submit from."""
+    folder = cluster.shared / "work"
+    folder.mkdir()
+    return folder
