@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
 from typing import Optional
 
-from ddplaunch.agent import codec, contract
+from ddplaunch.agent import addresses, codec, contract
 from ddplaunch.agent.contract import Env, Exit, Files
+
+_SLURM_NODE = "SLURM_NODEID"
+"""srun's own count of nodes, in the order of the job's node list, which is that of Env.NAMES."""
 
 
 class UnusableError(Exception):
@@ -24,14 +28,18 @@ def main(argv: Optional[list[str]] = None) -> int:
 
             processes.die_with_parent(arguments.die_with_parent)
         folder = os.path.abspath(arguments.folder)
-        plan = _plan(folder)
-        return _call(arguments, plan, folder)
+        return _call(arguments, folder)
     except UnusableError as error:
         sys.stderr.write(f"error: {error}\n")
         return Exit.UNUSABLE
 
 
-def _call(arguments: argparse.Namespace, plan: contract.JobPlan, folder: str) -> int:
+def _call(arguments: argparse.Namespace, folder: str) -> int:
+    if arguments.verb == "ask":
+        from ddplaunch.agent import ask
+
+        return ask.main(folder, arguments.what, arguments.why)
+    plan = _with_names(_plan(folder))
     attempt = _number(Env.ATTEMPT, 0)
     if arguments.verb == "local":
         from ddplaunch.agent import local
@@ -43,16 +51,17 @@ def _call(arguments: argparse.Namespace, plan: contract.JobPlan, folder: str) ->
     if arguments.verb == "hub":
         from ddplaunch.agent.hub import hub
 
-        return hub.main(plan, folder, attempt, key, arguments.host, arguments.port or plan.gate.port)
-    host, port = _hub()
-    node = _number(Env.NODE, None)
+        port = arguments.port or plan.gate.port
+        return hub.main(plan, folder, attempt, key, arguments.host, port, arguments.name)
+    where = _hub()
+    node = _number(Env.NODE if os.environ.get(Env.NODE) else _SLURM_NODE, None)
     if arguments.verb == "gate":
         from ddplaunch.agent.gate import gate
 
-        return gate.main(plan, folder, node, attempt, key, host, port)
+        return gate.main(plan, folder, node, attempt, key, where)
     from ddplaunch.agent.supervise import supervisor
 
-    return supervisor.main(plan, folder, node, attempt, key, host, port)
+    return supervisor.main(plan, folder, node, attempt, key, where)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,10 +73,14 @@ def _parser() -> argparse.ArgumentParser:
     hub = verbs.add_parser("hub", parents=[common], help="collect what the nodes say, and decide")
     hub.add_argument("--host", help="address to listen on (default: all)")
     hub.add_argument("--port", type=int, help="port to listen on (default: the plan's, else a free one)")
+    hub.add_argument("--name", help="this machine's name, by which the other nodes know it")
     verbs.add_parser("gate", parents=[common], help="prove the way from this node to its peers")
     verbs.add_parser("run", parents=[common], help="run and watch the launch command of this node")
     local = verbs.add_parser("local", parents=[common], help="run all nodes of the job on this machine")
     local.add_argument("--gate-only", action="store_true", help="stop after the gate, start no training")
+    ask = verbs.add_parser("ask", parents=[common], help="speak to the hub of a job")
+    ask.add_argument("what", choices=["status", "diagnose", "stop", "ending"], help="`ending`: by WHY, soon")
+    ask.add_argument("why", nargs="?", default="", metavar="WHY", help="for the verdict, and for the log")
     return parser
 
 
@@ -84,12 +97,23 @@ def _plan(folder: str) -> contract.JobPlan:
     return plan
 
 
-def _hub() -> tuple[str, int]:
+def _with_names(plan: contract.JobPlan) -> contract.JobPlan:
+    """A scheduler tells the names of the nodes only when the job runs. Those of the plan come first."""
+    names = os.environ.get(Env.NAMES, "")
+    if plan.names or not names:
+        return plan
+    found = names.split(",")
+    if len(found) != plan.nodes:
+        raise UnusableError(f"{Env.NAMES} names {len(found)} nodes, the job has {plan.nodes}: {names}")
+    return dataclasses.replace(plan, names=found)
+
+
+def _hub() -> list[addresses.Address]:
     value = os.environ.get(Env.HUB, "")
-    host, _, port = value.rpartition(":")
-    if not host or not port.isdigit():
-        raise UnusableError(f"{Env.HUB} is {value!r}; wanted host:port of the hub")
-    return host.strip("[]"), int(port)
+    try:
+        return addresses.parse(value)
+    except ValueError:
+        raise UnusableError(f"{Env.HUB} is {value!r}; wanted host:port of the hub") from None
 
 
 def _number(name: str, default: Optional[int]) -> int:

@@ -91,9 +91,14 @@ def read(cls: type[T], path: str) -> T:
 
 
 def write(path: str, obj: Any, mode: int = 0o644) -> None:
-    """Write `obj` so that a reader sees the old file or the new one whole, never a part."""
+    """Write `obj` as `replace` does."""
+    replace(path, json.dumps(dump(obj), separators=(",", ":"), ensure_ascii=True), mode)
+
+
+def replace(path: str, text: str, mode: int = 0o644) -> None:
+    """Write `text` so that a reader sees the old file or the new one whole, never a part."""
     temporary = f"{path}.{os.getpid()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(dump(obj), file, separators=(",", ":"), ensure_ascii=True)
+        file.write(text)
     os.replace(temporary, path)

@@ -71,7 +71,8 @@ class Env:
     NODE = "DDPLAUNCH_NODE"  # index of this node, 0-based
     ATTEMPT = "DDPLAUNCH_ATTEMPT"  # which submission of the job this is, 0-based
     KEY = "DDPLAUNCH_KEY"  # the job's shared secret, any non-empty string
-    HUB = "DDPLAUNCH_HUB"  # host:port of the hub
+    HUB = "DDPLAUNCH_HUB"  # host:port of the hub, or several with commas, to be tried in order
+    NAMES = "DDPLAUNCH_NAMES"  # the nodes' names in node order, with commas, where the plan has none
     JOB = "DDPLAUNCH_JOB"  # the job's name, for the trainer's own use
     SOURCE = "DDPLAUNCH_SOURCE"  # folder where the job's source was unpacked
     HOOK = "DDPLAUNCH_HOOK"  # the supervisor's socket, for the worker hook
@@ -101,9 +102,11 @@ class Files:
     RUN = "run"
     KEY = "run/key"  # mode 0600
     HUB = "run/hub.json"  # {"host", "port", "pid"} once the hub listens
+    HUB_ADDRESS = "run/hub.address"  # one line, as in Env.HUB: by name first, then by address
     HUB_LOG = "run/hub.log"
     STATUS = "run/status.json"  # JobStatus, replaced whole at every change
     EVENTS = "run/events.jsonl"  # one Event a line
+    FAULTY = "run/faulty"  # names of the nodes at fault, one a line, where the job may work without them
     BUNDLE = "run/bundle.json"  # Bundle, written at every verdict and at the end
     OUTPUT = "run/output.log"  # every node's prefixed output, as a terminal would show it
     NODE = "run/node-{node}"

@@ -147,6 +147,7 @@ class JobEvidence:
     evidence: list[NodeEvidence] = field(default_factory=list)
     silent: list[int] = field(default_factory=list)  # nodes that did not answer in time
     notice_after: float = 10.0
+    names: list[str] = field(default_factory=list)  # of the nodes, in their order; as in JobPlan
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def resolve(name: str, deadline: float) -> list[str]:
     Raises UnknownNameError or UnansweredNameError.
     """
     answer: list[Union[list[str], OSError, UnicodeError]] = []
-    if _numeric(name):
+    if numeric(name):
         return [name]
     thread = threading.Thread(target=_ask, args=(name, answer), name=f"resolve {name}", daemon=True)
     thread.start()
@@ -48,7 +48,8 @@ def _ask(name: str, answer: list[Union[list[str], OSError, UnicodeError]]) -> No
         answer.append(error)
 
 
-def _numeric(name: str) -> bool:
+def numeric(name: str) -> bool:
+    """Whether it is an address already."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, name.partition("%")[0])

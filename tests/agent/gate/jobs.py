@@ -93,10 +93,15 @@ class Job:
         port: int | None = None,
         host: Any = None,
         attempt: int = 0,
+        name: str | None = None,
+        env: dict[str, str] | None = None,
     ) -> Agent:
         """Start the hub; returns when it listens, or has ended."""
-        words = ["hub", *(["--host", address] if address else []), *(["--port", str(port)] if port else [])]
-        self.hub_process = hub = self._start("hub", words, plan, {Env.ATTEMPT: str(attempt)}, host)
+        given = {"--host": address, "--port": port and str(port), "--name": name}
+        words = ["hub", *(word for option, value in given.items() if value for word in (option, value))]
+        self.hub_process = hub = self._start(
+            "hub", words, plan, {Env.ATTEMPT: str(attempt), **(env or {})}, host
+        )
         wait_for(lambda: self._address_file().exists() or hub.process.poll() is not None)
         return hub
 

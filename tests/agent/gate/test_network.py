@@ -87,7 +87,7 @@ def test_the_masters_name_is_loopback_on_one_node(cluster: MakeCluster) -> None:
 
     assert [Exit.MISCONFIGURED] * 3 == trial.end()
     assert trial.verdict() == ("master-is-loopback", [1])
-    assert "node 1 resolves n0 to 127.0.1.1" in trial.job.verdict.sentence
+    assert "node 1 (n1) resolves n0 to 127.0.1.1" in trial.job.verdict.sentence
 
 
 def test_the_hubs_name_is_loopback_on_one_node(cluster: MakeCluster) -> None:
@@ -97,7 +97,7 @@ def test_the_hubs_name_is_loopback_on_one_node(cluster: MakeCluster) -> None:
     trial.start(hub="n0", only=range(1, 2))
 
     assert [Exit.MISCONFIGURED] == [gate.wait(12) for gate in trial.gates]
-    assert "master-is-loopback: node 1 resolves n0 to 127.0.1.1" in trial.gates[0].output
+    assert "master-is-loopback: node 1 (n1) resolves n0 to 127.0.1.1" in trial.gates[0].output
 
 
 def test_a_nodes_own_name_is_loopback(cluster: MakeCluster) -> None:
@@ -185,7 +185,7 @@ def test_a_firewall_that_rejects_the_master_port(cluster: MakeCluster) -> None:
     trial.start()
 
     assert [Exit.NODE_AT_FAULT] * 2 == trial.end()
-    assert trial.verdict() == ("port-refused", [0])
+    assert trial.verdict() == ("port-rejected", [0])
 
 
 def test_connections_in_one_direction_only(cluster: MakeCluster) -> None:
@@ -209,7 +209,7 @@ def test_no_route_to_a_peer(cluster: MakeCluster) -> None:
 
     assert [Exit.NODE_AT_FAULT] * 3 == trial.end()
     assert trial.verdict() == ("host-unreachable", [1, 2])
-    assert trial.job.verdict.sentence.startswith("node 1 -> node 2 (10.77.0.3) port")
+    assert trial.job.verdict.sentence.startswith("node 1 (n1) -> node 2 (n2, 10.77.0.3) port")
 
 
 def test_large_packets_vanish_between_peers(cluster: MakeCluster) -> None:
@@ -257,7 +257,7 @@ def test_a_node_that_does_not_reach_the_hub(cluster: MakeCluster) -> None:
 
     assert [Exit.NODE_AT_FAULT] * 2 == trial.end()
     assert (trial.job.verdict.code, trial.job.verdict.nodes) == ("node-missing", [1])
-    assert "port-filtered: node 1 -> the hub at 10.77.0.1:29400: no answer" in trial.gates[1].output
+    assert "port-filtered: node 1 (n1) -> the hub at 10.77.0.1:29400: no answer" in trial.gates[1].output
 
 
 def test_shared_memory_is_small_on_one_node(cluster: MakeCluster) -> None:
@@ -269,7 +269,7 @@ def test_shared_memory_is_small_on_one_node(cluster: MakeCluster) -> None:
 
     assert [Exit.MISCONFIGURED] * 2 == trial.end()
     assert trial.verdict() == ("shm-too-small", [1])
-    assert trial.job.verdict.sentence == "node 1: /dev/shm is 16 MiB; wanted: 64 MiB"
+    assert trial.job.verdict.sentence == "node 1 (n1): /dev/shm is 16 MiB; wanted: 64 MiB"
 
 
 def test_a_disk_that_is_full_on_one_node(cluster: MakeCluster, tmp_path: Any) -> None:

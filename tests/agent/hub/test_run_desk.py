@@ -348,8 +348,7 @@ def test_diagnose_answers_with_a_bundle_and_changes_nothing(hub: Hub) -> None:
 
 def test_stop_takes_evidence_first(hub: Hub) -> None:
     """Told to stop: evidence of all, then the end with its own code."""
-    desk = Wire()
-    asyncio.run(hub.desk.received(desk, "stop", {"why": "cancelled"}))  # type: ignore[arg-type]
+    asyncio.run(hub.desk.stop("cancelled"))
     assert [] == hub.wires[0].got("end")
     hub.answers(0, rank(0), rank(1))
     hub.answers(1, rank(2), rank(3))

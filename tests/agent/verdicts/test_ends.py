@@ -333,7 +333,7 @@ def test_a_node_that_went_away_is_named_instead_of_its_victims() -> None:
     evidence = replace(job(victim(0), victim(1), why="death"), nodes=2, world_size=4, silent=[1])
     verdict = only(evidence)
 
-    assert ("unknown", [1], [0, 1]) == (verdict.code, verdict.nodes, verdict.victims)
+    assert ("network-lost", [1], [0, 1]) == (verdict.code, verdict.nodes, verdict.victims)
     assert verdict.sentence.startswith("node 1 has gone")
 
 
@@ -342,7 +342,7 @@ def test_a_node_that_went_away_is_named_before_the_rest_has_noticed() -> None:
     evidence = replace(job(rank(0, in_evaluate(), called=16), rank(1), why="death"), nodes=2, silent=[1])
     verdict = only(evidence)
 
-    assert ("unknown", [1], [], [0, 1]) == (verdict.code, verdict.nodes, verdict.ranks, verdict.victims)
+    assert ("network-lost", [1], [], [0, 1]) == (verdict.code, verdict.nodes, verdict.ranks, verdict.victims)
 
 
 def test_launch_command_that_fails_before_its_workers() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 from ddplaunch.agent.verdicts.gate_hub import unreached
 
@@ -23,7 +24,7 @@ from ddplaunch.agent.verdicts.gate_hub import unreached
 )
 def test_every_way_to_fail(kind: str, code: str, nodes: list[int]) -> None:
     """Each kind of failure has its code, its culprit and a hint."""
-    verdict = unreached(1, "n0", 29400, ["10.0.0.5"], kind, "detail", 12.0)
+    verdict = unreached(1, Address("n0", 29400), ["10.0.0.5"], kind, "detail", 12.0)
 
     assert (code, nodes) == (verdict.code, verdict.nodes)
     assert verdict.code in CATALOGUE
@@ -32,7 +33,7 @@ def test_every_way_to_fail(kind: str, code: str, nodes: list[int]) -> None:
 
 def test_a_hub_on_loopback_is_a_wrong_name() -> None:
     """A node other than 0 that is sent to itself has a wrong hosts file, not a closed port."""
-    verdict = unreached(1, "n0", 29400, ["127.0.1.1"], "refused", "Connection refused", 4.0)
+    verdict = unreached(1, Address("n0", 29400), ["127.0.1.1"], "refused", "Connection refused", 4.0)
 
     assert verdict.code == "master-is-loopback"
     assert verdict.sentence == "node 1 resolves n0 to 127.0.1.1, which is node 1 itself"
@@ -40,4 +41,4 @@ def test_a_hub_on_loopback_is_a_wrong_name() -> None:
 
 def test_node_zero_on_loopback_has_no_hub() -> None:
     """On node 0 itself loopback is right, and a refusal means that the hub is not up."""
-    assert unreached(0, "n0", 29400, ["127.0.0.1"], "refused", "", 9.0).code == "port-refused"
+    assert unreached(0, Address("n0", 29400), ["127.0.0.1"], "refused", "", 9.0).code == "port-refused"

@@ -43,7 +43,7 @@ def between(a: int, b: int, outcome: str) -> dict[Path, str]:
     ("bad", "expected"),
     [
         ({}, []),
-        ({(1, 0, "master"): "refused"}, [("port-refused", [0])]),
+        ({(1, 0, "master"): "refused"}, [("port-rejected", [0])]),
         ({(1, 0, "master"): "timeout"}, [("port-filtered", [0])]),
         ({(1, 0, "master"): "stranger"}, [("stranger-listens", [0])]),
         ({(1, 0, "master"): "reset"}, [("stranger-listens", [0])]),

@@ -41,6 +41,12 @@ class Context:
         return self.plan.env.get(name, self.environment.get(name, ""))
 
     @property
+    def master_name(self) -> str:
+        """The name or address by which the ranks will look for node 0; empty: the one that the gate finds."""
+        found_is_used = any("{master_addr}" in word for word in self.plan.launch)
+        return self.plan.master_addr or ("" if found_is_used else self.variable("MASTER_ADDR"))
+
+    @property
     def workdir(self) -> str:
         """Where the ranks start."""
         return self.plan.workdir or self.environment.get(Env.SOURCE) or os.getcwd()

@@ -10,6 +10,7 @@ import threading
 import time
 from typing import Any, Union
 
+from ddplaunch.agent.addresses import interfaces
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
 from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, resolve
@@ -28,7 +29,7 @@ def check(context: Context, patience: float = PATIENCE) -> CheckResult:
     """FAIL only for the master's name: connections to peers use the addresses they check in with."""
     started = time.monotonic()
     own = socket.gethostname()
-    master = context.plan.master_addr or ""
+    master = context.master_name
     peers = [name for name in _peers(context) if name != master]
     deadline = started + patience
     answers = _ask([own, *([master] if master else []), *peers], deadline)
@@ -37,6 +38,8 @@ def check(context: Context, patience: float = PATIENCE) -> CheckResult:
         answers.update(_ask([master], deadline))
     facts: dict[str, Any] = {
         "own": own,
+        "master": master,
+        "interfaces": interfaces(),
         "own_bindable": _bindable(answers[own]),
         "gpus": _has_gpus(),
         "addresses": {name: found for name, found in answers.items() if isinstance(found, list)},

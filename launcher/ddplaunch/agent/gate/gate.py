@@ -9,9 +9,11 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any, Optional
 
 from ddplaunch.agent import codec
+from ddplaunch.agent.addresses import Address, address_of
 from ddplaunch.agent.checks import names, port, ports
 from ddplaunch.agent.checks import run as checks
 from ddplaunch.agent.checks.context import Context, passed
@@ -32,9 +34,9 @@ from ddplaunch.agent.gate.reach import HubUnreachedError, Reach
 from ddplaunch.agent.gate.responder import Responder
 from ddplaunch.agent.protocol import Body, Channel, LostError
 from ddplaunch.agent.supervise import notice
+from ddplaunch.agent.verdicts import words
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
-from ddplaunch.agent.verdicts.gate import PENDING, nodes
-from ddplaunch.agent.verdicts.gate_hub import unreached
+from ddplaunch.agent.verdicts.gate import PENDING
 
 _MARGIN = 30.0
 """Seconds beyond our own deadline that the hub, which rules the deadline, may take for its word."""
@@ -45,14 +47,12 @@ class _StoppedError(BaseException):
     """A signal told us to stop. No Exception, so that no handler for mishaps takes it."""
 
 
-def main(
-    plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub_host: str, hub_port: int
-) -> int:
+def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Address]) -> int:
     """Returns `Exit.OK` when this node may start, having written `Files.AGREED` in its folder."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # "dump now": there is nothing to dump yet
-    gate = Gate(plan, folder, node, attempt, key, hub_host, hub_port)
+    gate = Gate(plan, folder, node, attempt, key, hub)
     try:
         return gate.run()
     except _StoppedError:
@@ -69,7 +69,7 @@ class Gate:
     """All that `main` does, once."""
 
     def __init__(
-        self, plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub_host: str, hub_port: int
+        self, plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Address]
     ) -> None:
         self._plan = plan
         self._node = node
@@ -77,8 +77,7 @@ class Gate:
         self._deadline = self._started + plan.gate.timeout
         self._folder = os.path.join(folder, Files.NODE.format(node=node))
         self._context = Context(plan, folder, node, attempt, key)
-        self._reach = Reach(node, hub_host, hub_port, key, attempt, self._say)
-        self._hub = (hub_host, hub_port)
+        self._reach = Reach(node, plan.names, hub, key, attempt, self._say)
         self._responder = Responder(key, attempt)
         self._listener: Optional[socket.socket] = None
         self._results: list[CheckResult] = []
@@ -120,7 +119,8 @@ class Gate:
     def _check(self) -> None:
         if self._plan.gate.enabled:
             self._results = checks.run(self._context)
-            self._show(f"gate of {self._plan.job}, node {self._node} of {self._plan.nodes}", self._results)
+            here = words.node(self._node, self._plan.names)
+            self._show(f"gate of {self._plan.job}, {here} of {self._plan.nodes}", self._results)
         if self._node == 0 and self._plan.master_port is None and self._context.master is None:
             self._results.append(port.check(self._context))  # the job needs one, whatever it skips
 
@@ -141,7 +141,11 @@ class Gate:
         if self._context.master is not None:
             listening["master"] = ports.number(self._context.master)
         facts = {result.check: result.facts for result in self._results}
-        facts["hub"] = {"round_trip": self._reach.round_trip}
+        facts["hub"] = {
+            "round_trip": self._reach.round_trip,
+            "met": str(self._reach.met),
+            "detours": self._reach.detours,
+        }
         check_in = CheckIn(
             node=self._node,
             host=socket.gethostname(),
@@ -161,7 +165,7 @@ class Gate:
 
     def _address(self) -> str:
         assert self._channel is not None
-        chosen = home.address_of(self._plan.gate.interface) if self._plan.gate.interface else None
+        chosen = address_of(self._plan.gate.interface) if self._plan.gate.interface else None
         return chosen or self._channel.local_address
 
     def _converse(self) -> int:
@@ -183,14 +187,16 @@ class Gate:
             elif kind == "verdict":
                 return self._judged(body)
         detail = f"it said nothing for {_MARGIN:.0f} s beyond the gate's timeout"
-        raise HubUnreachedError(unreached(self._node, *self._hub, [], "gone", detail, self._seconds()))
+        raise HubUnreachedError(self._reach.verdict(self._seconds(), detail))
 
     def _wait(self, body: Body) -> None:
         now = time.monotonic()
         missing = body.get("missing")
         if missing and now - self._said > _SAY_EVERY:
             self._said = now
-            self._say(f"waiting for {nodes(missing)} ({body.get('seconds', 0):.0f} s)")
+            self._say(
+                f"waiting for {words.nodes(missing, self._plan.names)} ({body.get('seconds', 0):.0f} s)"
+            )
         if any(result.code in PENDING for result in self._results):
             self._ask_again()
 
@@ -206,7 +212,7 @@ class Gate:
         assert self._channel is not None
         results = probe.run(self._node, tasks, self._context.key, self._context.attempt)
         self._channel.send("mesh-results", {"results": codec.dump(results)})
-        self._show("the way to the peers", [_summary(results)])
+        self._show("the way to the peers", [_summary(results, self._plan.names)])
 
     def _give_up_master_port(self) -> None:
         if self._context.master is not None:
@@ -245,7 +251,7 @@ class Gate:
             print("\n".join(table.rows(results, sys.stdout.isatty())), flush=True)
 
 
-def _summary(results: list[MeshResult]) -> CheckResult:
+def _summary(results: list[MeshResult], names: list[str]) -> CheckResult:
     bad = [result for result in results if result.outcome != "ok"]
     slowest = max((result.seconds for result in results), default=0.0)
     if not bad:
@@ -253,6 +259,6 @@ def _summary(results: list[MeshResult]) -> CheckResult:
     return CheckResult(
         "mesh",
         Status.FAIL,
-        f"{len(bad)} of {len(results)} paths fail, first node {bad[0].peer} ({bad[0].address}) port "
-        f"{bad[0].port}: {bad[0].outcome}",
+        f"{len(bad)} of {len(results)} paths fail, first {words.node(bad[0].peer, names)} at "
+        f"{bad[0].address} port {bad[0].port}: {bad[0].outcome}",
     )

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
-import struct
-from typing import Optional
-
-_SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
 def machine() -> str:
@@ -26,13 +21,3 @@ def network() -> str:
         return os.readlink("/proc/self/ns/net")
     except OSError:
         return ""
-
-
-def address_of(interface: str) -> Optional[str]:
-    """Its first IPv4 address; None when it has none, or is not there."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
-        except OSError:
-            return None
-    return socket.inet_ntoa(answer[20:24])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Callable, Optional
 
+from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.gate import stranger
 from ddplaunch.agent.protocol import Channel, RefusedError, StrangerError, UnreachableError
-from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, is_loopback, resolve
+from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, is_loopback, numeric, resolve
 from ddplaunch.agent.verdicts.gate_hub import unreached
 
 PATIENCE = {"stranger": 3.0, "reset": 4.0, "silent": 10.0, "loopback": 4.0, "gone": 4.0}
@@ -29,72 +32,121 @@ class HubUnreachedError(Exception):
         self.verdict = verdict
 
 
+@dataclass
+class _Failure:
+    kind: str  # of UnreachableError, or stranger | silent
+    detail: str
+    since: float  # since when there was no other
+
+
 class Reach:
-    """Calls the hub of one job from one node. `say` gets a line now and then: what we wait for, how long."""
+    """Calls the hub of one job from one node. `say` gets a line now and then: what we wait for, how long.
+
+    `hub` are its name and addresses, tried in this order. While there are addresses, a name that leads
+    nowhere is no reason to wait, nor what the verdict is about: it is a fact beside it.
+    """
 
     def __init__(
-        self, node: int, host: str, port: int, key: bytes, attempt: int, say: Callable[[str], None]
+        self,
+        node: int,
+        names: Sequence[str],
+        hub: Sequence[Address],
+        key: bytes,
+        attempt: int,
+        say: Callable[[str], None],
     ) -> None:
         self._node = node
-        self._host = host
-        self._port = port
+        self._names = names
+        self._hub = hub
+        self._decisive = [each for each in hub if numeric(each.host)] or list(hub)
         self._key = key
         self._attempt = attempt
         self._say = say
-        self._met = False
+        self._failures: dict[Address, _Failure] = {}
+        self.met: Optional[Address] = None
         self.round_trip = 0.0  # seconds of the last introduction
+
+    @property
+    def detours(self) -> dict[str, str]:
+        """What was tried in vain before the address that was met, and how it went."""
+        return {str(address): failure.detail for address, failure in self._failures.items()}
 
     def connect(self, deadline: float) -> Channel:
         """Raises HubUnreachedError at the deadline, or sooner when more waiting would not help."""
         started = time.monotonic()
-        since: dict[str, float] = {}  # kind of failure -> since when there was no other
+        self._failures = {}
         pause, said = _PAUSE, started
         while True:
-            begun = time.monotonic()
-            try:
-                channel = Channel.connect(
-                    self._host, self._port, self._key, self._attempt, min(begun + _CALL, deadline)
-                )
-                self.round_trip = time.monotonic() - begun
-                self._met = True
-                return channel
-            except UnreachableError as error:
-                kind, detail = error.kind, error.detail
-            except StrangerError as error:
-                kind, detail = self._who(error.said, deadline)
-            except RefusedError as error:
-                kind, detail = "stranger", str(error)
+            for address in self._hub:
+                channel = self._call(address, deadline)
+                if channel is not None:
+                    self._failures.pop(address, None)
+                    self.met = address
+                    return channel
             now = time.monotonic()
-            since = {kind: since.get(kind, begun)}
-            if now >= min(deadline, since[kind] + self._patience(kind)):
-                raise HubUnreachedError(self._verdict(kind, detail, now - started))
+            if all(self._is_over(address, now, deadline) for address in self._decisive):
+                raise HubUnreachedError(self.verdict(now - started))
             if now - said > _SAY_EVERY:
                 said = now
+                detail = self._failures[self._decisive[0]].detail
                 self._say(f"waiting for the hub on node 0 ({now - started:.0f} s): {detail}")
             time.sleep(min(pause, max(deadline - now, 0)))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _who(self, said: bytes, deadline: float) -> tuple[str, str]:
-        said = said or stranger.ask(self._host, self._port, min(_ASK, max(deadline - time.monotonic(), 0.1)))
+    def verdict(self, seconds: float, gone: str = "") -> Verdict:
+        """Why the hub was not reached in so many seconds; `gone`: what it did not do any more."""
+        address = self.met or self._decisive[0]
+        failure = _Failure("gone", gone, 0.0) if gone else self._failures[address]
+        kind = "stranger" if failure.kind == "silent" else failure.kind
+        if self.met is not None and kind in ("refused", "reset"):
+            kind = "gone"
+        found = unreached(
+            self._node, address, self._addresses(address), kind, failure.detail, seconds, self._names
+        )
+        found.facts.extend(
+            f"{other}: {text}" for other, text in self.detours.items() if other != str(address)
+        )
+        return found
+
+    def _call(self, address: Address, deadline: float) -> Optional[Channel]:
+        """One attempt; what became of it is in `_failures`."""
+        begun = time.monotonic()
+        patience = min(begun + _CALL, deadline)
+        try:
+            channel = Channel.connect(address.host, address.port, self._key, self._attempt, patience)
+            self.round_trip = time.monotonic() - begun
+            return channel
+        except UnreachableError as error:
+            kind, detail = error.kind, error.detail
+        except StrangerError as error:
+            kind, detail = self._who(address, error.said, deadline)
+        except RefusedError as error:
+            kind, detail = "stranger", str(error)
+        before = self._failures.get(address)
+        since = before.since if before is not None and before.kind == kind else begun
+        self._failures[address] = _Failure(kind, detail, since)
+        return None
+
+    def _who(self, address: Address, said: bytes, deadline: float) -> tuple[str, str]:
+        patience = min(_ASK, max(deadline - time.monotonic(), 0.1))
+        said = said or stranger.ask(address.host, address.port, patience)
         if said:
             return "stranger", stranger.describe(said)
         return "silent", "it accepts connections and is silent"
 
-    def _patience(self, kind: str) -> float:
-        if self._met and kind in ("refused", "reset"):
+    def _is_over(self, address: Address, now: float, deadline: float) -> bool:
+        failure = self._failures[address]
+        return now >= min(deadline, failure.since + self._patience(address, failure.kind))
+
+    def _patience(self, address: Address, kind: str) -> float:
+        if self.met is not None and kind in ("refused", "reset"):
             return PATIENCE["gone"]
-        if kind == "refused" and self._node != 0 and all(map(is_loopback, self._addresses() or [""])):
+        if kind == "refused" and self._node != 0 and all(map(is_loopback, self._addresses(address) or [""])):
             return PATIENCE["loopback"]
         return PATIENCE.get(kind, float("inf"))
 
-    def _verdict(self, kind: str, detail: str, seconds: float) -> Verdict:
-        if self._met and kind in ("refused", "reset"):
-            kind = "gone"
-        kind = "stranger" if kind == "silent" else kind
-        return unreached(self._node, self._host, self._port, self._addresses(), kind, detail, seconds)
-
-    def _addresses(self) -> list[str]:
+    def _addresses(self, address: Address) -> list[str]:
         try:
-            return resolve(self._host, time.monotonic() + _ASK)
+            return resolve(address.host, time.monotonic() + _ASK)
         except (UnknownNameError, UnansweredNameError):
             return []

@@ -79,7 +79,9 @@ class GateDesk:
         self._arrived = self._clock()
         self._record.check_ins.pop(node, None)
         self._record.node(node, phase=Phase.STARTING, detail="its gate went away")
-        self._record.event("waiting", f"node {node} went away before the gate was through", node)
+        self._record.event(
+            "waiting", f"{self._record.node_name(node)} went away before the gate was through", node
+        )
 
     async def tick(self, now: float) -> None:
         self._step(now)
@@ -87,7 +89,7 @@ class GateDesk:
     async def stop(self, why: str) -> None:
         if self._step not in (self._released, self._judged):
             self._record.event("end", f"told to stop ({why}) while nodes were at the gate")
-            self._tell([], Exit.STOPPED)
+            self._tell(self._record.verdicts, Exit.STOPPED)
 
     # ---------------------------------------------------------------- messages
 
@@ -101,13 +103,16 @@ class GateDesk:
             return
         if self._is_stray(session, check_in):
             self._strays.append(check_in)
-            self._record.event("check-in", f"{check_in.host} also claims to be node {node}", node)
+            self._record.event(
+                "check-in", f"{check_in.host} also claims to be {self._record.node_name(node)}", node
+            )
             return
         hub = {**check_in.facts.get("hub", {}), "received": time.time(), "reached_at": session.local}
         check_in = dataclasses.replace(check_in, facts={**check_in.facts, "hub": hub})
         if node not in self._gates:
             self._arrived = self._clock()
-            self._record.event("check-in", f"node {node} checked in: {check_in.host}", node)
+            who = self._record.node_name(node)
+            self._record.event("check-in", f"{who} checked in: {check_in.host}", node)
         self._gates[node] = session
         self._vanished.discard(node)
         self._record.check_ins[node] = check_in
@@ -135,9 +140,9 @@ class GateDesk:
         node = session.node
         if node is not None and self._gates.get(node) is session:
             del self._gates[node]
-            self._record.event("end", f"node {node} was told to stop at the gate", node)
+            self._record.event("end", f"{self._record.node_name(node)} was told to stop at the gate", node)
         if not self._gates and self._step not in (self._released, self._judged):
-            self._tell([], Exit.STOPPED)
+            self._tell(self._record.verdicts, Exit.STOPPED)
 
     # ---------------------------------------------------------------- steps
 

@@ -11,16 +11,18 @@ import resource
 import signal
 import socket
 import zlib
+from collections.abc import Sequence
 from typing import Optional
 
-from ddplaunch.agent import codec
+from ddplaunch.agent import addresses, codec
+from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.checks import ports
 from ddplaunch.agent.checks.port import in_use
 from ddplaunch.agent.contract import Exit, Files, JobPlan, Verdict
 from ddplaunch.agent.hub.gate_desk import GateDesk
 from ddplaunch.agent.hub.record import Record
 from ddplaunch.agent.hub.run_desk import RunDesk
-from ddplaunch.agent.hub.server import Server, Session
+from ddplaunch.agent.hub.server import Desk, Server, Session
 from ddplaunch.agent.protocol import Body
 from ddplaunch.agent.supervise import notice
 
@@ -35,11 +37,18 @@ _FILES = 65536
 
 
 def main(
-    plan: JobPlan, folder: str, attempt: int, key: bytes, host: Optional[str], port: Optional[int]
+    plan: JobPlan,
+    folder: str,
+    attempt: int,
+    key: bytes,
+    host: Optional[str],
+    port: Optional[int],
+    name: Optional[str] = None,
 ) -> int:
     """Serve the job until it is over. Returns its exit code (`contract.Exit`).
 
-    `port` None: the first free one of the job's own sequence. Where it listens is in `Files.HUB`.
+    `port` None: the first free one of the job's own sequence. Where it listens is in `Files.HUB`, and how
+    others reach it, by `name` first, in `Files.HUB_ADDRESS`.
     """
     record = Record(plan, folder, attempt)
     try:
@@ -49,7 +58,7 @@ def main(
     else:
         _raise_file_limit()
         try:
-            asyncio.run(_serve(plan, record, listener, attempt, key, host))
+            asyncio.run(_serve(plan, record, listener, attempt, key, (host, name)))
         finally:
             listener.close()
     assert record.exit_code is not None
@@ -58,10 +67,15 @@ def main(
 
 
 async def _serve(
-    plan: JobPlan, record: Record, listener: socket.socket, attempt: int, key: bytes, host: Optional[str]
+    plan: JobPlan,
+    record: Record,
+    listener: socket.socket,
+    attempt: int,
+    key: bytes,
+    place: tuple[Optional[str], Optional[str]],
 ) -> None:
-    desks = (GateDesk(plan, record), RunDesk(plan, record), StatusDesk(record))
-    server = Server(key, attempt, desks, record.say)
+    desks = (GateDesk(plan, record), RunDesk(plan, record))
+    server = Server(key, attempt, (*desks, ControlDesk(record, desks)), record.say)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -71,10 +85,11 @@ async def _serve(
     stopper = loop.create_task(_stop(server, stopping, record))
 
     port = ports.number(listener)
-    shown = _LOCAL if host in (None, "", "0.0.0.0", "::") else host
+    where = [Address(each, port) for each in _places(*place)]
+    shown = where[0].host
     record.event("phase", f"the hub of {plan.job} listens on {shown} port {port}, for {plan.nodes} node(s)")
-    hub = {"host": shown, "port": port, "pid": os.getpid()}
-    codec.write(record.path(Files.HUB), hub)
+    codec.replace(record.path(Files.HUB_ADDRESS), addresses.spell(where) + "\n")
+    codec.write(record.path(Files.HUB), {"host": shown, "port": port, "pid": os.getpid()})
 
     def over() -> bool:
         record.flush(patient=True)
@@ -99,16 +114,28 @@ async def _stop(server: Server, stopping: asyncio.Event, record: Record) -> None
         record.end(Exit.STOPPED)  # nobody is there who could still say something
 
 
-class StatusDesk:
-    """Anybody of the job may ask how it stands."""
+def _places(host: Optional[str], name: Optional[str]) -> list[str]:
+    """Under which names and addresses others may reach this machine, in the order in which to try them."""
+    if host not in (None, "", "0.0.0.0", "::"):
+        return [host]
+    return list(dict.fromkeys([*([name] if name else []), *addresses.own()])) if name else [_LOCAL]
 
-    kinds = frozenset({"status"})
 
-    def __init__(self, record: Record) -> None:
+class ControlDesk:
+    """Anybody of the job may ask how it stands, and have it stopped."""
+
+    kinds = frozenset({"status", "stop"})
+
+    def __init__(self, record: Record, desks: Sequence[Desk]) -> None:
         self._record = record
+        self._desks = desks
 
-    async def received(self, session: Session, kind: str, body: Body) -> None:  # noqa: ARG002 - a Desk's
-        session.send("status", codec.dump(self._record.status()))
+    async def received(self, session: Session, kind: str, body: Body) -> None:
+        if kind == "status":
+            session.send("status", codec.dump(self._record.status()))
+            return
+        for desk in self._desks:
+            await desk.stop(str(body.get("why", "")))
 
     async def lost(self, session: Session) -> None:
         """Nothing to remember."""

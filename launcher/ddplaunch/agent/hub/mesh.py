@@ -35,12 +35,12 @@ def tasks(
     """By node. The master port is tried by everybody, under the name the trainer will use."""
     found: dict[int, list[MeshTask]] = {}
     master_port = check_ins[0].ports.get("master")
-    master = plan.master_addr or addresses[0]
     for node, others in enumerate(partners(plan.nodes)):
         found[node] = [
             MeshTask(peer, addresses[peer], check_ins[peer].ports["responder"], "responder")
             for peer in sorted(others)
         ]
         if master_port is not None:
-            found[node].append(MeshTask(0, master, master_port, "master"))
+            named = check_ins[node].facts.get("names", {}).get("master") or plan.master_addr
+            found[node].append(MeshTask(0, named or addresses[0], master_port, "master"))
     return found

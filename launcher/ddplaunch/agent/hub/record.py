@@ -21,6 +21,7 @@ from ddplaunch.agent.contract import (
     Bundle,
     CheckIn,
     Event,
+    Exit,
     Files,
     JobEvidence,
     JobPlan,
@@ -30,6 +31,8 @@ from ddplaunch.agent.contract import (
     Phase,
     Verdict,
 )
+from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 
 FLUSH_EVERY = 0.2
 """Seconds between two writes of the status: people look at it, nobody reacts faster."""
@@ -109,6 +112,8 @@ class Record:
         """The job is over with this exit code of `contract.Exit`. The first call counts."""
         if self.exit_code is None:
             self.exit_code = exit_code
+            if exit_code == Exit.NODE_AT_FAULT:
+                self._blame()
             self.enter(Phase.ENDED)
             self.save()
 
@@ -162,6 +167,22 @@ class Record:
 
     def close(self) -> None:
         self._log.close()
+
+    def node_name(self, node: int) -> str:
+        """'node 2 (n3)'."""
+        return words.node(node, self.plan.names)
+
+    def _blame(self) -> None:
+        """Tell a scheduler which nodes to do without. Only names help it, and only some of the nodes."""
+        blamed = {
+            node
+            for verdict in self.verdicts
+            if CATALOGUE[verdict.code].exit_code == Exit.NODE_AT_FAULT
+            for node in verdict.nodes
+        }
+        names = [self.plan.names[node] for node in sorted(blamed) if node < len(self.plan.names)]
+        if names:
+            codec.replace(self.path(Files.FAULTY), "".join(f"{name}\n" for name in names))
 
     def path(self, name: str) -> str:
         """Of a file named in `contract.Files`."""

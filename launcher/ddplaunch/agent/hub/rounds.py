@@ -138,6 +138,7 @@ def job_evidence(
         evidence=evidence,
         silent=silent,
         notice_after=plan.watchdog.notice_after,
+        names=plan.names,
     )
 
 

@@ -30,6 +30,7 @@ from ddplaunch.agent.verdicts import words
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 from ddplaunch.agent.verdicts.causes import complaint
 from ddplaunch.agent.verdicts.decide import judge, nothing_moves
+from ddplaunch.agent.verdicts.moving import node_evicted
 
 SETTLE = 1.0
 """Seconds after the first death for those of other nodes to be told, so that the first cause is known."""
@@ -43,12 +44,14 @@ QUIET = 3.0
 """Seconds of waiting that are worth a word in the status."""
 FAREWELL = 45.0
 """Seconds for all nodes to end, torchrun's own patience included, before the hub goes without them."""
+_BY_ENDING = frozenset(["rank-killed", "launch-failed", "network-lost", "unknown"])
+"""What ranks and nodes look like that are being ended from outside."""
 
 
 class RunDesk:
     """What supervisors say between `join` and `finished`, and what the command line asks meanwhile."""
 
-    kinds = frozenset(["join", "beat", "death", "evidence", "finished", "diagnose", "stop"])
+    kinds = frozenset(["join", "beat", "death", "evidence", "finished", "diagnose", "ending"])
 
     def __init__(self, plan: JobPlan, record: Record, clock: Callable[[], float] = time.monotonic) -> None:
         self.plan = plan
@@ -68,6 +71,7 @@ class RunDesk:
         self.restarts = 0
         self.replaced: set[tuple[int, int]] = set()  # node and pid of workers before the last restart
         self.said: object = None  # code and ranks of the last notice
+        self.ending: Optional[str] = None  # why somebody is about to end the job
         self.exit_code: Optional[int] = None
         self.leave_at: Optional[float] = None
 
@@ -79,8 +83,8 @@ class RunDesk:
             self._join(session, int(body["node"]), str(body.get("host", "")))
         elif kind == "diagnose":
             self._ask("asked", now, session)
-        elif kind == "stop":
-            self._stop(str(body.get("why", "")), now)
+        elif kind == "ending":
+            self._ending(session, str(body.get("why", "")), now)
         elif session.node is None:
             raise codec.ContractError(f"{kind} from somebody who did not join")
         elif kind == "beat":
@@ -98,7 +102,9 @@ class RunDesk:
             del self.sessions[session.node]
             if session.node not in self.finished:
                 self.lost_at[session.node] = self.clock()
-                self.record.event("lost", f"node {session.node} has gone silent", session.node)
+                self.record.event(
+                    "lost", f"{self.record.node_name(session.node)} has gone silent", session.node
+                )
 
     async def tick(self, now: float) -> None:
         if self.record.exit_code is not None:
@@ -186,6 +192,12 @@ class RunDesk:
             self.record.event("end", f"told to stop{why and ': ' + why}")
             self._ask("stop", now)
 
+    def _ending(self, session: Session, why: str, now: float) -> None:
+        """Somebody will end the job in a moment: what there is to know is to be known before."""
+        self.ending = why or "nobody said why"
+        self.record.event("ending", f"the job is about to be ended from outside: {self.ending}")
+        self._ask("ending", now, session)
+
     def _look_for_lost(self, now: float) -> None:
         for node, since in list(self.lost_at.items()):
             if now - since >= LOST:
@@ -230,6 +242,9 @@ class RunDesk:
             self._end(Exit.HANG, judge(evidence), evidence, now)
         elif done.why == "stop":
             self._end(Exit.STOPPED, self.record.verdicts, evidence, now)
+        elif done.why == "ending":
+            self._tell_of_ending(evidence)
+            self._answer(done.askers, evidence, self.record.verdicts)
         elif done.why == "asked":
             verdicts = judge(evidence)
             self._answer(done.askers, evidence, verdicts)
@@ -267,10 +282,21 @@ class RunDesk:
         self.record.judge(verdicts, evidence)
         self._broadcast("notice", {"verdicts": codec.dump(verdicts), "why": evidence.why})
 
+    def _tell_of_ending(self, evidence: JobEvidence) -> None:
+        """What is wrong with the job, if anything is; else how far it was."""
+        assert self.ending is not None
+        missing = self.record.waiting_for if self.record.agreed is None else None
+        verdicts = judge(evidence) or [node_evicted(evidence, self.ending, missing)]
+        self.said = None
+        self._notice(verdicts, evidence)
+
     def _judge_deaths(self, now: float) -> None:
         assert self.judge_at is not None
         evidence = self._all_evidence("death")
         verdicts = judge(evidence)
+        if self.ending is not None and all(verdict.code in _BY_ENDING for verdict in verdicts):
+            self._end(Exit.STOPPED, self.record.verdicts, evidence, now)
+            return
         doubtful = not verdicts or max(verdict.confidence for verdict in verdicts) < 0.5
         if doubtful and not self.doubted:
             self.doubted, self.judge_at = True, now + DOUBT

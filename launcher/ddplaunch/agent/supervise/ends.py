@@ -31,6 +31,7 @@ def judge_alone(plan: JobPlan, code: int, evidence: NodeEvidence) -> tuple[int, 
         time.time(),
         [evidence],
         notice_after=plan.watchdog.notice_after,
+        names=plan.names,
     )
     verdicts = decide.judge(job)
     if verdicts and verdicts[0].code != "unknown":

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional
 
+from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.protocol import Body, Channel, LostError, Message, ProtocolError
 
 _CALL = 1.0
@@ -23,14 +24,13 @@ class Link:
 
     def __init__(
         self,
-        host: Optional[str],
-        port: Optional[int],
+        hub: Sequence[Address],
         key: bytes,
         attempt: int,
         node: int,
         tell: Callable[[str], None],
     ) -> None:
-        self._address = (host, port) if host is not None and port is not None else None
+        self._hub = list(hub)  # what is to be tried next stands first
         self._key = key
         self._attempt = attempt
         self._node = node
@@ -39,6 +39,7 @@ class Link:
         self._pause = 1.0
         self._next_call = 0.0
         self._lost = False
+        self._failed = 0  # calls since the last one that was answered
 
     @property
     def up(self) -> bool:
@@ -48,25 +49,30 @@ class Link:
         return self._channel.fileno() if self._channel is not None else None
 
     def keep(self, patience: float = _CALL) -> None:
-        """Call the hub if it is time to."""
-        if self._address is None or self._channel is not None or time.monotonic() < self._next_call:
+        """Call the hub if it is time to, by the next of its addresses."""
+        if not self._hub or self._channel is not None or time.monotonic() < self._next_call:
             return
-        host, port = self._address
+        host, port = self._hub[0]
         try:
             self._channel = Channel.connect(host, port, self._key, self._attempt, time.monotonic() + patience)
         except ProtocolError as error:
+            self._hub.append(self._hub.pop(0))
             self._next_call = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, _BACKOFF)
-            self._lose(f"the hub at {host} port {port} cannot be reached ({error})")
+            self._failed += 1
+            if self._failed >= len(self._hub):
+                self._lose(f"the hub at {host} port {port} cannot be reached ({error})")
             return
         if self._lost:
             self._tell("the hub answers again")
-        self._lost, self._pause = False, 1.0
+        self._lost, self._failed, self._pause = False, 0, 1.0
         self.send("join", {"node": self._node, "host": socket.gethostname(), "pid": os.getpid()})
 
     def call_first(self) -> None:
-        """The first call has more patience: without the hub nobody judges."""
-        self.keep(_FIRST_CALL)
+        """The first calls have more patience: without the hub nobody judges."""
+        for _ in range(len(self._hub)):
+            self._next_call = 0.0
+            self.keep(_FIRST_CALL / len(self._hub))
 
     def send(self, kind: str, body: Body) -> bool:
         """Whether it is on its way."""

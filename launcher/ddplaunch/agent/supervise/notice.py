@@ -5,14 +5,16 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 
 _WIDTH = 100
+_ALARM = "nothing moves; "
 
 
 def block(verdicts: Sequence[Verdict], final: bool) -> list[str]:
     """Lines, framed by rules so that eyes find them between a thousand steps. `final`: the job ends by it."""
-    head = "verdict" if final else "notice: nothing moves; the job goes on"
+    head = "verdict" if final else f"notice: {_ALARM if _hangs(verdicts) else ''}the job goes on"
     lines = [f"---- ddplaunch {head} ".ljust(_WIDTH, "-")]
     for verdict in verdicts:
         lines += _wrapped(f"{verdict.code}: ", verdict.sentence)
@@ -24,6 +26,10 @@ def block(verdicts: Sequence[Verdict], final: bool) -> list[str]:
             lines += _wrapped("    hint: ", verdict.hint)
         lines.append(f"    more: ddplaunch explain {verdict.code}")
     return [*lines, "-" * _WIDTH]
+
+
+def _hangs(verdicts: Sequence[Verdict]) -> bool:
+    return any(CATALOGUE[verdict.code].exit_code == Exit.HANG for verdict in verdicts)
 
 
 def _wrapped(label: str, text: str) -> list[str]:

@@ -9,10 +9,11 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Optional
 
 from ddplaunch.agent import codec
+from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.contract import (
     Exit,
     JobPlan,
@@ -49,23 +50,16 @@ LAST_WORDS = 10.0
 """Seconds to wait for the hub's verdict after the launch command has failed."""
 
 
-def main(
-    plan: JobPlan,
-    folder: str,
-    node: int,
-    attempt: int,
-    key: bytes,
-    hub_host: Optional[str],
-    hub_port: Optional[int],
-) -> int:
-    """Run and watch node `node`'s part of the job. Returns an Exit code; nothing it started survives."""
+def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Address]) -> int:
+    """Run and watch node `node`'s part of the job. Returns an Exit code; nothing it started survives.
+
+    `hub`: where it may be reached; empty where there is none.
+    """
 
     def inside(parent: int) -> int:
         place = Place(folder, node)
         console = Console(sys.stdout.fileno())
-        link = Link(
-            hub_host, hub_port, key, attempt, node, lambda text: console.say(f"{node}/ddplaunch", text)
-        )
+        link = Link(hub, key, attempt, node, lambda text: console.say(f"{node}/ddplaunch", text))
         return Supervisor(plan, place, node, attempt, parent, console, link).run()
 
     return guardian.guard(inside)

@@ -27,6 +27,7 @@ CATALOGUE: dict[str, Entry] = {
         Exit.MISCONFIGURED,
         {
             "master-is-loopback": "the master's name leads a node that is not the master to itself",
+            "master-is-not-node-zero": "the master's address belongs to another machine",
             "port-ephemeral": "the chosen port lies where the kernel hands out ports to anybody",
             "world-size-differs": "nodes were started with different sizes",
             "rank-duplicate": "two processes claim the same place in the job",
@@ -43,6 +44,7 @@ CATALOGUE: dict[str, Entry] = {
             "dns-not-found": "a node's name does not resolve",
             "dns-unanswered": "the name server does not answer",
             "port-in-use": "the port is already held by another process",
+            "port-rejected": "something on the way refuses connections to a port where a node listens",
             "port-refused": "the host answers, but nobody listens on the port",
             "port-filtered": "packets to the port vanish",
             "host-unreachable": "there is no route to the host",
@@ -50,6 +52,7 @@ CATALOGUE: dict[str, Entry] = {
             "mtu-black-hole": "small messages pass, large ones vanish",
             "stranger-listens": "something that is not of this job answers on the port",
             "node-missing": "a node never came",
+            "network-lost": "a node, or the way to it, went away while the job ran",
             "cpu-busy": "the node's CPUs are taken by others",
             "disk-full": "there is no room where the job writes",
             "clock-skew": "the nodes' clocks differ",
@@ -63,6 +66,9 @@ CATALOGUE: dict[str, Entry] = {
             "rank-exited-early": "a rank finished while the others still train",
             "rank-killed": "a rank was killed by a signal",
         },
+    ),
+    **_entries(
+        Exit.STOPPED, {"node-evicted": "the scheduler, or a person, ends the job or takes a node away"}
     ),
     **_entries(Exit.OUT_OF_MEMORY, {"rank-killed-memory": "a rank was killed for memory"}),
     **_entries(

@@ -44,10 +44,12 @@ def rank_killed_memory(situation: Situation) -> Optional[Verdict]:
     for node in situation.nodes_of([cause.rank for cause in causes]):
         found = situation.nodes[node]
         if found.oom_kills:
-            facts.append(f"node {node}: the memory cgroup has counted {found.oom_kills} kill(s) for memory")
+            facts.append(
+                f"{situation.node(node)}: the memory cgroup has counted {found.oom_kills} kill(s) for memory"
+            )
         kills = [line for line in found.kernel if _HELD.search(line)]
-        facts += [f"node {node}'s kernel: {words.clipped(line)}" for line in kills[-2:]]
-    where = words.nodes(situation.nodes_of([cause.rank for cause in causes]))
+        facts += [f"{situation.node(node)}'s kernel: {words.clipped(line)}" for line in kills[-2:]]
+    where = situation.named(situation.nodes_of([cause.rank for cause in causes]))
     limits = _memory(situation, causes[0])
     return _verdict(
         situation,
@@ -69,7 +71,9 @@ def rank_killed(situation: Situation) -> Optional[Verdict]:
     facts: list[str] = []
     if first.what == "SIGKILL":
         node = situation.node_of[first.rank]
-        facts.append(f"node {node}: the cgroup counted no kill for memory, and the kernel logged none")
+        facts.append(
+            f"{situation.node(node)}: the cgroup counted no kill for memory, and the kernel logged none"
+        )
     if first.what == "SIGBUS" or first.loader:
         facts += _shared_memory(situation, first.rank)
     sentence = f"{_killed_whom(causes)} killed by {first.what}"
@@ -147,13 +151,13 @@ def launch_failed(situation: Situation) -> Optional[Verdict]:
     said = [line for line in node.launch_output if line.strip()]
     return Verdict(
         code="launch-failed",
-        sentence=f"node {number}'s launch command ended with {how} {when}{': ' if said else ''}"
+        sentence=f"{situation.node(number)}'s launch command ended with {how} {when}{': ' if said else ''}"
         f"{words.clipped(said[-1]) if said else ''}",
         where="launch",
         nodes=[number],
         victims=situation.suffering([]),
         confidence=0.9,
-        facts=[f"node {number}: {words.clipped(line)}" for line in said[-5:]],
+        facts=[f"{situation.node(number)}: {words.clipped(line)}" for line in said[-5:]],
         hint=f"Read what it said: {Files.NODE.format(node=number)}/{Files.LAUNCH_LOG} in the job's folder.",
     )
 
@@ -166,8 +170,8 @@ def node_gone(situation: Situation) -> Optional[Verdict]:
     there = [rank for rank in situation.ranks if situation.node_of[rank] in gone]
     dead = [number for number, rank in situation.ranks.items() if not rank.alive]
     return Verdict(
-        code="unknown",
-        sentence=f"{words.nodes(gone)} {words.one_or(gone, 'has', 'have')} gone: no word from there any "
+        code="network-lost",
+        sentence=f"{situation.named(gone)} {words.one_or(gone, 'has', 'have')} gone: no word from there any "
         "more; missing: what happened there",
         where="run",
         nodes=gone,
@@ -297,4 +301,5 @@ def _shared_memory(situation: Situation, number: int) -> list[str]:
     node = situation.nodes[situation.node_of[number]]
     if node.shm_size is None or node.shm_used is None:
         return []
-    return [f"node {node.node}: /dev/shm holds {words.size(node.shm_used)} of {words.size(node.shm_size)}"]
+    held = f"{words.size(node.shm_used)} of {words.size(node.shm_size)}"
+    return [f"{situation.node(node.node)}: /dev/shm holds {held}"]

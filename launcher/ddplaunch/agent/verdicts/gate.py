@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, Callable, TypeVar
 
-from ddplaunch.agent.contract import CheckIn, CheckResult, Exit, JobPlan, MeshResult, Status, Verdict
-from ddplaunch.agent.resolve import is_loopback
-from ddplaunch.agent.verdicts import gate_hub, gate_mesh, words
+from ddplaunch.agent.contract import CheckIn, CheckResult, Exit, Status, Verdict
+from ddplaunch.agent.verdicts import gate_mesh, gate_names, words
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.verdicts.roll import Roll as Roll
 
 CLOCK_TOLERANCE = 15.0
 """Seconds. torchrun's c10d rendezvous drops a node whose last heartbeat, by the other's clock, is older."""
@@ -22,26 +21,6 @@ PENDING = frozenset({"dns-not-found", "dns-unanswered"})
 """Codes that may cure themselves while the job waits for nodes anyway: a name takes a while to appear."""
 
 V = TypeVar("V", bound=Hashable)
-
-
-@dataclass(frozen=True)
-class Roll:
-    """What the hub knows when it judges. Nodes are those of the hub's own plan."""
-
-    plan: JobPlan
-    check_ins: dict[int, CheckIn]
-    waited: float = 0.0  # seconds since the hub began to wait
-    missing: list[int] = field(default_factory=list)  # said to be missing only when waiting for them is over
-    vanished: list[int] = field(default_factory=list)  # of the missing: had checked in, and went away
-    stalled: list[int] = field(
-        default_factory=list
-    )  # said that they check in, and the check-in does not come
-    strays: list[CheckIn] = field(default_factory=list)  # claim a place that is taken, or that there is not
-    mesh: list[MeshResult] = field(default_factory=list)
-
-    def checks(self, name: str) -> bool:
-        """Whether the job wants this check."""
-        return name not in self.plan.gate.skip
 
 
 def judge(roll: Roll) -> list[Verdict]:
@@ -56,7 +35,7 @@ def notes(roll: Roll) -> list[str]:
     skews = _skews(roll.check_ins)
     if not judge_clocks(roll) and any(abs(skew) > CLOCK_TOLERANCE for skew in skews.values()):
         found.append(
-            "the nodes' clocks differ: " + ", ".join(f"node {n} {s:+.0f} s" for n, s in skews.items())
+            "the nodes' clocks differ: " + ", ".join(f"{roll.node(n)} {s:+.0f} s" for n, s in skews.items())
         )
     environments = {
         n: c.facts.get("configuration", {}).get("environment", {}) for n, c in roll.check_ins.items()
@@ -64,14 +43,9 @@ def notes(roll: Roll) -> list[str]:
     for name in sorted({name for values in environments.values() for name in values}):
         odd = _odd_ones({node: values.get(name, "") for node, values in environments.items()})
         if odd[1]:
-            said = [f"{nodes(who)} {value or 'not set'}" for value, who in odd[1].items()]
+            said = [f"{roll.nodes(who)} {value or 'not set'}" for value, who in odd[1].items()]
             found.append(f"{name} differs: {', '.join(said)}, elsewhere {odd[0] or 'not set'}")
-    return found
-
-
-def nodes(numbers: list[int]) -> str:
-    """'node 2', 'nodes 0-3 and 7'."""
-    return words.ranks(numbers).replace("rank", "node")
+    return found + (gate_names.notes(roll) if roll.checks("names") else [])
 
 
 def duplicate_rank(roll: Roll) -> Iterator[Verdict]:
@@ -81,7 +55,7 @@ def duplicate_rank(roll: Roll) -> Iterator[Verdict]:
         if first is not None:
             yield Verdict(
                 "rank-duplicate",
-                f"two agents claim to be node {stray.node}: pid {first.pid} on {first.host} and "
+                f"two agents claim to be {roll.node(stray.node)}: pid {first.pid} on {first.host} and "
                 f"pid {stray.pid} on {stray.host}",
                 "gate",
                 nodes=[stray.node],
@@ -102,11 +76,14 @@ def differing_sizes(roll: Roll) -> Iterator[Verdict]:
         right_ranks = f" x {right[1]}" if ranks else ""
         yield Verdict(
             "world-size-differs",
-            f"{nodes(who)} {words.one_or(who, 'was', 'were')} started for {_count(size[0])}{ranks}, "
-            f"{_rest(sizes, [n for who in odd.values() for n in who])} for {_count(right[0])}{right_ranks}",
+            f"{roll.nodes(who)} {words.one_or(who, 'was', 'were')} started for {_count(size[0])}{ranks}, "
+            f"{_rest(roll, sizes, [n for who in odd.values() for n in who])} "
+            f"for {_count(right[0])}{right_ranks}",
             "gate",
             nodes=who,
-            facts=[f"node {node}: {n} nodes x {per or '?'}" for node, (n, per) in sorted(sizes.items())],
+            facts=[
+                f"{roll.node(node)}: {n} nodes x {per or '?'}" for node, (n, per) in sorted(sizes.items())
+            ],
             hint="start all nodes from the same job file",
         )
 
@@ -124,39 +101,11 @@ def failed_checks(roll: Roll) -> Iterator[Verdict]:
         wanted = f"; wanted: {first.wanted}" if first.wanted else ""
         yield Verdict(
             code,
-            f"{nodes(alike)}: {first.observed}{wanted}",
+            f"{roll.nodes(alike)}: {first.observed}{wanted}",
             "gate",
             nodes=[node for node, _ in found],
-            facts=_details(found, first),
+            facts=_details(roll, found, first),
             hint=first.hint,
-        )
-
-
-def master_is_loopback(roll: Roll) -> Iterator[Verdict]:
-    """The master's name, or a node's own, leads to the node itself though the job spans several networks."""
-    if not roll.checks("names") or len({_home(c) for c in roll.check_ins.values()}) < 2:
-        return
-    master = roll.plan.master_addr or ""
-    at_home = _home(roll.check_ins[0]) if 0 in roll.check_ins else ("", "")
-    wrong = {}
-    for node, check_in in sorted(roll.check_ins.items()):
-        addresses = _addresses(check_in, master)
-        if _home(check_in) != at_home and any(map(is_loopback, addresses)):
-            wrong[node] = f"node {node} resolves {master} to {', '.join(addresses)}"
-        elif _gloo_announces_loopback(check_in) and not roll.plan.gate.interface:
-            own = check_in.facts["names"]["own"]
-            wrong[node] = (
-                f"node {node}'s own name {own} resolves to {_addresses(check_in, own)[0]}, "
-                "which Gloo would give to its peers"
-            )
-    if wrong:
-        yield Verdict(
-            "master-is-loopback",
-            next(iter(wrong.values())) + ", which is that node itself",
-            "gate",
-            nodes=list(wrong),
-            facts=list(wrong.values()),
-            hint=gate_hub.LOOPBACK_HINT,
         )
 
 
@@ -174,11 +123,13 @@ def differing_versions(roll: Roll) -> Iterator[Verdict]:
         differing |= {key for key, text in right if any(dict(value).get(key) != text for value in odd)}
         yield Verdict(
             "version-differs",
-            f"{nodes(odd[first])} {words.one_or(odd[first], 'has', 'have')} "
-            f"{_spelt(dict(first), differing)}, {_rest(short, who)} {_spelt(dict(right), differing)}",
+            f"{roll.nodes(odd[first])} {words.one_or(odd[first], 'has', 'have')} "
+            f"{_spelt(dict(first), differing)}, {_rest(roll, short, who)} {_spelt(dict(right), differing)}",
             "gate",
             nodes=who,
-            facts=[f"node {node}: {_spelt(dict(value), None)}" for node, value in sorted(short.items())],
+            facts=[
+                f"{roll.node(node)}: {_spelt(dict(value), None)}" for node, value in sorted(short.items())
+            ],
             hint="use one image, or one environment on a shared file system, for all nodes; "
             "`python:` in the job file names it",
         )
@@ -197,11 +148,13 @@ def judge_clocks(roll: Roll) -> list[Verdict]:
     return [
         Verdict(
             "clock-skew",
-            f"node {wrong[0]}'s clock is {abs(off):.0f} s {'ahead' if off > 0 else 'behind'}; "
+            f"{roll.node(wrong[0])}'s clock is {abs(off):.0f} s {'ahead' if off > 0 else 'behind'}; "
             f"torchrun's c10d rendezvous drops nodes beyond {CLOCK_TOLERANCE:.0f} s",
             "gate",
             nodes=wrong,
-            facts=[f"node {node}: {skew:+.1f} s against node 0" for node, skew in sorted(skews.items())],
+            facts=[
+                f"{roll.node(node)}: {skew:+.1f} s against node 0" for node, skew in sorted(skews.items())
+            ],
             hint="`chronyc tracking` or `timedatectl` on that node; start its time service",
         )
     ]
@@ -212,7 +165,8 @@ def missing_nodes(roll: Roll) -> Iterator[Verdict]:
     if roll.stalled:
         yield Verdict(
             "mtu-black-hole",
-            f"{nodes(roll.stalled)} -> node 0: small messages pass, a check-in of a few kB never arrives",
+            f"{roll.nodes(roll.stalled)} -> node 0: small messages pass, a check-in of a few kB never "
+            "arrives",
             "gate",
             nodes=roll.stalled,
             facts=["packets larger than the path's MTU vanish, and no ICMP message comes back to say so"],
@@ -221,17 +175,16 @@ def missing_nodes(roll: Roll) -> Iterator[Verdict]:
     if roll.missing:
         never = [node for node in roll.missing if node not in roll.vanished]
         if never:
-            said = f"{nodes(never)} never came: waited {roll.waited:.0f} s"
+            said = f"{roll.nodes(never)} never came: waited {roll.waited:.0f} s"
         else:
-            said = f"{nodes(roll.missing)} checked in and then went away"
-        here = nodes(sorted(roll.check_ins)) if roll.check_ins else "nobody"
-        names = [f"node {n} is {roll.plan.names[n]}" for n in roll.missing[:8] if n < len(roll.plan.names)]
+            said = f"{roll.nodes(roll.missing)} checked in and then went away"
+        here = roll.nodes(roll.check_ins) if roll.check_ins else "nobody"
         yield Verdict(
             "node-missing",
             f"{said}; {here} {'is' if len(roll.check_ins) < 2 else 'are'} here",
             "gate",
             nodes=roll.missing,
-            facts=[*(f"node {node} had checked in and went away" for node in roll.vanished), *names],
+            facts=[f"{roll.node(node)} had checked in and went away" for node in roll.vanished],
             hint="ask the scheduler for it: is it pending, pulling its image, or down? "
             "`gate.timeout` in the job file says how long the others wait",
         )
@@ -241,11 +194,14 @@ RULES: tuple[Callable[[Roll], Any], ...] = (
     duplicate_rank,
     differing_sizes,
     failed_checks,
-    master_is_loopback,
+    gate_names.master_is_loopback,
+    gate_names.master_is_not_node_zero,
     differing_versions,
     judge_clocks,
     missing_nodes,
-    lambda roll: gate_mesh.judge(roll.mesh),
+    lambda roll: gate_mesh.judge(
+        [r for r in roll.mesh if not gate_names.leads_astray(roll, r)], roll.plan.names
+    ),
 )
 
 
@@ -260,41 +216,19 @@ def _odd_ones(values: dict[int, V]) -> tuple[V, dict[V, list[int]]]:
     return right, odd
 
 
-def _details(found: list[tuple[int, CheckResult]], first: CheckResult) -> list[str]:
+def _details(roll: Roll, found: list[tuple[int, CheckResult]], first: CheckResult) -> list[str]:
     """What the sentence does not say: other nodes' observations, and where things were looked for."""
     details = [
-        f"node {node}: {result.observed}" for node, result in found if result.observed != first.observed
+        f"{roll.node(node)}: {result.observed}" for node, result in found if result.observed != first.observed
     ]
     if "looked_in" in first.facts:
         details.append(f"looked for in {first.facts['looked_in']}")
     return details
 
 
-def _rest(values: dict[int, Any], odd: list[int]) -> str:
+def _rest(roll: Roll, values: dict[int, Any], odd: list[int]) -> str:
     rest = sorted(set(values) - set(odd))
-    return nodes(rest) if len(rest) == 1 else "the others"
-
-
-def _home(check_in: CheckIn) -> tuple[str, str]:
-    """Nodes with the same home share a loopback interface."""
-    return check_in.machine, check_in.netns
-
-
-def _addresses(check_in: CheckIn, name: str) -> list[str]:
-    found: list[str] = check_in.facts.get("names", {}).get("addresses", {}).get(name, [])
-    return found
-
-
-def _gloo_announces_loopback(check_in: CheckIn) -> bool:
-    """Gloo gives its peers the first address of the host's own name, unless GLOO_SOCKET_IFNAME is set.
-
-    Jobs on GPUs seldom use Gloo, so a node with GPUs is not judged by this.
-    """
-    facts = check_in.facts.get("names", {})
-    environment = check_in.facts.get("configuration", {}).get("environment", {})
-    addresses = _addresses(check_in, facts.get("own", ""))
-    first_is_loopback = bool(addresses) and is_loopback(addresses[0])
-    return first_is_loopback and not facts.get("gpus") and not environment.get("GLOO_SOCKET_IFNAME")
+    return roll.nodes(rest) if len(rest) == 1 else "the others"
 
 
 def _version(facts: dict[str, str]) -> dict[str, str]:

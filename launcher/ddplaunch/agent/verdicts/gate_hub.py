@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.resolve import is_loopback
+from ddplaunch.agent.verdicts import words
 
 _CODES = {
     "not-found": "dns-not-found",
@@ -32,30 +36,41 @@ LOOPBACK_HINT = (
 
 
 def unreached(
-    node: int, host: str, port: int, addresses: list[str], kind: str, detail: str, seconds: float
+    node: int,
+    hub: Address,
+    addresses: list[str],
+    kind: str,
+    detail: str,
+    seconds: float,
+    names: Sequence[str] = (),
 ) -> Verdict:
-    """`kind`: of UnreachableError, or stranger | gone. `addresses`: of `host`, as this node resolves it."""
+    """`kind`: of UnreachableError, or stranger | gone. `addresses`: the hub's, as this node resolves it.
+
+    `names`: of the job's nodes.
+    """
+    host, port = hub
+    me = words.node(node, names)
     if node != 0 and kind == "refused" and addresses and all(map(is_loopback, addresses)):
         return Verdict(
             "master-is-loopback",
-            f"node {node} resolves {host} to {', '.join(addresses)}, which is node {node} itself",
+            f"{me} resolves {host} to {', '.join(addresses)}, which is {me} itself",
             "gate",
             nodes=[node],
             facts=[f"nobody listens there on port {port}; asked for {seconds:.0f} s"],
             hint=LOOPBACK_HINT,
         )
-    where = f"{host}:{port}" if not addresses or addresses == [host] else f"{host}:{port} ({addresses[0]})"
+    where = str(hub) if not addresses or addresses == [host] else f"{hub} ({addresses[0]})"
     said = {
-        "not-found": f"node {node} cannot resolve {host}: no such name, asked for {seconds:.0f} s",
-        "unanswered": f"node {node} cannot resolve {host}: the name server does not answer, "
+        "not-found": f"{me} cannot resolve {host}: no such name, asked for {seconds:.0f} s",
+        "unanswered": f"{me} cannot resolve {host}: the name server does not answer, "
         f"asked for {seconds:.0f} s",
-        "refused": f"node {node} -> the hub at {where} refused for {seconds:.0f} s: the host answers, "
+        "refused": f"{me} -> the hub at {where} refused for {seconds:.0f} s: the host answers, "
         "nobody listens",
-        "timeout": f"node {node} -> the hub at {where}: no answer for {seconds:.0f} s: packets vanish",
-        "unreachable": f"node {node} -> the hub at {where}: {detail}",
-        "reset": f"node {node} -> the hub at {where}: connections are closed at once",
-        "stranger": f"what answers node {node} at {where} is not the hub of this job: {detail}",
-        "gone": f"the hub on node 0 went away while node {node} was at the gate",
+        "timeout": f"{me} -> the hub at {where}: no answer for {seconds:.0f} s: packets vanish",
+        "unreachable": f"{me} -> the hub at {where}: {detail}",
+        "reset": f"{me} -> the hub at {where}: connections are closed at once",
+        "stranger": f"what answers {me} at {where} is not the hub of this job: {detail}",
+        "gone": f"the hub on {words.node(0, names)} went away while {me} was at the gate",
     }[kind]
     culprits = [0] if kind in ("refused", "stranger", "gone", "reset") else [node]
     return Verdict(_CODES[kind], said, "gate", nodes=culprits, facts=[detail], hint=_HINTS[kind])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import MeshResult, Verdict
+from ddplaunch.agent.verdicts import words
 
 MTU_HINT = (
     "compare `ip link` on both nodes and test with `ping -M do -s 1472`; a tunnel needs a smaller MTU, or "
@@ -15,7 +17,7 @@ _SHOWN = 20
 """Paths listed in a verdict: a firewall in front of one of 512 nodes breaks a thousand."""
 
 _HINTS = {
-    "port-refused": "look for a REJECT rule on the way; if the address is wrong, name the right one: "
+    "port-rejected": "look for a REJECT rule on the way; if the address is wrong, name the right one: "
     "`rendezvous.address`",
     "port-filtered": "open all TCP ports between the nodes of the job: torch listens on ports that the "
     "kernel chooses, not on the master's alone",
@@ -39,14 +41,23 @@ class _Facts(NamedTuple):
     reached: set[_Path]  # by any port
     unrouted: set[_Path]
     open_ports: dict[_Path, int]  # one that answered
+    names: Sequence[str]
+
+    def node(self, number: int) -> str:
+        return words.node(number, self.names)
+
+    def peer(self, result: MeshResult) -> str:
+        """'node 0 (n1, 10.0.0.5)'."""
+        return words.node(result.peer, self.names, result.address)
 
 
-def judge(results: list[MeshResult]) -> list[Verdict]:
-    """Empty when every path passed."""
+def judge(results: list[MeshResult], names: Sequence[str] = ()) -> list[Verdict]:
+    """Empty when every path passed. `names` are the nodes', as in the plan."""
     facts = _Facts(
         reached={_Path(r.node, r.peer) for r in results if r.outcome == "ok"},
         unrouted={_Path(r.node, r.peer) for r in results if r.outcome == "unreachable"},
         open_ports={_Path(r.node, r.peer): r.port for r in results if r.outcome == "ok"},
+        names=names,
     )
     failures: dict[str, list[MeshResult]] = {}
     for result in sorted(results, key=lambda r: (r.node, r.peer, r.what)):
@@ -68,7 +79,7 @@ def _code(result: MeshResult, facts: _Facts) -> str:
         one_way = there not in facts.reached and back in facts.reached
         return "network-one-way" if one_way else "port-filtered"
     return {
-        "refused": "port-refused",
+        "refused": "port-rejected",
         "unreachable": "host-unreachable",
         "stalled": "mtu-black-hole",
     }.get(result.outcome, "stranger-listens")
@@ -78,7 +89,8 @@ def _verdict(code: str, found: list[MeshResult], facts: _Facts) -> Verdict:
     paths = {_Path(result.node, result.peer) for result in found}
     more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
     shown = [
-        f"{_path(result)}: {result.outcome}, {result.detail or 'no answer'}" for result in found[:_SHOWN]
+        f"{_path(result, facts)}: {result.outcome}, {result.detail or 'no answer'}"
+        for result in found[:_SHOWN]
     ]
     # How a node fails to reach itself tells least; how it was refused tells more than that it waited.
     worst = min(found, key=lambda result: (result.node == result.peer, result.outcome == "timeout"))
@@ -93,13 +105,13 @@ def _verdict(code: str, found: list[MeshResult], facts: _Facts) -> Verdict:
 
 
 def _sentence(code: str, bad: MeshResult, facts: _Facts) -> str:
-    path, seconds = _path(bad), f"{bad.seconds:.0f} s"
-    if code == "port-refused":
-        return f"{path} is refused although node {bad.peer} listens there"
+    path, seconds = _path(bad, facts), f"{bad.seconds:.0f} s"
+    if code == "port-rejected":
+        return f"{path} is refused although {facts.node(bad.peer)} listens there"
     if code == "network-one-way":
         return (
-            f"node {bad.node} cannot open connections to node {bad.peer} ({bad.address}): no answer in "
-            f"{seconds}; the reverse works"
+            f"{facts.node(bad.node)} cannot open connections to {facts.peer(bad)}: no answer in {seconds}; "
+            "the reverse works"
         )
     if code == "port-filtered":
         open_port = facts.open_ports.get(_Path(bad.node, bad.peer))
@@ -110,16 +122,17 @@ def _sentence(code: str, bad: MeshResult, facts: _Facts) -> str:
         where = "" if bad.node == bad.peer else ", nor the other way round: packets between them vanish"
         return f"{path}: no answer in {seconds}{where}"
     if code == "mtu-black-hole":
-        return f"node {bad.node} -> node {bad.peer} ({bad.address}): 1 kB passes, 64 kB stalls for {seconds}"
+        return f"{facts.node(bad.node)} -> {facts.peer(bad)}: 1 kB passes, 64 kB stalls for {seconds}"
     if code == "host-unreachable":
         return f"{path}: {bad.detail}"
     return (
-        f"what answers node {bad.node} on {bad.address} port {bad.port} is not node {bad.peer}: {bad.detail}"
+        f"what answers {facts.node(bad.node)} on {bad.address} port {bad.port} is not "
+        f"{facts.node(bad.peer)}: {bad.detail}"
     )
 
 
-def _path(result: MeshResult) -> str:
-    return f"node {result.node} -> node {result.peer} ({result.address}) port {result.port}"
+def _path(result: MeshResult, facts: _Facts) -> str:
+    return f"{facts.node(result.node)} -> {facts.peer(result)} port {result.port}"
 
 
 def _culprits(code: str, paths: set[_Path], facts: _Facts) -> list[int]:

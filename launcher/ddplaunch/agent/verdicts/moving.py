@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.contract import JobEvidence, Verdict
 from ddplaunch.agent.verdicts import words
 from ddplaunch.agent.verdicts.situation import IN_LOADER, Situation
 from ddplaunch.agent.verdicts.waiting import doing
@@ -65,9 +65,9 @@ def slow(situation: Situation) -> Optional[Verdict]:
 def unknown(situation: Situation) -> Verdict:
     """The evidence does not decide: where everybody stands, and what is missing."""
     stands = situation.groups_of_ranks(situation.alive)
-    missing = [f"node {node} did not answer" for node in situation.evidence.silent]
+    missing = [f"{situation.node(node)} did not answer" for node in situation.evidence.silent]
     missing += sorted(
-        {f"node {node.node}: {text}" for node in situation.nodes.values() for text in node.missing}
+        {f"{situation.node(node.node)}: {text}" for node in situation.nodes.values() for text in node.missing}
     )
     missing += [
         f"the stack of rank {number}"
@@ -106,6 +106,30 @@ def unknown(situation: Situation) -> Verdict:
     )
 
 
+def node_evicted(evidence: JobEvidence, why: str, missing: Optional[list[int]]) -> Verdict:
+    """A job that somebody ends although nothing is wrong: how far it was.
+
+    `missing`: nodes that had not come, while the job is still at the gate; None later.
+    """
+    situation = Situation(evidence)
+    if missing is not None:
+        waited = f", waiting for {situation.named(missing)}" if missing else ""
+        how_far = f"the nodes were at the gate{waited}"
+    elif not situation.ranks:
+        how_far = "no rank was there yet"
+    else:
+        how_far = "; ".join(situation.counts()) or f"{words.ranks(situation.ranks)} had called no collective"
+    return Verdict(
+        code="node-evicted",
+        sentence=f"the job is being ended from outside: {why}; {how_far}",
+        where="gate" if missing is not None else "run",
+        nodes=missing or [],
+        confidence=0.9,
+        facts=[_pace(situation, rank) for rank in situation.alive[:8]],
+        hint="Ask for more time (`slurm.time`), or have the job write checkpoints and go on from the last.",
+    )
+
+
 def _oddities(situation: Situation) -> list[str]:
     """What may matter and no rule reads: processes that cannot run, launchers that have started nobody."""
     found = [
@@ -115,8 +139,8 @@ def _oddities(situation: Situation) -> list[str]:
     ]
     for number, node in situation.nodes.items():
         if not node.ranks:
-            found.append(f"node {number} has started no worker yet")
-            found += [f"node {number}: {words.clipped(line)}" for line in node.launch_output[-2:]]
+            found.append(f"{situation.node(number)} has started no worker yet")
+            found += [f"{situation.node(number)}: {words.clipped(line)}" for line in node.launch_output[-2:]]
     return found
 
 

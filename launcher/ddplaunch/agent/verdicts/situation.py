@@ -7,6 +7,7 @@ in it. Counters decide where they are known, stacks where they are not.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Optional
@@ -56,6 +57,14 @@ class Situation:
                 self.ranks[rank.rank] = replace(rank, groups=[_counted(rank, group) for group in rank.groups])
                 self.node_of[rank.rank] = node.node
         self.ranks = {number: self.ranks[number] for number in sorted(self.ranks)}
+
+    def node(self, number: int) -> str:
+        """'node 2 (n3)'."""
+        return words.node(number, self.evidence.names)
+
+    def named(self, numbers: Iterable[int]) -> str:
+        """'nodes 1 (n2) and 2 (n3)'."""
+        return words.nodes(numbers, self.evidence.names)
 
     @cached_property
     def world(self) -> list[int]:

@@ -6,6 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from ddplaunch.agent.contract import Exited, Frame
+from ddplaunch.agent.resolve import is_loopback
+
+_NAMED = 4
+"""Nodes up to which a sentence names each; more would bury what it says."""
 
 _SIGNALS = {
     1: "SIGHUP",
@@ -35,9 +39,28 @@ def ranks(numbers: Iterable[int]) -> str:
     return _numbered("rank", numbers)
 
 
-def nodes(numbers: Iterable[int]) -> str:
-    """'node 3', 'nodes 2 and 5'."""
-    return _numbered("node", numbers)
+def node(number: int, names: Sequence[str] = (), address: str = "") -> str:
+    """'node 2', 'node 2 (10.0.0.5)', and where the nodes have names 'node 2 (n3)', 'node 2 (n3, 10.0.0.5)'.
+
+    `names` are the job's, in node order.
+    """
+    called = ", ".join(filter(None, (_name(number, names), address)))
+    return f"node {number} ({called})" if called else f"node {number}"
+
+
+def nodes(numbers: Iterable[int], names: Sequence[str] = ()) -> str:
+    """'node 3 (n4)', 'nodes 2 and 5', 'nodes 2 (n3) and 5 (n6)', 'nodes 0-511'."""
+    ordered = sorted(set(numbers))
+    if not any(_name(number, names) for number in ordered) or len(ordered) > _NAMED:
+        return _numbered("node", ordered)
+    each = [node(number, names).partition(" ")[2] for number in ordered]
+    return f"node{'s' * (len(each) > 1)} {listing(each)}"
+
+
+def _name(number: int, names: Sequence[str]) -> str:
+    """Empty where there is none. A loopback address is none: the nodes of one machine share it."""
+    name = names[number] if 0 <= number < len(names) else ""
+    return "" if is_loopback(name) else name
 
 
 def _numbered(noun: str, numbers: Iterable[int]) -> str:

@@ -1,0 +1,69 @@
+"""A word with the hub of a running job, from anywhere that knows the job's key."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from ddplaunch.agent import addresses, codec
+from ddplaunch.agent.contract import Env, Exit, Files, JobStatus
+from ddplaunch.agent.protocol import Body, Channel, LostError, ProtocolError
+
+SECONDS = 30.0
+"""For the whole answer. Fresh evidence of all ranks may take a few."""
+_CALL = 3.0
+"""For one address: the next may answer."""
+_ANSWERS = {"status": "status", "diagnose": "bundle", "stop": "status", "ending": "bundle"}
+
+
+def main(folder: str, what: str, why: str) -> int:
+    """`status` and `diagnose` print JSON; `stop` and `ending` return when the hub has done it.
+
+    The key and the address come from the environment, else from what the hub left in `folder`. Returns
+    `Exit.UNUSABLE`, having said why, when no hub answers.
+    """
+    deadline = time.monotonic() + SECONDS
+    try:
+        channel = _connect(folder, deadline)
+        try:
+            body = _converse(channel, what, why, deadline)
+        finally:
+            channel.close()
+    except (OSError, ValueError, ProtocolError) as error:
+        sys.stderr.write(f"error: the hub of the job in {folder} does not answer: {error}\n")
+        return Exit.UNUSABLE
+    if what in ("status", "diagnose"):
+        print(json.dumps(body))
+    return Exit.OK
+
+
+def _connect(folder: str, deadline: float) -> Channel:
+    key = (os.environ.get(Env.KEY) or _read(folder, Files.KEY)).encode()
+    where = addresses.parse(os.environ.get(Env.HUB) or _read(folder, Files.HUB_ADDRESS))
+    status = os.path.join(folder, Files.STATUS)
+    attempt = int(os.environ.get(Env.ATTEMPT) or codec.read(JobStatus, status).attempt)
+    failures = []
+    for host, port in where:
+        try:
+            return Channel.connect(host, port, key, attempt, min(deadline, time.monotonic() + _CALL))
+        except ProtocolError as error:
+            failures.append(f"{host} port {port}: {error}")
+    raise ProtocolError("; ".join(failures))
+
+
+def _converse(channel: Channel, what: str, why: str, deadline: float) -> Body:
+    channel.send(what, {"why": why} if why else {})
+    if what == "stop":
+        channel.send("status", {})  # its answer comes after the stop was heard
+    while time.monotonic() < deadline:
+        message = channel.receive(deadline - time.monotonic())
+        if message is not None and message[0] == _ANSWERS[what]:
+            return message[1]
+    raise LostError(f"no answer in {SECONDS:.0f} s")
+
+
+def _read(folder: str, name: str) -> str:
+    with open(os.path.join(folder, name), encoding="ascii") as file:
+        return file.read().strip()

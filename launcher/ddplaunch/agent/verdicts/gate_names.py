@@ -1,0 +1,138 @@
+"""Whether names and addresses lead to node 0: rules over what each node resolves, and whom it met there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Optional
+
+from ddplaunch.agent.contract import CheckIn, MeshResult, Verdict
+from ddplaunch.agent.resolve import is_loopback
+from ddplaunch.agent.verdicts import gate_hub
+from ddplaunch.agent.verdicts.roll import Roll, addresses, home
+
+
+def master_is_loopback(roll: Roll) -> Iterator[Verdict]:
+    """The master's name, or a node's own, leads to the node itself though the job spans several networks."""
+    if not roll.checks("names") or len({home(c) for c in roll.check_ins.values()}) < 2:
+        return
+    wrong = {}
+    for node, check_in in sorted(roll.check_ins.items()):
+        master = master_of(roll, check_in)
+        found = addresses(check_in, master)
+        if _elsewhere(roll, check_in) and any(map(is_loopback, found)):
+            wrong[node] = f"{roll.node(node)} resolves {master} to {', '.join(found)}"
+        elif _gloo_announces_loopback(check_in) and not roll.plan.gate.interface:
+            own = check_in.facts["names"]["own"]
+            wrong[node] = (
+                f"{roll.node(node)}'s own name {own} resolves to {addresses(check_in, own)[0]}, "
+                "which Gloo would give to its peers"
+            )
+    if wrong:
+        yield Verdict(
+            "master-is-loopback",
+            next(iter(wrong.values())) + ", which is that node itself",
+            "gate",
+            nodes=list(wrong),
+            facts=list(wrong.values()),
+            hint=gate_hub.LOOPBACK_HINT,
+        )
+
+
+def master_is_not_node_zero(roll: Roll) -> Iterator[Verdict]:
+    """The way to the master is not open, and the address that was tried is none of node 0's.
+
+    Where the way is open it leads to node 0, whatever the address looks like: node 0 proved itself there.
+    """
+    wrong = {result.node: result for result in roll.mesh if leads_astray(roll, result)}
+    if not wrong:
+        return
+    zero = roll.check_ins[0]
+    first = wrong[min(wrong)]
+    tried = _tried(roll, first)
+    owner = _owner(roll, tried[0])
+    met = f": it is {owner}'s" if owner else f": {first.detail}" if first.outcome == "stranger" else ""
+    shown = first.address if tried == [first.address] else f"{first.address} ({', '.join(tried)})"
+    yield Verdict(
+        "master-is-not-node-zero",
+        f"{roll.nodes(wrong)} would look for the master at {shown}, which is not an address of "
+        f"{roll.node(0)} ({zero.address}){met}",
+        "gate",
+        nodes=sorted(wrong),
+        facts=[
+            f"{roll.node(node)}: {', '.join(_tried(roll, result))} port {result.port}: {result.outcome}"
+            for node, result in sorted(wrong.items())
+        ]
+        + [f"{roll.node(0)} has {', '.join(_own(zero))}"],
+        hint="MASTER_ADDR must lead every node to node 0: leave `rendezvous.address` out, and the gate finds "
+        "it; or look for the name in /etc/hosts and DNS on that node",
+    )
+
+
+def leads_astray(roll: Roll, result: MeshResult) -> bool:
+    """Whether this path failed because it does not lead to node 0's machine."""
+    if result.what != "master" or result.outcome == "ok" or 0 not in roll.check_ins:
+        return False
+    tried, own = _tried(roll, result), _own(roll.check_ins[0])
+    return bool(tried and own) and not any(each in own or is_loopback(each) for each in tried)
+
+
+def notes(roll: Roll) -> list[str]:
+    """Of nodes that do not find node 0 by its name, where the job does not use the name."""
+    name = roll.plan.names[0] if roll.plan.names else ""
+    found = []
+    for node, check_in in sorted(roll.check_ins.items()):
+        wrong = _wrong(roll, check_in, name)
+        if name and wrong and master_of(roll, check_in) != name:
+            address = roll.check_ins[0].address if 0 in roll.check_ins else "its address"
+            found.append(f"{roll.node(node)} {wrong}; it reaches node 0 at {address}")
+    return found
+
+
+def master_of(roll: Roll, check_in: CheckIn) -> str:
+    """By which name or address this node's ranks will look for node 0; empty where the gate finds it."""
+    return str(check_in.facts.get("names", {}).get("master", roll.plan.master_addr) or "")
+
+
+def _wrong(roll: Roll, check_in: CheckIn, name: str) -> Optional[str]:
+    found = addresses(check_in, name)
+    if name in check_in.facts.get("names", {}).get("unresolved", {}):
+        return f"cannot resolve {name}"
+    own = _own(roll.check_ins[0]) if 0 in roll.check_ins else []
+    if _elsewhere(roll, check_in) and any(map(is_loopback, found)):
+        return f"resolves {name} to {', '.join(found)}, which is itself"
+    if found and own and not any(each in own or is_loopback(each) for each in found):
+        return f"resolves {name} to {', '.join(found)}, which is not node 0"
+    return None
+
+
+def _tried(roll: Roll, result: MeshResult) -> list[str]:
+    """The addresses behind a path's name, as its node resolves it."""
+    return addresses(roll.check_ins[result.node], result.address) if result.node in roll.check_ins else []
+
+
+def _own(check_in: CheckIn) -> list[str]:
+    """The addresses of its interfaces; empty when it could not tell."""
+    found = check_in.facts.get("names", {}).get("interfaces", [])
+    return [address for _, address in found if not is_loopback(address)]
+
+
+def _owner(roll: Roll, address: str) -> str:
+    owners = [roll.node(node) for node, each in sorted(roll.check_ins.items()) if address in _own(each)]
+    return owners[0] if owners else ""
+
+
+def _elsewhere(roll: Roll, check_in: CheckIn) -> bool:
+    """Whether node 0's loopback interface is not this node's."""
+    return home(check_in) != (home(roll.check_ins[0]) if 0 in roll.check_ins else ("", ""))
+
+
+def _gloo_announces_loopback(check_in: CheckIn) -> bool:
+    """Gloo gives its peers the first address of the host's own name, unless GLOO_SOCKET_IFNAME is set.
+
+    Jobs on GPUs seldom use Gloo, so a node with GPUs is not judged by this.
+    """
+    facts = check_in.facts.get("names", {})
+    environment = check_in.facts.get("configuration", {}).get("environment", {})
+    found = addresses(check_in, facts.get("own", ""))
+    first_is_loopback = bool(found) and is_loopback(found[0])
+    return first_is_loopback and not facts.get("gpus") and not environment.get("GLOO_SOCKET_IFNAME")

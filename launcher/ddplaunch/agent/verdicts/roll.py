@@ -1,0 +1,48 @@
+"""What the hub knows of the nodes when it judges a gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ddplaunch.agent.contract import CheckIn, JobPlan, MeshResult
+from ddplaunch.agent.verdicts import words
+
+
+@dataclass(frozen=True)
+class Roll:
+    """Nodes are those of the hub's own plan."""
+
+    plan: JobPlan
+    check_ins: dict[int, CheckIn]
+    waited: float = 0.0  # seconds since the hub began to wait
+    missing: list[int] = field(default_factory=list)  # said to be missing only when waiting for them is over
+    vanished: list[int] = field(default_factory=list)  # of the missing: had checked in, and went away
+    stalled: list[int] = field(
+        default_factory=list
+    )  # said that they check in, and the check-in does not come
+    strays: list[CheckIn] = field(default_factory=list)  # claim a place that is taken, or that there is not
+    mesh: list[MeshResult] = field(default_factory=list)
+
+    def checks(self, name: str) -> bool:
+        """Whether the job wants this check."""
+        return name not in self.plan.gate.skip
+
+    def node(self, number: int) -> str:
+        """'node 2 (n3)'."""
+        return words.node(number, self.plan.names)
+
+    def nodes(self, numbers: Iterable[int]) -> str:
+        """'nodes 1 (n2) and 2 (n3)'."""
+        return words.nodes(numbers, self.plan.names)
+
+
+def home(check_in: CheckIn) -> tuple[str, str]:
+    """Nodes with the same home share a loopback interface."""
+    return check_in.machine, check_in.netns
+
+
+def addresses(check_in: CheckIn, name: str) -> list[str]:
+    """Of `name`, as the node resolves it; empty when it does not, or was not asked to."""
+    found: list[str] = check_in.facts.get("names", {}).get("addresses", {}).get(name, [])
+    return found

@@ -1,0 +1,42 @@
+"""Addresses in text, and those of this machine."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from ddplaunch.agent import addresses
+from ddplaunch.agent.addresses import Address
+
+
+def test_several_addresses_in_one_line() -> None:
+    """Names, IPv4 and IPv6 with brackets, in their order; what is spelt is what was read."""
+    text = "n1:29400,10.0.0.5:29400,[fd00::5]:29400"
+    found = addresses.parse(text)
+
+    assert [Address("n1", 29400), Address("10.0.0.5", 29400), Address("fd00::5", 29400)] == found
+    assert text == addresses.spell(found)
+
+
+@pytest.mark.parametrize("text", ["", "n1", ":29400", "n1:", "n1:port", "n1:29400,"])
+def test_what_is_no_address(text: str) -> None:
+    """A part without host or port is refused, wherever it stands."""
+    with pytest.raises(ValueError, match=r"^"):
+        addresses.parse(text)
+
+
+def test_this_machines_addresses_can_be_bound() -> None:
+    """What is given to others is where this machine can listen, and no loopback address."""
+    for address in addresses.own():
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family) as probe:
+            probe.bind((address, 0))
+        assert not address.startswith("127.")
+    assert ("lo", "127.0.0.1") in addresses.interfaces()
+
+
+def test_an_interface_by_its_name() -> None:
+    """Its first address, or nothing where there is no such interface."""
+    assert "127.0.0.1" == addresses.address_of("lo")
+    assert addresses.address_of("nosuch0") is None
