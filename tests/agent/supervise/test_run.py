@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 
 import pytest
@@ -234,6 +235,24 @@ def test_told_twice_it_waits_no_longer(node: Node, hub: Hub) -> None:
 
     assert node.exit_code() == 60
     assert time.monotonic() - begun < 10
+
+
+def test_a_second_sigterm_changes_nothing(node: Node, hub: Hub) -> None:
+    """Slurm says it twice at a time limit: the ranks keep the time to write their checkpoint."""
+    slow = (
+        "import signal, sys, time\n"
+        "def leave(*_):\n    time.sleep(3)\n    print('saved', flush=True)\n    sys.exit(3)\n"
+        "signal.signal(signal.SIGTERM, leave)\nprint('stands', flush=True)\ntime.sleep(60)\n"
+    )
+    node.start([sys.executable, "-c", slow], hub, ranks=1)
+    wait_for(lambda: "stands" in node.output)
+    assert node.process is not None
+    node.process.send_signal(signal.SIGTERM)
+    hub.wait_for("evidence")
+    node.process.send_signal(signal.SIGTERM)
+
+    assert node.exit_code() == 60
+    assert "saved" in node.output
 
 
 def test_nohup_is_respected(node: Node, hub: Hub) -> None:

@@ -287,7 +287,8 @@ class Supervisor:
                 guardian.end_all(guardian.PATIENCE, self._reap)
                 os._exit(Exit.STOPPED)
             elif self.stop_code is not None:
-                self.kill_at = 0.0  # asked twice
+                # Somebody presses Ctrl-C again. Slurm says SIGTERM twice at a time limit, and means one.
+                self.kill_at = 0.0 if number == signal.SIGINT else self.kill_at
             else:
                 name = signal.Signals(number).name
                 self.say(
