@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BACKENDS = {
     "local": "ddplaunch.backends.local.backend",
+    "slurm": "ddplaunch.backends.slurm.backend",
 }
 """Target -> the module whose `connect()` makes its Backend."""
 

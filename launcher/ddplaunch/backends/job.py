@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ddplaunch.agent.contract import JobStatus
+from ddplaunch.agent.contract import JobStatus, Verdict
 from ddplaunch.errors import UsageError
 
 
@@ -25,7 +25,8 @@ class Handle:
         """Raises UsageError when `text` has not the form of a handle."""
         match = re.fullmatch(r"([a-z]+)://([^\s/][^\s]*)", text)
         if match is None:
-            guess = f"local://{text}" if re.fullmatch(r"[\w.-]+(/\d+)?", text) else "local://digits"
+            target = "slurm" if text.isdigit() else "local"
+            guess = f"{target}://{text}" if re.fullmatch(r"[\w.-]+(/\d+)?", text) else "local://digits"
             raise UsageError(
                 f"{text!r} is no handle of a job",
                 hint=f"a handle looks like {guess}; `ddplaunch submit` prints it, `ddplaunch list` shows all",
@@ -58,7 +59,9 @@ class Job:
     ended: float | None = None
     exit_code: int | None = None  # contract.Exit, once it has ended and said so
     detail: str = ""  # why it is pending or lost, in one sentence
+    hint: str = ""  # what to do about that
     status: JobStatus | None = None  # what its hub says; None before the hub stands
+    verdicts: tuple[Verdict, ...] = ()  # what its backend knows, for when its hub could not speak
 
 
 @dataclass(frozen=True)

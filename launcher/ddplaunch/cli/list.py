@@ -64,8 +64,10 @@ def table(jobs: list[Job], now: float) -> str:
 
 
 def _what(job: Job) -> str:
+    from ddplaunch.report.diagnosis import known_verdicts
     from ddplaunch.report.words import printable
 
-    if job.status is not None and job.status.verdicts:
-        return job.status.verdicts[0].code
+    verdicts = known_verdicts(job)
+    if verdicts:
+        return verdicts[0].code
     return job.status.phase if job.status and not job.state.ended else printable(job.detail)

@@ -53,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
 def text(job: Job, now: float) -> str:
     """The job in one line, its nodes below, then what is known to be wrong."""
     from ddplaunch.report import progress
+    from ddplaunch.report.diagnosis import known_verdicts
     from ddplaunch.report.words import clock, printable
 
     lines = [f"{job.handle}  {progress.headline(job, now)}", f"  submitted {clock(job.submitted)}"]
@@ -64,8 +65,10 @@ def text(job: Job, now: float) -> str:
             + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()
             for row in cells
         ]
-    for verdict in job.status.verdicts if job.status else []:
-        lines.append(f"  {verdict.code}: {printable(verdict.sentence)}")
-    if job.status and job.status.verdicts:
+    if job.hint and not job.state.ended:
+        lines.append(f"  hint: {job.hint}")
+    verdicts = known_verdicts(job)
+    lines += [f"  {verdict.code}: {printable(verdict.sentence)}" for verdict in verdicts]
+    if verdicts:
         lines.append(f"  `ddplaunch diagnose {job.handle}` says why")
     return "\n".join(lines)

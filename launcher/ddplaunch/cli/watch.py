@@ -11,30 +11,30 @@ from ddplaunch.backends.job import EVERYTHING, Handle, Job, State
 from ddplaunch.cli import terminal
 from ddplaunch.report import diagnosis, live, progress, verdict
 
-_SUPERVISOR = re.compile(r"\[(\d+)/ddplaunch\] (.*)")
+_SPEAKER = re.compile(r"\[(hub|\d+/ddplaunch)\] (.*)")
 _FRAME = "----"
 _LOOK = 0.25
 """Seconds between two looks at the job's state while its output flows."""
 
 
 class News:
-    """Whether a line is worth a look: every supervisor prints a verdict in a frame, one does for all."""
+    """Whether a line is worth a look: hub and supervisors print a verdict in a frame, one does for all."""
 
     def __init__(self) -> None:
         self._speaker = ""
-        self._framed: set[str] = set()  # nodes in the middle of a verdict
+        self._framed: set[str] = set()  # who is in the middle of a verdict
 
     def __call__(self, line: str) -> bool:
-        match = _SUPERVISOR.fullmatch(line)
+        match = _SPEAKER.fullmatch(line)
         if match is None:
             return True
-        node, text = match.groups()
+        who, text = match.groups()
         if text.startswith(_FRAME):
-            self._speaker = self._speaker or node
-            self._framed ^= {node}
-        elif node not in self._framed:
+            self._speaker = self._speaker or who
+            self._framed ^= {who}
+        elif who not in self._framed:
             return True
-        return node == self._speaker
+        return who == self._speaker
 
 
 def until_end(backend: Backend, handle: Handle) -> Job:

@@ -24,10 +24,15 @@ class Diagnosis:
 def diagnose(job: Job, bundle: Bundle | None) -> Diagnosis:
     """The verdicts of the bundle; evidence that nobody has judged is judged here, by the same rules."""
     if bundle is None:
-        return Diagnosis(job, bundle, list(job.status.verdicts) if job.status else [])
+        return Diagnosis(job, bundle, known_verdicts(job))
     verdicts = bundle.verdicts
     if not verdicts and bundle.evidence is not None and bundle.exit_code != Exit.OK:
         from ddplaunch.agent.verdicts import decide
 
         verdicts = decide.judge(bundle.evidence)
-    return Diagnosis(job, bundle, verdicts)
+    return Diagnosis(job, bundle, verdicts or list(job.verdicts))
+
+
+def known_verdicts(job: Job) -> list[Verdict]:
+    """Without looking into its bundle. What its backend knows counts where the job's own hub said nothing."""
+    return (list(job.status.verdicts) if job.status else []) or list(job.verdicts)

@@ -57,7 +57,8 @@ class Lines:
     def show(self, job: Job) -> None:
         now = self._clock()
         place = progress.place(job)
-        if place != self._place:
+        is_new = place != self._place
+        if is_new:
             self._place = place
             self._patience = FIRST_REMINDER
         elif not progress.is_waiting(job) or now < self._remind_at:
@@ -66,6 +67,8 @@ class Lines:
             self._patience *= 2
         self._remind_at = now + self._patience
         self.line(f"ddplaunch: {progress.headline(job, now)}{_who(job, now)}")
+        if job.hint and is_new:
+            self.line(f"ddplaunch: hint: {job.hint}")
 
     def line(self, text: str) -> None:
         self._stream.write(f"{text}\n")
@@ -112,6 +115,8 @@ class Picture:
             return table
         now = self._clock()
         table.add_row(Text(str(self._job.handle), "bold"), Text(progress.headline(self._job, now)))
+        if self._job.hint and not self._job.state.ended:
+            table.add_row(Text("  hint"), Text(self._job.hint))
         rows = progress.rows(self._job.status) if self._job.status else []
         for row in rows[:_ROWS]:
             nodes, phase, since, detail = progress.row_text(row, now)

@@ -7,7 +7,7 @@ from typing import Any
 from ddplaunch.agent import codec
 from ddplaunch.backends.job import Job
 from ddplaunch.report import verdict
-from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report.diagnosis import Diagnosis, known_verdicts
 
 
 def job_data(job: Job) -> dict[str, Any]:
@@ -20,12 +20,13 @@ def job_data(job: Job) -> dict[str, Any]:
         "submitted": job.submitted,
         "ended": job.ended,
         "detail": job.detail,
+        "hint": job.hint,
         "attempt": status.get("attempt", 0),
         "phase": status.get("phase"),
         "since": status.get("since"),
         "waiting_for": status.get("waiting_for", []),
         "nodes": status.get("nodes", []),
-        "verdicts": status.get("verdicts", []),
+        "verdicts": [codec.dump(each) for each in known_verdicts(job)],
     }
 
 
@@ -38,6 +39,7 @@ def diagnosis_data(diagnosis: Diagnosis) -> dict[str, Any]:
         "state": str(diagnosis.job.state),
         "exit_code": diagnosis.job.exit_code,
         "detail": diagnosis.job.detail,
+        "hint": diagnosis.job.hint,
         "submitted": diagnosis.job.submitted,
         "ended": diagnosis.job.ended,
         "evidence": evidence

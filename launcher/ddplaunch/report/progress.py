@@ -73,7 +73,7 @@ def row_text(row: Row, now: float) -> tuple[str, str, str, str]:
 def place(job: Job) -> Hashable:
     """Equal as long as nothing changed that deserves a line of its own; times and counts do not."""
     if job.status is None or job.state.ended:
-        return job.state
+        return job.state, job.hint  # of which there is one for every reason to wait
     nodes = tuple((row.phase, tuple(row.nodes)) for row in rows(job.status))
     return job.status.attempt, job.status.phase, tuple(job.status.waiting_for), nodes
 

@@ -73,6 +73,9 @@ def _without_verdict(job: Job) -> str:
         return "nothing is wrong: the job succeeded"
     if job.state in (State.LOST, State.CANCELLED):
         return f"no verdict: the job was {job.state}" + (f"; {printable(job.detail)}" if job.detail else "")
+    if job.state is State.PENDING and job.detail:
+        hint = f"\n\nhint: {printable(job.hint)}" if job.hint else ""
+        return f"no verdict: the job is pending; {printable(job.detail)}{hint}"
     if not job.state.ended:
         return "no verdict: nothing is known to be wrong with this job"
     return "no verdict: the job failed and left no evidence that decides; its log may say more"

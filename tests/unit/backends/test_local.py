@@ -14,6 +14,7 @@ import pytest
 from tests.unit.backends.conftest import Make, status_json
 
 from ddplaunch.agent import codec
+from ddplaunch.backends.folder import state_folder
 from ddplaunch.backends.job import EVERYTHING, Handle, State
 from ddplaunch.backends.local import host, store
 from ddplaunch.backends.local.backend import LocalBackend
@@ -315,7 +316,7 @@ def test_the_state_folder_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path:
     roots = []
     for value in ("/var/state", "state", ""):
         monkeypatch.setenv("XDG_STATE_HOME", value)
-        roots.append(store.default_root())
+        roots.append(state_folder())
 
     assert [Path("/var/state/ddplaunch"), *[tmp_path / ".local/state/ddplaunch"] * 2] == roots
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddplaunch.backends.job import EVERYTHING, Selection
+from ddplaunch.backends.lines import last_words
 from ddplaunch.backends.local import output
 
 LINES = ["[0] a", "[0/0] a", "[1/2] b", "[1/3] c", "[0/1] d", "[1/ddplaunch] notice", "no prefix"]
@@ -96,7 +97,7 @@ def test_lines_are_put_together_from_any_pieces(pieces: list[bytes], chunk: int)
     import tempfile
 
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(output, "_CHUNK", chunk)
+        patch.setattr("ddplaunch.backends.lines._CHUNK", chunk)
         folder = Path(name)
         (folder / "run").mkdir()
         path = folder / "run" / "output.log"
@@ -122,5 +123,5 @@ def test_last_words_are_the_last_lines_that_say_anything(tmp_path: Path) -> None
     """Blank lines are no words."""
     (tmp_path / "log").write_text("one\ntwo\n\n \nthree\n\n")
 
-    assert ["two", "three"] == output.last_words(tmp_path / "log", 2)
-    assert [] == output.last_words(tmp_path / "none", 2)
+    assert ["two", "three"] == last_words(tmp_path / "log", 2)
+    assert [] == last_words(tmp_path / "none", 2)

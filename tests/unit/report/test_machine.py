@@ -31,6 +31,7 @@ def test_diagnose_gives_the_verdicts_and_what_was_looked_at(diagnosis: Diagnosis
         "state": "failed",
         "exit_code": None,
         "detail": "",
+        "hint": "",
         "submitted": given.AT,
         "ended": given.AT + 70,
         "evidence": {

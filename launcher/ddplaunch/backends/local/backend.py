@@ -13,8 +13,10 @@ from signal import SIGKILL, SIGTERM, SIGUSR2, Signals
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Exit, Files, JobStatus
+from ddplaunch.agent.contract import Bundle, Exit, Files
+from ddplaunch.backends.folder import newest_bundle, state_folder, status
 from ddplaunch.backends.job import Handle, Job, Selection, State
+from ddplaunch.backends.lines import last_words
 from ddplaunch.backends.local import host, output, store
 from ddplaunch.backends.local.host import Child, Host
 from ddplaunch.errors import ClusterError
@@ -32,7 +34,7 @@ KILLED = 10.0
 
 def connect() -> LocalBackend:
     """The backend with this user's state folder."""
-    return LocalBackend(store.default_root())
+    return LocalBackend(state_folder())
 
 
 class LocalBackend:
@@ -50,7 +52,7 @@ class LocalBackend:
         host.wait_until(lambda: any(path.exists() for path in up) or child.poll() is not None, START)
         code = child.poll()
         if code and not (folder / Files.STATUS).exists():
-            words = output.last_words(folder / store.HOST_LOG, 5)
+            words = last_words(folder / store.HOST_LOG, 5)
             shutil.rmtree(folder, ignore_errors=True)
             raise ClusterError(
                 f"the job's own process ended at once, with exit code {code}"
@@ -118,12 +120,12 @@ class LocalBackend:
         folder = self.store.find(handle.path)
         job = _look(folder)
         if not job.state.ended and job.status is not None:
-            from ddplaunch.backends.local import hub
+            from ddplaunch.backends import hub
 
             fresh = hub.diagnose(folder, job.status.attempt)
             if fresh is not None:
                 return fresh
-        return _newest_bundle(folder)
+        return newest_bundle(folder)
 
 
 def _handle(folder: Path) -> Handle:
@@ -134,12 +136,12 @@ def _look(folder: Path) -> Job:
     carrier = host.read(folder / store.HOST)
     # Asked before its files are read: a host that has gone has written its last.
     alive = carrier is not None and carrier.alive()
-    status = _status(folder)
-    code = None if alive or status is None else status.exit_code
+    told = status(folder)
+    code = None if alive or told is None else told.exit_code
     detail = ""
     if alive:
-        state = State.RUNNING if status else State.PENDING
-        detail = "" if status else "its hub is not up yet"
+        state = State.RUNNING if told else State.PENDING
+        detail = "" if told else "its hub is not up yet"
     elif code is not None and code != Exit.STOPPED:
         state = State.SUCCEEDED if code == Exit.OK else State.FAILED
     elif (folder / store.CANCELLED).exists():
@@ -154,15 +156,8 @@ def _look(folder: Path) -> Job:
         ended=None if alive else _last_sign(folder),
         exit_code=code,
         detail=detail,
-        status=status,
+        status=told,
     )
-
-
-def _status(folder: Path) -> JobStatus | None:
-    try:
-        return codec.read(JobStatus, str(folder / Files.STATUS))
-    except (OSError, codec.ContractError):
-        return None
 
 
 def _why_lost(folder: Path, carrier: Host | None, *, told: bool) -> str:
@@ -173,7 +168,7 @@ def _why_lost(folder: Path, carrier: Host | None, *, told: bool) -> str:
         )
     who = f"its process {carrier.pid}" if carrier else "its process"
     when = "the machine was started anew" if carrier and carrier.of_earlier_boot() else f"{who} is gone"
-    words = output.last_words(folder / store.HOST_LOG, 1)
+    words = last_words(folder / store.HOST_LOG, 1)
     said = f"; its last words: {words[0]}" if words else ""
     return f"{when}, and left no exit code: killed from outside, or for memory{said}"
 
@@ -182,12 +177,3 @@ def _last_sign(folder: Path) -> float:
     """When the job was last heard of, by the files it writes."""
     signs = [folder / name for name in (Files.STATUS, Files.OUTPUT, Files.HUB_LOG, Files.RUN)]
     return max((path.stat().st_mtime for path in signs if path.exists()), default=time.time())
-
-
-def _newest_bundle(folder: Path) -> Bundle | None:
-    for run in reversed(output.attempts(folder)):
-        try:
-            return codec.read(Bundle, str(run / Path(Files.BUNDLE).name))
-        except (OSError, codec.ContractError):
-            continue
-    return None

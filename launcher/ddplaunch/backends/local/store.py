@@ -5,7 +5,6 @@ A folder appears under its number whole, or not at all, so a launcher that dies 
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -28,13 +27,6 @@ CANCELLED = "cancelled"
 
 _BEGUN = ".new-"
 _ABANDONED_AFTER = 3600.0
-
-
-def default_root() -> Path:
-    """`$XDG_STATE_HOME/ddplaunch`. The XDG rules say that a relative value counts as none."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return base / "ddplaunch"
 
 
 class Store:

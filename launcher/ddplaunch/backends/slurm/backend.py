@@ -1,0 +1,217 @@
+"""The Slurm backend: what Slurm says of a job, and what the job's folder says, made one."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddplaunch.agent.contract import Bundle, Verdict
+from ddplaunch.backends import folder, lines
+from ddplaunch.backends.job import Handle, Job, Selection, State
+from ddplaunch.backends.slurm import limits, pending, states, submission
+from ddplaunch.backends.slurm.commands import Commands
+from ddplaunch.backends.slurm.evidence import collect
+from ddplaunch.backends.slurm.look import Look, Looks
+from ddplaunch.backends.slurm.parse import Seen
+from ddplaunch.backends.slurm.queries import Queries
+from ddplaunch.backends.slurm.record import Records, Submission
+from ddplaunch.errors import ClusterError, UsageError
+
+if TYPE_CHECKING:
+    from ddplaunch.render.rendered import Rendered
+
+GATE_ONLY = "--gate-only"
+"""Behind the script's name: no training. The script hears of it by this variable."""
+_GATE_ONLY = "DDPLAUNCH_GATE_ONLY"
+STOP = 150.0
+"""Seconds for a job to end once told: Slurm's KillWait (30 s), its epilog, a controller that is slow."""
+_POLL = 0.25
+
+
+def connect() -> SlurmBackend:
+    """The backend of the cluster whose commands are on PATH."""
+    return SlurmBackend(folder.state_folder())
+
+
+class SlurmBackend:
+    """A `Backend`. Handles are `slurm://JOBID`, or `slurm://CLUSTER/JOBID` on one of several clusters."""
+
+    def __init__(self, root: Path) -> None:
+        self.records = Records(root)
+        self._queries: dict[str, Queries] = {}
+        self._looks = Looks(self.queries, self.records)
+
+    def queries(self, cluster: str = "") -> Queries:
+        """Questions to that cluster."""
+        return self._queries.setdefault(cluster, Queries(Commands(cluster)))
+
+    # --- submit
+
+    def submit(self, rendered: Rendered) -> Handle:
+        """Raises ClusterError when it can never start, or Slurm will not have it."""
+        _, name, *words = rendered.command
+        file = rendered.files[name]
+        self._refuse_what_never_starts(file.content.decode())
+        sent = self.records.begin(rendered.job, name, file, str(Path.cwd()))
+        env = {_GATE_ONLY: "1"} if GATE_ONLY in words else {}
+        words = [word for word in words if word != GATE_ONLY]
+        try:
+            job_id, cluster = submission.send(self.queries(), sent, words, env)
+        except KeyboardInterrupt:
+            self._take_back(sent)
+            raise
+        except ClusterError as error:
+            if not isinstance(error, submission.UncertainError):
+                self.records.drop(sent)
+            raise
+        self.records.save(dataclasses.replace(sent, job_id=job_id, cluster=cluster))
+        return handle(job_id, cluster)
+
+    def _refuse_what_never_starts(self, script: str) -> None:
+        problems = limits.problems(limits.wishes(script, os.environ), self.queries().partitions())
+        if problems:
+            raise ClusterError(
+                "the job could never start:" + "".join(f"\n    {text}" for text in problems),
+                hint="nothing was submitted; `sinfo --format '%P %l %s %D'` shows partitions and limits",
+            )
+
+    def _take_back(self, sent: Submission) -> None:
+        """Ctrl-C before the handle was told: nobody wants a job that he knows nothing of."""
+        job_id = submission.look_for(self.queries(), sent, submission.TAKE_BACK)
+        if job_id is not None:
+            self.queries().commands.run("scancel", str(job_id))
+            self.records.save(dataclasses.replace(sent, job_id=job_id))
+
+    # --- look
+
+    def job(self, handle: Handle) -> Job:
+        return self._job(self._looks.at(*parse_handle(handle)))
+
+    def jobs(self) -> list[Job]:
+        found = [self._job(look) for look in self._looks.at_all()]
+        return sorted(found, key=lambda job: job.submitted, reverse=True)
+
+    def _job(self, look: Look) -> Job:
+        """Slurm's word, the hub's word of the same attempt, and what follows from both."""
+        seen, sent = look.seen, look.sent
+        told = look.told()
+        cancelled = sent is not None and sent.cancelled
+        submitted = sent.at if sent else (seen.submitted if seen and seen.submitted else time.time())
+        job = Job(handle(look.job_id, look.cluster), State.RUNNING, submitted, detail=look.note, status=told)
+        if seen is None or seen.state in states.ENDED:
+            return self._ended(job, look, cancelled=cancelled)
+        if seen.state in states.WAITING:
+            why = pending.explain(seen, self.queries(look.cluster).surroundings(seen.partition))
+            again = f"attempt {seen.restarts + 1}: " if seen.restarts else ""
+            text = f"{again}{why.text}" + (f"; {look.note}" if look.note else "")
+            return dataclasses.replace(job, state=State.PENDING, detail=text, hint=why.hint)
+        if told is None and not look.note:
+            detail = f"Slurm calls it {seen.state.lower()} on {seen.node_list}; its hub is not up yet"
+            return dataclasses.replace(job, detail=detail)
+        return job
+
+    def _ended(self, job: Job, look: Look, *, cancelled: bool) -> Job:
+        seen, sent, told = look.seen, look.sent, job.status
+        if seen is not None:
+            how = states.outcome(seen, told, cancelled=cancelled, me=os.getuid())
+            ended = seen.ended or time.time()
+        elif sent is not None and sent.state:
+            how = states.Outcome(State(sent.state), sent.exit_code, sent.detail)
+            ended = sent.ended or sent.at
+        else:
+            how = states.forgotten(told, cancelled=cancelled)
+            ended = told.updated if told else time.time()
+        if sent is not None and not sent.state:
+            kept = dataclasses.replace(
+                sent, state=str(how.state), exit_code=how.exit_code, detail=how.detail, ended=ended
+            )
+            self._looks.remember(look, kept)
+        return dataclasses.replace(
+            job,
+            state=how.state,
+            exit_code=how.exit_code,
+            detail=how.detail,
+            ended=ended,
+            verdicts=tuple(self._verdicts(seen, look.cluster)) if seen else (),
+        )
+
+    def _verdicts(self, seen: Seen, cluster: str) -> list[Verdict]:
+        numbers: list[int] = []
+        names = ""
+        if seen.state == "NODE_FAIL" and seen.node_list:
+            numbers, names = self.queries(cluster).failed_nodes(seen.node_list)
+        return states.verdicts(seen, numbers, names)
+
+    # --- logs, cancel, collect
+
+    def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
+        """Raises ClusterError when the output lies where this machine does not see it."""
+        path = parse_handle(handle)
+        look = self._looks.at(*path)
+        output = look.output
+        if output is None or not output.parent.is_dir():
+            raise ClusterError(
+                f"the output of {handle} is not to be seen from this machine: "
+                + (f"there is no folder {output.parent}" if output else "Slurm does not say where it lies"),
+                hint="look from a machine that shares that folder with the nodes",
+            )
+        yield from lines.lines(
+            lines.File(output),
+            wanted,
+            follow=follow,
+            alive=lambda: not self._looks.at(*path).ended,
+            poll=_POLL,
+        )
+
+    def cancel(self, handle: Handle) -> Job:
+        """Raises ClusterError when the job lives on for all that was done."""
+        path = parse_handle(handle)
+        look = self._looks.at(*path)
+        job = self._job(look)
+        if job.state.ended:
+            return job
+        if look.sent is not None:
+            look.sent.mark_cancelled()
+        # Slurm sends SIGTERM to all that belongs to the job, and SIGKILL only after KillWait: in between
+        # the supervisors take the evidence.
+        answer = self.queries(look.cluster).commands.ask("scancel", str(look.job_id))
+        if answer.code != 0 and "Invalid job id" not in answer.err and "already complet" not in answer.err:
+            raise ClusterError(
+                f"Slurm does not cancel {handle}: {answer.last_line}",
+                hint=f"`scontrol show job {look.job_id}` says whose it is, and how it stands",
+            )
+        deadline = time.monotonic() + STOP
+        while not (look := self._looks.at(*path, fresh=True)).ended:
+            if time.monotonic() > deadline:
+                state = look.seen.state if look.seen else "unknown"
+                raise ClusterError(
+                    f"{handle} does not end, cancelled {STOP:.0f} s ago: Slurm calls it {state}",
+                    hint=f"an epilog or the kernel may hold it: `scontrol show job {look.job_id}`",
+                )
+            time.sleep(0.5)
+        return self._job(look)
+
+    def collect(self, handle: Handle) -> Bundle | None:
+        look = self._looks.at(*parse_handle(handle))
+        return collect(look, self.queries(look.cluster))
+
+
+def handle(job_id: int, cluster: str = "") -> Handle:
+    """Of a job of that cluster, the local one when it has no name."""
+    return Handle("slurm", f"{cluster}/{job_id}" if cluster else str(job_id))
+
+
+def parse_handle(handle: Handle) -> tuple[int, str]:
+    """Job id and cluster. Raises UsageError."""
+    match = re.fullmatch(r"(?:([\w.-]+)/)?(\d+)", handle.path)
+    if match is None:
+        raise UsageError(
+            f"{handle} is no handle of a Slurm job",
+            hint="slurm://1234 is job 1234, slurm://mycluster/1234 the one of cluster mycluster",
+        )
+    return int(match[2]), match[1] or ""

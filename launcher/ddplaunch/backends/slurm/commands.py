@@ -1,0 +1,155 @@
+"""Slurm's commands: run with a limit, asked again while the controller does not answer, never for ever."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ddplaunch.errors import ClusterError
+
+LIMIT = 20.0
+"""Seconds for one command. Slurm's own patience with its controller is 10 s, and it may try twice."""
+PATIENCE = 30.0
+"""Seconds over which a question is asked again: a controller is started anew in less."""
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 8.0
+
+_UNREACHED = (
+    "Unable to contact slurm controller",
+    "Connection refused",
+    "Connection timed out",
+    "No route to host",
+    "Network is unreachable",
+)
+"""Of a controller that has not even heard the question."""
+_UNANSWERED = (
+    "Socket timed out",
+    "Connection reset",
+    "Zero Bytes were transmitted or received",
+    "Message receive failure",
+    "Unexpected message received",
+    "Transport endpoint is not connected",
+    "Resource temporarily unavailable",
+    "temporarily unable to accept job",
+    "in standby mode",
+    "Slurm backup controller",
+    "Communication connection failure",
+    "Header lengths are longer than data received",
+    "Insane message length",
+    "Unable to contact slurmdbd",
+)
+"""Of a controller that may have heard it."""
+_FORMATS = ("SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_")
+"""Habits of the user, which would change what we read."""
+
+
+class Answer(NamedTuple):
+    """What a command printed. `code` None: it had to be killed, because it did not end."""
+
+    code: int | None
+    out: str
+    err: str
+
+    @property
+    def unreached(self) -> bool:
+        """Whether the controller certainly has not heard of it."""
+        return self.code != 0 and any(words in self.err for words in _UNREACHED)
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether it is not known what the controller made of it; asking again may help."""
+        return self.code is None or (
+            self.code != 0 and (self.unreached or any(words in self.err for words in _UNANSWERED))
+        )
+
+    @property
+    def last_line(self) -> str:
+        """What was said last, without the program's name in front."""
+        lines = [line.strip() for line in self.err.splitlines() if line.strip()]
+        return _without_name(lines[-1]) if lines else ""
+
+
+class Commands:
+    """The commands of one cluster, the local one when it has no name."""
+
+    def __init__(self, cluster: str = "") -> None:
+        self.cluster = cluster
+
+    def ask(self, program: str, *words: str, patience: float = PATIENCE) -> Answer:
+        """A question: asked again, ever more seldom, while nobody answers. An error is an answer.
+
+        Raises ClusterError when there is no such program, or no answer within `patience`.
+        """
+        started = time.monotonic()
+        pause = _FIRST_PAUSE
+        while True:
+            answer = self.run(program, *words, env=_plain_environment())
+            if not answer.unanswered:
+                return answer
+            waited = time.monotonic() - started
+            if waited + pause > patience:
+                raise self.silent(program, answer, waited)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def run(
+        self,
+        program: str,
+        *words: str,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        limit: float = LIMIT,
+    ) -> Answer:
+        """Once. Out of reach of the terminal's Ctrl-C, so that what we began is not half done."""
+        import sh
+
+        if self.cluster:
+            words = (f"--clusters={self.cluster}", *words)
+        try:
+            done = sh.Command(program)(
+                *words,
+                _return_cmd=True,
+                _ok_code=list(range(256)),
+                _timeout=limit,
+                _tty_out=False,
+                _new_session=True,
+                _env=dict(os.environ if env is None else env),
+                _cwd=cwd,
+            )
+        except sh.CommandNotFound as error:
+            raise ClusterError(
+                f"there is no `{program}` on this machine",
+                hint="jobs are sent to Slurm from where sbatch works: a login node of the cluster",
+            ) from error
+        except sh.TimeoutException:
+            return Answer(None, "", f"no answer in {limit:.0f} s")
+        except sh.SignalException as error:  # somebody killed it
+            return Answer(None, "", str(type(error).__name__))
+        return Answer(done.exit_code, _text(done.stdout), _text(done.stderr))
+
+    def silent(self, program: str, answer: Answer, waited: float) -> ClusterError:
+        """The error of a controller that does not answer."""
+        said = answer.last_line or "it says nothing"
+        where = f" of cluster {self.cluster}" if self.cluster else ""
+        return ClusterError(
+            f"Slurm's controller{where} does not answer: `{program}` was tried for {waited:.0f} s: {said}",
+            hint="`scontrol ping` shows whether it is up; jobs that run go on without it, so try again later",
+        )
+
+
+def _plain_environment() -> dict[str, str]:
+    """The user's, with times as seconds since the epoch: no zone and no habit can change their meaning."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_FORMATS)}
+    return kept | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", errors="replace")
+
+
+def _without_name(line: str) -> str:
+    for begin in ("sbatch: error: ", "squeue: error: ", "scontrol: error: ", "scancel: error: ", "sbatch: "):
+        line = line.removeprefix(begin)
+    return line

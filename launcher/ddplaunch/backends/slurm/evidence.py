@@ -1,0 +1,93 @@
+"""What is known of a job: from its hub while it runs, by whatever way leads there, else what it left."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Bundle, Files
+from ddplaunch.backends import folder, hub
+from ddplaunch.backends.slurm.commands import Commands
+from ddplaunch.backends.slurm.look import Look
+from ddplaunch.backends.slurm.queries import Queries
+
+_BEGIN = "-----BEGIN DDPLAUNCH BUNDLE-----"
+_END = "-----END DDPLAUNCH BUNDLE-----"
+_STEP = 60.0
+"""Seconds for a step beside the job's own: to be started, and to be answered by the hub."""
+
+
+def collect(look: Look, queries: Queries) -> Bundle | None:
+    """None: it left nothing that can be seen from here."""
+    place = look.folder
+    if place is None:
+        return None
+    told = look.told()
+    if not look.ended and told is not None:
+        fresh = hub.diagnose(place, told.attempt)
+        if fresh is not None:
+            return fresh
+    if not look.ended and look.seen is not None and look.seen.node_list:
+        fresh = _by_step(look.job_id, place, queries.commands)
+        if fresh is not None:
+            return fresh
+    return folder.newest_bundle(place) or _from_logs(place)
+
+
+def _by_step(job_id: int, place: Path, commands: Commands) -> Bundle | None:
+    """Ask on the hub's own node: its network, or the job's folder, may not be reached from here."""
+    ask = ["python3", "-I", "-S", str(place / Files.AGENT), "ask", "diagnose", "--folder", str(place)]
+    # Node 0 of the job, which is where the batch script and the hub run.
+    step = [
+        f"--jobid={job_id}",
+        "--overlap",
+        "--relative=0",
+        "--nodes=1",
+        "--ntasks=1",
+        "--mpi=none",
+        "--quiet",
+    ]
+    answer = commands.run("srun", *step, *ask, limit=_STEP)
+    try:
+        return codec.load(Bundle, json.loads(answer.out)) if answer.code == 0 else None
+    except (ValueError, codec.ContractError):
+        return None
+
+
+def _from_logs(place: Path) -> Bundle | None:
+    """The hub prints its bundle as well, for when the file is lost."""
+    for run in reversed(folder.attempts(place)):
+        try:
+            text = (run / Path(Files.HUB_LOG).name).read_text("utf-8", errors="replace")
+        except OSError:
+            continue
+        bundle = printed_bundle(text.splitlines())
+        if bundle is not None:
+            return bundle
+    return None
+
+
+def printed_bundle(lines: Iterable[str]) -> Bundle | None:
+    """The last one that is whole."""
+    found: Bundle | None = None
+    block: list[str] | None = None
+    for line in lines:
+        text = line.strip()
+        if text == _BEGIN:
+            block = []
+        elif text == _END and block is not None:
+            found, block = _unpacked("".join(block)) or found, None
+        elif block is not None:
+            block.append(text)
+    return found
+
+
+def _unpacked(text: str) -> Bundle | None:
+    try:
+        return codec.load(Bundle, json.loads(zlib.decompress(base64.b64decode(text, validate=True))))
+    except (ValueError, zlib.error, codec.ContractError):
+        return None

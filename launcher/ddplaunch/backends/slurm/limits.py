@@ -1,0 +1,106 @@
+"""What can never start, found before it is sent: Slurm would take it, and let it wait for ever. Pure.
+
+Only what is certain: nodes that are down come back, and limits of accounts are Slurm's to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from ddplaunch.backends.slurm.parse import Partition, directives, seconds
+from ddplaunch.backends.slurm.pending import span
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a batch script asks for, as far as it decides whether it can start. Empty: not said."""
+
+    partition: str = ""
+    nodes: str = ""
+    time: str = ""
+    account: str = ""
+    qos: str = ""
+
+
+_OPTIONS = {"partition": "p", "nodes": "N", "time": "t", "account": "A", "qos": "q"}
+_VARIABLES = {
+    "partition": "SBATCH_PARTITION",
+    "time": "SBATCH_TIMELIMIT",
+    "account": "SBATCH_ACCOUNT",
+    "qos": "SBATCH_QOS",
+}
+
+
+def wishes(script: str, environment: Mapping[str, str]) -> Wishes:
+    """Of the script's directives; sbatch's variables in the environment stand above them."""
+    found = dict(_options(directives(script)))
+    found |= {
+        name: environment[variable] for name, variable in _VARIABLES.items() if environment.get(variable)
+    }
+    return Wishes(**found)
+
+
+def _options(words: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """Those of `_OPTIONS`, as `--name=value`, `--name value`, `-n value` or `-nvalue`."""
+    following = ""
+    for word in words:
+        if following:
+            yield following, word
+            following = ""
+            continue
+        for name, letter in _OPTIONS.items():
+            if word.startswith(f"--{name}="):
+                yield name, word.partition("=")[2]
+            elif word in (f"--{name}", f"-{letter}"):
+                following = name
+            elif word.startswith(f"-{letter}"):
+                yield name, word[2:]
+
+
+def problems(wanted: Wishes, partitions: Sequence[Partition]) -> list[str]:
+    """One sentence each, none when it may start. With several partitions, one that fits is enough."""
+    known = {each.name: each for each in partitions}
+    if not known:
+        return []
+    named = wanted.partition.split(",") if wanted.partition else []
+    found = [_unknown(name, known) for name in named if name not in known]
+    chosen = [known[name] for name in named if name in known]
+    if not named:
+        chosen = [each for each in partitions if each.default]
+    misfits = [list(_misfits(wanted, each)) for each in chosen]
+    if misfits and all(misfits):
+        found += [text for texts in misfits for text in texts]
+    return found
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1)
+    rest = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+    return f"there is no partition {name}: {rest}"
+
+
+def _misfits(wanted: Wishes, partition: Partition) -> Iterable[str]:
+    least = int(wanted.nodes.partition("-")[0]) if wanted.nodes.partition("-")[0].isdigit() else 1
+    where = f"partition {partition.name}"
+    if least > partition.nodes:
+        yield f"the job wants {least} nodes, and {where} has {partition.nodes}"
+    elif least > partition.most_nodes:
+        yield f"the job wants {least} nodes, and {where} gives a job at most {partition.most_nodes:.0f}"
+    elif "-" not in wanted.nodes and least < partition.least_nodes:
+        yield f"the job wants {least} nodes, and {where} gives a job at least {partition.least_nodes}"
+    if wanted.time and partition.most_time < seconds(wanted.time):
+        yield f"the job's time limit is {wanted.time}, and that of {where} is {span(partition.most_time)}"
+    yield from _not_allowed("account", wanted.account, partition.accounts, partition.denied_accounts, where)
+    yield from _not_allowed("QOS", wanted.qos, partition.qos, partition.denied_qos, where)
+
+
+def _not_allowed(
+    what: str, name: str, allowed: frozenset[str] | None, denied: frozenset[str], where: str
+) -> Iterable[str]:
+    if name and allowed is not None and name not in allowed:
+        yield f"{where} is not for {what} {name}, only for {', '.join(sorted(allowed)) or 'none'}"
+    elif name and name in denied:
+        yield f"{where} is not for {what} {name}"

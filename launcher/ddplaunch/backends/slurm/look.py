@@ -1,0 +1,181 @@
+"""One look at a job: Slurm's word, and the job's folder.
+
+However often one looks, Slurm is asked with pauses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddplaunch.agent.contract import JobStatus
+from ddplaunch.backends import folder
+from ddplaunch.backends.slurm import states, submission
+from ddplaunch.backends.slurm.parse import Seen
+from ddplaunch.backends.slurm.queries import Queries
+from ddplaunch.backends.slurm.record import Records, Submission
+from ddplaunch.errors import ClusterError, NotFoundError
+
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 10.0
+"""Seconds between two questions about one job, growing while nothing changes: thousands may be watched."""
+_GROWTH = 1.25
+SILENCE = 600.0
+"""Seconds for which a watched job outlasts a controller that does not answer; the job itself runs on."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """`seen` None: Slurm has forgotten the job. `sent` None: it was not submitted from here."""
+
+    job_id: int
+    cluster: str
+    seen: Seen | None
+    sent: Submission | None
+    note: str = ""  # why this look may be old
+
+    @property
+    def ended(self) -> bool:
+        return self.seen is None or self.seen.state in states.ENDED
+
+    @property
+    def output(self) -> Path | None:
+        """Where everything that the nodes print comes together."""
+        base = self.folder
+        return base.with_name(f"{base.name}.out") if base else None
+
+    @property
+    def folder(self) -> Path | None:
+        """The job's own folder; its place follows from where it was submitted, and its name and id."""
+        name = self.sent.name if self.sent else self.seen.name if self.seen else ""
+        workdir = (self.seen.workdir if self.seen else "") or (self.sent.workdir if self.sent else "")
+        return Path(workdir) / f"{name}-{self.job_id}" if name and workdir else None
+
+    def told(self) -> JobStatus | None:
+        """What the hub says, unless that is of an earlier attempt."""
+        status = folder.status(self.folder) if self.folder else None
+        if status is not None and self.seen is not None and status.attempt != self.seen.restarts:
+            return None
+        return status
+
+
+@dataclass
+class _Watched:
+    look: Look
+    asked: float
+    answered: float
+    pause: float = _FIRST_PAUSE
+
+
+class Looks:
+    """What was seen of each job, and when to ask anew."""
+
+    def __init__(self, queries: Callable[[str], Queries], records: Records) -> None:
+        self._queries = queries
+        self._records = records
+        self._watched: dict[tuple[int, str], _Watched] = {}
+
+    def at(self, job_id: int, cluster: str, *, fresh: bool = False) -> Look:
+        """The job now, or as it was a moment ago. Raises NotFoundError, ClusterError."""
+        now = time.monotonic()
+        watched = self._watched.get((job_id, cluster))
+        if watched is None:
+            look = self._first(job_id, cluster)
+            self._watched[job_id, cluster] = _Watched(look, now, now)
+            return look
+        if watched.look.ended or (not fresh and now - watched.asked < watched.pause):
+            return watched.look
+        self._again(watched)
+        return watched.look
+
+    def _first(self, job_id: int, cluster: str) -> Look:
+        sent = self._records.find(job_id, cluster)
+        if sent is not None:
+            cluster = sent.cluster
+        seen = self._queries(cluster).job(job_id)
+        if seen is None and not (sent and sent.state):
+            seen = self._queries(cluster).accounted([job_id]).get(job_id)
+        if seen is not None and sent is not None and not _is_same(seen, sent):
+            # A cluster that was set up anew counts its jobs from the beginning.
+            seen, sent = (seen, None) if not sent.state else (None, sent)
+        if seen is None and sent is None:
+            raise _not_found(job_id, cluster)
+        return Look(job_id, cluster, seen, sent)
+
+    def _again(self, watched: _Watched) -> None:
+        old = watched.look
+        watched.asked = time.monotonic()
+        queries = self._queries(old.cluster)
+        try:
+            seen = queries.job(old.job_id, patience=0)
+            if seen is None:
+                seen = queries.accounted([old.job_id]).get(old.job_id)
+        except ClusterError:
+            silent = watched.asked - watched.answered
+            if silent > SILENCE:
+                raise
+            note = f"Slurm's controller has not answered for {silent:.0f} s"
+            watched.look = dataclasses.replace(old, note=note)
+            return
+        watched.answered = time.monotonic()
+        watched.look = dataclasses.replace(old, seen=seen, note="")
+        changed = _essence(seen) != _essence(old.seen)
+        told = watched.look.told() if seen is not None else None
+        soon = changed or (told is not None and told.exit_code is not None)
+        watched.pause = _FIRST_PAUSE if soon else min(_GROWTH * watched.pause, _LONGEST_PAUSE)
+
+    def at_all(self) -> list[Look]:
+        """Every job that was submitted from here: one question per cluster, and one to its accounting."""
+        found = []
+        sent = self._records.all()
+        for cluster in {each.cluster for each in sent if not each.state}:
+            queries = self._queries(cluster)
+            mine = queries.mine()
+            open_here = [each for each in sent if each.cluster == cluster and not each.state]
+            open_here = [self._identified(each, mine) for each in open_here]
+            known = [each for each in open_here if each.job_id is not None]
+            lost = [each.job_id for each in known if each.job_id not in mine and each.job_id is not None]
+            mine |= queries.accounted(lost)
+            for each in known:
+                assert each.job_id is not None
+                seen = mine.get(each.job_id)
+                same = seen is not None and _is_same(seen, each)
+                found.append(Look(each.job_id, cluster, seen if same else None, each))
+        done = [each for each in sent if each.state and each.job_id is not None]
+        return found + [Look(each.job_id or 0, each.cluster, None, each) for each in done]
+
+    def _identified(self, sent: Submission, mine: dict[int, Seen]) -> Submission:
+        """A job that appeared only after sbatch had given up."""
+        if sent.job_id is None:
+            for seen in mine.values():
+                if submission.is_of(seen, sent):
+                    sent = dataclasses.replace(sent, job_id=seen.job_id)
+                    self._records.save(sent)
+        return sent
+
+    def remember(self, look: Look, sent: Submission) -> None:
+        """How it ended; Slurm will not know it for long."""
+        self._records.save(sent)
+        watched = self._watched.get((look.job_id, look.cluster))
+        if watched is not None:
+            watched.look = dataclasses.replace(watched.look, sent=sent)
+
+
+def _is_same(seen: Seen, sent: Submission) -> bool:
+    """Accounting does not tell the command; the name is what it has."""
+    return submission.is_of(seen, sent) if seen.command else seen.name == sent.name
+
+
+def _essence(seen: Seen | None) -> tuple[str, str, int] | None:
+    return (seen.state, seen.reason, seen.restarts) if seen else None
+
+
+def _not_found(job_id: int, cluster: str) -> NotFoundError:
+    where = f" on cluster {cluster}" if cluster else ""
+    return NotFoundError(
+        f"Slurm knows of no job {job_id}{where}, and none was submitted from here",
+        hint="`ddplaunch list --to slurm` shows yours; Slurm forgets jobs some minutes after their end",
+    )

@@ -1,0 +1,375 @@
+"""What Slurm's commands print, as facts. Pure; whatever cannot be read raises NonsenseError.
+
+Text with our own separators is asked for first: it has kept its form since Slurm 20.02, and holds only what
+is wanted. `--json` says all of every job, up to Slurm 22.05 of all users even, and changes from version to
+version: states are words or lists of words, numbers are bare, null, or objects of `set`, `infinite` and
+`number`, exit codes are wait statuses or objects. It is the second language, for when the first is not
+understood.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+SEPARATOR = "\x1f"
+"""Between columns. Slurm's own `|` may stand in a path."""
+
+
+class NonsenseError(ValueError):
+    """An answer that is none."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A job as Slurm sees it. `state` is Slurm's own word; times are seconds since the epoch.
+
+    `started` of a job that waits is when Slurm expects it to start, `ended` of one that runs when it must
+    end.
+    """
+
+    job_id: int
+    state: str
+    reason: str = ""
+    name: str = ""
+    partition: str = ""
+    nodes: int = 0
+    node_list: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    restarts: int = 0
+    submitted: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    time_limit: float = math.inf  # seconds
+    workdir: str = ""
+    command: str = ""
+    dependency: str = ""
+    ended_by: int | None = None  # uid of who cancelled it, where accounting says so
+
+
+@dataclass(frozen=True)
+class Partition:
+    """What a partition gives to a job. Limits are infinite where there is none."""
+
+    name: str
+    default: bool = False
+    up: bool = True
+    nodes: int = 0
+    most_nodes: float = math.inf
+    least_nodes: int = 0
+    most_time: float = math.inf  # seconds
+    accounts: frozenset[str] | None = None  # None: all
+    denied_accounts: frozenset[str] = frozenset()
+    qos: frozenset[str] | None = None
+    denied_qos: frozenset[str] = frozenset()
+
+
+# --- squeue
+
+_SQUEUE = {
+    "jobid": "job_id",
+    "state": "state",
+    "reason": "reason",
+    "name": "name",
+    "partition": "partition",
+    "numnodes": "nodes",
+    "nodelist": "node_list",
+    "exit_code": "exit_code",
+    "restartcnt": "restarts",
+    "submittime": "submitted",
+    "starttime": "started",
+    "endtime": "ended",
+    "timelimit": "time_limit",
+    "workdir": "workdir",
+    "command": "command",
+    "dependency": "dependency",
+}
+"""Column of `squeue --Format` -> field of Seen."""
+
+SQUEUE_FORMAT = ",".join(f"{column}:0{SEPARATOR}" for column in _SQUEUE)
+"""`:0` is the width: none, so that nothing is cut off."""
+
+
+def squeue(text: str) -> list[Seen]:
+    """Jobs of `squeue --noheader --Format=SQUEUE_FORMAT`, which prints unknown columns empty."""
+    return [_squeue_row(line) for line in text.splitlines() if line.strip()]
+
+
+def _squeue_row(line: str) -> Seen:
+    cells = line.split(SEPARATOR)
+    if len(cells) != len(_SQUEUE) + 1:
+        raise NonsenseError(
+            f"a line of squeue has {len(cells) - 1} columns, not {len(_SQUEUE)}: {line[:80]!r}"
+        )
+    row = dict(zip(_SQUEUE.values(), map(_word, cells), strict=False))
+    if not row["job_id"].isdigit() or not row["state"]:
+        raise NonsenseError(f"squeue says nothing of a job: {line[:80]!r}")
+    code, signal = _ending(row["exit_code"])
+    return Seen(
+        job_id=int(row["job_id"]),
+        state=_state(row["state"]),
+        reason=row["reason"],
+        name=row["name"],
+        partition=row["partition"],
+        nodes=_whole(row["nodes"]),
+        node_list=row["node_list"],
+        exit_code=code,
+        signal=signal,
+        restarts=_whole(row["restarts"]),
+        submitted=_time(row["submitted"]),
+        started=_time(row["started"]),
+        ended=_time(row["ended"]),
+        time_limit=seconds(row["time_limit"]),
+        workdir=row["workdir"],
+        command=row["command"],
+        dependency=row["dependency"],
+    )
+
+
+def squeue_json(text: str) -> list[Seen]:
+    """Jobs of `squeue --json`, Slurm 21.08 and later."""
+    return [_json_job(each) for each in _json_jobs(text)]
+
+
+def _json_jobs(text: str) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(text)
+        jobs = found["jobs"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise NonsenseError(f"no JSON with jobs: {text[:80]!r}") from error
+    if not isinstance(jobs, list) or not all(isinstance(each, dict) for each in jobs):
+        raise NonsenseError("the JSON's jobs are no list of objects")
+    return jobs
+
+
+def _json_job(job: dict[str, Any]) -> Seen:
+    job_id, states = _number(job.get("job_id")), job.get("job_state")
+    if job_id is None or not states:
+        raise NonsenseError(f"a job without id or state: {str(job)[:80]!r}")
+    code, signal = _json_ending(job.get("exit_code"))
+    limit = _number(job.get("time_limit"))
+    return Seen(
+        job_id=int(job_id),
+        state=_state(*states) if isinstance(states, list) else _state(str(states)),
+        reason=_word(str(job.get("state_description") or job.get("state_reason") or "")),
+        name=str(job.get("name") or ""),
+        partition=str(job.get("partition") or ""),
+        nodes=int(_number(job.get("node_count")) or 0),
+        node_list=job["nodes"] if isinstance(job.get("nodes"), str) else "",
+        exit_code=code,
+        signal=signal,
+        restarts=int(_number(job.get("restart_cnt")) or 0),
+        submitted=_number(job.get("submit_time")) or None,
+        started=_number(job.get("start_time")) or None,
+        ended=_number(job.get("end_time")) or None,
+        time_limit=math.inf if limit is None else limit * 60,
+        workdir=str(job.get("current_working_directory") or ""),
+        command=str(job.get("command") or ""),
+        dependency=str(job.get("dependency") or ""),
+    )
+
+
+def _number(value: Any) -> float | None:
+    """A bare number, or one in an object that says whether it is set at all."""
+    if isinstance(value, dict):
+        return _number(value.get("number")) if value.get("set") and not value.get("infinite") else None
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _json_ending(value: Any) -> tuple[int | None, int | None]:
+    """A wait status, or an object of `return_code` and `signal`, whose number has had two names."""
+    if isinstance(value, dict) and "return_code" in value:
+        code, signal = _number(value["return_code"]), value.get("signal") or {}
+        number = _number(signal.get("id", signal.get("signal_id"))) if isinstance(signal, dict) else None
+        return (None if code is None else int(code)), (int(number) if number else None)
+    raw = _number(value)
+    return (None, None) if raw is None else _wait_status(int(raw))
+
+
+# --- sacct
+
+SACCT_FORMAT = "JobIDRaw,State,ExitCode,JobName,Partition,NNodes,NodeList,Submit,Start,End,Timelimit,WorkDir"
+"""Fields that every version since 20.02 knows: one that it does not know ends sacct."""
+
+
+def sacct(text: str) -> list[Seen]:
+    """Jobs of `sacct --parsable2 --noheader --allocations --format=SACCT_FORMAT`."""
+    return [_sacct_row(line) for line in text.splitlines() if line.strip()]
+
+
+def _sacct_row(line: str) -> Seen:
+    cells = line.split("|", SACCT_FORMAT.count(","))
+    if len(cells) != SACCT_FORMAT.count(",") + 1 or not cells[0].isdigit():
+        raise NonsenseError(f"a line of sacct is not of a job: {line[:80]!r}")
+    job_id, state, ending, name, partition, nodes, node_list, submitted, started, ended, limit, workdir = (
+        cells
+    )
+    by = re.fullmatch(r"(\w+) by (\d+)", state)
+    code, signal = _ending(ending)
+    return Seen(
+        job_id=int(job_id),
+        state=_state(by[1] if by else state),
+        name=_word(name),
+        partition=_word(partition),
+        nodes=_whole(nodes),
+        node_list="" if node_list == "None assigned" else _word(node_list),
+        exit_code=code,
+        signal=signal,
+        submitted=_time(submitted),
+        started=_time(started),
+        ended=_time(ended),
+        time_limit=seconds(limit),
+        workdir=_word(workdir),
+        ended_by=int(by[2]) if by else None,
+    )
+
+
+# --- sbatch, scontrol, sinfo
+
+
+def job_id(text: str) -> tuple[int, str]:
+    """Id and cluster of `sbatch --parsable`. The last line counts: sites let sbatch print notices first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    match = re.fullmatch(r"(\d+)(?:;(\S+))?", lines[-1]) if lines else None
+    if match is None:
+        raise NonsenseError(f"sbatch printed no job id: {text[-80:]!r}")
+    return int(match[1]), match[2] or ""
+
+
+def partitions(text: str) -> list[Partition]:
+    """Of `scontrol --oneliner show partition`."""
+    return [_partition(line) for line in text.splitlines() if line.startswith("PartitionName=")]
+
+
+def _partition(line: str) -> Partition:
+    found = dict(pair.partition("=")[::2] for pair in line.split() if "=" in pair)
+    return Partition(
+        name=found["PartitionName"],
+        default=found.get("Default") == "YES",
+        up=found.get("State", "UP") == "UP",
+        nodes=_whole(found.get("TotalNodes", "")),
+        most_nodes=_limit(found.get("MaxNodes", "")),
+        least_nodes=_whole(found.get("MinNodes", "")),
+        most_time=seconds(found.get("MaxTime", "")),
+        accounts=_names(found.get("AllowAccounts", "ALL")),
+        denied_accounts=_names(found.get("DenyAccounts", "")) or frozenset(),
+        qos=_names(found.get("AllowQos", "ALL")),
+        denied_qos=_names(found.get("DenyQos", "")) or frozenset(),
+    )
+
+
+def node_states(text: str) -> list[tuple[str, str, str]]:
+    """Name, state and reason of each node, of `sinfo --noheader --Node --Format=NODES_FORMAT`."""
+    found = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split(SEPARATOR)]
+        if len(cells) < 3:
+            raise NonsenseError(f"a line of sinfo has no three columns: {line[:80]!r}")
+        found.append(
+            (cells[0], cells[1].rstrip("*~#!%$@^-+").lower(), "" if cells[2] == "none" else cells[2])
+        )
+    return found
+
+
+NODES_FORMAT = f"nodelist:0{SEPARATOR},statelong:0{SEPARATOR},reason:0{SEPARATOR}"
+
+
+def directives(script: str) -> Iterator[str]:
+    """The words behind each `#SBATCH`, up to the first command, where sbatch ceases to look as well."""
+    import shlex
+
+    for line in script.splitlines():
+        if line.startswith("#SBATCH"):
+            try:
+                yield from shlex.split(line.removeprefix("#SBATCH"), comments=True)
+            except ValueError:
+                continue
+        elif line.strip() and not line.startswith("#"):
+            return
+
+
+# --- words and numbers
+
+
+def seconds(text: str) -> float:
+    """Of `minutes`, `[hours:]minutes:seconds`, `days-hours[:minutes[:seconds]]`; any other is infinite."""
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if match is None:
+        return math.inf
+    days, *parts = match.groups()
+    numbers = [int(part) for part in parts if part is not None]
+    if days is not None:
+        hours, minutes, rest = (*numbers, 0, 0)[:3]
+        return ((int(days) * 24 + hours) * 60 + minutes) * 60 + rest
+    if len(numbers) == 1:
+        return numbers[0] * 60
+    hours, minutes, rest = (0, *numbers)[-3:]
+    return (hours * 60 + minutes) * 60 + rest
+
+
+_FLAGS = (
+    "COMPLETING",
+    "CONFIGURING",
+    "POWER_UP_NODE",
+    "RESIZING",
+    "REQUEUE_FED",
+    "REQUEUE_HOLD",
+    "REQUEUED",
+    "SPECIAL_EXIT",
+    "STOPPED",
+    "RESV_DEL_HOLD",
+    "SIGNALING",
+    "STAGE_OUT",
+)
+"""Said in place of the state proper, by text alone; lists have both."""
+
+
+def _state(*words: str) -> str:
+    upper = [str(word).upper() for word in words]
+    return next((flag for flag in _FLAGS if flag in upper), upper[0].split()[0])
+
+
+def _ending(text: str) -> tuple[int | None, int | None]:
+    """Exit code and signal of `code:signal` or of a wait status."""
+    code, colon, signal = text.partition(":")
+    if not code.isdigit():
+        return None, None
+    if colon:
+        return int(code), (int(signal) if signal.isdigit() and signal != "0" else None)
+    return _wait_status(int(code))
+
+
+def _wait_status(status: int) -> tuple[int, int | None]:
+    if os.WIFSIGNALED(status):
+        return 0, os.WTERMSIG(status)
+    return os.WEXITSTATUS(status), None
+
+
+def _word(text: str) -> str:
+    text = text.strip()
+    return "" if text in ("(null)", "N/A", "None", "NONE", "Unknown") else text
+
+
+def _whole(text: str) -> int:
+    """`2`, `2-4` (2 at least), `1K` of Slurm's short numbers; 0 for none."""
+    match = re.match(r"\d+", text)
+    return int(match[0]) if match else 0
+
+
+def _limit(text: str) -> float:
+    return int(text) if text.isdigit() else math.inf
+
+
+def _time(text: str) -> float | None:
+    """Seconds since the epoch, as asked for; nothing for any other form."""
+    return float(text) if text.strip().isdigit() else None
+
+
+def _names(text: str) -> frozenset[str] | None:
+    return None if text == "ALL" else frozenset(name for name in text.split(",") if name and name != "(null)")

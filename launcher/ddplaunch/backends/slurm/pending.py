@@ -1,0 +1,366 @@
+"""Why a job does not start, and what to do: Slurm's reason in a person's words. Pure.
+
+The reasons are those of Slurm's page "Job Reason Codes"; the limits of accounts and QOS come in families
+whose names tell what is limited and for whom.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ddplaunch.backends.slurm.parse import Partition, Seen
+
+NodeState = tuple[str, str, str]
+"""Name, state, and what an administrator wrote of it."""
+
+
+class Why(NamedTuple):
+    """One sentence each. `never`: as it is, the job cannot start."""
+
+    text: str
+    hint: str
+    never: bool = False
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What is known of where the job waits. Everything may be missing."""
+
+    partition: Partition | None = None
+    nodes: Sequence[NodeState] = ()  # of its partition
+
+
+def explain(job: Seen, around: Surroundings) -> Why:
+    """For a job that is pending, held or being started."""
+    if job.state in _BY_STATE:
+        return _BY_STATE[job.state](job, around)
+    reason = job.reason.strip("()").replace("_", " ")
+    name, _, more = reason.partition(",")
+    known = _BY_REASON.get(name.strip().replace(" ", "").lower())
+    if known is not None:
+        why = known(job, around)
+        return why._replace(text=f"{why.text}: {more.strip()}") if more.strip() else why
+    for pattern, maker in _FAMILIES:
+        match = re.fullmatch(pattern, name.replace(" ", ""), re.IGNORECASE)
+        if match is not None:
+            return maker(job, match)
+    return Why(
+        f"Slurm gives the reason {job.reason!r}" if job.reason else "Slurm has not looked at it yet",
+        f"`scontrol show job {job.job_id}` shows all that Slurm knows" if job.reason else "",
+    )
+
+
+# --- by reason
+
+
+def _resources(job: Seen, around: Surroundings) -> Why:
+    free = _free(around)
+    return Why(
+        f"it waits for {_nodes(job.nodes)} to become free{_where(job)}{free}{_expected(job)}",
+        "nothing is wrong; fewer `nodes` or a shorter `slurm.time` start sooner",
+    )
+
+
+def _priority(job: Seen, around: Surroundings) -> Why:
+    return Why(
+        f"other jobs come first{_where(job)}{_free(around)}{_expected(job)}",
+        "nothing is wrong; a shorter `slurm.time` may let it pass ahead of larger jobs",
+    )
+
+
+def _node_limit(job: Seen, around: Surroundings) -> Why:
+    partition = around.partition
+    if partition is not None and job.nodes > partition.nodes:
+        text = f"it wants {_nodes(job.nodes)}, and partition {partition.name} has {partition.nodes}"
+    elif partition is not None and job.nodes > partition.most_nodes:
+        text = f"it wants {_nodes(job.nodes)}, and partition {partition.name} gives a job at most "
+        text += f"{partition.most_nodes:.0f}"
+    elif partition is not None and job.nodes < partition.least_nodes:
+        text = f"it wants {_nodes(job.nodes)}, and partition {partition.name} gives a job at least "
+        text += f"{partition.least_nodes}"
+    else:
+        down = _unusable(around)
+        return Why(
+            f"it wants {_nodes(job.nodes)}, more than can be had{_where(job)} now{_told(down)}",
+            "it starts when those nodes come back; else cancel it and lower `nodes`",
+        )
+    return Why(text, _otherwise("lower `nodes` or take another `slurm.partition`", job), never=True)
+
+
+def _time_limit(job: Seen, around: Surroundings) -> Why:
+    partition = around.partition
+    most = f", which is {span(partition.most_time)}" if partition and partition.most_time < math.inf else ""
+    return Why(
+        f"its time limit is above that of partition {job.partition}{most}",
+        _otherwise("lower `slurm.time` or take another `slurm.partition`", job),
+        never=True,
+    )
+
+
+def _not_available(_: Seen, around: Surroundings) -> Why:
+    down = _unusable(around)
+    return Why(
+        f"nodes that it needs are down, drained or reserved{_told(down)}",
+        "`sinfo --list-reasons` says why; a reservation may begin before the job's `slurm.time` is over",
+    )
+
+
+def _held_by_user(job: Seen, _: Surroundings) -> Why:
+    again = job.restarts and "; it was requeued"
+    return Why(
+        f"it is held{again or ''}", f"`scontrol release {job.job_id}` lets it go, when its owner wants that"
+    )
+
+
+def _launch_failed(job: Seen, _: Surroundings) -> Why:
+    return Why(
+        "a node could not start it, so Slurm put it back into the queue and holds it there",
+        "a prolog or a slurmd failed: ask an administrator; `sinfo --list-reasons` may name the node; "
+        f"then `scontrol release {job.job_id}`",
+    )
+
+
+def _dependency(job: Seen, _: Surroundings) -> Why:
+    return Why(
+        f"it waits for another job{f': {job.dependency}' if job.dependency else ''}",
+        "nothing is wrong; it starts when that job has ended as asked",
+    )
+
+
+def _begin_time(job: Seen, _: Surroundings) -> Why:
+    at = f" {_clock(job.started)}" if job.started else " the time that was asked for"
+    return Why(f"it may not start before{at}", "that is --begin, or the pause after a requeue")
+
+
+def _fixed(text: str, hint: str, never: bool = False) -> Callable[[Seen, Surroundings], Why]:
+    """Texts in which {partition}, {id} and {do} stand for the job's."""
+
+    def make(job: Seen, _: Surroundings) -> Why:
+        values = {"partition": job.partition or "its partition", "id": job.job_id}
+        return Why(text.format(**values), hint.format(**values), never)
+
+    return make
+
+
+_ASK = "ask an administrator of the cluster"
+_BY_REASON: Mapping[str, Callable[[Seen, Surroundings], Why]] = {
+    "resources": _resources,
+    "priority": _priority,
+    "partitionnodelimit": _node_limit,
+    "partitionconfig": _node_limit,
+    "partitiontimelimit": _time_limit,
+    "reqnodenotavail": _not_available,
+    "nodesrequiredforjobaredown": _not_available,
+    "nodedown": _not_available,
+    "jobhelduser": _held_by_user,
+    "jobheldadmin": _fixed("an administrator holds it", _ASK),
+    "launchfailedrequeuedheld": _launch_failed,
+    "joblaunchfailure": _launch_failed,
+    "userenvretrievalfailedrequeuedheld": _launch_failed,
+    "jobholdmaxrequeue": _fixed(
+        "it was requeued so often that Slurm holds it",
+        "its output says why it failed; then `scontrol release {id}`",
+    ),
+    "dependency": _dependency,
+    "dependencyneversatisfied": _fixed(
+        "it waits for another job, which did not end as asked", "cancel it: it will never start", never=True
+    ),
+    "begintime": _begin_time,
+    "badconstraints": _fixed(
+        "no node has all that it asks for",
+        "compare its constraint, memory, GPUs and CPUs with `sinfo --format '%N %f %m %G %c'`; then "
+        "cancel it and submit it anew",
+        never=True,
+    ),
+    "licenses": _fixed(
+        "it waits for licences that others use", "`scontrol show licenses` shows who has them"
+    ),
+    "reservation": _fixed(
+        "its reservation has not begun yet", "`scontrol show reservation` says when it does"
+    ),
+    "reservationdeleted": _fixed(
+        "its reservation was deleted", "cancel it and submit it without `slurm.reservation`", never=True
+    ),
+    "partitiondown": _fixed(
+        "partition {partition} starts no jobs now", f"{_ASK}, or take another `slurm.partition`"
+    ),
+    "partitioninactive": _fixed(
+        "partition {partition} is inactive", f"{_ASK}, or take another `slurm.partition`"
+    ),
+    "invalidaccount": _fixed(
+        "its account is not valid", "`sacctmgr show associations user=$USER` lists yours", never=True
+    ),
+    "invalidqos": _fixed(
+        "its QOS is not valid", "`sacctmgr show associations user=$USER` lists yours", never=True
+    ),
+    "accountnotallowed": _fixed(
+        "its account may not use partition {partition}",
+        "take another `slurm.account` or `slurm.partition`",
+        True,
+    ),
+    "qosnotallowed": _fixed(
+        "its QOS may not use partition {partition}", "take another `slurm.qos` or `slurm.partition`", True
+    ),
+    "cleaning": _fixed(
+        "its last attempt is still being cleaned up on the nodes", "nothing is wrong; it takes seconds"
+    ),
+    "prolog": _fixed("the nodes' prolog runs", "nothing is wrong; it takes seconds"),
+    "deadline": _fixed("it cannot end before its deadline", "cancel it and submit it anew", True),
+    "systemfailure": _fixed("Slurm itself has failed", _ASK),
+}
+
+
+# --- families of limits
+
+
+def _group_limit(job: Seen, match: re.Match[str]) -> Why:  # noqa: ARG001 - as the others
+    whose = "its QOS" if match["who"].lower() == "qos" else "its account"
+    return Why(
+        f"all running jobs of {whose} together are at the limit of {_limited(match['what'])} ({match[0]})",
+        "nothing is wrong with it: it starts when others of them have ended; or take another account or QOS",
+    )
+
+
+def _own_limit(job: Seen, match: re.Match[str]) -> Why:
+    whose = "its QOS" if match["who"].lower() == "qos" else "its account"
+    what = match["what"]
+    if what.lower().startswith(("jobs", "submit")) or not what.lower().endswith(
+        ("perjob", "pernode", "joblimit")
+    ):
+        return Why(
+            f"{whose} allows no more {_limited(what)} at once ({match[0]})",
+            "it starts when other jobs of yours have ended; or lower what it asks for",
+        )
+    return Why(
+        f"it asks for more {_limited(what)} than {whose} allows a job ({match[0]})",
+        _otherwise("ask for less, or take another `slurm.qos` or `slurm.account`", job),
+        never=True,
+    )
+
+
+def _account_limit(job: Seen, match: re.Match[str]) -> Why:  # noqa: ARG001 - as the others
+    return Why(
+        f"the jobs of its account are at the limit of {_limited(match['what'])} ({match[0]})",
+        "it starts when others of them have ended; or take another `slurm.account`",
+    )
+
+
+def _min_limit(job: Seen, match: re.Match[str]) -> Why:
+    return Why(
+        f"it asks for fewer {_limited(match['what'])} than its QOS wants of a job ({match[0]})",
+        _otherwise("ask for more, or take another `slurm.qos`", job),
+        never=True,
+    )
+
+
+_FAMILIES: Sequence[tuple[str, Callable[[Seen, re.Match[str]], Why]]] = (
+    (r"(?P<who>QOS|Assoc)Grp(?P<what>\w+)", _group_limit),
+    (r"(?P<who>QOS|Assoc)Min(?P<what>\w+)", _min_limit),
+    (r"(?P<who>QOS|Assoc)Max(?P<what>\w+)", _own_limit),
+    (r"(?P<who>QOS|Assoc)(?P<what>(?:Job|Resource|Time|Usage|Node|CPU)\w*)", _own_limit),
+    (r"Max(?P<what>\w+)PerAccount", _account_limit),
+)
+_WORDS = {"cpu": "CPUs", "node": "nodes", "gres": "GPUs", "mem": "memory", "wall": "time", "job": "jobs"}
+
+
+def _limited(what: str) -> str:
+    """`CpuLimit`, `NodePerUserLimit`, `GRESRunMinutes` in words."""
+    for begin, word in _WORDS.items():
+        if what.lower().startswith(begin):
+            return f"{word} times minutes" if "minutes" in what.lower() else word
+    return what
+
+
+# --- by state
+
+
+def _configuring(job: Seen, _: Surroundings) -> Why:
+    return Why(
+        f"its nodes {job.node_list} are being started or prepared",
+        "nothing is wrong; booting nodes takes minutes",
+    )
+
+
+def _requeue_hold(job: Seen, around: Surroundings) -> Why:
+    known = _launch_failed if "launch" in job.reason.lower() else _held_by_user
+    return known(job, around)
+
+
+_BY_STATE: Mapping[str, Callable[[Seen, Surroundings], Why]] = {
+    "CONFIGURING": _configuring,
+    "POWER_UP_NODE": _configuring,
+    "REQUEUE_HOLD": _requeue_hold,
+    "SPECIAL_EXIT": _requeue_hold,
+    "REQUEUED": _fixed("it was put back into the queue and will be started again", ""),
+    "REQUEUE_FED": _fixed("it was put back into the queue and will be started again", ""),
+    "RESV_DEL_HOLD": _fixed(
+        "its reservation was deleted, and it is held", "cancel it and submit it anew", True
+    ),
+}
+
+
+# --- words
+
+_DOWN = ("down", "drain", "fail", "maint", "reserved", "unknown")
+
+
+def _nodes(number: int) -> str:
+    return "1 node" if number == 1 else f"{number} nodes"
+
+
+def _where(job: Seen) -> str:
+    return f" in partition {job.partition}" if job.partition else ""
+
+
+def _free(around: Surroundings) -> str:
+    """`; 1 of its 3 is idle, 1 is down`."""
+    states = dict(_by_state(around))
+    if not states:
+        return ""
+    total = sum(states.values())
+    idle = states.pop("idle", 0)
+    bad = [f"{number} {state}" for state, number in states.items() if state not in ("allocated", "mixed")]
+    return f"; {idle} of {total} {'is' if idle == 1 else 'are'} idle" + (f", {', '.join(bad)}" if bad else "")
+
+
+def _by_state(around: Surroundings) -> Counter[str]:
+    return Counter({name: state for name, state, _ in around.nodes}.values())
+
+
+def _unusable(around: Surroundings) -> str:
+    """`n3 is down: Not responding`, of the first few."""
+    bad = {}
+    for name, state, why in around.nodes:
+        if state.startswith(_DOWN):
+            bad[name] = f"{name} is {state}" + (f", {why}" if why else "")
+    told = [bad[name] for name in sorted(bad)]
+    return "; ".join(told[:4]) + (f"; and {len(told) - 4} more" if len(told) > 4 else "")
+
+
+def _told(down: str) -> str:
+    return f": {down}" if down else ""
+
+
+def _expected(job: Seen) -> str:
+    return f"; Slurm expects it to start at {_clock(job.started)}" if job.started else ""
+
+
+def _clock(at: float | None) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def span(seconds: float) -> str:
+    """As Slurm writes it: `[days-]hours:minutes:seconds`."""
+    minutes = round(seconds / 60)
+    days, rest = divmod(minutes, 24 * 60)
+    return (f"{days}-" if days else "") + f"{rest // 60:02}:{rest % 60:02}:00"
+
+
+def _otherwise(what: str, job: Seen) -> str:
+    return f"as it is, it never starts: `ddplaunch cancel slurm://{job.job_id}`, then {what}"

@@ -1,0 +1,116 @@
+"""How jobs stand, by Slurm: one question for many, a second language when the answer is not understood."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+
+from ddplaunch.backends.slurm import parse
+from ddplaunch.backends.slurm.commands import PATIENCE, Answer, Commands
+from ddplaunch.backends.slurm.parse import NonsenseError, Partition, Seen
+from ddplaunch.backends.slurm.pending import Surroundings
+from ddplaunch.errors import ClusterError
+
+_REMEMBERED = 60.0
+"""Seconds for which a partition's limits and nodes are not asked for again."""
+
+
+class Queries:
+    """Questions to one cluster. All raise ClusterError when it does not answer, or with nonsense."""
+
+    def __init__(self, commands: Commands) -> None:
+        self.commands = commands
+        self._surroundings: dict[str, tuple[float, Surroundings]] = {}
+
+    def job(self, job_id: int, patience: float = PATIENCE) -> Seen | None:
+        """One job; None when Slurm does not know it (any more)."""
+        return self._squeue(f"--jobs={job_id}", patience=patience).get(job_id)
+
+    def mine(self) -> dict[int, Seen]:
+        """All jobs of this user that the controller still knows, in one question."""
+        return self._squeue(f"--user={os.getuid()}", patience=PATIENCE)
+
+    def _squeue(self, which: str, patience: float) -> dict[int, Seen]:
+        words = ["--states=all", which]
+        answer = self.commands.ask(
+            "squeue", "--noheader", *words, f"--Format={parse.SQUEUE_FORMAT}", patience=patience
+        )
+        if _is_unknown(answer):
+            return {}
+        try:
+            found = parse.squeue(_good("squeue", answer))
+        except NonsenseError as nonsense:
+            answer = self.commands.ask("squeue", *words, "--json", patience=patience)
+            if _is_unknown(answer):
+                return {}
+            try:
+                found = parse.squeue_json(_good("squeue", answer))
+            except NonsenseError:
+                raise _not_understood("squeue", nonsense) from nonsense
+        return {each.job_id: each for each in found}
+
+    def accounted(self, job_ids: Iterable[int]) -> dict[int, Seen]:
+        """What accounting remembers of these jobs, in one question; nothing where there is none."""
+        wanted = ",".join(map(str, job_ids))
+        if not wanted:
+            return {}
+        words = ["--noheader", "--parsable2", "--allocations", f"--format={parse.SACCT_FORMAT}"]
+        try:
+            answer = self.commands.ask("sacct", *words, f"--jobs={wanted}", patience=0)
+            found = parse.sacct(answer.out) if answer.code == 0 else []
+        except (ClusterError, NonsenseError):
+            return {}  # accounting has its own daemon, and nothing depends on it
+        return {each.job_id: each for each in found}
+
+    def partitions(self) -> list[Partition]:
+        """All, hidden ones too."""
+        answer = self.commands.ask("scontrol", "--all", "--oneliner", "show", "partition")
+        return parse.partitions(answer.out)
+
+    def surroundings(self, partition: str) -> Surroundings:
+        """Of a job that waits in `partition`; as far as it can be had, and not asked for all the time."""
+        at, known = self._surroundings.get(partition, (0.0, Surroundings()))
+        if at and time.monotonic() - at < _REMEMBERED:
+            return known
+        try:
+            limits = {each.name: each for each in self.partitions()}
+            words = ["--noheader", "--all", "--Node", f"--Format={parse.NODES_FORMAT}"]
+            nodes = self.commands.ask("sinfo", *words, f"--partition={partition}", patience=0)
+            known = Surroundings(limits.get(partition), parse.node_states(nodes.out))
+        except (ClusterError, NonsenseError):
+            pass
+        self._surroundings[partition] = (time.monotonic(), known)
+        return known
+
+    def failed_nodes(self, node_list: str) -> tuple[list[int], str]:
+        """Numbers in the job, and names, of those of its nodes that are down now."""
+        words = ["--noheader", "--all", "--Node", f"--Format={parse.NODES_FORMAT}"]
+        try:
+            names = self.commands.run("scontrol", "show", "hostnames", node_list).out.split()
+            states = parse.node_states(
+                self.commands.ask("sinfo", *words, f"--nodes={node_list}", patience=0).out
+            )
+        except (ClusterError, NonsenseError):
+            return [], ""
+        down = {name for name, state, _ in states if state.startswith(("down", "fail"))}
+        numbers = [number for number, name in enumerate(names) if name in down]
+        told = ", ".join(f"node {number} ({names[number]})" for number in numbers)
+        return numbers, told
+
+
+def _is_unknown(answer: Answer) -> bool:
+    return answer.code != 0 and "Invalid job id" in answer.err
+
+
+def _good(program: str, answer: Answer) -> str:
+    if answer.code != 0:
+        raise NonsenseError(f"{program} ends with {answer.code}: {answer.last_line}")
+    return answer.out
+
+
+def _not_understood(program: str, nonsense: NonsenseError) -> ClusterError:
+    return ClusterError(
+        f"`{program}` gives an answer that cannot be read: {nonsense}",
+        hint=f"is it Slurm's own `{program}`, of version 20.02 or later? `type {program}` shows what it is",
+    )
