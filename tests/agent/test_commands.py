@@ -193,3 +193,14 @@ def test_nobody_to_ask(job: Job, agent: list[str], break_it: str) -> None:
 
     assert (Exit.UNUSABLE, "", 1) == (done.returncode, done.stdout, len(done.stderr.splitlines()))
     assert done.stderr.startswith("error: the hub of the job in ")
+
+
+def test_a_hub_for_the_gate_alone(job: Job) -> None:
+    """It ends well as soon as all gates are through: no supervisor will come."""
+    plan = make_plan()
+    hub = job.hub(plan, gate_only=True)
+    gates = [job.gate(plan, node) for node in range(2)]
+
+    assert [Exit.OK, Exit.OK] == [gate.wait() for gate in gates]
+    assert hub.wait(3) == Exit.OK
+    assert (Phase.ENDED, Exit.OK) == (job.status.phase, job.status.exit_code)

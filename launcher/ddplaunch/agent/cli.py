@@ -51,8 +51,8 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
     if arguments.verb == "hub":
         from ddplaunch.agent.hub import hub
 
-        port = arguments.port or plan.gate.port
-        return hub.main(plan, folder, attempt, key, arguments.host, port, arguments.name)
+        place = hub.Place(arguments.host, arguments.port or plan.gate.port, arguments.name)
+        return hub.main(plan, folder, attempt, key, place, gate_only=arguments.gate_only)
     where = _hub()
     node = _number(Env.NODE if os.environ.get(Env.NODE) else _SLURM_NODE, None)
     if arguments.verb == "gate":
@@ -73,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     hub = verbs.add_parser("hub", parents=[common], help="collect what the nodes say, and decide")
     hub.add_argument("--host", help="address to listen on (default: all)")
     hub.add_argument("--port", type=int, help="port to listen on (default: the plan's, else a free one)")
+    hub.add_argument("--gate-only", action="store_true", help="end after the gate: no supervisor will come")
     hub.add_argument("--name", help="this machine's name, by which the other nodes know it")
     verbs.add_parser("gate", parents=[common], help="prove the way from this node to its peers")
     verbs.add_parser("run", parents=[common], help="run and watch the launch command of this node")

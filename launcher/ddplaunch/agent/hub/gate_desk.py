@@ -31,8 +31,15 @@ class GateDesk:
 
     kinds = frozenset({"here", "check-in", "mesh-results", "unbound", "leave"})
 
-    def __init__(self, plan: JobPlan, record: Record, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        plan: JobPlan,
+        record: Record,
+        gate_only: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._plan = plan
+        self._gate_only = gate_only
         self._record = record
         self._clock = clock
         self._opened = clock()
@@ -207,7 +214,9 @@ class GateDesk:
             self._release()
 
     def _released(self, now: float) -> None:
-        """Nothing is left to do at this desk."""
+        """Nothing is left to do at this desk; where the gate was all there is to do, the hub goes last."""
+        if self._gate_only and (not self._gates or now > self._mesh_deadline + LINGER):
+            self._record.end(Exit.OK)
 
     def _judged(self, now: float) -> None:
         assert self._end is not None

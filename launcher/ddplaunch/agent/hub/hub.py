@@ -12,7 +12,7 @@ import signal
 import socket
 import zlib
 from collections.abc import Sequence
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from ddplaunch.agent import addresses, codec
 from ddplaunch.agent.addresses import Address
@@ -36,29 +36,28 @@ _FILES = 65536
 """Open files, as far as the system lets us."""
 
 
-def main(
-    plan: JobPlan,
-    folder: str,
-    attempt: int,
-    key: bytes,
-    host: Optional[str],
-    port: Optional[int],
-    name: Optional[str] = None,
-) -> int:
+class Place(NamedTuple):
+    """Where the hub shall listen, and as whom."""
+
+    host: Optional[str] = None  # None: on all addresses
+    port: Optional[int] = None  # None: the first free one of the job's own sequence
+    name: Optional[str] = None  # by which other machines know this one
+
+
+def main(plan: JobPlan, folder: str, attempt: int, key: bytes, place: Place, gate_only: bool = False) -> int:
     """Serve the job until it is over. Returns its exit code (`contract.Exit`).
 
-    `port` None: the first free one of the job's own sequence. Where it listens is in `Files.HUB`, and how
-    others reach it, by `name` first, in `Files.HUB_ADDRESS`.
+    Where it listens is in `Files.HUB`, and how others reach it in `Files.HUB_ADDRESS`.
     """
     record = Record(plan, folder, attempt)
     try:
-        listener = _listen(plan, attempt, key, host, port)
+        listener = _listen(plan, attempt, key, place)
     except OSError as error:
-        _cannot_listen(record, port, error)
+        _cannot_listen(record, place.port, error)
     else:
         _raise_file_limit()
         try:
-            asyncio.run(_serve(plan, record, listener, attempt, key, (host, name)))
+            asyncio.run(_serve(plan, record, listener, attempt, key, place, gate_only))
         finally:
             listener.close()
     assert record.exit_code is not None
@@ -72,9 +71,10 @@ async def _serve(
     listener: socket.socket,
     attempt: int,
     key: bytes,
-    place: tuple[Optional[str], Optional[str]],
+    place: Place,
+    gate_only: bool,
 ) -> None:
-    desks = (GateDesk(plan, record), RunDesk(plan, record))
+    desks = (GateDesk(plan, record, gate_only), RunDesk(plan, record))
     server = Server(key, attempt, (*desks, ControlDesk(record, desks)), record.say)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -85,7 +85,7 @@ async def _serve(
     stopper = loop.create_task(_stop(server, stopping, record))
 
     port = ports.number(listener)
-    where = [Address(each, port) for each in _places(*place)]
+    where = [Address(each, port) for each in _places(place)]
     shown = where[0].host
     record.event("phase", f"the hub of {plan.job} listens on {shown} port {port}, for {plan.nodes} node(s)")
     codec.replace(record.path(Files.HUB_ADDRESS), addresses.spell(where) + "\n")
@@ -114,11 +114,11 @@ async def _stop(server: Server, stopping: asyncio.Event, record: Record) -> None
         record.end(Exit.STOPPED)  # nobody is there who could still say something
 
 
-def _places(host: Optional[str], name: Optional[str]) -> list[str]:
+def _places(place: Place) -> list[str]:
     """Under which names and addresses others may reach this machine, in the order in which to try them."""
-    if host not in (None, "", "0.0.0.0", "::"):
-        return [host]
-    return list(dict.fromkeys([*([name] if name else []), *addresses.own()])) if name else [_LOCAL]
+    if place.host not in (None, "", "0.0.0.0", "::"):
+        return [place.host]
+    return [_LOCAL] if place.name is None else list(dict.fromkeys([place.name, *addresses.own()]))
 
 
 class ControlDesk:
@@ -147,12 +147,10 @@ class ControlDesk:
         """Nothing to end."""
 
 
-def _listen(
-    plan: JobPlan, attempt: int, key: bytes, host: Optional[str], port: Optional[int]
-) -> socket.socket:
-    if port is None:
-        return ports.first_free(host, plan.job, attempt, key, "hub")
-    return ports.listen(host, port)
+def _listen(plan: JobPlan, attempt: int, key: bytes, place: Place) -> socket.socket:
+    if place.port is None:
+        return ports.first_free(place.host, plan.job, attempt, key, "hub")
+    return ports.listen(place.host, place.port)
 
 
 def _cannot_listen(record: Record, port: Optional[int], error: OSError) -> None:
