@@ -159,7 +159,8 @@ class JobPlan:
     """The same file on all nodes of a job; only Env differs between them.
 
     `launch` may hold {python} {node} {is_host} {master_addr} {master_port} {run_id}, replaced
-    inside each word ({is_host}: 1 on node 0, else 0). `command` is the user's and is passed on untouched,
+    inside each word ({is_host}: 1 on node 0, else 0), and {keeper}, which stands for the words that start
+    one rank under a keeper (supervise.keeper). `command` is the user's and is passed on untouched,
     behind `launch`; where `launch` is empty, it is the user's own whole command line (`ddplaunch run -- …`).
     """
 
@@ -172,6 +173,7 @@ class JobPlan:
     names: list[str] = field(default_factory=list)  # name or address of each node; empty: learnt at check-in
     master_addr: Optional[str] = None  # None: node 0's address as learnt by the gate
     master_port: Optional[int] = None  # None: chosen at run time outside the ephemeral range
+    mpi: bool = False  # `launch` runs on node 0 alone, and starts the ranks of all nodes through {keeper}
     max_restarts: int = 0
     retries: int = 0  # whole-job attempts after a node's fault, where no scheduler counts them
     env: dict[str, str] = field(default_factory=dict)

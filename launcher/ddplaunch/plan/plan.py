@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ddplaunch.agent.contract import GatePlan, JobPlan, ResourcePlan, WatchdogPlan
 from ddplaunch.errors import UsageError
-from ddplaunch.plan import slurm, source, targets, torchrun
+from ddplaunch.plan import mpi, slurm, source, targets, torchrun
 from ddplaunch.plan.slurm import SlurmPlan
 from ddplaunch.plan.source import SourceFile
 from ddplaunch.spec.models import JobSpec, SecretRef
@@ -34,12 +34,13 @@ def make(spec: JobSpec, target: str, base: Path) -> Plan:
         job=spec.name,
         nodes=spec.nodes,
         nproc_per_node=spec.nproc_per_node,
-        launch=torchrun.launch(spec),
+        launch=mpi.launch(spec, target) if spec.launch == "mpi" else torchrun.launch(spec),
         command=list(spec.command),
         python=spec.python,
         names=targets.names(spec, target),
         master_addr=spec.rendezvous.address or targets.master_address(target),
         master_port=spec.rendezvous.port,
+        mpi=spec.launch == "mpi",
         max_restarts=spec.rendezvous.max_restarts,
         retries=spec.retries,
         env=dict(sorted(spec.env.items())),

@@ -39,8 +39,6 @@ def master_address(target: str) -> str | None:
 
 def _not_built(spec: JobSpec) -> list[Problem]:
     found = []
-    if spec.launch == "mpi":
-        found.append(_problem(spec, "launch", "mpi", "torchrun", "this version starts torchrun jobs only"))
     if spec.gate.smoke_test:
         found.append(
             _problem(spec, "gate.smoke_test", "true", "false", "this version's gate runs no collective yet")
@@ -74,6 +72,16 @@ def _slurm(spec: JobSpec) -> list[Problem]:
                 "no image",
                 f"an image for {spec.slurm.container.runtime}",
                 "set it here, or `image` for all targets",
+            )
+        )
+    if contained and spec.launch == "mpi":
+        found.append(
+            _problem(
+                spec,
+                "slurm.container.runtime",
+                f"{spec.slurm.container.runtime} with launch: mpi",
+                "none",
+                "what starts the ranks would have to be in the container too: name programs of the nodes",
             )
         )
     for index, option in enumerate(spec.slurm.extra):

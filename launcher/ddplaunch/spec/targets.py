@@ -155,6 +155,13 @@ class Slurm(Section, frozen=True, kw_only=True):
     nodelist: Annotated[Word | None, Meta(description="Nodes to use, in Slurm's notation.")] = None
     exclude: Annotated[Word | None, Meta(description="Nodes to leave out, in Slurm's notation.")] = None
     comment: Annotated[Line | None, Meta(description="Comment kept with the job.")] = None
+    mpi: Annotated[
+        Word | None,
+        Meta(
+            description="With launch: mpi, srun starts the ranks with this --mpi=TYPE, such as pmix; by "
+            "default mpirun does."
+        ),
+    ] = None
     extra: Annotated[
         tuple[
             Annotated[

@@ -114,6 +114,7 @@ command: [train.py]  # the script and its arguments, numbers in quotes: [train.p
 #  nodelist: n[1-4]
 #  exclude: n3
 #  comment: first try
+#  mpi: pmix  # with launch: mpi, srun starts the ranks with this --mpi; by default mpirun does
 #  extra: []  # sbatch options such as --exclusive
 #  container:
 #    runtime: pyxis  # or apptainer, or none, which is the default

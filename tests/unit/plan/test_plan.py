@@ -98,9 +98,8 @@ def test_secrets_travel_as_references() -> None:
 
 
 def test_all_that_a_local_run_cannot_do_is_said_at_once() -> None:
-    """Volumes, cluster Secrets, MPI and the smoke test are reported together, each with its path."""
+    """Volumes, cluster Secrets and the smoke test are reported together, each with its path."""
     job = spec(
-        launch="mpi",
         gate=Gate(smoke_test=True),
         volumes=(Volume(name="data", mount_path="/data", claim="data"),),
         secrets={"TOKEN": SecretRef(secret=SecretKey(name="hf", key="token"))},
@@ -109,7 +108,7 @@ def test_all_that_a_local_run_cannot_do_is_said_at_once() -> None:
     with pytest.raises(SpecError) as caught:
         plan.make(job, "local", HERE)
 
-    assert ["gate.smoke_test", "launch", "secrets.TOKEN", "volumes[0]"] == [
+    assert ["gate.smoke_test", "secrets.TOKEN", "volumes[0]"] == [
         problem.path for problem in caught.value.problems
     ]
 

@@ -87,6 +87,16 @@ def test_bash_leaves_every_value_as_it_was(
     assert made.job == codec.read(JobPlan, str(folder / "job-7" / "plan.json"))
 
 
+def test_mpi_may_start_its_ranks_beside_the_supervisors(tmp_path: Path) -> None:
+    """The step of mpirun or srun would wait for ever for the CPUs that the supervisors' step holds."""
+    (tmp_path / "train.py").write_text("")
+    values = {"name": "job", "command": ("train.py",), "launch": "mpi"}
+    made = plan.make(JobSpec(api_version="ddplaunch/v1", **values), "slurm", tmp_path)  # type: ignore[arg-type]
+    (file,) = render(made).files.values()
+
+    assert "\nrun_options=(--overlap)\n" in file.content.decode()
+
+
 def test_it_does_not_grow_with_the_nodes(tmp_path: Path) -> None:
     """A job of 1024 nodes is as long as one of two, within the digits of their number."""
     sizes = []

@@ -66,6 +66,8 @@ def _settings(job: JobPlan, slurm: SlurmPlan, archives: Mapping[str, bytes]) -> 
     }
     yield from (f"{name}={shlex.quote(value)}" for name, value in values.items())
     yield f"files=({' '.join(archives)})"
+    # MPI starts its ranks by a step of its own, while the supervisors' step holds the job's CPUs.
+    yield f"run_options=({'--overlap' if job.mpi else ''})"
 
 
 def _container(slurm: SlurmPlan) -> Iterator[str]:

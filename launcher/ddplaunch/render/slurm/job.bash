@@ -125,7 +125,7 @@ join "$gate"
 code=$?
 
 if [ "$code" -eq 0 ] && [ -z "$DDPLAUNCH_GATE_ONLY$stopping" ]; then
-    "${step[@]}" sh -c "$stay" stay "$scratch" "${on_node[@]}" run --folder "$scratch" &
+    "${step[@]}" "${run_options[@]}" sh -c "$stay" stay "$scratch" "${on_node[@]}" run --folder "$scratch" &
     run=$!
     join "$run"
     code=$?
