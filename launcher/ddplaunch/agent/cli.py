@@ -14,6 +14,12 @@ from ddplaunch.agent.contract import Env, Exit, Files
 _SLURM_NODE = "SLURM_NODEID"
 """srun's own count of nodes, in the order of the job's node list, which is that of Env.NAMES."""
 
+_SLURM_VERBS = {
+    "prolog": "before a job of Slurm: can anything run on this node",
+    "epilog": "after a job of Slurm: take away what it left on this node",
+    "prologue": "in a batch script of Slurm: the gate, and what to export",
+}
+
 
 class UnusableError(Exception):
     """The agent was called in a way that cannot work; the message says what is missing."""
@@ -39,6 +45,8 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
         from ddplaunch.agent import ask
 
         return ask.main(folder, arguments.what, arguments.why)
+    if arguments.verb in _SLURM_VERBS:
+        return _slurm(arguments.verb)
     plan = _with_names(_plan(folder))
     attempt = _number(Env.ATTEMPT, 0)
     if arguments.verb == "local":
@@ -64,6 +72,12 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
     return supervisor.main(plan, folder, node, attempt, key, where)
 
 
+def _slurm(verb: str) -> int:
+    from ddplaunch.agent.slurm import epilog, prolog, prologue
+
+    return {"prolog": prolog.main, "epilog": epilog.main, "prologue": prologue.main}[verb]()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="agent.pyz", description="ddplaunch's agent on one node of a job.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -82,6 +96,8 @@ def _parser() -> argparse.ArgumentParser:
     ask = verbs.add_parser("ask", parents=[common], help="speak to the hub of a job")
     ask.add_argument("what", choices=["status", "diagnose", "stop", "ending"], help="`ending`: by WHY, soon")
     ask.add_argument("why", nargs="?", default="", metavar="WHY", help="for the verdict, and for the log")
+    for verb, what in _SLURM_VERBS.items():
+        verbs.add_parser(verb, parents=[common], help=what)
     return parser
 
 

@@ -14,18 +14,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+ROOM = "2G"
+"""In a node's /tmp, and in its /dev/shm."""
 _SETUP = """
 set -eu
-name=$1 etc=$2 machine=$3; shift 3
+name=$1 etc=$2 machine=$3 room=$4; shift 4
 hostname "$name"
 mount --bind "$etc/$name/hosts" /etc/hosts
 mount --bind "$etc/nsswitch.conf" /etc/nsswitch.conf
 mount --bind "$etc/slurm" /etc/slurm
 if [ "$machine" = own ]; then
-    mount -t tmpfs -o mode=1777,size=2G tmpfs /dev/shm
+    mount -t tmpfs -o mode=1777,size=$room tmpfs /dev/shm
     # What must be seen everywhere may lie in /tmp itself.
     mount --rbind /tmp /mnt
-    mount -t tmpfs -o mode=1777 tmpfs /tmp
+    mount -t tmpfs -o mode=1777,size=$room tmpfs /tmp
     for path; do
         mkdir -p "$path"
         mount --rbind "/mnt${path#/tmp}" "$path"
@@ -88,7 +90,7 @@ def start(holder: int, name: str, etc: Path, kept: Sequence[Path] | None, log: P
     own = ["--pid", "--fork", "--kill-child", "--mount-proc"] if kept is not None else []
     kinds = ["--net", "--uts", "--mount", "--ipc"]
     folders = [str(path) for path in kept or []]
-    settings = [name, str(etc), "shared" if kept is None else "own", *folders]
+    settings = [name, str(etc), "shared" if kept is None else "own", ROOM, *folders]
     words = [
         "nsenter",
         f"--target={holder}",

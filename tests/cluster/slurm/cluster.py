@@ -135,9 +135,10 @@ class Cluster(Faults):
 
     # --------------------------------------------------------------- jobs
 
-    def submit(self, script: str, *options: str, cwd: Path | None = None) -> int:
+    def submit(self, script: str, *options: str, cwd: Path | None = None, user: str = "root") -> int:
         """sbatch; returns the job's id. The job's output is slurm-ID.out in `cwd`."""
-        done = self.run(CONTROLLER, ["sbatch", "--parsable", *options], cwd, stdin=script)
+        words = ["runuser", f"--user={user}", "--", "sbatch", "--parsable", *options]
+        done = self.run(CONTROLLER, words, cwd, stdin=script)
         return int(done.stdout.partition(";")[0])
 
     def state(self, job: int) -> str:

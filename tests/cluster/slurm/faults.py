@@ -41,6 +41,10 @@ class Faults(Machines):
         lines = [*head, *(f"add rule {chain} {rule}" for rule in [*spare, *rules])]
         self.run(node, ["nft", "--file", "-"], stdin="\n".join(lines) + "\n")
 
+    def fill(self, node: str, place: str) -> None:
+        """Leave no room in the node's /tmp or /dev/shm."""
+        self.run(node, ["mount", "-o", "remount,size=4k", place])
+
     def kill_slurmd(self, node: str) -> None:
         """SIGKILL to the node's daemon alone; jobs go on."""
         self._end_daemon(node, "slurmd", signal.SIGKILL)
@@ -78,10 +82,13 @@ class Faults(Machines):
             if node not in self._boxes:
                 self.power_on(node)
             self.link(node, up=True)
+            for place in ("/tmp", "/dev/shm"):
+                self.run(node, ["mount", "-o", f"remount,size={box.ROOM}", place])
         for machine in self.machines:
             self.hosts(machine).write_text(settings.hosts(self.nodes))
             self.run(machine, ["nft", "flush", "ruleset"])
             self._remove_devices(machine)
+            self.run(machine, ["ip", "link", "set", "lo", "up"])
         if not self._daemons(CONTROLLER, "slurmctld"):
             self.start_controller()
         for node in self.nodes:

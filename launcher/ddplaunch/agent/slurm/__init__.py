@@ -1,0 +1,5 @@
+"""What the files of `slurm/` call: a node's own prolog and epilog, and the gate for anybody's batch script.
+
+The first two run as root, without PATH and HOME, at every start and end of a job on a node. They ask no
+daemon of Slurm, which would multiply by the nodes; what they cannot tell never takes a node out of service.
+"""

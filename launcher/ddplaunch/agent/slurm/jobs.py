@@ -1,0 +1,81 @@
+"""Whose processes run on this node, as /proc tells root."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from ddplaunch.agent.evidence import proc
+
+_STEP_DAEMON = re.compile(r"slurmstepd: \[(\d+)")
+_VARIABLE = "SLURM_JOB_ID"
+_GROUP = re.compile(r"/job_(\d+)(?:/|$)", re.MULTILINE)
+
+
+class Owned(NamedTuple):
+    """A process of a user."""
+
+    pid: int
+    job: int  # 0: of none that can be seen
+    started: float  # seconds since the epoch
+
+
+def here() -> list[int]:
+    """Ids of the jobs with a step on this node: each has a daemon of Slurm's, whose title names it."""
+    titles = (_STEP_DAEMON.match(proc.command_line(pid)) for pid in _pids())
+    return sorted({int(title[1]) for title in titles if title})
+
+
+def processes(user: int) -> list[Owned]:
+    """Living processes whose real user is `user`, without this one and those that it stems from."""
+    boot = _boot_time()
+    own = _ancestors()
+    found = []
+    for pid in _pids():
+        stat = proc.stat(pid)
+        if pid in own or stat is None or stat.state in "ZX" or _user(pid) != user:
+            continue
+        if _STEP_DAEMON.match(proc.command_line(pid)):
+            continue
+        found.append(Owned(pid, _job(pid), boot + stat.started / os.sysconf("SC_CLK_TCK")))
+    return found
+
+
+def _job(pid: int) -> int:
+    """By its control group, which it cannot leave, else by the environment it was started with."""
+    try:
+        with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="replace") as file:
+            group = _GROUP.search(file.read())
+    except OSError:
+        return 0
+    value = group[1] if group else proc.environment(pid).get(_VARIABLE, "")
+    return int(value) if value.isdigit() else 0
+
+
+def _user(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            line = next(line for line in file if line.startswith("Uid:"))
+    except (OSError, StopIteration):
+        return -1
+    return int(line.split()[1])
+
+
+def _ancestors() -> set[int]:
+    found: set[int] = set()
+    pid = os.getpid()
+    while pid > 0:
+        found.add(pid)
+        stat = proc.stat(pid)
+        pid = stat.parent if stat else 0
+    return found
+
+
+def _boot_time() -> float:
+    with open("/proc/stat", encoding="ascii") as file:
+        return float(next(line for line in file if line.startswith("btime ")).split()[1])
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]

@@ -1,0 +1,255 @@
+"""The gate across the nodes of a batch script that is not ours; what it settles is printed for a shell.
+
+The hub runs here, the gates in one step of the job. Everything said is for standard error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import Optional
+
+import ddplaunch.agent
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Agreed, Bundle, Env, Exit, Files, GatePlan, JobPlan, JobStatus
+from ddplaunch.agent.supervise import notice
+from ddplaunch.agent.verdicts import words
+
+_HUB_START = 10.0
+_STEP_END = 5.0
+"""Seconds for the step to end once the hub has ended."""
+_HUB_END = 10.0
+_CLEAN = 10.0
+_SAY_EVERY = 5.0
+_POLL = 0.05
+_UNFIT = ("SLURM_EXPORT_ENV", "SLURM_DISTRIBUTION", "SLURM_NTASKS_PER_GPU")
+"""The script's own wishes for its steps, which one task on every node cannot obey."""
+_TIMEOUT = "DDPLAUNCH_GATE_TIMEOUT"
+_ON_NODE = """
+umask 077
+mkdir "$1" && tar -xf "$1.tar" -C "$1" || exit 79
+rm -f "$1.tar"
+"$2" -I -S "$1/agent.pyz" gate --folder "$1"
+code=$?
+rm -rf "$1"
+exit "$code"
+"""
+
+
+class RefusedError(Exception):
+    """There can be no gate; the message is a sentence, `exit_code` one of contract.Exit."""
+
+    def __init__(self, exit_code: int, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def main(environment: Mapping[str, str] = os.environ) -> int:
+    """Returns `Exit.OK` having printed what to export, or the gate's code having said why."""
+    try:
+        plan = _plan(environment)
+        folder = tempfile.mkdtemp(prefix=f"ddplaunch-{environment['SLURM_JOB_ID']}-", dir="/tmp")
+        try:
+            agreed = _Gate(plan, folder, environment).run()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    except RefusedError as error:
+        _say(str(error))
+        return error.exit_code
+    for name, value in {
+        "MASTER_ADDR": agreed.master_addr,
+        "MASTER_PORT": agreed.master_port,
+        **agreed.env,
+    }.items():
+        print(f"export {name}={shlex.quote(str(value))}")
+        _say(f"{name}={value}: {agreed.why.get(name, 'agreed by all nodes')}")
+    return Exit.OK
+
+
+def _plan(environment: Mapping[str, str]) -> JobPlan:
+    if not environment.get("SLURM_JOB_ID"):
+        raise RefusedError(
+            Exit.MISCONFIGURED, "error: not inside a job of Slurm; source it in a script for sbatch"
+        )
+    if environment.get("SLURM_HET_SIZE"):
+        raise RefusedError(Exit.MISCONFIGURED, "error: heterogeneous jobs are not supported")
+    listed = environment["SLURM_JOB_NODELIST"]
+    shown = subprocess.run(["scontrol", "show", "hostnames", listed], capture_output=True, text=True)
+    names = shown.stdout.split()
+    if shown.returncode != 0 or not names:
+        raise RefusedError(
+            Exit.UNUSABLE, f"error: scontrol does not tell the nodes of {listed}: {shown.stderr}"
+        )
+    python = "python" if shutil.which("python") else "python3"
+    name = environment.get("SLURM_JOB_NAME") or "job"
+    gate = GatePlan(timeout=_timeout(environment))
+    return JobPlan(name, len(names), None, launch=[], command=[], python=python, names=names, gate=gate)
+
+
+def _timeout(environment: Mapping[str, str]) -> float:
+    value = environment.get(_TIMEOUT)
+    if not value:
+        return GatePlan.timeout
+    try:
+        return float(value)
+    except ValueError:
+        message = f"error: {_TIMEOUT} is {value!r}; wanted a number of seconds"
+        raise RefusedError(Exit.MISCONFIGURED, message) from None
+
+
+class _Gate:
+    """One hub, one step."""
+
+    def __init__(self, plan: JobPlan, folder: str, environment: Mapping[str, str]) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._archive: str = getattr(ddplaunch.agent.__loader__, "archive", "")
+        self._name = environment.get("SLURMD_NODENAME", plan.names[0])
+        self._scratch = f"{folder}.node"
+        self._started = time.monotonic()
+        self._env = {name: value for name, value in environment.items() if name not in _UNFIT}
+        self._env[Env.KEY] = os.urandom(32).hex()
+        self._env[Env.ATTEMPT] = environment.get("SLURM_RESTART_COUNT") or "0"
+        codec.write(self._path(Files.PLAN), plan)
+
+    def run(self) -> Agreed:
+        """Raises RefusedError."""
+        hub = self._start_hub()
+        try:
+            self._env[Env.HUB] = self._hub_address(hub)
+            self._bring()
+            code = self._step(hub)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                hub.wait(_HUB_END)
+        finally:
+            hub.kill()
+            hub.wait()
+        return self._result(code)
+
+    def _start_hub(self) -> subprocess.Popen[bytes]:
+        agent = [sys.executable, "-I", "-S", self._archive]
+        place = ["--folder", self._folder, "--name", self._name, f"--die-with-parent={os.getpid()}"]
+        os.makedirs(self._path(Files.RUN))
+        with open(self._path(Files.HUB_LOG), "wb") as log:
+            return subprocess.Popen(
+                [*agent, "hub", "--gate-only", *place],
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def _hub_address(self, hub: subprocess.Popen[bytes]) -> str:
+        deadline = time.monotonic() + _HUB_START
+        while time.monotonic() < deadline and hub.poll() is None:
+            with contextlib.suppress(OSError), open(self._path(Files.HUB_ADDRESS), encoding="ascii") as file:
+                return file.read().strip()
+            time.sleep(_POLL)
+        self._explain(Exit.UNUSABLE)
+        raise RefusedError(Exit.UNUSABLE, f"error: the hub did not start:\n{self._tail(Files.HUB_LOG)}")
+
+    def _bring(self) -> None:
+        """The agent and the plan to every node; no file system need be shared."""
+        archive = f"{self._folder}/gate.tar"
+        with tarfile.open(archive, "w") as tar:
+            tar.add(self._archive, Files.AGENT)
+            tar.add(self._path(Files.PLAN), Files.PLAN)
+        done = subprocess.run(
+            ["sbcast", "--force", archive, f"{self._scratch}.tar"],
+            capture_output=True,
+            text=True,
+            env=self._env,
+        )
+        if done.returncode != 0:
+            self._clean()
+            reason = "is /tmp full or read-only on one of them, or its slurmd gone?"
+            said = f"error: sbcast could not bring the agent to all nodes: {reason}\n{done.stderr.strip()}"
+            raise RefusedError(Exit.NODE_AT_FAULT, said)
+
+    def _clean(self) -> None:
+        """Where the agent did arrive."""
+        command = ["rm", "-f", f"{self._scratch}.tar"]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run([*self._srun(), *command], capture_output=True, env=self._env, timeout=_CLEAN)
+
+    def _srun(self) -> list[str]:
+        """One task on every node, which neither ends the others nor waits for them."""
+        nodes = str(self._plan.nodes)
+        place = ["srun", "--nodes", nodes, "--ntasks", nodes, "--ntasks-per-node=1", "--mpi=none", "--label"]
+        return [*place, "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--job-name=ddplaunch-gate"]
+
+    def _step(self, hub: subprocess.Popen[bytes]) -> int:
+        """One gate on every node; returns the worst exit code."""
+        command = ["sh", "-c", _ON_NODE, "gate", self._scratch, sys.executable]
+        with open(self._path("gate.log"), "wb") as log:
+            step = subprocess.Popen(
+                [*self._srun(), *command],
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        ended: Optional[float] = None
+        said = time.monotonic()
+        while step.poll() is None:
+            now = time.monotonic()
+            if ended is None and hub.poll() is not None:
+                ended = now
+            if ended is not None and now - ended > _STEP_END:
+                step.terminate()  # a node that never began its gate keeps srun waiting
+            if now - said > _SAY_EVERY:
+                said = now
+                self._say_whom()
+            time.sleep(_POLL)
+        return step.returncode
+
+    def _say_whom(self) -> None:
+        with contextlib.suppress(OSError, codec.ContractError):
+            status = codec.read(JobStatus, self._path(Files.STATUS))
+            if status.waiting_for:
+                whom = words.nodes(status.waiting_for, self._plan.names)
+                _say(f"waiting for {whom} ({time.monotonic() - self._started:.0f} s)")
+
+    # ---------------------------------------------------------------- the outcome
+
+    def _result(self, code: int) -> Agreed:
+        bundle = self._explain(code)
+        if code != Exit.OK or bundle.agreed is None:
+            detail = self._tail("gate.log")
+            raise RefusedError(Exit.NODE_AT_FAULT, f"error: the step of the gate failed ({code}):\n{detail}")
+        seconds = time.monotonic() - self._started
+        _say(f"gate passed in {seconds:.1f} s: {words.nodes(range(self._plan.nodes), self._plan.names)}")
+        return bundle.agreed
+
+    def _explain(self, code: int) -> Bundle:
+        """What the hub knows. Raises RefusedError with its verdict, if it came to one."""
+        try:
+            bundle = codec.read(Bundle, self._path(Files.BUNDLE))
+        except (OSError, codec.ContractError):
+            raise RefusedError(Exit.UNUSABLE, f"error: the hub broke:\n{self._tail(Files.HUB_LOG)}") from None
+        if bundle.verdicts:
+            said = "\n".join(notice.block(bundle.verdicts, final=True))
+            raise RefusedError(bundle.exit_code or code or Exit.NODE_AT_FAULT, said)
+        return bundle
+
+    def _tail(self, name: str) -> str:
+        try:
+            with open(self._path(name), encoding="utf-8", errors="replace") as file:
+                return "".join(file.readlines()[-20:]).strip()
+        except OSError:
+            return ""
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+
+def _say(text: str) -> None:
+    print("\n".join(f"[ddplaunch] {line}" for line in text.splitlines()), file=sys.stderr, flush=True)
