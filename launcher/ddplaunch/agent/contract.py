@@ -242,8 +242,8 @@ class MeshResult:
     address: str
     port: int
     what: str
-    outcome: str  # "ok" | "refused" | "timeout" | "unreachable" | "reset" | "stranger" | "stalled"
-    detail: str = ""  # what a stranger said, errno's name
+    outcome: str  # "ok" | "refused" | "timeout" | "unreachable" | "reset" | "stranger" | "stalled" | "lossy"
+    detail: str = ""  # what a stranger said, errno's name; of "ok": that some tries failed
     seconds: float = 0.0
 
 

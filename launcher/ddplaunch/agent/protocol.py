@@ -20,6 +20,7 @@ import json
 import os
 import select
 import socket
+import sys
 import threading
 import time
 from typing import Any, Optional
@@ -36,6 +37,8 @@ LINE_LIMIT = 32 * 1024 * 1024
 _ADDRESS_SECONDS = 3.0
 """Seconds for one address when a name has several: a dead one must not eat the time of the next."""
 _CHUNK = 256 * 1024
+_BYTES_ACKED = 120
+"""Offset of tcpi_bytes_acked in struct tcp_info (linux/tcp.h), since Linux 4.1."""
 
 Body = dict[str, Any]
 Message = tuple[str, Body]
@@ -226,6 +229,13 @@ class Channel:
     def local_address(self) -> str:
         """Our own address on this connection."""
         return plain_address(str(self._socket.getsockname()[0]))
+
+    @property
+    def acknowledged(self) -> int:
+        """Bytes that the other side's kernel has confirmed; 0 where ours does not count them."""
+        info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        end = _BYTES_ACKED + 8
+        return int.from_bytes(info[_BYTES_ACKED:end], sys.byteorder) if len(info) >= end else 0
 
     def close(self) -> None:
         self._socket.close()

@@ -164,7 +164,7 @@ def test_a_firewall_that_drops_the_master_port(cluster: MakeCluster) -> None:
 
     assert [Exit.NODE_AT_FAULT] * 3 == trial.end()
     assert trial.verdict() == ("port-filtered", [0])
-    assert "port 29500: no answer in 3 s while port" in trial.job.verdict.sentence
+    assert "port 29500: no answer in 4 s while port" in trial.job.verdict.sentence
 
 
 def test_a_firewall_that_drops_everything_between_two_nodes(cluster: MakeCluster) -> None:

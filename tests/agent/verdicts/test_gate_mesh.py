@@ -54,7 +54,11 @@ def between(a: int, b: int, outcome: str) -> dict[Path, str]:
         (everything_to(3, 4, "timeout"), [("network-one-way", [3])]),
         (everything_from(3, 4, "timeout"), [("network-one-way", [3])]),
         (everything_to(0, 4, "timeout"), [("network-one-way", [0])]),
-        ({(1, 2, "responder"): "unreachable"}, [("host-unreachable", [1, 2])]),
+        ({(1, 2, "responder"): "unreachable"}, [("port-rejected", [2])]),
+        ({(1, 0, "master"): "unreachable"}, [("port-rejected", [0])]),
+        (between(1, 2, "unreachable"), [("host-unreachable", [1, 2])]),
+        ({(1, 2, "responder"): "lossy"}, [("network-lossy", [1, 2])]),
+        ({**everything_to(3, 4, "lossy"), (3, 1, "responder"): "lossy"}, [("network-lossy", [3])]),
         (
             {(1, 2, "responder"): "unreachable", (2, 1, "responder"): "timeout"},
             [("host-unreachable", [1, 2])],

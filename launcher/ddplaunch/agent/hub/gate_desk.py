@@ -20,7 +20,7 @@ SETTLE = 2.0
 STALL = 4.0
 """Seconds from a node's "here" to its check-in. Both are sent together; only a black hole parts them."""
 MESH_SECONDS = 20.0
-"""For all probes of all nodes; each takes 6 s at the very most."""
+"""For all probes of all nodes; each takes 11 s at the very most."""
 LINGER = 2.0
 """Seconds for everybody to read the verdict before the hub ends."""
 _WAITING_EVERY = 1.0
@@ -52,6 +52,7 @@ class GateDesk:
         self._arrived = self._opened
         self._known: Optional[list[Verdict]] = None  # what stands against the job so far; None: look again
         self._told = 0.0
+        self._noted: set[str] = set()
         self._reported: set[int] = set()
         self._step: Callable[[float], None] = self._roll_call
         self._end: Optional[tuple[float, int]] = None
@@ -180,8 +181,7 @@ class GateDesk:
     def _begin_mesh(self, now: float) -> None:
         check_ins = self._record.check_ins
         self._record.wait_for([])
-        for note in rules.notes(self._roll()):
-            self._record.event("check-in", f"note: {note}")
+        self._note("check-in")
         self._mesh_deadline = now + MESH_SECONDS
         self._step = self._meshing
         if not self._plan.gate.enabled or "mesh" in self._plan.gate.skip:
@@ -193,6 +193,13 @@ class GateDesk:
         for node, session in self._gates.items():
             session.send("mesh", {"tasks": codec.dump(tasks[node])})
 
+    def _note(self, kind: str) -> None:
+        """What people should know although the job can run, each once."""
+        for note in rules.notes(self._roll()):
+            if note not in self._noted:
+                self._noted.add(note)
+                self._record.event(kind, f"note: {note}")
+
     def _meshing(self, now: float) -> None:
         late = [n for n in range(self._plan.nodes) if n not in self._reported]
         gone = [n for n in late if n not in self._gates]
@@ -202,6 +209,7 @@ class GateDesk:
         if verdicts:
             self._tell(verdicts)
             return
+        self._note("mesh")
         self._record.agreed = agree.agree(self._plan, self._record.check_ins, self._addresses())
         self._step = self._unbinding
         self._mesh_deadline = now + LINGER

@@ -49,6 +49,7 @@ CATALOGUE: dict[str, Entry] = {
             "port-filtered": "packets to the port vanish",
             "host-unreachable": "there is no route to the host",
             "network-one-way": "one node reaches the other, but not the other way round",
+            "network-lossy": "many packets between two nodes are lost, large and small",
             "mtu-black-hole": "small messages pass, large ones vanish",
             "stranger-listens": "something that is not of this job answers on the port",
             "node-missing": "a node never came",

@@ -45,7 +45,9 @@ def notes(roll: Roll) -> list[str]:
         if odd[1]:
             said = [f"{roll.nodes(who)} {value or 'not set'}" for value, who in odd[1].items()]
             found.append(f"{name} differs: {', '.join(said)}, elsewhere {odd[0] or 'not set'}")
-    return found + (gate_names.notes(roll) if roll.checks("names") else [])
+    if roll.checks("names"):
+        found += gate_names.notes(roll)
+    return found + gate_mesh.notes(roll.mesh, roll.plan.names)
 
 
 def duplicate_rank(roll: Roll) -> Iterator[Verdict]:

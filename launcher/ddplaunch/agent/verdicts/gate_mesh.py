@@ -25,10 +25,12 @@ _HINTS = {
     "reached; all TCP ports must be open in both directions",
     "host-unreachable": "`ip route get ADDRESS` on the first node; both must be in connected networks",
     "mtu-black-hole": MTU_HINT,
+    "network-lossy": "`ip -s link` and `ethtool -S` on both nodes: errors and drops; a bad cable, a duplex "
+    "that does not match, or a link that is overrun",
     "stranger-listens": "something stands between the nodes, a proxy or a service mesh, or the address is "
     "another machine's; exclude the job's ports from it",
 }
-_EITHER_END = frozenset({"network-one-way", "mtu-black-hole", "host-unreachable"})
+_EITHER_END = frozenset({"network-one-way", "network-lossy", "mtu-black-hole", "host-unreachable"})
 """Where one failed path does not tell which of its two ends is at fault."""
 
 
@@ -66,6 +68,16 @@ def judge(results: list[MeshResult], names: Sequence[str] = ()) -> list[Verdict]
     return [_verdict(code, found, facts) for code, found in sorted(failures.items(), key=_weight)]
 
 
+def notes(results: list[MeshResult], names: Sequence[str]) -> list[str]:
+    """Of paths that pass, but not at the first try."""
+    return [
+        f"packets are lost between {words.node(result.node, names)} and "
+        f"{words.node(result.peer, names, result.address)}: {result.detail}"
+        for result in results
+        if result.outcome == "ok" and result.detail
+    ]
+
+
 def _weight(entry: tuple[str, list[MeshResult]]) -> tuple[int, str]:
     """The most paths first: what broke many broke the few as well, more often than not."""
     return -len(entry[1]), entry[0]
@@ -78,10 +90,13 @@ def _code(result: MeshResult, facts: _Facts) -> str:
             return "host-unreachable"  # the peer has no way to answer
         one_way = there not in facts.reached and back in facts.reached
         return "network-one-way" if one_way else "port-filtered"
+    if result.outcome == "unreachable" and (there in facts.reached or back in facts.reached):
+        return "port-rejected"  # packets find their way; a firewall says by ICMP that these may not
     return {
         "refused": "port-rejected",
         "unreachable": "host-unreachable",
         "stalled": "mtu-black-hole",
+        "lossy": "network-lossy",
     }.get(result.outcome, "stranger-listens")
 
 
@@ -107,7 +122,8 @@ def _verdict(code: str, found: list[MeshResult], facts: _Facts) -> Verdict:
 def _sentence(code: str, bad: MeshResult, facts: _Facts) -> str:
     path, seconds = _path(bad, facts), f"{bad.seconds:.0f} s"
     if code == "port-rejected":
-        return f"{path} is refused although {facts.node(bad.peer)} listens there"
+        how = "" if bad.outcome == "refused" else f" ({bad.detail})"
+        return f"{path} is refused{how} although {facts.node(bad.peer)} listens there"
     if code == "network-one-way":
         return (
             f"{facts.node(bad.node)} cannot open connections to {facts.peer(bad)}: no answer in {seconds}; "
@@ -123,6 +139,8 @@ def _sentence(code: str, bad: MeshResult, facts: _Facts) -> str:
         return f"{path}: no answer in {seconds}{where}"
     if code == "mtu-black-hole":
         return f"{facts.node(bad.node)} -> {facts.peer(bad)}: 1 kB passes, 64 kB stalls for {seconds}"
+    if code == "network-lossy":
+        return f"packets are lost between {facts.node(bad.node)} and {facts.peer(bad)}: {bad.detail}"
     if code == "host-unreachable":
         return f"{path}: {bad.detail}"
     return (

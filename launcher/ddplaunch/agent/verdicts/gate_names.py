@@ -7,7 +7,7 @@ from typing import Optional
 
 from ddplaunch.agent.contract import CheckIn, MeshResult, Verdict
 from ddplaunch.agent.resolve import is_loopback
-from ddplaunch.agent.verdicts import gate_hub
+from ddplaunch.agent.verdicts import gate_hub, words
 from ddplaunch.agent.verdicts.roll import Roll, addresses, home
 
 
@@ -55,7 +55,7 @@ def master_is_not_node_zero(roll: Roll) -> Iterator[Verdict]:
     yield Verdict(
         "master-is-not-node-zero",
         f"{roll.nodes(wrong)} would look for the master at {shown}, which is not an address of "
-        f"{roll.node(0)} ({zero.address}){met}",
+        f"{words.node(0, roll.plan.names, zero.address)}{met}",
         "gate",
         nodes=sorted(wrong),
         facts=[

@@ -1,0 +1,274 @@
+"""Real faults between the nodes of a Slurm job, before it starts: the verdict, the node, and how soon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster.slurm.cluster import Cluster
+from tests.cluster.slurm.jobs import Job
+
+from ddplaunch.agent.contract import Verdict
+
+MASTER = 29500
+GATE = 29400
+FIXED: dict[str, Any] = {"rendezvous": {"port": MASTER}, "gate": {"port": GATE, "timeout": "12s"}}
+"""Rules of a firewall name ports."""
+BY_NAME = {"rendezvous": {"port": MASTER, "address": "n1"}}
+GATE_ONLY = "--export=ALL,DDPLAUNCH_GATE_ONLY=1"
+ADDRESSES = {"n1": "10.99.0.11", "n2": "10.99.0.12", "n3": "10.99.0.13"}
+FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
+AHEAD = f"""#!/bin/bash
+[ "$SLURMD_NODENAME" = n3 ] || exit 0
+printf 'export %s\\n' LD_PRELOAD={FAKETIME} FAKETIME=+61s DONT_FAKE_MONOTONIC=1
+"""
+Start = Callable[..., Job]
+
+
+@pytest.fixture(name="start")
+def _start(cluster: Cluster, work: Path) -> Start:
+    """A function that submits a job of three nodes; none of them comes to train."""
+    return lambda *options, **keys: Job.submit(cluster, work, "", *options, **{"nodes": 3, **FIXED, **keys})
+
+
+def verdict(job: Job) -> tuple[str, list[int], Verdict]:
+    """(code, culprits, all of it) of a job that its gate has ended."""
+    state = job.ended(40)
+    print(job.output)
+    assert "FAILED" == state
+    return job.verdict.code, job.verdict.nodes, job.verdict
+
+
+def notes(job: Job) -> list[str]:
+    """Of a job whose gate was passed."""
+    state = job.ended(40)
+    print(job.output)
+    assert ("COMPLETED", []) == (state, job.bundle().verdicts)
+    return [text for line in job.output.splitlines() if (text := line.partition(" note: ")[2])]
+
+
+def seconds(job: Job) -> float:
+    """From the last check-in to the verdict."""
+    events = job.bundle().events
+    last = max(event.at for event in events if event.kind == "check-in")
+    return next(event.at for event in events if event.kind == "verdict") - last
+
+
+def names(cluster: Cluster, node: str, **other: str | None) -> None:
+    """The node's hosts file: all names as they are, but for these."""
+    known = {**ADDRESSES, **other}
+    lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in known.items() if address)]
+    cluster.hosts(node).write_text("\n".join(lines) + "\n")
+
+
+# --- nothing is wrong
+
+
+def test_a_healthy_job_passes_soon(start: Start) -> None:
+    """Three nodes: from the hub's start to the release, little more than a second if nobody else is busy."""
+    job = start(GATE_ONLY)
+
+    assert [] == notes(job)
+    events = job.bundle().events
+    (release,) = (event for event in events if event.kind == "release")
+    assert release.at - events[0].at < 6, "\n".join(event.text for event in events)
+
+
+def test_a_bridge_of_containers_disturbs_nobody(cluster: Cluster, start: Start) -> None:
+    """docker0 has the same address on every node, and leads nowhere."""
+    for node in cluster.nodes:
+        for words in (
+            "link add docker0 type bridge",
+            "addr add 172.17.0.1/16 dev docker0",
+            "link set docker0 up",
+        ):
+            cluster.run(node, ["ip", *words.split()])
+    job = start(GATE_ONLY)
+
+    assert [] == notes(job)
+    agreed = job.bundle().agreed
+    assert agreed is not None
+    assert "10.99.0.11" == agreed.master_addr
+
+
+def test_a_link_that_loses_packets(cluster: Cluster, start: Start) -> None:
+    """A lossy link is slow, and no firewall: the gate passes, or blames that node and nobody else."""
+    cluster.nft("n2", "numgen random mod 100 < 30 drop")
+    job = start(GATE_ONLY, gate={"timeout": "30s", "port": GATE})
+
+    job.ended(60)
+    print(job.output)
+    for found in job.bundle().verdicts:
+        assert [1] == found.nodes
+
+
+# --- ports and packets
+
+
+def test_a_dropped_port(cluster: Cluster, start: Start) -> None:
+    """The master's port alone is closed: its node is named, and a port that answers."""
+    cluster.nft("n1", f"tcp dport {MASTER} drop")
+    job = start()
+
+    code, nodes, found = verdict(job)
+    assert ("port-filtered", [0]) == (code, nodes)
+    assert "(n1, 10.99.0.11) port 29500: no answer in 4 s while port" in found.sentence
+    assert seconds(job) < 6
+
+
+@pytest.mark.parametrize(
+    "answer", ["tcp reset", "icmpx type port-unreachable", "icmpx type admin-prohibited"]
+)
+def test_a_rejected_port(cluster: Cluster, start: Start, answer: str) -> None:
+    """A firewall that answers, in whatever way, is told from one that is silent, and from a missing route."""
+    cluster.nft("n1", f"ip saddr 10.99.0.13 tcp dport {MASTER} reject with {answer}")
+    job = start()
+
+    code, nodes, found = verdict(job)
+    assert ("port-rejected", [0]) == (code, nodes)
+    assert "node 2 (n3) -> node 0 (n1, 10.99.0.11) port 29500" in found.sentence
+    assert seconds(job) < 3
+
+
+def test_connections_in_one_direction_only(cluster: Cluster, start: Start) -> None:
+    """A node that makes connections and takes none."""
+    cluster.nft("n3", "tcp flags & (syn | ack) == syn drop")
+    job = start()
+
+    code, nodes, found = verdict(job)
+    assert ("network-one-way", [2]) == (code, nodes)
+    assert "to node 2 (n3, 10.99.0.13)" in found.sentence
+    assert seconds(job) < 6
+
+
+def test_large_packets_vanish_between_two_nodes(cluster: Cluster, start: Start) -> None:
+    """Both ends are named: which of them is at fault cannot be seen from there."""
+    cluster.nft("n3", "ip saddr 10.99.0.12 meta length > 1000 drop")
+    job = start()
+
+    code, nodes, _ = verdict(job)
+    assert ("mtu-black-hole", [1, 2]) == (code, nodes)
+    assert seconds(job) < 6
+
+
+def test_large_packets_vanish_on_the_way_to_the_hub(cluster: Cluster, start: Start) -> None:
+    """The node's check-in never arrives, though it said that it would come."""
+    cluster.nft("n1", "ip saddr 10.99.0.12 meta length > 1000 drop")
+
+    code, nodes, _ = verdict(start())
+    assert ("mtu-black-hole", [1]) == (code, nodes)
+
+
+def test_no_route(cluster: Cluster, start: Start) -> None:
+    """A route that is missing on one node, to one other."""
+    cluster.run("n2", ["ip", "route", "add", "unreachable", "10.99.0.13"])
+    try:
+        code, nodes, _ = verdict(start())
+    finally:
+        cluster.run("n2", ["ip", "route", "del", "unreachable", "10.99.0.13"])
+    assert ("host-unreachable", [1, 2]) == (code, nodes)
+
+
+# --- names
+
+
+def test_node_zero_is_loopback_on_one_node(cluster: Cluster, start: Start) -> None:
+    """The job uses the name, and one node's hosts file leads it to itself."""
+    names(cluster, "n3", n1="127.0.1.1")
+
+    code, nodes, found = verdict(start(**BY_NAME))
+    assert ("master-is-loopback", [2]) == (code, nodes)
+    assert found.sentence.startswith("node 2 (n3) resolves n1 to 127.0.1.1")
+
+
+def test_a_nodes_own_name_is_loopback(cluster: Cluster, start: Start) -> None:
+    """Gloo would announce it to the peers."""
+    names(cluster, "n2", n2="127.0.1.1")
+
+    code, nodes, found = verdict(start())
+    assert ("master-is-loopback", [1]) == (code, nodes)
+    assert found.sentence.startswith("node 1 (n2)'s own name n2 resolves to 127.0.1.1")
+
+
+def test_one_node_takes_another_for_node_zero(cluster: Cluster, start: Start) -> None:
+    """An old address in one hosts file: the node is named, and whose address it is."""
+    names(cluster, "n3", n1="10.99.0.12")
+
+    code, nodes, found = verdict(start(**BY_NAME))
+    assert ("master-is-not-node-zero", [2]) == (code, nodes)
+    assert found.sentence == (
+        "node 2 (n3) would look for the master at n1 (10.99.0.12), which is not an address of "
+        "node 0 (n1, 10.99.0.11): it is node 1 (n2)'s"
+    )
+
+
+def test_the_job_names_another_machine_as_its_master(start: Start) -> None:
+    """The login node, say: nobody finds the master there."""
+    job = start(rendezvous={"port": MASTER, "address": "10.99.0.1"})
+
+    code, nodes, found = verdict(job)
+    assert ("master-is-not-node-zero", [0, 1, 2]) == (code, nodes)
+    assert "at 10.99.0.1, which is not an address of node 0 (n1, 10.99.0.11)" in found.sentence
+
+
+def test_a_name_that_one_node_does_not_know(cluster: Cluster, start: Start) -> None:
+    """The job uses the name, and the node reaches node 0 all the same: that is how its verdict is known."""
+    names(cluster, "n3", n1=None)
+
+    code, nodes, _ = verdict(start(**BY_NAME))
+    assert ("dns-not-found", [2]) == (code, nodes)
+
+
+@pytest.mark.parametrize(
+    ("address", "note"),
+    [
+        (None, "node 2 (n3) cannot resolve n1; it reaches node 0 at 10.99.0.11"),
+        (
+            "127.0.1.1",
+            "node 2 (n3) resolves n1 to 127.0.1.1, which is itself; it reaches node 0 at 10.99.0.11",
+        ),
+        (
+            "10.99.0.12",
+            "node 2 (n3) resolves n1 to 10.99.0.12, which is not node 0; it reaches node 0 at 10.99.0.11",
+        ),
+    ],
+)
+def test_a_wrong_name_that_nobody_uses(
+    cluster: Cluster, start: Start, address: str | None, note: str
+) -> None:
+    """Without a name in the job file node 0 is known by its address, and the wrong name is only a note."""
+    names(cluster, "n3", n1=address)
+
+    assert note in notes(start(GATE_ONLY))
+
+
+# --- nodes and clocks
+
+
+def test_a_node_that_loses_power_at_the_gate(cluster: Cluster, start: Start) -> None:
+    """It had checked in, and is gone before the others are there."""
+    cluster.nft("n2", f"tcp dport {GATE} drop", hook="output")
+    job = start(gate={"port": GATE, "timeout": "15s"})
+    job.said("node 2 (n3) checked in")
+    cluster.power_off("n3")
+    job.said("node 2 (n3) went away")
+    cluster.run("n2", ["nft", "flush", "ruleset"])
+
+    code, nodes, found = verdict(job)
+    assert ("node-missing", [2]) == (code, nodes)
+    assert "node 2 (n3) checked in and then went away" in found.sentence
+
+
+def test_a_node_whose_clock_is_ahead(cluster: Cluster, start: Start, work: Path) -> None:
+    """A minute, on one node: torchrun's c10d rendezvous would drop it."""
+    script = work / "ahead.sh"
+    script.write_text(AHEAD)
+    script.chmod(0o755)
+    cluster.configure(f"TaskProlog={script}")
+    job = start(rendezvous={"backend": "c10d", "port": MASTER})
+
+    code, nodes, found = verdict(job)
+    assert ("clock-skew", [2]) == (code, nodes)
+    assert found.sentence.startswith("node 2 (n3)'s clock is 6")
