@@ -112,10 +112,7 @@ def _not_available(_: Seen, around: Surroundings) -> Why:
 
 
 def _held_by_user(job: Seen, _: Surroundings) -> Why:
-    again = job.restarts and "; it was requeued"
-    return Why(
-        f"it is held{again or ''}", f"`scontrol release {job.job_id}` lets it go, when its owner wants that"
-    )
+    return Why("it is held", f"`scontrol release {job.job_id}` lets it go, when its owner wants that")
 
 
 def _launch_failed(job: Seen, _: Surroundings) -> Why:
@@ -134,8 +131,9 @@ def _dependency(job: Seen, _: Surroundings) -> Why:
 
 
 def _begin_time(job: Seen, _: Surroundings) -> Why:
-    at = f" {_clock(job.started)}" if job.started else " the time that was asked for"
-    return Why(f"it may not start before{at}", "that is --begin, or the pause after a requeue")
+    at = f" {_clock(job.started)}" if job.started else " a given time"
+    why = "Slurm lets two minutes pass before it starts a job again" if job.restarts else "that was asked for"
+    return Why(f"it may not start before{at}", f"nothing is wrong; {why}")
 
 
 def _fixed(text: str, hint: str, never: bool = False) -> Callable[[Seen, Surroundings], Why]:
@@ -159,6 +157,7 @@ _BY_REASON: Mapping[str, Callable[[Seen, Surroundings], Why]] = {
     "nodesrequiredforjobaredown": _not_available,
     "nodedown": _not_available,
     "jobhelduser": _held_by_user,
+    "jobrequeuedinheldstate": _held_by_user,
     "jobheldadmin": _fixed("an administrator holds it", _ASK),
     "launchfailedrequeuedheld": _launch_failed,
     "joblaunchfailure": _launch_failed,

@@ -12,8 +12,8 @@ from ddplaunch.backends.slurm.parse import NonsenseError, Partition, Seen
 from ddplaunch.backends.slurm.pending import Surroundings
 from ddplaunch.errors import ClusterError
 
-_REMEMBERED = 60.0
-"""Seconds for which a partition's limits and nodes are not asked for again."""
+_REMEMBERED = 5.0
+"""Seconds for which a partition's limits and nodes are not asked for again, however many wait there."""
 
 
 class Queries:
@@ -75,9 +75,9 @@ class Queries:
             return known
         try:
             limits = {each.name: each for each in self.partitions()}
-            words = ["--noheader", "--all", "--Node", f"--Format={parse.NODES_FORMAT}"]
-            nodes = self.commands.ask("sinfo", *words, f"--partition={partition}", patience=0)
-            known = Surroundings(limits.get(partition), parse.node_states(nodes.out))
+            words = ["--noheader", "--Node", f"--Format={parse.NODES_FORMAT}", f"--partition={partition}"]
+            nodes = parse.node_states(self.commands.ask("sinfo", *words, patience=0).out)
+            known = Surroundings(limits.get(partition.partition(",")[0]), nodes)
         except (ClusterError, NonsenseError):
             pass
         self._surroundings[partition] = (time.monotonic(), known)

@@ -35,10 +35,6 @@ _KNOWN: Mapping[str, tuple[str, str]] = {
         "the reservation is not for you",
         "`scontrol show reservation` says for whom it is",
     ),
-    "Requested node configuration is not available": (
-        "there are not so many nodes that have all that the job asks for",
-        "compare `nodes`, `resources` and `slurm.constraint` with `sinfo --format '%P %D %c %m %G %f'`",
-    ),
     "Memory specification can not be satisfied": (
         "no node has so much memory",
         "`sinfo --format '%N %m'` lists the nodes' memory in MiB; lower `resources.memory`",
@@ -106,6 +102,11 @@ _KNOWN: Mapping[str, tuple[str, str]] = {
     "Job dependency problem": (
         "a job that this one shall wait for does not exist",
         "see --dependency in `slurm.extra`",
+    ),
+    # Said after the reason proper, where there is one.
+    "Requested node configuration is not available": (
+        "there are not so many nodes that have all that the job asks for",
+        "compare `nodes`, `resources` and `slurm.constraint` with `sinfo --format '%P %D %c %m %G %f'`",
     ),
 }
 

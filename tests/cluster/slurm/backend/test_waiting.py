@@ -1,0 +1,208 @@
+"""Why a job does not start, as a real Slurm has it; and what is not even sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cluster.slurm.backend.conftest import FOREVER, Login, Make, wait
+from tests.cluster.slurm.cluster import Cluster
+
+from ddplaunch.backends.job import Handle, Job, State
+from ddplaunch.backends.slurm.backend import SlurmBackend
+from ddplaunch.errors import ClusterError
+
+pytestmark = pytest.mark.slurm
+
+SHORT = "PartitionName=short Nodes=n[1-2] MaxTime=10 MaxNodes=1 State=UP"
+
+
+def told(cluster: Cluster, backend: SlurmBackend, handle: Handle, begin: str) -> Job:
+    """The job, once its detail begins so."""
+    job = wait(cluster, backend, handle, lambda job: job.detail.startswith(begin))
+    assert State.PENDING is job.state
+    return job
+
+
+def take_all(cluster: Cluster, backend: SlurmBackend, job: Make) -> Handle:
+    """A job that has all three nodes."""
+    handle = backend.submit(job(FOREVER, "--exclusive", "--time=60", name="large", nodes=3))
+    wait(cluster, backend, handle, lambda job: job.status)
+    return handle
+
+
+def test_resources_and_priority(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
+    """Who waits for nodes hears how many there are; who stands behind him, that he does."""
+    take_all(cluster, backend, job)
+    first, second = (backend.submit(job("", "--exclusive", nodes=2)) for _ in range(2))
+
+    nodes = "2 nodes to become free in partition all; 0 of 3 are idle"
+    assert "nothing is wrong" in told(cluster, backend, first, f"it waits for {nodes}").hint
+    assert "nothing is wrong" in told(cluster, backend, second, "other jobs come first in partition all").hint
+
+
+@pytest.mark.parametrize(
+    ("options", "begin", "hint"),
+    [
+        (["--hold"], "it is held", "`scontrol release {id}` lets it go"),
+        (["--begin=now+1hour"], "it may not start before 20", "that was asked for"),
+        (["--dependency=afterok:{other}"], "it waits for another job: afterok:", "nothing is wrong"),
+        (
+            ["--dependency=afternotok:{done}"],
+            "it waits for another job, which did not end as asked",
+            "cancel it",
+        ),
+        (["--licenses=matlab:2"], "it waits for licences that others use", "scontrol show licenses"),
+        (
+            ["--nodelist=n3"],
+            "nodes that it needs are down, drained or reserved: n3 is drained, broken fan",
+            "sinfo",
+        ),
+        (["--partition=shut"], "partition shut starts no jobs now", "another `slurm.partition`"),
+    ],
+)
+def test_reasons(
+    cluster: Cluster, backend: SlurmBackend, job: Make, options: list[str], begin: str, hint: str
+) -> None:
+    """Each reason of Slurm's in a sentence, with what to do."""
+    cluster.configure("Licenses=matlab:2", "PartitionName=shut Nodes=n1 State=DOWN")
+    cluster.login(["scontrol", "update", "NodeName=n3", "State=DRAIN", "Reason=broken fan"])
+    other = backend.submit(job(FOREVER, "--licenses=matlab:2", name="other"))
+    wait(cluster, backend, other, lambda job: job.status)
+    done = backend.submit(job("", name="done", ended=0))
+    wait(cluster, backend, done, lambda job: job.state.ended)
+    filled = [option.format(other=other.path, done=done.path) for option in options]
+    handle = backend.submit(job("", *filled))
+
+    assert hint.format(id=handle.path) in told(cluster, backend, handle, begin).hint
+
+
+@pytest.mark.parametrize(
+    ("options", "nodes", "begin"),
+    [
+        (["--partition=short"], 2, "it wants 2 nodes, and partition short gives a job at most 1"),
+        ([], 4, "it wants 4 nodes, and partition all has 3"),
+        (
+            ["--partition=short", "--time=20"],
+            1,
+            "its time limit is above that of partition short, which is 00:10:00",
+        ),
+    ],
+)
+def test_what_slurm_takes_though_it_can_never_start(
+    cluster: Cluster,
+    backend: SlurmBackend,
+    job: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    nodes: int,
+    begin: str,
+) -> None:
+    """Sent by hand, it waits for ever, and the hint says so."""
+    cluster.configure(SHORT)
+    monkeypatch.setattr("ddplaunch.backends.slurm.limits.problems", lambda *_: [])
+    handle = backend.submit(job("", *options, nodes=nodes))
+
+    assert f"it never starts: `ddplaunch cancel {handle}`" in told(cluster, backend, handle, begin).hint
+
+
+def test_a_node_that_cannot_start_it(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
+    """A prolog that fails puts the job back and holds it."""
+    cluster.configure("Prolog=/bin/false")
+    handle = backend.submit(job("", "--requeue"))
+
+    found = told(cluster, backend, handle, "attempt 2: a node could not start it")
+    assert f"then `scontrol release {handle.path}`" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "nodes", "message"),
+    [
+        (["--partition=shrt"], 1, "there is no partition shrt: did you mean short?"),
+        (["-p", "zebra"], 1, "there is no partition zebra: there are all, short"),
+        ([], 4, "the job wants 4 nodes, and partition all has 3"),
+        (["--partition short"], 2, "the job wants 2 nodes, and partition short gives a job at most 1"),
+        (["-pshort", "-t", "0-1"], 1, "the job's time limit is 0-1, and that of partition short is 00:10:00"),
+        (["-p all,short", "-t 20"], 1, ""),
+    ],
+)
+def test_what_can_never_start_is_not_sent(
+    cluster: Cluster,
+    backend: SlurmBackend,
+    job: Make,
+    login: Login,
+    options: list[str],
+    nodes: int,
+    message: str,
+) -> None:
+    """The message names the limit, and Slurm has no new job."""
+    cluster.configure(SHORT)
+    script = job("", " ".join(options), nodes=nodes)
+    if not message:
+        assert backend.job(backend.submit(script)).handle.path.isdigit()
+        return
+    with pytest.raises(ClusterError) as caught:
+        backend.submit(script)
+
+    assert [f"    {message}"] == caught.value.message.splitlines()[1:]
+    assert (0, []) == (login.count("sbatch"), backend.jobs())
+    assert not any((cluster.shared / "state").rglob("*.sbatch"))
+
+
+def test_a_partition_of_the_environment_counts(
+    cluster: Cluster, backend: SlurmBackend, job: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sbatch puts SBATCH_PARTITION above the script, so we do."""
+    monkeypatch.setenv("SBATCH_PARTITION", "zebra")
+
+    with pytest.raises(ClusterError, match="there is no partition zebra"):
+        backend.submit(job("", "--partition=all"))
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("--constraint=a100", "no node has the features"),
+        ("--reservation=mine", "there is no such reservation"),
+        ("--nodelist=n9", "a node that is named does not exist"),
+        ("--gres=gpu:8", "there are not so many nodes that have all"),
+        ("--gres=tpu:1", "there are no such GPUs"),
+        ("--mem=9T", "no node has so much memory"),
+        ("--licenses=zebra", "there are no such licences"),
+    ],
+)
+def test_what_sbatch_refuses_is_told_in_words(
+    cluster: Cluster, backend: SlurmBackend, job: Make, option: str, why: str
+) -> None:
+    """The message says why, and what sbatch said itself; nothing is remembered of it."""
+    with pytest.raises(ClusterError) as caught:
+        backend.submit(job("", option))
+
+    first, *rest = caught.value.message.splitlines()
+    assert first.startswith(f"Slurm refused the job: {why}")
+    assert ["    sbatch: "] == [line[:12] for line in rest]
+    assert caught.value.hint
+    assert [] == list((cluster.shared / "state/slurm").iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(backend: SlurmBackend, job: Make) -> None:
+    """Before anything is sent."""
+    backend.records.folder.parent.mkdir(parents=True, exist_ok=True)
+    backend.records.folder.write_text("a file where the folder should be")
+
+    with pytest.raises(ClusterError, match=r"the job's file cannot be written: .*slurm"):
+        backend.submit(job(""))
+    backend.records.folder.unlink()
+
+
+def test_without_slurm_it_says_where_to_go(
+    backend: SlurmBackend, job: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A machine that has no sbatch is not a login node."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(ClusterError) as caught:
+        backend.submit(job(""))
+
+    assert "there is no `scontrol` on this machine" == caught.value.message
+    assert "login node" in caught.value.hint
