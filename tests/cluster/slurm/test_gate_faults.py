@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.jobs import Job
 
-from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.contract import Files, Verdict
 
 MASTER = 29500
 GATE = 29400
@@ -250,15 +250,25 @@ def test_a_wrong_name_that_nobody_uses(
 def test_a_node_that_loses_power_at_the_gate(cluster: Cluster, start: Start) -> None:
     """It had checked in, and is gone before the others are there."""
     cluster.nft("n2", f"tcp dport {GATE} drop", hook="output")
-    job = start(gate={"port": GATE, "timeout": "15s"})
+    job = start(gate={"port": GATE, "timeout": "8s"})
     job.said("node 2 (n3) checked in")
     cluster.power_off("n3")
     job.said("node 2 (n3) went away")
     cluster.run("n2", ["nft", "flush", "ruleset"])
+    job.said("ddplaunch verdict")
 
-    code, nodes, found = verdict(job)
+    assert ("node-missing", [2]) == (job.verdict.code, job.verdict.nodes)
+    assert "node 2 (n3) checked in and then went away" in job.verdict.sentence
+    assert "n3\n" == (job.folder / Files.FAULTY).read_text()
+
+
+def test_a_node_that_never_comes(cluster: Cluster, start: Start) -> None:
+    """Its firewall lets Slurm through and nothing of ours: it is named when waiting for it is over."""
+    cluster.nft("n3", "tcp dport 1024-60999 drop", hook="output")
+
+    code, nodes, found = verdict(start(gate={"timeout": "6s"}))
     assert ("node-missing", [2]) == (code, nodes)
-    assert "node 2 (n3) checked in and then went away" in found.sentence
+    assert "node 2 (n3) never came: waited 6 s; nodes 0 (n1) and 1 (n2) are here" == found.sentence
 
 
 def test_a_node_whose_clock_is_ahead(cluster: Cluster, start: Start, work: Path) -> None:

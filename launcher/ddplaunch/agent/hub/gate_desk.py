@@ -97,7 +97,7 @@ class GateDesk:
     async def stop(self, why: str) -> None:
         if self._step not in (self._released, self._judged):
             self._record.event("end", f"told to stop ({why}) while nodes were at the gate")
-            self._tell(self._record.verdicts, Exit.STOPPED)
+            self._tell_of_stop()
 
     # ---------------------------------------------------------------- messages
 
@@ -150,7 +150,7 @@ class GateDesk:
             del self._gates[node]
             self._record.event("end", f"{self._record.node_name(node)} was told to stop at the gate", node)
         if not self._gates and self._step not in (self._released, self._judged):
-            self._tell(self._record.verdicts, Exit.STOPPED)
+            self._tell_of_stop()
 
     # ---------------------------------------------------------------- steps
 
@@ -251,6 +251,11 @@ class GateDesk:
             self._record.event("verdict", f"{verdict.code}: {verdict.sentence}")
         for session in self._audience:
             self._send_verdict(session)
+
+    def _tell_of_stop(self) -> None:
+        """Nobody's fault; unless a node went away before, which may be why a scheduler stops the others."""
+        lost = sorted(self._vanished)
+        self._tell(self._record.verdicts or (self._judge(missing=lost) if lost else []), Exit.STOPPED)
 
     def _send_verdict(self, session: Session) -> None:
         assert self._end is not None
