@@ -63,7 +63,6 @@ def _options(spec: JobSpec) -> Iterator[str]:
     yield "--open-mode=append"  # a requeued job goes on in the same file
     # Without retries a node's failure is shown, not hidden by a second start.
     yield "--requeue" if spec.retries else "--no-requeue"
-    yield "--no-kill"  # when a node fails, the others still have to say how they stood
     yield f"--signal=B:USR1@{_warning(spec.slurm.time)}"
     yield from spec.slurm.extra
 
