@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.cluster.slurm.cluster import Cluster, missing
-from tests.cluster.slurm.machines import ClusterError
+from tests.cluster.slurm.machines import ROOT, ClusterError
 
 
 @pytest.fixture(name="session_clusters", scope="session")
@@ -63,4 +65,15 @@ def _work(cluster: Cluster) -> Path:
     """An empty folder that all machines see, to submit from."""
     folder = cluster.shared / "work"
     folder.mkdir()
+    return folder
+
+
+@pytest.fixture(name="opt")
+def _opt(cluster: Cluster) -> Path:
+    """Where slurm/ is installed, as an administrator would do it."""
+    folder = cluster.folder / "opt"
+    if not folder.exists():
+        subprocess.run(
+            [ROOT / "slurm/install", folder], env={**cluster.env, "PYTHON": sys.executable}, check=True
+        )
     return folder
