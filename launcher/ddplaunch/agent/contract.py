@@ -30,6 +30,9 @@ from ddplaunch.agent.facts import (
     JobEvidence as JobEvidence,
 )
 from ddplaunch.agent.facts import (
+    Lost as Lost,
+)
+from ddplaunch.agent.facts import (
     NodeEvidence as NodeEvidence,
 )
 from ddplaunch.agent.facts import (

@@ -136,16 +136,27 @@ class NodeEvidence:
 
 
 @dataclass(frozen=True)
+class Lost:
+    """A node that stopped answering."""
+
+    node: int
+    at: float  # when it was last heard, by the hub's clock
+    closed: bool = False  # its connection was closed: its agent ended; else not even its kernel answers
+    completed: int = 0  # collectives completed by its ranks together, as far as it told
+
+
+@dataclass(frozen=True)
 class JobEvidence:
     """Everything known at one moment, of all nodes. The input of every run-time verdict rule."""
 
     job: str
     nodes: int
     world_size: Optional[int]
-    why: str  # "still" | "death" | "asked" | "deadline" | "stop" | "end"
+    why: str  # "still" | "death" | "asked" | "deadline" | "stop" | "ending" | "silence"
     at: float
     evidence: list[NodeEvidence] = field(default_factory=list)
     silent: list[int] = field(default_factory=list)  # nodes that did not answer in time
+    lost: list[Lost] = field(default_factory=list)  # of these, who does not answer at all any more
     notice_after: float = 10.0
     names: list[str] = field(default_factory=list)  # of the nodes, in their order; as in JobPlan
 

@@ -24,9 +24,10 @@ from ddplaunch.agent.contract import (
     RankEvidence,
     WatchdogPlan,
 )
+from ddplaunch.agent.hub.presence import CLOSED, MUTE, QUIET
 from ddplaunch.agent.hub.record import Record
 from ddplaunch.agent.hub.rounds import COLLECT
-from ddplaunch.agent.hub.run_desk import DOUBT, LOST, SETTLE, RunDesk
+from ddplaunch.agent.hub.run_desk import DOUBT, SETTLE, RunDesk
 
 
 class Wire:
@@ -35,6 +36,10 @@ class Wire:
     def __init__(self) -> None:
         self.node: int | None = None
         self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.silent_for = 0.0
+
+    def unconfirmed(self) -> float:
+        return self.silent_for
 
     def send(self, kind: str, body: dict[str, Any]) -> None:
         self.sent.append((kind, json.loads(json.dumps(body))))
@@ -284,9 +289,9 @@ def test_a_node_that_fails_without_a_word_is_judged(hub: Hub) -> None:
 
 
 def test_a_lost_node_ends_the_job_as_a_nodes_fault(hub: Hub) -> None:
-    """A connection that does not come back within LOST seconds: the node is named, at fault itself."""
+    """A connection that does not come back within CLOSED seconds: the node is named, at fault itself."""
     asyncio.run(hub.desk.lost(hub.wires[1]))  # type: ignore[arg-type]
-    hub.ticks(LOST - 1)
+    hub.ticks(CLOSED - 1)
     assert [] == hub.wires[0].got("end")
     hub.ticks(1.5)
     hub.answers(0, rank(0), rank(1))
@@ -301,12 +306,49 @@ def test_a_lost_node_ends_the_job_as_a_nodes_fault(hub: Hub) -> None:
 def test_a_node_that_comes_back_is_not_lost(hub: Hub) -> None:
     """A new connection of the same node in time, and nothing has happened."""
     asyncio.run(hub.desk.lost(hub.wires[1]))  # type: ignore[arg-type]
-    hub.ticks(LOST - 1)
+    hub.ticks(CLOSED - 1)
     hub.wires[1] = Wire()
     hub.says(1, "join", {"node": 1, "host": "n1", "pid": 1})
-    hub.ticks(LOST)
+    hub.ticks(CLOSED)
 
     assert [] == hub.wires[0].got("collect")
+
+
+def test_a_node_whose_kernel_is_silent_is_told_soon_and_given_up_late(hub: Hub) -> None:
+    """Within ten seconds a notice to the others, with what it had done; the end only after `kill_after`."""
+    hub.beats(*(replace(each, stuck_for=0.1, still_for=0.1) for each in HUNG))
+    hub.wires[1].silent_for = 8.0
+    hub.ticks(QUIET + MUTE + 0.2)
+    hub.answers(0, rank(0), rank(1))
+
+    ((verdict,),) = [notice["verdicts"] for notice in hub.wires[0].got("notice")]
+    assert ("network-lost", [1], [0, 1]) == (verdict["code"], verdict["nodes"], verdict["victims"])
+    assert ["answer"] == [kind for kind, _ in hub.wires[1].sent if kind != "notice"]
+    hub.ticks(45)
+    assert [] == hub.wires[0].got("end")
+    hub.ticks(60)
+    assert [Exit.NODE_AT_FAULT] == [end["exit_code"] for end in hub.wires[0].got("end")]
+
+
+def test_a_supervisor_that_is_starved_is_not_lost(hub: Hub) -> None:
+    """Its kernel confirms what is sent to it, about once a second, for as long as it says nothing."""
+    hub.ticks(100)
+
+    assert 90 < len(hub.wires[1].got("answer")) < 101
+    assert [] == hub.wires[0].got("notice") + hub.wires[0].got("end")
+
+
+def test_a_node_that_answers_again_is_forgiven(hub: Hub) -> None:
+    """A switch has found another way: the notice is taken back, and nothing was ended."""
+    hub.wires[1].silent_for = 8.0
+    hub.ticks(20)
+    assert ["network-lost"] == [verdict.code for verdict in hub.record.verdicts]
+    asyncio.run(hub.desk.lost(hub.wires[1]))  # type: ignore[arg-type]
+    hub.wires[1] = Wire()
+    hub.says(1, "join", {"node": 1, "host": "n1", "pid": 1})
+
+    assert [] == hub.record.verdicts
+    assert "node 1 answers again" in hub.events
 
 
 def test_restarts_are_left_to_the_launch_command(tmp_path: Path) -> None:

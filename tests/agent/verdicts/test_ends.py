@@ -20,9 +20,11 @@ from tests.agent.verdicts.build import (
     rank,
 )
 
-from ddplaunch.agent.contract import Exited, JobEvidence, NodeEvidence, RankEvidence, Verdict
+from ddplaunch.agent.contract import Exited, JobEvidence, Lost, NodeEvidence, RankEvidence, Verdict
 from ddplaunch.agent.verdicts.consequences import is_consequence
 from ddplaunch.agent.verdicts.decide import judge
+
+GONE = Lost(1, NOW - 10, closed=True, completed=34)
 
 
 def only(evidence: JobEvidence) -> Verdict:
@@ -330,19 +332,44 @@ def test_victims_without_a_known_cause() -> None:
 
 def test_a_node_that_went_away_is_named_instead_of_its_victims() -> None:
     """When the others lost a peer and one node does not answer any more, that node is told."""
-    evidence = replace(job(victim(0), victim(1), why="death"), nodes=2, world_size=4, silent=[1])
+    evidence = replace(job(victim(0), victim(1), why="death"), nodes=2, world_size=4, silent=[1], lost=[GONE])
     verdict = only(evidence)
 
     assert ("network-lost", [1], [0, 1]) == (verdict.code, verdict.nodes, verdict.victims)
-    assert verdict.sentence.startswith("node 1 has gone")
+    assert verdict.sentence.startswith("node 1 went away: its agent ended without a word at ")
 
 
 def test_a_node_that_went_away_is_named_before_the_rest_has_noticed() -> None:
     """Ranks that still compute, or wait for those that are gone, are not taken for the cause."""
-    evidence = replace(job(rank(0, in_evaluate(), called=16), rank(1), why="death"), nodes=2, silent=[1])
+    evidence = replace(
+        job(rank(0, in_evaluate(), called=16), rank(1), why="death"), nodes=2, silent=[1], lost=[GONE]
+    )
     verdict = only(evidence)
 
     assert ("network-lost", [1], [], [0, 1]) == (verdict.code, verdict.nodes, verdict.ranks, verdict.victims)
+
+
+def test_a_node_that_fell_silent_is_no_hang_of_those_who_wait() -> None:
+    """Not even its kernel answers: the node is told by its name, with what its ranks had done."""
+    waits = job(rank(0), rank(1), why="still")
+    gone = replace(GONE, closed=False)
+    verdict = only(replace(waits, nodes=2, silent=[1], lost=[gone], names=["n1", "n2"]))
+
+    assert ("network-lost", [1], [0, 1]) == (verdict.code, verdict.nodes, verdict.victims)
+    assert verdict.sentence.startswith("node 1 (n2) stopped answering at ")
+    assert (
+        "node 1 (n2) was last heard 10 s ago, 34 collectives done by its ranks together; "
+        "not even its kernel confirms what is sent to it" == verdict.facts[0]
+    )
+
+
+def test_a_rank_that_failed_before_a_node_went_away_is_the_cause() -> None:
+    """A node that goes down later, say because its scheduler ends the job, explains nothing."""
+    failed = dead(0, 1, code=1, raised=[raised("ValueError", "bad batch", 1)])
+    evidence = job(failed, rank(1), why="death")
+
+    assert "rank-failed" == only(replace(evidence, nodes=2, silent=[1], lost=[replace(GONE, at=NOW)])).code
+    assert "network-lost" == only(replace(evidence, nodes=2, silent=[1], lost=[GONE])).code
 
 
 def test_launch_command_that_fails_before_its_workers() -> None:

@@ -10,7 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Callable, Optional
 
-from ddplaunch.agent.contract import Exited, JobEvidence, JobPlan, NodeEvidence, Phase, Raised, RankEvidence
+from ddplaunch.agent.contract import (
+    Exited,
+    JobEvidence,
+    JobPlan,
+    Lost,
+    NodeEvidence,
+    Phase,
+    Raised,
+    RankEvidence,
+)
 from ddplaunch.agent.hub.server import Session
 
 COLLECT = 3.0
@@ -120,6 +129,7 @@ def job_evidence(
     silent: list[int],
     deaths: dict[int, tuple[int, RankEvidence]],
     hosts: dict[int, str],
+    lost: list[Lost],
 ) -> JobEvidence:
     """All that is known: what the nodes answered, and the deaths told in between, which count as later."""
     evidence = []
@@ -137,6 +147,7 @@ def job_evidence(
         at=at,
         evidence=evidence,
         silent=silent,
+        lost=lost,
         notice_after=plan.watchdog.notice_after,
         names=plan.names,
     )

@@ -21,6 +21,7 @@ from ddplaunch.agent.contract import (
     RankEvidence,
     Verdict,
 )
+from ddplaunch.agent.hub.presence import Presence
 from ddplaunch.agent.hub.record import Record
 from ddplaunch.agent.hub.rounds import COLLECT, Clocks, Round, Rounds, job_evidence
 from ddplaunch.agent.hub.server import Session
@@ -38,8 +39,6 @@ DOUBT = 2.0
 """More seconds when the deaths told so far are all another's fault, and that other was not heard of."""
 GRACE = 5.0
 """Seconds the ranks have between SIGTERM and SIGKILL when the job is ended."""
-LOST = 5.0
-"""Seconds a node may be without connection before it counts as gone."""
 QUIET = 3.0
 """Seconds of waiting that are worth a word in the status."""
 FAREWELL = 45.0
@@ -63,8 +62,7 @@ class RunDesk:
         self.known: dict[int, NodeEvidence] = {}  # the last evidence of each node
         self.deaths: dict[int, tuple[int, RankEvidence]] = {}
         self.finished: dict[int, int] = {}
-        self.lost_at: dict[int, float] = {}
-        self.gone: set[int] = set()
+        self.presence = Presence(plan.watchdog.kill_after)
         self.rounds = Rounds(self._collect)
         self.judge_at: Optional[float] = None  # when the deaths told so far are judged
         self.doubted = False
@@ -80,7 +78,7 @@ class RunDesk:
     async def received(self, session: Session, kind: str, body: Body) -> None:
         now = self.clock()
         if kind == "join":
-            self._join(session, int(body["node"]), str(body.get("host", "")))
+            self._join(session, int(body["node"]), str(body.get("host", "")), now)
         elif kind == "diagnose":
             self._ask("asked", now, session)
         elif kind == "ending":
@@ -101,10 +99,9 @@ class RunDesk:
         if session.node is not None and self.sessions.get(session.node) is session:
             del self.sessions[session.node]
             if session.node not in self.finished:
-                self.lost_at[session.node] = self.clock()
-                self.record.event(
-                    "lost", f"{self.record.node_name(session.node)} has gone silent", session.node
-                )
+                self.presence.closed(session.node, session, self.clock())
+                text = f"{self.record.node_name(session.node)} has closed its connection"
+                self.record.event("lost", text, session.node)
 
     async def tick(self, now: float) -> None:
         if self.record.exit_code is not None:
@@ -133,12 +130,12 @@ class RunDesk:
 
     # ---------------------------------------------------------------- what was said, taken in
 
-    def _join(self, session: Session, node: int, host: str) -> None:
+    def _join(self, session: Session, node: int, host: str, now: float) -> None:
         if not 0 <= node < self.plan.nodes:
             raise codec.ContractError(f"node {node} joins a job of {self.plan.nodes} nodes")
         session.node = node
         self.sessions[node] = session
-        self.lost_at.pop(node, None)
+        self.presence.joined(node, session, now)
         self.record.node(node, host=host, phase=Phase.RENDEZVOUS)
         self._follow_phase()
         if self.exit_code is not None:
@@ -146,8 +143,9 @@ class RunDesk:
 
     def _beat(self, beat: Beat, now: float) -> None:
         self.clocks.hear(beat.node, beat.at, time.time())
-        if beat.node in self.finished or beat.node in self.gone:
+        if beat.node in self.finished or beat.node in self.presence.gone:
             return
+        self.presence.heard(beat.node, now, sum(rank.completed for rank in beat.ranks))
         self.watch.hear(beat, now)
         self.record.node(beat.node, phase=beat.phase, detail=_detail(beat))
         self._follow_phase()
@@ -171,6 +169,7 @@ class RunDesk:
 
     def _finished(self, node: int, exit_code: int, now: float) -> None:
         self.finished[node] = exit_code
+        self.presence.finished(node)
         self.watch.forget(node, now)
         self.record.node(node, phase=Phase.ENDED, exit_code=exit_code, detail="")
         self._follow_phase()
@@ -199,13 +198,20 @@ class RunDesk:
         self._ask("ending", now, session)
 
     def _look_for_lost(self, now: float) -> None:
-        for node, since in list(self.lost_at.items()):
-            if now - since >= LOST:
-                del self.lost_at[node]
-                self.gone.add(node)
-                self.watch.forget(node, now)
-                self.record.node(node, detail="lost")
-                self._expect_verdict(now)
+        silent, back, gone = self.presence.look(now)
+        for node in silent:
+            self.record.node(node, detail="does not answer")
+            self.record.event("lost", f"{self.record.node_name(node)} does not answer any more", node)
+            self._ask("silence", now)
+        for node in back:
+            self.record.node(node, detail="")
+            self.record.event("lost", f"{self.record.node_name(node)} answers again", node)
+            self.said = None
+            self.record.judge([])
+        for node in gone:
+            self.watch.forget(node, now)
+            self.record.node(node, detail="lost")
+            self._expect_verdict(now)
 
     def _watch(self, now: float) -> None:
         if self.watch.moving_again(now):
@@ -225,7 +231,7 @@ class RunDesk:
             self._answer([asker], self.record.evidence, self.record.verdicts)
 
     def _collect(self, wanted: Round) -> set[int]:
-        nodes = set(self.sessions) - self.finished.keys()
+        nodes = set(self.sessions) - self.finished.keys() - {lost.node for lost in self.presence.lost}
         for node in nodes:
             body = {"id": wanted.id, "why": wanted.why, "deadline": COLLECT}
             self.sessions[node].send("collect", body)
@@ -236,7 +242,7 @@ class RunDesk:
         evidence = self._all_evidence(done.why, done)
         if done.why in ("still", "deadline") and not nothing_moves(evidence):
             self.watch.stand_down(now)
-        elif done.why == "still":
+        elif done.why in ("still", "silence"):
             self._notice(judge(evidence), evidence)
         elif done.why == "deadline":
             self._end(Exit.HANG, judge(evidence), evidence, now)
@@ -263,9 +269,10 @@ class RunDesk:
         """Of a round, or of all that was told so far. What a silent node told in an earlier round is past."""
         late = set() if done is None else done.wanted - done.got.keys()
         known = {node: evidence for node, evidence in self.known.items() if node not in late}
-        silent = sorted({*self.gone, *self.lost_at, *late})
+        lost = self.presence.lost
+        silent = sorted({*(each.node for each in lost), *late})
         hosts = {number: node.host for number, node in self.record.nodes.items()}
-        return job_evidence(self.plan, why, time.time(), known, silent, self.deaths, hosts)
+        return job_evidence(self.plan, why, time.time(), known, silent, self.deaths, hosts, lost)
 
     # ---------------------------------------------------------------- verdicts
 
@@ -303,7 +310,7 @@ class RunDesk:
             self._ask("death", now)
             return
         self.doubted, self.judge_at = False, None
-        if self.restarts < self.plan.max_restarts and not self.finished and not self.gone:
+        if self.restarts < self.plan.max_restarts and not self.finished and not self.presence.gone:
             self._let_restart(verdicts, evidence)
             return
         verdicts = verdicts if not doubtful else self.record.verdicts or verdicts
@@ -320,18 +327,18 @@ class RunDesk:
         self.deaths.clear()
         self.known.clear()
         self.said = None
-        self.watch = Watch(self.plan.watchdog, self.plan.nodes - len({*self.finished, *self.gone}))
+        self.watch = Watch(self.plan.watchdog, self.plan.nodes - len({*self.finished, *self.presence.gone}))
 
     def _code(self, verdicts: list[Verdict]) -> int:
         """What the job's exit code tells a scheduler: a lost node's job may work elsewhere."""
-        if self.gone or self.lost_at:
+        if self.presence.lost:
             return Exit.NODE_AT_FAULT
         return CATALOGUE[verdicts[0].code].exit_code if verdicts else Exit.WORKER_FAILED
 
     def _all_done(self) -> None:
         """Every node has ended and nobody had to be judged: well, or by what the nodes themselves say."""
         codes = set(self.finished.values())
-        if codes == {Exit.OK} and not self.gone:
+        if codes == {Exit.OK} and not self.presence.gone:
             self.record.judge([])
             self.record.event("end", "all ranks have finished")
         self.record.end(max(codes, default=Exit.NODE_AT_FAULT))
@@ -356,7 +363,7 @@ class RunDesk:
             session.send(kind, body)
 
     def _over(self) -> bool:
-        return len({*self.finished, *self.gone}) == self.plan.nodes
+        return len({*self.finished, *self.presence.gone}) == self.plan.nodes
 
     def _follow_phase(self) -> None:
         """The job is where its hindmost node is."""

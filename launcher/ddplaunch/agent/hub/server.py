@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+import sys
 import time
 import traceback
 from collections.abc import Awaitable, Sequence
@@ -23,6 +24,8 @@ TICK = 0.1
 BACKLOG = 1024
 _COMPLAINTS = 50
 _CHUNK = 256 * 1024
+_UNACKED, _LAST_ACK = 24, 56
+"""Offsets of tcpi_unacked and tcpi_last_ack_recv in struct tcp_info (linux/tcp.h)."""
 
 
 class Desk(Protocol):
@@ -64,6 +67,12 @@ class Session:
         self._writer.write(self._seal.seal({"kind": kind, "body": body}))
         if self._writer.transport.get_write_buffer_size() > LINE_LIMIT:
             self.abort()
+
+    def unconfirmed(self) -> float:
+        """Seconds since the client's kernel last confirmed anything, while it owes us that; else 0."""
+        info = self._writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+        unacked, last = (int.from_bytes(info[at : at + 4], sys.byteorder) for at in (_UNACKED, _LAST_ACK))
+        return last / 1000 if unacked else 0.0
 
     def close(self) -> None:
         """End the session after what was sent is out."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ddplaunch.agent.contract import JobEvidence, Verdict
-from ddplaunch.agent.verdicts import collectives, ended, moving, waiting
+from ddplaunch.agent.verdicts import collectives, ended, lost, moving, waiting
 from ddplaunch.agent.verdicts.causes import before_timeouts
 from ddplaunch.agent.verdicts.situation import Situation
 
 ENDS = (
+    lost.network_lost,
     collectives.mismatch_in_words,
     ended.launch_failed,
     ended.rank_killed_memory,
@@ -62,10 +63,9 @@ def _why_nothing_moves(situation: Situation) -> list[Verdict]:
 
 def _why_some_died(situation: Situation) -> list[Verdict]:
     """Nobody by a fault of its own. A rank that works is to blame if others have waited in vain for it."""
-    for rule in (ended.node_gone, ended.rank_exited_early):
-        verdict = rule(situation)
-        if verdict is not None:
-            return [verdict]
+    verdict = ended.rank_exited_early(situation)
+    if verdict is not None:
+        return [verdict]
     before = before_timeouts(situation.evidence)
     found = [] if before is None else _holders(Situation(before))
     return found or [ended.victims_alone(situation) or moving.unknown(situation)]

@@ -162,26 +162,6 @@ def launch_failed(situation: Situation) -> Optional[Verdict]:
     )
 
 
-def node_gone(situation: Situation) -> Optional[Verdict]:
-    """After a death, `silent` are nodes whose connection is lost; no rank is known to have failed."""
-    gone = sorted(situation.evidence.silent)
-    if not gone or situation.evidence.why != "death":
-        return None
-    there = [rank for rank in situation.ranks if situation.node_of[rank] in gone]
-    dead = [number for number, rank in situation.ranks.items() if not rank.alive]
-    return Verdict(
-        code="network-lost",
-        sentence=f"{situation.named(gone)} {words.one_or(gone, 'has', 'have')} gone: no word from there any "
-        "more; missing: what happened there",
-        where="run",
-        nodes=gone,
-        victims=situation.suffering(there),
-        confidence=0.6,
-        facts=[f"rank {number}: {complaint(situation.ranks[number])}" for number in dead[:8]],
-        hint="See whether the node is up, and who ended its part of the job (scheduler, memory, power).",
-    )
-
-
 def victims_alone(situation: Situation) -> Optional[Verdict]:
     """Ranks failed, each by another's fault, and nobody's own was seen: the first, with that doubt."""
     failed = [

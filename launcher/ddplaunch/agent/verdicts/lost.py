@@ -1,0 +1,53 @@
+"""A node that does not answer any more: whatever its peers say afterwards is of their waiting for it."""
+
+from __future__ import annotations
+
+import time
+from typing import Optional
+
+from ddplaunch.agent.contract import Lost, Verdict
+from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.verdicts.causes import TOGETHER, causes_of, complaint
+from ddplaunch.agent.verdicts.situation import Situation
+
+
+def network_lost(situation: Situation) -> Optional[Verdict]:
+    """Nodes that answer no more, unless a rank had ended by a fault of its own before they fell silent."""
+    lost = situation.evidence.lost
+    if not lost or any(cause.at < min(each.at for each in lost) - TOGETHER for cause in causes_of(situation)):
+        return None
+    nodes = [each.node for each in lost]
+    there = [rank for rank in situation.ranks if situation.node_of[rank] in nodes]
+    dead = [number for number, rank in situation.ranks.items() if not rank.alive and number not in there]
+    return Verdict(
+        code="network-lost",
+        sentence=f"{situation.named(nodes)} {_what(lost)} at {_clock(lost[0].at)}",
+        where="run",
+        nodes=nodes,
+        victims=situation.suffering(there),
+        confidence=0.9,
+        facts=[
+            *(_last_word(situation, each) for each in lost[:8]),
+            *(f"rank {number}: {complaint(situation.ranks[number])}" for number in dead[:8]),
+            *situation.counts(),
+        ],
+        hint="See whether the node is up, and its network: power, cable, switch port; and whether somebody "
+        "ended its part of the job (scheduler, memory).",
+    )
+
+
+def _what(lost: list[Lost]) -> str:
+    if all(each.closed for each in lost):
+        return "went away" if len(lost) > 1 else "went away: its agent ended without a word"
+    return "stopped answering"
+
+
+def _last_word(situation: Situation, lost: Lost) -> str:
+    how = "its connection was closed" if lost.closed else "not even its kernel confirms what is sent to it"
+    done = f", {lost.completed} collectives done by its ranks together" if lost.completed else ""
+    span = words.span(max(situation.evidence.at - lost.at, 0.0))
+    return f"{situation.node(lost.node)} was last heard {span} ago{done}; {how}"
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))
