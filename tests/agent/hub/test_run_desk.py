@@ -328,6 +328,8 @@ def test_a_node_whose_kernel_is_silent_is_told_soon_and_given_up_late(hub: Hub) 
     assert [] == hub.wires[0].got("end")
     hub.ticks(60)
     assert [Exit.NODE_AT_FAULT] == [end["exit_code"] for end in hub.wires[0].got("end")]
+    hub.finish(Exit.NODE_AT_FAULT)
+    assert Exit.NODE_AT_FAULT == hub.record.exit_code  # nobody waits for the other's farewell
 
 
 def test_a_supervisor_that_is_starved_is_not_lost(hub: Hub) -> None:

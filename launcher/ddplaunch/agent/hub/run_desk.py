@@ -107,7 +107,7 @@ class RunDesk:
         if self.record.exit_code is not None:
             return
         if self.leave_at is not None:
-            if now >= self.leave_at or self.sessions.keys() <= self.finished.keys():
+            if now >= self.leave_at or self._answering() <= self.finished.keys():
                 self.record.end(self.exit_code or 0)
             return
         self._look_for_lost(now)
@@ -231,7 +231,7 @@ class RunDesk:
             self._answer([asker], self.record.evidence, self.record.verdicts)
 
     def _collect(self, wanted: Round) -> set[int]:
-        nodes = set(self.sessions) - self.finished.keys() - {lost.node for lost in self.presence.lost}
+        nodes = self._answering() - self.finished.keys()
         for node in nodes:
             body = {"id": wanted.id, "why": wanted.why, "deadline": COLLECT}
             self.sessions[node].send("collect", body)
@@ -364,6 +364,10 @@ class RunDesk:
 
     def _over(self) -> bool:
         return len({*self.finished, *self.presence.gone}) == self.plan.nodes
+
+    def _answering(self) -> set[int]:
+        """From whom something may come."""
+        return set(self.sessions) - {lost.node for lost in self.presence.lost}
 
     def _follow_phase(self) -> None:
         """The job is where its hindmost node is."""

@@ -1,0 +1,141 @@
+"""Real faults of a real training on Slurm: the verdict, the rank or the node, and how soon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster.slurm.cluster import Cluster
+from tests.cluster.slurm.jobs import STEPS, Job
+
+from ddplaunch.agent.contract import Verdict
+
+TRAIN = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+import torch.utils.data
+
+{before}
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    for step in range(10000):
+        {step}
+        dist.all_reduce(torch.ones(1000))
+        if step == 3:
+            print("up", flush=True)
+        time.sleep(0.05)
+
+if __name__ == "__main__":
+    main()
+"""
+"""A rank whose steps are all alike, but for a fault."""
+NEVER = """
+class Stuck(torch.utils.data.Dataset):
+    def __len__(self):
+        return 100
+    def __getitem__(self, index):
+        if index > 3:
+            time.sleep(3600)
+        return index
+
+loader = None
+def batch(rank):
+    global loader
+    if rank == 1:
+        loader = loader or iter(torch.utils.data.DataLoader(Stuck(), num_workers=1))
+        next(loader)
+"""
+GREEDY = """
+held = []
+def eat():
+    held.append(bytearray(os.urandom(1 << 20)) * 64)
+"""
+pytestmark = pytest.mark.slow
+Start = Callable[..., Job]
+
+
+@pytest.fixture(name="start")
+def _start(cluster: Cluster, work: Path) -> Start:
+    """A function that submits two nodes with a rank each, whose loop has this fault."""
+
+    def start(before: str = "", step: str = "pass", **keys: Any) -> Job:
+        watchdog = {"notice_after": "5s", "kill_after": "12s", **keys.pop("watchdog", {})}
+        program = TRAIN.format(before=before, step=step)
+        return Job.submit(cluster, work, program, watchdog=watchdog, **keys)
+
+    return start
+
+
+def ended(job: Job, exit_code: int) -> Verdict:
+    """The only verdict of a job that has failed with this exit code of the agent."""
+    state = job.ended(60)
+    print(job.output)
+    assert ("FAILED", f"{exit_code}:0") == (state, job.exit_code)
+    job.leaves_nothing()
+    return job.verdict
+
+
+def at(job: Job, kind: str, text: str = "") -> float:
+    """When the first such event was."""
+    return next(event.at for event in job.bundle().events if event.kind == kind and text in event.text)
+
+
+def test_a_node_is_cut_off(cluster: Cluster, start: Start) -> None:
+    """All but Slurm's own connections: Slurm sees nothing, and the node is known within ten seconds."""
+    job = start()
+    job.up()
+    cluster.nft("n2", "drop")
+    cluster.nft("n2", "drop", hook="output")
+
+    job.said("the job has ended with exit code 20")
+    found = job.verdict
+    assert ("network-lost", [1], [0]) == (found.code, found.nodes, found.victims)
+    assert found.sentence.startswith("node 1 (n2) stopped answering at ")
+    lost = job.bundle().evidence
+    assert lost is not None
+    assert at(job, "notice") - lost.lost[0].at < 11
+    assert "n2\n" == (job.folder / "run/faulty").read_text()
+
+
+def test_a_cut_that_is_mended_ends_nothing(cluster: Cluster, work: Path) -> None:
+    """The notice is taken back, and the job runs to its end."""
+    job = Job.submit(cluster, work, STEPS, command=["program.py", "90"])
+    job.up()
+    cluster.nft("n2", "drop")
+    job.said("network-lost: node 1 (n2) stopped answering")
+    cluster.run("n2", ["nft", "flush", "ruleset"])
+    job.said("node 1 (n2) answers again")
+
+    assert ("COMPLETED", "0:0") == (job.ended(60), job.exit_code)
+    assert [] == job.bundle().verdicts
+
+
+def test_a_rank_is_done_before_the_others(start: Start) -> None:
+    """Uneven data on the second node."""
+    job = start(step="if rank == 1 and step == 20: return")
+
+    found = ended(job, 40)
+    assert ("rank-exited-early", [1], [1], [0]) == (found.code, found.ranks, found.nodes, found.victims)
+
+
+def test_a_rank_waits_for_its_data(start: Start) -> None:
+    """The loader's worker on the second node reads for ever."""
+    job = start(NEVER, "batch(rank)")
+
+    found = ended(job, 50)
+    assert ("rank-in-dataloader", [1], [1], [0]) == (found.code, found.ranks, found.nodes, found.victims)
+    assert "(program.py:" in found.sentence
+
+
+def test_a_rank_takes_more_memory_than_the_job_has(start: Start) -> None:
+    """Slurm's memory cgroup kills it: the rank and its node are named, with the limit."""
+    job = start(GREEDY, "rank == 1 and step > 3 and eat()")
+
+    found = ended(job, 41)
+    assert ("rank-killed-memory", [1], [1], [0]) == (found.code, found.ranks, found.nodes, found.victims)
+    assert "rank 1 was killed for memory on node 1 (n2): limit 900 MiB" in found.sentence
