@@ -105,7 +105,7 @@ class SlurmBackend:
         job = Job(handle(look.job_id, look.cluster), State.RUNNING, submitted, detail=look.note, status=told)
         if seen is None or seen.state in states.ENDED:
             return self._ended(job, look, cancelled=cancelled)
-        if seen.state in states.WAITING:
+        if seen.state in states.WAITING and told is None:  # else its hub is up, and Slurm's word old
             why = pending.explain(seen, self.queries(look.cluster).surroundings(seen.partition))
             again = f"attempt {seen.restarts + 1}: " if seen.restarts else ""
             text = f"{again}{why.text}" + (f"; {look.note}" if look.note else "")

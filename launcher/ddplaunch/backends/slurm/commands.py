@@ -74,14 +74,16 @@ class Answer(NamedTuple):
 class Commands:
     """The commands of one cluster, the local one when it has no name."""
 
-    def __init__(self, cluster: str = "") -> None:
+    def __init__(self, cluster: str = "", patience: float = PATIENCE) -> None:
         self.cluster = cluster
+        self.patience = patience
 
-    def ask(self, program: str, *words: str, patience: float = PATIENCE) -> Answer:
+    def ask(self, program: str, *words: str, patience: float | None = None) -> Answer:
         """A question: asked again, ever more seldom, while nobody answers. An error is an answer.
 
-        Raises ClusterError when there is no such program, or no answer within `patience`.
+        Raises ClusterError when there is no such program, or no answer within `patience` (None: the usual).
         """
+        patience = self.patience if patience is None else patience
         started = time.monotonic()
         pause = _FIRST_PAUSE
         while True:
@@ -100,7 +102,7 @@ class Commands:
         *words: str,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
-        limit: float = LIMIT,
+        limit: float | None = None,
     ) -> Answer:
         """Once. Out of reach of the terminal's Ctrl-C, so that what we began is not half done."""
         import sh
@@ -112,7 +114,7 @@ class Commands:
                 *words,
                 _return_cmd=True,
                 _ok_code=list(range(256)),
-                _timeout=limit,
+                _timeout=limit or LIMIT,
                 _tty_out=False,
                 _new_session=True,
                 _env=dict(os.environ if env is None else env),
@@ -124,7 +126,7 @@ class Commands:
                 hint="jobs are sent to Slurm from where sbatch works: a login node of the cluster",
             ) from error
         except sh.TimeoutException:
-            return Answer(None, "", f"no answer in {limit:.0f} s")
+            return Answer(None, "", f"no answer in {limit or LIMIT:.0f} s")
         except sh.SignalException as error:  # somebody killed it
             return Answer(None, "", str(type(error).__name__))
         return Answer(done.exit_code, _text(done.stdout), _text(done.stderr))

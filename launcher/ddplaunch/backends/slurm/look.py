@@ -6,6 +6,7 @@ However often one looks, Slurm is asked with pauses.
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,12 +63,35 @@ class Look:
         return status
 
 
-@dataclass
 class _Watched:
-    look: Look
-    asked: float
-    answered: float
-    pause: float = _FIRST_PAUSE
+    """A job that is looked at again and again. Slurm may be slow to answer, so it is asked beside that."""
+
+    def __init__(self, look: Look) -> None:
+        self.look = look
+        self.answered = time.monotonic()
+        self.pause = _FIRST_PAUSE
+        self.next = self.answered + self.pause
+        self.asking: threading.Thread | None = None
+        self.error: ClusterError | None = None
+
+    def answer(self, seen: Seen | None) -> None:
+        """Slurm's word now."""
+        old = self.look
+        self.look = dataclasses.replace(old, seen=seen, note="")
+        told = self.look.told() if seen is not None else None
+        soon = _essence(seen) != _essence(old.seen) or (told is not None and told.exit_code is not None)
+        self.pause = _FIRST_PAUSE if soon else min(_GROWTH * self.pause, _LONGEST_PAUSE)
+        self.answered = time.monotonic()
+        self.error = None
+
+    def silence(self, error: ClusterError) -> None:
+        """Slurm says nothing; what was seen last stands, for a while."""
+        silent = time.monotonic() - self.answered
+        self.look = dataclasses.replace(
+            self.look, note=f"Slurm's controller has not answered for {silent:.0f} s"
+        )
+        if silent > SILENCE:
+            self.error = error
 
 
 class Looks:
@@ -79,23 +103,42 @@ class Looks:
         self._watched: dict[tuple[int, str], _Watched] = {}
 
     def at(self, job_id: int, cluster: str, *, fresh: bool = False) -> Look:
-        """The job now, or as it was a moment ago. Raises NotFoundError, ClusterError."""
-        now = time.monotonic()
+        """The job as it was a moment ago; with `fresh`, now. Raises NotFoundError, ClusterError."""
         watched = self._watched.get((job_id, cluster))
         if watched is None:
-            look = self._first(job_id, cluster)
-            self._watched[job_id, cluster] = _Watched(look, now, now)
-            return look
-        if watched.look.ended or (not fresh and now - watched.asked < watched.pause):
+            watched = self._watched[job_id, cluster] = _Watched(self._first(job_id, cluster))
             return watched.look
-        self._again(watched)
+        if watched.asking is not None and (fresh or not watched.asking.is_alive()):
+            watched.asking.join()
+            watched.asking = None
+        if fresh:
+            self._ask(watched)
+        elif not watched.look.ended and watched.asking is None and time.monotonic() >= watched.next:
+            watched.asking = threading.Thread(target=self._ask, args=[watched], daemon=True)
+            watched.asking.start()
+        if watched.error is not None:
+            raise watched.error
         return watched.look
+
+    def _ask(self, watched: _Watched) -> None:
+        job_id, queries = watched.look.job_id, self._queries(watched.look.cluster)
+        try:
+            seen = queries.job(job_id, patience=0)
+            watched.answer(seen or queries.accounted([job_id]).get(job_id))
+        except ClusterError as error:
+            watched.silence(error)
+        watched.next = time.monotonic() + watched.pause
 
     def _first(self, job_id: int, cluster: str) -> Look:
         sent = self._records.find(job_id, cluster)
         if sent is not None:
             cluster = sent.cluster
-        seen = self._queries(cluster).job(job_id)
+        try:
+            seen = self._queries(cluster).job(job_id)
+        except ClusterError:
+            if sent is None or not sent.state:
+                raise
+            seen = None  # its end is on record, and stays what it is while the controller is away
         if seen is None and not (sent and sent.state):
             seen = self._queries(cluster).accounted([job_id]).get(job_id)
         if seen is not None and sent is not None and not _is_same(seen, sent):
@@ -104,28 +147,6 @@ class Looks:
         if seen is None and sent is None:
             raise _not_found(job_id, cluster)
         return Look(job_id, cluster, seen, sent)
-
-    def _again(self, watched: _Watched) -> None:
-        old = watched.look
-        watched.asked = time.monotonic()
-        queries = self._queries(old.cluster)
-        try:
-            seen = queries.job(old.job_id, patience=0)
-            if seen is None:
-                seen = queries.accounted([old.job_id]).get(old.job_id)
-        except ClusterError:
-            silent = watched.asked - watched.answered
-            if silent > SILENCE:
-                raise
-            note = f"Slurm's controller has not answered for {silent:.0f} s"
-            watched.look = dataclasses.replace(old, note=note)
-            return
-        watched.answered = time.monotonic()
-        watched.look = dataclasses.replace(old, seen=seen, note="")
-        changed = _essence(seen) != _essence(old.seen)
-        told = watched.look.told() if seen is not None else None
-        soon = changed or (told is not None and told.exit_code is not None)
-        watched.pause = _FIRST_PAUSE if soon else min(_GROWTH * watched.pause, _LONGEST_PAUSE)
 
     def at_all(self) -> list[Look]:
         """Every job that was submitted from here: one question per cluster, and one to its accounting."""

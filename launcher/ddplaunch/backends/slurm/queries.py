@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 
 from ddplaunch.backends.slurm import parse
-from ddplaunch.backends.slurm.commands import PATIENCE, Answer, Commands
+from ddplaunch.backends.slurm.commands import Answer, Commands
 from ddplaunch.backends.slurm.parse import NonsenseError, Partition, Seen
 from ddplaunch.backends.slurm.pending import Surroundings
 from ddplaunch.errors import ClusterError
@@ -23,15 +23,15 @@ class Queries:
         self.commands = commands
         self._surroundings: dict[str, tuple[float, Surroundings]] = {}
 
-    def job(self, job_id: int, patience: float = PATIENCE) -> Seen | None:
+    def job(self, job_id: int, patience: float | None = None) -> Seen | None:
         """One job; None when Slurm does not know it (any more)."""
         return self._squeue(f"--jobs={job_id}", patience=patience).get(job_id)
 
     def mine(self) -> dict[int, Seen]:
         """All jobs of this user that the controller still knows, in one question."""
-        return self._squeue(f"--user={os.getuid()}", patience=PATIENCE)
+        return self._squeue(f"--user={os.getuid()}")
 
-    def _squeue(self, which: str, patience: float) -> dict[int, Seen]:
+    def _squeue(self, which: str, patience: float | None = None) -> dict[int, Seen]:
         words = ["--states=all", which]
         answer = self.commands.ask(
             "squeue", "--noheader", *words, f"--Format={parse.SQUEUE_FORMAT}", patience=patience

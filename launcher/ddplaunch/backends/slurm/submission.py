@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ddplaunch.backends.slurm import parse
-from ddplaunch.backends.slurm.commands import PATIENCE, Answer, Commands
+from ddplaunch.backends.slurm.commands import Answer, Commands
 from ddplaunch.backends.slurm.queries import Queries
 from ddplaunch.backends.slurm.record import Submission
 from ddplaunch.backends.slurm.refusals import refused
@@ -49,7 +49,7 @@ def send(queries: Queries, sent: Submission, words: Sequence[str], env: Mapping[
             raise refused(answer.err)
         if not answer.unreached:
             return found_or_error(queries, sent, answer)
-        if time.monotonic() - started > PATIENCE:
+        if time.monotonic() - started > queries.commands.patience:
             raise queries.commands.silent("sbatch", answer, time.monotonic() - started)
         time.sleep(_PAUSE)
 
