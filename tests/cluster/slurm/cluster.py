@@ -181,6 +181,9 @@ class Cluster(Faults):
         base = (self.folder / "slurm.conf").read_text()
         (self.folder / "etc/slurm/slurm.conf").write_text(base + "".join(f"{line}\n" for line in lines))
         self.login(["scontrol", "reconfigure"])
+        for node in self.nodes:  # told so, they would obey when they find the time
+            self.kill_slurmd(node)
+            self.start_slurmd(node)
 
     def restore(self) -> None:
         """No jobs, no faults, the configuration of the start, all nodes idle."""

@@ -134,6 +134,7 @@ def test_nothing_of_another_user_is_touched(loose: Cluster, node: str) -> None:
         f"/tmp/ddplaunch-{job}0",
     ]
     loose.run(node, ["touch", *others])
+    loose.run(node, ["chown", USER, others[-1]])
     loose.run(node, ["sh", "-c", "SLURM_JOB_ID=1 setsid --fork sleep 39 >/dev/null 2>&1"])
 
     finish(loose, job, end)
