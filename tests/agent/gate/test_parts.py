@@ -76,6 +76,20 @@ def test_a_responder_of_another_job(responder: tuple[Responder, int], key: bytes
     assert "another job" in detail
 
 
+def test_a_path_on_which_packets_get_lost() -> None:
+    """Some tries come through and others do not: the path is open, and how many failed is told."""
+    responder = Responder(KEY, 0)
+    listener = ports.listen("127.0.0.1", 0)
+    port = ports.number(listener)
+    late = threading.Timer(probe.SECONDS + 0.2, responder.listen, [listener])
+    late.start()  # after the first try has given up
+    found = outcome(port)
+    late.join()
+    responder.close(listener)
+
+    assert ("ok", "1 of 5 tries failed") == found
+
+
 def test_garbage_does_not_harm_a_responder(responder: tuple[Responder, int]) -> None:
     """Somebody who talks nonsense, or nothing, does not keep peers from being answered."""
     silent = socket.create_connection(("127.0.0.1", responder[1]))

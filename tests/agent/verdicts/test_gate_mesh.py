@@ -58,6 +58,10 @@ def between(a: int, b: int, outcome: str) -> dict[Path, str]:
         ({(1, 0, "master"): "unreachable"}, [("port-rejected", [0])]),
         (between(1, 2, "unreachable"), [("host-unreachable", [1, 2])]),
         ({(1, 2, "responder"): "lossy"}, [("network-lossy", [1, 2])]),
+        (
+            {**everything_to(3, 4, "lossy"), (0, 3, "responder"): "timeout", (1, 0, "master"): "timeout"},
+            [("network-lossy", [3]), ("port-filtered", [0])],
+        ),
         ({**everything_to(3, 4, "lossy"), (3, 1, "responder"): "lossy"}, [("network-lossy", [3])]),
         (
             {(1, 2, "responder"): "unreachable", (2, 1, "responder"): "timeout"},

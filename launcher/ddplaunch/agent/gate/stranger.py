@@ -12,6 +12,8 @@ _STORE_PONG = _STORE_PING[-4:]
 _QUESTIONS = (_STORE_PING, b"GET / HTTP/1.0\r\n\r\n")
 """Harmless to whatever is there, and answered with sense only by who is meant."""
 
+OURS = b'{"ddplaunch"'
+"""How everything of ddplaunch greets, of whatever job."""
 _SIGNS = (
     (b"HTTP/", "it speaks HTTP (a web server, a proxy, or a service mesh)"),
     (_STORE_PONG, "it is the TCPStore of another training job"),
@@ -19,7 +21,7 @@ _SIGNS = (
     (b"\x15\x03", "it speaks TLS"),
     (b"RFB ", "it is a VNC server"),
     (b"220", "it greets like a mail or FTP server"),
-    (b'{"ddplaunch"', "it is of ddplaunch, but not of this job"),
+    (OURS, "it is of ddplaunch, but not of this job"),
 )
 
 

@@ -61,10 +61,14 @@ def judge(results: list[MeshResult], names: Sequence[str] = ()) -> list[Verdict]
         open_ports={_Path(r.node, r.peer): r.port for r in results if r.outcome == "ok"},
         names=names,
     )
+    failed = [r for r in sorted(results, key=lambda r: (r.node, r.peer, r.what)) if r.outcome != "ok"]
+    lossy = {_Path(r.node, r.peer) for r in failed if r.outcome == "lossy"}
+    losers = set(_culprits("network-lossy", lossy, facts)) if lossy else set()
     failures: dict[str, list[MeshResult]] = {}
-    for result in sorted(results, key=lambda r: (r.node, r.peer, r.what)):
-        if result.outcome != "ok":
-            failures.setdefault(_code(result, facts), []).append(result)
+    for result in failed:
+        # Where most packets get lost, all of them do on some path.
+        lost = result.outcome in ("timeout", "stalled") and losers & {result.node, result.peer}
+        failures.setdefault("network-lossy" if lost else _code(result, facts), []).append(result)
     return [_verdict(code, found, facts) for code, found in sorted(failures.items(), key=_weight)]
 
 
@@ -108,7 +112,7 @@ def _verdict(code: str, found: list[MeshResult], facts: _Facts) -> Verdict:
         for result in found[:_SHOWN]
     ]
     # How a node fails to reach itself tells least; how it was refused tells more than that it waited.
-    worst = min(found, key=lambda result: (result.node == result.peer, result.outcome == "timeout"))
+    worst = min(found, key=lambda r: (r.node == r.peer, r.outcome == "timeout", r.outcome != "lossy"))
     return Verdict(
         code,
         _sentence(code, worst, facts) + more,
