@@ -103,7 +103,7 @@ def squeue(text: str) -> list[Seen]:
 
 def _squeue_row(line: str) -> Seen:
     cells = line.split(SEPARATOR)
-    if len(cells) != len(_SQUEUE) + 1:
+    if len(cells) != len(_SQUEUE) + 1 or cells[-1]:
         raise NonsenseError(
             f"a line of squeue has {len(cells) - 1} columns, not {len(_SQUEUE)}: {line[:80]!r}"
         )

@@ -229,9 +229,7 @@ def _group_limit(job: Seen, match: re.Match[str]) -> Why:  # noqa: ARG001 - as t
 def _own_limit(job: Seen, match: re.Match[str]) -> Why:
     whose = "its QOS" if match["who"].lower() == "qos" else "its account"
     what = match["what"]
-    if what.lower().startswith(("jobs", "submit")) or not what.lower().endswith(
-        ("perjob", "pernode", "joblimit")
-    ):
+    if not re.search(r"per(job|node)(limit)?$", what, re.IGNORECASE):
         return Why(
             f"{whose} allows no more {_limited(what)} at once ({match[0]})",
             "it starts when other jobs of yours have ended; or lower what it asks for",

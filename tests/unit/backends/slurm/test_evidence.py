@@ -1,0 +1,52 @@
+"""A bundle that was printed into a log is the bundle."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from pathlib import Path
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Bundle
+from ddplaunch.agent.hub import hub
+from ddplaunch.backends.slurm import evidence
+from ddplaunch.backends.slurm.commands import Commands
+from ddplaunch.backends.slurm.look import Look
+from ddplaunch.backends.slurm.queries import Queries
+from ddplaunch.backends.slurm.record import Submission
+
+BUNDLE = Bundle("digits", 0, 2, 1, 1.0, 2.0, exit_code=20)
+
+
+def block(bundle: Bundle) -> list[str]:
+    """As the hub prints it."""
+    text = base64.b64encode(zlib.compress(json.dumps(codec.dump(bundle)).encode())).decode()
+    return [hub.BEGIN, *(text[start : start + 60] for start in range(0, len(text), 60)), hub.END]
+
+
+def test_a_printed_bundle_is_read() -> None:
+    """From among other lines; the last whole one counts, of an end that was cut off nothing does."""
+    old = Bundle("digits", 0, 2, 1, 1.0, 1.0)
+    lines = ["12:00 x", *block(old), "y", *block(BUNDLE), "z", *block(old)[:-1]]
+
+    assert BUNDLE == evidence.printed_bundle(lines)
+    assert None is evidence.printed_bundle([hub.BEGIN, "no base64!", hub.END])
+    assert None is evidence.printed_bundle([])
+
+
+def test_what_a_job_left_is_found(tmp_path: Path) -> None:
+    """Its bundle, that of an earlier attempt, or what its hub printed."""
+    sent = Submission("digits", str(tmp_path), "", 1.0, 7)
+    look = Look(7, "", None, sent)
+    queries = Queries(Commands())
+    nothing = evidence.collect(look, queries)
+    (tmp_path / "digits-7/run").mkdir(parents=True)
+    (tmp_path / "digits-7/run/hub.log").write_text("\n".join(block(BUNDLE)))
+    printed = evidence.collect(look, queries)
+    (tmp_path / "digits-7/run-0").mkdir()
+    earlier = Bundle("digits", 0, 2, 1, 1.0, 1.0)
+    codec.write(str(tmp_path / "digits-7/run-0/bundle.json"), earlier)
+
+    assert (None, BUNDLE) == (nothing, printed)
+    assert earlier == evidence.collect(look, queries)
