@@ -18,15 +18,19 @@ _ddplaunch_gate() {
         return 30
     fi
     local agent here python
-    here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+    # Nothing is known of PATH yet.
+    case ${BASH_SOURCE[0]} in
+        */*) here=$(cd -- "${BASH_SOURCE[0]%/*}" && pwd) ;;
+        *) here=$PWD ;;
+    esac
     agent=${DDPLAUNCH_AGENT:-$here/agent.pyz}
     if [ ! -r "$agent" ]; then
-        echo "[ddplaunch] error: there is no agent $agent on $(uname -n)" >&2
+        echo "[ddplaunch] error: there is no agent $agent on $HOSTNAME" >&2
         return 79
     fi
     for python in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 ''; do
         if [ -z "$python" ]; then
-            echo "[ddplaunch] error: no Python 3.9 or newer on PATH on $(uname -n)" >&2
+            echo "[ddplaunch] error: no Python 3.9 or newer on PATH on $HOSTNAME" >&2
             return 79
         fi
         "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null && break

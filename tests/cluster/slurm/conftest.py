@@ -47,12 +47,13 @@ def _strays(cluster: Cluster) -> dict[str, list[str]]:
 
 def _empty(cluster: Cluster) -> None:
     for node in cluster.nodes:
-        for file in cluster.leftovers(node):
-            path = cluster.path(node, file)
-            if path.is_dir() and not path.is_symlink():
-                path.rmdir()
-            else:
-                path.unlink()
+        while left := cluster.leftovers(node):  # a folder is one when it is empty
+            for file in left:
+                path = cluster.path(node, file)
+                if path.is_dir() and not path.is_symlink():
+                    path.rmdir()
+                else:
+                    path.unlink()
     for entry in cluster.shared.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
