@@ -52,7 +52,7 @@ JobRequeue=1
 MinJobAge=3600
 KillWait=5
 SlurmdTimeout=9
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1
 SlurmdParameters=config_overrides
 StateSaveLocation={folder}/state
 SlurmctldPidFile={folder}/state/slurmctld.pid

@@ -54,14 +54,14 @@ export DDPLAUNCH_NAMES DDPLAUNCH_KEY DDPLAUNCH_ATTEMPT
 
 # Slurm's signals are for this script and for the ranks' supervisors. In sessions of their own, hub and srun do not
 # get them a second time.
-agent=("$python" -I -S "$folder/agent.pyz")
-setsid "${agent[@]}" hub --folder "$folder" --name "$SLURMD_NODENAME" --die-with-parent $$ \
+own=("$python" -I -S "$folder/agent.pyz")
+setsid "${own[@]}" hub --folder "$folder" --name "$SLURMD_NODENAME" --die-with-parent $$ \
     ${DDPLAUNCH_GATE_ONLY:+--gate-only} \
     > >(tee "$folder/run/hub.log" | sed -u '/^-----BEGIN DDPLAUNCH/,/^-----END DDPLAUNCH/d; s/^/[hub] /') 2>&1 &
 hub=$!
 stopping=''
 signalled=''
-trap 'signalled=1; "${agent[@]}" ask ending "its time limit is near" --folder "$folder" >/dev/null &' USR1
+trap 'signalled=1; "${own[@]}" ask ending "its time limit is near" --folder "$folder" >/dev/null &' USR1
 trap 'signalled=1; stopping=1' TERM INT HUP
 trap 'signalled=1' USR2 # "evidence now": the supervisors' affair
 
@@ -73,6 +73,48 @@ join() { # PID: its exit code, whatever signals come in between
         code=$?
     done
     return "$code"
+}
+
+# --- the steps: one task on every node
+
+unset SLURM_EXPORT_ENV # --export=NONE in somebody's settings would keep all of this from the steps
+#{container}
+step=(setsid srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --mpi=none "${step_options[@]}")
+step+=(--kill-on-bad-exit=0 --wait=0) # who ends, and when, is the hub's to say
+[ -z "$SLURM_CPUS_PER_TASK" ] || step+=(--cpus-per-task="$SLURM_CPUS_PER_TASK") # not inherited since Slurm 22.05
+
+# What runs on every node: FOLDER VERB and the agent's command line. Slurm signals the task alone, so the shell hands
+# signals on; and it removes the folder, unless the gate has passed and the ranks are to follow.
+# shellcheck disable=SC2016
+on_node='
+    folder=$1 verb=$2
+    shift 2
+    if [ "$verb" = gate ]; then
+        (umask 077 && mkdir "$folder") && tar -xf "$folder.tar" -C "$folder" || exit 79
+        rm -f "$folder.tar"
+    fi
+    trap "again=1; kill -TERM \$agent" TERM INT HUP
+    trap "again=1; kill -USR2 \$agent" USR2
+    "$@" "$folder/agent.pyz" "$verb" --folder "$folder" &
+    agent=$!
+    again=1
+    while [ -n "$again" ]; do
+        again=
+        wait "$agent"
+        code=$?
+    done
+    [ "$verb$code" = gate0 ] || rm -rf -- "$folder"
+    exit "$code"'
+agent=("${inside[@]}" "$agent_python" -I -S)
+remove() { timeout 30 "${step[@]}" rm -rf -- "$scratch" "$scratch.tar"; }
+
+last() { # PID of a step: wait for it, but not for nodes that the hub has given up
+    while alive "$1" && alive "$hub"; do wait -n "$1" "$hub"; done
+    for _ in {1..50}; do
+        alive "$1" || return
+        sleep 0.1
+    done
+    kill -KILL "$1" # told to end, srun would wait for those nodes once more
 }
 
 # --- the job's files on every node
@@ -88,50 +130,30 @@ for _ in {1..200}; do
     if [ -s "$folder/run/hub.address" ] || ! alive "$hub"; then break; fi
     sleep 0.05
 done
-[ -s "$folder/run/hub.address" ] || stop 79 "the hub did not start on $SLURMD_NODENAME: see $folder/run/hub.log"
+if [ ! -s "$folder/run/hub.address" ]; then
+    remove
+    stop 79 "the hub did not start on $SLURMD_NODENAME: see $folder/run/hub.log"
+fi
 DDPLAUNCH_HUB=$(cat "$folder/run/hub.address")
 export DDPLAUNCH_HUB
-unset SLURM_EXPORT_ENV # --export=NONE in somebody's settings would keep all of this from the steps
 
-# --- the steps: one task on every node; first the gate, then the supervisor with the ranks
+# --- first the gate, then the supervisor with the ranks
 
-#{container}
-step=(setsid srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --mpi=none "${step_options[@]}")
-step+=(--no-kill --kill-on-bad-exit=0 --wait=0) # who ends, and when, is the hub's to say
-[ -z "$SLURM_CPUS_PER_TASK" ] || step+=(--cpus-per-task="$SLURM_CPUS_PER_TASK") # not inherited since Slurm 22.05
-on_node=("${inside[@]}" "$agent_python" -I -S "$scratch/agent.pyz")
-
-# What runs on the nodes, with the scratch folder as $1.
-# shellcheck disable=SC2016
-enter='umask 077; mkdir "$1" && tar -xf "$1.tar" -C "$1" || exit 79; rm -f "$1.tar"; shift; exec "$@"'
-# shellcheck disable=SC2016
-stay='trap : TERM INT HUP USR2; folder=$1; shift; "$@"; code=$?; rm -rf -- "$folder"; exit "$code"'
-# shellcheck disable=SC2016
-clean='rm -rf -- "$1" "$1.tar"'
-
-"${step[@]}" --label sh -c "$enter" enter "$scratch" "${on_node[@]}" gate --folder "$scratch" \
-    >"$folder/run/gate.log" 2>&1 &
+"${step[@]}" --label sh -c "$on_node" node "$scratch" gate "${agent[@]}" >"$folder/run/gate.log" 2>&1 &
 gate=$!
-# A node that never starts its gate keeps srun waiting; the hub knows when to give it up.
-while alive "$gate" && alive "$hub"; do
-    sleep 0.1
-done
-for _ in {1..50}; do
-    alive "$gate" || break
-    sleep 0.1
-done
-! alive "$gate" || kill "$gate"
+last "$gate"
 join "$gate"
 code=$?
-
-if [ "$code" -eq 0 ] && [ -z "$DDPLAUNCH_GATE_ONLY$stopping" ]; then
-    "${step[@]}" "${run_options[@]}" sh -c "$stay" stay "$scratch" "${on_node[@]}" run --folder "$scratch" &
+if [ "$code" -ne 0 ]; then
+    tail -n 30 "$folder/run/gate.log"
+elif [ -n "$DDPLAUNCH_GATE_ONLY$stopping" ]; then
+    remove
+else
+    "${step[@]}" "${run_options[@]}" sh -c "$on_node" node "$scratch" run "${agent[@]}" &
     run=$!
+    last "$run"
     join "$run"
     code=$?
-else
-    [ "$code" -eq 0 ] || tail -n 30 "$folder/run/gate.log"
-    timeout 30 "${step[@]}" sh -c "$clean" clean "$scratch"
 fi
 
 # --- the end: the hub has the last word
@@ -153,6 +175,6 @@ if [ "$code" -eq 20 ] && [ "$attempt" -lt "$retries" ] && [ -z "$stopping" ]; th
     trap '' TERM # the requeue ends this script, and the job must not stay held
     scontrol requeuehold "$SLURM_JOB_ID"
     [ -z "$exclude" ] || scontrol update JobId="$SLURM_JOB_ID" ExcNodeList="$exclude"
-    scontrol release "$SLURM_JOB_ID"
+    scontrol release "$SLURM_JOB_ID" # Slurm itself waits two minutes before it starts a requeued job
 fi
 exit "$code"

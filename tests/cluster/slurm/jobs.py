@@ -1,0 +1,105 @@
+"""A rendered job on the cluster, submitted with plain sbatch, and what it leaves to be looked at."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.slurm.cluster import Cluster
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Bundle, Files, Verdict
+from ddplaunch.plan import plan
+from ddplaunch.render import render
+from ddplaunch.spec.load import load
+
+STEPS = """
+import os, signal, sys, time
+print("up", flush=True)
+for step in range(int(sys.argv[1])):
+    time.sleep(0.2)
+    print("step", step, flush=True)
+"""
+"""A rank that needs no torch of its own: so many steps of 0.2 s."""
+
+
+class Job:
+    """One submission."""
+
+    def __init__(self, cluster: Cluster, work: Path, number: int, name: str) -> None:
+        self.cluster = cluster
+        self.number = number
+        self.folder = work / f"{name}-{number}"
+        self._output = work / f"{name}-{number}.out"
+
+    @classmethod
+    def submit(cls, cluster: Cluster, work: Path, program: str, *options: str, **keys: Any) -> Job:
+        """Render a job of two nodes that runs `program`, with further `keys`; `options` are sbatch's."""
+        (work / "program.py").write_text(program)
+        values = {
+            "apiVersion": "ddplaunch/v1",
+            "name": "job",
+            "nodes": 2,
+            "source": ["program.py"],
+            "python": sys.executable,
+            "command": ["program.py"],
+            "resources": {"memory": "900Mi"},
+            **keys,
+        }
+        (work / "job.yaml").write_text(json.dumps(values, ensure_ascii=False))
+        rendered = render(plan.make(load(work / "job.yaml"), "slurm", work))
+        ((file, content),) = rendered.files.items()
+        (work / file).write_bytes(content.content)
+        done = cluster.login([*rendered.command[:-1], "--parsable", *options, rendered.command[-1]], cwd=work)
+        return cls(cluster, work, int(done.stdout), rendered.job)
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text(errors="replace") if self._output.exists() else ""
+
+    def said(self, text: str, times: int = 1, seconds: float = 40.0) -> None:
+        """Wait until its output has this."""
+        self.cluster.until(
+            lambda: self.output.count(text) >= times, f"{times} x {text!r}", seconds, lambda: self.output
+        )
+
+    def up(self) -> None:
+        """Wait until the ranks of both nodes run."""
+        self.said("] up", 2)
+
+    def ended(self, seconds: float = 90.0) -> str:
+        """Wait for its end; returns Slurm's state."""
+        return self.cluster.ended(self.number, seconds)
+
+    @property
+    def exit_code(self) -> str:
+        """As Slurm tells it: code:signal."""
+        text = self.cluster.login(["scontrol", "--oneliner", "show", "job", str(self.number)]).stdout
+        return dict(word.partition("=")[::2] for word in text.split())["ExitCode"]
+
+    def bundle(self, run: str = Files.RUN) -> Bundle:
+        """What its hub left; `run` names an earlier attempt's folder."""
+        return codec.read(Bundle, str(self.folder / run / Path(Files.BUNDLE).name))
+
+    @property
+    def verdict(self) -> Verdict:
+        (only,) = self.bundle().verdicts
+        return only
+
+    def leaves_nothing(self) -> None:
+        """No process, and no file of its own on any node."""
+        cluster = self.cluster
+
+        def left() -> dict[str, Any]:
+            return {
+                node: found
+                for node in cluster.nodes
+                if (found := [*cluster.processes(node).values(), *self._files(node)])
+            }
+
+        cluster.until(lambda: not left(), "nothing is left on the nodes", 10, lambda: str(left()))
+
+    def _files(self, node: str) -> list[str]:
+        return [file for file in self.cluster.leftovers(node) if f"ddplaunch-{self.number}" in file]

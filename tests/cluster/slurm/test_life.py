@@ -1,0 +1,207 @@
+"""How a job on Slurm lives and dies: by its own end, by a person, by its scheduler, by a node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cluster.slurm.cluster import Cluster
+from tests.cluster.slurm.jobs import STEPS, Job
+
+ODD = ["it's $HOME `id`", "PLAN", "--", "-x", "%j,%x", "a\nb", "ü€🚀", '\\n\t"', "*", ""]
+
+
+def test_values_reach_the_worker_unchanged(cluster: Cluster, work: Path) -> None:
+    """Through sbatch, bash, srun and torchrun, also where somebody's settings say --export=NONE."""
+    program = "import json, os, sys\nprint(json.dumps([sys.argv[1:], os.environ['ODD']]))\n"
+    job = Job.submit(
+        cluster,
+        work,
+        program,
+        "--export=NONE",
+        command=["program.py", *ODD],
+        env={"ODD": "".join(ODD), "PATH": "/nowhere"},
+        slurm={"comment": """it's "ours" # \\ 100 % $HOME"""},
+    )
+
+    assert ("COMPLETED", "0:0") == (job.ended(), job.exit_code)
+    lines = [
+        line.partition("] ")[2] for line in job.output.splitlines() if line.startswith(("[0/0]", "[1/1]"))
+    ]
+    assert [[ODD, "".join(ODD)]] * 2 == [json.loads(line) for line in lines]
+    told = cluster.login(["scontrol", "show", "job", str(job.number)]).stdout
+    assert """Comment=it's "ours" # \\ 100 % $HOME""" in told
+    job.leaves_nothing()
+
+
+def test_scancel_lets_the_ranks_end_by_themselves(cluster: Cluster, work: Path) -> None:
+    """SIGTERM reaches them once; what was known is in the bundle."""
+    program = (
+        "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(print('saved')))\n" + STEPS
+    )
+    job = Job.submit(cluster, work, program, command=["program.py", "500"])
+    job.up()
+    cluster.login(["scancel", str(job.number)])
+
+    assert ("CANCELLED", "60:0") == (job.ended(), job.exit_code)
+    assert 2 == job.output.count("told to stop by SIGTERM")
+    assert 2 == job.output.count("] saved")
+    assert 60 == job.bundle().exit_code
+    job.leaves_nothing()
+
+
+def test_scancel_at_the_gate(cluster: Cluster, work: Path) -> None:
+    """A job that waits at its gate ends at once."""
+    cluster.nft("n2", "tcp dport 1024-60999 drop")
+    job = Job.submit(cluster, work, STEPS)
+    job.said("checked in")
+    cluster.login(["scancel", str(job.number)])
+
+    assert "CANCELLED" == job.ended(15)
+    job.leaves_nothing()
+
+
+def test_the_time_limit_is_told_before_it_ends_the_job(cluster: Cluster, work: Path) -> None:
+    """The evidence of all ranks and how far they were; then Slurm's own end."""
+    job = Job.submit(cluster, work, STEPS, command=["program.py", "900"], slurm={"time": "1m"})
+
+    assert "TIMEOUT" == job.ended(120)
+    assert ("node-evicted", [0, 1]) == (job.verdict.code, sorted(_ranks(job)))
+    assert "its time limit is near" in job.verdict.sentence
+    assert "ddplaunch notice: the job goes on" in job.output
+    job.leaves_nothing()
+
+
+def _ranks(job: Job) -> list[int]:
+    evidence = job.bundle().evidence
+    assert evidence is not None
+    return [rank.rank for node in evidence.evidence for rank in node.ranks]
+
+
+def test_a_node_at_fault_is_left_out_of_the_next_attempt(cluster: Cluster, work: Path) -> None:
+    """Same job, same output, other nodes; the first attempt's verdict stays to be read."""
+    cluster.nft("n2", "tcp dport 1024-60999 drop")
+    job = Job.submit(
+        cluster,
+        work,
+        STEPS,
+        retries=1,
+        gate={"timeout": "8s"},
+        command=["program.py", "3"],
+    )
+
+    job.said("a node is at fault")
+    _at_once(job)
+    assert ("COMPLETED", "0:0") == (job.ended(60), job.exit_code)
+    assert "a node is at fault: attempt 2 of 2, without n2" in job.output
+    assert 2 == job.output.count("step 2")
+    assert [1] == job.bundle("run-0").verdicts[0].nodes
+    assert [] == job.bundle().verdicts
+    job.leaves_nothing()
+
+
+def _at_once(job: Job) -> None:
+    """Slurm lets a requeued job wait for two minutes, for a node refuses one that it ended just now."""
+    job.cluster.until(lambda: job.cluster.state(job.number) == "PENDING", "it is pending again", 30)
+    job.cluster.login(["scontrol", "update", f"JobId={job.number}", "StartTime=now+3"])
+
+
+def test_without_retries_a_node_at_fault_ends_the_job(cluster: Cluster, work: Path) -> None:
+    """With the gate's exit code, which says whether another try could help."""
+    cluster.nft("n2", "tcp dport 1024-60999 drop")
+    job = Job.submit(cluster, work, STEPS, gate={"timeout": "6s"})
+
+    assert ("FAILED", "20:0", [1]) == (job.ended(40), job.exit_code, job.verdict.nodes)
+    assert "(n2)" in job.verdict.sentence
+    job.leaves_nothing()
+
+
+def test_the_node_of_the_batch_script_loses_power(cluster: Cluster, work: Path) -> None:
+    """The hub goes with it: then the job's state is Slurm's to tell, and the other nodes are left clean."""
+    job = Job.submit(cluster, work, STEPS, command=["program.py", "900"])
+    job.up()
+    cluster.power_off("n1")
+
+    assert "NODE_FAIL" == job.ended(100)
+    cluster.until(
+        lambda: not cluster.processes("n2"), "nothing runs on n2", 30, lambda: str(cluster.processes("n2"))
+    )
+
+
+def test_a_node_that_loses_power(cluster: Cluster, work: Path) -> None:
+    """The others say which, long before Slurm knows."""
+    cluster.configure("SlurmdTimeout=120")
+    job = Job.submit(cluster, work, STEPS, command=["program.py", "900"], watchdog={"kill_after": "15s"})
+    job.up()
+    cluster.power_off("n2")
+
+    job.said("the job has ended with exit code 20", seconds=60)
+    assert ("network-lost", [1]) == (job.verdict.code, job.verdict.nodes)
+    assert "n2" in job.verdict.sentence
+    cluster.until(
+        lambda: not cluster.processes("n1"), "nothing runs on n1", 20, lambda: str(cluster.processes("n1"))
+    )
+
+
+def test_a_node_whose_network_is_cut(cluster: Cluster, work: Path) -> None:
+    """It is named; and once it is back, nothing of the job goes on there."""
+    cluster.configure("SlurmdTimeout=120")
+    job = Job.submit(cluster, work, STEPS, command=["program.py", "900"], watchdog={"kill_after": "15s"})
+    job.up()
+    cluster.link("n2", up=False)
+
+    job.said("the job has ended with exit code 20", seconds=60)
+    assert ("network-lost", [1]) == (job.verdict.code, job.verdict.nodes)
+    cluster.link("n2", up=True)
+    assert ("FAILED", "20:0") == (job.ended(60), job.exit_code)
+    cluster.until(lambda: not cluster.processes("n2"), "nothing runs on n2", 20)
+
+
+def test_a_daemon_that_dies_ends_nothing(cluster: Cluster, work: Path) -> None:
+    """The job outlives slurmd, and its end is told to the new one."""
+    job = Job.submit(cluster, work, STEPS, command=["program.py", "30"])
+    job.up()
+    cluster.kill_slurmd("n2")
+    cluster.start_slurmd("n2")
+
+    assert ("COMPLETED", "0:0") == (job.ended(), job.exit_code)
+    job.leaves_nothing()
+
+
+def test_a_controller_that_is_restarted_ends_nothing(cluster: Cluster, work: Path) -> None:
+    """The job goes on meanwhile."""
+    job = Job.submit(cluster, work, STEPS, command=["program.py", "30"])
+    job.up()
+    cluster.restart_controller()
+
+    assert ("COMPLETED", "0:0") == (job.ended(), job.exit_code)
+    job.leaves_nothing()
+
+
+def test_a_requeued_job_starts_anew(cluster: Cluster, work: Path) -> None:
+    """By hand, or preempted: a new attempt with a key, a hub and a folder of its own."""
+    job = Job.submit(cluster, work, STEPS, command=["program.py", "40"], retries=1)
+    job.up()
+    cluster.login(["scontrol", "requeue", str(job.number)])
+    _at_once(job)
+
+    assert ("COMPLETED", "0:0") == (job.ended(), job.exit_code)
+    assert [60, 0] == [job.bundle("run-0").exit_code, job.bundle().exit_code]
+    assert [0, 1] == [job.bundle("run-0").attempt, job.bundle().attempt]
+    job.leaves_nothing()
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("--nodes=3", "this file is for 2 nodes and Slurm gave 3: change `nodes` in the job file"),
+        ("--chdir=/proc", "cannot be made on n1: submit from one that is shared"),
+    ],
+)
+def test_what_cannot_work_is_said_at_once(cluster: Cluster, work: Path, option: str, sentence: str) -> None:
+    """A file that somebody changed on the command line."""
+    job = Job.submit(cluster, work, STEPS, option, f"--output={work}/%x-%j.out", command=["program.py", "1"])
+    job.ended()
+
+    assert sentence in job.output
