@@ -57,7 +57,8 @@ class SlurmBackend:
         _, name, *words = rendered.command
         file = rendered.files[name]
         self._refuse_what_never_starts(file.content.decode())
-        sent = self.records.begin(rendered.job, name, file, str(Path.cwd()))
+        # The file has the name that Slurm knows the job by; `doctor` calls it otherwise.
+        sent = self.records.begin(Path(name).stem, name, file, str(Path.cwd()))
         env = {_GATE_ONLY: "1"} if GATE_ONLY in words else {}
         words = [word for word in words if word != GATE_ONLY]
         try:

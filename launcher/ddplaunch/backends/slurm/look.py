@@ -51,7 +51,7 @@ class Look:
     @property
     def folder(self) -> Path | None:
         """The job's own folder; its place follows from where it was submitted, and its name and id."""
-        name = self.sent.name if self.sent else self.seen.name if self.seen else ""
+        name = (self.seen.name if self.seen else "") or (self.sent.name if self.sent else "")
         workdir = (self.seen.workdir if self.seen else "") or (self.sent.workdir if self.sent else "")
         return Path(workdir) / f"{name}-{self.job_id}" if name and workdir else None
 

@@ -1,0 +1,155 @@
+"""The commands of a person on the login machine, with the real agent in the job."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+from tests.cluster.slurm.backend.conftest import Login
+from tests.cluster.slurm.cluster import Cluster
+
+from ddplaunch.backends.job import Handle, State
+from ddplaunch.backends.slurm.backend import SlurmBackend
+
+pytestmark = pytest.mark.slurm
+
+JOB = """\
+apiVersion: ddplaunch/v1
+name: steps
+nodes: 2
+source: [steps.py]
+command: [steps.py]
+resources: {memory: 2Gi}
+"""
+STEPS = """\
+import itertools, time
+for step in itertools.count():
+    print("step", step, flush=True)
+    time.sleep(0.2)
+"""
+
+
+@pytest.fixture(name="files")
+def _files(work: Path) -> Path:
+    """A job that prints steps until it is ended."""
+    (work / "job.yaml").write_text(JOB)
+    (work / "steps.py").write_text(STEPS)
+    return work
+
+
+@pytest.fixture(name="backend")
+def _backend(login: Login, cluster: Cluster, files: Path) -> Iterator[SlurmBackend]:
+    """Of this process, which is not in the cluster's network; with the state folder of `ddplaunch` there."""
+    yield SlurmBackend(files / "state/ddplaunch")
+    cluster.login(["scancel", "--user=root"], check=False)
+
+
+def ddplaunch(
+    cluster: Cluster, files: Path, *words: str, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run it on the login machine."""
+    environment = {"XDG_STATE_HOME": str(files / "state")}
+    return cluster.login(["ddplaunch", *words], cwd=files, env=environment, check=check)
+
+
+def start(cluster: Cluster, files: Path, *words: str) -> subprocess.Popen[str]:
+    """Start it there; signals reach it."""
+    return subprocess.Popen(
+        cluster.words("ctl", ["ddplaunch", *words], cwd=files),
+        env={**cluster.env, "XDG_STATE_HOME": str(files / "state")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def until(stream: IO[str] | None, text: str) -> None:
+    """Read on until a line holds this."""
+    assert stream is not None
+    seen = []
+    for line in stream:
+        seen.append(line)
+        if text in line:
+            return
+    raise AssertionError(f"no line with {text!r} in {''.join(seen)}")
+
+
+def test_a_job_that_is_left_alone_asked_and_ended(
+    cluster: Cluster, files: Path, backend: SlurmBackend
+) -> None:
+    """Ctrl-C leaves it alone; its evidence is had through a step beside it; cancel ends it in order."""
+    process = start(cluster, files, "submit", "job.yaml", "--to", "slurm", "--wait")
+    until(process.stderr, "[1/1] step 3")
+    process.send_signal(signal.SIGINT)
+    said, rest = process.communicate(timeout=30)
+    handle = Handle.parse(said.strip())
+    asked = backend.collect(handle)
+    there = json.loads(ddplaunch(cluster, files, "diagnose", str(handle), "--json").stdout)
+    status = ddplaunch(cluster, files, "status", str(handle), check=False)
+    ddplaunch(cluster, files, "cancel", str(handle))
+    after = json.loads(ddplaunch(cluster, files, "status", str(handle), "--json", check=False).stdout)
+    left = backend.collect(handle)
+
+    assert (101, f"{handle}\n") == (process.returncode, said)
+    assert f"detached; {handle} goes on\n  ddplaunch logs -f {handle}" in rest
+    assert asked is not None
+    assert asked.evidence is not None
+    assert ("asked", [1, 1]) == (asked.evidence.why, [len(node.ranks) for node in asked.evidence.evidence])
+    assert ("asked", 2) == (there["evidence"]["why"], there["evidence"]["ranks"])
+    assert (101, "running") == (status.returncode, there["state"])
+    assert ("cancelled", 60, "") == (after["state"], after["exit_code"], after["detail"])
+    assert left is not None
+    assert (60, 2) == (left.exit_code, len(left.check_ins))
+    assert State.CANCELLED is backend.job(handle).state
+
+
+def test_ctrl_c_before_the_handle_leaves_no_job(cluster: Cluster, files: Path) -> None:
+    """Nobody wants a job that he has no handle of."""
+    cluster.configure("MessageTimeout=30")
+    before = cluster.login(["squeue", "--noheader", "--states=all", "--format=%A"]).stdout.split()
+    slow = files / "bin/sbatch"
+    slow.parent.mkdir()
+    slow.write_text('#!/bin/bash\ntouch called\n/usr/bin/sbatch "$@" >id\nsleep 3\ncat id\n')
+    slow.chmod(0o755)
+    process = subprocess.Popen(
+        cluster.words("ctl", ["ddplaunch", "submit", "job.yaml", "--to", "slurm"], cwd=files),
+        env={
+            **cluster.env,
+            "PATH": f"{slow.parent}:{cluster.env['PATH']}",
+            "XDG_STATE_HOME": str(files / "state"),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    cluster.until((files / "called").exists, "sbatch was called", 20)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=30)
+    words = ["squeue", "--noheader", "--states=all", "--format=%A %T"]
+    after = [line for line in cluster.login(words).stdout.splitlines() if line.split()[0] not in before]
+
+    assert (130, "") == (process.returncode, said)
+    assert ["CANCELLED"] == [line.split()[1] for line in after]
+
+
+def test_doctor_tries_the_nodes_and_trains_nothing(cluster: Cluster, files: Path) -> None:
+    """The checks of every node, and the paths between them."""
+    done = ddplaunch(cluster, files, "doctor", "job.yaml", "--to", "slurm")
+
+    assert "the way is clear: a job could start here" in done.stdout
+    assert "4 connections between nodes tried, 0 failed" in done.stdout
+    assert "step 0" not in done.stderr
+
+
+def test_a_refusal_ends_with_its_own_exit_code(cluster: Cluster, files: Path) -> None:
+    """106: the cluster refused; nothing on standard output."""
+    (files / "job.yaml").write_text(JOB + "slurm: {partition: zebra}\n")
+    done = ddplaunch(cluster, files, "submit", "job.yaml", "--to", "slurm", check=False)
+
+    assert (106, "") == (done.returncode, done.stdout)
+    assert "error: the job could never start:\n    there is no partition zebra" in done.stderr
