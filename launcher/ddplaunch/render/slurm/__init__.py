@@ -30,7 +30,7 @@ def render(plan: Plan) -> Rendered:
     if plan.source:
         archives[Files.SOURCE] = source_archive(plan.source)
     parts = {
-        "directives": "\n".join(map(_directive, plan.slurm.options)),
+        "directives": "\n".join(["#!/bin/bash", *map(_directive, plan.slurm.options)]),
         "title": f"# {_title(plan.job)}: written by ddplaunch.",
         "settings": "\n".join(_settings(plan.job, plan.slurm, archives)),
         "container": "\n".join(_container(plan.slurm)),
