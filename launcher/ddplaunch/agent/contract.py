@@ -107,6 +107,7 @@ class Files:
     HUB = "run/hub.json"  # {"host", "port", "pid"} once the hub listens
     HUB_ADDRESS = "run/hub.address"  # one line, as in Env.HUB: by name first, then by address
     HUB_LOG = "run/hub.log"
+    GATES = "run/gate.log"  # all gates' output, where a scheduler brings it to the hub's machine
     STATUS = "run/status.json"  # JobStatus, replaced whole at every change
     EVENTS = "run/events.jsonl"  # one Event a line
     FAULTY = "run/faulty"  # names of the nodes at fault, one a line, where the job may work without them

@@ -15,8 +15,9 @@ import pytest
 from tests.agent.gate.jobs import Job, make_plan, wait_for
 
 from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, CheckIn, Event, Exit, Files, JobPlan, JobStatus, Phase
+from ddplaunch.agent.contract import Bundle, CheckIn, Event, Exit, Files, JobPlan, JobStatus, Phase, Verdict
 from ddplaunch.agent.hub.hub import BEGIN, END
+from ddplaunch.agent.hub.overheard import Cry, line
 from ddplaunch.agent.protocol import Body, Channel, LostError
 
 
@@ -211,6 +212,60 @@ def test_a_node_that_goes_silent_in_the_mesh(job: Job) -> None:
 
     (verdict,) = first.expect("verdict", 5)["verdicts"]
     assert (verdict["code"], verdict["nodes"]) == ("node-missing", [1])
+
+
+def cry(job: Job, node: int, seconds: float, nodes: list[int]) -> None:
+    """A gate that cannot reach the hub says so in its output, which srun labels and brings here."""
+    verdict = Verdict("port-filtered", f"node {node} -> the hub: no answer", "gate", nodes=nodes)
+    with (job.folder("hub") / Files.GATES).open("a") as file:
+        file.write(f"{node}: 10:00:00 waiting for the hub\n{node}: {line(Cry(node, seconds, verdict))}\n")
+
+
+def test_a_node_that_cannot_reach_the_hub_is_overheard(job: Job) -> None:
+    """What it has said for long enough is the verdict, without waiting for the deadline."""
+    plan = make_plan(gate={"timeout": 60.0})
+    hub = job.hub(plan)
+    (first,) = nodes_of(job, 1)
+    first.check_in(plan)
+    cry(job, 1, 5.0, [1])
+    hub.says("it says itself: node 1 -> the hub: no answer")
+    assert first.channel.receive(0.5) is None or first.expect("waiting")["missing"] == [1]
+    cry(job, 1, 25.0, [1])
+
+    assert [("port-filtered", [1])] == [
+        (verdict["code"], verdict["nodes"]) for verdict in first.expect("verdict")["verdicts"]
+    ]
+
+
+def test_a_hub_that_nobody_reaches_is_the_fault_of_its_node(job: Job) -> None:
+    """At the deadline those who told what they met are not called missing; who told nothing is."""
+    plan = make_plan(nodes=3, gate={"timeout": 4.0})
+    job.hub(plan)
+    (first,) = nodes_of(job, 1)
+    first.check_in(plan)
+    cry(job, 1, 3.0, [1])
+    cry(job, 2, 3.0, [2])
+
+    (verdict,) = first.expect("verdict")["verdicts"]
+    assert ("port-filtered", [0]) == (verdict["code"], verdict["nodes"])
+    assert "node 1 -> the hub: no answer (and 1 more)" == verdict["sentence"]
+
+
+def test_who_came_after_all_is_not_overheard(job: Job) -> None:
+    """A node whose way was blocked for a while, and a file with lines of anybody."""
+    plan = make_plan(gate={"timeout": 60.0})
+    hub = job.hub(plan)
+    first, second = nodes_of(job, 2)
+    first.check_in(plan)
+    with (job.folder("hub") / Files.GATES).open("ab") as file:
+        file.write(b'1: {"unreached":1}\n{"unreached":"x","seconds":1}\n\xff\n')
+    cry(job, 1, 5.0, [1])
+    cry(job, 7, 50.0, [7])
+    hub.says("it says itself: node 1")
+    second.check_in(plan)
+
+    for node in (first, second):
+        assert len(node.expect("mesh")["tasks"]) == 2
 
 
 def test_status_for_who_asks(job: Job) -> None:

@@ -20,17 +20,31 @@ BY_NAME = {"rendezvous": {"port": MASTER, "address": "n1"}}
 GATE_ONLY = "--export=ALL,DDPLAUNCH_GATE_ONLY=1"
 ADDRESSES = {"n1": "10.99.0.11", "n2": "10.99.0.12", "n3": "10.99.0.13"}
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
-AHEAD = f"""#!/bin/bash
+AHEAD = f"""
 [ "$SLURMD_NODENAME" = n3 ] || exit 0
 printf 'export %s\\n' LD_PRELOAD={FAKETIME} FAKETIME=+61s DONT_FAKE_MONOTONIC=1
 """
 Start = Callable[..., Job]
+TaskProlog = Callable[[str], None]
 
 
 @pytest.fixture(name="start")
 def _start(cluster: Cluster, work: Path) -> Start:
     """A function that submits a job of three nodes; none of them comes to train."""
     return lambda *options, **keys: Job.submit(cluster, work, "", *options, **{"nodes": 3, **FIXED, **keys})
+
+
+@pytest.fixture(name="task_prolog")
+def _task_prolog(cluster: Cluster, work: Path) -> TaskProlog:
+    """A function that has Slurm run these lines before every task."""
+
+    def install(lines: str) -> None:
+        script = work / "task-prolog"
+        script.write_text(f"#!/bin/bash\n{lines}\n")
+        script.chmod(0o755)
+        cluster.configure(f"TaskProlog={script}")
+
+    return install
 
 
 def verdict(job: Job) -> tuple[str, list[int], Verdict]:
@@ -141,6 +155,26 @@ def test_connections_in_one_direction_only(cluster: Cluster, start: Start) -> No
     assert ("network-one-way", [2]) == (code, nodes)
     assert "to node 2 (n3, 10.99.0.13)" in found.sentence
     assert seconds(job) < 6
+
+
+def test_a_node_that_only_slurm_reaches(cluster: Cluster, start: Start) -> None:
+    """It cannot tell the hub what it met; what it prints goes by Slurm's own connections, and is heard."""
+    cluster.nft("n3", "tcp dport 1024-60999 drop", hook="output")
+
+    code, nodes, found = verdict(start(gate={"timeout": "8s"}))
+    assert ("port-filtered", [2]) == (code, nodes)
+    assert found.sentence.startswith("node 2 (n3) -> the hub at 10.99.0.11:")
+
+
+def test_a_hub_that_only_slurm_reaches(cluster: Cluster, start: Start) -> None:
+    """When nobody gets through, the firewall is node 0's."""
+    cluster.nft("n1", "iifname eth0 tcp dport 1024-60999 drop")
+
+    job = start(gate={"timeout": "8s"})
+    job.said("ddplaunch verdict")
+
+    assert ("port-filtered", [0]) == (job.verdict.code, job.verdict.nodes)
+    assert job.verdict.sentence.endswith(": packets vanish (and 1 more)")
 
 
 def test_large_packets_vanish_between_two_nodes(cluster: Cluster, start: Start) -> None:
@@ -262,21 +296,21 @@ def test_a_node_that_loses_power_at_the_gate(cluster: Cluster, start: Start) -> 
     assert "n3\n" == (job.folder / Files.FAULTY).read_text()
 
 
-def test_a_node_that_never_comes(cluster: Cluster, start: Start) -> None:
-    """Its firewall lets Slurm through and nothing of ours: it is named when waiting for it is over."""
-    cluster.nft("n3", "tcp dport 1024-60999 drop", hook="output")
+def test_a_node_on_which_slurm_does_not_start_the_step(
+    cluster: Cluster, start: Start, task_prolog: TaskProlog
+) -> None:
+    """A task prolog that hangs: the node is named when waiting for it is over."""
+    task_prolog('[ "$SLURMD_NODENAME" != n3 ] || sleep 20')
+    job = start(gate={"timeout": "5s"})
+    job.said("ddplaunch verdict")
 
-    code, nodes, found = verdict(start(gate={"timeout": "6s"}))
-    assert ("node-missing", [2]) == (code, nodes)
-    assert "node 2 (n3) never came: waited 6 s; nodes 0 (n1) and 1 (n2) are here" == found.sentence
+    assert ("node-missing", [2]) == (job.verdict.code, job.verdict.nodes)
+    assert "node 2 (n3) never came: waited 5 s; nodes 0 (n1) and 1 (n2) are here" == job.verdict.sentence
 
 
-def test_a_node_whose_clock_is_ahead(cluster: Cluster, start: Start, work: Path) -> None:
+def test_a_node_whose_clock_is_ahead(start: Start, task_prolog: TaskProlog) -> None:
     """A minute, on one node: torchrun's c10d rendezvous would drop it."""
-    script = work / "ahead.sh"
-    script.write_text(AHEAD)
-    script.chmod(0o755)
-    cluster.configure(f"TaskProlog={script}")
+    task_prolog(AHEAD)
     job = start(rendezvous={"backend": "c10d", "port": MASTER})
 
     code, nodes, found = verdict(job)

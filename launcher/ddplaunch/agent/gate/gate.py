@@ -32,6 +32,7 @@ from ddplaunch.agent.contract import (
 from ddplaunch.agent.gate import home, probe, table
 from ddplaunch.agent.gate.reach import HubUnreachedError, Reach
 from ddplaunch.agent.gate.responder import Responder
+from ddplaunch.agent.hub import overheard
 from ddplaunch.agent.protocol import Body, Channel, LostError
 from ddplaunch.agent.supervise import notice
 from ddplaunch.agent.verdicts import words
@@ -77,7 +78,7 @@ class Gate:
         self._deadline = self._started + plan.gate.timeout
         self._folder = os.path.join(folder, Files.NODE.format(node=node))
         self._context = Context(plan, folder, node, attempt, key)
-        self._reach = Reach(node, plan.names, hub, key, attempt, self._say)
+        self._reach = Reach(node, plan.names, hub, key, attempt, self._say, self._cry)
         self._responder = Responder(key, attempt)
         self._listener: Optional[socket.socket] = None
         self._results: list[CheckResult] = []
@@ -244,6 +245,10 @@ class Gate:
 
     def _say(self, text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+    def _cry(self, verdict: Verdict, seconds: float) -> None:
+        """The hub may hear of us by the way that our output takes."""
+        print(overheard.line(overheard.Cry(self._node, seconds, verdict)), flush=True)
 
     def _show(self, title: str, results: list[CheckResult]) -> None:
         if results:

@@ -40,7 +40,9 @@ class _Failure:
 
 
 class Reach:
-    """Calls the hub of one job from one node. `say` gets a line now and then: what we wait for, how long.
+    """Calls the hub of one job from one node.
+
+    Now and then `say` gets a line, what we wait for and how long, and `cry` what would be the verdict by now.
 
     `hub` are its name and addresses, tried in this order. While there are addresses, a name that leads
     nowhere is no reason to wait, nor what the verdict is about: it is a fact beside it.
@@ -54,6 +56,7 @@ class Reach:
         key: bytes,
         attempt: int,
         say: Callable[[str], None],
+        cry: Callable[[Verdict, float], None],
     ) -> None:
         self._node = node
         self._names = names
@@ -62,6 +65,7 @@ class Reach:
         self._key = key
         self._attempt = attempt
         self._say = say
+        self._cry = cry
         self._failures: dict[Address, _Failure] = {}
         self.met: Optional[Address] = None
         self.round_trip = 0.0  # seconds of the last introduction
@@ -90,6 +94,7 @@ class Reach:
                 said = now
                 detail = self._failures[self._decisive[0]].detail
                 self._say(f"waiting for the hub on node 0 ({now - started:.0f} s): {detail}")
+                self._cry(self.verdict(now - started), now - started)
             time.sleep(min(pause, max(deadline - now, 0)))
             pause = min(2 * pause, _LONGEST_PAUSE)
 

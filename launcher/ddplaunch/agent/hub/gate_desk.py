@@ -7,8 +7,9 @@ import time
 from typing import Callable, Optional
 
 from ddplaunch.agent import codec
-from ddplaunch.agent.contract import CheckIn, Exit, JobPlan, MeshResult, Phase, Verdict
+from ddplaunch.agent.contract import CheckIn, Exit, Files, JobPlan, MeshResult, Phase, Verdict
 from ddplaunch.agent.hub import agree, mesh
+from ddplaunch.agent.hub.overheard import Cry, Overheard
 from ddplaunch.agent.hub.record import Record
 from ddplaunch.agent.hub.server import Session
 from ddplaunch.agent.protocol import Body
@@ -19,6 +20,8 @@ SETTLE = 2.0
 """Seconds after the last arrival in which more nodes may come before a failure that is certain is told."""
 STALL = 4.0
 """Seconds from a node's "here" to its check-in. Both are sent together; only a black hole parts them."""
+UNREACHED = 20.0
+"""Seconds for which a node has told, by the way of its output, that it does not reach us."""
 MESH_SECONDS = 20.0
 """For all probes of all nodes; each takes 11 s at the very most."""
 LINGER = 2.0
@@ -50,6 +53,8 @@ class GateDesk:
         self._vanished: set[int] = set()
         self._audience: set[Session] = set()  # who is to hear how it ends, strays included
         self._arrived = self._opened
+        self._overheard = Overheard(record.path(Files.GATES))
+        self._cries: dict[int, Cry] = {}  # the last one of each node that does not reach us
         self._known: Optional[list[Verdict]] = None  # what stands against the job so far; None: look again
         self._told = 0.0
         self._noted: set[str] = set()
@@ -105,6 +110,7 @@ class GateDesk:
         session.node = node = check_in.node
         self._known = None
         self._here.pop(node, None)
+        self._cries.pop(node, None)
         self._audience.add(session)
         if self._step == self._judged:
             self._send_verdict(session)
@@ -164,6 +170,7 @@ class GateDesk:
             self._begin_mesh(now)
         elif now - self._told >= _WAITING_EVERY:
             self._told = now
+            self._overhear()
             for session in self._gates.values():
                 session.send("waiting", {"missing": missing, "seconds": round(now - self._opened, 1)})
 
@@ -171,12 +178,22 @@ class GateDesk:
         """What can be told now: all of it once waiting is over, before that only what no arrival can cure."""
         late = now > self._deadline
         stalled = [n for n, since in self._here.items() if n in missing and now - since > STALL]
+        cries = [cry for node, cry in self._cries.items() if node in missing]
         if late or not missing:
-            return self._judge(missing=[n for n in missing if n not in stalled], stalled=stalled)
+            known = {*stalled, *(cry.node for cry in cries)}
+            return self._judge([n for n in missing if n not in known], stalled, cries)
         if stalled or self._known is None:
-            self._known = self._judge(stalled=stalled)
+            self._known = self._judge(None, stalled, [cry for cry in cries if cry.seconds >= UNREACHED])
         certain = [verdict for verdict in self._known if verdict.code not in rules.PENDING]
         return self._known if certain and now - self._arrived > SETTLE else []
+
+    def _overhear(self) -> None:
+        for cry in self._overheard.listen():
+            if cry.node not in self._gates and 0 <= cry.node < self._plan.nodes:
+                if cry.node not in self._cries:
+                    self._record.event("waiting", f"it says itself: {cry.verdict.sentence}", cry.node)
+                self._cries[cry.node] = cry
+                self._known = None
 
     def _begin_mesh(self, now: float) -> None:
         check_ins = self._record.check_ins
@@ -269,11 +286,19 @@ class GateDesk:
     # ---------------------------------------------------------------- facts
 
     def _judge(
-        self, missing: Optional[list[int]] = None, stalled: Optional[list[int]] = None
+        self,
+        missing: Optional[list[int]] = None,
+        stalled: Optional[list[int]] = None,
+        cries: Optional[list[Cry]] = None,
     ) -> list[Verdict]:
-        return rules.judge(self._roll(missing, stalled))
+        return rules.judge(self._roll(missing, stalled, cries))
 
-    def _roll(self, missing: Optional[list[int]] = None, stalled: Optional[list[int]] = None) -> rules.Roll:
+    def _roll(
+        self,
+        missing: Optional[list[int]] = None,
+        stalled: Optional[list[int]] = None,
+        cries: Optional[list[Cry]] = None,
+    ) -> rules.Roll:
         return rules.Roll(
             plan=self._plan,
             check_ins=self._record.check_ins,
@@ -281,6 +306,7 @@ class GateDesk:
             missing=missing or [],
             vanished=sorted(self._vanished),
             stalled=stalled or [],
+            unreached={cry.node: cry.verdict for cry in cries or []},
             strays=self._strays,
             mesh=self._record.mesh,
         )

@@ -189,7 +189,7 @@ class _Gate:
     def _step(self, hub: subprocess.Popen[bytes]) -> int:
         """One gate on every node; returns the worst exit code."""
         command = ["sh", "-c", _ON_NODE, "gate", self._scratch, sys.executable]
-        with open(self._path("gate.log"), "wb") as log:
+        with open(self._path(Files.GATES), "wb") as log:
             step = subprocess.Popen(
                 [*self._srun(), *command],
                 env=self._env,
@@ -223,7 +223,7 @@ class _Gate:
     def _result(self, code: int) -> Agreed:
         bundle = self._explain(code)
         if code != Exit.OK or bundle.agreed is None:
-            detail = self._tail("gate.log")
+            detail = self._tail(Files.GATES)
             raise RefusedError(Exit.NODE_AT_FAULT, f"error: the step of the gate failed ({code}):\n{detail}")
         seconds = time.monotonic() - self._started
         _say(f"gate passed in {seconds:.1f} s: {words.nodes(range(self._plan.nodes), self._plan.names)}")

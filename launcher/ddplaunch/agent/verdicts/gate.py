@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
+from dataclasses import replace
 from typing import Any, Callable, TypeVar
 
 from ddplaunch.agent.contract import CheckIn, CheckResult, Exit, Status, Verdict
@@ -162,6 +163,22 @@ def judge_clocks(roll: Roll) -> list[Verdict]:
     ]
 
 
+def unreached_hub(roll: Roll) -> Iterator[Verdict]:
+    """Nodes that say themselves why they do not reach the hub. When nobody does, the fault is where it is."""
+    everybody = len(roll.unreached) > 1 and len(roll.unreached) == roll.plan.nodes - 1
+    for code in sorted({verdict.code for verdict in roll.unreached.values()}):
+        alike = {node: each for node, each in sorted(roll.unreached.items()) if each.code == code}
+        first = next(iter(alike.values()))
+        more = f" (and {len(alike) - 1} more)" if len(alike) > 1 else ""
+        culprits = sorted({culprit for each in alike.values() for culprit in each.nodes})
+        yield replace(
+            first,
+            sentence=first.sentence + more,
+            nodes=[0] if everybody and len(alike) == len(roll.unreached) else culprits,
+            facts=[*first.facts, *(each.sentence for each in list(alike.values())[1:8])],
+        )
+
+
 def missing_nodes(roll: Roll) -> Iterator[Verdict]:
     """Nodes that never came, or came and went."""
     if roll.stalled:
@@ -200,6 +217,7 @@ RULES: tuple[Callable[[Roll], Any], ...] = (
     gate_names.master_is_not_node_zero,
     differing_versions,
     judge_clocks,
+    unreached_hub,
     missing_nodes,
     lambda roll: gate_mesh.judge(
         [r for r in roll.mesh if not gate_names.leads_astray(roll, r)], roll.plan.names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ddplaunch.agent.contract import CheckIn, JobPlan, MeshResult
+from ddplaunch.agent.contract import CheckIn, JobPlan, MeshResult, Verdict
 from ddplaunch.agent.verdicts import words
 
 
@@ -21,6 +21,9 @@ class Roll:
     stalled: list[int] = field(
         default_factory=list
     )  # said that they check in, and the check-in does not come
+    unreached: dict[int, Verdict] = field(
+        default_factory=dict
+    )  # why nodes say that they do not reach the hub
     strays: list[CheckIn] = field(default_factory=list)  # claim a place that is taken, or that there is not
     mesh: list[MeshResult] = field(default_factory=list)
 

@@ -1,0 +1,110 @@
+"""The supervisor's line to the hub, by whichever of its addresses answers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ddplaunch.agent.addresses import Address
+from ddplaunch.agent.protocol import Channel
+from ddplaunch.agent.supervise.link import Link
+
+KEY = b"key"
+
+
+class Hub:
+    """Takes one supervisor after the other; what they say is not looked at."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = Address("127.0.0.1", self.listener.getsockname()[1])
+        self.channels: list[Channel] = []
+        self.thread = threading.Thread(target=self._serve)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.channels.append(Channel.accept(connection, KEY, 0, time.monotonic() + 5))
+
+    def close(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join()
+        for channel in self.channels:
+            channel.close()
+
+
+@pytest.fixture(name="hub")
+def _hub() -> Iterator[Hub]:
+    hub = Hub()
+    yield hub
+    hub.close()
+
+
+def until(happened: Callable[[], object]) -> None:
+    """Wait for it, in vain for five seconds at most."""
+    deadline = time.monotonic() + 5
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def dead() -> Address:
+    """Where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return Address("127.0.0.1", listener.getsockname()[1])
+
+
+def test_the_next_address_is_tried_and_nothing_is_said(hub: Hub) -> None:
+    """A name that leads nowhere is not worth a word while another way is open."""
+    told: list[str] = []
+    link = Link([Address("nosuch.invalid", 1), dead(), hub.address], KEY, 0, 0, told.append)
+    link.call_first()
+
+    assert (True, []) == (link.up, told)
+    link.close()
+
+
+def test_a_hub_that_is_lost_is_called_again_where_it_answered(hub: Hub) -> None:
+    """The address that answered is the first to be tried; that the hub was away is told once."""
+    told: list[str] = []
+    link = Link([dead(), hub.address], KEY, 0, 0, told.append)
+    link.call_first()
+    until(lambda: hub.channels)
+    hub.channels[0].close()
+    until(lambda: list(link.received()) == [] and not link.up)
+    link.keep()
+
+    assert link.up
+    lost = "the hub is lost (the other side closed the connection)"
+    assert [f"{lost}; the training goes on, and this node calls it again", "the hub answers again"] == told
+    link.close()
+
+
+def test_a_hub_that_answers_nowhere_is_told_once() -> None:
+    """By the last address that was tried."""
+    told: list[str] = []
+    link = Link([dead(), dead()], KEY, 0, 0, told.append)
+    link.call_first()
+
+    assert not link.up
+    assert 1 == len(told)
+    assert "cannot be reached" in told[0]
+
+
+def test_without_a_hub_nothing_is_called() -> None:
+    """A single supervisor judges alone."""
+    told: list[str] = []
+    link = Link([], KEY, 0, 0, told.append)
+    link.call_first()
+    link.keep()
+
+    assert (False, []) == (link.up, told)
