@@ -58,9 +58,8 @@ class Look:
     def told(self) -> JobStatus | None:
         """What the hub says, unless that is of an earlier attempt."""
         status = folder.status(self.folder) if self.folder else None
-        if status is not None and self.seen is not None and status.attempt != self.seen.restarts:
-            return None
-        return status
+        now = self.seen.restarts if self.seen else None
+        return None if status is None or now not in (None, status.attempt) else status
 
 
 class _Watched:
@@ -190,7 +189,7 @@ def _is_same(seen: Seen, sent: Submission) -> bool:
     return submission.is_of(seen, sent) if seen.command else seen.name == sent.name
 
 
-def _essence(seen: Seen | None) -> tuple[str, str, int] | None:
+def _essence(seen: Seen | None) -> tuple[str, str, int | None] | None:
     return (seen.state, seen.reason, seen.restarts) if seen else None
 
 

@@ -42,7 +42,7 @@ class Seen:
     node_list: str = ""
     exit_code: int | None = None
     signal: int | None = None
-    restarts: int = 0
+    restarts: int | None = 0  # None: accounting does not tell
     submitted: float | None = None
     started: float | None = None
     ended: float | None = None
@@ -221,6 +221,7 @@ def _sacct_row(line: str) -> Seen:
         node_list="" if node_list == "None assigned" else _word(node_list),
         exit_code=code,
         signal=signal,
+        restarts=None,
         submitted=_time(submitted),
         started=_time(started),
         ended=_time(ended),

@@ -46,6 +46,10 @@ def explain(job: Seen, around: Surroundings) -> Why:
     if known is not None:
         why = known(job, around)
         return why._replace(text=f"{why.text}: {more.strip()}") if more.strip() else why
+    if _NOT_PERMITTED in job.reason:
+        what = "QOS" if "QOS" in job.reason else "account"
+        known = _BY_REASON[f"{what.lower()}notallowed"]
+        return known(job, around)._replace(text=f"it waits for ever: {job.reason}")
     for pattern, maker in _FAMILIES:
         match = re.fullmatch(pattern, name.replace(" ", ""), re.IGNORECASE)
         if match is not None:
@@ -146,6 +150,7 @@ def _fixed(text: str, hint: str, never: bool = False) -> Callable[[Seen, Surroun
     return make
 
 
+_NOT_PERMITTED = "not permitted to use this partition"
 _ASK = "ask an administrator of the cluster"
 _BY_REASON: Mapping[str, Callable[[Seen, Surroundings], Why]] = {
     "resources": _resources,

@@ -7,12 +7,15 @@ import json
 import zlib
 from pathlib import Path
 
+from tests.unit.backends.conftest import status_json
+
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Bundle
 from ddplaunch.agent.hub import hub
 from ddplaunch.backends.slurm import evidence
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.look import Look
+from ddplaunch.backends.slurm.parse import Seen
 from ddplaunch.backends.slurm.queries import Queries
 from ddplaunch.backends.slurm.record import Submission
 
@@ -50,3 +53,15 @@ def test_what_a_job_left_is_found(tmp_path: Path) -> None:
 
     assert (None, BUNDLE) == (nothing, printed)
     assert earlier == evidence.collect(look, queries)
+
+
+def test_what_a_hub_said_counts_for_its_own_attempt(tmp_path: Path) -> None:
+    """Not after a requeue; but where accounting does not count attempts, the last word stands."""
+    (tmp_path / "digits-7/run").mkdir(parents=True)
+    (tmp_path / "digits-7/run/status.json").write_text(status_json(attempt=1))
+    looks = [
+        Look(7, "", Seen(7, "PENDING", name="digits", workdir=str(tmp_path), restarts=restarts), None)
+        for restarts in (1, 2, None)
+    ]
+
+    assert [True, False, True] == [look.told() is not None for look in looks]

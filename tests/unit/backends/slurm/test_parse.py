@@ -273,6 +273,8 @@ def test_sacct_says_who_cancelled() -> None:
         ("71|NODE_FAIL|1:0|d|gpu|2|n1|1|2|3|UNLIMITED|/w", "state", "NODE_FAIL"),
         ("71|PENDING|0:0|d|gpu|2|None assigned|1|Unknown|Unknown|10:00|/w", "node_list", ""),
         ("71|PENDING|0:0|d|gpu|2|None assigned|1|Unknown|Unknown|10:00|/w", "ended", None),
+        ("71|FAILED|20:0|d|gpu|2|n1|1|2|3|Partition_Limit|/w", "time_limit", math.inf),
+        ("71|FAILED|20:0|d|gpu|2|n1|1|2|3|Partition_Limit|/w", "restarts", None),
     ],
 )
 def test_rows_of_sacct(line: str, field: str, value: object) -> None:

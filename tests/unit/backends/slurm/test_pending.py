@@ -54,6 +54,10 @@ def why(reason: str, around: Surroundings = ALONE, **changes: Any) -> tuple[str,
         ("InvalidAccount", "its account is not valid"),
         ("InvalidQOS", "its QOS is not valid"),
         ("AccountNotAllowed", "its account may not use partition gpu"),
+        (
+            "Job's account not permitted to use this partition (vip allows boss not lab)",
+            "it waits for ever: Job's account not permitted to use this partition (vip allows boss not lab)",
+        ),
         ("QOSNotAllowed", "its QOS may not use partition gpu"),
         ("NodeDown", "nodes that it needs are down"),
         (
