@@ -83,10 +83,11 @@ def test_a_hub_that_is_lost_is_called_again_where_it_answered(hub: Hub) -> None:
     until(lambda: list(link.received()) == [] and not link.up)
     link.keep()
 
-    assert link.up
-    lost = "the hub is lost (the other side closed the connection)"
-    assert [f"{lost}; the training goes on, and this node calls it again", "the hub answers again"] == told
     link.close()
+    lost, found = told
+    assert lost.startswith("the hub is lost (")
+    assert lost.endswith("the training goes on, and this node calls it again")
+    assert found == "the hub answers again"
 
 
 def test_a_hub_that_answers_nowhere_is_told_once() -> None:
