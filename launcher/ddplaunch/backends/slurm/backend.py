@@ -128,10 +128,9 @@ class SlurmBackend:
             how = states.forgotten(told, cancelled=cancelled)
             ended = told.updated if told else time.time()
         if sent is not None and not sent.state:
-            kept = dataclasses.replace(
-                sent, state=str(how.state), exit_code=how.exit_code, detail=how.detail, ended=ended
-            )
-            self._looks.remember(look, kept)
+            kept = dataclasses.replace(sent, workdir=(seen and seen.workdir) or sent.workdir)
+            kept = dataclasses.replace(kept, state=str(how.state), exit_code=how.exit_code)
+            self._looks.remember(look, dataclasses.replace(kept, detail=how.detail, ended=ended))
         return dataclasses.replace(
             job,
             state=how.state,

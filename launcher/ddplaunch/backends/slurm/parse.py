@@ -1,21 +1,15 @@
 """What Slurm's commands print, as facts. Pure; whatever cannot be read raises NonsenseError.
 
-Text with our own separators is asked for first: it has kept its form since Slurm 20.02, and holds only what
-is wanted. `--json` says all of every job, up to Slurm 22.05 of all users even, and changes from version to
-version: states are words or lists of words, numbers are bare, null, or objects of `set`, `infinite` and
-`number`, exit codes are wait statuses or objects. It is the second language, for when the first is not
-understood.
+Text with our own separators: it has kept its form since Slurm 20.02, and holds only what is wanted.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 SEPARATOR = "\x1f"
 """Between columns. Slurm's own `|` may stand in a path."""
@@ -107,13 +101,13 @@ def _squeue_row(line: str) -> Seen:
         raise NonsenseError(
             f"a line of squeue has {len(cells) - 1} columns, not {len(_SQUEUE)}: {line[:80]!r}"
         )
-    row = dict(zip(_SQUEUE.values(), map(_word, cells), strict=False))
+    row = dict(zip(_SQUEUE.values(), map(word, cells), strict=False))
     if not row["job_id"].isdigit() or not row["state"]:
         raise NonsenseError(f"squeue says nothing of a job: {line[:80]!r}")
     code, signal = _ending(row["exit_code"])
     return Seen(
         job_id=int(row["job_id"]),
-        state=_state(row["state"]),
+        state=state(row["state"]),
         reason=row["reason"],
         name=row["name"],
         partition=row["partition"],
@@ -132,66 +126,6 @@ def _squeue_row(line: str) -> Seen:
     )
 
 
-def squeue_json(text: str) -> list[Seen]:
-    """Jobs of `squeue --json`, Slurm 21.08 and later."""
-    return [_json_job(each) for each in _json_jobs(text)]
-
-
-def _json_jobs(text: str) -> list[dict[str, Any]]:
-    try:
-        found = json.loads(text)
-        jobs = found["jobs"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise NonsenseError(f"no JSON with jobs: {text[:80]!r}") from error
-    if not isinstance(jobs, list) or not all(isinstance(each, dict) for each in jobs):
-        raise NonsenseError("the JSON's jobs are no list of objects")
-    return jobs
-
-
-def _json_job(job: dict[str, Any]) -> Seen:
-    job_id, states = _number(job.get("job_id")), job.get("job_state")
-    if job_id is None or not states:
-        raise NonsenseError(f"a job without id or state: {str(job)[:80]!r}")
-    code, signal = _json_ending(job.get("exit_code"))
-    limit = _number(job.get("time_limit"))
-    return Seen(
-        job_id=int(job_id),
-        state=_state(*states) if isinstance(states, list) else _state(str(states)),
-        reason=_word(str(job.get("state_description") or job.get("state_reason") or "")),
-        name=str(job.get("name") or ""),
-        partition=str(job.get("partition") or ""),
-        nodes=int(_number(job.get("node_count")) or 0),
-        node_list=job["nodes"] if isinstance(job.get("nodes"), str) else "",
-        exit_code=code,
-        signal=signal,
-        restarts=int(_number(job.get("restart_cnt")) or 0),
-        submitted=_number(job.get("submit_time")) or None,
-        started=_number(job.get("start_time")) or None,
-        ended=_number(job.get("end_time")) or None,
-        time_limit=math.inf if limit is None else limit * 60,
-        workdir=str(job.get("current_working_directory") or ""),
-        command=str(job.get("command") or ""),
-        dependency=str(job.get("dependency") or ""),
-    )
-
-
-def _number(value: Any) -> float | None:
-    """A bare number, or one in an object that says whether it is set at all."""
-    if isinstance(value, dict):
-        return _number(value.get("number")) if value.get("set") and not value.get("infinite") else None
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _json_ending(value: Any) -> tuple[int | None, int | None]:
-    """A wait status, or an object of `return_code` and `signal`, whose number has had two names."""
-    if isinstance(value, dict) and "return_code" in value:
-        code, signal = _number(value["return_code"]), value.get("signal") or {}
-        number = _number(signal.get("id", signal.get("signal_id"))) if isinstance(signal, dict) else None
-        return (None if code is None else int(code)), (int(number) if number else None)
-    raw = _number(value)
-    return (None, None) if raw is None else _wait_status(int(raw))
-
-
 # --- sacct
 
 SACCT_FORMAT = "JobIDRaw,State,ExitCode,JobName,Partition,NNodes,NodeList,Submit,Start,End,Timelimit,WorkDir"
@@ -207,18 +141,16 @@ def _sacct_row(line: str) -> Seen:
     cells = line.split("|", SACCT_FORMAT.count(","))
     if len(cells) != SACCT_FORMAT.count(",") + 1 or not cells[0].isdigit():
         raise NonsenseError(f"a line of sacct is not of a job: {line[:80]!r}")
-    job_id, state, ending, name, partition, nodes, node_list, submitted, started, ended, limit, workdir = (
-        cells
-    )
-    by = re.fullmatch(r"(\w+) by (\d+)", state)
+    job_id, said, ending, name, partition, nodes, node_list, submitted, started, ended, limit, workdir = cells
+    by = re.fullmatch(r"(\w+) by (\d+)", said)
     code, signal = _ending(ending)
     return Seen(
         job_id=int(job_id),
-        state=_state(by[1] if by else state),
-        name=_word(name),
-        partition=_word(partition),
+        state=state(by[1] if by else said),
+        name=word(name),
+        partition=word(partition),
         nodes=_whole(nodes),
-        node_list="" if node_list == "None assigned" else _word(node_list),
+        node_list="" if node_list == "None assigned" else word(node_list),
         exit_code=code,
         signal=signal,
         restarts=None,
@@ -226,7 +158,7 @@ def _sacct_row(line: str) -> Seen:
         started=_time(started),
         ended=_time(ended),
         time_limit=seconds(limit),
-        workdir=_word(workdir),
+        workdir=word(workdir),
         ended_by=int(by[2]) if by else None,
     )
 
@@ -331,7 +263,8 @@ _FLAGS = (
 """Said in place of the state proper, by text alone; lists have both."""
 
 
-def _state(*words: str) -> str:
+def state(*words: str) -> str:
+    """One word for what Slurm may say in several, as it does itself where it prints but one."""
     upper = [str(word).upper() for word in words]
     return next((flag for flag in _FLAGS if flag in upper), upper[0].split()[0])
 
@@ -343,16 +276,18 @@ def _ending(text: str) -> tuple[int | None, int | None]:
         return None, None
     if colon:
         return int(code), (int(signal) if signal.isdigit() and signal != "0" else None)
-    return _wait_status(int(code))
+    return wait_status(int(code))
 
 
-def _wait_status(status: int) -> tuple[int, int | None]:
+def wait_status(status: int) -> tuple[int, int | None]:
+    """Exit code and signal."""
     if os.WIFSIGNALED(status):
         return 0, os.WTERMSIG(status)
     return os.WEXITSTATUS(status), None
 
 
-def _word(text: str) -> str:
+def word(text: str) -> str:
+    """Empty for all that Slurm prints in place of nothing."""
     text = text.strip()
     return "" if text in ("(null)", "N/A", "None", "NONE", "Unknown") else text
 

@@ -1,31 +1,22 @@
 """Why a job does not start, and what to do: Slurm's reason in a person's words. Pure.
 
-The reasons are those of Slurm's page "Job Reason Codes"; the limits of accounts and QOS come in families
-whose names tell what is limited and for whom.
+The reasons are those of Slurm's page "Job Reason Codes", and some that it does not list.
 """
 
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
+from ddplaunch.backends.slurm import quotas
 from ddplaunch.backends.slurm.parse import Partition, Seen
+from ddplaunch.backends.slurm.quotas import Why, never_starts
 
 NodeState = tuple[str, str, str]
 """Name, state, and what an administrator wrote of it."""
-
-
-class Why(NamedTuple):
-    """One sentence each. `never`: as it is, the job cannot start."""
-
-    text: str
-    hint: str
-    never: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,11 +41,7 @@ def explain(job: Seen, around: Surroundings) -> Why:
         what = "QOS" if "QOS" in job.reason else "account"
         known = _BY_REASON[f"{what.lower()}notallowed"]
         return known(job, around)._replace(text=f"it waits for ever: {job.reason}")
-    for pattern, maker in _FAMILIES:
-        match = re.fullmatch(pattern, name.replace(" ", ""), re.IGNORECASE)
-        if match is not None:
-            return maker(job, match)
-    return Why(
+    return quotas.explain(job, name.replace(" ", "")) or Why(
         f"Slurm gives the reason {job.reason!r}" if job.reason else "Slurm has not looked at it yet",
         f"`scontrol show job {job.job_id}` shows all that Slurm knows" if job.reason else "",
     )
@@ -94,7 +81,7 @@ def _node_limit(job: Seen, around: Surroundings) -> Why:
             f"it wants {_nodes(job.nodes)}, more than can be had{_where(job)} now{_told(down)}",
             "it starts when those nodes come back; else cancel it and lower `nodes`",
         )
-    return Why(text, _otherwise("lower `nodes` or take another `slurm.partition`", job), never=True)
+    return Why(text, never_starts("lower `nodes` or take another `slurm.partition`", job), never=True)
 
 
 def _time_limit(job: Seen, around: Surroundings) -> Why:
@@ -102,7 +89,7 @@ def _time_limit(job: Seen, around: Surroundings) -> Why:
     most = f", which is {span(partition.most_time)}" if partition and partition.most_time < math.inf else ""
     return Why(
         f"its time limit is above that of partition {job.partition}{most}",
-        _otherwise("lower `slurm.time` or take another `slurm.partition`", job),
+        never_starts("lower `slurm.time` or take another `slurm.partition`", job),
         never=True,
     )
 
@@ -220,65 +207,6 @@ _BY_REASON: Mapping[str, Callable[[Seen, Surroundings], Why]] = {
 }
 
 
-# --- families of limits
-
-
-def _group_limit(job: Seen, match: re.Match[str]) -> Why:  # noqa: ARG001 - as the others
-    whose = "its QOS" if match["who"].lower() == "qos" else "its account"
-    return Why(
-        f"all running jobs of {whose} together are at the limit of {_limited(match['what'])} ({match[0]})",
-        "nothing is wrong with it: it starts when others of them have ended; or take another account or QOS",
-    )
-
-
-def _own_limit(job: Seen, match: re.Match[str]) -> Why:
-    whose = "its QOS" if match["who"].lower() == "qos" else "its account"
-    what = match["what"]
-    if not re.search(r"per(job|node)(limit)?$", what, re.IGNORECASE):
-        return Why(
-            f"{whose} allows no more {_limited(what)} at once ({match[0]})",
-            "it starts when other jobs of yours have ended; or lower what it asks for",
-        )
-    return Why(
-        f"it asks for more {_limited(what)} than {whose} allows a job ({match[0]})",
-        _otherwise("ask for less, or take another `slurm.qos` or `slurm.account`", job),
-        never=True,
-    )
-
-
-def _account_limit(job: Seen, match: re.Match[str]) -> Why:  # noqa: ARG001 - as the others
-    return Why(
-        f"the jobs of its account are at the limit of {_limited(match['what'])} ({match[0]})",
-        "it starts when others of them have ended; or take another `slurm.account`",
-    )
-
-
-def _min_limit(job: Seen, match: re.Match[str]) -> Why:
-    return Why(
-        f"it asks for fewer {_limited(match['what'])} than its QOS wants of a job ({match[0]})",
-        _otherwise("ask for more, or take another `slurm.qos`", job),
-        never=True,
-    )
-
-
-_FAMILIES: Sequence[tuple[str, Callable[[Seen, re.Match[str]], Why]]] = (
-    (r"(?P<who>QOS|Assoc)Grp(?P<what>\w+)", _group_limit),
-    (r"(?P<who>QOS|Assoc)Min(?P<what>\w+)", _min_limit),
-    (r"(?P<who>QOS|Assoc)Max(?P<what>\w+)", _own_limit),
-    (r"(?P<who>QOS|Assoc)(?P<what>(?:Job|Resource|Time|Usage|Node|CPU)\w*)", _own_limit),
-    (r"Max(?P<what>\w+)PerAccount", _account_limit),
-)
-_WORDS = {"cpu": "CPUs", "node": "nodes", "gres": "GPUs", "mem": "memory", "wall": "time", "job": "jobs"}
-
-
-def _limited(what: str) -> str:
-    """`CpuLimit`, `NodePerUserLimit`, `GRESRunMinutes` in words."""
-    for begin, word in _WORDS.items():
-        if what.lower().startswith(begin):
-            return f"{word} times minutes" if "minutes" in what.lower() else word
-    return what
-
-
 # --- by state
 
 
@@ -362,7 +290,3 @@ def span(seconds: float) -> str:
     minutes = round(seconds / 60)
     days, rest = divmod(minutes, 24 * 60)
     return (f"{days}-" if days else "") + f"{rest // 60:02}:{rest % 60:02}:00"
-
-
-def _otherwise(what: str, job: Seen) -> str:
-    return f"as it is, it never starts: `ddplaunch cancel slurm://{job.job_id}`, then {what}"

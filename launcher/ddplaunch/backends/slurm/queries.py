@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterable
 
-from ddplaunch.backends.slurm import parse
+from ddplaunch.backends.slurm import parse, parse_json
 from ddplaunch.backends.slurm.commands import Answer, Commands
 from ddplaunch.backends.slurm.parse import NonsenseError, Partition, Seen
 from ddplaunch.backends.slurm.pending import Surroundings
@@ -45,7 +45,7 @@ class Queries:
             if _is_unknown(answer):
                 return {}
             try:
-                found = parse.squeue_json(_good("squeue", answer))
+                found = parse_json.squeue(_good("squeue", answer))
             except NonsenseError:
                 raise _not_understood("squeue", nonsense) from nonsense
         return {each.job_id: each for each in found}

@@ -1,0 +1,74 @@
+"""What `squeue --json` prints, Slurm 21.08 and later. Pure.
+
+The second language, for when the first is not understood: it says all of every job, up to Slurm 22.05 of
+all users even, and changes from version to version. States are words or lists of words; numbers are bare,
+null, or objects of `set`, `infinite` and `number`; exit codes are wait statuses or objects.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from ddplaunch.backends.slurm.parse import NonsenseError, Seen, state, wait_status, word
+
+
+def squeue(text: str) -> list[Seen]:
+    """Jobs of `squeue --json`. Raises NonsenseError."""
+    return [_json_job(each) for each in _json_jobs(text)]
+
+
+def _json_jobs(text: str) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(text)
+        jobs = found["jobs"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise NonsenseError(f"no JSON with jobs: {text[:80]!r}") from error
+    if not isinstance(jobs, list) or not all(isinstance(each, dict) for each in jobs):
+        raise NonsenseError("the JSON's jobs are no list of objects")
+    return jobs
+
+
+def _json_job(job: dict[str, Any]) -> Seen:
+    job_id, states = _number(job.get("job_id")), job.get("job_state")
+    if job_id is None or not states:
+        raise NonsenseError(f"a job without id or state: {str(job)[:80]!r}")
+    code, signal = _json_ending(job.get("exit_code"))
+    limit = _number(job.get("time_limit"))
+    return Seen(
+        job_id=int(job_id),
+        state=state(*states) if isinstance(states, list) else state(str(states)),
+        reason=word(str(job.get("state_description") or job.get("state_reason") or "")),
+        name=str(job.get("name") or ""),
+        partition=str(job.get("partition") or ""),
+        nodes=int(_number(job.get("node_count")) or 0),
+        node_list=job["nodes"] if isinstance(job.get("nodes"), str) else "",
+        exit_code=code,
+        signal=signal,
+        restarts=int(_number(job.get("restart_cnt")) or 0),
+        submitted=_number(job.get("submit_time")) or None,
+        started=_number(job.get("start_time")) or None,
+        ended=_number(job.get("end_time")) or None,
+        time_limit=math.inf if limit is None else limit * 60,
+        workdir=str(job.get("current_working_directory") or ""),
+        command=str(job.get("command") or ""),
+        dependency=str(job.get("dependency") or ""),
+    )
+
+
+def _number(value: Any) -> float | None:
+    """A bare number, or one in an object that says whether it is set at all."""
+    if isinstance(value, dict):
+        return _number(value.get("number")) if value.get("set") and not value.get("infinite") else None
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _json_ending(value: Any) -> tuple[int | None, int | None]:
+    """A wait status, or an object of `return_code` and `signal`, whose number has had two names."""
+    if isinstance(value, dict) and "return_code" in value:
+        code, signal = _number(value["return_code"]), value.get("signal") or {}
+        number = _number(signal.get("id", signal.get("signal_id"))) if isinstance(signal, dict) else None
+        return (None if code is None else int(code)), (int(number) if number else None)
+    raw = _number(value)
+    return (None, None) if raw is None else wait_status(int(raw))

@@ -1,0 +1,90 @@
+"""Limits of accounts and QOS, in a person's words. Pure.
+
+Slurm has dozens of these reasons; their names tell what is limited, and for whom.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ddplaunch.backends.slurm.parse import Seen
+
+
+class Why(NamedTuple):
+    """One sentence each. `never`: as it is, the job cannot start."""
+
+    text: str
+    hint: str
+    never: bool = False
+
+
+def explain(job: Seen, reason: str) -> Why | None:
+    """None: it is no reason of that kind."""
+    for pattern, maker in _FAMILIES:
+        match = re.fullmatch(pattern, reason, re.IGNORECASE)
+        if match is not None:
+            return maker(job, match)
+    return None
+
+
+def never_starts(what: str, job: Seen) -> str:
+    """The hint for a job that must be sent anew, changed as `what` says."""
+    return f"as it is, it never starts: `ddplaunch cancel slurm://{job.job_id}`, then {what}"
+
+
+def _group_limit(_: Seen, match: re.Match[str]) -> Why:
+    whose = "its QOS" if match["who"].lower() == "qos" else "its account"
+    return Why(
+        f"all running jobs of {whose} together are at the limit of {_limited(match['what'])} ({match[0]})",
+        "nothing is wrong with it: it starts when others of them have ended; or take another account or QOS",
+    )
+
+
+def _own_limit(job: Seen, match: re.Match[str]) -> Why:
+    whose = "its QOS" if match["who"].lower() == "qos" else "its account"
+    what = match["what"]
+    if not re.search(r"per(job|node)(limit)?$", what, re.IGNORECASE):
+        return Why(
+            f"{whose} allows no more {_limited(what)} at once ({match[0]})",
+            "it starts when other jobs of yours have ended; or lower what it asks for",
+        )
+    return Why(
+        f"it asks for more {_limited(what)} than {whose} allows a job ({match[0]})",
+        never_starts("ask for less, or take another `slurm.qos` or `slurm.account`", job),
+        never=True,
+    )
+
+
+def _account_limit(_: Seen, match: re.Match[str]) -> Why:
+    return Why(
+        f"the jobs of its account are at the limit of {_limited(match['what'])} ({match[0]})",
+        "it starts when others of them have ended; or take another `slurm.account`",
+    )
+
+
+def _min_limit(job: Seen, match: re.Match[str]) -> Why:
+    return Why(
+        f"it asks for fewer {_limited(match['what'])} than its QOS wants of a job ({match[0]})",
+        never_starts("ask for more, or take another `slurm.qos`", job),
+        never=True,
+    )
+
+
+_FAMILIES: Sequence[tuple[str, Callable[[Seen, re.Match[str]], Why]]] = (
+    (r"(?P<who>QOS|Assoc)Grp(?P<what>\w+)", _group_limit),
+    (r"(?P<who>QOS|Assoc)Min(?P<what>\w+)", _min_limit),
+    (r"(?P<who>QOS|Assoc)Max(?P<what>\w+)", _own_limit),
+    (r"(?P<who>QOS|Assoc)(?P<what>(?:Job|Resource|Time|Usage|Node|CPU)\w*)", _own_limit),
+    (r"Max(?P<what>\w+)PerAccount", _account_limit),
+)
+_WORDS = {"cpu": "CPUs", "node": "nodes", "gres": "GPUs", "mem": "memory", "wall": "time", "job": "jobs"}
+
+
+def _limited(what: str) -> str:
+    """`CpuLimit`, `NodePerUserLimit`, `GRESRunMinutes` in words."""
+    for begin, word in _WORDS.items():
+        if what.lower().startswith(begin):
+            return f"{word} times minutes" if "minutes" in what.lower() else word
+    return what
