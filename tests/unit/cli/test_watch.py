@@ -25,3 +25,19 @@ def test_a_verdict_of_all_supervisors_is_shown_once() -> None:
     news = News()
 
     assert lines == [(line, news(line)) for line, _ in lines]
+
+
+def test_a_hub_that_speaks_first_speaks_for_all() -> None:
+    """On a cluster its words stand among the nodes' own."""
+    lines = [
+        ("[hub] 12:00:00 node 1 checked in", True),
+        ("[hub] ---- ddplaunch verdict ----", True),
+        ("[0/ddplaunch] ---- ddplaunch verdict ----", False),
+        ("[hub] node 1 cannot reach node 0", True),
+        ("[0/ddplaunch] node 1 cannot reach node 0", False),
+        ("[0/ddplaunch] --------", False),
+        ("[hub] --------", True),
+    ]
+    news = News()
+
+    assert lines == [(line, news(line)) for line, _ in lines]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from tests.unit.report import conftest as given
 
+from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.verdicts import decide
 from ddplaunch.backends.job import State
-from ddplaunch.report.diagnosis import diagnose
+from ddplaunch.report.diagnosis import diagnose, known_verdicts
 
 
 def test_the_jobs_own_verdicts_count() -> None:
@@ -36,3 +39,15 @@ def test_without_a_bundle_the_status_speaks() -> None:
 
     assert [given.VERDICT] == diagnose(job, None).verdicts
     assert [] == diagnose(given.job(State.LOST), None).verdicts
+
+
+def test_what_the_backend_knows_counts_where_the_job_could_not_speak() -> None:
+    """A scheduler's word for an end is no match for the job's own."""
+    evicted = Verdict("node-evicted", "Slurm ended the job at its time limit", "run")
+    job = given.job(State.LOST, verdicts=(evicted,))
+    spoken = dataclasses.replace(job, status=given.status(verdicts=[given.VERDICT]))
+
+    assert [evicted] == diagnose(job, None).verdicts == known_verdicts(job)
+    assert [evicted] == diagnose(job, given.bundle(verdicts=[], evidence=None, exit_code=None)).verdicts
+    assert [given.VERDICT] == diagnose(spoken, None).verdicts == known_verdicts(spoken)
+    assert [given.VERDICT] == diagnose(job, given.bundle()).verdicts

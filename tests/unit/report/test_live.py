@@ -174,3 +174,23 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(
 def test_a_file_gets_lines() -> None:
     """Escapes do not land in a log."""
     assert live.Lines is type(live.view(io.StringIO()))
+
+
+def test_why_a_job_waits_is_told_with_what_to_do() -> None:
+    """Once for each reason: the same one is only recalled, however its numbers change."""
+
+    def pending(detail: str, hint: str) -> Job:
+        return given.job(State.PENDING, detail=detail, hint=hint)
+
+    assert [
+        "ddplaunch: pending for 1.0 s: 0 of 3 nodes are idle",
+        "ddplaunch: hint: nothing is wrong",
+        "ddplaunch: pending for 3.0 s: it is held",
+        "ddplaunch: hint: release it",
+        "ddplaunch: succeeded after 1 min 10 s",
+    ] == said(
+        (1.0, pending("0 of 3 nodes are idle", "nothing is wrong")),
+        (2.0, pending("1 of 3 nodes is idle", "nothing is wrong")),
+        (3.0, pending("it is held", "release it")),
+        (4.0, given.job(State.SUCCEEDED)),
+    )
