@@ -142,9 +142,11 @@ class Cluster(Faults):
         return int(done.stdout.partition(";")[0])
 
     def state(self, job: int) -> str:
-        """PENDING, RUNNING, COMPLETED, …; empty when Slurm has forgotten it."""
+        """PENDING, RUNNING, COMPLETED, …; empty when Slurm has forgotten it, ? when it does not answer."""
         words = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T"]
-        return self.login(words, check=False).stdout.strip()
+        done = self.login(words, check=False)
+        silent = done.returncode != 0 and "Invalid job id" not in done.stderr
+        return "?" if silent else done.stdout.strip()
 
     def running(self, job: int, seconds: float = 30.0) -> None:
         """Wait until the job runs."""
@@ -152,7 +154,7 @@ class Cluster(Faults):
 
     def ended(self, job: int, seconds: float = 60.0) -> str:
         """Wait until the job is over; returns its last state."""
-        live = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED")
+        live = ("?", "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED")
         state = ""
 
         def over() -> bool:

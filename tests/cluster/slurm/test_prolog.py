@@ -109,3 +109,37 @@ def test_a_neighbour_who_fills_shared_memory_drains_nothing(cluster: Cluster, no
 
     assert "COMPLETED" == cluster.ended(job)
     assert {} == drained(cluster)
+
+
+def test_the_task_prolog_has_torch_remember(cluster: Cluster, opt: Path, work: Path) -> None:
+    """Every task gets the recorder's size, and who has set one keeps it."""
+    cluster.configure(f"TaskProlog={opt}/task_prolog")
+    script = "#!/bin/bash\nexport TORCH_FR_BUFFER_SIZE=7\nsrun sh -c 'env | grep ^TORCH_ | sort'\n"
+
+    job = cluster.submit(script, "--nodes=2", cwd=work)
+
+    assert "COMPLETED" == cluster.ended(job)
+    said = sorted((work / f"slurm-{job}.out").read_text().split())
+    assert ["TORCH_FR_BUFFER_SIZE=7"] * 2 + ["TORCH_NCCL_TRACE_BUFFER_SIZE=2000"] * 2 == said
+
+
+def test_both_may_stand_in_a_folder_by_a_link(cluster: Cluster, opt: Path) -> None:
+    """As documented: linked into a folder of prologs they find the agent, on every node of an allocation."""
+    site = cluster.folder / "site"
+    for kind in ("prolog", "epilog"):
+        (site / f"{kind}.d").mkdir(parents=True, exist_ok=True)
+        link = site / f"{kind}.d/ddplaunch"
+        link.unlink(missing_ok=True)
+        link.symlink_to(opt / f"{kind}.d/ddplaunch")
+    cluster.configure(f"Prolog={site}/prolog.d/*", f"Epilog={site}/epilog.d/*", "PrologFlags=Alloc")
+    cluster.restart_controller()
+    cluster.idle()
+    leave = "#!/bin/bash\nsrun sh -c 'mkdir /tmp/ddplaunch-$SLURM_JOB_ID'\n"
+
+    assert "COMPLETED" == cluster.ended(cluster.submit(leave, "--nodes=3"))
+    assert {node: [] for node in cluster.nodes} == {node: cluster.leftovers(node) for node in cluster.nodes}
+    lo_down(cluster, "n3")
+    cluster.submit("#!/bin/bash\nhostname\n", "--nodes=3")  # no step ever reaches n3
+    cluster.until(lambda: "n3" in drained(cluster), "n3 is drained", 20)
+    cluster.configure()
+    cluster.restart_controller()  # which learns of PrologFlags only at its start
