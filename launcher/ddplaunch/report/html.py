@@ -22,7 +22,7 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.agent.verdicts import stacks, words
 from ddplaunch.report.diagnosis import Diagnosis
-from ddplaunch.report.verdict import culprits, missing
+from ddplaunch.report.verdict import culprits, missing, node_names
 from ddplaunch.report.words import clock, count, duration, size, some
 
 _TONE = {Status.PASS: "good", Status.FAIL: "bad", Status.UNKNOWN: "odd"}
@@ -31,7 +31,10 @@ _TONE = {Status.PASS: "good", Status.FAIL: "bad", Status.UNKNOWN: "odd"}
 def page(diagnosis: Diagnosis) -> str:
     """The whole file."""
     job, bundle = diagnosis.job, diagnosis.bundle
-    body = [_verdict(verdict) for verdict in diagnosis.verdicts] or [f"<h1>{job.state}: no verdict</h1>"]
+    names = node_names(diagnosis)
+    body = [_verdict(verdict, names) for verdict in diagnosis.verdicts] or [
+        f"<h1>{job.state}: no verdict</h1>"
+    ]
     body.append(_about(diagnosis))
     if diagnosis.evidence is not None:
         nodes = diagnosis.evidence.evidence
@@ -48,10 +51,10 @@ def page(diagnosis: Diagnosis) -> str:
     )
 
 
-def _verdict(verdict: Verdict) -> str:
+def _verdict(verdict: Verdict, names: Sequence[str]) -> str:
     facts = "".join(f"<div>{escape(fact)}</div>" for fact in verdict.facts)
     pairs = [
-        ("culprit", escape(culprits(verdict))),
+        ("culprit", escape(culprits(verdict, names))),
         ("victims", escape(some("rank", verdict.victims)) if verdict.victims else ""),
         ("because", facts),
         ("hint", escape(verdict.hint)),

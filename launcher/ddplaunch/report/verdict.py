@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.verdicts import words
 from ddplaunch.backends.job import Job, State
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.paint import PLAIN, Paint
@@ -17,16 +18,19 @@ _LABEL = 10
 
 def diagnosis_text(diagnosis: Diagnosis, paint: Paint = PLAIN, width: int | None = None) -> str:
     """All of it, for `diagnose` and for the end of a watched job. `width` None: lines are not broken."""
-    parts = [verdict_text(verdict, paint, width) for verdict in diagnosis.verdicts]
+    names = node_names(diagnosis)
+    parts = [verdict_text(verdict, paint, width, names) for verdict in diagnosis.verdicts]
     if not parts:
         parts = [_without_verdict(diagnosis.job)]
     return "\n\n".join([*parts, about_text(diagnosis, width)])
 
 
-def verdict_text(verdict: Verdict, paint: Paint = PLAIN, width: int | None = None) -> str:
-    """One verdict, without a newline at its end."""
+def verdict_text(
+    verdict: Verdict, paint: Paint = PLAIN, width: int | None = None, names: Sequence[str] = ()
+) -> str:
+    """One verdict, without a newline at its end. `names`: what the nodes are called, where that helps."""
     lines = [*map(paint.bad, _folded(verdict.sentence, width, "").splitlines()), ""]
-    lines += _entry("culprit", [culprits(verdict)], width)
+    lines += _entry("culprit", [culprits(verdict, names)], width)
     lines += _entry("victims", [some("rank", verdict.victims)] if verdict.victims else [], width)
     lines += _entry("because", verdict.facts, width)
     lines += _entry("hint", [verdict.hint] if verdict.hint else [], width)
@@ -35,11 +39,18 @@ def verdict_text(verdict: Verdict, paint: Paint = PLAIN, width: int | None = Non
     return "\n".join(lines)
 
 
-def culprits(verdict: Verdict) -> str:
-    """`rank 3 on node 1`, `nodes 1, 4`, or that nobody in particular is."""
+def culprits(verdict: Verdict, names: Sequence[str] = ()) -> str:
+    """`rank 3 on node 1 (n2)`, `nodes 1 and 4`, or that nobody in particular is."""
     ranks = some("rank", verdict.ranks) if verdict.ranks else ""
-    nodes = some("node", verdict.nodes) if verdict.nodes else ""
+    nodes = words.nodes(verdict.nodes, names) if verdict.nodes else ""
     return f"{ranks} on {nodes}" if ranks and nodes else ranks or nodes or "not known"
+
+
+def node_names(diagnosis: Diagnosis) -> list[str]:
+    """In node order, by their check-ins; none for the nodes of one machine."""
+    hosts = {each.node: each.host for each in (diagnosis.bundle.check_ins if diagnosis.bundle else [])}
+    names = [hosts.get(node, "") for node in range(max(hosts, default=-1) + 1)]
+    return names if len(set(filter(None, names))) > 1 else []
 
 
 def about_text(diagnosis: Diagnosis, width: int | None = None) -> str:

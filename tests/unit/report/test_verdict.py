@@ -16,7 +16,7 @@ from ddplaunch.report.paint import Paint
 WHOLE = """\
 rank 0 is in evaluate() (train.py:140) for 96 s, the others wait in barrier
 
-  culprit   rank 0 on node 0
+  culprit   rank 0 on node 0 (host0)
   victims   ranks 1-3
   because   rank 0 has burnt 96 s of CPU
             ranks 1-3 stand in barrier 17
@@ -67,17 +67,19 @@ def test_a_narrow_terminal_folds_lines_under_their_label(diagnosis: Diagnosis) -
 
 
 @pytest.mark.parametrize(
-    ("nodes", "ranks", "text"),
+    ("nodes", "ranks", "names", "text"),
     [
-        ([1], [3], "rank 3 on node 1"),
-        ([0, 1], [], "nodes 0-1"),
-        ([], [2, 3], "ranks 2-3"),
-        ([], [], "not known"),
+        ([1], [3], [], "rank 3 on node 1"),
+        ([1], [3], ["n7", "n9"], "rank 3 on node 1 (n9)"),
+        ([0, 1], [], [], "nodes 0 and 1"),
+        ([0, 1], [], ["n7", "n9"], "nodes 0 (n7) and 1 (n9)"),
+        ([], [2, 3], [], "ranks 2-3"),
+        ([], [], [], "not known"),
     ],
 )
-def test_culprits_are_ranks_or_nodes(nodes: list[int], ranks: list[int], text: str) -> None:
-    """A gate's verdict names nodes, a run's names ranks."""
-    assert text == verdict.culprits(Verdict("unknown", "", "run", nodes=nodes, ranks=ranks))
+def test_culprits_are_ranks_or_nodes(nodes: list[int], ranks: list[int], names: list[str], text: str) -> None:
+    """A gate's verdict names nodes, a run's names ranks; nodes by their names, where they have some."""
+    assert text == verdict.culprits(Verdict("unknown", "", "run", nodes=nodes, ranks=ranks), names)
 
 
 @pytest.mark.parametrize(
@@ -115,3 +117,12 @@ def test_silent_nodes_are_named(diagnosis: Diagnosis) -> None:
     )
 
     assert "  silent    node 1 gave no evidence in time" in text.splitlines()
+
+
+def test_a_job_that_waits_says_why_and_what_to_do() -> None:
+    """That is no verdict, but what somebody who asks wants to know."""
+    job = given.job(State.PENDING, detail="it is held", hint="`scontrol release 7` lets it go")
+
+    lines = verdict.diagnosis_text(Diagnosis(job, None, [])).splitlines()
+
+    assert ["no verdict: the job is pending; it is held", "", f"hint: {job.hint}"] == lines[:3]
