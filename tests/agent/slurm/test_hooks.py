@@ -1,4 +1,4 @@
-"""The agent's verbs for hooks of Slurm, as far as a machine without Slurm can tell; tests/cluster has the rest."""
+"""The agent's verbs for hooks of Slurm, where there is no Slurm; the cluster's tests have the rest."""
 
 from __future__ import annotations
 
