@@ -40,6 +40,9 @@ class Backend(Protocol):
     def jobs(self) -> list[Job]:
         """All jobs of this user that are known here, finished ones too, the newest first."""
 
+    def handles(self) -> list[tuple[Handle, str]]:
+        """Of all jobs known here, with a word on each. Nobody is asked: a prompt does not wait."""
+
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
         """Lines of the ranks' output, prefixed and without their newline, in the order in which they came.
 

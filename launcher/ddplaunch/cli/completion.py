@@ -84,7 +84,7 @@ def _values(action: argparse.Action) -> list[Word]:
 def _handles() -> list[Word]:
     from ddplaunch.backends import BACKENDS, connect
 
-    return [(str(job.handle), str(job.state)) for target in BACKENDS for job in connect(target).jobs()]
+    return [(str(handle), about) for target in BACKENDS for handle, about in connect(target).handles()]
 
 
 def _codes() -> list[Word]:

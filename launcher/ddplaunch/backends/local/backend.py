@@ -93,6 +93,9 @@ class LocalBackend:
         found = [_look(folder) for folder in self.store.folders()]
         return sorted(found, key=lambda job: job.submitted, reverse=True)
 
+    def handles(self) -> list[tuple[Handle, str]]:
+        return [(job.handle, str(job.state)) for job in self.jobs()]
+
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
         folder = self.store.find(handle.path)
         carrier = host.read(folder / store.HOST)

@@ -97,6 +97,13 @@ class SlurmBackend:
         found = [self._job(look) for look in self._looks.at_all()]
         return sorted(found, key=lambda job: job.submitted, reverse=True)
 
+    def handles(self) -> list[tuple[Handle, str]]:
+        return [
+            (handle(sent.job_id, sent.cluster), f"{sent.name}{sent.state and ', '}{sent.state}")
+            for sent in self.records.all()
+            if sent.job_id is not None
+        ]
+
     def _job(self, look: Look) -> Job:
         """Slurm's word, the hub's word of the same attempt, and what follows from both."""
         seen, sent = look.seen, look.sent
@@ -208,7 +215,7 @@ def handle(job_id: int, cluster: str = "") -> Handle:
 
 def parse_handle(handle: Handle) -> tuple[int, str]:
     """Job id and cluster. Raises UsageError."""
-    match = re.fullmatch(r"(?:([\w.-]+)/)?(\d+)", handle.path)
+    match = re.fullmatch(r"(?:(\w[\w.-]*)/)?(\d+)", handle.path)
     if match is None:
         raise UsageError(
             f"{handle} is no handle of a Slurm job",

@@ -1,0 +1,83 @@
+"""What is remembered of submissions, without Slurm."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.backends.job import Handle
+from ddplaunch.backends.slurm.backend import SlurmBackend, parse_handle
+from ddplaunch.backends.slurm.record import Records, Submission
+from ddplaunch.errors import UsageError
+from ddplaunch.render.rendered import RenderedFile
+
+
+def begin(records: Records, name: str, **changes: object) -> Submission:
+    """A submission, as it is remembered."""
+    begun = records.begin(name, f"{name}.sbatch", RenderedFile(b"#!/bin/sh\n"), "/w")
+    sent = dataclasses.replace(begun, **changes)  # type: ignore[arg-type]
+    records.save(sent)
+    return sent
+
+
+def test_a_submission_is_remembered_whole(tmp_path: Path) -> None:
+    """Its file under a path of its own, and all that is known of it, by its job's id."""
+    records = Records(tmp_path)
+    first = begin(records, "digits", job_id=7, cluster="north", at=1.0)
+    second = begin(records, "digits", job_id=7, cluster="", at=2.0, state="failed", exit_code=20, ended=3.5)
+
+    assert [second, first] == Records(tmp_path).all()
+    assert (second, first, None) == (records.find(7), records.find(7, "north"), records.find(8))
+    assert first.script != second.script
+    assert b"#!/bin/sh\n" == Path(first.script).read_bytes()
+
+
+def test_a_mark_is_kept_with_its_submission(tmp_path: Path) -> None:
+    """That somebody asked for its end, also when its folder is gone."""
+    records = Records(tmp_path)
+    first, second = begin(records, "a"), begin(records, "b")
+    first.mark_cancelled()
+    records.drop(second)
+    second.mark_cancelled()
+
+    assert (True, False) == (first.cancelled, second.cancelled)
+    assert [first] == records.all()
+
+
+def test_completion_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handles come from what is remembered, on any machine."""
+    monkeypatch.setenv("PATH", "")
+    backend = SlurmBackend(tmp_path)
+    begin(backend.records, "a", job_id=7, at=1.0, state="failed")
+    begin(backend.records, "b", job_id=8, at=2.0, cluster="north")
+    begin(backend.records, "c", at=3.0)
+
+    assert [("slurm://north/8", "b"), ("slurm://7", "a, failed")] == [
+        (str(handle), about) for handle, about in backend.handles()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "found"), [("7", (7, "")), ("north/7", (7, "north")), ("my.cluster-2/7", (7, "my.cluster-2"))]
+)
+def test_a_handle_is_an_id_of_a_cluster(path: str, found: tuple[int, str]) -> None:
+    """The local cluster's, when none is named."""
+    assert found == parse_handle(Handle("slurm", path))
+
+
+@pytest.mark.parametrize("path", ["digits", "7/8/9", "7_1", "../7", "north/", "-7", "7x"])
+def test_anything_else_is_no_handle(path: str) -> None:
+    """Arrays and names are not ours."""
+    with pytest.raises(UsageError, match="is no handle of a Slurm job"):
+        parse_handle(Handle("slurm", path))
+
+
+def test_nothing_is_imported_before_it_is_needed() -> None:
+    """`sh` starts processes, msgspec reads records: neither belongs to `render` or to completion."""
+    code = "import sys, ddplaunch.backends.slurm.backend; print({'sh', 'msgspec'} & set(sys.modules))"
+
+    assert "set()\n" == subprocess.check_output([sys.executable, "-c", code], text=True)
