@@ -24,6 +24,7 @@ alone and says how to come back to it.
 
 examples:
   ddplaunch submit job.yaml --wait
+  ddplaunch submit job.yaml --to slurm
   handle=$(ddplaunch submit job.yaml)
   generate-job | ddplaunch submit -
 """

@@ -83,7 +83,13 @@ class SlurmBackend:
 
     def _take_back(self, sent: Submission) -> None:
         """Ctrl-C before the handle was told: nobody wants a job that he knows nothing of."""
-        job_id = submission.look_for(self.queries(), sent, submission.TAKE_BACK)
+        try:
+            job_id = submission.look_for(self.queries(), sent, submission.TAKE_BACK)
+        except ClusterError as error:
+            raise submission.UncertainError(
+                f"it is not known whether Slurm took the job before you interrupted it: {error.message}",
+                hint="`ddplaunch list --to slurm` shows it, should it appear",
+            ) from error
         if job_id is not None:
             self.queries().commands.run("scancel", str(job_id))
             self.records.save(dataclasses.replace(sent, job_id=job_id))
@@ -161,11 +167,11 @@ class SlurmBackend:
         path = parse_handle(handle)
         look = self._looks.at(*path)
         output = look.output
-        if output is None or not output.parent.is_dir():
+        if output is None or not _is_visible(output):
             raise ClusterError(
-                f"the output of {handle} is not to be seen from this machine: "
-                + (f"there is no folder {output.parent}" if output else "Slurm does not say where it lies"),
-                hint="look from a machine that shares that folder with the nodes",
+                f"the output of {handle} is not to be seen from here: "
+                + (str(output) if output else "Slurm does not say where it lies"),
+                hint="look as its owner, and from a machine that shares this folder with the nodes",
             )
         yield from lines.lines(
             lines.File(output),
@@ -211,6 +217,14 @@ class SlurmBackend:
 def handle(job_id: int, cluster: str = "") -> Handle:
     """Of a job of that cluster, the local one when it has no name."""
     return Handle("slurm", f"{cluster}/{job_id}" if cluster else str(job_id))
+
+
+def _is_visible(output: Path) -> bool:
+    """Whether it can be read, or will be when it comes."""
+    try:
+        return output.parent.is_dir() and (not output.exists() or os.access(output, os.R_OK))
+    except OSError:
+        return False
 
 
 def parse_handle(handle: Handle) -> tuple[int, str]:

@@ -104,15 +104,16 @@ class Commands:
         cwd: str | None = None,
         limit: float | None = None,
     ) -> Answer:
-        """Once. Out of reach of the terminal's Ctrl-C, so that what we began is not half done."""
+        """Once. Ctrl-C ends it, and all that it started, before KeyboardInterrupt goes on."""
         import sh
 
         if self.cluster:
             words = (f"--clusters={self.cluster}", *words)
         try:
-            done = sh.Command(program)(
+            running = sh.Command(program)(
                 *words,
-                _return_cmd=True,
+                _bg=True,
+                _bg_exc=False,
                 _ok_code=list(range(256)),
                 _timeout=limit or LIMIT,
                 _tty_out=False,
@@ -120,6 +121,11 @@ class Commands:
                 _env=dict(os.environ if env is None else env),
                 _cwd=cwd,
             )
+            try:
+                done = running.wait()
+            except KeyboardInterrupt:
+                running.kill_group()
+                raise
         except sh.CommandNotFound as error:
             raise ClusterError(
                 f"there is no `{program}` on this machine",

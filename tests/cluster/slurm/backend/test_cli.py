@@ -114,7 +114,7 @@ def test_ctrl_c_before_the_handle_leaves_no_job(cluster: Cluster, files: Path) -
     before = cluster.login(["squeue", "--noheader", "--states=all", "--format=%A"]).stdout.split()
     slow = files / "bin/sbatch"
     slow.parent.mkdir()
-    slow.write_text('#!/bin/bash\ntouch called\n/usr/bin/sbatch "$@" >id\nsleep 3\ncat id\n')
+    slow.write_text('#!/bin/bash\n/usr/bin/sbatch "$@" >id\ntouch called\nsleep 30\ncat id\n')
     slow.chmod(0o755)
     process = subprocess.Popen(
         cluster.words("ctl", ["ddplaunch", "submit", "job.yaml", "--to", "slurm"], cwd=files),

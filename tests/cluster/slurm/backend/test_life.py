@@ -12,6 +12,7 @@ from tests.cluster.slurm.cluster import Cluster
 from ddplaunch.backends.job import EVERYTHING, Handle, Selection, State
 from ddplaunch.backends.slurm import parse, parse_json
 from ddplaunch.backends.slurm.backend import SlurmBackend
+from ddplaunch.errors import ClusterError
 from ddplaunch.render.rendered import Rendered
 
 pytestmark = pytest.mark.slurm
@@ -238,3 +239,15 @@ def test_gate_only_reaches_the_script(cluster: Cluster, backend: SlurmBackend, j
     ended(cluster, backend, handle)
 
     assert "1 0" == Path("said").read_text()
+
+
+def test_output_that_cannot_be_seen_is_told(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
+    """A folder that only the nodes have, and whose it is."""
+    handle = backend.submit(job("", "--hold", "--chdir=/only/there"))
+
+    with pytest.raises(ClusterError) as caught:
+        list(backend.logs(handle, EVERYTHING, follow=False))
+
+    path = f"/only/there/digits-{handle.path}.out"
+    assert f"the output of {handle} is not to be seen from here: {path}" == caught.value.message
+    assert "from a machine that shares this folder with the nodes" in caught.value.hint
