@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.agent.checks.make import make_context
@@ -76,6 +77,28 @@ def test_the_masters_name_must_resolve(tmp_path: Path) -> None:
 
     assert (result.status, result.code) == (Status.FAIL, "dns-not-found")
     assert "asked for" in result.observed
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"master_addr": "localhost"}, "localhost"),
+        (
+            {"launch": ["{python}", "--master-addr={master_addr}"]},
+            "",
+        ),  # torchrun hands on what the gate finds
+        ({}, "127.0.0.9"),  # the user's own, of the node's environment
+        ({"env": {"MASTER_ADDR": "127.0.0.8"}}, "127.0.0.8"),  # and of the job file
+        ({"launch": [], "command": []}, ""),  # a prologue: what the gate finds is exported
+    ],
+)
+def test_the_master_is_whom_the_ranks_will_look_for(
+    tmp_path: Path, changes: dict[str, Any], expected: str
+) -> None:
+    """The job file's, else the user's MASTER_ADDR where nothing replaces it, else the gate's own."""
+    context = make_context(tmp_path, environment={"MASTER_ADDR": "127.0.0.9"}, **changes)
+
+    assert expected == names.check(context).facts["master"]
 
 
 def test_a_peers_name_need_not(tmp_path: Path) -> None:

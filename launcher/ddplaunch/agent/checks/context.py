@@ -42,8 +42,12 @@ class Context:
 
     @property
     def master_name(self) -> str:
-        """The name or address by which the ranks will look for node 0; empty: the one that the gate finds."""
-        found_is_used = any("{master_addr}" in word for word in self.plan.launch)
+        """The name or address by which the ranks will look for node 0; empty: the one that the gate finds.
+
+        A program that is not given what the gate finds goes by a MASTER_ADDR of its user. Where there is no
+        program, what is found takes the place of whatever was set before.
+        """
+        found_is_used = not self.plan.command or any("{master_addr}" in word for word in self.plan.launch)
         return self.plan.master_addr or ("" if found_is_used else self.variable("MASTER_ADDR"))
 
     @property

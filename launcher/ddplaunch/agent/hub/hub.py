@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import socket
+import time
 import zlib
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
@@ -24,6 +25,7 @@ from ddplaunch.agent.hub.record import Record
 from ddplaunch.agent.hub.run_desk import RunDesk
 from ddplaunch.agent.hub.server import Desk, Server, Session
 from ddplaunch.agent.protocol import Body
+from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, resolve
 from ddplaunch.agent.supervise import notice
 
 BEGIN = "-----BEGIN DDPLAUNCH BUNDLE-----"
@@ -32,6 +34,7 @@ _DRAIN = 2.0
 """Seconds for clients to read the last messages."""
 _COLUMNS = 120
 _LOCAL = "127.0.0.1"
+_RESOLVE = 1.0
 _FILES = 65536
 """Open files, as far as the system lets us."""
 
@@ -118,7 +121,15 @@ def _places(place: Place) -> list[str]:
     """Under which names and addresses others may reach this machine, in the order in which to try them."""
     if place.host not in (None, "", "0.0.0.0", "::"):
         return [place.host]
-    return [_LOCAL] if place.name is None else list(dict.fromkeys([place.name, *addresses.own()]))
+    if place.name is None:
+        return [_LOCAL]
+    try:
+        known = resolve(place.name, time.monotonic() + _RESOLVE)
+    except (UnknownNameError, UnansweredNameError):
+        known = []
+    # What the name leads to, before the bridges of containers, which other machines have as well.
+    own = sorted(addresses.own(), key=lambda address: address not in known)
+    return list(dict.fromkeys([place.name, *own]))
 
 
 class ControlDesk:

@@ -176,7 +176,7 @@ class RunDesk:
         if self.exit_code is not None:
             return
         if exit_code == Exit.STOPPED:
-            self._end(Exit.STOPPED, self.record.verdicts, None, now)
+            self._end(Exit.STOPPED, self.record.verdicts, self._all_evidence("stop"), now)
         elif exit_code != Exit.OK:
             self._expect_verdict(now)
 
