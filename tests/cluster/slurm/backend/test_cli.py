@@ -82,7 +82,7 @@ def until(stream: IO[str] | None, text: str) -> None:
 def test_a_job_that_is_left_alone_asked_and_ended(
     cluster: Cluster, files: Path, backend: SlurmBackend
 ) -> None:
-    """Ctrl-C leaves it alone; its evidence is had through a step beside it; cancel ends it in order."""
+    """Ctrl-C leaves it alone; its evidence is had through a step beside it; cancel leaves that of all."""
     process = start(cluster, files, "submit", "job.yaml", "--to", "slurm", "--wait")
     until(process.stderr, "[1/1] step 3")
     process.send_signal(signal.SIGINT)
@@ -104,7 +104,8 @@ def test_a_job_that_is_left_alone_asked_and_ended(
     assert (101, "running") == (status.returncode, there["state"])
     assert ("cancelled", 60, "") == (after["state"], after["exit_code"], after["detail"])
     assert left is not None
-    assert (60, 2) == (left.exit_code, len(left.check_ins))
+    assert left.evidence is not None
+    assert (60, [1, 1]) == (left.exit_code, [len(node.ranks) for node in left.evidence.evidence])
     assert State.CANCELLED is backend.job(handle).state
 
 
