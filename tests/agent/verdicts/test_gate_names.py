@@ -1,4 +1,4 @@
-"""Whether names lead to node 0: what is a verdict, what only a note, and what is right though it looks odd."""
+"""Whether names lead to node 0: what is a verdict, what only a note, and what is right."""
 
 from __future__ import annotations
 
