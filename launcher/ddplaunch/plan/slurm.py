@@ -18,6 +18,7 @@ class SlurmPlan:
 
     options: tuple[str, ...]
     exclude: str = ""  # nodes never to be used, in Slurm's notation
+    comment: str = ""  # the user's own; without one, the verdict becomes it
     runtime: str = "none"  # none | pyxis | apptainer
     image: str = ""
     mounts: tuple[str, ...] = ()  # SRC:DST or SRC:DST:ro
@@ -30,6 +31,7 @@ def make(spec: JobSpec) -> SlurmPlan:
     return SlurmPlan(
         options=tuple(_options(spec)),
         exclude=spec.slurm.exclude or "",
+        comment=spec.slurm.comment or "",
         runtime=container.runtime,
         image=container.image or spec.image or "",
         mounts=(*container.mounts, *map(_mount, spec.volumes)),

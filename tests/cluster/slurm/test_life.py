@@ -114,6 +114,10 @@ def test_without_retries_a_node_at_fault_ends_the_job(cluster: Cluster, work: Pa
 
     assert ("FAILED", "20:0", [1]) == (job.ended(40), job.exit_code, job.verdict.nodes)
     assert "(n2)" in job.verdict.sentence
+    shown = cluster.login(
+        ["squeue", "--states=all", "--noheader", "--format=%k", f"--jobs={job.number}"]
+    ).stdout
+    assert f"{job.verdict.code}: {job.verdict.sentence}"[:200] == shown.strip()
     job.leaves_nothing()
 
 
@@ -189,6 +193,24 @@ def test_a_requeued_job_starts_anew(cluster: Cluster, work: Path) -> None:
     assert ("COMPLETED", "0:0") == (job.ended(), job.exit_code)
     assert [60, 0] == [job.bundle("run-0").exit_code, job.bundle().exit_code]
     assert [0, 1] == [job.bundle("run-0").attempt, job.bundle().attempt]
+    job.leaves_nothing()
+
+
+def test_a_preempted_job_says_what_it_was_doing(cluster: Cluster, work: Path) -> None:
+    """Its ranks are told once and may end by themselves; the state is Slurm's."""
+    cluster.configure(
+        "PreemptType=preempt/partition_prio",
+        "PreemptMode=CANCEL",
+        "PartitionName=urgent Nodes=ALL PriorityTier=9",
+    )
+    cluster.restart_controller()
+    job = Job.submit(cluster, work, STEPS, command=["program.py", "900"])
+    job.up()
+    cluster.submit("#!/bin/bash\ntrue\n", "--nodes=3", "--exclusive", "--partition=urgent", cwd=work)
+
+    assert "PREEMPTED" == job.ended(60)
+    assert 2 == job.output.count("told to stop by SIGTERM")
+    assert 60 == job.bundle().exit_code
     job.leaves_nothing()
 
 

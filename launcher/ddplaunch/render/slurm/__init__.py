@@ -62,6 +62,7 @@ def _settings(job: JobPlan, slurm: SlurmPlan, archives: Mapping[str, bytes]) -> 
         "nodes": str(job.nodes),
         "retries": str(job.retries),
         "exclude": slurm.exclude,
+        "comment": slurm.comment,
         "trainer_python": job.python,
     }
     yield from (f"{name}={shlex.quote(value)}" for name, value in values.items())

@@ -144,7 +144,8 @@ last "$gate"
 join "$gate"
 code=$?
 if [ "$code" -ne 0 ]; then
-    tail -n 30 "$folder/run/gate.log"
+    say "each node's own words at the gate are in $folder/run/gate.log"
+    [ "$code" -eq 20 ] || [ "$code" -eq 30 ] || tail -n 30 "$folder/run/gate.log" # no verdict will explain it
 elif [ -n "$DDPLAUNCH_GATE_ONLY$stopping" ]; then
     remove
 else
@@ -167,6 +168,11 @@ word=$?
 [ "$word" -eq 1 ] || [ "$word" -eq 79 ] || [ "$word" -gt 128 ] || code=$word
 wait # for what the hub said to be written
 
+if [ -z "$comment" ]; then # the verdict where squeue and sacct show it
+    first='import json, sys; print("{code}: {sentence}".format(**json.load(sys.stdin)["verdicts"][0])[:200])'
+    verdict=$("$python" -I -S -c "$first" <"$folder/run/status.json" 2>/dev/null)
+    [ -z "$verdict" ] || scontrol update JobId="$SLURM_JOB_ID" Comment="$verdict"
+fi
 if [ "$code" -eq 20 ] && [ "$attempt" -lt "$retries" ] && [ -z "$stopping" ]; then
     faulty=$(cat "$folder"/run*/faulty 2>/dev/null | sort -u | paste -sd, -)
     exclude=$exclude${exclude:+${faulty:+,}}$faulty
