@@ -27,6 +27,7 @@ class Fault:
     memory: int | None = None  # bytes, of a memory cgroup around the whole job
     asked: bool = False  # by `diagnose` while it runs, and then stopped
     launch: tuple[str, ...] = ()  # more words for torchrun
+    mpi: bool = False  # started by mpirun
 
     @property
     def culprit_nodes(self) -> tuple[int, ...]:
@@ -46,6 +47,7 @@ class Healthy:
     nodes: int = 1
     nproc: int = 2
     notice_after: float = NOTICE_AFTER
+    mpi: bool = False  # started by mpirun
     seconds: float = 3 * NOTICE_AFTER  # of its long steps: in the ratio of 30 s to the default 10 s
 
     @property
@@ -73,6 +75,15 @@ FAULTS = [
     Fault("mismatch_in_shape", "collective-mismatch", (2,), (0, 1, 3), nodes=2),
     Fault("exception_swallowed", "exception-swallowed", (2,), (0, 1), nproc=3),
     Fault("exception_retried", "exception-swallowed", (1,), (0,)),
+    Fault("mpi_partial_collective", "mpi-partial-collective", (2, 3), (0, 1), nodes=2, mpi=True),
+    Fault("mpi_other_collective", "mpi-partial-collective", (2,), (0, 1), nproc=3, mpi=True),
+    Fault("mpi_unmatched", "mpi-unmatched", (0, 1), (2, 3), nodes=2, mpi=True),
+    Fault("mpi_all_receive", "mpi-unmatched", (0, 1, 2), (), nproc=3, mpi=True),
+    Fault("mpi_truncated", "mpi-unmatched", (0,), (1,), mpi=True),
+    Fault("mpi_rank_lost", "mpi-rank-lost", (1,), (0, 2, 3), nodes=2, mpi=True),
+    Fault("mpi_rank_gone", "mpi-rank-lost", (2,), (0, 1, 3), nodes=2, mpi=True),
+    Fault("mpi_rank_failed", "rank-failed", (1,), (0,), mpi=True),
+    Fault("mpi_rank_in_user_code", "rank-in-user-code", (0,), (1, 2), nproc=3, mpi=True),
     Fault("slow", "slow", (1,), (0,), asked=True),
     Fault("unknown", "unknown", (), ()),
 ]
@@ -86,6 +97,8 @@ HEALTHY = [
     Healthy("loader"),
     Healthy("evaluation"),
     Healthy("start"),
+    Healthy("mpi", nodes=2, mpi=True),
+    Healthy("mpi_uneven", nproc=3, mpi=True),
 ]
 
 BROKEN_STARTS = {

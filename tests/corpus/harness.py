@@ -25,6 +25,8 @@ WHOLE_JOB = 240.0
 """Seconds for a job on a busy machine; it ends by itself long before."""
 KILL_AFTER = 2.0
 """Times notice_after, after which a hang is ended."""
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+"""Without both, Open MPI's mpirun starts nothing for root."""
 ASK_AFTER = 3.0
 """Seconds of running before `diagnose` asks how a slow job is."""
 ASKS = 4
@@ -70,7 +72,8 @@ def run(case: Fault | Healthy, folder: Path) -> Outcome:
 
 
 def _plan(case: Fault | Healthy, folder: Path) -> JobPlan:
-    """As the launcher makes it for torchrun."""
+    """As the launcher makes it."""
+    mpi = [] if not case.mpi else ["mpirun", "-n", str(case.nodes * case.nproc), "{keeper}", "{python}"]
     launch = ["{python}", "-m", "torch.distributed.run", "--nnodes", str(case.nodes)]
     launch += ["--nproc-per-node", str(case.nproc), "--node-rank", "{node}"]
     launch += ["--master-addr", "{master_addr}", "--master-port", "{master_port}"]
@@ -79,10 +82,11 @@ def _plan(case: Fault | Healthy, folder: Path) -> JobPlan:
         job=case.name,
         nodes=case.nodes,
         nproc_per_node=case.nproc,
-        launch=[*launch, *(case.launch if isinstance(case, Fault) else ())],
+        launch=mpi or [*launch, *(case.launch if isinstance(case, Fault) else ())],
+        mpi=case.mpi,
         command=[case.file],
         python=sys.executable,
-        env={"CORPUS_SCENE": str(folder), "CORPUS_SECONDS": str(seconds)},
+        env={"CORPUS_SCENE": str(folder), "CORPUS_SECONDS": str(seconds), **AS_ROOT},
         workdir=str(PROGRAMS),
         watchdog=WatchdogPlan(case.notice_after, KILL_AFTER * case.notice_after),
     )

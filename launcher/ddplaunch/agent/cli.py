@@ -49,6 +49,10 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
         return _slurm(arguments.verb)
     plan = _with_names(_plan(folder))
     attempt = _number(Env.ATTEMPT, 0)
+    if arguments.verb == "rank":
+        from ddplaunch.agent.supervise import keeper
+
+        return keeper.main(plan, folder, arguments.words[1:])
     if arguments.verb == "local":
         from ddplaunch.agent import local
 
@@ -91,6 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     hub.add_argument("--name", help="this machine's name, by which the other nodes know it")
     verbs.add_parser("gate", parents=[common], help="prove the way from this node to its peers")
     verbs.add_parser("run", parents=[common], help="run and watch the launch command of this node")
+    rank = verbs.add_parser("rank", parents=[common], help="run one rank that an MPI launcher has started")
+    rank.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the rank's own command")
     local = verbs.add_parser("local", parents=[common], help="run all nodes of the job on this machine")
     local.add_argument("--gate-only", action="store_true", help="stop after the gate, start no training")
     ask = verbs.add_parser("ask", parents=[common], help="speak to the hub of a job")

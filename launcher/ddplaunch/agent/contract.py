@@ -33,6 +33,9 @@ from ddplaunch.agent.facts import (
     Lost as Lost,
 )
 from ddplaunch.agent.facts import (
+    MpiCall as MpiCall,
+)
+from ddplaunch.agent.facts import (
     NodeEvidence as NodeEvidence,
 )
 from ddplaunch.agent.facts import (

@@ -60,6 +60,26 @@ class Collective:
 
 
 @dataclass(frozen=True)
+class MpiCall:
+    """The MPI function that a rank has called and that has not returned. Ranks are world ranks.
+
+    Numbers: -1 is MPI's own "any", -2 is not known, None has no part in this function.
+    """
+
+    name: str  # as the program writes it: "Allreduce", "recv"
+    communicator: str = ""
+    size: int = 0  # of the communicator; 0: not known
+    ranks: list[int] = field(default_factory=list)  # of the communicator; empty: all, or not known
+    dest: Optional[int] = None
+    source: Optional[int] = None
+    root: Optional[int] = None
+    sendtag: Optional[int] = None
+    recvtag: Optional[int] = None
+    count: Optional[int] = None  # elements of the first buffer
+    dtype: str = ""
+
+
+@dataclass(frozen=True)
 class Group:
     """One process group as one rank sees it."""
 
@@ -112,6 +132,8 @@ class RankEvidence:
     )  # seconds between completed collectives, newest last
     initialized: Optional[bool] = None  # torch.distributed.is_initialized(); None: could not be asked
     backend: str = ""
+    mpi: str = ""  # "" (no MPI seen) | "starting" (in MPI_Init) | "ready" | "ending" (the program is over)
+    mpi_call: Optional[MpiCall] = None
     last_output: str = ""  # last line it wrote
     last_output_at: float = 0.0
 

@@ -17,7 +17,6 @@ import sys
 import time
 from typing import BinaryIO, Callable, Optional
 
-import ddplaunch.agent
 from ddplaunch.agent import codec, processes
 from ddplaunch.agent.contract import Env, Exit, Files, JobPlan, JobStatus, Phase
 
@@ -65,7 +64,7 @@ class Child:
         self.ended = ended
         self.rest = b""
         self.process = subprocess.Popen(
-            [*_own_command(), *words, f"--die-with-parent={os.getpid()}"],
+            [*processes.own_command(), *words, f"--die-with-parent={os.getpid()}"],
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -258,12 +257,6 @@ def end_all() -> None:
                 continue
         time.sleep(0.01)
         left = processes.descendants(os.getpid())
-
-
-def _own_command() -> list[str]:
-    """The words that start this same agent again: the archive, or the package it was imported from."""
-    archive = getattr(ddplaunch.agent.__loader__, "archive", None)
-    return [sys.executable, "-I", "-S", archive] if archive else [sys.executable, "-m", "ddplaunch.agent"]
 
 
 def _print(data: bytes) -> None:

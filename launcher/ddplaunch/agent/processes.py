@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+
+import ddplaunch.agent
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -53,3 +56,9 @@ def descendants(root: int) -> list[int]:
             found.append(child)
             queue.append(child)
     return found
+
+
+def own_command() -> list[str]:
+    """The words that start this same agent again: the archive, or the package it was imported from."""
+    archive = getattr(ddplaunch.agent.__loader__, "archive", None)
+    return [sys.executable, "-I", "-S", archive] if archive else [sys.executable, "-m", "ddplaunch.agent"]

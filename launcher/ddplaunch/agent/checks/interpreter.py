@@ -23,6 +23,7 @@ def check(context: Context) -> CheckResult:
         if facts is None:
             return unknown("interpreter", f"{context.plan.python} did not answer in {python.SECONDS:.0f} s")
         _require(context, facts)
+        _launcher(context)
         found = _program(context, facts)
     except Lacks as lacks:
         where = {"looked_in": lacks.where} if lacks.where else {}
@@ -59,6 +60,16 @@ def _require(context: Context, facts: dict[str, Any]) -> None:
         )
 
 
+def _launcher(context: Context) -> None:
+    """MPI's launcher, which node 0 runs for all. Raises Lacks when it is not there."""
+    if not context.plan.mpi or context.node != 0:
+        return
+    wanted, path = context.plan.launch[0], python.search_path(context)
+    if shutil.which(wanted, path=path) is None:
+        hint = "load the module of your MPI before you submit, or name its folder in `env: {PATH: …}`"
+        raise Lacks(f"no {wanted} on PATH", wanted, hint, path)
+
+
 def _program(context: Context, facts: dict[str, Any]) -> str:
     """', train.py' when what the launch command starts is there. Raises Lacks when it is not."""
     command, launch = context.plan.command, context.plan.launch
@@ -67,7 +78,7 @@ def _program(context: Context, facts: dict[str, Any]) -> str:
     if command[0] == "-m":
         wanted = f"module {command[1]}"
         there = facts.get("module") or _travels(context, command[1].replace(".", "/"))
-    elif "--no-python" in launch and os.sep not in command[0]:
+    elif _starts_a_program(context) and os.sep not in command[0]:
         wanted = f"program {command[0]}"
         path = python.search_path(context)
         if shutil.which(command[0], path=path) is None:
@@ -80,6 +91,12 @@ def _program(context: Context, facts: dict[str, Any]) -> str:
         place = "the job's source" if os.path.exists(_archive(context)) else context.workdir
         raise Lacks(f"no {wanted} in {place}", wanted, _SOURCE_HINT)
     return f", {wanted}"
+
+
+def _starts_a_program(context: Context) -> bool:
+    """Rather than a script for Python."""
+    launch = context.plan.launch
+    return "--no-python" in launch or (context.plan.mpi and "{python}" not in launch)
 
 
 def _travels(context: Context, name: str) -> bool:

@@ -96,6 +96,11 @@ def wchan(pid: int) -> str:
     return "" if name == "0" else name
 
 
+def maps_library(pid: int, name: str) -> bool:
+    """Whether it has loaded a library whose file begins with `name`, such as libmpi."""
+    return f"/{name}." in _text(pid, "maps")
+
+
 def command_line(pid: int) -> str:
     """Its words, with spaces between them."""
     return _text(pid, "cmdline").replace("\0", " ").strip()

@@ -6,8 +6,9 @@ program about 0.1 ms of GIL; no word comes more often than once a second. A rank
 says so first, and waits for `go`, at most HOLD seconds, so that its peers' stacks are taken while they still
 stand where they stood. Processes that a rank forks through multiprocessing connect as its children.
 
-DDPLAUNCH_HOOK is "SOCKET[,any][,ptrace][,rank=PID]": the abstract name of the socket; whether a process
-without RANK may be a rank; whether to allow ptrace by any process; and, below a rank, that rank's pid.
+DDPLAUNCH_HOOK is "SOCKET[,any][,mpi][,ptrace][,rank=PID]": the abstract name of the socket; whether a process
+without RANK may be a rank; whether one is that has an MPI launcher's number; whether to allow ptrace by any
+process; and, below a rank, that rank's pid.
 """
 
 # ruff: noqa: RUF012, SIM105, SLF001, UP031 - runs on Python 3.8, and imports no more than it must
@@ -22,6 +23,8 @@ import struct
 import sys
 import time
 
+import ddplaunch_mpi  # type: ignore[import-not-found]
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
     from collections.abc import Callable
@@ -32,6 +35,7 @@ HOLD = 3.0
 SEND_TIMEOUT = 2
 FRAMES = 200
 DUMP_SIGNAL = 6  # above SIGRTMIN
+_MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _PDEATHSIG, _PTRACER = 1, 0x59616D61
 _ANYONE = -1 & (1 << 64) - 1
 
@@ -56,6 +60,7 @@ def start() -> None:
             os.register_at_fork(after_in_child=_forked)
         return
     ranked = "RANK" in os.environ and "LOCAL_RANK" in os.environ
+    ranked = ranked or ("mpi" in words and any(name in os.environ for name in _MPI_RANKS))
     if not ranked and "any" not in words:
         return
     fault = ""
@@ -145,7 +150,9 @@ def _answer(word: bytes) -> bytes:
     recorders: dict[str, bytes] = {}
     for collect in _ANSWERS.get(word, ()):
         try:
-            answer[collect.__name__[1:]] = collect()
+            value = collect()
+            if value is not None:
+                answer[collect.__name__[1:]] = value
         except Exception as error:
             answer.setdefault("failed", []).append("%s: %r" % (collect.__name__[1:], error))
     try:
@@ -216,6 +223,14 @@ def _main_stack() -> dict[str, Any]:
     return _thread_of(_State.main, sys._current_frames().get(_State.main), "MainThread")
 
 
+def _mpi() -> Any:
+    return ddplaunch_mpi.state(sys._current_frames().get(_State.main))
+
+
+def _mpi_call() -> Any:
+    return ddplaunch_mpi.call(sys._current_frames().get(_State.main))
+
+
 def _threads() -> list[dict[str, Any]]:
     threading: Any = sys.modules.get("threading")
     # A copy, without the module's lock, which a deadlocked program may hold.
@@ -229,7 +244,7 @@ def _threads() -> list[dict[str, Any]]:
 
 
 def _thread_of(ident: int, frame: Optional[FrameType], name: str) -> dict[str, Any]:
-    frames = []
+    frames = ddplaunch_mpi.function(frame) if ident == _State.main else []
     while frame is not None:
         if frame.f_code.co_filename != __file__:
             frames.append([frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno or 0])
@@ -253,9 +268,9 @@ def _handled() -> list[dict[str, Any]]:
 
 
 _ANSWERS: dict[bytes, tuple[Callable[[], Any], ...]] = {
-    b"count": (_initialized,),
-    b"look": (_initialized, _main_stack),
-    b"dump": (_initialized, _backend, _groups, _threads, _handled),
+    b"count": (_initialized, _mpi),
+    b"look": (_initialized, _mpi, _main_stack),
+    b"dump": (_initialized, _mpi, _mpi_call, _backend, _groups, _threads, _handled),
 }
 
 
@@ -308,7 +323,8 @@ def _ending() -> None:
     line, _State.line = _State.line, None
     try:
         if line is not None:
-            _say(line, b'{"ending":true}')
+            mpi = _mpi()
+            _say(line, json.dumps({"ending": True, "mpi": mpi} if mpi else {"ending": True}).encode())
     except Exception:
         pass
     if line is not None:

@@ -179,6 +179,13 @@ class RunDesk:
             self._end(Exit.STOPPED, self.record.verdicts, self._all_evidence("stop"), now)
         elif exit_code != Exit.OK:
             self._expect_verdict(now)
+        elif self.plan.mpi and node == 0:
+            self._launcher_done(now)
+
+    def _launcher_done(self, now: float) -> None:
+        """MPI's launcher has seen all ranks of all nodes end well: nobody else waits for more."""
+        self.record.event("end", "all ranks have finished")
+        self._end(Exit.OK, [], None, now)
 
     def _expect_verdict(self, now: float) -> None:
         """Somebody ended badly: ask all while they still stand where they stood, and judge in a moment."""

@@ -34,7 +34,9 @@ class Crew:
         self.rounds = 0  # how often torchrun has started workers anew
         self.launch: Optional[subprocess.Popen[bytes]] = None
         self.launch_exit: Optional[Exited] = None
+        self.dismissed = False  # the job has ended: no rank will come any more
         self.launch_tail = Tail(place.launch_log)
+        self.launches_mpi = False  # the command line itself is an MPI launcher, and no keeper is between
         self._launch_speaks: Optional[int] = None  # the rank that writes into the launch command's own log
         self._tails: dict[str, tuple[Tail, int]] = {}  # path -> tail, rank
 
@@ -60,18 +62,24 @@ class Crew:
     # --- coming and going
 
     def discover(self) -> None:
-        """Workers that no hook announced."""
+        """Workers that no hook announced. MPI's ranks are announced by their keepers."""
+        if self._plan.mpi:
+            return
         known = {rank.pid for rank in self.ranks.values() if not rank.stand_in}
-        for number, local, pid in ranks.find(proc.children(os.getpid()), known):
+        for number, local, pid in ranks.find(proc.children(os.getpid()), known, self.launches_mpi):
             self._add(number, local, pid)
 
     def join(self, line: Line) -> None:
-        """A process with the hook said hello."""
-        if line.role == "rank":
+        """A process with the hook said hello, or a rank's keeper."""
+        if line.role == "keeper":
+            self._keep(line)
+        elif self._plan.mpi:
+            self._claim(line)
+        elif line.role == "rank":
             known = {rank.pid for rank in self.alive if not rank.stand_in}
-            pid = ranks.outermost(line.pid, known)
+            pid = ranks.outermost(line.pid, known, self.launches_mpi)
             # Of a process that has ended already, only its own hello tells who it was.
-            number, local = ranks.of_process(pid) or (line.rank, line.local_rank)
+            number, local = ranks.of_process(pid, self.launches_mpi) or (line.rank, line.local_rank)
             if pid not in known and number is not None and local is not None:
                 self._add(number, local, pid)
             rank = next((rank for rank in self.alive if rank.pid == pid), None)
@@ -84,6 +92,23 @@ class Crew:
                 if 0 in self.ranks and self.ranks[0].pid == line.pid:
                     self.ranks[0].line = line
 
+    def _keep(self, line: Line) -> None:
+        if line.rank is None or line.local_rank is None or line.child is None:
+            return
+        self._add(line.rank, line.local_rank, line.child)
+        rank = self.ranks.get(line.rank)
+        if rank is not None and rank.pid == line.child:
+            rank.keeper = line
+            for each in list(self._hooks.lines.values()):  # it may have been faster than its keeper
+                self._claim(each)
+
+    def _claim(self, line: Line) -> None:
+        """Give a rank's own line to that rank, if its keeper has told of it already."""
+        family = {line.pid, *_ancestors(line.pid)} if line.role == "rank" else set()
+        for rank in self.alive:
+            if rank.pid in family:
+                rank.line = line
+
     def rank_of(self, line: Line) -> Optional[Rank]:
         return next((rank for rank in self.ranks.values() if rank.line is line), None)
 
@@ -93,7 +118,14 @@ class Crew:
         if self.launch is not None and self.launch_exit is None and self.launch.poll() is not None:
             code = self.launch.returncode
             self.launch_exit = Exited(time.time(), code if code >= 0 else None, -code if code < 0 else None)
+        if self.launch is None and self._plan.mpi and self._all_have_ended():
+            code = int(any(ranks.bad(rank.exit) for rank in self.ranks.values()))
+            self.launch_exit = Exited(time.time(), code, by_us=self.dismissed)
         return found
+
+    def _all_have_ended(self) -> bool:
+        """Of a node whose ranks are started from node 0: those that will come have come, and none is left."""
+        return not self.alive and (self.dismissed or len(self.ranks) == self._plan.nproc_per_node)
 
     def reap(self) -> None:
         """Bury the orphans that became our children."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Optional
 
-from ddplaunch.agent.contract import Frame, Group, Raised, RankEvidence, Stack
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Frame, Group, MpiCall, Raised, RankEvidence, Stack
 from ddplaunch.agent.evidence import flight
 from ddplaunch.agent.supervise.hooks import Answer
 from ddplaunch.agent.supervise.ranks import Rank
@@ -38,9 +39,16 @@ def alive(rank: Rank, answer: Answer, its_stacks: list[Stack], source: str, now:
         step_times=max((flight.step_times(dump) for dump in dumps), key=len, default=[]),
         initialized=answer.get("initialized", rank.initialized),
         backend=str(answer.get("backend", "")),
+        mpi=rank.mpi,
+        mpi_call=mpi_call(answer),
         last_output=rank.last_output,
         last_output_at=rank.last_output_at,
     )
+
+
+def mpi_call(answer: Answer) -> Optional[MpiCall]:
+    """The MPI function in which it stands, as the hook describes it."""
+    return codec.load(MpiCall, answer["mpi_call"]) if answer.get("mpi_call") else None
 
 
 def raised(message: dict[str, Any], handled: bool) -> Raised:
@@ -70,6 +78,7 @@ def so_far(rank: Rank) -> RankEvidence:
         evidence,
         alive=rank.alive,
         phase=rank.phase,
+        mpi=rank.mpi or evidence.mpi,
         exit=rank.exit,
         raised=_own_end(rank) if not rank.alive else evidence.raised,
         last_output=rank.last_output,

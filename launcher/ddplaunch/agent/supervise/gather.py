@@ -18,7 +18,7 @@ from ddplaunch.agent.evidence import cgroup, kernel, proc, py_spy, stacks
 from ddplaunch.agent.supervise import describe
 from ddplaunch.agent.supervise.hooks import Hooks
 from ddplaunch.agent.supervise.ranks import Rank
-from ddplaunch.agent.supervise.sampling import Sampler, family, frames_of
+from ddplaunch.agent.supervise.sampling import Sampler, counted, family, frames_of
 from ddplaunch.agent.verdicts import stacks as reading
 
 _HOOK_WAIT = 1.0
@@ -140,7 +140,8 @@ class Gatherer:
         deadline: float,
     ) -> None:
         """Stacks of ranks whose hook is not there or does not answer, and of loader workers that matter."""
-        wanted = {rank.program: rank for rank in ranks if rank.program not in found}
+        over = [rank for rank in ranks if rank.line is not None and rank.line.ending]
+        wanted = {rank.program: rank for rank in ranks if rank.program not in found and rank not in over}
         kin = [
             pid
             for rank in ranks
@@ -148,6 +149,7 @@ class Gatherer:
             for pid in families[rank][:_CHILDREN_READ]
             if pid not in found
         ]
+        self._missing += [f"stack of rank {rank.number}: its Python has ended" for rank in over]
         reasons: dict[int, str] = {}
         if self._py_spy is not None and (wanted or kin):
             by_py_spy, reasons = py_spy.dump(self._py_spy, [*wanted, *kin], deadline)
@@ -189,7 +191,11 @@ class Gatherer:
         self, ranks: Sequence[Rank], families: dict[Rank, list[int]], found: dict[int, list[Stack]]
     ) -> dict[Rank, bool]:
         """Where it is not known whether a stack moves, look once more; young processes get rates by it."""
-        unknown = [rank for rank in ranks if rank.progress.stack_moves is None and rank.line is not None]
+        unknown = [
+            rank
+            for rank in ranks
+            if rank.line is not None and (rank.progress.stack_moves is None or rank.mpi_ready)
+        ]
         young = [pid for kin in families.values() for pid in kin if self._sampler.age(pid) < _SECOND_LOOK]
         if not unknown and not young:
             return {}
@@ -200,14 +206,17 @@ class Gatherer:
         now = time.monotonic()
         for pid in {*young, *(rank.program for rank in ranks)}:
             self._sampler.touch(pid, now)
+        before = {rank: counted(rank.line.answer) for rank in unknown if rank.line is not None}
         lines = [rank.line for rank in unknown if rank.line is not None]
         self._hooks.gather(lines, b"look", now + _SECOND_LOOK, self._meanwhile)
         moved = {}
         for rank in unknown:
             answer = rank.line.answer if rank.line is not None else None
-            before, after = reading.main(found.get(rank.program, [])), frames_of(answer)
-            if before and after is not None:
-                moved[rank] = before[:_COMPARED] != after[:_COMPARED]
+            if rank.mpi_ready and answer is not None and counted(answer) != before.get(rank):
+                rank.progress.got_on(now)  # in the same line as before, but not in the same call
+            first, second = reading.main(found.get(rank.program, [])), frames_of(answer)
+            if first and second is not None:
+                moved[rank] = first[:_COMPARED] != second[:_COMPARED]
         return moved
 
     def _child(self, pid: int, rank: Rank, its_stacks: list[Stack]) -> Optional[Process]:

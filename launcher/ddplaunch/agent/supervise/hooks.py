@@ -25,7 +25,9 @@ class Line:
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self.connection = connection
         self.pid = pid  # as the kernel tells it: a container may count differently
-        self.role = ""  # "rank" | "any" | "child", once it said hello
+        self.role = ""  # "rank" | "any" | "child" | "keeper", once it said hello
+        self.child: Optional[int] = None  # the rank's pid, as its keeper tells
+        self.told = False  # a keeper was told to end its rank
         self.rank: Optional[int] = None
         self.local_rank: Optional[int] = None
         self.fault_file = ""  # where faulthandler writes when signalled
@@ -146,6 +148,8 @@ class Hooks:
             line.role, line.python = message["hello"], message.get("python", "")
             line.fault_file = message.get("fault", "")
             line.rank, line.local_rank = _number(message.get("rank")), _number(message.get("local_rank"))
+            line.child = message.get("child")
+        line.told = line.told or "told" in message
         line.ending = line.ending or "ending" in message
         self._heard(line, message)
 

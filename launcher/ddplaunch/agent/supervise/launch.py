@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ from ddplaunch.agent.contract import Agreed, Env, Files, JobPlan
 if TYPE_CHECKING:
     from importlib.abc import ResourceLoader
 
-_HOOK_FILES = ("sitecustomize.py", "ddplaunch_hook.py", "ddplaunch_caught.py")
+_HOOK_FILES = ("sitecustomize.py", "ddplaunch_hook.py", "ddplaunch_caught.py", "ddplaunch_mpi.py")
 _RECORDER_SIZE = "2000"
 """Entries of torch's flight recorder; since torch 2.11 the default. Before 2.8 it had another name, which
 makes newer ones warn in every rank's log: it is left to those who know the version."""
@@ -42,6 +43,7 @@ class Place:
         self.launch_log = os.path.join(self.node, Files.LAUNCH_LOG)
         self.hook = os.path.join(self.node, "hook")
         self.source = os.path.join(self.node, "source")
+        self.keeper = os.path.join(self.node, "keeper.json")
 
     def prepare(self) -> None:
         """Make the folders, and lay out what the workers will read."""
@@ -54,14 +56,21 @@ class Place:
         if os.path.exists(archive) and not os.path.exists(self.source):
             unpack(archive, self.source)
 
+    def expect_keepers(self, node: int, attempt: int, hook: str) -> None:
+        """Tell the keepers that MPI's launcher will start on this machine whose they are."""
+        partial = f"{self.keeper}.tmp"
+        with open(partial, "w", encoding="utf-8") as file:
+            json.dump({"node": node, "attempt": attempt, "hook": hook}, file)
+        os.replace(partial, self.keeper)
+
     def agreed(self) -> Optional[Agreed]:
         """What the gate settled; None when there was none. Raises ContractError for a damaged file."""
         path = os.path.join(self.node, Files.AGREED)
         return codec.read(Agreed, path) if os.path.exists(path) else None
 
 
-def command(plan: JobPlan, node: int, attempt: int, agreed: Optional[Agreed]) -> list[str]:
-    """The words to execute."""
+def command(plan: JobPlan, node: int, attempt: int, agreed: Optional[Agreed], folder: str = "") -> list[str]:
+    """The words to execute; `folder` is the job's, for a rank's keeper."""
     values = {
         "{python}": plan.python,
         "{node}": str(node),
@@ -72,6 +81,9 @@ def command(plan: JobPlan, node: int, attempt: int, agreed: Optional[Agreed]) ->
     }
     words = []
     for word in plan.launch:
+        if word == "{keeper}":
+            words += [*processes.own_command(), "rank", "--folder", folder, "--"]
+            continue
         for placeholder, value in values.items():
             word = word.replace(placeholder, value)
         words.append(word)

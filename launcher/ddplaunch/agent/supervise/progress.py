@@ -77,7 +77,11 @@ class Progress:
     def waits(self, now: float) -> bool:
         """Whether it stands in a collective or in init_process_group, as far as is known without asking."""
         if self._frames and now - self._looks[-1][0] < _WINDOW:
-            if stacks.collective(self._frames) or stacks.in_init(self._frames):
+            if (
+                stacks.collective(self._frames)
+                or stacks.in_init(self._frames)
+                or stacks.mpi_function(self._frames)
+            ):
                 return True
             # DDP waits inside of backward(), where no frame of torch.distributed shows.
             return self.pending and not stacks.in_loader(self._frames) and self.still_for(now) >= 1.0
@@ -86,14 +90,18 @@ class Progress:
     def take(self, sample: Sample) -> None:
         last, self._last = self._last, sample
         if sample.news or self._called(sample) or (last is not None and self._transferred(sample, last)):
-            self._progress(sample.at)
-            self._seen.clear()
-            self._looks.clear()
-            self._frames = []
+            self.got_on(sample.at)
         if self._stands_anew(sample):
             self._progress(sample.at)
         if last is None or _moves(sample, last):
             self._moved = sample.at
+
+    def got_on(self, at: float) -> None:
+        """Real progress at moment `at`, seen between two samples."""
+        self._progress(at)
+        self._seen.clear()
+        self._looks.clear()
+        self._frames = []
 
     def _progress(self, at: float) -> None:
         self._progressed = self._moved = at

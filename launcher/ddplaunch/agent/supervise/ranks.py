@@ -17,6 +17,7 @@ from typing import Optional
 
 from ddplaunch.agent.contract import Exited, Phase, Raised, RankEvidence
 from ddplaunch.agent.evidence import proc
+from ddplaunch.agent.supervise import mpi
 from ddplaunch.agent.supervise.hooks import Line
 from ddplaunch.agent.supervise.progress import Progress
 
@@ -40,11 +41,15 @@ class Rank:
         self.stand_in = stand_in
         self.children: list[int] = []  # as last seen, with theirs
         self.line: Optional[Line] = None
+        self.released = False  # its keeper was told that its end has been seen
+        self.keeper: Optional[Line] = None  # its parent, where MPI's launcher has started it
         self.progress = Progress(time.monotonic())
         self.exit: Optional[Exited] = None
         self.initialized: Optional[bool] = None
         self.was_initialized = False
         self.counted: Optional[tuple[int, int]] = None
+        self.mpi_ready = False  # MPI is initialized, and not finalized
+        self.mpi_starting = False  # it stands in MPI_Init, as far as can be seen
         self.raised: list[Raised] = []
         self.last_output = ""
         self.last_output_at = 0.0
@@ -67,9 +72,18 @@ class Rank:
             return Phase.ENDED
         if (self.line is not None and self.line.ending) or (self.was_initialized and not self.initialized):
             return Phase.FINALIZING
+        if self.mpi_ready and not self.initialized:
+            return Phase.RUNNING  # nobody counts MPI's collectives
         if not self.initialized:
             return Phase.INIT
         return Phase.RUNNING if self.counted and self.counted[1] > 0 else Phase.FIRST
+
+    @property
+    def mpi(self) -> str:
+        """As in the contract."""
+        if self.mpi_ready:
+            return "ending" if self.line is None or self.line.ending else "ready"
+        return "starting" if self.mpi_starting else ""
 
     def add(self, raised: Raised) -> None:
         """An exception, unless it was told already: hook and log speak of the same ones."""
@@ -87,18 +101,22 @@ class Rank:
         stat = proc.stat(self.pid)
         if stat is not None and stat.started == self.started and stat.state not in "ZX":
             return False
+        if self.keeper is not None and self.keeper.open and not self.keeper.ending:
+            return False  # it will say in a moment whether it was told to end the rank
         if stat is not None and stat.started == self.started:
             status: Optional[int] = stat.exit_status
         else:  # buried already: only a new kernel still knows
             status = proc.exit_status(self._descriptor) if self._descriptor is not None else None
         self.close()
-        self.exit = ended(status)
+        # MPI's launcher tells a keeper when it ends ranks. A keeper that ends without a word was killed.
+        sent_away = self.keeper is not None and (self.keeper.told or not self.keeper.ending)
+        self.exit = dataclasses.replace(ended(status), by_us=sent_away)
         return True
 
     def excuse(self, since: Optional[float]) -> None:
         """Mark its end as ours if torchrun or we sent it away; `since`: when that began, if it did."""
         assert self.exit is not None
-        if since is None or self.exit.at < since:
+        if self.exit.by_us or since is None or self.exit.at < since:
             return
         if self.exit.signal == signal.SIGKILL:
             by_us = self.exit.at - since > _TORCHRUN_PATIENCE
@@ -153,7 +171,7 @@ def bad(exited: Optional[Exited]) -> bool:
     return exited is not None and exited.code != 0
 
 
-def find(roots: Iterable[int], known: set[int]) -> list[tuple[int, int, int]]:
+def find(roots: Iterable[int], known: set[int], of_mpi: bool = False) -> list[tuple[int, int, int]]:
     """(rank, local rank, pid) of the workers below `roots` that are not `known`."""
     found = []
     queue = list(roots)
@@ -161,7 +179,7 @@ def find(roots: Iterable[int], known: set[int]) -> list[tuple[int, int, int]]:
         pid = queue.pop()
         if pid in known:
             continue
-        numbers = of_process(pid)
+        numbers = of_process(pid, of_mpi)
         if numbers is not None:
             found.append((*numbers, pid))
         else:
@@ -169,18 +187,20 @@ def find(roots: Iterable[int], known: set[int]) -> list[tuple[int, int, int]]:
     return found
 
 
-def of_process(pid: int) -> Optional[tuple[int, int]]:
-    """RANK and LOCAL_RANK in a process's environment."""
+def of_process(pid: int, of_mpi: bool = False) -> Optional[tuple[int, int]]:
+    """RANK and LOCAL_RANK in a process's environment, else what an MPI launcher has put there."""
     environment = proc.environment(pid)
     rank, local = environment.get("RANK", ""), environment.get("LOCAL_RANK", "")
-    return (int(rank), int(local)) if rank.isdigit() and local.isdigit() else None
+    if rank.isdigit() and local.isdigit():
+        return int(rank), int(local)
+    return mpi.numbers(environment) if of_mpi else None
 
 
-def outermost(pid: int, known: Container[int]) -> int:
+def outermost(pid: int, known: Container[int], of_mpi: bool = False) -> int:
     """The worker that `pid` belongs to: a `known` one, or the last on the way up that has RANK."""
     while pid not in known:
         stat = proc.stat(pid)
-        if stat is None or (stat.parent not in known and of_process(stat.parent) is None):
+        if stat is None or (stat.parent not in known and of_process(stat.parent, of_mpi) is None):
             break
         pid = stat.parent
     return pid

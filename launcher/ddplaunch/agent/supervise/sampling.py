@@ -19,6 +19,8 @@ _DEPTH = 3
 """Generations of children that are looked at: a forkserver stands between a rank and its loader workers."""
 _CHILDREN = 128
 _SOCKETS_EVERY = 2.0
+_MUTE = 1.0
+"""Seconds for which a hook owes an answer, until it is asked why."""
 
 
 class _Moment(NamedTuple):
@@ -48,6 +50,8 @@ class Sampler:
         deeper = [frames_of(lines[pid].answer) for pid in children if pid in lines]
         now_counted, rank.initialized = counted(answer), initialized(answer, rank.initialized)
         rank.counted = now_counted or rank.counted
+        rank.mpi_ready = mpi_ready(answer, rank.mpi_ready)
+        rank.mpi_starting = not rank.mpi_ready and _in_mpi_init(rank)
         rank.was_initialized = rank.was_initialized or bool(rank.initialized)
         news, rank.news = rank.news, False
         sent = self._sent.get(rank.program)
@@ -135,10 +139,25 @@ def family(pid: int) -> list[int]:
 
 def counted(answer: Optional[dict[str, Any]]) -> Optional[tuple[int, int]]:
     """Collectives called and done, summed over groups and backends; None where the hook cannot tell."""
-    if answer is None or not answer.get("recorders"):
+    if answer is None or not (answer.get("recorders") or answer.get("mpi")):
         return None
-    pairs = [pair for dump in answer["recorders"].values() for pair in flight.counters(dump).values()]
-    return sum(called for called, _ in pairs), sum(done for _, done in pairs)
+    returned = int((answer.get("mpi") or {}).get("returned", 0))
+    pairs = [
+        pair for dump in (answer.get("recorders") or {}).values() for pair in flight.counters(dump).values()
+    ]
+    return returned + sum(called for called, _ in pairs), returned + sum(done for _, done in pairs)
+
+
+def mpi_ready(answer: Optional[dict[str, Any]], before: bool) -> bool:
+    """Whether MPI is initialized and not finalized, or what was known before."""
+    return before if answer is None or not answer.get("mpi") else bool(answer["mpi"]["ready"])
+
+
+def _in_mpi_init(rank: Rank) -> bool:
+    """mpi4py calls MPI_Init as it is imported, holding the GIL: the hook is silent, the library there."""
+    return (
+        rank.line is not None and rank.line.silent_for >= _MUTE and proc.maps_library(rank.program, "libmpi")
+    )
 
 
 def initialized(answer: Optional[dict[str, Any]], before: Optional[bool]) -> Optional[bool]:

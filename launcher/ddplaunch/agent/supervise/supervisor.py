@@ -20,13 +20,14 @@ from ddplaunch.agent.contract import (
     NodeEvidence,
     Verdict,
 )
-from ddplaunch.agent.supervise import describe, guardian, launch, notice, ranks
+from ddplaunch.agent.supervise import describe, guardian, launch, mpi, notice, ranks
 from ddplaunch.agent.supervise.beats import beat
 from ddplaunch.agent.supervise.crew import Crew
 from ddplaunch.agent.supervise.ends import judge_alone, own_code
 from ddplaunch.agent.supervise.gather import Gatherer
 from ddplaunch.agent.supervise.hooks import Answer, Hooks, Line
 from ddplaunch.agent.supervise.launch import LaunchError, Place
+from ddplaunch.agent.supervise.launchers import Launchers
 from ddplaunch.agent.supervise.link import Link
 from ddplaunch.agent.supervise.output import Console
 from ddplaunch.agent.supervise.ranks import Rank
@@ -39,8 +40,6 @@ _ANSWER = 0.1
 """Seconds given to the hooks before a sample is taken without their answer."""
 _DISCOVER = 2.0
 _MISTAKES = 5
-_LAST_BREATH = 1.0
-"""Seconds that torchrun stays stopped at most while an interpreter that ends by itself shuts down."""
 HASTE = 3.0
 """Seconds for evidence while torchrun is stopped, or a dying rank is held."""
 STOP_EVIDENCE = 5.0
@@ -83,7 +82,7 @@ class Supervisor:
         self.sampler = Sampler()
         self.gatherer = Gatherer(node, plan.python, self.hooks, self.sampler, self.note_ends)
         self.fresh_ends: list[Rank] = []
-        self.stopped: dict[int, float] = {}  # pids of launchers that we stopped -> until when at most
+        self.launchers = Launchers()
         self.in_trouble = False  # a rank of this round of workers raised or ended badly
         self.away_since: Optional[float] = None  # since when others may have been told to end (time.time())
         self.verdict: Optional[tuple[int, list[Verdict]]] = None  # exit code and reasons, as the hub decided
@@ -122,12 +121,18 @@ class Supervisor:
     def _start(self) -> None:
         self.place.prepare()
         agreed = self.place.agreed()
-        words = launch.command(self.plan, self.node, self.attempt, agreed)
+        words = launch.command(self.plan, self.node, self.attempt, agreed, self.place.folder)
         env = launch.environment(self.plan, self.node, self.attempt, agreed, self.place, os.environ)
-        flags = ([] if launch.is_torchrun(words) else ["any"]) + (
-            ["ptrace"] if self.plan.watchdog.privileges == "ptrace" else []
-        )
-        env = launch.with_hook(env, self.place, ",".join([self.hooks.name, *flags]))
+        self.crew.launches_mpi = not self.plan.mpi and mpi.is_launcher(words)
+        flags = ["ptrace"] if self.plan.watchdog.privileges == "ptrace" else []
+        if self.plan.mpi:
+            self.place.expect_keepers(self.node, self.attempt, ",".join([self.hooks.name, *flags]))
+            if self.node != 0:
+                return  # node 0 starts the ranks of all nodes
+            env = mpi.environment(self.plan, env)
+        else:
+            flags += ["mpi"] if self.crew.launches_mpi else [] if launch.is_torchrun(words) else ["any"]
+            env = launch.with_hook(env, self.place, ",".join([self.hooks.name, *flags]))
         workdir = self.plan.workdir or (self.place.source if os.path.isdir(self.place.source) else None)
         self.crew.launch = launch.start(words, env, workdir, self.place.launch_log)
 
@@ -167,6 +172,8 @@ class Supervisor:
             self.link.keep()
         if self.kill_at is not None and now >= self.kill_at:
             self.kill_at = None
+            for rank in self.crew.alive:
+                guardian.send(rank.pid, signal.SIGKILL)  # MPI's launcher may be on another node
             guardian.end_all(0.0, self._reap)
 
     # --- watching
@@ -212,7 +219,7 @@ class Supervisor:
         for rank in self.crew.ended():
             self.fresh_ends.append(rank)
             if ranks.bad(rank.exit) and self.crew.alive:
-                self._hold_launcher(rank)
+                self.launchers.hold(rank)
 
     def _hear(self) -> None:
         """What hooks said unasked: hello, an exception, the end."""
@@ -227,7 +234,10 @@ class Supervisor:
                     self._in_trouble()
                 line.send(b"go")
             if "ending" in message and rank is not None:
-                self._hold_launcher(rank)
+                rank.news = True
+                rank.mpi_ready = bool((message.get("mpi") or {}).get("ready"))
+                if not rank.mpi_ready:  # else it still has to meet the others in MPI_Finalize
+                    self.launchers.hold(rank)
 
     def _in_trouble(self) -> None:
         """The first exception or bad end of a round: see how the others stand before they hear of it."""
@@ -248,20 +258,7 @@ class Supervisor:
                 self.away_since = self.away_since or time.time()
             if not rank.stand_in:
                 self.link.send("death", {"node": self.node, "rank": codec.dump(describe.so_far(rank))})
-        self._let_launchers_go()
-
-    def _hold_launcher(self, rank: Rank) -> None:
-        """Stop the process that waits for `rank`, before it acts on a death or buries what tells of it."""
-        if rank.parent != os.getpid() and rank.parent not in self.stopped and self.stop_code is None:
-            self.stopped[rank.parent] = time.monotonic() + _LAST_BREATH
-            guardian.send(rank.parent, signal.SIGSTOP)
-
-    def _let_launchers_go(self) -> None:
-        dying = {rank.parent for rank in self.crew.alive if rank.line is not None and rank.line.ending}
-        for pid, until in list(self.stopped.items()):
-            if pid not in dying or time.monotonic() > until or self.stop_code is not None:
-                del self.stopped[pid]
-                guardian.send(pid, signal.SIGCONT)
+        self.launchers.let_go(self.crew.ranks.values())
 
     # --- orders
 
@@ -311,11 +308,16 @@ class Supervisor:
         """SIGTERM to the launch command; `grace` seconds later SIGKILL to everything."""
         if self.stop_code is None:
             self.stop_code = code
+            self.launchers.stopping = True
             self.away_since = self.away_since or time.time()
         self.kill_at = time.monotonic() + grace
         if self.crew.launch is not None and self.crew.launch_exit is None:
             for number in (signal.SIGTERM, signal.SIGCONT):
                 guardian.send(-self.crew.launch.pid, number)
+        elif self.crew.launch is None:
+            self.crew.dismissed = True
+            for rank in self.crew.alive:
+                guardian.send(rank.pid, signal.SIGTERM)
 
     # --- the end
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ddplaunch.agent.contract import JobEvidence, Verdict
-from ddplaunch.agent.verdicts import collectives, ended, lost, moving, waiting
+from ddplaunch.agent.verdicts import collectives, ended, lost, moving, mpi, waiting
 from ddplaunch.agent.verdicts.causes import before_timeouts
 from ddplaunch.agent.verdicts.situation import Situation
 
 ENDS = (
     lost.network_lost,
     collectives.mismatch_in_words,
+    mpi.unmatched_in_words,
     ended.launch_failed,
     ended.rank_killed_memory,
     ended.rank_killed,
@@ -57,15 +58,26 @@ def nothing_moves(evidence: JobEvidence) -> bool:
 
 
 def _why_nothing_moves(situation: Situation) -> list[Verdict]:
-    verdict = ended.rank_exited_early(situation)
-    return [verdict] if verdict is not None else _holders(situation) or [moving.unknown(situation)]
+    for rule in (mpi.rank_lost, ended.rank_exited_early):
+        verdict = rule(situation)
+        if verdict is not None:
+            return [verdict]
+    held = _holders(situation)
+    if held:
+        return held
+    for rule in (mpi.deadlock, mpi.partial_collective, mpi.unmatched):
+        verdict = rule(situation)
+        if verdict is not None:
+            return [verdict]
+    return [moving.unknown(situation)]
 
 
 def _why_some_died(situation: Situation) -> list[Verdict]:
     """Nobody by a fault of its own. A rank that works is to blame if others have waited in vain for it."""
-    verdict = ended.rank_exited_early(situation)
-    if verdict is not None:
-        return [verdict]
+    for rule in (mpi.rank_lost, ended.rank_exited_early):
+        verdict = rule(situation)
+        if verdict is not None:
+            return [verdict]
     before = before_timeouts(situation.evidence)
     found = [] if before is None else _holders(Situation(before))
     return found or [ended.victims_alone(situation) or moving.unknown(situation)]

@@ -1,8 +1,8 @@
 """The evidence of a job, read once for all rules: who stands where, who waits, for whom.
 
-A rank *waits* when it stands in a collective or in init_process_group. It *holds* the others up when it
-lives, waits nowhere, and is behind: it has called fewer collectives of the blocked group than those who wait
-in it. Counters decide where they are known, stacks where they are not.
+A rank *waits* when it stands in a collective, in init_process_group or in a function of MPI. It *holds* the
+others up when it lives, waits nowhere, and is behind: it has called fewer collectives of the blocked group
+than those who wait in it. Counters decide where they are known, stacks where they are not.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from ddplaunch.agent.verdicts import stacks, words
 IN_COLLECTIVE = "collective"
 IN_INIT = "init_process_group"
 IN_LOADER = "loader"
+IN_MPI = "mpi"
+IN_FINALIZE = "MPI_Finalize"
 ELSEWHERE = "elsewhere"
 ENDED = "ended"
 
@@ -38,6 +40,8 @@ class Stand:
             return f"{self.what or 'a collective'}{number}{words.at(self.site)}"
         if self.kind == IN_INIT:
             return f"init_process_group{words.at(self.site)}"
+        if self.kind == IN_MPI:
+            return f"{self.what}{words.at(self.site)}"
         if self.kind == IN_LOADER:
             return f"DataLoader.__next__{words.at(self.site)}"
         return words.place(self.site) if self.site else "a place that no stack shows"
@@ -88,7 +92,10 @@ class Situation:
 
     @cached_property
     def waiting(self) -> list[int]:
-        return [rank for rank in self.alive if self.stands[rank].kind in (IN_COLLECTIVE, IN_INIT)]
+        """Those who stand where they need others. In MPI_Finalize together, nobody is missing any more."""
+        if all(self.stands[rank].what == IN_FINALIZE for rank in self.alive):
+            return []
+        return [rank for rank in self.alive if self.stands[rank].kind in (IN_COLLECTIVE, IN_INIT, IN_MPI)]
 
     @cached_property
     def in_init(self) -> list[int]:
@@ -214,6 +221,13 @@ def _stand(rank: RankEvidence) -> Stand:
     site = stacks.user_frame(frames)
     if stacks.in_init(frames):
         return Stand(IN_INIT, site=site)
+    if rank.mpi == "starting":
+        return Stand(IN_MPI, "MPI_Init", site=site)
+    if rank.mpi == "ending" and not frames:
+        return Stand(IN_MPI, IN_FINALIZE)
+    function = stacks.mpi_function(frames)
+    if function:
+        return Stand(IN_MPI, function, site=site)
     pending = _pending(rank)
     named = stacks.collective(frames)
     if named or (pending and not stacks.in_loader(frames)):

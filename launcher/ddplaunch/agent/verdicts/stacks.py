@@ -13,13 +13,14 @@ from typing import Optional
 from ddplaunch.agent.contract import Frame, Stack
 
 _TORCH = re.compile(r"(^|/)(torch|torchgen|functorch)/")
-_THIRD_PARTY = re.compile(r"(^|/)(site|dist)-packages/")
+_THIRD_PARTY = re.compile(r"(^|/)(site|dist)-packages/|(^|/)mpi4py/.*\.px?[yi]x?$")
 _STANDARD = re.compile(
     r"/lib(64)?/python\d[^/]*/(?!site-packages/|dist-packages/)|/python\d+\.zip/|^<|"
     r"^(threading|queue|socket|ssl|selectors|subprocess|runpy|contextlib|functools|pickle|shutil|tarfile|zipfile)"
     r"\.py$|^(multiprocessing|concurrent|importlib|asyncio|json|logging|http|urllib)/"
 )
 _DISTRIBUTED = re.compile(r"(^|/)torch/(distributed/(distributed_c10d|utils)|nn/parallel/distributed)\.py$")
+_MPI4PY = re.compile(r"(^|/)mpi4py/MPI\b")
 _LOADER = re.compile(r"(^|/)torch/utils/data/")
 
 _COLLECTIVE = re.compile(
@@ -71,6 +72,11 @@ def collective(frames: Sequence[Frame]) -> Optional[str]:
 def in_init(frames: Sequence[Frame]) -> bool:
     """Whether it stands in init_process_group, and so waits for ranks that have not called it."""
     return any(_name(frame) in _INIT and "distributed" in frame.file for frame in frames)
+
+
+def mpi_function(frames: Sequence[Frame]) -> Optional[str]:
+    """The function of mpi4py in which this stack stands, as the program writes it; None: in none."""
+    return _name(frames[0]) if frames and _MPI4PY.search(frames[0].file) else None
 
 
 def in_loader(frames: Sequence[Frame]) -> bool:

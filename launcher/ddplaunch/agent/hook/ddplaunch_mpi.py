@@ -1,0 +1,379 @@
+"""Where an MPI program stands: which of mpi4py's functions its main thread has called, with which arguments.
+
+These functions are C and show in no Python stack. But the caller's frame says at which call it stands: the
+call is read from the source, and its arguments from the frame's variables, without running anything of the
+program's own. What cannot be told that way is left out.
+"""
+
+# ruff: noqa: RUF012 - runs in somebody else's program, and imports no more than it must
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import CodeType, FrameType
+    from typing import Any, Optional
+
+_BLOCKING = frozenset(
+    [
+        *("barrier", "bcast", "gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv"),
+        *("alltoall", "alltoallv", "alltoallw", "reduce", "allreduce", "reduce_scatter", "scan", "exscan"),
+        *("reduce_scatter_block", "neighbor_allgather", "neighbor_alltoall", "split", "split_type", "dup"),
+        *("dup_with_info", "clone", "create", "create_cart", "create_graph", "create_group", "free", "agree"),
+        *("create_intercomm", "disconnect", "merge", "spawn", "connect", "accept", "send", "ssend", "rsend"),
+        *("bsend", "recv", "sendrecv", "sendrecv_replace", "probe", "mprobe", "wait", "waitall", "waitany"),
+        *("waitsome", "fence", "lock", "lock_all", "unlock", "unlock_all", "flush", "complete", "start"),
+        *("open", "close", "read_all", "write_all", "init", "init_thread", "finalize"),
+    ]
+)
+"""In lower case: mpi4py has the same function for buffers (Allreduce) and for pickled objects (allreduce)."""
+_ARGUMENTS = {
+    **dict.fromkeys(["send", "ssend", "rsend", "bsend"], ("buf", "dest", "sendtag")),
+    "recv": ("buf", "source", "recvtag"),
+    "sendrecv": ("buf", "dest", "sendtag", "recvbuf", "source", "recvtag"),
+    "sendrecv_replace": ("buf", "dest", "sendtag", "source", "recvtag"),
+    "probe": ("source", "recvtag"),
+    "mprobe": ("source", "recvtag"),
+    "bcast": ("buf", "root"),
+    "gather": ("buf", "recvbuf", "root"),
+    "scatter": ("recvbuf", "buf", "root"),
+    "reduce": ("buf", "recvbuf", "op", "root"),
+    **dict.fromkeys(["allreduce", "allgather", "alltoall", "scan", "exscan"], ("buf", "recvbuf")),
+}
+"""By lower-case name: parameters in their order. `tag`, `obj` and `sendobj` are other names of the same."""
+_SAME = {"obj": "buf", "sendobj": "buf", "sendbuf": "buf"}
+_DEFAULTS = {"sendtag": 0, "root": 0}
+_ANY, _UNKNOWN = -1, -2
+_WHO_SEE_LOCALS = frozenset(["locals", "vars", "eval", "exec", "dir"])
+_SOURCE_LIMIT = 1 << 20
+_MISSING = object()
+
+
+class _State:
+    returned = 0  # how often the main thread was seen to come back from an MPI function
+    asked = False
+    pending: Any = None  # the C callback; must outlive its call
+    nodes: dict[tuple[CodeType, int], Any] = {}  # place in the code -> the call that stands there, or None
+
+
+class _UnknownError(Exception):
+    """An expression that cannot be evaluated without running the program's own code."""
+
+
+def state(frame: Optional[FrameType]) -> Optional[dict[str, Any]]:
+    """Of MPI in this process, whose main thread stands in `frame`; None, at no cost, without mpi4py."""
+    mpi: Any = sys.modules.get("mpi4py.MPI")
+    if mpi is None:
+        return None
+    if function(frame):
+        _ask_whether_it_returns()
+    ready = hasattr(mpi, "Is_initialized") and mpi.Is_initialized() and not mpi.Is_finalized()
+    return {"ready": bool(ready), "returned": _State.returned}
+
+
+def _ask_whether_it_returns() -> None:
+    """Leave a note that the main thread finds as soon as it runs Python again, and not before.
+
+    Standing in the same line twice, a thread may have been there all the time, or a thousand times.
+    """
+    if not _State.asked:
+        import ctypes
+
+        if _State.pending is None:
+            _State.pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_returned)
+        _State.asked = ctypes.pythonapi.Py_AddPendingCall(_State.pending, None) == 0
+
+
+def _returned(_: object) -> int:
+    _State.asked = False
+    _State.returned += 1
+    return 0
+
+
+def function(frame: Optional[FrameType]) -> list[list[Any]]:
+    """The frame that a Python stack lacks: [name, file, 0] of the MPI function that `frame` has called."""
+    if frame is None or "mpi4py.MPI" not in sys.modules:
+        return []
+    found = _called(frame)
+    file = getattr(sys.modules["mpi4py.MPI"], "__file__", None) or "mpi4py/MPI"
+    return [[found[0], file, 0]] if found is not None else []
+
+
+def call(frame: Optional[FrameType]) -> Optional[dict[str, Any]]:
+    """That function's name, its communicator and ranks, and the arguments by which it finds its peers."""
+    if frame is None or "mpi4py.MPI" not in sys.modules:
+        return None
+    found = _called(frame)
+    if found is None:
+        return None
+    name, receiver, node = found
+    facts: dict[str, Any] = {"name": name}
+    mpi: Any = sys.modules["mpi4py.MPI"]
+    ranks: list[int] = []
+    if isinstance(receiver, mpi.Comm):
+        # Beside another thread's call only this level of thread support allows one more.
+        if mpi.Query_thread() == mpi.THREAD_MULTIPLE and receiver:
+            ranks = _members(mpi, receiver)
+            everybody = ranks == list(range(mpi.COMM_WORLD.size))  # a list of thousands says no more
+            facts.update(communicator=receiver.Get_name(), size=len(ranks), ranks=[] if everybody else ranks)
+        arguments = _arguments(name.lower(), node, frame)
+        for key, value in arguments.items():
+            if key == "buf":
+                facts.update(_size(value))
+            elif key.endswith("tag") or key in ("dest", "source", "root"):
+                number = value if type(value) is int else _UNKNOWN
+                if key in ("dest", "source", "root"):
+                    number = _world_rank(number, ranks, key == "source" and number == mpi.ANY_SOURCE)
+                elif key == "recvtag" and number == mpi.ANY_TAG:
+                    number = _ANY
+                facts[key] = number
+    return facts
+
+
+def _world_rank(number: int, ranks: list[int], is_any: bool) -> int:
+    if is_any:
+        return _ANY
+    return ranks[number] if 0 <= number < len(ranks) else _UNKNOWN
+
+
+def _members(mpi: Any, comm: Any) -> list[int]:
+    """World ranks of a communicator, in its order; of an intercommunicator, nothing is told."""
+    if comm.Is_inter():
+        return []
+    group, world = comm.Get_group(), mpi.COMM_WORLD.Get_group()
+    try:
+        return [int(rank) for rank in mpi.Group.Translate_ranks(group, list(range(group.size)), world)]
+    finally:
+        group.Free()
+        world.Free()
+
+
+# --- which call it is
+
+
+def _called(frame: FrameType) -> Optional[tuple[str, Any, Any]]:
+    """Name, receiver (None: not known) and syntax node of the blocking MPI call in which `frame` stands."""
+    node = _node(frame)
+    if node is None:
+        return None
+    try:
+        name, receiver = _function_of(node.func, frame)
+    except _UnknownError:
+        name = getattr(node.func, "attr", "")
+        # So written, with a capital letter, they are nobody else's names; socket.recv() is somebody's.
+        return (name, None, node) if name[:1].isupper() and name.lower() in _BLOCKING else None
+    mpi: Any = sys.modules["mpi4py.MPI"]
+    kind = receiver if isinstance(receiver, type) else type(receiver)
+    own = receiver is mpi or any(each.__module__ == "mpi4py.MPI" for each in kind.__mro__)
+    return (name, receiver, node) if own and name.lower() in _BLOCKING else None
+
+
+def _function_of(node: Any, frame: FrameType) -> tuple[str, Any]:
+    """('Allreduce', comm) of `comm.Allreduce`, or of a name that was bound to it."""
+    if type(node).__name__ == "Attribute":
+        return node.attr, _value(node.value, frame)
+    function = _value(node, frame)
+    return str(getattr(function, "__name__", "")), getattr(function, "__self__", None)
+
+
+def _node(frame: FrameType) -> Any:
+    """The ast.Call at which `frame` stands; None when that is no call, or the source cannot be read."""
+    key = (frame.f_code, frame.f_lasti)
+    if key not in _State.nodes:
+        if len(_State.nodes) > 100:
+            _State.nodes.clear()
+        try:
+            _State.nodes[key] = _find(frame)
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            _State.nodes[key] = None
+    return _State.nodes[key]
+
+
+def _find(frame: FrameType) -> Any:
+    import ast
+
+    with open(frame.f_code.co_filename, "rb") as file:
+        source = file.read(_SOURCE_LIMIT)
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    if hasattr(frame.f_code, "co_positions"):  # since Python 3.11
+        place = next(position for index, position in _positions(frame.f_code) if index == frame.f_lasti)
+        if place[1] is not None and place[3] is not None:
+            # The instruction may begin at the method's name; it ends where the call does.
+            ends = [node for node in calls if (node.end_lineno, node.end_col_offset) == (place[1], place[3])]
+            return ends[0] if ends else None
+    line = frame.f_lineno or 0
+    names = [
+        node
+        for node in calls
+        if node.lineno <= line <= (node.end_lineno or 0)
+        and str(getattr(node.func, "attr", getattr(node.func, "id", ""))).lower() in _BLOCKING
+    ]
+    return names[0] if len(names) == 1 else None
+
+
+def _positions(code: Any) -> Iterator[tuple[int, Any]]:
+    for index, position in enumerate(code.co_positions()):
+        yield 2 * index, position
+
+
+# --- values, as far as they can be had without running the program's code
+
+
+def _arguments(name: str, node: Any, frame: FrameType) -> dict[str, Any]:
+    """Of those that matter. What is given but cannot be told is _MISSING."""
+    parameters = _ARGUMENTS.get(name, ())
+    given: dict[str, Any] = {key: value for key, value in _DEFAULTS.items() if key in parameters}
+    given.update({key: _ANY_DEFAULT for key in ("source", "recvtag") if key in parameters})
+    if any(type(each).__name__ == "Starred" for each in node.args) or any(
+        k.arg is None for k in node.keywords
+    ):
+        return dict.fromkeys(parameters, _MISSING)
+    pairs = list(zip(parameters, node.args))
+    for keyword in node.keywords:
+        key = _SAME.get(keyword.arg, keyword.arg)
+        if key == "tag":
+            key = "sendtag" if "sendtag" in parameters else "recvtag"
+        pairs.append((key, keyword.value))
+    for key, expression in pairs:
+        try:
+            given[key] = _value(expression, frame)
+        except _UnknownError:
+            given[key] = _MISSING
+    mpi: Any = sys.modules["mpi4py.MPI"]
+    anything = {"source": mpi.ANY_SOURCE, "recvtag": mpi.ANY_TAG}
+    return {key: anything[key] if value is _ANY_DEFAULT else value for key, value in given.items()}
+
+
+_ANY_DEFAULT = object()
+
+
+def _value(node: Any, frame: FrameType) -> Any:
+    evaluate = _VALUES.get(type(node).__name__)
+    if evaluate is None:
+        raise _UnknownError
+    return evaluate(node, frame)
+
+
+def _negative(node: Any, frame: FrameType) -> int:
+    if type(node.op).__name__ != "USub":
+        raise _UnknownError
+    return -_integer(node.operand, frame)
+
+
+def _element(node: Any, frame: FrameType) -> Any:
+    base, index = _value(node.value, frame), _value(node.slice, frame)
+    if type(base) in (list, tuple, dict) and type(index) in (int, str):
+        try:
+            return base[index]
+        except LookupError:
+            pass
+    raise _UnknownError
+
+
+def _own_number(node: Any, frame: FrameType) -> int:
+    """Of `comm.Get_rank()` and `comm.Get_size()`, and no other call."""
+    name, receiver = _function_of(node.func, frame)
+    if name in ("Get_rank", "Get_size") and _is_communicator(receiver):
+        return int(receiver.rank if name == "Get_rank" else receiver.size)
+    raise _UnknownError
+
+
+_VALUES: dict[str, Callable[[Any, FrameType], Any]] = {
+    "Constant": lambda node, _: node.value,
+    "Name": lambda node, frame: _variable(node.id, frame),
+    "Attribute": lambda node, frame: _attribute(_value(node.value, frame), node.attr),
+    "UnaryOp": _negative,
+    "BinOp": lambda node, frame: _arithmetic(
+        type(node.op).__name__, _integer(node.left, frame), _integer(node.right, frame)
+    ),
+    "List": lambda node, frame: [_value(each, frame) for each in node.elts],
+    "Tuple": lambda node, frame: [_value(each, frame) for each in node.elts],
+    "Subscript": _element,
+    "Call": _own_number,
+}
+
+
+def _variable(name: str, frame: FrameType) -> Any:
+    code = frame.f_code
+    if name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+        return _local(name, frame)
+    for scope in (frame.f_globals, frame.f_builtins):
+        if name in scope:
+            return scope[name]
+    raise _UnknownError
+
+
+def _local(name: str, frame: FrameType) -> Any:
+    """Before Python 3.13 to ask is to fill a dict which the frame keeps, and which locals() gives out.
+
+    It is emptied again, since it would hold what the program lets go of. A function that may have got it is
+    left alone.
+    """
+    copied = sys.version_info < (3, 13)
+    if copied and not _WHO_SEE_LOCALS.isdisjoint(frame.f_code.co_names):
+        raise _UnknownError
+    local = frame.f_locals
+    try:
+        return local[name]
+    except KeyError:
+        raise _UnknownError from None
+    finally:
+        if copied:
+            local.clear()
+
+
+def _attribute(base: Any, name: str) -> Any:
+    """Without properties, __getattr__ or whatever else a class may do when asked; but mpi4py is known."""
+    if _is_communicator(base) and name in ("rank", "size"):
+        return getattr(base, name)
+    try:
+        own = object.__getattribute__(base, "__dict__")
+    except AttributeError:
+        own = {}
+    if name in own:
+        return own[name]
+    for each in type(base).__mro__ if not isinstance(base, type) else base.__mro__:
+        value = vars(each).get(name, _MISSING)
+        if value is not _MISSING and not hasattr(type(value), "__get__"):
+            return value
+    raise _UnknownError
+
+
+def _is_communicator(value: Any) -> bool:
+    return isinstance(value, sys.modules["mpi4py.MPI"].Comm)
+
+
+def _integer(node: Any, frame: FrameType) -> int:
+    value = _value(node, frame)
+    if type(value) is not int:
+        raise _UnknownError
+    return value
+
+
+def _arithmetic(operator: str, left: int, right: int) -> int:
+    if operator == "Add":
+        return left + right
+    if operator == "Sub":
+        return left - right
+    if operator == "Mult" and max(abs(left), abs(right)) < 1 << 31:
+        return left * right
+    if operator == "Mod" and right:
+        return left % right
+    if operator == "FloorDiv" and right:
+        return left // right
+    raise _UnknownError
+
+
+def _size(value: Any) -> dict[str, Any]:
+    """Elements and their type, of tensors and arrays; nothing of what is pickled."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    kind = type(value)
+    if kind.__module__.partition(".")[0] == "torch" and kind.__name__ in ("Tensor", "Parameter"):
+        return {"count": int(value.numel()), "dtype": str(value.dtype).rpartition(".")[2]}
+    if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
+        return {"count": int(value.size), "dtype": str(value.dtype)}
+    return {}

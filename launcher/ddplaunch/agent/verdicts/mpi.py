@@ -1,0 +1,379 @@
+"""MPI programs: collectives that lack ranks, sends and receives that do not meet, ranks that are not there.
+
+Nobody counts MPI's calls. What decides is where every rank stands at one moment, with the arguments of its
+call: ranks that all wait in MPI, each for something that no other is about to do, wait for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from ddplaunch.agent.contract import MpiCall, Verdict
+from ddplaunch.agent.verdicts import stacks, words
+from ddplaunch.agent.verdicts.causes import left_behind
+from ddplaunch.agent.verdicts.situation import ENDED, IN_FINALIZE, IN_MPI, Situation
+
+_COLLECTIVES = frozenset(
+    [
+        *("barrier", "bcast", "gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv"),
+        *("alltoall", "alltoallv", "alltoallw", "reduce", "allreduce", "reduce_scatter", "scan", "exscan"),
+        *("reduce_scatter_block", "split", "split_type", "dup", "dup_with_info", "clone", "create"),
+        *("create_cart", "create_graph", "free", "disconnect", "merge", "agree"),
+    ]
+)
+_SENDS = frozenset(["send", "ssend", "rsend", "bsend", "sendrecv", "sendrecv_replace"])
+_RECEIVES = frozenset(["recv", "probe", "mprobe", "sendrecv", "sendrecv_replace"])
+_ANY = -1
+_TRUNCATED = "MPI_ERR_TRUNCATE"
+
+_ALL_OR_NONE = (
+    "Every rank of a communicator must call its collectives, in the same order. Take the call out of the "
+    "branch on the rank, or make a communicator of those who take part: comm.Split(color=...)."
+)
+_PAIR_THEM = (
+    "Each send needs a receive on the named rank with the same tag, in the same communicator, and the other "
+    "way round. Where two ranks both send first, use Sendrecv, or Isend and Irecv with Waitall."
+)
+_REACH_INIT = (
+    "MPI_Init waits for all ranks: import mpi4py.MPI first on every rank, and do what takes long, or may "
+    "fail, afterwards."
+)
+_STAY = "A rank must not leave before the others are done with it: let all ranks do the same number of steps."
+_LONGER = "The receive buffer must hold the whole message: compare count and type on both sides."
+
+
+@dataclass(frozen=True)
+class _Meeting:
+    """A collective on one communicator: who is in it, and who should be."""
+
+    name: str
+    communicator: str
+    members: tuple[int, ...]
+    present: tuple[int, ...]
+    certain: bool  # the members were told by MPI itself
+
+    @property
+    def lacks(self) -> list[int]:
+        return [rank for rank in self.members if rank not in self.present]
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Ranks that wait each for the next one; `closed`: and the last for the first."""
+
+    ranks: list[int]
+    why: str
+    closed: bool
+
+
+def rank_lost(situation: Situation) -> Optional[Verdict]:
+    """Others wait in MPI for a rank that is gone without failing, or that has not come to MPI_Init."""
+    in_mpi = [rank for rank in situation.alive if situation.stands[rank].kind == IN_MPI]
+    starting = [rank for rank in in_mpi if situation.stands[rank].what == "MPI_Init"]
+    late = [rank for rank in situation.alive if rank not in in_mpi and not situation.ranks[rank].mpi]
+    absent = situation.absent
+    if starting and (late or absent):
+        return _never_came(situation, starting, late, absent)
+    lost = left_behind(situation)
+    gone = [
+        number
+        for number, rank in situation.ranks.items()
+        if rank.exit is not None and not rank.exit.by_us and rank.exit.code == 0 and number not in lost
+    ]
+    if not gone or not lost or not any(rank.mpi for rank in situation.ranks.values()):
+        return None
+    victims = sorted(lost)
+    verb = words.one_or(gone, "is", "are")
+    return Verdict(
+        code="mpi-rank-lost",
+        sentence=f"{words.ranks(gone)} {verb} gone (exit code 0)"
+        f"{_others_wait(situation, in_mpi) or f', and {words.ranks(victims)} needed it'}",
+        where="run",
+        nodes=situation.nodes_of(gone),
+        ranks=gone,
+        victims=victims,
+        confidence=0.9,
+        facts=_where(situation, victims),
+        hint=_STAY,
+    )
+
+
+def _never_came(situation: Situation, starting: list[int], late: list[int], absent: list[int]) -> Verdict:
+    ranks = sorted([*late, *absent])
+    parts = [
+        f"{words.ranks(group)} {words.one_or(group, 'is', 'are')} in {stand}"
+        for stand, group in situation.groups_of_ranks(late).items()
+    ]
+    if absent:
+        parts.append(f"of {words.ranks(absent)} no process has been seen")
+    chains = [(rank, stacks.main(situation.ranks[rank].stacks)) for rank in late[:4]]
+    return Verdict(
+        code="mpi-rank-lost",
+        sentence=f"{words.ranks(ranks)} never reached MPI_Init; {'; '.join(parts[:3])}",
+        where="run",
+        nodes=situation.nodes_of(ranks),
+        ranks=ranks,
+        victims=starting,
+        confidence=0.9,
+        facts=[
+            *(f"rank {rank}: {stacks.chain(frames)}" for rank, frames in chains if frames),
+            *_where(situation, starting),
+        ],
+        hint=_REACH_INIT,
+    )
+
+
+def partial_collective(situation: Situation) -> Optional[Verdict]:
+    """Some ranks of a communicator are in a collective, the others in something else that does not end."""
+    meetings = [meeting for meeting in _meetings(situation) if meeting.lacks]
+    if not meetings or not _all_settled(situation):
+        return None
+    meeting = meetings[0]
+    rivals = [
+        other
+        for other in meetings[1:]
+        if other.members == meeting.members and len(other.present) == len(meeting.present)
+    ]
+    culprits = meeting.lacks
+    if rivals:  # as many here as there: nobody can say who is wrong
+        culprits = sorted({*culprits, *meeting.present})
+    stand = situation.stands[meeting.present[0]]
+    on = f" on {meeting.communicator}" if meeting.communicator else ""
+    known = [rank for rank in meeting.lacks if rank in situation.ranks]
+    groups = list(_groups(situation, known).values())
+    elsewhere = ": " + "; ".join(f"{words.ranks(group)} {_stands(situation, group)}" for group in groups[:3])
+    if groups == [meeting.lacks]:
+        elsewhere = f", which {_stands(situation, groups[0])}"
+    return Verdict(
+        code="mpi-partial-collective",
+        sentence=f"{stand}{on} has {words.ranks(meeting.present)} and lacks {words.ranks(meeting.lacks)}"
+        f"{elsewhere if groups else ''}",
+        where="run",
+        nodes=situation.nodes_of(culprits),
+        ranks=culprits,
+        victims=[rank for rank in situation.waiting if rank not in culprits],
+        confidence=(0.7 if rivals else 0.9) if meeting.certain else 0.6,
+        facts=[*_where(situation, situation.waiting), *_gone(situation)],
+        hint=_ALL_OR_NONE,
+    )
+
+
+def deadlock(situation: Situation) -> Optional[Verdict]:
+    """Ranks wait for one another's messages in a circle, or two of them disagree about one message."""
+    chains = _chains(situation)
+    return next((_unmatched(situation, chain) for chain in chains if chain.closed), None)
+
+
+def unmatched(situation: Situation) -> Optional[Verdict]:
+    """A rank waits for a message, or for its message to be taken, and its peer is at something else."""
+    chains = _chains(situation)
+    return _unmatched(situation, chains[0]) if chains else None
+
+
+def _unmatched(situation: Situation, chain: _Chain) -> Verdict:
+    waiting = [rank for rank in chain.ranks if _is_message(_call(situation, rank))]
+    parts = [f"rank {rank} is in {_described(situation, rank)}" for rank in waiting[:3]]
+    parts += ["and so on"] if len(waiting) > 3 else []
+    culprits = sorted(chain.ranks)
+    return Verdict(
+        code="mpi-unmatched",
+        sentence=f"{', '.join(parts)}: {chain.why}",
+        where="run",
+        nodes=situation.nodes_of(culprits),
+        ranks=culprits,
+        victims=[rank for rank in situation.waiting if rank not in culprits],
+        confidence=0.9,
+        facts=[f"rank {rank}: {_described(situation, rank)}" for rank in situation.waiting[:8]],
+        hint=_PAIR_THEM,
+    )
+
+
+def unmatched_in_words(situation: Situation) -> Optional[Verdict]:
+    """MPI itself has found that a message is longer than what waits for it."""
+    for number, rank in situation.ranks.items():
+        for raised in rank.raised:
+            if raised.handled or _TRUNCATED not in raised.message or "MPI" not in raised.type:
+                continue
+            site = stacks.user_frame(raised.frames)
+            return Verdict(
+                code="mpi-unmatched",
+                sentence=f"rank {number} was sent more than it receives{words.at(site)}: {raised.message}",
+                where="run",
+                nodes=situation.nodes_of([number]),
+                ranks=[number],
+                victims=situation.suffering([number]),
+                confidence=0.9,
+                facts=[f"rank {number} raised it in {stacks.chain(raised.frames)}"] if raised.frames else [],
+                hint=_LONGER,
+            )
+    return None
+
+
+# --- what the calls say
+
+
+def _call(situation: Situation, rank: int) -> Optional[MpiCall]:
+    """The MPI function in which a living rank stands; of one without arguments, its name alone."""
+    stand = situation.stands[rank]
+    if stand.kind != IN_MPI:
+        return None
+    found = situation.ranks[rank].mpi_call
+    return found if found is not None and found.name == stand.what else MpiCall(stand.what)
+
+
+def _meetings(situation: Situation) -> list[_Meeting]:
+    """Every collective in which somebody stands; the one with the most ranks first."""
+    found: dict[tuple[str, tuple[int, ...]], list[tuple[int, MpiCall]]] = {}
+    for rank in situation.alive:
+        call = _call(situation, rank)
+        if call is not None and call.name.lower() in _COLLECTIVES:
+            members = tuple(sorted(call.ranks or situation.world))
+            found.setdefault((call.name, members), []).append((rank, call))
+    meetings = [
+        _Meeting(
+            name,
+            calls[0][1].communicator,
+            members,
+            tuple(rank for rank, _ in calls),
+            all(call.size for _, call in calls),
+        )
+        for (name, members), calls in found.items()
+    ]
+    return sorted(meetings, key=lambda meeting: (-len(meeting.present), meeting.present))
+
+
+def _all_settled(situation: Situation) -> bool:
+    """Whether no living rank is anywhere from where it might still come."""
+    return all(situation.stands[rank].kind == IN_MPI for rank in situation.alive)
+
+
+def _chains(situation: Situation) -> list[_Chain]:
+    """From every rank that waits for a message: whom it waits for, and so on."""
+    if not _all_settled(situation):
+        return []
+    found = [_follow(situation, first) for first in situation.waiting]
+    return [chain for chain in found if chain is not None]
+
+
+def _follow(situation: Situation, first: int) -> Optional[_Chain]:
+    path: list[int] = []
+    rank = first
+    while rank not in path:
+        path.append(rank)
+        peer, why = _waits_for(situation, rank)
+        if peer is None:
+            return _Chain(path[-1:], why, False) if why else None
+        if peer not in situation.ranks or not _is_message(_call(situation, peer)):
+            return _Chain([rank, *([peer] if peer in situation.ranks else [])], why, False)
+        rank = peer
+    circle = path[path.index(rank) :]
+    names = {call.name.lower() for each in circle if (call := _call(situation, each)) is not None}
+    if names.isdisjoint(_SENDS):
+        return _Chain(circle, "all receive, and nobody sends", True)
+    if names.isdisjoint(_RECEIVES):
+        return _Chain(circle, "all send, and nobody receives", True)
+    return _Chain(circle, _waits_for(situation, circle[0])[1], True)
+
+
+def _is_message(call: Optional[MpiCall]) -> bool:
+    return call is not None and call.name.lower() in _SENDS | _RECEIVES
+
+
+def _waits_for(situation: Situation, rank: int) -> tuple[Optional[int], str]:
+    """The rank without which this one cannot go on, and why it will not come; (None, "") when not known."""
+    call = _call(situation, rank)
+    if call is None or not _is_message(call):
+        return None, ""
+    if call.dest is not None and call.dest >= 0:
+        why = _why_not(situation, rank, call, call.dest, sends=True)
+        if why:
+            return call.dest, why
+    if call.source == _ANY:
+        senders = [other for other in situation.alive if _sends_to(_call(situation, other), rank)]
+        return (None, "") if senders else (None, "nobody sends to it")
+    if call.source is not None and call.source >= 0:
+        why = _why_not(situation, rank, call, call.source, sends=False)
+        if why:
+            return call.source, why
+    return None, ""
+
+
+def _why_not(situation: Situation, rank: int, call: MpiCall, peer: int, sends: bool) -> str:
+    """Why `peer` does not take what `rank` sends, or send what it receives; empty: it does, or may."""
+    other = _call(situation, peer) if peer in situation.ranks else None
+    if other is None or not _is_message(other):
+        return f"rank {peer} {_stands(situation, [peer])}" if peer in situation.ranks else ""
+    verb = "receives nothing from" if sends else "sends nothing to"
+    named = other.source if sends else other.dest
+    if named is None:
+        return f"rank {peer} {verb} rank {rank}"
+    if named not in (rank, _ANY):
+        return f"rank {peer} {verb} rank {rank}" if named >= 0 else ""
+    if call.communicator != other.communicator:
+        return f"they use different communicators, {call.communicator} and {other.communicator}"
+    sent, wanted = (call.sendtag, other.recvtag) if sends else (other.sendtag, call.recvtag)
+    if sent is not None and wanted is not None and min(sent, wanted) >= 0 and sent != wanted:
+        return f"the tags differ, {sent} is sent and {wanted} is received"
+    return ""
+
+
+def _sends_to(call: Optional[MpiCall], rank: int) -> bool:
+    return call is not None and call.dest is not None and (call.dest == rank or call.dest < 0)
+
+
+# --- parts of sentences
+
+
+def _described(situation: Situation, rank: int) -> str:
+    """'Recv(source=1, tag=7) (train.py:31)'."""
+    call, stand = _call(situation, rank), situation.stands[rank]
+    if call is None:
+        return _stands(situation, [rank])
+    sided = call.sendtag is not None and call.recvtag is not None
+    values = {
+        "dest": call.dest,
+        "sendtag" if sided else "tag": call.sendtag,
+        "source": call.source,
+        "recvtag" if sided else "tag ": call.recvtag,
+    }
+    parts = [f"{name.strip()}={_number(value)}" for name, value in values.items() if value is not None]
+    parts += [f"{call.count} {call.dtype}".strip()] if call.count is not None else []
+    return f"{call.name}{'(' + ', '.join(parts) + ')' if parts else ''}{words.at(stand.site)}"
+
+
+def _number(value: int) -> str:
+    return str(value) if value >= 0 else "any" if value == _ANY else "?"
+
+
+def _stands(situation: Situation, group: list[int]) -> str:
+    stand = situation.stands[group[0]]
+    if stand.kind == ENDED:
+        return words.one_or(group, "has ended", "have ended")
+    if stand.what == IN_FINALIZE:
+        has, waits = (words.one_or(group, *verbs) for verbs in (("has", "have"), ("waits", "wait")))
+        return f"{has} finished and {waits} in {stand}"
+    return f"{words.one_or(group, 'is', 'are')} in {stand}"
+
+
+def _groups(situation: Situation, ranks: list[int]) -> dict[str, list[int]]:
+    return situation.groups_of_ranks(ranks)
+
+
+def _where(situation: Situation, ranks: list[int]) -> list[str]:
+    groups = _groups(situation, [rank for rank in ranks if situation.stands[rank].kind != ENDED])
+    return [f"{words.ranks(group)}: {stand}" for stand, group in groups.items()][:6]
+
+
+def _gone(situation: Situation) -> list[str]:
+    ended = [number for number, rank in situation.ranks.items() if not rank.alive]
+    return [f"{words.ranks(ended)} {words.one_or(ended, 'has', 'have')} ended"] if ended else []
+
+
+def _others_wait(situation: Situation, in_mpi: list[int]) -> str:
+    groups = _groups(situation, in_mpi)
+    if not groups:
+        return ""
+    others = words.others(len(in_mpi))
+    place = next(iter(groups)) if len(groups) == 1 else "MPI"
+    return f", {others} wait{'s' * (len(in_mpi) == 1)} in {place}"
