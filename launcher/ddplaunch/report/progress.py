@@ -48,7 +48,8 @@ def headline(job: Job, now: float) -> str:
     if job.status is None:
         waits = f": {job.detail}" if job.detail else ""
         return f"{job.state} for {duration(now - job.submitted)}{waits}"
-    return f"{phase(job.status)} for {duration(now - job.status.since)}{missing(job.status, now)}"
+    besides = f"; {printable(job.detail)}" if job.detail else ""
+    return f"{phase(job.status)} for {duration(now - job.status.since)}{missing(job.status, now)}{besides}"
 
 
 def missing(status: JobStatus, now: float) -> str:

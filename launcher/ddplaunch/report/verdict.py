@@ -89,6 +89,8 @@ def _without_verdict(job: Job) -> str:
         return f"no verdict: the job is pending; {printable(job.detail)}{hint}"
     if not job.state.ended:
         return "no verdict: nothing is known to be wrong with this job"
+    if job.detail:
+        return f"no verdict: the job failed; {printable(job.detail)}"
     return "no verdict: the job failed and left no evidence that decides; its log may say more"
 
 

@@ -34,6 +34,10 @@ def waiting(**changes: object) -> Job:
         (given.job(State.PENDING, detail="its hub is not up yet"), "pending for 12 s: its hub is not up yet"),
         (waiting(), "gate for 11 s, waits for node 1, missing for 12 s"),
         (given.job(State.RUNNING, status=given.status()), "running on 2 nodes for 7.0 s"),
+        (
+            given.job(State.RUNNING, status=given.status(), detail="Slurm calls it suspended on n[1-2]"),
+            "running on 2 nodes for 7.0 s; Slurm calls it suspended on n[1-2]",
+        ),
         (given.job(State.SUCCEEDED), "succeeded after 1 min 10 s"),
         (given.job(State.FAILED, exit_code=50), "failed after 1 min 10 s: it hung, and was ended"),
         (given.job(State.LOST, detail="its process is gone"), "lost after 1 min 10 s: its process is gone"),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 GATE_ONLY = "--gate-only"
 """Behind the script's name: no training. The script hears of it by this variable."""
 _GATE_ONLY = "DDPLAUNCH_GATE_ONLY"
+_SCRIPT_ERROR = re.compile(r"\[slurm\] \S+ error: (.+)")
 STOP = 150.0
 """Seconds for a job to end once told: Slurm's KillWait (30 s), its epilog, a controller that is slow."""
 _POLL = 0.25
@@ -124,9 +125,10 @@ class SlurmBackend:
             again = f"attempt {seen.restarts + 1}: " if seen.restarts else ""
             text = f"{again}{why.text}" + (f"; {look.note}" if look.note else "")
             return dataclasses.replace(job, state=State.PENDING, detail=text, hint=why.hint)
-        if told is None and not look.note:
-            detail = f"Slurm calls it {seen.state.lower()} on {seen.node_list}; its hub is not up yet"
-            return dataclasses.replace(job, detail=detail)
+        if told is None or seen.state in ("SUSPENDED", "STOPPED"):
+            missing = "; its hub is not up yet" if seen.state == "RUNNING" else ""
+            says = f"Slurm calls it {seen.state.lower()} on {seen.node_list}{missing}"
+            return dataclasses.replace(job, detail="; ".join(filter(None, [says, look.note])))
         return job
 
     def _ended(self, job: Job, look: Look, *, cancelled: bool) -> Job:
@@ -140,6 +142,8 @@ class SlurmBackend:
         else:
             how = states.forgotten(told, cancelled=cancelled)
             ended = told.updated if told else time.time()
+        if not how.detail and job.status is None and how.state not in (State.SUCCEEDED, State.CANCELLED):
+            how = how._replace(detail=_script_said(look.output))
         if sent is not None and not sent.state:
             kept = dataclasses.replace(sent, workdir=(seen and seen.workdir) or sent.workdir)
             kept = dataclasses.replace(kept, state=str(how.state), exit_code=how.exit_code)
@@ -217,6 +221,12 @@ class SlurmBackend:
 def handle(job_id: int, cluster: str = "") -> Handle:
     """Of a job of that cluster, the local one when it has no name."""
     return Handle("slurm", f"{cluster}/{job_id}" if cluster else str(job_id))
+
+
+def _script_said(output: Path | None) -> str:
+    """Why the batch script itself gave up, before there was a hub to say so."""
+    found = [_SCRIPT_ERROR.fullmatch(line) for line in lines.last_words(output, 40)] if output else []
+    return next((match[1] for match in reversed(found) if match), "")
 
 
 def _is_visible(output: Path) -> bool:

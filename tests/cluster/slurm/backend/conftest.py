@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,12 +74,11 @@ def _login(cluster: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.fixture(name="backend")
-def _backend(login: Login, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmBackend]:
+def _backend(login: Login, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> SlurmBackend:
     """With a state folder of its own, and asking Slurm as often as the test does."""
     monkeypatch.setattr("ddplaunch.backends.slurm.look._FIRST_PAUSE", 0.0)
     monkeypatch.setattr("ddplaunch.backends.slurm.look._LONGEST_PAUSE", 0.2)
-    yield SlurmBackend(cluster.shared / "state")
-    cluster.login(["scancel", "--user=root"], check=False)
+    return SlurmBackend(cluster.shared / "state")
 
 
 @pytest.fixture(name="job")

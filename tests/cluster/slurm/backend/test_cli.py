@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -43,10 +42,9 @@ def _files(work: Path) -> Path:
 
 
 @pytest.fixture(name="backend")
-def _backend(login: Login, cluster: Cluster, files: Path) -> Iterator[SlurmBackend]:
+def _backend(login: Login, cluster: Cluster, files: Path) -> SlurmBackend:
     """Of this process, which is not in the cluster's network; with the state folder of `ddplaunch` there."""
-    yield SlurmBackend(files / "state/ddplaunch")
-    cluster.login(["scancel", "--user=root"], check=False)
+    return SlurmBackend(files / "state/ddplaunch")
 
 
 def ddplaunch(

@@ -251,3 +251,24 @@ def test_output_that_cannot_be_seen_is_told(cluster: Cluster, backend: SlurmBack
     path = f"/only/there/digits-{handle.path}.out"
     assert f"the output of {handle} is not to be seen from here: {path}" == caught.value.message
     assert "from a machine that shares this folder with the nodes" in caught.value.hint
+
+
+def test_why_the_batch_script_gave_up_is_told(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
+    """There was no hub yet; what the script said of it is the reason."""
+    handle = backend.submit(job("echo '[slurm] 12:00:00 error: n1 has no Python 3.9'; exit 79"))
+
+    found = ended(cluster, backend, handle)
+
+    assert (State.FAILED, 79, "n1 has no Python 3.9") == (found.state, found.exit_code, found.detail)
+
+
+def test_a_suspended_job_is_told_as_such(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
+    """Its hub last said that it runs, and cannot say anything else."""
+    handle = backend.submit(job(FOREVER))
+    wait(cluster, backend, handle, lambda job: job.status)
+    cluster.login(["scontrol", "suspend", handle.path])
+    found = wait(cluster, backend, handle, lambda job: job.detail)
+    cluster.login(["scontrol", "resume", handle.path])
+
+    assert (State.RUNNING, "Slurm calls it suspended on n1") == (found.state, found.detail)
+    assert "" == wait(cluster, backend, handle, lambda job: not job.detail).detail
