@@ -277,8 +277,14 @@ def _told(down: str) -> str:
     return f": {down}" if down else ""
 
 
+_NOBODY_KNOWS = 300 * 86400.0
+"""Slurm takes a job without a time limit to last a year."""
+
+
 def _expected(job: Seen) -> str:
-    return f"; Slurm expects it to start at {_clock(job.started)}" if job.started else ""
+    if not job.started or job.started - (job.submitted or 0.0) > _NOBODY_KNOWS:
+        return ""
+    return f"; Slurm expects it to start at {_clock(job.started)}"
 
 
 def _clock(at: float | None) -> str:

@@ -175,3 +175,12 @@ def test_what_never_starts_is_told_from_what_waits(reason: str, around: Surround
 def test_states_that_tell_more_than_their_reason(state: str, reason: str, text: str) -> None:
     """Nodes that boot, and jobs that Slurm put back."""
     assert why(reason, state=state, node_list="n[1-2]")[0].startswith(text)
+
+
+@pytest.mark.parametrize(("days", "told"), [(0.5, True), (365, False)])
+def test_when_slurm_expects_it_to_start(days: float, told: bool) -> None:
+    """Behind a job without a time limit that would be in a year, which says nothing."""
+    at = 1_700_000_000.0
+    text = why("Resources", submitted=at, started=at + days * 86400)[0]
+
+    assert told == ("; Slurm expects it to start at 20" in text)
