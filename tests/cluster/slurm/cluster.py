@@ -171,34 +171,43 @@ class Cluster(Faults):
 
     def _is_idle(self) -> bool:
         states = self.login(["sinfo", "--noheader", "--Node", "--partition=all", "--format=%T"], check=False)
-        jobs = self.login(["squeue", "--noheader"], check=False)
-        return (["idle"] * len(self.nodes), 0, "") == (states.stdout.split(), jobs.returncode, jobs.stdout)
+        return ["idle"] * len(self.nodes) == states.stdout.split() and self._is_empty()
 
     def _overview(self) -> str:
         commands = (["sinfo", "--Node", "--long"], ["squeue"])
         return "\n".join(self.login(words, check=False).stdout for words in commands)
 
     def configure(self, *lines: str) -> None:
-        """Add these lines to the slurm.conf of the start, instead of earlier ones, and tell every daemon."""
+        """Add these lines to the slurm.conf of the start, instead of earlier ones; returns when it counts."""
         base = (self.folder / "slurm.conf").read_text()
         (self.folder / "etc/slurm/slurm.conf").write_text(base + "".join(f"{line}\n" for line in lines))
+        told = {node: self._readings(node) for node in self.nodes if self._daemons(node, "slurmd")}
         self.login(["scontrol", "reconfigure"])
-        for node in self.nodes:  # told so, they would obey when they find the time
-            self.kill_slurmd(node)
-            self.start_slurmd(node)
+        for node, before in told.items():
+            self.until(lambda n=node, b=before: self._readings(n) > b, f"{node} has read it", 20)  # type: ignore[misc]
+
+    def _readings(self, node: str) -> int:
+        """How often the node's daemon has read its configuration: this is the last it says of it."""
+        return (self.folder / f"log/{node}.log").read_text().count("CPU frequency setting not configured")
 
     def restore(self) -> None:
         """No jobs, no faults, the configuration of the start, all nodes idle."""
         self.clear_faults()
+        if not self._is_idle():
+            jobs = self.login(["squeue", "--noheader", "--format=%A"]).stdout.split()
+            if jobs:
+                self.login(["scancel", *jobs], check=False)
+            self.until(self._is_empty, "no job is left", 60, self._overview)
         if (self.folder / "slurm.conf").read_text() != (self.folder / "etc/slurm/slurm.conf").read_text():
             self.configure()
-        if self._is_idle():
-            return
-        jobs = self.login(["squeue", "--noheader", "--format=%A"]).stdout.split()
-        if jobs:
-            self.login(["scancel", *jobs], check=False)
-        self.login(["scontrol", "update", f"nodename={','.join(self.nodes)}", "state=resume"], check=False)
+        if not self._is_idle():
+            names = f"nodename={','.join(self.nodes)}"
+            self.login(["scontrol", "update", names, "state=resume"], check=False)
         self.idle()
+
+    def _is_empty(self) -> bool:
+        jobs = self.login(["squeue", "--noheader"], check=False)
+        return (0, "") == (jobs.returncode, jobs.stdout)
 
 
 def missing() -> str:
