@@ -1,0 +1,48 @@
+"""The main job on a real cluster, as a user starts it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+from tests.cluster.slurm.cluster import Cluster
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "digits"
+
+
+def submitted(cluster: Cluster, work: Path, name: str) -> subprocess.CompletedProcess[str]:
+    """`ddplaunch submit --wait` of one of the example's job files, with what this cluster needs."""
+    for program in EXAMPLE.glob("*.py"):
+        shutil.copy(program, work)
+    spec = yaml.safe_load((EXAMPLE / name).read_text())
+    spec |= {"python": sys.executable, "resources": {"memory": "3Gi"}}
+    (work / "job.yaml").write_text(yaml.safe_dump(spec))
+    words = ["ddplaunch", "submit", "job.yaml", "--to", "slurm", "--wait"]
+    env = {"XDG_STATE_HOME": str(work / "state")}
+    return cluster.login(words, cwd=work, env=env, check=False, timeout=240)
+
+
+def test_digits_are_learnt_on_two_nodes(cluster: Cluster, work: Path) -> None:
+    """The handle on stdout and nothing else, progress on stderr, exit code 0."""
+    done = submitted(cluster, work, "job.yaml")
+
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"slurm://\d+\n", done.stdout)
+    assert "the way is clear after" in done.stderr
+    assert re.search(r"\[0/0\] epoch 20 .* test accuracy 9[5-9]\.", done.stderr)
+    assert done.stderr.splitlines()[-1].startswith("ddplaunch: succeeded after")
+
+
+def test_a_hang_is_explained_with_line_and_node(cluster: Cluster, work: Path) -> None:
+    """Rank 0 calls a barrier that the others do not call; the job ends as a hang, with its verdict."""
+    done = submitted(cluster, work, "broken.yaml")
+
+    assert done.returncode == 105, done.stderr
+    assert re.search(
+        r"at collective \d+ rank 0 called barrier \(broken.py:31\), the others all_reduce", done.stderr
+    )
+    assert "culprit   rank 0 on node 0 (n1)" in done.stderr
