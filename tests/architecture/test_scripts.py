@@ -42,9 +42,8 @@ def test_run_tests_ends_with_the_closing_lines_and_fails_with_its_suites(tmp_pat
     (tmp_path / "scripts" / "run-tests").write_bytes((ROOT / "scripts" / "run-tests").read_bytes())
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     python = tmp_path / ".venv" / "bin" / "python"
-    python.write_text(
-        '#!/bin/sh\ncase "$*" in *"not slow"*) echo "1 failed, 2 passed"; exit 1 ;; *) echo "3 passed" ;; esac\n'
-    )
+    fails = 'echo "1 failed, 2 passed"; exit 1'
+    python.write_text(f'#!/bin/sh\ncase "$*" in *"not slow"*) {fails} ;; *) echo "3 passed" ;; esac\n')
     python.chmod(0o755)
 
     result = subprocess.run(
