@@ -129,6 +129,7 @@ def test_a_rank_waits_for_its_data(start: Start) -> None:
 
     found = ended(job, 50)
     assert ("rank-in-dataloader", [1], [1], [0]) == (found.code, found.ranks, found.nodes, found.victims)
+    assert "    rank 1: on node 1 (n2)" in job.output
     assert "(program.py:" in found.sentence
 
 

@@ -192,7 +192,7 @@ def _cannot_listen(record: Record, port: Optional[int], error: OSError) -> None:
 def _last_words(record: Record) -> None:
     """The verdict for people; then the bundle, so that it can be had from a finished pod's log."""
     if record.verdicts:
-        record.say("\n".join(notice.block(record.verdicts, final=True)))
+        record.say("\n".join(notice.block(record.verdicts, True, record.plan.names)))
     record.event("end", f"the job has ended with exit code {record.exit_code}")
     data = json.dumps(codec.dump(record.save()), separators=(",", ":")).encode()
     text = base64.b64encode(zlib.compress(data, 9)).decode()

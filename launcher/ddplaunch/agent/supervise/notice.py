@@ -6,18 +6,25 @@ import textwrap
 from collections.abc import Sequence
 
 from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.verdicts import words
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 
 _WIDTH = 100
 _ALARM = "nothing moves; "
 
 
-def block(verdicts: Sequence[Verdict], final: bool) -> list[str]:
-    """Lines, framed by rules so that eyes find them between a thousand steps. `final`: the job ends by it."""
+def block(verdicts: Sequence[Verdict], final: bool, names: Sequence[str] = ()) -> list[str]:
+    """Lines, framed by rules so that eyes find them between a thousand steps.
+
+    `final`: the job ends by it. `names`: of the job's nodes, for verdicts whose sentences speak of ranks.
+    """
     head = "verdict" if final else f"notice: {_ALARM if _hangs(verdicts) else ''}the job goes on"
     lines = [f"---- ddplaunch {head} ".ljust(_WIDTH, "-")]
     for verdict in verdicts:
         lines += _wrapped(f"{verdict.code}: ", verdict.sentence)
+        where = words.nodes(verdict.nodes, names)
+        if verdict.ranks and "(" in where and where not in verdict.sentence:
+            lines += _wrapped("    ", f"{_ranks(verdict.ranks)}: on {where}")
         for fact in verdict.facts:
             lines += _wrapped("    - ", fact)
         if verdict.victims:

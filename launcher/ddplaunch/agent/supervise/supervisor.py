@@ -269,7 +269,7 @@ class Supervisor:
         elif kind in ("notice", "end"):
             verdicts = [codec.load(Verdict, each) for each in body["verdicts"]]
             if verdicts and self.verdict is None:
-                self.say("\n".join(notice.block(verdicts, final=kind == "end")))
+                self.say("\n".join(notice.block(verdicts, kind == "end", self.plan.names)))
             if kind == "end" and self.verdict is None:
                 self.verdict = int(body["exit_code"]), verdicts
                 self._stop(int(body["exit_code"]), float(body["grace"]))
@@ -356,7 +356,7 @@ class Supervisor:
         if self.verdict is None:
             self.verdict = judge_alone(self.plan, code, evidence)
             if self.verdict[1]:
-                self.say("\n".join(notice.block(self.verdict[1], final=True)))
+                self.say("\n".join(notice.block(self.verdict[1], True, self.plan.names)))
         if all(verdict.code == "unknown" for verdict in self.verdict[1]):
             self.say("no rank explains this end; the launch command's last words:")
             self.console.say(f"{self.node}/launch", "\n".join(self.crew.launch_output[-20:]))
