@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -77,6 +78,7 @@ class Hub:
         for node in range(self.plan.nodes):
             mine = [each for each in ranks if each.rank // 2 == node]
             self.says(node, "beat", {"beat": codec.dump(Beat(node, "running", NOW, mine))})
+        self.ticks(0.1)
 
     def answers(self, node: int, *ranks: RankEvidence, kind: str = "collect") -> None:
         """The node's evidence for the last request that it got."""
@@ -330,6 +332,21 @@ def test_a_node_whose_kernel_is_silent_is_told_soon_and_given_up_late(hub: Hub) 
     assert [Exit.NODE_AT_FAULT] == [end["exit_code"] for end in hub.wires[0].got("end")]
     hub.finish(Exit.NODE_AT_FAULT)
     assert Exit.NODE_AT_FAULT == hub.record.exit_code  # nobody waits for the other's farewell
+
+
+def test_a_thousand_nodes_leave_the_hub_idle(tmp_path: Path) -> None:
+    """A second of the beats of 8000 ranks costs less than a second of one core."""
+    hub = Hub(tmp_path, nodes=1000, nproc_per_node=8)
+    ranks = [RankBeat(number, number % 8, 1000, True, "running", 0.1, 0.1, True) for number in range(8)]
+    body = {"beat": codec.dump(Beat(0, "running", NOW, ranks))}
+    started = time.process_time()
+    for node in range(1000):
+        body["beat"]["node"] = node
+        hub.says(node, "beat", body)
+    hub.ticks(1)
+
+    assert time.process_time() - started < 1.0
+    hub.record.close()
 
 
 def test_a_supervisor_that_is_starved_is_not_lost(hub: Hub) -> None:
