@@ -57,15 +57,19 @@ class SlurmBackend:
         """Raises ClusterError when it can never start, or Slurm will not have it."""
         _, name, *words = rendered.command
         file = rendered.files[name]
-        self._refuse_what_never_starts(file.content.decode())
+        wanted = limits.wishes(file.content.decode(), os.environ)
+        # Of several clusters sbatch takes the first that has room, and only it knows which.
+        queries = self.queries("" if "," in wanted.clusters else wanted.clusters)
+        if "," not in wanted.clusters:
+            _refuse_what_never_starts(wanted, queries)
         # The file has the name that Slurm knows the job by; `doctor` calls it otherwise.
         sent = self.records.begin(Path(name).stem, name, file, str(Path.cwd()))
         env = {_GATE_ONLY: "1"} if GATE_ONLY in words else {}
         words = [word for word in words if word != GATE_ONLY]
         try:
-            job_id, cluster = submission.send(self.queries(), sent, words, env)
+            job_id, cluster = submission.send(queries, sent, words, env)
         except KeyboardInterrupt:
-            self._take_back(sent)
+            self._take_back(sent, queries)
             raise
         except ClusterError as error:
             if not isinstance(error, submission.UncertainError):
@@ -74,26 +78,18 @@ class SlurmBackend:
         self.records.save(dataclasses.replace(sent, job_id=job_id, cluster=cluster))
         return handle(job_id, cluster)
 
-    def _refuse_what_never_starts(self, script: str) -> None:
-        problems = limits.problems(limits.wishes(script, os.environ), self.queries().partitions())
-        if problems:
-            raise ClusterError(
-                "the job could never start:" + "".join(f"\n    {text}" for text in problems),
-                hint="nothing was submitted; `sinfo --format '%P %l %s %D'` shows partitions and limits",
-            )
-
-    def _take_back(self, sent: Submission) -> None:
+    def _take_back(self, sent: Submission, queries: Queries) -> None:
         """Ctrl-C before the handle was told: nobody wants a job that he knows nothing of."""
         try:
-            job_id = submission.look_for(self.queries(), sent, submission.TAKE_BACK)
+            job_id = submission.look_for(queries, sent, submission.TAKE_BACK)
         except ClusterError as error:
             raise submission.UncertainError(
                 f"it is not known whether Slurm took the job before you interrupted it: {error.message}",
                 hint="`ddplaunch list --to slurm` shows it, should it appear",
             ) from error
         if job_id is not None:
-            self.queries().commands.run("scancel", str(job_id))
-            self.records.save(dataclasses.replace(sent, job_id=job_id))
+            queries.commands.run("scancel", str(job_id))
+            self.records.save(dataclasses.replace(sent, job_id=job_id, cluster=queries.commands.cluster))
 
     # --- look
 
@@ -221,6 +217,15 @@ class SlurmBackend:
 def handle(job_id: int, cluster: str = "") -> Handle:
     """Of a job of that cluster, the local one when it has no name."""
     return Handle("slurm", f"{cluster}/{job_id}" if cluster else str(job_id))
+
+
+def _refuse_what_never_starts(wanted: limits.Wishes, queries: Queries) -> None:
+    problems = limits.problems(wanted, queries.partitions())
+    if problems:
+        raise ClusterError(
+            "the job could never start:" + "".join(f"\n    {text}" for text in problems),
+            hint="nothing was submitted; `sinfo --format '%P %l %s %D'` shows partitions and limits",
+        )
 
 
 def _script_said(output: Path | None) -> str:

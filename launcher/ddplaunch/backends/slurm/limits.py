@@ -22,14 +22,16 @@ class Wishes:
     time: str = ""
     account: str = ""
     qos: str = ""
+    clusters: str = ""
 
 
-_OPTIONS = {"partition": "p", "nodes": "N", "time": "t", "account": "A", "qos": "q"}
+_OPTIONS = {"partition": "p", "nodes": "N", "time": "t", "account": "A", "qos": "q", "clusters": "M"}
 _VARIABLES = {
     "partition": "SBATCH_PARTITION",
     "time": "SBATCH_TIMELIMIT",
     "account": "SBATCH_ACCOUNT",
     "qos": "SBATCH_QOS",
+    "clusters": "SBATCH_CLUSTERS",
 }
 
 

@@ -64,7 +64,7 @@ def found_or_error(queries: Queries, sent: Submission, answer: Answer) -> Id:
     """The job, when Slurm took it though sbatch does not say so."""
     found = look_for(queries, sent, APPEARS)
     if found is not None:
-        return found, ""
+        return found, queries.commands.cluster
     said = answer.last_line or "nothing"
     raise UncertainError(
         f"it is not known whether Slurm took the job: sbatch said {said!r}, and {APPEARS:.0f} s later no job "

@@ -33,9 +33,14 @@ def test_options_are_found_in_every_form(script: str) -> None:
 
 def test_the_environment_stands_above_the_script() -> None:
     """As for sbatch; an empty variable says nothing."""
-    environment = {"SBATCH_PARTITION": "gpu", "SBATCH_TIMELIMIT": "", "SBATCH_QOS": "slow"}
+    environment = {
+        "SBATCH_PARTITION": "gpu",
+        "SBATCH_TIMELIMIT": "",
+        "SBATCH_QOS": "slow",
+        "SBATCH_CLUSTERS": "north",
+    }
 
-    assert Wishes("gpu", "", "5", "", "slow") == wishes("#SBATCH -p x -t 5\n", environment)
+    assert Wishes("gpu", "", "5", "", "slow", "north") == wishes("#SBATCH -p x -t 5\n", environment)
 
 
 @pytest.mark.parametrize(
