@@ -140,18 +140,15 @@ class SlurmBackend:
             ended = told.updated if told else time.time()
         if not how.detail and job.status is None and how.state not in (State.SUCCEEDED, State.CANCELLED):
             how = how._replace(detail=_script_said(look.output))
+        verdicts = self._verdicts(seen, look.cluster) if seen else sent.verdicts if sent else []
         if sent is not None and not sent.state:
-            kept = dataclasses.replace(sent, workdir=(seen and seen.workdir) or sent.workdir)
+            kept = dataclasses.replace(
+                sent, workdir=(seen and seen.workdir) or sent.workdir, verdicts=verdicts
+            )
             kept = dataclasses.replace(kept, state=str(how.state), exit_code=how.exit_code)
             self._looks.remember(look, dataclasses.replace(kept, detail=how.detail, ended=ended))
-        return dataclasses.replace(
-            job,
-            state=how.state,
-            exit_code=how.exit_code,
-            detail=how.detail,
-            ended=ended,
-            verdicts=tuple(self._verdicts(seen, look.cluster)) if seen else (),
-        )
+        job = dataclasses.replace(job, state=how.state, exit_code=how.exit_code, detail=how.detail)
+        return dataclasses.replace(job, ended=ended, verdicts=tuple(verdicts))
 
     def _verdicts(self, seen: Seen, cluster: str) -> list[Verdict]:
         numbers: list[int] = []

@@ -11,10 +11,11 @@ import os
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddplaunch.agent.contract import Verdict
 from ddplaunch.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Submission:
     exit_code: int | None = None
     ended: float | None = None
     detail: str = ""
+    verdicts: list[Verdict] = field(default_factory=list)
 
     @property
     def cancelled(self) -> bool:

@@ -81,6 +81,7 @@ def test_a_job_that_is_left_alone_asked_and_ended(
     cluster: Cluster, files: Path, backend: SlurmBackend
 ) -> None:
     """Ctrl-C leaves it alone; its evidence is had through a step beside it; cancel leaves that of all."""
+    cluster.configure("KillWait=30")  # as everywhere else: enough for the evidence on a busy machine
     process = start(cluster, files, "submit", "job.yaml", "--to", "slurm", "--wait")
     until(process.stderr, "[1/1] step 3")
     process.send_signal(signal.SIGINT)
