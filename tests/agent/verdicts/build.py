@@ -15,7 +15,9 @@ from ddplaunch.agent.contract import (
     Raised,
     RankEvidence,
     Stack,
+    Verdict,
 )
+from ddplaunch.agent.verdicts.decide import judge
 
 NOW = 1_800_000_000.0
 TORCH = "/opt/env/lib/python3.11/site-packages/torch"
@@ -126,3 +128,14 @@ def job(*ranks: RankEvidence, why: str = "still", per_node: int = 2, **nodes: An
         for node in range(count)
     ]
     return JobEvidence("digits", count, count * per_node, why, NOW, evidence)
+
+
+def victim(number: int, after: float = 1.0) -> RankEvidence:
+    """A rank that failed because its peer was gone."""
+    return dead(number, after, code=1, raised=[raised("RuntimeError", PEER_GONE, after - 0.1)])
+
+
+def only(evidence: JobEvidence) -> Verdict:
+    """The one verdict on this evidence."""
+    (verdict,) = judge(evidence)
+    return verdict

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.agent.verdicts.build import MAIN, TOP, dead, in_evaluate, job, raised, rank, stack
 
-from ddplaunch.agent.contract import Frame, JobEvidence, MpiCall, RankEvidence, Stack, Verdict
-from ddplaunch.agent.verdicts.decide import judge, nothing_moves
+from ddplaunch.agent.contract import Frame, MpiCall, RankEvidence, Stack, Verdict
+from ddplaunch.agent.verdicts.decide import nothing_moves
 
 MPI4PY = "/opt/env/lib/python3.11/site-packages/mpi4py/MPI.openmpi.cpython-311-x86_64-linux-gnu.so"
 OF_MPI: dict[str, Any] = {"groups": [], "initialized": False, "mpi": "ready"}
@@ -25,12 +25,6 @@ def in_mpi(number: int, name: str, line: int = 31, **call: Any) -> RankEvidence:
 def finished(number: int) -> RankEvidence:
     """A rank whose program is over, in MPI_Finalize."""
     return rank(number, [], **{**OF_MPI, "mpi": "ending", "phase": "finalizing"})
-
-
-def only(evidence: JobEvidence) -> Verdict:
-    """The one verdict on this evidence."""
-    (verdict,) = judge(evidence)
-    return verdict
 
 
 def blamed(verdict: Verdict) -> tuple[str, list[int], list[int]]:

@@ -16,19 +16,14 @@ from tests.agent.verdicts.build import (
     in_init,
     in_loader,
     job,
+    only,
     raised,
     rank,
     stack,
 )
 
-from ddplaunch.agent.contract import Frame, Group, JobEvidence, NodeEvidence, Process, Verdict
+from ddplaunch.agent.contract import Frame, Group, NodeEvidence, Process, Verdict
 from ddplaunch.agent.verdicts.decide import judge
-
-
-def only(evidence: JobEvidence) -> Verdict:
-    """The one verdict on this evidence."""
-    (verdict,) = judge(evidence)
-    return verdict
 
 
 def blamed(verdict: Verdict) -> tuple[str, list[int], list[int], list[int]]:
