@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from tests.cluster.slurm.cluster import Cluster, missing
+from tests.cluster.slurm.cluster import Cluster, missing, remove
 from tests.cluster.slurm.machines import ClusterError
 
 
@@ -31,9 +31,10 @@ def _call(arguments: argparse.Namespace) -> int:
         cluster = Cluster.up(folder, arguments.nodes, "\n".join(arguments.conf), outlive=True)
         print(f"{' '.join(cluster.nodes)} are idle; jobs may use {cluster.shared}")
         return 0
-    cluster = Cluster.attach(folder)
     if arguments.verb == "down":
-        cluster.down()
+        remove(folder)
+        return 0
+    cluster = Cluster.attach(folder)
     if arguments.verb == "clear":
         cluster.restore()
     if arguments.verb == "run":

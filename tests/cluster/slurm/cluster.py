@@ -228,6 +228,16 @@ def sweep() -> None:
                 _clear(folder)
 
 
+def remove(folder: Path) -> None:
+    """End the cluster in `folder`, or clear away what a dead one left there. Raises ClusterError."""
+    if _is_up(folder):
+        Cluster.attach(folder).down()
+    elif (folder / "lock").exists():
+        _clear(folder)
+    else:
+        raise ClusterError(f"{folder} has never been a cluster's")
+
+
 def _lock(folder: Path) -> int:
     """A descriptor with the folder's lock; whoever inherits it holds the lock, until the last one ends."""
     fresh = folder / f"lock.{os.getpid()}"
