@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.agent.verdicts.build import MAIN, TOP, dead, in_evaluate, job, raised, rank, stack
+from tests.agent.verdicts.build import MAIN, TOP, dead, in_evaluate, job, only, raised, rank, stack
 
 from ddplaunch.agent.contract import Frame, MpiCall, RankEvidence, Stack, Verdict
 from ddplaunch.agent.verdicts.decide import nothing_moves
