@@ -472,21 +472,11 @@ def test_a_rank_that_fails_on_its_own_before_the_end_is_the_verdict(hub: Hub) ->
 
 
 def test_a_node_that_was_stopped_stops_the_job(hub: Hub) -> None:
-    """A scheduler's SIGTERM on one node is the end of all."""
+    """A scheduler's SIGTERM on one node is the end of all; what the node saw before is in the bundle."""
+    hub.says(0, "evidence", {"id": 0, "evidence": codec.dump(NodeEvidence(0, "n0", NOW, "running", []))})
     hub.says(0, "finished", {"node": 0, "exit_code": Exit.STOPPED})
-
-    assert [Exit.STOPPED] == [end["exit_code"] for end in hub.wires[1].got("end")]
-
-
-def test_what_a_stopped_node_saw_is_kept(hub: Hub) -> None:
-    """Its evidence was taken before its ranks were told to end, and is in the bundle."""
-    evidence = NodeEvidence(0, "n0", NOW, "running", [rank(0)])
-    hub.says(0, "evidence", {"id": 0, "evidence": codec.dump(evidence)})
-    hub.says(0, "finished", {"node": 0, "exit_code": Exit.STOPPED})
-    kept = hub.record.bundle().evidence
-
-    assert kept is not None
-    assert ("stop", [0]) == (kept.why, [each.rank for node in kept.evidence for each in node.ranks])
+    told = [end["exit_code"] for end in hub.wires[1].got("end")]
+    assert ([Exit.STOPPED], "stop") == (told, getattr(hub.record.bundle().evidence, "why", ""))
 
 
 def test_a_hang_and_a_question_at_once(hub: Hub) -> None:
