@@ -3,117 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.agent.hub.desk import HUNG, Hub, Wire
 from tests.agent.verdicts.build import NOW, PEER_GONE, dead, in_evaluate, raised, rank
 
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import (
-    Agreed,
     Beat,
     Exit,
-    Files,
-    JobPlan,
-    NodeEvidence,
-    RankBeat,
-    RankEvidence,
-    WatchdogPlan,
 )
-from ddplaunch.agent.hub.presence import CLOSED, MUTE, QUIET
-from ddplaunch.agent.hub.record import Record
 from ddplaunch.agent.hub.rounds import COLLECT
-from ddplaunch.agent.hub.run_desk import DOUBT, SETTLE, RunDesk
-
-
-class Wire:
-    """One session, as far as a desk sees it: what was sent to it is kept."""
-
-    def __init__(self) -> None:
-        self.node: int | None = None
-        self.sent: list[tuple[str, dict[str, Any]]] = []
-        self.silent_for = 0.0
-
-    def unconfirmed(self) -> float:
-        return self.silent_for
-
-    def send(self, kind: str, body: dict[str, Any]) -> None:
-        self.sent.append((kind, json.loads(json.dumps(body))))
-
-    def got(self, kind: str) -> list[dict[str, Any]]:
-        """Bodies of this kind, oldest first."""
-        return [body for sent, body in self.sent if sent == kind]
-
-
-class Hub:
-    """A desk with its record, two nodes of two ranks that have joined, and a clock."""
-
-    def __init__(self, folder: Path, **plan: Any) -> None:
-        values = {"nodes": 2, "nproc_per_node": 2, "watchdog": WatchdogPlan(10.0, 60.0), **plan}
-        self.plan = JobPlan("digits", launch=[], command=[], **values)
-        self.record = Record(self.plan, str(folder), 0)
-        self.record.agreed = Agreed("127.0.0.1", 29400)
-        self.now = 1000.0
-        self.desk = RunDesk(self.plan, self.record, clock=lambda: self.now)
-        self.wires = [Wire() for _ in range(self.plan.nodes)]
-        for node in range(self.plan.nodes):
-            self.says(node, "join", {"node": node, "host": f"n{node}", "pid": 1})
-
-    def says(self, node: int, kind: str, body: dict[str, Any]) -> None:
-        asyncio.run(self.desk.received(self.wires[node], kind, body))  # type: ignore[arg-type]
-
-    def ticks(self, seconds: float) -> None:
-        """Time passes, and nobody says anything."""
-        for _ in range(int(seconds * 10)):
-            self.now += 0.1
-            asyncio.run(self.desk.tick(self.now))
-
-    def beats(self, *ranks: RankBeat) -> None:
-        """Both nodes tell of their ranks."""
-        for node in range(self.plan.nodes):
-            mine = [each for each in ranks if each.rank // 2 == node]
-            self.says(node, "beat", {"beat": codec.dump(Beat(node, "running", NOW, mine))})
-        self.ticks(0.1)
-
-    def answers(self, node: int, *ranks: RankEvidence, kind: str = "collect") -> None:
-        """The node's evidence for the last request that it got."""
-        evidence = NodeEvidence(node, f"n{node}", NOW, "running", list(ranks))
-        body = {"id": self.wires[node].got(kind)[-1]["id"], "evidence": codec.dump(evidence)}
-        self.says(node, "evidence", body)
-
-    def death(self, node: int, evidence: RankEvidence) -> None:
-        self.says(node, "death", {"node": node, "rank": codec.dump(evidence)})
-
-    def finish(self, *codes: int) -> None:
-        """Each node says how it ended."""
-        for node, code in enumerate(codes):
-            self.says(node, "finished", {"node": node, "exit_code": code})
-        self.ticks(0.2)
-
-    @property
-    def events(self) -> list[str]:
-        lines = Path(self.record.path(Files.EVENTS)).read_text("utf-8").splitlines()
-        return [json.loads(line)["text"] for line in lines]
-
-
-@pytest.fixture(name="hub")
-def _hub(tmp_path: Path) -> Iterator[Hub]:
-    hub = Hub(tmp_path)
-    yield hub
-    hub.record.close()
-
-
-def beat(number: int, stuck: float, waits: bool = True) -> RankBeat:
-    """A rank that stands still and, mostly, waits."""
-    return RankBeat(number, number % 2, 1000 + number, True, "running", stuck, stuck, waits, completed=16)
-
-
-HUNG = [beat(0, 11, waits=False), beat(1, 11), beat(2, 11), beat(3, 11)]
+from ddplaunch.agent.hub.run_desk import DOUBT, SETTLE
 
 
 def test_a_hang_is_told_to_all_and_nobody_is_ended(hub: Hub) -> None:
@@ -290,86 +193,6 @@ def test_a_node_that_fails_without_a_word_is_judged(hub: Hub) -> None:
     assert ["unknown"] == [verdict["code"] for verdict in end["verdicts"]]
 
 
-def test_a_lost_node_ends_the_job_as_a_nodes_fault(hub: Hub) -> None:
-    """A connection that does not come back within CLOSED seconds: the node is named, at fault itself."""
-    asyncio.run(hub.desk.lost(hub.wires[1]))  # type: ignore[arg-type]
-    hub.ticks(CLOSED - 1)
-    assert [] == hub.wires[0].got("end")
-    hub.ticks(1.5)
-    hub.answers(0, rank(0), rank(1))
-    hub.ticks(SETTLE + DOUBT + 1)
-    hub.answers(0, rank(0), rank(1))
-    hub.ticks(1)
-
-    (end,) = hub.wires[0].got("end")
-    assert (Exit.NODE_AT_FAULT, [1]) == (end["exit_code"], end["verdicts"][0]["nodes"])
-
-
-def test_a_node_that_comes_back_is_not_lost(hub: Hub) -> None:
-    """A new connection of the same node in time, and nothing has happened."""
-    asyncio.run(hub.desk.lost(hub.wires[1]))  # type: ignore[arg-type]
-    hub.ticks(CLOSED - 1)
-    hub.wires[1] = Wire()
-    hub.says(1, "join", {"node": 1, "host": "n1", "pid": 1})
-    hub.ticks(CLOSED)
-
-    assert [] == hub.wires[0].got("collect")
-
-
-def test_a_node_whose_kernel_is_silent_is_told_soon_and_given_up_late(hub: Hub) -> None:
-    """Within ten seconds a notice to the others, with what it had done; the end only after `kill_after`."""
-    hub.beats(*(replace(each, stuck_for=0.1, still_for=0.1) for each in HUNG))
-    hub.wires[1].silent_for = 8.0
-    hub.ticks(QUIET + MUTE + 0.2)
-    hub.answers(0, rank(0), rank(1))
-
-    ((verdict,),) = [notice["verdicts"] for notice in hub.wires[0].got("notice")]
-    assert ("network-lost", [1], [0, 1]) == (verdict["code"], verdict["nodes"], verdict["victims"])
-    assert ["answer"] == [kind for kind, _ in hub.wires[1].sent if kind != "notice"]
-    hub.ticks(45)
-    assert [] == hub.wires[0].got("end")
-    hub.ticks(60)
-    assert [Exit.NODE_AT_FAULT] == [end["exit_code"] for end in hub.wires[0].got("end")]
-    hub.finish(Exit.NODE_AT_FAULT)
-    assert Exit.NODE_AT_FAULT == hub.record.exit_code  # nobody waits for the other's farewell
-
-
-def test_a_thousand_nodes_leave_the_hub_idle(tmp_path: Path) -> None:
-    """A second of the beats of 8000 ranks costs little, most of it the making of this test."""
-    hub = Hub(tmp_path, nodes=1000, nproc_per_node=8)
-    ranks = [RankBeat(number, number % 8, 1000, True, "running", 0.1, 0.1, True) for number in range(8)]
-    body = {"beat": codec.dump(Beat(0, "running", NOW, ranks))}
-    started = time.process_time()
-    for node in range(1000):
-        body["beat"]["node"] = node
-        hub.says(node, "beat", body)
-    hub.ticks(1)
-
-    assert time.process_time() - started < 2.0
-    hub.record.close()
-
-
-def test_a_supervisor_that_is_starved_is_not_lost(hub: Hub) -> None:
-    """Its kernel confirms what is sent to it, about once a second, for as long as it says nothing."""
-    hub.ticks(100)
-
-    assert 90 < len(hub.wires[1].got("answer")) < 101
-    assert [] == hub.wires[0].got("notice") + hub.wires[0].got("end")
-
-
-def test_a_node_that_answers_again_is_forgiven(hub: Hub) -> None:
-    """A switch has found another way: the notice is taken back, and nothing was ended."""
-    hub.wires[1].silent_for = 8.0
-    hub.ticks(20)
-    assert ["network-lost"] == [verdict.code for verdict in hub.record.verdicts]
-    asyncio.run(hub.desk.lost(hub.wires[1]))  # type: ignore[arg-type]
-    hub.wires[1] = Wire()
-    hub.says(1, "join", {"node": 1, "host": "n1", "pid": 1})
-
-    assert [] == hub.record.verdicts
-    assert "node 1 answers again" in hub.events
-
-
 def test_restarts_are_left_to_the_launch_command(tmp_path: Path) -> None:
     """While torchrun has attempts left, the verdict is a notice; the last one ends the job."""
     hub = Hub(tmp_path, max_restarts=1)
@@ -405,78 +228,6 @@ def test_diagnose_answers_with_a_bundle_and_changes_nothing(hub: Hub) -> None:
     assert ["rank-in-user-code"] == [verdict["code"] for verdict in bundle["verdicts"]]
     assert "asked" == bundle["evidence"]["why"]
     assert 1 == len(hub.wires[0].got("notice"))
-
-
-def test_stop_takes_evidence_first(hub: Hub) -> None:
-    """Told to stop: evidence of all, then the end with its own code."""
-    asyncio.run(hub.desk.stop("cancelled"))
-    assert [] == hub.wires[0].got("end")
-    hub.answers(0, rank(0), rank(1))
-    hub.answers(1, rank(2), rank(3))
-
-    assert [Exit.STOPPED] == [end["exit_code"] for end in hub.wires[1].got("end")]
-    assert hub.record.evidence is not None
-    hub.finish(Exit.STOPPED, Exit.STOPPED)
-    assert Exit.STOPPED == hub.record.exit_code
-
-
-def ending(hub: Hub) -> Wire:
-    """Somebody says that the time limit is near, and waits for what is known."""
-    asker = Wire()
-    asyncio.run(hub.desk.received(asker, "ending", {"why": "time limit"}))  # type: ignore[arg-type]
-    return asker
-
-
-def test_a_job_that_is_about_to_be_ended_is_told_how_far_it_was(hub: Hub) -> None:
-    """Nothing is wrong: a notice with the reason and the counts, and the job goes on until Slurm ends it."""
-    asker = ending(hub)
-    hub.answers(0, rank(0, still_for=0.1, stuck_for=0.1), rank(1, still_for=0.1, stuck_for=0.1))
-    hub.answers(1, rank(2, still_for=0.1, stuck_for=0.1), rank(3, still_for=0.1, stuck_for=0.1))
-
-    ((verdict,),) = [notice["verdicts"] for notice in hub.wires[1].got("notice")]
-    assert "node-evicted" == verdict["code"]
-    assert (
-        "the job is being ended from outside: time limit; ranks 0-3 have called 17 collectives"
-        == verdict["sentence"]
-    )
-    assert [["node-evicted"]] == [[v["code"] for v in b["verdicts"]] for b in asker.got("bundle")]
-    hub.death(0, dead(0, 0, signal=15))
-    hub.answers(0, rank(1))
-    hub.answers(1, rank(2), rank(3))
-    hub.ticks(SETTLE + 0.5)
-    assert [Exit.STOPPED] == [end["exit_code"] for end in hub.wires[1].got("end")]
-    assert ["node-evicted"] == [verdict.code for verdict in hub.record.verdicts]
-
-
-def test_a_job_that_hangs_when_its_time_is_over_is_called_hung(hub: Hub) -> None:
-    """More time would not have helped."""
-    ending(hub)
-    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
-    hub.answers(1, rank(2), rank(3))
-
-    assert ["rank-in-user-code"] == [verdict.code for verdict in hub.record.verdicts]
-
-
-def test_a_rank_that_fails_on_its_own_before_the_end_is_the_verdict(hub: Hub) -> None:
-    """A job may still fail by itself in the minute before its time limit."""
-    ending(hub)
-    hub.answers(0, rank(0), rank(1))
-    hub.answers(1, rank(2), rank(3))
-    hub.death(0, dead(0, 0, code=1, raised=[raised("ValueError", "bad batch", 0)]))
-    hub.answers(0, rank(1))
-    hub.answers(1, rank(2), rank(3))
-    hub.ticks(SETTLE + 0.5)
-
-    assert [Exit.WORKER_FAILED] == [end["exit_code"] for end in hub.wires[1].got("end")]
-    assert ["rank-failed"] == [verdict.code for verdict in hub.record.verdicts]
-
-
-def test_a_node_that_was_stopped_stops_the_job(hub: Hub) -> None:
-    """A scheduler's SIGTERM on one node is the end of all; what the node saw before is in the bundle."""
-    hub.says(0, "evidence", {"id": 0, "evidence": codec.dump(NodeEvidence(0, "n0", NOW, "running", []))})
-    hub.says(0, "finished", {"node": 0, "exit_code": Exit.STOPPED})
-    told = [end["exit_code"] for end in hub.wires[1].got("end")]
-    assert ([Exit.STOPPED], "stop") == (told, getattr(hub.record.bundle().evidence, "why", ""))
 
 
 def test_a_hang_and_a_question_at_once(hub: Hub) -> None:

@@ -1,0 +1,100 @@
+"""Nodes that fall silent, or go away, while the job runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from tests.agent.hub.desk import HUNG, Hub, Wire
+from tests.agent.verdicts.build import NOW, rank
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import (
+    Beat,
+    Exit,
+    RankBeat,
+)
+from ddplaunch.agent.hub.presence import CLOSED, MUTE, QUIET
+from ddplaunch.agent.hub.run_desk import DOUBT, SETTLE
+
+
+def test_a_lost_node_ends_the_job_as_a_nodes_fault(hub: Hub) -> None:
+    """A connection that does not come back within CLOSED seconds: the node is named, at fault itself."""
+    asyncio.run(hub.desk.lost(hub.wires[1]))  # type: ignore[arg-type]
+    hub.ticks(CLOSED - 1)
+    assert [] == hub.wires[0].got("end")
+    hub.ticks(1.5)
+    hub.answers(0, rank(0), rank(1))
+    hub.ticks(SETTLE + DOUBT + 1)
+    hub.answers(0, rank(0), rank(1))
+    hub.ticks(1)
+
+    (end,) = hub.wires[0].got("end")
+    assert (Exit.NODE_AT_FAULT, [1]) == (end["exit_code"], end["verdicts"][0]["nodes"])
+
+
+def test_a_node_that_comes_back_is_not_lost(hub: Hub) -> None:
+    """A new connection of the same node in time, and nothing has happened."""
+    asyncio.run(hub.desk.lost(hub.wires[1]))  # type: ignore[arg-type]
+    hub.ticks(CLOSED - 1)
+    hub.wires[1] = Wire()
+    hub.says(1, "join", {"node": 1, "host": "n1", "pid": 1})
+    hub.ticks(CLOSED)
+
+    assert [] == hub.wires[0].got("collect")
+
+
+def test_a_node_whose_kernel_is_silent_is_told_soon_and_given_up_late(hub: Hub) -> None:
+    """Within ten seconds a notice to the others, with what it had done; the end only after `kill_after`."""
+    hub.beats(*(replace(each, stuck_for=0.1, still_for=0.1) for each in HUNG))
+    hub.wires[1].silent_for = 8.0
+    hub.ticks(QUIET + MUTE + 0.2)
+    hub.answers(0, rank(0), rank(1))
+
+    ((verdict,),) = [notice["verdicts"] for notice in hub.wires[0].got("notice")]
+    assert ("network-lost", [1], [0, 1]) == (verdict["code"], verdict["nodes"], verdict["victims"])
+    assert ["answer"] == [kind for kind, _ in hub.wires[1].sent if kind != "notice"]
+    hub.ticks(45)
+    assert [] == hub.wires[0].got("end")
+    hub.ticks(60)
+    assert [Exit.NODE_AT_FAULT] == [end["exit_code"] for end in hub.wires[0].got("end")]
+    hub.finish(Exit.NODE_AT_FAULT)
+    assert Exit.NODE_AT_FAULT == hub.record.exit_code  # nobody waits for the other's farewell
+
+
+def test_a_thousand_nodes_leave_the_hub_idle(tmp_path: Path) -> None:
+    """A second of the beats of 8000 ranks costs little, most of it the making of this test."""
+    hub = Hub(tmp_path, nodes=1000, nproc_per_node=8)
+    ranks = [RankBeat(number, number % 8, 1000, True, "running", 0.1, 0.1, True) for number in range(8)]
+    body = {"beat": codec.dump(Beat(0, "running", NOW, ranks))}
+    started = time.process_time()
+    for node in range(1000):
+        body["beat"]["node"] = node
+        hub.says(node, "beat", body)
+    hub.ticks(1)
+
+    assert time.process_time() - started < 2.0
+    hub.record.close()
+
+
+def test_a_supervisor_that_is_starved_is_not_lost(hub: Hub) -> None:
+    """Its kernel confirms what is sent to it, about once a second, for as long as it says nothing."""
+    hub.ticks(100)
+
+    assert 90 < len(hub.wires[1].got("answer")) < 101
+    assert [] == hub.wires[0].got("notice") + hub.wires[0].got("end")
+
+
+def test_a_node_that_answers_again_is_forgiven(hub: Hub) -> None:
+    """A switch has found another way: the notice is taken back, and nothing was ended."""
+    hub.wires[1].silent_for = 8.0
+    hub.ticks(20)
+    assert ["network-lost"] == [verdict.code for verdict in hub.record.verdicts]
+    asyncio.run(hub.desk.lost(hub.wires[1]))  # type: ignore[arg-type]
+    hub.wires[1] = Wire()
+    hub.says(1, "join", {"node": 1, "host": "n1", "pid": 1})
+
+    assert [] == hub.record.verdicts
+    assert "node 1 answers again" in hub.events
