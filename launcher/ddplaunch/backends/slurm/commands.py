@@ -16,15 +16,14 @@ PATIENCE = 30.0
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 8.0
 
-_UNREACHED = (
+_UNREACHED = "Unable to contact slurm controller (connect failure)"
+"""Of a controller that has not even heard the question; `(receive failure)` would be another matter."""
+_UNANSWERED = (
     "Unable to contact slurm controller",
     "Connection refused",
     "Connection timed out",
     "No route to host",
     "Network is unreachable",
-)
-"""Of a controller that has not even heard the question."""
-_UNANSWERED = (
     "Socket timed out",
     "Connection reset",
     "Zero Bytes were transmitted or received",
@@ -55,14 +54,13 @@ class Answer(NamedTuple):
     @property
     def unreached(self) -> bool:
         """Whether the controller certainly has not heard of it."""
-        return self.code != 0 and any(words in self.err for words in _UNREACHED)
+        lines = [line for line in self.err.splitlines() if any(words in line for words in _UNANSWERED)]
+        return self.code not in (0, None) and bool(lines) and all(_UNREACHED in line for line in lines)
 
     @property
     def unanswered(self) -> bool:
         """Whether it is not known what the controller made of it; asking again may help."""
-        return self.code is None or (
-            self.code != 0 and (self.unreached or any(words in self.err for words in _UNANSWERED))
-        )
+        return self.code is None or (self.code != 0 and any(words in self.err for words in _UNANSWERED))
 
     @property
     def last_line(self) -> str:
