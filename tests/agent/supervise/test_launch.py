@@ -209,7 +209,8 @@ def test_the_hooks_files_are_laid_out(tmp_path: Path) -> None:
     place = Place(str(tmp_path), 3)
     place.prepare()
 
-    assert sorted(os.listdir(place.hook)) == ["ddplaunch_caught.py", "ddplaunch_hook.py", "sitecustomize.py"]
+    hooks = ["ddplaunch_caught.py", "ddplaunch_hook.py", "ddplaunch_mpi.py", "sitecustomize.py"]
+    assert hooks == sorted(os.listdir(place.hook))
 
 
 def test_what_the_gate_left_is_read(tmp_path: Path) -> None:
