@@ -132,7 +132,7 @@ class RankEvidence:
     )  # seconds between completed collectives, newest last
     initialized: Optional[bool] = None  # torch.distributed.is_initialized(); None: could not be asked
     backend: str = ""
-    mpi: str = ""  # "" (no MPI seen) | "starting" (in MPI_Init) | "ready" | "ending" (the program is over)
+    mpi: str = ""  # "" (none seen) | "loaded" (it cannot be asked) | "ready" | "ending" (its Python is over)
     mpi_call: Optional[MpiCall] = None
     last_output: str = ""  # last line it wrote
     last_output_at: float = 0.0

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.agent.verdicts.build import MAIN, TOP, dead, in_evaluate, job, only, raised, rank, stack
+from tests.agent.verdicts.build import dead, in_evaluate, job, only, raised, rank, stack
 
-from ddplaunch.agent.contract import Frame, MpiCall, RankEvidence, Stack, Verdict
+from ddplaunch.agent.contract import Frame, MpiCall, RankEvidence, Verdict
 from ddplaunch.agent.verdicts.decide import nothing_moves
 
 MPI4PY = "/opt/env/lib/python3.11/site-packages/mpi4py/MPI.openmpi.cpython-311-x86_64-linux-gnu.so"
@@ -161,13 +161,17 @@ def test_a_message_that_is_too_long() -> None:
     assert ("mpi-unmatched", [0], [1]) == blamed(verdict)
 
 
-def test_a_rank_that_never_came_to_mpi() -> None:
-    """The others stand in the import of mpi4py, which shows as an import alone."""
+def in_init(number: int) -> RankEvidence:
+    """A rank in the import of mpi4py, which holds the GIL: as it is seen from outside."""
     importing = Frame("create_module", "<frozen importlib._bootstrap_external>", 1176)
-    starting = {**OF_MPI, "mpi": "starting", "phase": "init_process_group"}
-    waiting = [rank(n, stack(importing), **starting) for n in (0, 2, 3)]
-    loading = rank(1, stack(Frame("load", "/job/data.py", 9)), **{**starting, "mpi": ""})
-    verdict = only(job(waiting[0], loading, *waiting[1:]))
+    stacks = stack(Frame("Init", "mpi4py/MPI", 0), importing)
+    return rank(number, stacks, **{**OF_MPI, "mpi": "loaded", "phase": "init_process_group"})
+
+
+def test_a_rank_that_never_came_to_mpi() -> None:
+    """The others stand in the import of mpi4py."""
+    loading = rank(1, stack(Frame("load", "/job/data.py", 9)), **{**OF_MPI, "mpi": ""})
+    verdict = only(job(in_init(0), loading, in_init(2), in_init(3)))
 
     assert ("mpi-rank-lost", [1], [0, 2, 3]) == blamed(verdict)
     assert "rank 1 never reached MPI_Init; rank 1 is in load (data.py:9)" == verdict.sentence
@@ -176,13 +180,17 @@ def test_a_rank_that_never_came_to_mpi() -> None:
 
 def test_ranks_of_which_no_process_is_there() -> None:
     """MPI's launcher has not started them: MPI_Init waits for them all the same."""
-    starting = {**OF_MPI, "mpi": "starting"}
-    evidence = job(
-        *(rank(n, [Stack("MainThread", True, [MAIN, TOP])], **starting) for n in (0, 1)), per_node=2
-    )
-    verdict = only(replace(evidence, world_size=4))
+    verdict = only(replace(job(in_init(0), in_init(1)), world_size=4))
 
     assert ("mpi-rank-lost", [2, 3], [0, 1]) == blamed(verdict)
+
+
+def test_a_call_that_is_known_by_its_line_alone() -> None:
+    """Without its arguments its communicator is taken for that of all, and the verdict is less certain."""
+    blind = [replace(in_mpi(n, "allreduce"), mpi="loaded", mpi_call=None) for n in (0, 1)]
+    verdict = only(job(*blind, finished(2), finished(3)))
+
+    assert ("mpi-partial-collective", [2, 3], [0, 1], 0.6) == (*blamed(verdict), verdict.confidence)
 
 
 def test_a_rank_that_left_without_a_word() -> None:

@@ -193,25 +193,41 @@ def _node(frame: FrameType) -> Any:
 
 
 def _find(frame: FrameType) -> Any:
-    import ast
-
-    with open(frame.f_code.co_filename, "rb") as file:
-        source = file.read(_SOURCE_LIMIT)
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    calls = _calls(frame.f_code.co_filename)
     if hasattr(frame.f_code, "co_positions"):  # since Python 3.11
         place = next(position for index, position in _positions(frame.f_code) if index == frame.f_lasti)
         if place[1] is not None and place[3] is not None:
             # The instruction may begin at the method's name; it ends where the call does.
             ends = [node for node in calls if (node.end_lineno, node.end_col_offset) == (place[1], place[3])]
             return ends[0] if ends else None
-    line = frame.f_lineno or 0
-    names = [
-        node
-        for node in calls
-        if node.lineno <= line <= (node.end_lineno or 0)
-        and str(getattr(node.func, "attr", getattr(node.func, "id", ""))).lower() in _BLOCKING
-    ]
-    return names[0] if len(names) == 1 else None
+    return _only_one(calls, frame.f_lineno or 0)
+
+
+def named_at(path: str, line: int) -> Optional[str]:
+    """The blocking function of MPI that is called in this line, by its name alone; None: none, or several."""
+    try:
+        node = _only_one(_calls(path), line)
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+    return _name(node) if node is not None else None
+
+
+def _calls(path: str) -> list[Any]:
+    import ast
+
+    with open(path, "rb") as file:
+        source = file.read(_SOURCE_LIMIT)
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+
+
+def _only_one(calls: list[Any], line: int) -> Any:
+    here = [node for node in calls if node.lineno <= line <= (node.end_lineno or 0)]
+    found = [node for node in here if _name(node).lower() in _BLOCKING]
+    return found[0] if len(found) == 1 else None
+
+
+def _name(node: Any) -> str:
+    return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
 
 
 def _positions(code: Any) -> Iterator[tuple[int, Any]]:

@@ -20,7 +20,7 @@ def beat(node: int, crew: Crew) -> Beat:
             phase=rank.phase,
             stuck_for=round(rank.progress.stuck_for(now), 1),
             still_for=round(rank.progress.still_for(now), 1),
-            waits=rank.progress.waits(now) or rank.mpi in ("starting", "ending"),
+            waits=rank.progress.waits(now) or rank.mpi_mute or rank.mpi == "ending",
             completed=rank.counted[1] if rank.counted else 0,
             exit=rank.exit,
         )

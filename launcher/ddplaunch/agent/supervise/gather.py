@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Callable, Optional
 
 from ddplaunch.agent.contract import Exited, NodeEvidence, Process, Stack
-from ddplaunch.agent.evidence import cgroup, kernel, proc, py_spy, stacks
+from ddplaunch.agent.evidence import cgroup, kernel, mpi, proc, py_spy, stacks
 from ddplaunch.agent.supervise import describe
 from ddplaunch.agent.supervise.hooks import Hooks
 from ddplaunch.agent.supervise.ranks import Rank
@@ -156,11 +156,12 @@ class Gatherer:
             found.update(by_py_spy)
             sources.update(dict.fromkeys(by_py_spy, "py-spy"))
         for pid, rank in wanted.items():
-            if pid in found:
-                continue
-            by_signal = self._by_signal(rank)
+            by_signal = [] if pid in found else self._by_signal(rank)
             if by_signal:
                 found[pid], sources[pid] = by_signal, "faulthandler"
+            if pid in found:
+                if proc.maps_library(pid, mpi.LIBRARY):
+                    found[pid] = mpi.with_function(found[pid], bool(rank.line and rank.line.mpi_ready))
                 continue
             hook = "not connected" if rank.line is None else f"silent for {rank.line.silent_for:.1f} s"
             spy = reasons.get(pid, "py-spy: not found")
@@ -194,7 +195,7 @@ class Gatherer:
         unknown = [
             rank
             for rank in ranks
-            if rank.line is not None and (rank.progress.stack_moves is None or rank.mpi_ready)
+            if rank.line is not None and (rank.progress.stack_moves is None or rank.mpi)
         ]
         young = [pid for kin in families.values() for pid in kin if self._sampler.age(pid) < _SECOND_LOOK]
         if not unknown and not young:
@@ -212,7 +213,7 @@ class Gatherer:
         moved = {}
         for rank in unknown:
             answer = rank.line.answer if rank.line is not None else None
-            if rank.mpi_ready and answer is not None and counted(answer) != before.get(rank):
+            if rank.mpi and answer is not None and counted(answer) != before.get(rank):
                 rank.progress.got_on(now)  # in the same line as before, but not in the same call
             first, second = reading.main(found.get(rank.program, [])), frames_of(answer)
             if first and second is not None:

@@ -27,6 +27,7 @@ class Line:
         self.pid = pid  # as the kernel tells it: a container may count differently
         self.role = ""  # "rank" | "any" | "child" | "keeper", once it said hello
         self.child: Optional[int] = None  # the rank's pid, as its keeper tells
+        self.mpi_ready = False  # MPI was initialized, and not finalized, when it was last asked
         self.told = False  # a keeper was told to end its rank
         self.rank: Optional[int] = None
         self.local_rank: Optional[int] = None
@@ -141,6 +142,8 @@ class Hooks:
             return
         if not isinstance(message, dict):
             return
+        if "mpi" in message:
+            line.mpi_ready = bool(message["mpi"]["ready"])
         if "is" in message:
             line.answer, line.asked = message, None
             return

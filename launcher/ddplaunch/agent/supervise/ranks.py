@@ -48,8 +48,7 @@ class Rank:
         self.initialized: Optional[bool] = None
         self.was_initialized = False
         self.counted: Optional[tuple[int, int]] = None
-        self.mpi_ready = False  # MPI is initialized, and not finalized
-        self.mpi_starting = False  # it stands in MPI_Init, as far as can be seen
+        self.mpi_mute = False  # MPI is loaded, and native code holds the GIL
         self.raised: list[Raised] = []
         self.last_output = ""
         self.last_output_at = 0.0
@@ -72,7 +71,7 @@ class Rank:
             return Phase.ENDED
         if (self.line is not None and self.line.ending) or (self.was_initialized and not self.initialized):
             return Phase.FINALIZING
-        if self.mpi_ready and not self.initialized:
+        if self.mpi and not self.initialized and not self.mpi_mute:
             return Phase.RUNNING  # nobody counts MPI's collectives
         if not self.initialized:
             return Phase.INIT
@@ -81,9 +80,9 @@ class Rank:
     @property
     def mpi(self) -> str:
         """As in the contract."""
-        if self.mpi_ready:
-            return "ending" if self.line is None or self.line.ending else "ready"
-        return "starting" if self.mpi_starting else ""
+        if self.line is not None and self.line.mpi_ready:
+            return "ending" if self.line.ending else "ready"
+        return "loaded" if self.mpi_mute else ""
 
     def add(self, raised: Raised) -> None:
         """An exception, unless it was told already: hook and log speak of the same ones."""

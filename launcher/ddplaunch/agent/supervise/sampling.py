@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Frame, Process
-from ddplaunch.agent.evidence import flight, proc, sockets
+from ddplaunch.agent.evidence import flight, mpi, proc, sockets
 from ddplaunch.agent.supervise.hooks import Line
 from ddplaunch.agent.supervise.progress import Sample
 from ddplaunch.agent.supervise.ranks import Rank
@@ -50,8 +50,7 @@ class Sampler:
         deeper = [frames_of(lines[pid].answer) for pid in children if pid in lines]
         now_counted, rank.initialized = counted(answer), initialized(answer, rank.initialized)
         rank.counted = now_counted or rank.counted
-        rank.mpi_ready = mpi_ready(answer, rank.mpi_ready)
-        rank.mpi_starting = not rank.mpi_ready and _in_mpi_init(rank)
+        rank.mpi_mute = _is_mute_in_mpi(rank)
         rank.was_initialized = rank.was_initialized or bool(rank.initialized)
         news, rank.news = rank.news, False
         sent = self._sent.get(rank.program)
@@ -148,16 +147,10 @@ def counted(answer: Optional[dict[str, Any]]) -> Optional[tuple[int, int]]:
     return returned + sum(called for called, _ in pairs), returned + sum(done for _, done in pairs)
 
 
-def mpi_ready(answer: Optional[dict[str, Any]], before: bool) -> bool:
-    """Whether MPI is initialized and not finalized, or what was known before."""
-    return before if answer is None or not answer.get("mpi") else bool(answer["mpi"]["ready"])
-
-
-def _in_mpi_init(rank: Rank) -> bool:
-    """mpi4py calls MPI_Init as it is imported, holding the GIL: the hook is silent, the library there."""
-    return (
-        rank.line is not None and rank.line.silent_for >= _MUTE and proc.maps_library(rank.program, "libmpi")
-    )
+def _is_mute_in_mpi(rank: Rank) -> bool:
+    """mpi4py keeps the GIL in MPI_Init, and where it duplicates a communicator for its own use."""
+    line = rank.line
+    return line is not None and line.silent_for >= _MUTE and proc.maps_library(rank.program, mpi.LIBRARY)
 
 
 def initialized(answer: Optional[dict[str, Any]], before: Optional[bool]) -> Optional[bool]:

@@ -134,6 +134,8 @@ class Supervisor:
             flags += ["mpi"] if self.crew.launches_mpi else [] if launch.is_torchrun(words) else ["any"]
             env = launch.with_hook(env, self.place, ",".join([self.hooks.name, *flags]))
         workdir = self.plan.workdir or (self.place.source if os.path.isdir(self.place.source) else None)
+        if self.plan.mpi and workdir == self.place.source:
+            workdir = self.place.folder  # MPI's launcher wants it on all nodes; the keepers know their own
         self.crew.launch = launch.start(words, env, workdir, self.place.launch_log)
 
     def _mistake(self) -> None:
@@ -235,8 +237,7 @@ class Supervisor:
                 line.send(b"go")
             if "ending" in message and rank is not None:
                 rank.news = True
-                rank.mpi_ready = bool((message.get("mpi") or {}).get("ready"))
-                if not rank.mpi_ready:  # else it still has to meet the others in MPI_Finalize
+                if not line.mpi_ready:  # else it still has to meet the others in MPI_Finalize
                     self.launchers.hold(rank)
 
     def _in_trouble(self) -> None:

@@ -20,6 +20,8 @@ IN_INIT = "init_process_group"
 IN_LOADER = "loader"
 IN_MPI = "mpi"
 IN_FINALIZE = "MPI_Finalize"
+_INITS = dict.fromkeys(["Init", "Init_thread"], "MPI_Init")
+"""Mostly called by the import of mpi4py, where nobody reads its name."""
 ELSEWHERE = "elsewhere"
 ENDED = "ended"
 
@@ -221,13 +223,11 @@ def _stand(rank: RankEvidence) -> Stand:
     site = stacks.user_frame(frames)
     if stacks.in_init(frames):
         return Stand(IN_INIT, site=site)
-    if rank.mpi == "starting":
-        return Stand(IN_MPI, "MPI_Init", site=site)
     if rank.mpi == "ending" and not frames:
         return Stand(IN_MPI, IN_FINALIZE)
     function = stacks.mpi_function(frames)
     if function:
-        return Stand(IN_MPI, function, site=site)
+        return Stand(IN_MPI, _INITS.get(function, function), site=site)
     pending = _pending(rank)
     named = stacks.collective(frames)
     if named or (pending and not stacks.in_loader(frames)):

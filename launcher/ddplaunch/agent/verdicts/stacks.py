@@ -13,7 +13,7 @@ from typing import Optional
 from ddplaunch.agent.contract import Frame, Stack
 
 _TORCH = re.compile(r"(^|/)(torch|torchgen|functorch)/")
-_THIRD_PARTY = re.compile(r"(^|/)(site|dist)-packages/|(^|/)mpi4py/.*\.px?[yi]x?$")
+_THIRD_PARTY = re.compile(r"(^|/)((site|dist)-packages|mpi4py)/")
 _STANDARD = re.compile(
     r"/lib(64)?/python\d[^/]*/(?!site-packages/|dist-packages/)|/python\d+\.zip/|^<|"
     r"^(threading|queue|socket|ssl|selectors|subprocess|runpy|contextlib|functools|pickle|shutil|tarfile|zipfile)"

@@ -1,0 +1,147 @@
+"""MPI on a real cluster: ranks that mpirun or srun starts on all nodes, and what is said of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster.slurm.cluster import Cluster
+from tests.cluster.slurm.jobs import Job
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples/mpi/train.py"
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+MPIRUN: dict[str, Any] = {}
+SRUN: dict[str, Any] = {"slurm": {"mpi": "pmix"}}
+EITHER = pytest.mark.parametrize("launcher", [MPIRUN, SRUN], ids=["mpirun", "srun"])
+HEAD = """
+import os, sys, time
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+print("up", flush=True)
+data = bytearray(8)
+"""
+
+
+def submit(cluster: Cluster, work: Path, program: str, launcher: dict[str, Any], **keys: Any) -> Job:
+    """Two ranks on each of three nodes, as root."""
+    values = {"nodes": 3, "nproc_per_node": 2, "launch": "mpi", "env": AS_ROOT, **launcher, **keys}
+    return Job.submit(
+        cluster, work, program, **{"watchdog": {"notice_after": "5s", "kill_after": "12s"}, **values}
+    )
+
+
+def lines(job: Job, prefix: str) -> list[str]:
+    """What that rank, or whoever writes under this prefix, has printed."""
+    head = f"[{prefix}] "
+    return [line[len(head) :] for line in job.output.splitlines() if line.startswith(head)]
+
+
+@EITHER
+def test_the_example_trains_on_two_nodes(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
+    """torch tensors through mpi4py; a rank's output is shown as its node's, the launcher says nothing."""
+    command = ["program.py", "--steps", "100", "--require", "0.8"]
+    job = submit(cluster, work, EXAMPLE.read_text(), launcher, command=command, nodes=2)
+
+    assert "COMPLETED" == job.ended(180), job.output
+    assert "of 4 ranks" in lines(job, "0/0")[-1]
+    assert [] == lines(job, "0/launch")
+    assert (0, []) == (job.bundle().exit_code, job.bundle().verdicts)
+    job.leaves_nothing()
+
+
+@EITHER
+def test_every_rank_is_at_home_on_its_node(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
+    """Ranks in the order of the nodes, each with a supervisor of its own node."""
+    program = HEAD + "print(os.uname().nodename, comm.rank, os.environ['LOCAL_RANK'], flush=True)"
+    job = submit(cluster, work, program, launcher)
+
+    assert "COMPLETED" == job.ended(), job.output
+    for rank in range(6):
+        assert f"n{rank // 2 + 1} {rank} {rank % 2}" == lines(job, f"{rank // 2}/{rank}")[-1]
+    job.leaves_nothing()
+
+
+@EITHER
+def test_half_of_the_ranks_reduce(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
+    """`if rank < size / 2` around a collective of all: those who wait, and those who have gone past it."""
+    program = HEAD + "comm.Barrier()\nif comm.rank < comm.size / 2:\n    comm.allreduce(1)\n"
+    job = submit(cluster, work, program, launcher)
+
+    assert "FAILED" == job.ended(), job.output
+    assert ("mpi-partial-collective", [3, 4, 5], [1, 2], [0, 1, 2]) == (
+        job.verdict.code,
+        job.verdict.ranks,
+        job.verdict.nodes,
+        job.verdict.victims,
+    )
+    assert "50:0" == job.exit_code
+    job.leaves_nothing()
+
+
+@EITHER
+def test_a_message_between_nodes_that_is_not_received(
+    cluster: Cluster, work: Path, launcher: dict[str, Any]
+) -> None:
+    """Rank 5 on n3 sends with another tag than rank 0 on n1 waits for."""
+    program = HEAD + (
+        "data = bytearray(1 << 22)\n"
+        "if comm.rank == 0:\n    comm.Recv(data, source=5, tag=1)\n"
+        "if comm.rank == 5:\n    comm.Send(data, dest=0, tag=2)\n"
+        "comm.Barrier()\n"
+    )
+    job = submit(cluster, work, program, launcher)
+
+    assert "FAILED" == job.ended(), job.output
+    assert ("mpi-unmatched", [0, 5], [0, 2]) == (job.verdict.code, job.verdict.ranks, job.verdict.nodes)
+    assert job.verdict.sentence.endswith("the tags differ, 2 is sent and 1 is received")
+    job.leaves_nothing()
+
+
+@EITHER
+def test_a_rank_that_does_not_come_to_mpi(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
+    """All others stand in the import of mpi4py."""
+    program = (
+        "import os\nos.mkfifo('/tmp/shard') if os.environ['RANK'] == '3' else None\n"
+        "def load():\n    open('/tmp/shard').close()\n"
+        "if os.environ['RANK'] == '3': load()\n" + HEAD
+    )
+    job = submit(cluster, work, program, launcher)
+
+    assert "FAILED" == job.ended(), job.output
+    assert ("mpi-rank-lost", [3], [1]) == (job.verdict.code, job.verdict.ranks, job.verdict.nodes)
+    assert "rank 3 never reached MPI_Init; rank 3 is in load (program.py:4)" == job.verdict.sentence
+    cluster.path("n2", "/tmp/shard").unlink()
+    job.leaves_nothing()
+
+
+@EITHER
+def test_a_rank_that_is_killed_on_another_node(
+    cluster: Cluster, work: Path, launcher: dict[str, Any]
+) -> None:
+    """The launcher on n1 ends all others over it; they are victims, on every node."""
+    program = HEAD + (
+        "for step in range(1000):\n    comm.Barrier()\n    time.sleep(0.1)\n"
+        "    if comm.rank == 4 and step == 10:\n        os.kill(os.getpid(), 9)\n"
+    )
+    job = submit(cluster, work, program, launcher)
+
+    assert "FAILED" == job.ended(), job.output
+    assert ("rank-killed", [4], [2], [0, 1, 2, 3, 5]) == (
+        job.verdict.code,
+        job.verdict.ranks,
+        job.verdict.nodes,
+        job.verdict.victims,
+    )
+    job.leaves_nothing()
+
+
+@EITHER
+def test_scancel_ends_the_ranks_of_all_nodes(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
+    """None is left, wherever its launcher was."""
+    job = submit(cluster, work, HEAD + "comm.recv(source=0)", launcher)
+    job.said("] up", 6)
+    cluster.login(["scancel", str(job.number)])
+
+    assert ("CANCELLED", "60:0") == (job.ended(), job.exit_code)
+    job.leaves_nothing()
