@@ -106,7 +106,8 @@ class Job:
             "env": AS_ROOT,
         }
         values.update({"names": ["127.0.0.1"] * nodes, "master_addr": "127.0.0.1", **plan})
-        made = JobPlan("job", nodes, 2, mpi=True, python=sys.executable, **values)  # type: ignore[arg-type]
+        values = {"nproc_per_node": 2, "mpi": True, "python": sys.executable, **values}
+        made = JobPlan("job", nodes, **values)  # type: ignore[arg-type]
         codec.write(str(self.folder / Files.PLAN), made)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ddplaunch.agent", "local", "--folder", str(self.folder)],
@@ -235,3 +236,20 @@ def test_nothing_is_left_when_the_host_is_killed(job: Job) -> None:
     while job.survivors():
         assert time.monotonic() < deadline, job.survivors()
         time.sleep(0.1)
+
+
+@pytest.mark.processes
+def test_an_mpirun_of_the_users_own_has_its_ranks(job: Job) -> None:
+    """`ddplaunch run -- mpirun …`: no keeper is between, mpirun carries the output, a dead rank is named."""
+    (job.folder / "own.py").write_text(
+        "import os, time\nrank = os.environ['OMPI_COMM_WORLD_RANK']\nprint('it runs', rank, flush=True)\n"
+        "time.sleep(4)\nif rank == '1': os._exit(7)\ntime.sleep(60)"
+    )
+    words = ["mpirun", "--oversubscribe", "-n", "2", sys.executable, "own.py"]
+    job.start("", nodes=1, launch=[], command=words, mpi=False, nproc_per_node=None)
+
+    assert Exit.WORKER_FAILED == job.end()
+    (verdict,) = job.bundle.verdicts
+    assert ("rank-failed", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims), verdict
+    assert {"[0/launch] it runs 0", "[0/launch] it runs 1"} <= {*job.output.splitlines()}
+    assert [] == job.survivors()
