@@ -43,6 +43,15 @@ def test_half_of_the_ranks_reduce_and_the_others_are_done() -> None:
     )
 
 
+def test_ranks_that_are_done_may_be_gone_already() -> None:
+    """Not every MPI keeps them in MPI_Finalize. Their programs came to the end: the collective lacks them."""
+    ended = [dead(n, 1.0, code=0, mpi="ending") for n in (2, 3)]
+    verdict = only(job(in_mpi(0, "allreduce"), in_mpi(1, "allreduce"), *ended))
+
+    assert ("mpi-partial-collective", [2, 3], [0, 1]) == blamed(verdict)
+    assert verdict.sentence.endswith("lacks ranks 2 and 3, which have ended")
+
+
 def test_the_smaller_of_two_collectives_is_blamed() -> None:
     """Whoever stands elsewhere than most."""
     others = [in_mpi(n, "Allreduce") for n in (0, 1, 3)]

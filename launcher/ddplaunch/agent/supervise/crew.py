@@ -150,7 +150,7 @@ class Crew:
         self.ranks = dict(sorted(self.ranks.items()))
         files = proc.output_files(pid)
         self._launch_speaks = number if self._place.launch_log in files else None
-        # From the first worker on, torchrun only has to say what we say better. mpirun carries what ranks say.
+        # From the first worker on, torchrun only has to say what we say better. mpirun carries their output.
         self.launch_tail.shown = self._launch_speaks is not None or self.launches_mpi
         for path in files:
             self._follow(path, number)

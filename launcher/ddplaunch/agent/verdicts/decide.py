@@ -21,6 +21,8 @@ CERTAIN = (waiting.exception_swallowed, collectives.collective_mismatch)
 """Ranks out of step never meet again, whatever else moves."""
 ALARM = 0.7
 """Share of the patience for which every rank must have been quiet, by the evidence itself, for an alarm."""
+OF_MPI = (mpi.rank_lost, mpi.deadlock, mpi.partial_collective, mpi.unmatched)
+"""But for the first they speak only when nobody is anywhere but in MPI: else the holders are to blame."""
 HOLDERS = (waiting.rank_late_to_init, waiting.rank_in_dataloader, waiting.rank_in_user_code)
 """Each speaks of its own holders: all that speak are told."""
 
@@ -58,18 +60,11 @@ def nothing_moves(evidence: JobEvidence) -> bool:
 
 
 def _why_nothing_moves(situation: Situation) -> list[Verdict]:
-    for rule in (mpi.rank_lost, ended.rank_exited_early):
+    for rule in (*OF_MPI, ended.rank_exited_early):
         verdict = rule(situation)
         if verdict is not None:
             return [verdict]
-    held = _holders(situation)
-    if held:
-        return held
-    for rule in (mpi.deadlock, mpi.partial_collective, mpi.unmatched):
-        verdict = rule(situation)
-        if verdict is not None:
-            return [verdict]
-    return [moving.unknown(situation)]
+    return _holders(situation) or [moving.unknown(situation)]
 
 
 def _why_some_died(situation: Situation) -> list[Verdict]:

@@ -79,7 +79,12 @@ def rank_lost(situation: Situation) -> Optional[Verdict]:
     gone = [
         number
         for number, rank in situation.ranks.items()
-        if rank.exit is not None and not rank.exit.by_us and rank.exit.code == 0 and number not in lost
+        if rank.exit is not None
+        and not rank.exit.by_us
+        and rank.exit.code == 0
+        and number not in lost
+        # Whose program came to its end is done by right: what it missed is told by the call of the others.
+        and rank.mpi != "ending"
     ]
     if not gone or not lost or not any(rank.mpi for rank in situation.ranks.values()):
         return None
