@@ -116,10 +116,13 @@ class SlurmBackend:
         job = Job(handle(look.job_id, look.cluster), State.RUNNING, submitted, detail=look.note, status=told)
         if seen is None or seen.state in states.ENDED:
             return self._ended(job, look, cancelled=cancelled)
+        if sent is not None and sent.state:  # somebody put it back into the queue after its end
+            again = dataclasses.replace(sent, state="", exit_code=None, ended=None, detail="", verdicts=[])
+            self._looks.remember(look, again)
         if seen.state in states.WAITING and told is None:  # else its hub is up, and Slurm's word old
             why = pending.explain(seen, self.queries(look.cluster).surroundings(seen.partition))
-            again = f"attempt {seen.restarts + 1}: " if seen.restarts else ""
-            text = f"{again}{why.text}" + (f"; {look.note}" if look.note else "")
+            attempt = f"attempt {seen.restarts + 1}: " if seen.restarts else ""
+            text = f"{attempt}{why.text}" + (f"; {look.note}" if look.note else "")
             return dataclasses.replace(job, state=State.PENDING, detail=text, hint=why.hint)
         if told is None or seen.state in ("SUSPENDED", "STOPPED"):
             missing = "; its hub is not up yet" if seen.state == "RUNNING" else ""

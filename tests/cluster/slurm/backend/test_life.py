@@ -272,3 +272,19 @@ def test_a_suspended_job_is_told_as_such(cluster: Cluster, backend: SlurmBackend
 
     assert (State.RUNNING, "Slurm calls it suspended on n1") == (found.state, found.detail)
     assert "" == wait(cluster, backend, handle, lambda job: not job.detail).detail
+
+
+def test_a_job_that_is_put_back_after_its_end(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
+    """What was remembered of its first end is no longer true."""
+    handle = backend.submit(job("[ -e go ] || exit 40", "--requeue", ended=0))
+    first = ended(cluster, backend, handle)
+    Path("go").touch()
+    cluster.login(["scontrol", "requeue", handle.path])
+    later = SlurmBackend(cluster.shared / "state")
+    waiting = wait(cluster, later, handle, lambda job: job.state is State.PENDING)
+    listed = [each.state for each in later.jobs()]
+    cluster.login(["scontrol", "update", f"JobId={handle.path}", "StartTime=now"])
+
+    assert (State.FAILED, [State.PENDING]) == (first.state, listed)
+    assert waiting.detail.startswith("attempt 2: ")
+    assert State.SUCCEEDED is ended(cluster, later, handle).state
