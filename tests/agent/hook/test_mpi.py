@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 from tests.agent.hook.conftest import Supervisor
@@ -51,14 +52,19 @@ Trainer().train()
 
 
 def test_the_size_of_an_array_is_told(supervisor: Supervisor) -> None:
-    """Elements and type, as they must be on the other side."""
-    if importlib.util.find_spec("numpy") is None:
-        return  # the environment of Python 3.9 has pytest alone; the other has numpy
-    found = told(
-        supervisor, "import numpy\nx = numpy.zeros((2, 3), 'f4')\ncomm.Recv([x, MPI.FLOAT], source=0)"
-    )
+    """Elements and type, as they must be on the other side; of other buffers nothing is said."""
+    program = """
+try:
+    import numpy
+    buffer = numpy.zeros((2, 3), "f4")
+except ImportError:
+    buffer = bytearray(24)
+comm.Recv([buffer, MPI.FLOAT], source=0)
+"""
+    found = told(supervisor, program)
 
-    assert (6, "float32") == (found["count"], found["dtype"])
+    expected = (6, "float32") if find_spec("numpy") else (None, None)
+    assert expected == (found.get("count"), found.get("dtype"))
 
 
 def test_any_source_and_any_tag_are_the_defaults(supervisor: Supervisor) -> None:

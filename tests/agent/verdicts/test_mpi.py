@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.agent.verdicts.build import dead, in_evaluate, job, only, raised, rank, stack
+from tests.agent.verdicts.build import NOW, dead, in_evaluate, job, only, raised, rank, stack
 
-from ddplaunch.agent.contract import Frame, MpiCall, RankEvidence, Verdict
+from ddplaunch.agent.contract import Exited, Frame, MpiCall, RankEvidence, Verdict
 from ddplaunch.agent.verdicts.decide import nothing_moves
 
 MPI4PY = "/opt/env/lib/python3.11/site-packages/mpi4py/MPI.openmpi.cpython-311-x86_64-linux-gnu.so"
@@ -225,3 +225,14 @@ def test_all_in_finalize_need_nobody_else() -> None:
 
     assert not nothing_moves(job(*ending))
     assert nothing_moves(job(in_mpi(0, "Barrier", size=4), *ending[1:])), "but somebody needs the others"
+
+
+def test_the_last_words_of_mpirun_stand_between_rules() -> None:
+    """The sentence quotes words, not the line that frames them."""
+    said = ["-" * 74, "mpirun has detected an attempt to run as root.", "-" * 74]
+    ended = Exited(NOW, code=1)
+    verdict = only(job(why="death", launch_exit=ended, launch_output=said))
+
+    assert verdict.sentence.endswith(
+        "before it started a worker: mpirun has detected an attempt to run as root."
+    )

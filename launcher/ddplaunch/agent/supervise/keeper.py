@@ -56,8 +56,9 @@ class Keeper:
         self.plan = plan
         self.rank = numbers[0]
         per_node = plan.nproc_per_node or 1
-        self.local = numbers[1] % per_node  # all nodes of a local job are one machine to mpirun
         self.place, facts = _supervisor(folder, self.rank // per_node)
+        # To mpirun all nodes of a local job are one machine.
+        self.local = numbers[1] if len(_nodes(folder)) == 1 else self.rank % per_node
         self.attempt = int(facts["attempt"])
         self.node = int(facts["node"])
         self.hook = str(facts["hook"])
@@ -194,8 +195,12 @@ def _node(path: str) -> int:
 
 def _alone(folder: str, found: dict[int, str]) -> bool:
     """Whether the one supervisor that is there is the only one that will be."""
-    nodes = glob.glob(os.path.join(glob.escape(folder), Files.NODE.format(node="*")))
-    return len(found) == len(nodes) == 1
+    return len(found) == len(_nodes(folder)) == 1
+
+
+def _nodes(folder: str) -> list[str]:
+    """Of those that run on this machine."""
+    return glob.glob(os.path.join(glob.escape(folder), Files.NODE.format(node="*")))
 
 
 def _ended(pid: int) -> bool:

@@ -148,7 +148,7 @@ def launch_failed(situation: Situation) -> Optional[Verdict]:
     assert node.launch_exit is not None
     how = words.exited(node.launch_exit)
     when = "while its workers ran" if node.ranks else "before it started a worker"
-    said = [line for line in node.launch_output if line.strip()]
+    said = [line for line in node.launch_output if line.strip(" -=*")]  # mpirun frames its words by rules
     return Verdict(
         code="launch-failed",
         sentence=f"{situation.node(number)}'s launch command ended with {how} {when}{': ' if said else ''}"
