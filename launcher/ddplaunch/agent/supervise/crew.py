@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Callable, Optional
 
 from ddplaunch.agent.contract import Exited, JobPlan, Phase
-from ddplaunch.agent.evidence import proc, torchrun
+from ddplaunch.agent.evidence import mpirun, proc, torchrun
 from ddplaunch.agent.supervise import ranks
 from ddplaunch.agent.supervise.hooks import Hooks, Line
 from ddplaunch.agent.supervise.launch import Place
@@ -183,6 +183,10 @@ class Crew:
             rank = self.ranks.setdefault(number, Rank(number, local_rank, pid))
             if rank.pid == pid and (not rank.alive or rank.look_for_end()):
                 rank.learn_exit(code)
+        for number, code in mpirun.exits(_text(self._place.launch_log)).items() if self.launches_mpi else ():
+            known = self.ranks.get(number)
+            if known is not None and (not known.alive or known.look_for_end()):
+                known.learn_exit(code)
 
     def _all_tails(self) -> Iterable[tuple[Tail, Optional[int], int]]:
         """Tail, the rank that writes there, and how many last lines to keep."""
