@@ -175,8 +175,10 @@ def test_every_node_shows_its_own_ranks(job: Job) -> None:
 def test_a_rank_of_another_node_that_fails_is_named(job: Job) -> None:
     """Its exit code is seen although mpirun, on node 0, is who waits for it; the others are its victims."""
     job.start(
-        "import os, sys, time\nif os.environ['RANK'] == '3': sys.exit(7)\n"
-        "open(f'up-{os.environ[\"RANK\"]}', 'w')\ntime.sleep(60)"
+        "import os, sys, time\nrank = os.environ['RANK']\nopen(f'up-{rank}', 'w')\n"
+        "while rank == '3':\n    time.sleep(0.1)\n"
+        "    if all(os.path.exists(f'up-{other}') for other in range(3)): time.sleep(1), sys.exit(7)\n"
+        "time.sleep(60)"
     )
 
     assert Exit.WORKER_FAILED == job.end()
