@@ -122,7 +122,7 @@ def test_a_rank_that_is_killed_on_another_node(
     """The launcher on n1 ends all others over it; they are victims, on every node."""
     program = HEAD + (
         "for step in range(1000):\n    comm.Barrier()\n    time.sleep(0.1)\n"
-        "    if comm.rank == 4 and step == 10:\n        os.kill(os.getpid(), 9)\n"
+        "    if comm.rank == 4 and step == 10:\n        os.kill(os.getpid(), 11)\n"
     )
     job = submit(cluster, work, program, launcher)
 

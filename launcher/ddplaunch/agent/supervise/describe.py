@@ -40,7 +40,7 @@ def alive(rank: Rank, answer: Answer, its_stacks: list[Stack], source: str, now:
         initialized=answer.get("initialized", rank.initialized),
         backend=str(answer.get("backend", "")),
         mpi=rank.mpi,
-        mpi_call=mpi_call(answer),
+        mpi_call=mpi_call(answer) or _as_before(rank, its_stacks),
         last_output=rank.last_output,
         last_output_at=rank.last_output_at,
     )
@@ -49,6 +49,16 @@ def alive(rank: Rank, answer: Answer, its_stacks: list[Stack], source: str, now:
 def mpi_call(answer: Answer) -> Optional[MpiCall]:
     """The MPI function in which it stands, as the hook describes it."""
     return codec.load(MpiCall, answer["mpi_call"]) if answer.get("mpi_call") else None
+
+
+def _as_before(rank: Rank, its_stacks: list[Stack]) -> Optional[MpiCall]:
+    """Of a hook that has no time to answer: what it told last, if the rank stands there still."""
+    before = rank.evidence
+    if before is None or before.mpi_call is None or not its_stacks or not before.stacks:
+        return None
+    now, then = its_stacks[0].frames, before.stacks[0].frames
+    same = now[1:] == then[1:] and now[:1] and now[0].name == before.mpi_call.name
+    return before.mpi_call if same else None
 
 
 def raised(message: dict[str, Any], handled: bool) -> Raised:

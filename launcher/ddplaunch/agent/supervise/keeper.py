@@ -32,6 +32,8 @@ _LINGER = 5.0
 """Seconds for the supervisor to look at a dead rank."""
 _GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL for a rank whose supervisor is gone."""
+_NEXT = 0.02
+"""Seconds in which who has killed the rank gets to us, if it is to."""
 _POLL = 0.1
 
 
@@ -142,6 +144,8 @@ class Keeper:
                 kill_at = time.monotonic() + _GRACE
             if kill_at is not None and time.monotonic() > kill_at:
                 child.kill()
+        if _killed(child.pid):
+            time.sleep(_NEXT)  # whoever kills a whole node kills us too: then nothing is to be said
         self._say({"ending": True})
         until = time.monotonic() + _LINGER
         while self.line is not None and time.monotonic() < until:
@@ -205,6 +209,11 @@ def _nodes(folder: str) -> list[str]:
 
 def _ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _killed(pid: int) -> bool:
+    found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    return found is not None and found.si_code == os.CLD_KILLED and found.si_status == signal.SIGKILL
 
 
 def _open_pid(pid: int) -> Optional[int]:

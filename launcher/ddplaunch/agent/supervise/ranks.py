@@ -108,8 +108,11 @@ class Rank:
             status = proc.exit_status(self._descriptor) if self._descriptor is not None else None
         self.close()
         # MPI's launcher tells a keeper when it ends ranks. A keeper that ends without a word was killed.
-        sent_away = self.keeper is not None and (self.keeper.told or not self.keeper.ending)
-        self.exit = dataclasses.replace(ended(status), by_us=sent_away)
+        self.exit = ended(status)
+        if self.keeper is not None:
+            killed = self.exit.signal in (signal.SIGKILL, signal.SIGTERM, None) and not self.exit.code
+            sent_away = self.keeper.told or (killed and not self.keeper.ending)
+            self.exit = dataclasses.replace(self.exit, by_us=sent_away)
         return True
 
     def excuse(self, since: Optional[float]) -> None:
