@@ -144,7 +144,7 @@ def test_a_node_that_loses_power(cluster: Cluster, work: Path) -> None:
     assert ("network-lost", [1]) == (job.verdict.code, job.verdict.nodes)
     assert "n2" in job.verdict.sentence
     cluster.until(
-        lambda: not cluster.processes("n1"), "nothing runs on n1", 20, lambda: str(cluster.processes("n1"))
+        lambda: not cluster.processes("n1"), "nothing runs on n1", 40, lambda: str(cluster.processes("n1"))
     )
 
 

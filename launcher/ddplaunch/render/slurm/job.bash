@@ -171,7 +171,8 @@ wait # for what the hub said to be written
 if [ -z "$comment" ]; then # the verdict where squeue and sacct show it
     first='import json, sys; print("{code}: {sentence}".format(**json.load(sys.stdin)["verdicts"][0])[:200])'
     verdict=$("$python" -I -S -c "$first" <"$folder/run/status.json" 2>/dev/null)
-    [ -z "$verdict" ] || scontrol update JobId="$SLURM_JOB_ID" Comment="$verdict"
+    # A controller that waits for a lost node may keep us waiting, and the nodes are not to idle over it.
+    [ -z "$verdict" ] || timeout 10 scontrol update JobId="$SLURM_JOB_ID" Comment="$verdict"
 fi
 if [ "$code" -eq 20 ] && [ "$attempt" -lt "$retries" ] && [ -z "$stopping" ]; then
     faulty=$(cat "$folder"/run*/faulty 2>/dev/null | sort -u | paste -sd, -)
