@@ -253,7 +253,10 @@ class RunDesk:
         elif done.why in ("still", "silence"):
             self._notice(judge(evidence), evidence)
         elif done.why == "deadline":
-            self._end(Exit.HANG, judge(evidence), evidence, now)
+            # A rank that failed may leave the others, or itself, hanging: its failure is what happened.
+            verdicts = judge(evidence)
+            code = CATALOGUE[verdicts[0].code].exit_code if verdicts else Exit.HANG
+            self._end(code, verdicts, evidence, now)
         elif done.why == "stop":
             self._end(Exit.STOPPED, self.record.verdicts, evidence, now)
         elif done.why == "ending":
