@@ -21,7 +21,7 @@ def run(folder: Path, runs: int) -> list[Line]:
     """Step-time ratios for 2 and 4 ranks, and the CPU that hub and supervisor take meanwhile."""
     lines = []
     for ranks in (2, 4):
-        plain, watched, shares = [], [], {"hub": [0.0], "run": [0.0]}
+        plain, watched, shares = [], [], {"hub": [], "run": []}
         for turn in range(runs):
             # Whoever goes first finds the caches colder: each does so every other time.
             for supervised in (turn % 2 == 0, turn % 2 == 1):
@@ -39,7 +39,7 @@ def run(folder: Path, runs: int) -> list[Line]:
         lines.append(Line(f"step time, {ranks} ranks, with / without", ratio, 1.01, detail=detail))
         for verb, name in (("hub", "hub"), ("run", "supervisor")):
             lines.append(
-                Line(f"CPU of the {name}, {ranks} ranks", 100 * statistics.median(shares[verb][1:]), 1.0, "%")
+                Line(f"CPU of the {name}, {ranks} ranks", 100 * statistics.median(shares[verb]), 1.0, "%")
             )
     return lines
 
@@ -49,36 +49,43 @@ def _torchrun(ranks: int, out: Path) -> list[str]:
     port = "29871"
     return [
         *(python, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", f"--master-port={port}"),
-        *(str(STEPS), "--out", str(out)),
+        *(str(STEPS), "--out", str(out), "--begun", str(_begun(out))),
     ]
 
 
+def _begun(out: Path) -> Path:
+    return out.with_suffix(".begun")
+
+
 def _supervised(command: Sequence[str], out: Path, folder: Path, shares: dict[str, list[float]]) -> float:
+    """Seconds a step. `shares` gets the cores that hub and supervisor took while steps were made: what they
+    cost to start is paid once, however long the job."""
     environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
-    out.unlink(missing_ok=True)
-    start = time.monotonic()
+    for path in (out, _begun(out)):
+        path.unlink(missing_ok=True)
     job = subprocess.Popen(
         [str(ROOT / ".venv/bin/ddplaunch"), "run", "--", *command],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    used: dict[str, dict[int, float]] = {"hub": {}, "run": {}}
+    samples: dict[str, list[tuple[float, float]]] = {"hub": [], "run": []}
     while job.poll() is None:
-        for verb, processes in used.items():
-            processes.update(_cpu(job.pid, verb))
+        if _begun(out).exists() and not out.exists():
+            for verb, taken in samples.items():
+                taken.append((time.monotonic(), _cpu(job.pid, verb)))
         time.sleep(0.2)
-    elapsed = time.monotonic() - start
     if job.returncode != 0:
         sys.exit(f"error: the supervised run ended with {job.returncode}")
-    for verb, processes in used.items():
-        shares[verb].append(sum(processes.values()) / elapsed)
+    for verb, taken in samples.items():
+        (begin, before), (end, after) = taken[0], taken[-1]
+        shares[verb].append((after - before) / (end - begin))
     return float(out.read_text())
 
 
-def _cpu(root: int, verb: str) -> dict[int, float]:
+def _cpu(root: int, verb: str) -> float:
     """CPU seconds so far of the agent processes with that verb among the descendants of `root`."""
-    found = {}
+    found = 0.0
     for pid in _descendants(root):
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -86,7 +93,7 @@ def _cpu(root: int, verb: str) -> dict[int, float]:
         except OSError:
             continue
         if verb.encode() in words and b"--folder" in words:
-            found[pid] = (int(fields[11]) + int(fields[12])) / TICKS
+            found += (int(fields[11]) + int(fields[12])) / TICKS
     return found
 
 
