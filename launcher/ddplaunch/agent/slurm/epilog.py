@@ -24,7 +24,7 @@ _PATIENCE = 10.0
 """Seconds for killed processes to go. One in the kernel's hands may never."""
 _MARGIN = 1.0
 """Seconds by which a file must be older than a process: clocks of files and of processes differ in grain."""
-_SHARED = ("/dev/shm/nccl-*", "/dev/shm/torch_*", "/tmp/torch-shm-dir-*", "/tmp/torchelastic_*")  # noqa: S108
+_SHARED = ("/dev/shm/nccl-*", "/dev/shm/torch_*", "/tmp/torch-shm-dir-*", "/tmp/torchelastic_*")  # noqa: S108 - their own
 _NOBODY = 65534
 
 
@@ -68,7 +68,7 @@ def _become(user: int) -> None:
 
 def _own_folders(job: int) -> list[str]:
     """Where the job's agent works: by the job's number, of which 1 must not stand for 12."""
-    names = (f"/tmp/ddplaunch-{job}{end}" for end in ("", ".*", "-*"))  # noqa: S108
+    names = (f"/tmp/ddplaunch-{job}{end}" for end in ("", ".*", "-*"))  # noqa: S108 - what job.bash made
     return [path for name in names for path in glob.glob(name)]
 
 

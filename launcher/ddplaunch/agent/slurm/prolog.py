@@ -38,7 +38,7 @@ def shm(context: Context) -> CheckResult:
 
 def disk(context: Context) -> CheckResult:
     """The folder for temporary files, where Python, torchrun and sbcast write."""
-    return _room(context, "disk", "disk-full", "/tmp")  # noqa: S108
+    return _room(context, "disk", "disk-full", "/tmp")  # noqa: S108 - that is its place
 
 
 def _room(context: Context, check: str, code: str, place: str) -> CheckResult:
@@ -73,7 +73,7 @@ def null(context: Context) -> CheckResult:  # noqa: ARG001 - every check is call
     return failed("null", "image-lacks", f"{os.devnull} is not the null device", "it", hint)
 
 
-def loopback(context: Context) -> CheckResult:  # noqa: ARG001
+def loopback(context: Context) -> CheckResult:  # noqa: ARG001 - as above
     """Without it the ranks of one node do not find each other."""
     try:
         with open(_LOOPBACK, encoding="ascii") as file:

@@ -146,7 +146,7 @@ def partial_collective(situation: Situation) -> Optional[Verdict]:
     stand = situation.stands[meeting.present[0]]
     on = f" on {meeting.communicator}" if meeting.communicator else ""
     known = [rank for rank in meeting.lacks if rank in situation.ranks]
-    groups = list(_groups(situation, known).values())
+    groups = list(situation.groups_of_ranks(known).values())
     elsewhere = ": " + "; ".join(f"{words.ranks(group)} {_stands(situation, group)}" for group in groups[:3])
     if groups == [meeting.lacks]:
         elsewhere = f", which {_stands(situation, groups[0])}"
@@ -361,12 +361,8 @@ def _stands(situation: Situation, group: list[int]) -> str:
     return f"{words.one_or(group, 'is', 'are')} in {stand}"
 
 
-def _groups(situation: Situation, ranks: list[int]) -> dict[str, list[int]]:
-    return situation.groups_of_ranks(ranks)
-
-
 def _where(situation: Situation, ranks: list[int]) -> list[str]:
-    groups = _groups(situation, [rank for rank in ranks if situation.stands[rank].kind != ENDED])
+    groups = situation.groups_of_ranks([rank for rank in ranks if situation.stands[rank].kind != ENDED])
     return [f"{words.ranks(group)}: {stand}" for stand, group in groups.items()][:6]
 
 
@@ -376,7 +372,7 @@ def _gone(situation: Situation) -> list[str]:
 
 
 def _others_wait(situation: Situation, in_mpi: list[int]) -> str:
-    groups = _groups(situation, in_mpi)
+    groups = situation.groups_of_ranks(in_mpi)
     if not groups:
         return ""
     others = words.others(len(in_mpi))
