@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ddplaunch.agent.contract import GatePlan, JobPlan, ResourcePlan, WatchdogPlan
 from ddplaunch.errors import UsageError
-from ddplaunch.plan import mpi, slurm, source, targets, torchrun
+from ddplaunch.plan import kubernetes, mpi, slurm, source, targets, torchrun
+from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.slurm import SlurmPlan
 from ddplaunch.plan.source import SourceFile
 from ddplaunch.spec.models import JobSpec, SecretRef
@@ -21,6 +22,7 @@ class Plan:
     target: str
     job: JobPlan
     slurm: SlurmPlan | None = None
+    kubernetes: KubernetesPlan | None = None
     source: Mapping[str, SourceFile] = field(default_factory=dict)
 
 
@@ -44,12 +46,12 @@ def make(spec: JobSpec, target: str, base: Path) -> Plan:
         max_restarts=spec.rendezvous.max_restarts,
         retries=spec.retries,
         env=dict(sorted(spec.env.items())),
-        secrets={name: _secret(reference) for name, reference in sorted(spec.secrets.items())},
+        secrets={name: _secret(name, reference) for name, reference in sorted(spec.secrets.items())},
         workdir=spec.workdir,
         gate=GatePlan(
             enabled=spec.gate.enabled,
-            timeout=spec.gate.timeout,
-            port=spec.gate.port,
+            timeout=targets.gate_timeout(spec, target),
+            port=targets.gate_port(spec, target),
             interface=spec.gate.interface,
             skip=list(spec.gate.skip),
         ),
@@ -65,8 +67,13 @@ def make(spec: JobSpec, target: str, base: Path) -> Plan:
             shm=spec.resources.shm,
         ),
     )
-    scheduler = slurm.make(spec) if target == "slurm" else None
-    return Plan(target, job, scheduler, source.read(spec.source, base))
+    return Plan(
+        target,
+        job,
+        slurm=slurm.make(spec) if target == "slurm" else None,
+        kubernetes=kubernetes.make(spec) if target == "kubernetes" else None,
+        source=source.read(spec.source, base),
+    )
 
 
 def adhoc(argv: Sequence[str], name: str, watchdog: WatchdogPlan | None = None) -> Plan:
@@ -86,8 +93,8 @@ def adhoc(argv: Sequence[str], name: str, watchdog: WatchdogPlan | None = None) 
     return Plan("local", job)
 
 
-def _secret(reference: SecretRef) -> dict[str, str]:
-    if reference.env is not None:
-        return {"env": reference.env}
-    assert reference.file is not None  # targets.check has refused the rest
-    return {"file": reference.file}
+def _secret(name: str, reference: SecretRef) -> dict[str, str]:
+    if reference.file is not None:
+        return {"file": reference.file}
+    # The value of a Secret is a variable of the container, under the name that the ranks shall see.
+    return {"env": reference.env or name}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 from ddplaunch.errors import UsageError
+from ddplaunch.plan import kubernetes, kubernetes_limits
 from ddplaunch.spec.models import JobSpec
 from ddplaunch.spec.problems import Problem, SpecError
 
 TARGETS = ("local", "slurm", "kubernetes")
 """In the order in which they are offered."""
 
-_BUILT = ("local", "slurm")
+_GATE_TIMEOUT = {"local": 120.0, "slurm": 120.0, "kubernetes": 600.0}
 
 LOCAL_NAMES = ["127.0.0.1"]
 
@@ -20,8 +21,6 @@ def check(spec: JobSpec, target: str) -> None:
     """Raises SpecError with all that `target` cannot do, UsageError for a target there is not."""
     if target not in TARGETS:
         raise UsageError(f"there is no target {target!r}", hint=f"one of {', '.join(TARGETS)}")
-    if target not in _BUILT:
-        raise UsageError(f"this version cannot run jobs on {target} yet", hint="use --to local")
     problems = [*_not_built(spec), *_CHECKS[target](spec)]
     if problems:
         raise SpecError(problems)
@@ -35,6 +34,16 @@ def names(spec: JobSpec, target: str) -> list[str]:
 def master_address(target: str) -> str | None:
     """Node 0's address where the target knows it beforehand."""
     return LOCAL_NAMES[0] if target == "local" else None
+
+
+def gate_timeout(spec: JobSpec, target: str) -> float:
+    """Seconds of wall clock for the gate."""
+    return _GATE_TIMEOUT[target] if spec.gate.timeout is None else spec.gate.timeout
+
+
+def gate_port(spec: JobSpec, target: str) -> int | None:
+    """The hub's port, where it is known beforehand."""
+    return kubernetes.hub_port(spec) if target == "kubernetes" else spec.gate.port
 
 
 def _not_built(spec: JobSpec) -> list[Problem]:
@@ -98,7 +107,7 @@ def _slurm(spec: JobSpec) -> list[Problem]:
     return found + _no_secrets(spec, "slurm")
 
 
-_CHECKS = {"local": _local, "slurm": _slurm}
+_CHECKS = {"local": _local, "slurm": _slurm, "kubernetes": kubernetes_limits.problems}
 
 
 def _no_volume(spec: JobSpec, index: int, target: str, hint: str) -> Problem:

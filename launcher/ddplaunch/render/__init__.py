@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from ddplaunch.plan.plan import Plan
     from ddplaunch.render.rendered import Rendered
 
-RENDERERS: Final = {"local": "ddplaunch.render.local", "slurm": "ddplaunch.render.slurm"}
+RENDERERS: Final = {
+    "local": "ddplaunch.render.local",
+    "slurm": "ddplaunch.render.slurm",
+    "kubernetes": "ddplaunch.render.kubernetes",
+}
 """Target to module, imported only when asked for."""
 
 

@@ -58,6 +58,8 @@ ByteCount = Annotated[
 
 WholeSeconds = Annotated[int, Meta(ge=0)]
 
+UserId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
 Cores = Annotated[float, Meta(gt=0)]
 
 DeviceCount = Annotated[int, Meta(ge=0, le=64)]

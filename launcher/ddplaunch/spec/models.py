@@ -146,12 +146,13 @@ class Gate(Section, frozen=True, kw_only=True):
         bool, Meta(description="Run the gate; on, because it costs seconds and saves hours.")
     ] = True
     timeout: Annotated[
-        Seconds,
+        Seconds | None,
         Meta(
-            description="Wall clock for the whole gate; 2m, which outlasts a resolver that remembers a "
-            "missing name for 30 s."
+            description="Wall clock for the whole gate; by default 2m, which outlasts a resolver that "
+            "remembers a missing name for 30 s, and 10m on Kubernetes, where nodes pull their images at "
+            "different speeds."
         ),
-    ] = 120.0
+    ] = None
     port: Annotated[
         Port | None,
         Meta(

@@ -4,7 +4,17 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from ddplaunch.spec.kinds import DnsLabel, DnsName, Line, Section, SlurmTime, WholeSeconds, Word
+from ddplaunch.spec.kinds import (
+    DnsLabel,
+    DnsName,
+    Line,
+    Seconds,
+    Section,
+    SlurmTime,
+    UserId,
+    WholeSeconds,
+    Word,
+)
 
 
 class Toleration(Section, frozen=True, kw_only=True):
@@ -76,8 +86,9 @@ class Kubernetes(Section, frozen=True, kw_only=True):
     network_policy: Annotated[
         bool,
         Meta(
-            description="Add a NetworkPolicy that lets the job's pods reach one another; off, because most "
-            "namespaces allow that already."
+            description="Add a NetworkPolicy by which the job's pods reach one another and DNS, for "
+            "namespaces that deny everything else; off, because it also closes the way to anything no other "
+            "policy allows."
         ),
     ] = False
     topology_spread: Annotated[
@@ -107,9 +118,30 @@ class Kubernetes(Section, frozen=True, kw_only=True):
             "as root do not survive it."
         ),
     ] = False
+    run_as_user: Annotated[
+        UserId | None,
+        Meta(description="User id of the containers, which also owns the volumes; by default the image's."),
+    ] = None
+    active_deadline: Annotated[
+        Seconds | None,
+        Meta(
+            description="Time after which Kubernetes ends the job, counted from its start; none by default: "
+            "the watchdog ends what does not move, after its evidence is safe."
+        ),
+    ] = None
+    ttl: Annotated[
+        Seconds | None,
+        Meta(
+            description="Time after which Kubernetes deletes the finished job with its logs; none by "
+            "default, so that nothing is lost before it was read."
+        ),
+    ] = None
     pod_template: Annotated[
         dict[str, Any],
-        Meta(description="Merged over the rendered pod template, for whatever has no key of its own here."),
+        Meta(
+            description="Merged over the rendered pod template as Kubernetes merges a strategic merge "
+            "patch, for whatever has no key of its own here. Init containers of yours run before the gate."
+        ),
     ] = field(default_factory=dict)
     version: Annotated[
         Annotated[str, Meta(pattern=r"^1\.\d+$", extra={"wanted": 'a quoted version such as "1.31"'})] | None,

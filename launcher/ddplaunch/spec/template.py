@@ -67,7 +67,7 @@ command: [train.py]  # the script and its arguments, numbers in quotes: [train.p
 # What is proved before torchrun starts.
 #gate:
 #  enabled: true
-#  timeout: 2m
+#  timeout: 2m  # the default; on Kubernetes 10m
 #  port: 29400
 #  interface: eth0
 #  skip: []  # of: {checks}
@@ -100,6 +100,9 @@ command: [train.py]  # the script and its arguments, numbers in quotes: [train.p
 #  rdma_resource: rdma/hca
 #  cluster_domain: cluster.local
 #  restricted: false
+#  run_as_user: 1000
+#  active_deadline: 12h
+#  ttl: 1d
 #  pod_template: {{}}  # merged over the rendered pod
 #  version: "1.31"
 

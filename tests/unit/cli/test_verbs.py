@@ -95,7 +95,7 @@ def test_render_to_a_folder_never_overwrites(call: Call, job_file: Path, tmp_pat
     assert os.access(tmp_path / "out" / "run.sh", os.X_OK)
 
 
-@pytest.mark.parametrize("target", ["kubernetes", "moon"])
+@pytest.mark.parametrize("target", ["moon", "lokal"])
 @pytest.mark.parametrize("verb", ["render", "submit"])
 def test_a_target_that_is_not_there_is_refused(call: Call, job_file: Path, verb: str, target: str) -> None:
     """The message names the target, and nothing is sent."""

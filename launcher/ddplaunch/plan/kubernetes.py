@@ -1,0 +1,46 @@
+"""What a job file asks of Kubernetes, beside what every node is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ddplaunch.spec.models import JobSpec, SecretKey, Volume
+from ddplaunch.spec.targets import Kubernetes
+
+HUB_PORT = 29400
+"""Pods have a network of their own, so the port can be the same in all of them, and known beforehand."""
+
+
+@dataclass(frozen=True)
+class KubernetesPlan:
+    """`options` are the job file's own; the rest is what other sections say and only Kubernetes reads."""
+
+    image: str
+    options: Kubernetes = field(default_factory=Kubernetes)
+    volumes: tuple[Volume, ...] = ()
+    secrets: Mapping[str, SecretKey] = field(default_factory=dict)
+    rdma: int = 0  # devices on every node
+    store_port: int | None = None  # torchrun's, where the job file names one
+
+
+def make(spec: JobSpec) -> KubernetesPlan:
+    """That of `spec`, whose problems `kubernetes_limits` has found none of."""
+    assert spec.image is not None
+    return KubernetesPlan(
+        image=spec.image,
+        options=spec.kubernetes,
+        volumes=spec.volumes,
+        secrets={name: ref.secret for name, ref in sorted(spec.secrets.items()) if ref.secret is not None},
+        rdma=spec.resources.rdma or 0,
+        store_port=spec.rendezvous.port,
+    )
+
+
+def hub_port(spec: JobSpec) -> int:
+    """0: every node derives the same one from the job's key, for on a machine's own network jobs meet."""
+    if spec.gate.port is not None:
+        return spec.gate.port
+    if spec.kubernetes.host_network:
+        return 0
+    return HUB_PORT + (spec.rendezvous.port == HUB_PORT)

@@ -1,0 +1,28 @@
+"""One manifest: the job's files, its names, and an Indexed Job (or a JobSet) of equal pods.
+
+It needs no operator and no API access from the pods, and says the same for 2 nodes and for 2000.
+"""
+
+from __future__ import annotations
+
+from ddplaunch.plan.plan import Plan
+from ddplaunch.render.kubernetes import objects, pod, text
+from ddplaunch.render.rendered import Rendered, RenderedFile
+
+
+def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
+    """Same plan, same bytes. The Service comes before the pods whose names it publishes."""
+    assert plan.kubernetes is not None
+    options = plan.kubernetes.options
+    workload = objects.jobset if options.jobset else objects.job
+    made = [
+        objects.config_map(plan),
+        objects.service(plan),
+        *([objects.network_policy(plan)] if options.network_policy else []),
+        workload(plan, pod.template(plan, gate_only=gate_only)),
+    ]
+    name = f"{plan.job.job}.yaml"
+    content = text.documents(made).encode()
+    # kubectl's own way keeps a second copy of each object in it, which for archives is more than fits.
+    command = ("kubectl", "apply", "--server-side", "--filename", name)
+    return Rendered("kubernetes", plan.job.job, {name: RenderedFile(content)}, command)

@@ -1,0 +1,165 @@
+"""The objects around the pods: the job's files, its names, its policies, and the Job or JobSet itself."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any
+
+from ddplaunch.agent.contract import Exit, Files
+from ddplaunch.plan.plan import Plan
+from ddplaunch.render.archive import agent_archive, source_archive
+from ddplaunch.render.kubernetes.labels import job_annotations, job_labels, plan_text, pod_selector
+from ddplaunch.render.kubernetes.pod import GATE, TRAINER
+
+_NODES = "node"
+"""The one replicated job of a JobSet; its pods are NAME-node-0-INDEX."""
+
+_DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]  # before 1.35 the status must be given
+
+
+def config_map(plan: Plan) -> dict[str, Any]:
+    """The files that travel with the job. Nobody can change them under a job that runs."""
+    archives = {Files.AGENT: agent_archive()}
+    if plan.source:
+        archives[Files.SOURCE] = source_archive(plan.source)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(plan),
+        "immutable": True,
+        "data": {Files.PLAN: plan_text(plan)},
+        "binaryData": {name: base64.b64encode(data).decode() for name, data in archives.items()},
+    }
+
+
+def service(plan: Plan) -> dict[str, Any]:
+    """The pods' names, from the moment they have addresses: the gate runs before any of them is ready."""
+    assert plan.kubernetes is not None
+    known = {"hub": plan.job.gate.port, "store": plan.kubernetes.store_port}
+    spec: dict[str, Any] = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "ipFamilyPolicy": "SingleStack",
+        "selector": pod_selector(plan),
+    }
+    if ports := [{"name": name, "port": port} for name, port in known.items() if port]:
+        spec["ports"] = ports
+    return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(plan), "spec": spec}
+
+
+def network_policy(plan: Plan) -> dict[str, Any]:
+    """All ports between the job's pods, for NCCL and Gloo take any; and names."""
+    pods = {"podSelector": {"matchLabels": pod_selector(plan)}}
+    names = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
+    spec = {
+        **pods,
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": [pods]}],
+        "egress": [{"to": [pods]}, {"ports": names}],
+    }
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _metadata(plan),
+        "spec": spec,
+    }
+
+
+def job(plan: Plan, template: dict[str, Any]) -> dict[str, Any]:
+    """One pod per node, each with its index, and none of them ever replaced alone."""
+    assert plan.kubernetes is not None
+    options = plan.kubernetes.options
+    spec: dict[str, Any] = {"suspend": True} if options.queue else {}
+    if options.ttl is not None:
+        spec["ttlSecondsAfterFinished"] = math.ceil(options.ttl)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _queued(plan),
+        "spec": {**spec, **_job_spec(plan, template)},
+    }
+
+
+def jobset(plan: Plan, template: dict[str, Any]) -> dict[str, Any]:
+    """A Job that is started again as a whole when a node or the network was at fault."""
+    assert plan.kubernetes is not None
+    options = plan.kubernetes.options
+    spec: dict[str, Any] = {"suspend": True} if options.queue else {}
+    if options.ttl is not None:
+        spec["ttlSecondsAfterFinished"] = math.ceil(options.ttl)
+    spec |= {
+        # The Service is ours: the pods need it before they are ready.
+        "network": {"enableDNSHostnames": False},
+        "failurePolicy": {
+            "maxRestarts": plan.job.retries,
+            # No pod of a new attempt before the last of the old one is gone.
+            "restartStrategy": "BlockingRecreate",
+            "rules": [{"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
+        },
+        "replicatedJobs": [
+            {
+                "name": _NODES,
+                "replicas": 1,
+                "template": {
+                    "metadata": {"labels": job_labels(plan), "annotations": job_annotations(plan)},
+                    "spec": _job_spec(plan, template),
+                },
+            }
+        ],
+    }
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": _queued(plan),
+        "spec": spec,
+    }
+
+
+def _metadata(plan: Plan) -> dict[str, Any]:
+    assert plan.kubernetes is not None
+    namespace = plan.kubernetes.options.namespace
+    return {
+        "name": plan.job.job,
+        **({"namespace": namespace} if namespace else {}),
+        "labels": job_labels(plan),
+        "annotations": job_annotations(plan),
+    }
+
+
+def _queued(plan: Plan) -> dict[str, Any]:
+    assert plan.kubernetes is not None
+    metadata = _metadata(plan)
+    if queue := plan.kubernetes.options.queue:
+        metadata["labels"] = {**metadata["labels"], "kueue.x-k8s.io/queue-name": queue}
+    return metadata
+
+
+def _job_spec(plan: Plan, template: dict[str, Any]) -> dict[str, Any]:
+    assert plan.kubernetes is not None
+    options = plan.kubernetes.options
+    deadline = options.active_deadline
+    return {
+        "completionMode": "Indexed",
+        "completions": plan.job.nodes,
+        "parallelism": plan.job.nodes,
+        "backoffLimit": 0,
+        **({} if deadline is None else {"activeDeadlineSeconds": math.ceil(deadline)}),
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {"rules": _failures(again=options.jobset)},
+        "template": template,
+    }
+
+
+def _failures(*, again: bool) -> list[dict[str, Any]]:
+    """Any failed pod fails the Job. With `again`, it tells a fault of the job from one of a node.
+
+    What is only counted fails the Job by its backoffLimit, a reason on which the JobSet starts it again.
+    """
+    elsewhere = [Exit.NODE_AT_FAULT] if again else []
+    counted = "Count" if again else "FailJob"
+    rules: list[dict[str, Any]] = [{"action": counted, "onPodConditions": _DISRUPTED}]
+    for container in (GATE, TRAINER):
+        codes = {"containerName": container, "operator": "NotIn", "values": [Exit.OK, *elsewhere]}
+        rules.append({"action": "FailJob", "onExitCodes": codes})
+    return rules

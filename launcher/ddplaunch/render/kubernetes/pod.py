@@ -1,0 +1,288 @@
+"""The pod, which is the same for every node of a job: hub, gate, then the trainer under its supervisor.
+
+The hub is a native sidecar, so that it outlives both others, whatever kills them; it decides nothing on
+nodes other than 0. The gate is a plain init container in the trainer's image and with its devices: it ends,
+and with it, if it must, the pod. No probe is of use: a pod's name resolves before it is ready, and a trainer
+that does not move is the watchdog's business.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ddplaunch.agent.contract import Env, Files
+from ddplaunch.plan.kubernetes import KubernetesPlan
+from ddplaunch.plan.kubernetes_limits import FOLDER, SHM
+from ddplaunch.plan.plan import Plan
+from ddplaunch.render.kubernetes.labels import job_annotations, job_labels, pod_selector
+from ddplaunch.spec.models import Volume
+from ddplaunch.spec.targets import Toleration
+from ddplaunch.spec.units import format_quantity
+
+GRACE = 90
+"""Seconds from SIGTERM to SIGKILL: the supervisor takes evidence, then ends torchrun, then the hub speaks."""
+
+HUB, GATE, TRAINER = "hub", "gate", "trainer"
+
+_TERMINATION = "/dev/termination-log"
+_HUB_RESOURCES = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
+
+
+def template(plan: Plan, *, gate_only: bool = False) -> dict[str, Any]:
+    """A PodTemplateSpec; with `gate_only`, one whose trainer does nothing."""
+    assert plan.kubernetes is not None
+    options = plan.kubernetes.options
+    asked = {
+        "serviceAccountName": options.service_account,
+        "priorityClassName": options.priority_class,
+        "imagePullSecrets": [{"name": name} for name in options.image_pull_secrets],
+        "nodeSelector": dict(options.node_selector),
+        "tolerations": [_toleration(each) for each in options.tolerations],
+        **_network(plan),
+    }
+    spec = {
+        "subdomain": plan.job.job,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": GRACE,
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        **{key: value for key, value in asked.items() if value},
+        "topologySpreadConstraints": _spread(plan),
+        "securityContext": _pod_security(plan.kubernetes),
+        "initContainers": [_hub(plan, gate_only=gate_only), _gate(plan)],
+        "containers": [_trainer(plan, gate_only=gate_only)],
+        "volumes": _volumes(plan),
+    }
+    pod_labels = {**job_labels(plan), "sidecar.istio.io/inject": "false"}
+    return {"metadata": {"labels": pod_labels, "annotations": _pod_annotations(plan)}, "spec": spec}
+
+
+def _pod_annotations(plan: Plan) -> dict[str, str]:
+    assert plan.kubernetes is not None
+    options = plan.kubernetes.options
+    found = {
+        **job_annotations(plan),
+        "kubectl.kubernetes.io/default-container": TRAINER,
+        "sidecar.istio.io/inject": "false",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+        "karpenter.sh/do-not-disrupt": "true",
+    }
+    if options.networks:
+        found["k8s.v1.cni.cncf.io/networks"] = ", ".join(options.networks)
+    return {**found, **options.annotations}
+
+
+def _network(plan: Plan) -> dict[str, Any]:
+    """On a machine's own network two nodes of a job would meet on one set of ports."""
+    assert plan.kubernetes is not None
+    if not plan.kubernetes.options.host_network:
+        return {}
+    apart = {"labelSelector": {"matchLabels": pod_selector(plan)}, "topologyKey": "kubernetes.io/hostname"}
+    return {
+        "hostNetwork": True,
+        "dnsPolicy": "ClusterFirstWithHostNet",
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
+    }
+
+
+def _spread(plan: Plan) -> list[dict[str, Any]]:
+    """One node of the job on each machine, where that can be had; and what the job file wants."""
+    assert plan.kubernetes is not None
+    wanted = [("kubernetes.io/hostname", 1, "ScheduleAnyway")]
+    if given := plan.kubernetes.options.topology_spread:
+        named = (given.key, given.max_skew, given.when_unsatisfiable)
+        wanted = [*(each for each in wanted if each[0] != given.key), named]
+    return [
+        {
+            "maxSkew": skew,
+            "topologyKey": key,
+            "whenUnsatisfiable": otherwise,
+            "labelSelector": {"matchLabels": pod_selector(plan)},
+        }
+        for key, skew, otherwise in wanted
+    ]
+
+
+def _toleration(given: Toleration) -> dict[str, Any]:
+    found = {
+        "key": given.key,
+        "operator": given.operator,
+        "value": given.value,
+        "effect": given.effect,
+        "tolerationSeconds": given.toleration_seconds,
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _pod_security(kubernetes: KubernetesPlan) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if kubernetes.options.restricted:
+        found["runAsNonRoot"] = True
+    user = kubernetes.options.run_as_user
+    if user is not None:
+        found |= {"runAsUser": user, "fsGroup": user, "fsGroupChangePolicy": "OnRootMismatch"}
+    return {**found, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def _security(*capabilities: str) -> dict[str, Any]:
+    added = {"add": list(capabilities)} if capabilities else {}
+    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"], **added}}
+
+
+def _hub(plan: Plan, *, gate_only: bool) -> dict[str, Any]:
+    return {
+        **_container(plan, HUB, "hub", *(["--gate-only"] if gate_only else [])),
+        "restartPolicy": "Always",
+        "env": _environment(plan),
+        "resources": _HUB_RESOURCES,
+        "securityContext": {**_security(), "readOnlyRootFilesystem": True},
+        "volumeMounts": _own_files(plan),
+    }
+
+
+def _gate(plan: Plan) -> dict[str, Any]:
+    """It sees what the trainer will see: devices are given to each container by itself."""
+    return {
+        **_container(plan, GATE, "gate"),
+        "env": _environment(plan),
+        **_resources(plan),
+        "securityContext": _security(*_rdma_capabilities(plan)),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [*_own_files(plan), *_mounts(plan)],
+    }
+
+
+def _trainer(plan: Plan, *, gate_only: bool) -> dict[str, Any]:
+    assert plan.kubernetes is not None
+    words = _container(plan, TRAINER, "run")
+    if gate_only:
+        words["command"] = [_literally(plan.job.python), "-I", "-S", "-c", "pass"]
+    secrets = [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": each.name, "key": each.key}}}
+        for name, each in plan.kubernetes.secrets.items()
+    ]
+    ptrace = ["SYS_PTRACE"] if plan.job.watchdog.privileges == "ptrace" else []
+    return {
+        **words,
+        "env": [*_environment(plan), *secrets],
+        **_resources(plan),
+        "securityContext": _security(*_rdma_capabilities(plan), *ptrace),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [*_own_files(plan), *_mounts(plan)],
+    }
+
+
+def _container(plan: Plan, name: str, verb: str, *more: str) -> dict[str, Any]:
+    assert plan.kubernetes is not None
+    agent = f"{FOLDER}/{Files.AGENT}"
+    policy = plan.kubernetes.options.image_pull_policy
+    return {
+        "name": name,
+        "image": plan.kubernetes.image,
+        **({"imagePullPolicy": policy} if policy else {}),
+        "command": [_literally(plan.job.python), "-I", "-S", agent, verb, "--folder", FOLDER, *more],
+    }
+
+
+def _literally(word: str) -> str:
+    """Kubernetes replaces `$(NAME)` in commands."""
+    return word.replace("$(", "$$(")
+
+
+def _environment(plan: Plan) -> list[dict[str, Any]]:
+    """What differs between nodes and attempts, by the labels of their pods: no node is named here."""
+    assert plan.kubernetes is not None
+    options = plan.kubernetes.options
+    name = plan.job.job
+    domain = options.cluster_domain or "{domain}"
+    node = f"{name}-node-0" if options.jobset else name
+    full = f"{node}-{{node}}.{name}.$({Env.NAMESPACE}).svc.{domain}"
+    attempt = _field(_label("jobset.sigs.k8s.io/restart-attempt")) if options.jobset else {"value": "0"}
+    return [
+        {"name": Env.NODE, **_field(_label("batch.kubernetes.io/job-completion-index"))},
+        {"name": Env.KEY, **_field(_label("batch.kubernetes.io/controller-uid"))},
+        {"name": Env.ATTEMPT, **attempt},
+        {"name": Env.NAMESPACE, **_field("metadata.namespace")},
+        {"name": Env.NAMES, "value": full},
+        {"name": Env.HUB, "value": f"{full.format(node=0, domain='{domain}')}:{plan.job.gate.port}"},
+        {"name": Env.TERMINATION, "value": _TERMINATION},
+    ]
+
+
+def _field(path: str) -> dict[str, Any]:
+    return {"valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _label(key: str) -> str:
+    return f"metadata.labels['{key}']"
+
+
+def _resources(plan: Plan) -> dict[str, Any]:
+    """A limit on memory, which must not be overrun, and none on CPU, which only slows the ranks down."""
+    assert plan.kubernetes is not None
+    asked, options = plan.job.resources, plan.kubernetes.options
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+    if asked.cpus is not None:
+        thousandths = math.ceil(asked.cpus * 1000)
+        requests["cpu"] = f"{thousandths}m" if thousandths % 1000 else f"{thousandths // 1000}"
+    if asked.memory is not None:
+        requests["memory"] = limits["memory"] = format_quantity(asked.memory)
+    devices = {options.gpu_resource: asked.gpus, options.rdma_resource: plan.kubernetes.rdma}
+    for name, count in devices.items():
+        if name and count:
+            requests[name] = limits[name] = str(count)
+    found = {"requests": requests, "limits": limits}
+    resources = {key: value for key, value in found.items() if value}
+    return {"resources": resources} if resources else {}
+
+
+def _rdma_capabilities(plan: Plan) -> list[str]:
+    """RDMA pins memory, and containers may pin next to none without it."""
+    assert plan.kubernetes is not None
+    return ["IPC_LOCK"] if plan.kubernetes.rdma else []
+
+
+def _own_files(plan: Plan) -> list[dict[str, Any]]:
+    names = [Files.AGENT, Files.PLAN, *([Files.SOURCE] if plan.source else [])]
+    files = [
+        {"name": "files", "mountPath": f"{FOLDER}/{name}", "subPath": name, "readOnly": True}
+        for name in names
+    ]
+    return [{"name": "ddplaunch", "mountPath": FOLDER}, *files]
+
+
+def _mounts(plan: Plan) -> list[dict[str, Any]]:
+    assert plan.kubernetes is not None
+    shm = {"name": "shm", "mountPath": SHM}
+    return [shm, *(_mount(volume) for volume in plan.kubernetes.volumes)]
+
+
+def _mount(volume: Volume) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": volume.name, "mountPath": volume.mount_path}
+    return {**found, "readOnly": True} if volume.read_only else found
+
+
+def _volumes(plan: Plan) -> list[dict[str, Any]]:
+    """Without a size, /dev/shm may grow up to the memory of the pod; what a runtime gives is 64 MiB."""
+    assert plan.kubernetes is not None
+    size = plan.job.resources.shm
+    shm = {"medium": "Memory", **({"sizeLimit": format_quantity(size)} if size else {})}
+    return [
+        {"name": "ddplaunch", "emptyDir": {}},
+        {"name": "files", "configMap": {"name": plan.job.job}},
+        {"name": "shm", "emptyDir": shm},
+        *(_volume(volume) for volume in plan.kubernetes.volumes),
+    ]
+
+
+def _volume(volume: Volume) -> dict[str, Any]:
+    if volume.claim:
+        claim: dict[str, Any] = {"claimName": volume.claim}
+        if volume.read_only:
+            claim["readOnly"] = True
+        return {"name": volume.name, "persistentVolumeClaim": claim}
+    if volume.host_path:
+        return {"name": volume.name, "hostPath": {"path": volume.host_path}}
+    return {"name": volume.name, "emptyDir": {}}

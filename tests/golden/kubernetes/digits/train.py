@@ -1,0 +1,3 @@
+"""A script whose content does not matter here."""
+
+print("hello")
