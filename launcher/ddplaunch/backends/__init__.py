@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ddplaunch.render.rendered import Rendered
 
 BACKENDS = {
+    "kubernetes": "ddplaunch.backends.kubernetes.backend",
     "local": "ddplaunch.backends.local.backend",
     "slurm": "ddplaunch.backends.slurm.backend",
 }

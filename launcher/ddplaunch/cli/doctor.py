@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from ddplaunch.cli import parser as arguments
 from ddplaunch.errors import UsageError
 
 if TYPE_CHECKING:
+    from ddplaunch.plan.plan import Plan
+    from ddplaunch.render.rendered import Rendered
     from ddplaunch.report.diagnosis import Diagnosis
     from ddplaunch.spec.models import JobSpec
 
@@ -26,6 +29,10 @@ examples:
   ddplaunch doctor --nodes 2
   ddplaunch doctor job.yaml
 """
+
+
+_TTL = 600.0
+"""Seconds for which a check-up that has ended stays in a cluster."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,14 +50,13 @@ def run(args: argparse.Namespace) -> int:
     from ddplaunch.backends import connect
     from ddplaunch.cli import exits, watch
     from ddplaunch.plan.plan import make
-    from ddplaunch.render import render
 
-    plan = make(_spec(args), args.to, Path(args.file).parent if args.file else Path())
-    rendered = render(plan)
+    spec = _spec(args)
+    if args.to == "kubernetes":
+        spec = _of_its_own(spec)
+    plan = make(spec, args.to, Path(args.file).parent if args.file else Path())
     backend = connect(args.to)
-    handle = backend.submit(
-        dataclasses.replace(rendered, job="doctor", command=(*rendered.command, "--gate-only"))
-    )
+    handle = backend.submit(_gate_only(plan))
     try:
         job = watch.until_end(backend, handle)
     except KeyboardInterrupt:
@@ -76,6 +82,25 @@ def _spec(args: argparse.Namespace) -> JobSpec:
     if args.nodes is not None:
         raise UsageError("--nodes and a job file exclude each other", hint="the job file says how many nodes")
     return load(args.file)
+
+
+def _of_its_own(spec: JobSpec) -> JobSpec:
+    """In a cluster names are unique, and what has ended stays: beside the job itself, and gone in a while."""
+    from msgspec.structs import replace
+
+    options = replace(spec.kubernetes, ttl=spec.kubernetes.ttl or _TTL)
+    return replace(spec, name=f"doctor-{os.urandom(3).hex()}", kubernetes=options)
+
+
+def _gate_only(plan: Plan) -> Rendered:
+    if plan.target == "kubernetes":
+        from ddplaunch.render import kubernetes
+
+        return kubernetes.render(plan, gate_only=True)
+    from ddplaunch.render import render
+
+    rendered = render(plan)
+    return dataclasses.replace(rendered, job="doctor", command=(*rendered.command, "--gate-only"))
 
 
 def _print(found: Diagnosis) -> None:

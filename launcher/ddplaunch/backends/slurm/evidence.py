@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
-from collections.abc import Iterable
 from pathlib import Path
 
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Bundle, Files
-from ddplaunch.backends import folder, hub
+from ddplaunch.backends import folder, hub, printed
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.look import Look
 from ddplaunch.backends.slurm.queries import Queries
 
-_BEGIN = "-----BEGIN DDPLAUNCH BUNDLE-----"
-_END = "-----END DDPLAUNCH BUNDLE-----"
 _STEP = 60.0
 """Seconds for a step beside the job's own: to be started, and to be answered by the hub."""
 
@@ -65,29 +60,7 @@ def _from_logs(place: Path) -> Bundle | None:
             text = (run / Path(Files.HUB_LOG).name).read_text("utf-8", errors="replace")
         except OSError:
             continue
-        bundle = printed_bundle(text.splitlines())
+        bundle = printed.bundle(text.splitlines())
         if bundle is not None:
             return bundle
     return None
-
-
-def printed_bundle(lines: Iterable[str]) -> Bundle | None:
-    """The last one that is whole."""
-    found: Bundle | None = None
-    block: list[str] | None = None
-    for line in lines:
-        text = line.strip()
-        if text == _BEGIN:
-            block = []
-        elif text == _END and block is not None:
-            found, block = _unpacked("".join(block)) or found, None
-        elif block is not None:
-            block.append(text)
-    return found
-
-
-def _unpacked(text: str) -> Bundle | None:
-    try:
-        return codec.load(Bundle, json.loads(zlib.decompress(base64.b64decode(text, validate=True))))
-    except (ValueError, zlib.error, codec.ContractError):
-        return None

@@ -1,4 +1,4 @@
-"""A bundle that was printed into a log is the bundle."""
+"""What a job left is found, whichever of its files are there."""
 
 from __future__ import annotations
 
@@ -26,16 +26,6 @@ def block(bundle: Bundle) -> list[str]:
     """As the hub prints it."""
     text = base64.b64encode(zlib.compress(json.dumps(codec.dump(bundle)).encode())).decode()
     return [hub.BEGIN, *(text[start : start + 60] for start in range(0, len(text), 60)), hub.END]
-
-
-def test_a_printed_bundle_is_read() -> None:
-    """From among other lines; the last whole one counts, of an end that was cut off nothing does."""
-    old = Bundle("digits", 0, 2, 1, 1.0, 1.0)
-    lines = ["12:00 x", *block(old), "y", *block(BUNDLE), "z", *block(old)[:-1]]
-
-    assert BUNDLE == evidence.printed_bundle(lines)
-    assert None is evidence.printed_bundle([hub.BEGIN, "no base64!", hub.END])
-    assert None is evidence.printed_bundle([])
 
 
 def test_what_a_job_left_is_found(tmp_path: Path) -> None:

@@ -1,0 +1,316 @@
+"""The Kubernetes backend: what the API server says of a job, and what the job says itself, made one."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddplaunch.agent.contract import Bundle, Phase, Verdict
+from ddplaunch.backends import folder, lines
+from ddplaunch.backends.job import Handle, Job, Selection, State
+from ddplaunch.backends.kubernetes import evidence, objects, removal, standing, states, submission, waits
+from ddplaunch.backends.kubernetes.api import Api
+from ddplaunch.backends.kubernetes.look import Look, Looks
+from ddplaunch.backends.kubernetes.output import Output
+from ddplaunch.backends.kubernetes.queries import Queries, Seen
+from ddplaunch.backends.kubernetes.record import Records, Submission
+from ddplaunch.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from ddplaunch.render.rendered import Rendered
+
+STOP = 90.0
+"""Seconds for a job to end in order, once its hub was told to: the ranks may write a checkpoint."""
+_POLL = 0.1
+
+
+def connect() -> KubernetesBackend:
+    """The backend of the cluster that kubectl would reach. Nothing is asked yet."""
+    return KubernetesBackend(folder.state_folder())
+
+
+class KubernetesBackend:
+    """A `Backend`. Handles are `kubernetes://NAMESPACE/NAME`."""
+
+    def __init__(self, root: Path) -> None:
+        self.records = Records(root)
+        self.api = Api()
+        self.queries = Queries(self.api)
+
+    @cached_property
+    def _looks(self) -> Looks:
+        return Looks(self.api, self.queries)
+
+    # --- submit
+
+    def submit(self, rendered: Rendered) -> Handle:
+        sent = submission.send(self.api, self.queries, submission.documents(rendered))
+        server = self.api.place.server
+        self.records.begin(Submission(server, sent.namespace, sent.name, sent.uid, time.time()))
+        return handle(sent.namespace, sent.name)
+
+    # --- look
+
+    def job(self, handle: Handle) -> Job:
+        namespace, name = self._parse(handle)
+        return self._job(self._looks.at(namespace, name), self._sent(namespace, name))
+
+    def jobs(self) -> list[Job]:
+        place = self.api.place
+        sent = {(each.namespace, each.name): each for each in self.records.all(place.server)}
+        found = {}
+        for namespace in dict.fromkeys([place.namespace, *(key[0] for key in sent)]):
+            for seen in self.queries.all(namespace):
+                key = (namespace, seen.name)
+                found[key] = self._job(Look(seen), sent.get(key))
+        for key, each in sent.items():
+            if key not in found:
+                found[key] = self._gone(each)
+        return sorted(found.values(), key=lambda job: job.submitted, reverse=True)
+
+    def handles(self) -> list[tuple[Handle, str]]:
+        return [
+            (handle(each.namespace, each.name), each.state or "sent from here") for each in self.records.all()
+        ]
+
+    def _job(self, look: Look, sent: Submission | None) -> Job:
+        seen = look.seen
+        if seen.owner is None:
+            if sent is None:
+                raise _not_found(seen.namespace, seen.name)
+            return self._gone(sent)
+        if sent is not None and sent.uid != objects.uid(seen.owner):
+            sent = None  # another job has the name now
+        nodes = look.nodes
+        groups = standing.troubled(nodes)
+        job = Job(handle(seen.namespace, seen.name), State.RUNNING, objects.created(seen.owner))
+        outcome = states.outcome(seen, groups)
+        if outcome is not None:
+            return self._ended(job, look, outcome, groups, sent)
+        detail = [f"{group.where} {group.trouble.text}" for group in groups]
+        hint = next((group.trouble.hint for group in groups), "")
+        if objects.is_going(seen.owner):
+            detail = [*detail, "it is being deleted"]
+        if objects.spec(seen.owner).get("suspend"):
+            why, hint = waits.suspended(seen.owner, seen.workload)
+            return dataclasses.replace(job, state=State.PENDING, detail=_joined(why, look.note), hint=hint)
+        verdicts = tuple(states.verdicts(seen, groups))
+        job = dataclasses.replace(job, detail=_joined(*detail, look.note), hint=hint, verdicts=verdicts)
+        if look.told is None and not states.has_begun(nodes):
+            waiting = detail or [_waits(nodes)]
+            return dataclasses.replace(job, state=State.PENDING, detail=_joined(*waiting, look.note))
+        status = standing.status(seen.name, _attempt(seen), nodes, look.told, time.time())
+        if status.verdicts:
+            status = dataclasses.replace(status, verdicts=states.enriched(status.verdicts, groups))
+        return dataclasses.replace(job, status=status)
+
+    def _ended(
+        self,
+        job: Job,
+        look: Look,
+        outcome: states.Outcome,
+        groups: Sequence[standing.Group],
+        sent: Submission | None,
+    ) -> Job:
+        seen = look.seen
+        verdicts: list[Verdict] = []
+        if outcome.state is not State.SUCCEEDED:
+            said = states.last_words(seen.pods).verdicts
+            verdicts = states.enriched(said, groups) if said else states.verdicts(seen, groups)
+        job = dataclasses.replace(
+            job,
+            state=outcome.state,
+            exit_code=outcome.exit_code,
+            detail=outcome.detail,
+            ended=outcome.ended or time.time(),
+            verdicts=tuple(verdicts),
+        )
+        if seen.job is not None:
+            status = standing.status(seen.name, _attempt(seen), look.nodes, None, time.time())
+            job = dataclasses.replace(
+                job, status=dataclasses.replace(status, phase=Phase.ENDED, waiting_for=[])
+            )
+        if sent is not None and not sent.state:
+            self._remember(sent, job)
+        return job
+
+    def _remember(self, sent: Submission, job: Job) -> None:
+        self.records.save(
+            dataclasses.replace(
+                sent,
+                state=str(job.state),
+                exit_code=job.exit_code,
+                ended=job.ended,
+                detail=job.detail,
+                verdicts=list(job.verdicts),
+            )
+        )
+
+    def _gone(self, sent: Submission) -> Job:
+        """Of a job that the cluster has forgotten."""
+        how = states.gone(State(sent.state) if sent.state else None, cancelled=sent.cancelled)
+        if sent.state:
+            how = how._replace(exit_code=sent.exit_code, detail=sent.detail)
+        ended = sent.ended or time.time()
+        job = Job(handle(sent.namespace, sent.name), how.state, sent.at, ended, how.exit_code, how.detail)
+        job = dataclasses.replace(job, verdicts=tuple(sent.verdicts))
+        if not sent.state:
+            self._remember(sent, job)
+        return job
+
+    # --- logs, cancel, collect
+
+    def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
+        """Raises NotFoundError when the job, and with it its output, is gone."""
+        path = self._parse(handle)
+        if self._looks.at(*path).seen.owner is None:
+            raise NotFoundError(
+                f"the output of {handle} is gone: logs go with the job's pods",
+                hint="`ddplaunch diagnose` shows the evidence that was kept, if any was",
+            )
+
+        def over() -> bool:
+            return self._looks.at(*path).ended
+
+        source = Output(
+            self.api,
+            lambda: self._looks.at(*path).seen,
+            wanted,
+            follow=follow,
+            over=over,
+            hurry=lambda: self._looks.hurry(*path),
+            keep=lambda bundle: self._keep(path, bundle),
+        )
+        yield from lines.lines(source, wanted, follow=follow, alive=lambda: not over(), poll=_POLL)
+
+    def _keep(self, path: tuple[str, str], bundle: Bundle) -> None:
+        sent = self._sent(*path)
+        if sent is not None:
+            self.records.keep(sent, bundle)
+
+    def cancel(self, handle: Handle) -> Job:
+        """Its evidence is kept here; in the cluster nothing is left. Raises ClusterError if something is."""
+        namespace, name = self._parse(handle)
+        sent = self._sent(namespace, name)
+        look = self._looks.at(namespace, name, fresh=True)
+        job = self._job(look, sent)
+        seen = look.seen
+        if job.state.ended or seen.owner is None:
+            return job
+        uid, server = objects.uid(seen.owner), self.api.place.server
+        if sent is None or sent.uid != uid:
+            sent = Submission(server, namespace, name, uid, job.submitted)
+        sent = dataclasses.replace(sent, cancelled=True)
+        self.records.save(sent)
+        bundle = self._stopped(look)
+        if bundle is None:
+            bundle = self._last_words_while_removed(seen)
+        else:
+            removal.begin(self.api, seen.owner, namespace)
+        removal.wait(self.api, self.queries, seen.owner, namespace)
+        if bundle is not None:
+            self.records.keep(sent, bundle)
+        code = bundle.exit_code if bundle else None
+        done = dataclasses.replace(
+            job, state=State.CANCELLED, exit_code=code, ended=time.time(), detail="", hint="", status=None
+        )
+        done = dataclasses.replace(done, verdicts=tuple(bundle.verdicts if bundle else ()))
+        self._remember(sent, done)
+        return done
+
+    def _stopped(self, look: Look) -> Bundle | None:
+        """By its own hub, which takes the evidence first. None: it could not be told, or left none."""
+        seen = look.seen
+        if not evidence.stop(self.api, seen, "ddplaunch cancel"):
+            return None
+        deadline = time.monotonic() + STOP
+        while time.monotonic() < deadline:
+            found = evidence.left(self.api, seen)
+            if found is not None:
+                return found
+            time.sleep(0.5)
+        return None
+
+    def _last_words_while_removed(self, seen: Seen) -> Bundle | None:
+        """A job that is deleted takes its evidence at SIGTERM, and prints it, before its pods go."""
+        assert seen.owner is not None
+        heard: list[Bundle] = []
+        listener = threading.Thread(target=self._listen, args=(seen, heard), daemon=True)
+        listener.start()
+        removal.begin(self.api, seen.owner, seen.namespace)
+        listener.join(removal.GONE)
+        return heard[-1] if heard else None
+
+    def _listen(self, seen: Seen, heard: list[Bundle]) -> None:
+        found = evidence.left(self.api, seen, follow=True)
+        if found is not None:
+            heard.append(found)
+
+    def collect(self, handle: Handle) -> Bundle | None:
+        namespace, name = self._parse(handle)
+        sent = self._sent(namespace, name)
+        look = self._looks.at(namespace, name)
+        seen = look.seen
+        if seen.owner is None:
+            if sent is None:
+                raise _not_found(namespace, name)
+            return self.records.bundle(sent)
+        bundle = None if look.ended else evidence.diagnose(self.api, seen)
+        if bundle is None:
+            bundle = evidence.left(self.api, seen)
+        if bundle is None:
+            return self.records.bundle(sent) if sent is not None else None
+        groups = standing.troubled(look.nodes)
+        bundle = dataclasses.replace(bundle, verdicts=states.enriched(bundle.verdicts, groups))
+        if sent is not None and look.ended and sent.uid == objects.uid(seen.owner):
+            self.records.keep(sent, bundle)
+        return bundle
+
+    # --- names
+
+    def _sent(self, namespace: str, name: str) -> Submission | None:
+        return self.records.find(self.api.place.server, namespace, name)
+
+    def _parse(self, handle: Handle) -> tuple[str, str]:
+        """Namespace and name. Raises UsageError."""
+        match = re.fullmatch(r"(?:([a-z0-9][-a-z0-9]*)/)?([a-z0-9][-.a-z0-9]*)", handle.path)
+        if match is None:
+            raise UsageError(
+                f"{handle} is no handle of a job on Kubernetes",
+                hint="kubernetes://NAMESPACE/NAME, as `ddplaunch submit` prints it",
+            )
+        return match[1] or self.api.place.namespace, match[2]
+
+
+def handle(namespace: str, name: str) -> Handle:
+    """Of a job."""
+    return Handle("kubernetes", f"{namespace}/{name}")
+
+
+def _attempt(seen: Seen) -> int:
+    return max((objects.attempt(pod) for pod in seen.pods), default=0)
+
+
+def _joined(*texts: str) -> str:
+    return "; ".join(filter(None, texts))
+
+
+def _waits(nodes: Sequence[standing.Node]) -> str:
+    """What the nodes do that have not begun: `node 0 (pod …) gets its image and volumes`."""
+    doing: dict[str, list[standing.Node]] = {}
+    for each in nodes:
+        doing.setdefault(each.does, []).append(each)
+    return "; ".join(f"{standing.where(group)} {does}" for does, group in doing.items() if does)
+
+
+def _not_found(namespace: str, name: str) -> NotFoundError:
+    return NotFoundError(
+        f"there is no job {name} in namespace {namespace}",
+        hint="`ddplaunch list --to kubernetes` shows the jobs of this namespace",
+    )

@@ -1,0 +1,114 @@
+"""What a job knows of itself: asked of its hub while it runs, read from its hub's log afterwards."""
+
+from __future__ import annotations
+
+import json
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Bundle, Files, JobStatus
+from ddplaunch.backends import printed
+from ddplaunch.backends.kubernetes import inside, objects
+from ddplaunch.backends.kubernetes.api import Api, SilentError
+from ddplaunch.backends.kubernetes.objects import HUB, Json
+from ddplaunch.backends.kubernetes.queries import Seen
+from ddplaunch.backends.kubernetes.refusals import RefusedError
+
+_ASK_STATUS = 10.0
+_STOP = 15.0
+_SILENCE = 120.0
+_READ = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
+_denied: set[tuple[str, str]] = set()
+"""Server and namespace in which nobody may exec: not asked again by this process."""
+
+
+def status(api: Api, seen: Seen) -> JobStatus | None:
+    """What the hub says now; None where it does not stand, or may not be asked."""
+    pod = hub_pod(seen)
+    if pod is None or not _hub_runs(pod):
+        return None
+    python, folder = _agent(pod)
+    if not python:
+        return None
+    # The file, not the hub: a look must not cost the job anything.
+    words = [*python, "-c", _READ, f"{folder}/{Files.STATUS}"]
+    try:
+        return codec.load(JobStatus, json.loads(_run(api, seen, pod, words, _ASK_STATUS)))
+    except (ValueError, codec.ContractError):
+        return None
+
+
+def diagnose(api: Api, seen: Seen) -> Bundle | None:
+    """Fresh evidence of all ranks."""
+    try:
+        return codec.load(Bundle, json.loads(_ask(api, seen, ["diagnose"], inside.LIMIT) or ""))
+    except (ValueError, codec.ContractError):
+        return None
+
+
+def stop(api: Api, seen: Seen, why: str) -> bool:
+    """Tell the hub to end the job, evidence first. False: nobody could be told."""
+    return _ask(api, seen, ["stop", why], _STOP) is not None
+
+
+def left(api: Api, seen: Seen, *, follow: bool = False) -> Bundle | None:
+    """What the hub has printed at its end; with `follow`, that is waited for."""
+    pod = hub_pod(seen)
+    if pod is None:
+        return None
+    for previous in ("false",) if follow else ("false", "true"):
+        query = {"container": HUB, "previous": previous, "follow": str(follow).lower()}
+        try:
+            with api.stream(log_path(seen, pod), "read the hub's log", query, _SILENCE) as response:
+                found = printed.bundle(response.data.decode("utf-8", "replace").splitlines())
+        except (RefusedError, SilentError):
+            continue  # it has not begun, or never had an earlier life
+        if found is not None:
+            return found
+    return None
+
+
+def log_path(seen: Seen, pod: Json) -> str:
+    """Of the pod's log."""
+    return f"{objects.collection('v1', 'pods', seen.namespace)}/{objects.name(pod)}/log"
+
+
+def hub_pod(seen: Seen) -> Json | None:
+    """That of node 0."""
+    return next((pod for pod in seen.pods if objects.node(pod) == 0), None)
+
+
+def _hub_runs(pod: Json) -> bool:
+    return "running" in ((objects.containers(pod).get(HUB) or {}).get("state") or {})
+
+
+def _ask(api: Api, seen: Seen, words: list[str], limit: float) -> str | None:
+    pod = hub_pod(seen)
+    if pod is None or not _hub_runs(pod):
+        return None
+    python, folder = _agent(pod)
+    agent = [*python, f"{folder}/{Files.AGENT}", "ask", *words, "--folder", folder]
+    return _run(api, seen, pod, agent, limit) or None if python else None
+
+
+def _run(api: Api, seen: Seen, pod: Json, words: list[str], limit: float) -> str:
+    """What it printed; "" when it failed."""
+    here = (api.place.server, seen.namespace)
+    if here in _denied:
+        return ""
+    try:
+        ran = inside.run(api, seen.namespace, objects.name(pod), HUB, words, limit)
+    except inside.NotAllowedError:
+        _denied.add(here)
+        return ""
+    return ran.out if ran is not None and ran.code == 0 else ""
+
+
+def _agent(pod: Json) -> tuple[list[str], str]:
+    """The Python that runs the hub, with its options, and the job's folder."""
+    for container in objects.spec(pod).get("initContainers") or []:
+        if container.get("name") == HUB:
+            words = [*(container.get("command") or []), *(container.get("args") or [])]
+            for index, word in enumerate(words):
+                if word.endswith(f"/{Files.AGENT}"):
+                    return words[:index], word.rpartition("/")[0]
+    return [], ""

@@ -1,0 +1,130 @@
+"""One look at a job: what the API server says, and what the job's own hub says.
+
+However often one looks, the cluster is asked with pauses, and never while somebody waits for the answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from ddplaunch.agent.contract import JobStatus
+from ddplaunch.backends.kubernetes import evidence, objects, standing, states
+from ddplaunch.backends.kubernetes.api import Api, SilentError
+from ddplaunch.backends.kubernetes.queries import Queries, Seen
+from ddplaunch.errors import ClusterError
+
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 5.0
+"""Seconds between two looks at one job, growing while nothing changes."""
+_GROWTH = 1.25
+_PATIENCE = 3.0
+"""Seconds of a look for a server that is away; the next look comes soon."""
+SILENCE = 600.0
+"""Seconds for which a watched job outlasts an API server that does not answer; the job itself runs on."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """`told`: by the hub, None where it does not stand, or may not be asked."""
+
+    seen: Seen
+    told: JobStatus | None = None
+    note: str = ""  # why this look may be old
+
+    @property
+    def nodes(self) -> list[standing.Node]:
+        job = self.seen.job
+        return standing.nodes(job, self.seen.pods, self.seen.events) if job is not None else []
+
+    @property
+    def ended(self) -> bool:
+        return self.seen.owner is None or states.outcome(self.seen) is not None
+
+
+class _Watched:
+    """A job that is looked at again and again, in a thread of its own."""
+
+    def __init__(self, look: Look) -> None:
+        self.look = look
+        self.answered = time.monotonic()
+        self.pause = _FIRST_PAUSE
+        self.next = self.answered + self.pause
+        self.asking: threading.Thread | None = None
+        self.error: ClusterError | None = None
+
+    def answer(self, look: Look) -> None:
+        changed = _essence(look) != _essence(self.look)
+        self.look = look
+        self.pause = _FIRST_PAUSE if changed else min(_GROWTH * self.pause, _LONGEST_PAUSE)
+        self.answered = time.monotonic()
+        self.error = None
+
+    def silence(self, error: ClusterError) -> None:
+        """No answer; what was seen last stands, for a while."""
+        silent = time.monotonic() - self.answered
+        note = f"the API server has not answered for {silent:.0f} s; the job does not need it"
+        self.look = dataclasses.replace(self.look, note=note)
+        self.pause = _FIRST_PAUSE
+        if silent > SILENCE or not isinstance(error, SilentError):
+            self.error = error
+
+
+class Looks:
+    """What was seen of each job, and when to look anew."""
+
+    def __init__(self, api: Api, queries: Queries) -> None:
+        self._api = api
+        self._queries = queries
+        self._watched: dict[tuple[str, str], _Watched] = {}
+
+    def at(self, namespace: str, name: str, *, fresh: bool = False) -> Look:
+        """The job as it was a moment ago; with `fresh`, now. Raises ClusterError."""
+        watched = self._watched.get((namespace, name))
+        if watched is None:
+            watched = self._watched[namespace, name] = _Watched(self._look(namespace, name))
+            return watched.look
+        if watched.asking is not None and (fresh or not watched.asking.is_alive()):
+            watched.asking.join()
+            watched.asking = None
+        if fresh:
+            self._ask(watched)
+        elif not watched.look.ended and watched.asking is None and time.monotonic() >= watched.next:
+            watched.asking = threading.Thread(target=self._ask, args=[watched], daemon=True)
+            watched.asking.start()
+        if watched.error is not None:
+            raise watched.error
+        return watched.look
+
+    def hurry(self, namespace: str, name: str) -> None:
+        """Something has happened: do not let the next look wait."""
+        watched = self._watched.get((namespace, name))
+        if watched is not None:
+            watched.next = min(watched.next, time.monotonic())
+            watched.pause = _FIRST_PAUSE
+
+    def _ask(self, watched: _Watched) -> None:
+        seen = watched.look.seen
+        try:
+            watched.answer(self._look(seen.namespace, seen.name, _PATIENCE))
+        except ClusterError as error:
+            watched.silence(error)
+        watched.next = time.monotonic() + watched.pause
+
+    def _look(self, namespace: str, name: str, patience: float | None = None) -> Look:
+        seen = self._queries.look(namespace, name, patience)
+        look = Look(seen)
+        if look.ended:
+            return look
+        return Look(seen, evidence.status(self._api, seen))
+
+
+def _essence(look: Look) -> Hashable:
+    """Equal as long as nothing has happened."""
+    told = look.told
+    nodes = tuple((each.number, each.pod, each.phase, each.trouble) for each in look.nodes)
+    said = told and (told.attempt, told.phase, tuple(told.waiting_for), told.exit_code)
+    return nodes, said, objects.uid(look.seen.owner or {}), look.ended

@@ -1,0 +1,146 @@
+"""What the API's objects are called, where they are found, and how to read them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+Json = dict[str, Any]
+
+MANAGER = "ddplaunch"
+"""Field manager, and the value of the label by which our objects are known."""
+MANAGED_BY = "app.kubernetes.io/managed-by"
+INSTANCE = "app.kubernetes.io/instance"
+INDEX = "batch.kubernetes.io/job-completion-index"
+JOB_NAME = "batch.kubernetes.io/job-name"
+JOB_UID = "batch.kubernetes.io/controller-uid"
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
+QUEUE = "kueue.x-k8s.io/queue-name"
+WORKLOAD_JOB = "kueue.x-k8s.io/job-uid"
+
+JOBS = "batch/v1"
+JOBSETS = "jobset.x-k8s.io/v1alpha2"
+KUEUE = "kueue.x-k8s.io/v1beta1"
+POLICIES = "networking.k8s.io/v1"
+
+HUB, GATE, TRAINER = "hub", "gate", "trainer"
+"""Containers of every pod."""
+
+_PLURALS = {
+    "ConfigMap": "configmaps",
+    "Service": "services",
+    "NetworkPolicy": "networkpolicies",
+    "Job": "jobs",
+    "JobSet": "jobsets",
+}
+OWNERS = ("Job", "JobSet")
+"""Kinds of which a job has one; all else belongs to it."""
+
+
+def plural(kind: str) -> str:
+    """As in a path, and in a Role."""
+    return _PLURALS[kind]
+
+
+def group(api_version: str) -> str:
+    """API group, "" for the core."""
+    return api_version.rpartition("/")[0]
+
+
+def collection(api_version: str, resource: str, namespace: str) -> str:
+    """Path of all objects of that resource in the namespace."""
+    base = "/api/v1" if api_version == "v1" else f"/apis/{api_version}"
+    return f"{base}/namespaces/{namespace}/{resource}"
+
+
+def path(document: Mapping[str, Any], namespace: str) -> str:
+    """Of an object in a rendered file."""
+    name = document["metadata"]["name"]
+    return f"{collection(document['apiVersion'], plural(document['kind']), namespace)}/{name}"
+
+
+def metadata(found: Mapping[str, Any]) -> Json:
+    """Never None."""
+    return found.get("metadata") or {}
+
+
+def name(found: Mapping[str, Any]) -> str:
+    """`metadata.name`."""
+    return str(metadata(found).get("name", ""))
+
+
+def uid(found: Mapping[str, Any]) -> str:
+    """`metadata.uid`."""
+    return str(metadata(found).get("uid", ""))
+
+
+def labels(found: Mapping[str, Any]) -> dict[str, str]:
+    """Never None."""
+    return metadata(found).get("labels") or {}
+
+
+def status(found: Mapping[str, Any]) -> Json:
+    """Never None."""
+    return found.get("status") or {}
+
+
+def spec(found: Mapping[str, Any]) -> Json:
+    """Never None."""
+    return found.get("spec") or {}
+
+
+def is_ours(found: Mapping[str, Any]) -> bool:
+    """Whether it was made from a rendered file."""
+    return labels(found).get(MANAGED_BY) == MANAGER
+
+
+def is_going(found: Mapping[str, Any]) -> bool:
+    """Whether it was told to go, and still stands."""
+    return bool(metadata(found).get("deletionTimestamp"))
+
+
+def node(pod: Mapping[str, Any]) -> int | None:
+    """Which node of the job a pod is."""
+    value = labels(pod).get(INDEX, "")
+    return int(value) if value.isdigit() else None
+
+
+def attempt(found: Mapping[str, Any]) -> int:
+    """Which try of a JobSet it belongs to; a Job has one."""
+    value = labels(found).get(ATTEMPT, "")
+    return int(value) if value.isdigit() else 0
+
+
+def condition(found: Mapping[str, Any], kind: str) -> Json | None:
+    """The condition of that type when it is true."""
+    for each in status(found).get("conditions") or []:
+        if each.get("type") == kind and each.get("status") == "True":
+            return dict(each)
+    return None
+
+
+def containers(pod: Mapping[str, Any]) -> dict[str, Json]:
+    """Statuses of all containers by name, init containers too."""
+    told = status(pod)
+    listed: Iterable[Json] = [
+        *(told.get("initContainerStatuses") or []),
+        *(told.get("containerStatuses") or []),
+    ]
+    return {each["name"]: each for each in listed}
+
+
+def at(text: str | None) -> float | None:
+    """RFC 3339 to seconds since the epoch."""
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC).timestamp()
+    except ValueError:
+        return None
+
+
+def created(found: Mapping[str, Any]) -> float:
+    """When it came into being."""
+    return at(metadata(found).get("creationTimestamp")) or 0.0

@@ -1,0 +1,338 @@
+"""Why a pod does not run, or runs no more: what the API says of it, in a person's words. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ddplaunch.backends.kubernetes import objects
+from ddplaunch.backends.kubernetes.objects import GATE, HUB, TRAINER, Json
+
+
+class Trouble(NamedTuple):
+    """What is wrong with one pod, or with all that a job would have. `text` completes "node 2 …"."""
+
+    code: str  # of the catalogue
+    text: str
+    hint: str
+    ends: bool = False  # the pod is over by it
+
+
+def trouble(pod: Json, events: Sequence[Json] = ()) -> Trouble | None:
+    """What keeps this pod from its work, or has ended it. `events`: warnings about it, the newest last."""
+    if objects.status(pod).get("phase") == "Succeeded":
+        return None
+    return _disrupted(pod) or _terminated(pod) or _waiting(pod) or _not_placed(pod) or _told(pod, events)
+
+
+# --- over, or about to be
+
+_DISRUPTED = {
+    "PreemptionByScheduler": (
+        "was preempted: its place is wanted by a pod of higher priority",
+        "give the job a higher `kubernetes.priority_class`, or send it again later",
+    ),
+    "DeletionByTaintManager": (
+        "was taken from its machine, which has a taint that the pod does not tolerate",
+        "`kubectl describe node` shows the taint; not-ready or unreachable mean that the machine is lost",
+    ),
+    "EvictionByEvictionAPI": (
+        "was evicted: its machine is being drained",
+        "submit it again; the machine is under maintenance",
+    ),
+    "DeletionByPodGC": (
+        "was removed, because its machine is gone",
+        "submit it again; `kubectl get nodes` shows which machines there are",
+    ),
+    "TerminationByKubelet": (
+        "was ended by its machine, which ran out of something or shuts down",
+        "`kubectl describe node` shows its conditions; raise `resources.memory`, or leave the machine alone",
+    ),
+    "PreemptionByKueue": (
+        "was preempted: Kueue gives its room to another job",
+        "it goes on by itself when there is room",
+    ),
+}
+
+
+def _disrupted(pod: Json) -> Trouble | None:
+    told = objects.status(pod)
+    reason, message = str(told.get("reason") or ""), _line(told.get("message"))
+    if reason == "Evicted":
+        return Trouble(
+            "node-evicted",
+            f"was evicted by its machine: {message or 'it ran out of something'}",
+            "ask for what is needed, as `resources.memory`, so that the scheduler keeps it free",
+            ends=True,
+        )
+    found = objects.condition(pod, "DisruptionTarget")
+    if found is not None:
+        why = str(found.get("reason") or "")
+        text, hint = _DISRUPTED.get(why, (f"is being taken away ({why})", "submit it again"))
+        said = _line(found.get("message"))
+        lost = (
+            "unreachable" in said or "not-ready" in said or reason == "NodeLost" or why == "DeletionByPodGC"
+        )
+        code = "network-lost" if lost and _has_run(pod) else "node-missing" if lost else "node-evicted"
+        return Trouble(code, f"{text}: {said}" if said else text, hint, ends=True)
+    if reason == "NodeLost":
+        code = "network-lost" if _has_run(pod) else "node-missing"
+        return Trouble(code, f"is lost: {message or 'its machine does not answer'}", _LOST, ends=True)
+    if reason in (
+        "UnexpectedAdmissionError",
+        "NodeAffinity",
+        "NodeShutdown",
+        "Terminated",
+    ) or reason.startswith("OutOf"):
+        return Trouble(
+            "node-missing",
+            f"was turned away by its machine ({reason}): {message}",
+            "`kubectl describe node` shows what it has left; submit it again",
+            ends=True,
+        )
+    return None
+
+
+_LOST = "`kubectl get nodes` shows it; the pod ends when Kubernetes gives the machine up, after five minutes"
+
+
+def _has_run(pod: Json) -> bool:
+    return (objects.containers(pod).get(TRAINER) or {}).get("started") is True or bool(
+        _ended(pod, TRAINER) or _running(pod, TRAINER)
+    )
+
+
+def _running(pod: Json, container: str) -> Json | None:
+    return ((objects.containers(pod).get(container) or {}).get("state") or {}).get("running")
+
+
+def _ended(pod: Json, container: str) -> Json | None:
+    return ((objects.containers(pod).get(container) or {}).get("state") or {}).get("terminated")
+
+
+def _terminated(pod: Json) -> Trouble | None:
+    for name in (TRAINER, GATE, HUB):
+        told = objects.containers(pod).get(name) or {}
+        for key in ("state", "lastState"):
+            ended = (told.get(key) or {}).get("terminated")
+            found = ended and _end(name, ended)
+            if found and (key == "state" or name == HUB):
+                return found._replace(ends=key == "state")
+    return None
+
+
+def _end(container: str, ended: Json) -> Trouble | None:
+    """What the end of a container says that the agent in it could not say itself."""
+    reason, message = str(ended.get("reason") or ""), _line(ended.get("message"))
+    if reason == "OOMKilled":
+        # With the hub in its own container, a job survives a supervisor; this is what the kubelet saw.
+        return Trouble(
+            "rank-killed-memory",
+            f"was killed for memory: its container {container} used all that it may",
+            "raise `resources.memory`, or lower what the ranks and their loader workers hold",
+        )
+    if reason in ("StartError", "ContainerCannotRun") or "executable file not found" in message:
+        return Trouble(
+            "image-lacks",
+            f"cannot start: {_start_error(message)}",
+            "the image needs a Python >= 3.9; name it as `python` in the job file",
+        )
+    if reason == "ContainerStatusUnknown":
+        return Trouble("network-lost", f"is lost: nobody saw its container {container} end", _LOST)
+    return None
+
+
+_EXEC = re.compile(r'exec: "([^"]+)": (.+?)(?:: unknown)?$')
+
+
+def _start_error(message: str) -> str:
+    match = _EXEC.search(message)
+    if match is None:
+        return message.rpartition("runtime create failed: ")[2] or "the container runtime does not say why"
+    return f"the image has no {match[1]} ({match[2]})"
+
+
+# --- not there yet
+
+_WAITING = ("ImagePullBackOff", "ErrImagePull")
+
+
+def _waiting(pod: Json) -> Trouble | None:
+    for name, told in objects.containers(pod).items():
+        waiting = (told.get("state") or {}).get("waiting") or {}
+        reason, message = str(waiting.get("reason") or ""), _line(waiting.get("message"))
+        image = str(told.get("image") or "its image")
+        found = _why_waiting(name, reason, message, image)
+        if found is not None:
+            return found
+    return None
+
+
+def _why_waiting(name: str, reason: str, message: str, image: str) -> Trouble | None:
+    if reason in (
+        "ImagePullBackOff",
+        "ErrImagePull",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "ImageInspectError",
+    ):
+        return _image(reason, message, image)
+    if reason in ("CreateContainerConfigError", "CreateContainerError"):
+        return _configuration(reason, message)
+    if reason == "RunContainerError" or "executable file not found" in message:
+        return Trouble(
+            "image-lacks",
+            f"cannot start: {_start_error(message)}",
+            "the image needs a Python >= 3.9; name it as `python` in the job file",
+        )
+    if reason == "CrashLoopBackOff":
+        return Trouble(
+            "image-lacks",
+            f"starts its container {name} again and again: {message}",
+            "`ddplaunch logs` shows what it says",
+        )
+    return None
+
+
+def _image(reason: str, message: str, image: str) -> Trouble:
+    if reason == "ErrImageNeverPull":
+        text = f"has no image {image}, and may not pull it"
+        hint = "bring the image to the machines, or set `kubernetes.image_pull_policy: IfNotPresent`"
+    elif reason == "InvalidImageName":
+        text, hint = f"cannot pull {image}: that is no name of an image", "correct `image` in the job file"
+    else:
+        text = f"cannot pull the image {image}: {_pull_error(message)}"
+        hint = "check `image`; a private registry needs `kubernetes.image_pull_secrets`"
+    return Trouble("node-missing", text, hint)
+
+
+_WHY_NOT_PULLED = (
+    ("not found", "there is no such image or tag"),
+    ("does not exist", "there is no such image or tag"),
+    ("pull access denied", "the registry does not give it to us, or does not have it"),
+    ("authorization failed", "the registry does not believe who we are"),
+    ("unauthorized", "the registry does not believe who we are"),
+    ("403 Forbidden", "the registry does not give it to us"),
+    ("429 Too Many", "the registry gives us no more for now"),
+    ("no such host", "the registry's name does not resolve on the machine"),
+    ("connection refused", "the registry refuses the connection"),
+    ("i/o timeout", "the registry does not answer"),
+    ("x509", "the registry's certificate is not trusted on the machine"),
+)
+
+
+def _pull_error(message: str) -> str:
+    known = next((words for mark, words in _WHY_NOT_PULLED if mark in message), "")
+    return known or message.removeprefix("Back-off pulling image ") or "the machine does not say why yet"
+
+
+def _configuration(reason: str, message: str) -> Trouble:
+    if "runAsNonRoot" in message or "non-numeric user" in message:
+        text = f"may not start: the image runs as root, and the pod may not ({message})"
+        hint = "set `kubernetes.run_as_user` to a user's number, or use an image that has one"
+    elif match := re.search(r'(secret|configmap) "([^"]+)" not found', message):
+        text = f"waits for {match[1]} {match[2]}, which does not exist"
+        hint = f"`kubectl get {match[1]}s` lists them; make it, and the pod goes on"
+    elif match := re.search(r"couldn't find key (\S+) in Secret (\S+)", message):
+        text = f"waits for the key {match[1]} of Secret {match[2]}, which has none of that name"
+        hint = "correct `secrets` in the job file, or add the key, and the pod goes on"
+    else:
+        text, hint = f"cannot be started ({reason}): {message}", "`kubectl describe pod` shows its settings"
+    return Trouble("node-missing", text, hint)
+
+
+def _not_placed(pod: Json) -> Trouble | None:
+    for each in objects.status(pod).get("conditions") or []:
+        if each.get("type") == "PodScheduled" and each.get("status") == "False":
+            message = _line(each.get("message"))
+            if each.get("reason") == "SchedulingGated":
+                return Trouble(
+                    "node-missing",
+                    "is held by a scheduling gate, until whoever set it takes it away",
+                    "`kubectl get pod -o yaml` shows spec.schedulingGates",
+                )
+            return unschedulable(message)
+    return None
+
+
+_COUNT = re.compile(r"^(\d+)/(\d+) nodes are available: ")
+_HINTS = (
+    ("pu", "`kubectl describe nodes` shows what is taken; lower `resources`, or wait until it is free"),
+    ("taint", "`kubernetes.tolerations` lets the job onto machines with a taint"),
+    ("node affinity/selector", "compare `kubernetes.node_selector` with `kubectl get nodes --show-labels`"),
+    ("anti-affinity", "with `kubernetes.host_network` each node of the job needs a machine of its own"),
+    ("persistentvolumeclaim", "`kubectl get pvc` lists the claims; see `volumes`"),
+    ("PersistentVolume", "`kubectl get pvc` lists the claims; see `volumes`"),
+    ("topology spread", "lower what `kubernetes.topology_spread` asks for"),
+    ("unschedulable", "a machine is cordoned: `kubectl uncordon` lets pods onto it again"),
+)
+
+
+def unschedulable(message: str) -> Trouble:
+    """By the scheduler's own words."""
+    # What follows speaks of preemption, which never helps when nothing is preempted.
+    why = message.partition(" preemption: ")[0].rstrip(". ")
+    lacks = "Insufficient" in why
+    hint = _HINTS[0][1] if lacks else next((hint for mark, hint in _HINTS[1:] if mark in why), "")
+    match = _COUNT.match(why)
+    if match is not None:
+        rest = why[match.end() :]
+        why = f"no machine of {match[2]} takes it: {rest}" if match[1] == "0" else why
+    return Trouble(
+        "node-missing",
+        f"is not scheduled: {why}" if why else "is not scheduled yet",
+        hint or "`kubectl describe pod` shows what the scheduler tried",
+    )
+
+
+# --- what only events tell
+
+_TELLING = {
+    "FailedMount": ("waits for a volume", "see `volumes`; `kubectl get pvc` lists the claims"),
+    "FailedAttachVolume": ("waits for a volume", "another machine may still hold it"),
+    "FailedCreatePodSandBox": (
+        "gets no network from its machine",
+        "the machine's CNI plugin is at fault: `kubectl get pods --all-namespaces` shows it",
+    ),
+    "NodeNotReady": ("is on a machine that is not ready", _LOST),
+    "NetworkNotReady": ("is on a machine without a network", "its CNI plugin is at fault"),
+}
+
+
+def _told(pod: Json, events: Sequence[Json]) -> Trouble | None:
+    for event in reversed(events):
+        known = _TELLING.get(str(event.get("reason")))
+        if known is None:
+            continue
+        if event.get("reason") != "NodeNotReady" and _running(pod, TRAINER):
+            continue  # it got over that
+        if event.get("reason") == "NodeNotReady" and objects.condition(pod, "Ready"):
+            continue
+        text, hint = known
+        said = _line(event.get("message"))
+        code = "network-lost" if event.get("reason") == "NodeNotReady" and _has_run(pod) else "node-missing"
+        return Trouble(code, f"{text}: {said}", hint)
+    return None
+
+
+def of_events(events: Iterable[Json]) -> Trouble | None:
+    """Why a pod that is no longer there never came, by what was said while it was."""
+    for event in reversed(list(events)):
+        reason, message = str(event.get("reason") or ""), _line(event.get("message"))
+        if reason == "FailedScheduling":
+            return unschedulable(message)
+        if reason == "Failed" and "image" in message:
+            image = re.search(r'image "([^"]+)"', message)
+            kind = "ErrImageNeverPull" if "NeverPull" in message else "ErrImagePull"
+            return _image(kind, message, image[1] if image else "of the job")
+        if reason == "Failed" and message.startswith("Error: "):
+            said = message.removeprefix("Error: ")
+            if "executable file not found" in said:
+                return _why_waiting("", "RunContainerError", said, "")
+            return _configuration("CreateContainerConfigError", said)
+    return None
+
+
+def _line(text: object) -> str:
+    return " ".join(str(text or "").split())

@@ -1,0 +1,195 @@
+"""What is to be seen of a job now: its own object, its pods, and what the cluster says about them.
+
+Every look is whole, by a list and not by a watch: see docs/decisions/0009-kubernetes-is-polled.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ddplaunch.backends.kubernetes import objects, standing
+from ddplaunch.backends.kubernetes.api import Api
+from ddplaunch.backends.kubernetes.objects import Json
+from ddplaunch.backends.kubernetes.refusals import RefusedError
+
+_MOST_EVENTS = 500
+"""Warnings of a namespace; the API keeps an hour's."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One look. `owner` is the Job, or the JobSet that makes one; None: it is gone."""
+
+    namespace: str
+    name: str
+    owner: Json | None
+    job: Json | None = None  # None too: the JobSet has not made it yet
+    pods: tuple[Json, ...] = ()  # one for each node that has one, of the newest attempt
+    events: tuple[Json, ...] = ()  # warnings about the job and its pods, the oldest first
+    workload: Json | None = None
+
+    @property
+    def nodes(self) -> int:
+        """How many the job has."""
+        job = self.job or _template(self.owner)
+        return int(objects.spec(job or {}).get("completions") or 0)
+
+
+def _template(owner: Json | None) -> Json | None:
+    jobs = objects.spec(owner or {}).get("replicatedJobs") or []
+    return jobs[0]["template"] if jobs else None
+
+
+class Queries:
+    """Questions to one cluster. All raise RefusedError, SilentError."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._no_events = False
+
+    def look(self, namespace: str, name: str, patience: float | None = None) -> Seen:
+        """One job. `owner` None: there is none of that name."""
+        owner = self._api.find(
+            f"{objects.collection(objects.JOBS, 'jobs', namespace)}/{name}", f"look at Job {name}", patience
+        )
+        if owner is None:
+            owner = self._jobset(namespace, name, patience)
+        if owner is None:
+            return Seen(namespace, name, None)
+        job: Json | None = owner
+        if owner["kind"] == "JobSet":
+            jobs = self._list(namespace, objects.JOBS, "jobs", f"{objects.JOBSET_NAME}={name}", patience)
+            job = jobs[0] if jobs else None
+            pods = self._list(namespace, "v1", "pods", f"{objects.JOBSET_NAME}={name}", patience)
+        else:
+            selector = f"{objects.JOB_UID}={objects.uid(owner)}"
+            pods = self._list(namespace, "v1", "pods", selector, patience)
+        found = Seen(namespace, name, owner, job, newest(pods))
+        if standing.needs_events(found.nodes, found.pods):
+            found = Seen(
+                namespace,
+                name,
+                owner,
+                job,
+                found.pods,
+                tuple(self._events(namespace, owner, job, pods, patience)),
+            )
+        return self._with_workload(found, patience)
+
+    def all(self, namespace: str) -> list[Seen]:
+        """Every job of ours in the namespace, by one question for each kind of object."""
+        ours = f"{objects.MANAGED_BY}={objects.MANAGER}"
+        jobs = self._list(namespace, objects.JOBS, "jobs", ours, None)
+        try:
+            sets = self._list(namespace, objects.JOBSETS, "jobsets", ours, None)
+        except RefusedError as error:
+            if error.status not in (403, 404):
+                raise
+            sets = []  # no JobSet here, or none that we may see
+        pods = self._list(namespace, "v1", "pods", ours, None)
+        found = []
+        for owner in (*jobs, *sets):
+            if objects.JOBSET_NAME in objects.labels(owner):
+                continue  # belongs to a JobSet, which stands for it
+            name = objects.name(owner)
+            if owner["kind"] == "JobSet":
+                job = next(
+                    (each for each in jobs if objects.labels(each).get(objects.JOBSET_NAME) == name), None
+                )
+                mine = [each for each in pods if objects.labels(each).get(objects.JOBSET_NAME) == name]
+            else:
+                job = owner
+                uid = objects.uid(owner)
+                mine = [each for each in pods if objects.labels(each).get(objects.JOB_UID) == uid]
+            found.append(Seen(namespace, name, owner, job, newest(mine)))
+        return found
+
+    def remains(self, namespace: str, name: str) -> list[Json]:
+        """Pods that carry the job's name, whichever job made them."""
+        pods = self._list(namespace, "v1", "pods", f"{objects.JOB_NAME}={name}", None)
+        return pods or self._list(namespace, "v1", "pods", f"{objects.JOBSET_NAME}={name}", None)
+
+    def _jobset(self, namespace: str, name: str, patience: float | None) -> Json | None:
+        path = f"{objects.collection(objects.JOBSETS, 'jobsets', namespace)}/{name}"
+        try:
+            return self._api.find(path, f"look at JobSet {name}", patience)
+        except RefusedError as error:
+            if error.status == 403:
+                return None  # a Role for Jobs alone is enough for Jobs
+            raise
+
+    def _list(
+        self, namespace: str, version: str, resource: str, selector: str, patience: float | None
+    ) -> list[Json]:
+        found = self._api.get(
+            objects.collection(version, resource, namespace),
+            f"list {resource}",
+            {"labelSelector": selector},
+            patience,
+        )
+        items: list[Json] = found.get("items") or []
+        # A list leaves out what all its items have in common.
+        kind = str(found.get("kind", "")).removesuffix("List")
+        return [{"apiVersion": found.get("apiVersion"), "kind": kind, **each} for each in items]
+
+    def _events(
+        self, namespace: str, owner: Json, job: Json | None, pods: Iterable[Json], patience: float | None
+    ) -> list[Json]:
+        """Warnings about any of these, or about pods that are gone. None where nobody may see them."""
+        if self._no_events:
+            return []
+        try:
+            found = self._api.get(
+                objects.collection("v1", "events", namespace),
+                "list events",
+                {"fieldSelector": "type=Warning", "limit": _MOST_EVENTS},
+                patience,
+            )
+        except RefusedError:
+            self._no_events = True
+            return []
+        known = {objects.uid(each) for each in (owner, job or owner, *pods)}
+        since = objects.created(owner) - 1
+        prefix = f"{objects.name(job or owner)}-"
+        mine = [
+            each
+            for each in found.get("items") or []
+            if (about := each.get("involvedObject") or {}).get("uid") in known
+            or (
+                about.get("kind") == "Pod"
+                and str(about.get("name", "")).startswith(prefix)
+                and standing.told_at(each) >= since
+            )
+        ]
+        return sorted(mine, key=standing.told_at)
+
+    def _with_workload(self, seen: Seen, patience: float | None) -> Seen:
+        owner = seen.owner
+        assert owner is not None
+        if not objects.spec(owner).get("suspend") or objects.QUEUE not in objects.labels(owner):
+            return seen
+        try:
+            found = self._list(
+                seen.namespace,
+                objects.KUEUE,
+                "workloads",
+                f"{objects.WORKLOAD_JOB}={objects.uid(owner)}",
+                patience,
+            )
+        except RefusedError:
+            return seen
+        workload = found[0] if found else None
+        return Seen(seen.namespace, seen.name, owner, seen.job, seen.pods, seen.events, workload)
+
+
+def newest(pods: Iterable[Json]) -> tuple[Json, ...]:
+    """Of each node the youngest pod of the last attempt, in node order."""
+    listed = [each for each in pods if objects.node(each) is not None]
+    last = max((objects.attempt(each) for each in listed), default=0)
+    found: dict[int, Json] = {}
+    for each in sorted(listed, key=objects.created):
+        node = objects.node(each)
+        if objects.attempt(each) == last and node is not None:
+            found[node] = each
+    return tuple(found[node] for node in sorted(found))

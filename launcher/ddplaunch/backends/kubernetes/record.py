@@ -1,0 +1,111 @@
+"""What this user has sent, and how it ended: the cluster forgets a job when it is deleted.
+
+One file for each name in a namespace, and beside it the bundle of a job that is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Bundle, Verdict
+
+KEPT = 90 * 86400.0
+"""Seconds for which a job is remembered."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """`state` and what follows: once it has ended."""
+
+    server: str
+    namespace: str
+    name: str
+    uid: str  # of the Job or JobSet
+    at: float
+    cancelled: bool = False
+    state: str = ""
+    exit_code: int | None = None
+    ended: float | None = None
+    detail: str = ""
+    verdicts: list[Verdict] = field(default_factory=list)
+
+
+class Records:
+    """All jobs of this user that were sent from machines that share this state folder."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root / "kubernetes"
+
+    def save(self, submission: Submission) -> None:
+        """Remember it, in place of what was remembered of that name. Never fails: it only helps later."""
+        import msgspec
+
+        path = self._path(submission.server, submission.namespace, submission.name)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fresh = path.with_name(f".{path.name}.{os.getpid()}")
+            fresh.write_bytes(msgspec.json.encode(submission))
+            fresh.replace(path)
+
+    def begin(self, submission: Submission) -> None:
+        """A new job: whatever had its name before is forgotten."""
+        self._sweep()
+        with contextlib.suppress(OSError):
+            self._bundle(submission).unlink(missing_ok=True)
+        self.save(submission)
+
+    def keep(self, submission: Submission, bundle: Bundle) -> None:
+        """Its evidence."""
+        with contextlib.suppress(OSError):
+            codec.write(str(self._bundle(submission)), bundle, mode=0o600)
+
+    def bundle(self, submission: Submission) -> Bundle | None:
+        """None: none was kept."""
+        try:
+            return codec.read(Bundle, str(self._bundle(submission)))
+        except (OSError, codec.ContractError):
+            return None
+
+    def find(self, server: str, namespace: str, name: str) -> Submission | None:
+        """The newest of that name."""
+        return _read(self._path(server, namespace, name))
+
+    def all(self, server: str = "*") -> list[Submission]:
+        """The newest first; without `server`, of all clusters."""
+        folder = server if server == "*" else _short(server)
+        found = [_read(path) for path in self._root.glob(f"{folder}/*/*.json")]
+        known = [each for each in found if each is not None]
+        return sorted(known, key=lambda each: each.at, reverse=True)
+
+    def _path(self, server: str, namespace: str, name: str) -> Path:
+        return self._root / _short(server) / namespace / f"{name}.json"
+
+    def _bundle(self, submission: Submission) -> Path:
+        path = self._path(submission.server, submission.namespace, submission.name)
+        return path.with_suffix(".bundle")
+
+    def _sweep(self) -> None:
+        for path in self._root.glob("*/*/*"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > KEPT:
+                    path.unlink()
+
+
+def _short(server: str) -> str:
+    """A folder's name for a URL."""
+    return hashlib.sha256(server.encode()).hexdigest()[:12]
+
+
+def _read(path: Path) -> Submission | None:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Submission)
+    except (OSError, msgspec.MsgspecError):
+        return None

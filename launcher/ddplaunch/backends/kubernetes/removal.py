@@ -1,0 +1,86 @@
+"""Take a job out of the cluster, and see it gone."""
+
+from __future__ import annotations
+
+import time
+
+from ddplaunch.backends.kubernetes import objects
+from ddplaunch.backends.kubernetes.api import Api
+from ddplaunch.backends.kubernetes.objects import Json
+from ddplaunch.backends.kubernetes.queries import Queries
+from ddplaunch.backends.kubernetes.refusals import RefusedError
+from ddplaunch.errors import ClusterError
+
+GONE = 180.0
+"""Seconds for pods to go: their grace (90 s), their volumes, a machine that is slow."""
+_PAUSE = 0.5
+_PARTS = (
+    (objects.POLICIES, "networkpolicies"),
+    ("v1", "services"),
+    ("v1", "configmaps"),
+)
+
+
+def begin(api: Api, owner: Json, namespace: str) -> None:
+    """Have the job deleted, with all that it owns. What `kubectl apply` made has no owner, so it is named."""
+    name = objects.name(owner)
+    resource = objects.plural(owner["kind"])
+    path = f"{objects.collection(owner['apiVersion'], resource, namespace)}/{name}"
+    _delete(api, path, f"delete {owner['kind']} {name}", objects.uid(owner))
+    for version, resource in _PARTS:
+        path = f"{objects.collection(version, resource, namespace)}/{name}"
+        part = _part(api, path)
+        if part is not None and not objects.is_going(part):
+            _delete(api, path, f"delete {resource} {name}", objects.uid(part))
+
+
+def wait(api: Api, queries: Queries, owner: Json, namespace: str) -> None:
+    """Until nothing is left. Raises ClusterError that says what is."""
+    name = objects.name(owner)
+    deadline = time.monotonic() + GONE
+    while left := _left(api, queries, owner, namespace):
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"kubernetes://{namespace}/{name} was deleted {GONE:.0f} s ago, and is not gone: "
+                f"left are {', '.join(left[:5])}",
+                hint="a machine that does not answer holds its pods: `kubectl get pods -o wide` names it, "
+                "`kubectl delete pod --force` forgets the pod",
+            )
+        time.sleep(_PAUSE)
+
+
+def _left(api: Api, queries: Queries, owner: Json, namespace: str) -> list[str]:
+    name = objects.name(owner)
+    seen = queries.look(namespace, name)
+    if seen.owner is not None and objects.uid(seen.owner) == objects.uid(owner):
+        found = [f"pod {objects.name(pod)}" for pod in seen.pods]
+        return found or [f"{owner['kind']} {name}"]
+    if seen.owner is not None:
+        return []  # another took the name meanwhile
+    pods = [f"pod {objects.name(pod)}" for pod in queries.remains(namespace, name)]
+    parts = [
+        f"{resource} {name}"
+        for version, resource in _PARTS
+        if _part(api, f"{objects.collection(version, resource, namespace)}/{name}") is not None
+    ]
+    return pods + parts
+
+
+def _part(api: Api, path: str) -> Json | None:
+    """Only ours. One that we may not even look at is none of a job that we could have sent."""
+    try:
+        found = api.find(path, "look for what belongs to the job")
+    except RefusedError as error:
+        if error.status == 403:
+            return None
+        raise
+    return found if found is not None and objects.is_ours(found) else None
+
+
+def _delete(api: Api, path: str, what: str, uid: str) -> None:
+    body = {"propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
+    try:
+        api.request("DELETE", path, what, body=body)
+    except RefusedError as error:
+        if error.status not in (404, 409):
+            raise

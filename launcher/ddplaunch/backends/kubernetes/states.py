@@ -1,0 +1,185 @@
+"""What the end of a job means: by its agents' last words, and by what Kubernetes did to it. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Exit, Phase, Verdict
+from ddplaunch.backends.job import State
+from ddplaunch.backends.kubernetes import objects, standing
+from ddplaunch.backends.kubernetes.objects import GATE, HUB, TRAINER, Json
+from ddplaunch.backends.kubernetes.queries import Seen
+from ddplaunch.backends.kubernetes.standing import Group
+
+_SAID = frozenset(value for name, value in vars(Exit).items() if name.isupper())
+
+
+class Outcome(NamedTuple):
+    """How a job has ended."""
+
+    state: State
+    exit_code: int | None
+    detail: str = ""
+    ended: float | None = None
+
+
+class LastWords(NamedTuple):
+    """What the agents of a job's pods wrote at their ends."""
+
+    exit_code: int | None
+    verdicts: list[Verdict]
+
+
+def outcome(seen: Seen, groups: Sequence[Group] = ()) -> Outcome | None:
+    """None: it has not ended. `groups`: its nodes that are in trouble."""
+    owner = seen.owner
+    assert owner is not None
+    done = objects.condition(owner, "Complete") or objects.condition(owner, "Completed")
+    if done is not None:
+        return Outcome(State.SUCCEEDED, Exit.OK, ended=objects.at(done.get("lastTransitionTime")))
+    failed = objects.condition(owner, "Failed")
+    if failed is None:
+        return None
+    found = _failed(seen, failed, groups)
+    return found._replace(ended=objects.at(failed.get("lastTransitionTime")))
+
+
+def _failed(seen: Seen, failed: Json, groups: Sequence[Group]) -> Outcome:
+    # Why the Job of a JobSet failed stands in the Job.
+    inner = objects.condition(seen.job or {}, "Failed") or failed
+    code = last_words(seen.pods).exit_code
+    detail = _by_kubernetes(seen, str(inner.get("reason") or ""), groups)
+    if code not in (None, Exit.OK, Exit.STOPPED):
+        return Outcome(State.FAILED, code, detail)
+    killed = any(group.trouble.code == "rank-killed-memory" for group in groups)
+    if killed:
+        return Outcome(State.FAILED, Exit.OUT_OF_MEMORY, detail)
+    if not detail:
+        said = "it was told to stop, and not by `ddplaunch cancel`"
+        detail = said if code == Exit.STOPPED else _line(inner.get("message"))
+    return Outcome(State.LOST, code, detail)
+
+
+def _by_kubernetes(seen: Seen, reason: str, groups: Sequence[Group]) -> str:
+    """Whatever ended it that was not its own exit code."""
+    if reason == "DeadlineExceeded":
+        limit = objects.spec(seen.job or {}).get("activeDeadlineSeconds")
+        return f"Kubernetes ended it at its deadline of {limit} s (`kubernetes.active_deadline`)"
+    return "; ".join(f"{group.where} {group.trouble.text}" for group in groups[:2])
+
+
+def gone(known: State | None, *, cancelled: bool) -> Outcome:
+    """Of a job that is no longer there. `known`: how it had ended when it was last seen."""
+    if known is not None:
+        return Outcome(known, None)
+    if cancelled:
+        return Outcome(State.CANCELLED, None)
+    return Outcome(State.LOST, None, "it is no longer in the cluster: somebody deleted it")
+
+
+def last_words(pods: Iterable[Json]) -> LastWords:
+    """The hub's, which speaks for all; else those of gates and supervisors, and their exit codes."""
+    said: list[tuple[int, LastWords]] = []
+    codes: list[tuple[float, int]] = []
+    for pod in pods:
+        told = objects.containers(pod)
+        for rank, name in enumerate((HUB, TRAINER, GATE)):
+            ended = ((told.get(name) or {}).get("state") or {}).get("terminated")
+            if not ended:
+                continue
+            words = _parse(str(ended.get("message") or ""))
+            if words is not None:
+                said.append((rank, words))
+            code = (
+                Exit.OUT_OF_MEMORY if ended.get("reason") == "OOMKilled" else int(ended.get("exitCode") or 0)
+            )
+            if name != HUB and code in _SAID and code != Exit.OK:
+                codes.append((objects.at(ended.get("finishedAt")) or 0.0, code))
+    said.sort(key=lambda each: each[0])
+    hub = next((words for rank, words in said if rank == 0 and words.exit_code is not None), None)
+    verdicts = (hub.verdicts if hub else []) or _merged(words.verdicts for _, words in said)
+    code_said = (
+        hub.exit_code if hub else next((words.exit_code for _, words in said if words.exit_code), None)
+    )
+    return LastWords(code_said if code_said is not None else min(codes, default=(0.0, None))[1], verdicts)
+
+
+def _parse(message: str) -> LastWords | None:
+    """None: the container ended before its agent could write."""
+    try:
+        body = json.loads(message)
+        verdicts = codec.load(list[Verdict], body.get("verdicts", []))
+        return LastWords(codec.load(int, body["exit_code"]), verdicts)
+    except (ValueError, KeyError, AttributeError, codec.ContractError):
+        return None
+
+
+def _merged(lists: Iterable[list[Verdict]]) -> list[Verdict]:
+    found: dict[tuple[str, str], Verdict] = {}
+    for verdicts in lists:
+        for each in verdicts:
+            found.setdefault((each.code, each.sentence), each)
+    return list(found.values())
+
+
+def verdicts(seen: Seen, groups: Sequence[Group]) -> list[Verdict]:
+    """What Kubernetes knows of a job whose own hub said nothing."""
+    found = [_verdict(group) for group in groups]
+    failed = objects.condition(seen.job or {}, "Failed") or {}
+    if failed.get("reason") == "DeadlineExceeded":
+        found.insert(
+            0,
+            Verdict(
+                "node-evicted",
+                _by_kubernetes(seen, "DeadlineExceeded", ()),
+                "run",
+                facts=[_line(failed.get("message"))],
+                hint="raise `kubernetes.active_deadline`, or save checkpoints and submit it again",
+            ),
+        )
+    return found
+
+
+def _verdict(group: Group) -> Verdict:
+    trouble = group.trouble
+    launch = ("node-missing", "image-lacks")
+    return Verdict(
+        trouble.code,
+        f"{group.where} {trouble.text}",
+        "launch" if trouble.code in launch else "run",
+        nodes=list(group.nodes),
+        hint=trouble.hint,
+    )
+
+
+def enriched(known: Sequence[Verdict], groups: Sequence[Group]) -> list[Verdict]:
+    """The job's own verdicts; where it knows only that a node never came, Kubernetes knows why."""
+    return [_enriched(each, groups) for each in known]
+
+
+def _enriched(verdict: Verdict, groups: Sequence[Group]) -> Verdict:
+    if verdict.code not in ("node-missing", "network-lost"):
+        return verdict
+    why = [group for group in groups if set(group.nodes) & set(verdict.nodes)]
+    if not why:
+        return verdict
+    facts = [f"{group.where} {group.trouble.text}" for group in why]
+    return dataclasses.replace(
+        verdict,
+        sentence=f"{verdict.sentence}: {facts[0]}",
+        facts=[*facts[1:], *verdict.facts],
+        hint=why[0].trouble.hint or verdict.hint,
+    )
+
+
+def has_begun(nodes: Iterable[standing.Node]) -> bool:
+    """Whether the agent of any node speaks, or has spoken."""
+    return any(each.phase != Phase.STARTING for each in nodes)
+
+
+def _line(text: object) -> str:
+    return " ".join(str(text or "").split())

@@ -1,0 +1,248 @@
+"""Send a rendered file: all of it or nothing, and never into another job of that name.
+
+In the file's order: what the pods need stands before the job that makes them. When the job stands, it becomes
+the owner of the rest, so that whoever deletes it leaves nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ddplaunch.backends.kubernetes import access, objects
+from ddplaunch.backends.kubernetes.api import Api
+from ddplaunch.backends.kubernetes.objects import Json
+from ddplaunch.backends.kubernetes.queries import Queries
+from ddplaunch.backends.kubernetes.refusals import RefusedError
+from ddplaunch.errors import ClusterError
+
+if TYPE_CHECKING:
+    from ddplaunch.render.rendered import Rendered
+
+OLDEST = (1, 29)
+"""Kubernetes whose init containers may be sidecars without a feature gate."""
+_APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
+_ROLL_BACK = 20.0
+"""Seconds to take away what was made, once something failed."""
+
+
+class Sent(NamedTuple):
+    """What stands now."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+def documents(rendered: Rendered) -> list[Json]:
+    """The objects of the rendered file, in its order."""
+    import yaml
+
+    content = rendered.files[rendered.command[-1]].content
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return [each for each in yaml.load_all(content, loader) if each]
+
+
+def send(api: Api, queries: Queries, found: Sequence[Json]) -> Sent:
+    """Raises ClusterError when it was not sent; then nothing of it stands."""
+    owner = next(each for each in found if each["kind"] in objects.OWNERS)
+    namespace = objects.metadata(owner).get("namespace") or api.place.namespace
+    name = objects.name(owner)
+    _refuse_old_server(api)
+    access.check(api, found, namespace)
+    _refuse_missing_parts(api, owner, namespace)
+    _refuse_namesakes(api, queries, found, namespace, name)
+    made = _Made(api, namespace)
+    try:
+        for each in found:
+            made.apply(each)
+        made.adopt()
+    except BaseException:  # Ctrl-C too: nobody wants half a job, or one whose handle he was not told
+        made.take_back()
+        raise
+    return Sent(namespace, name, made.owner_uid)
+
+
+class _Made:
+    """What was made so far."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._tried: list[tuple[Json, float]] = []
+        self._uids: dict[str, str] = {}  # path -> uid
+        self._owner: Json | None = None
+
+    @property
+    def owner_uid(self) -> str:
+        assert self._owner is not None
+        return objects.uid(self._owner)
+
+    def apply(self, document: Json) -> None:
+        """Raises ClusterError, also when an object of that name has come in between."""
+        path = objects.path(document, self._namespace)
+        what = f"create {document['kind']} {objects.name(document)}"
+        self._tried.append((document, time.time()))
+        answer = self._api.request(
+            "PATCH", path, what, query={"fieldManager": objects.MANAGER}, body=document, kind=_APPLY
+        )
+        if answer.status != 201 and not answer.unsure:
+            self._tried.pop()  # another's
+            raise _taken(document, answer.body, self._namespace)
+        self._uids[path] = objects.uid(answer.body)
+        if document["kind"] in objects.OWNERS:
+            self._owner = answer.body
+
+    def adopt(self) -> None:
+        """The job owns the rest."""
+        owner = self._owner
+        assert owner is not None
+        reference = {
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": objects.name(owner),
+            "uid": objects.uid(owner),
+        }
+        body = {"metadata": {"ownerReferences": [reference]}}
+        for document, _ in self._tried:
+            if document["kind"] not in objects.OWNERS:
+                path = objects.path(document, self._namespace)
+                what = f"give {document['kind']} {objects.name(document)} to its job"
+                self._api.request(
+                    "PATCH", path, what, query={"fieldManager": objects.MANAGER}, body=body, kind=_MERGE
+                )
+
+    def take_back(self) -> None:
+        """Remove it again, the job first. What cannot be removed now is told."""
+        left = []
+        for document, tried in reversed(self._tried):
+            path = objects.path(document, self._namespace)
+            try:
+                self._remove(path, document, tried)
+            except ClusterError:
+                left.append(f"{objects.plural(document['kind'])}/{objects.name(document)}")
+        if left:
+            raise ClusterError(
+                f"the job could not be sent, and what was made of it could not be removed: {', '.join(left)}",
+                hint=f"kubectl delete --namespace {self._namespace} {' '.join(left)}",
+            )
+
+    def _remove(self, path: str, document: Json, tried: float) -> None:
+        what = f"remove {document['kind']} {objects.name(document)}"
+        uid = self._uids.get(path)
+        if uid is None:  # nobody knows whether it was made
+            there = self._api.find(path, what, _ROLL_BACK)
+            # The two clocks may differ; an object of another submission would have been refused before.
+            if there is None or not objects.is_ours(there) or objects.created(there) < tried - 60:
+                return
+            uid = objects.uid(there)
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        try:
+            self._api.request("DELETE", path, what, body=body, patience=_ROLL_BACK)
+        except RefusedError as error:
+            if error.status not in (404, 409):
+                raise
+
+
+def _refuse_old_server(api: Api) -> None:
+    told = api.get("/version", "tell its version")
+    numbers = [re.match(r"\d+", str(told.get(key, ""))) for key in ("major", "minor")]
+    if all(numbers):
+        version = tuple(int(match[0]) for match in numbers if match)
+        if version < OLDEST:
+            raise ClusterError(
+                f"the cluster runs Kubernetes {told.get('gitVersion')}; a job needs {OLDEST[0]}.{OLDEST[1]}, "
+                "the first whose init containers may run beside the trainer",
+                hint="nothing was submitted; ask for an upgrade, or use another cluster",
+            )
+
+
+def _refuse_missing_parts(api: Api, owner: Json, namespace: str) -> None:
+    """What the job counts on, and the API server would not miss: nobody would ever act on it."""
+    if owner["kind"] == "JobSet" and not _knows(api, owner["apiVersion"], "jobsets"):
+        raise ClusterError(
+            f"the cluster has no JobSet controller, or not {owner['apiVersion']}",
+            hint="`kubernetes.jobset: false` sends a plain Job; see jobset.sigs.k8s.io for how to install it",
+        )
+    queue = objects.labels(owner).get(objects.QUEUE)
+    if not queue:
+        return
+    if not _knows(api, objects.KUEUE, "localqueues"):
+        raise ClusterError(
+            f"the job asks for queue {queue}, and the cluster has no Kueue: it would wait for ever",
+            hint="leave `kubernetes.queue` out",
+        )
+    path = f"{objects.collection(objects.KUEUE, 'localqueues', namespace)}/{queue}"
+    try:
+        there = api.find(path, f"look at queue {queue}")
+    except RefusedError:
+        return  # not to be seen by us: Kueue will tell
+    if there is None:
+        raise ClusterError(
+            f"there is no queue {queue} in namespace {namespace}: the job would wait for ever",
+            hint=f"`kubectl get localqueues --namespace {namespace}` lists them; see `kubernetes.queue`",
+        )
+
+
+def _knows(api: Api, api_version: str, resource: str) -> bool:
+    try:
+        told = api.find(f"/apis/{api_version}", f"look for {resource}")
+    except RefusedError:
+        return True  # not to be asked by us
+    return any(each.get("name") == resource for each in (told or {}).get("resources") or [])
+
+
+def _refuse_namesakes(api: Api, queries: Queries, found: Sequence[Json], namespace: str, name: str) -> None:
+    other = queries.look(namespace, name)
+    if other.owner is not None:
+        raise _taken(other.owner, other.owner, namespace)
+    pods = queries.remains(namespace, name)
+    if pods:
+        # They still answer by their names, and the new pods would have the same.
+        raise ClusterError(
+            f"pods of an earlier job {name} are still there, in namespace {namespace}: "
+            + ", ".join(objects.name(pod) for pod in pods[:3]),
+            hint=f"wait until they are gone (`kubectl get pods -n {namespace}` shows them), "
+            "or give the new job another name",
+        )
+    for document in found:
+        there = api.find(objects.path(document, namespace), f"look at {document['kind']} {name}")
+        if there is not None:
+            raise _taken(document, there, namespace)
+
+
+def _taken(document: Json, there: Json, namespace: str) -> ClusterError:
+    kind, name = document["kind"], objects.name(document)
+    handle = f"kubernetes://{namespace}/{name}"
+    if objects.is_going(there):
+        return ClusterError(
+            f"an earlier {kind} {name} in namespace {namespace} is still being deleted",
+            hint="wait until it is gone, or give the new job another name",
+        )
+    if kind in objects.OWNERS:
+        ended = next(
+            (word for word in ("Complete", "Completed", "Failed") if objects.condition(there, word)), ""
+        )
+        if ended:
+            return ClusterError(
+                f"there is a {kind} {name} in namespace {namespace} already, which has ended",
+                hint=f"`kubectl delete {kind.lower()} -n {namespace} {name}` removes it and its logs; or "
+                "give the new job another name, or let jobs go by themselves with `kubernetes.ttl`",
+            )
+        return ClusterError(
+            f"there is a {kind} {name} in namespace {namespace} already, and it has not ended",
+            hint=f"`ddplaunch status {handle}` shows it, `ddplaunch cancel {handle}` stops and removes it",
+        )
+    whose = "" if objects.is_ours(there) else ", and it is not of ddplaunch"
+    return ClusterError(
+        f"there is a {kind} {name} in namespace {namespace} already{whose}",
+        hint="give the job another name"
+        + (
+            f"; or `kubectl delete -n {namespace} {kind.lower()} {name}`, if no job uses it"
+            if not whose
+            else ""
+        ),
+    )
