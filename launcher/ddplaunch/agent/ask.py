@@ -7,8 +7,8 @@ import os
 import sys
 import time
 
-from ddplaunch.agent import addresses, codec
-from ddplaunch.agent.contract import Env, Exit, Files, JobStatus
+from ddplaunch.agent import addresses, codec, places
+from ddplaunch.agent.contract import Env, Exit, Files, JobPlan, JobStatus
 from ddplaunch.agent.protocol import Body, Channel, LostError, ProtocolError
 
 SECONDS = 30.0
@@ -21,7 +21,7 @@ _ANSWERS = {"status": "status", "diagnose": "bundle", "stop": "status", "ending"
 def main(folder: str, what: str, why: str) -> int:
     """`status` and `diagnose` print JSON; `stop` and `ending` return when the hub has done it.
 
-    The key and the address come from the environment, else from what the hub left in `folder`. Returns
+    The key comes from the environment, the address from what the hub left in `folder`, or the other. Returns
     `Exit.UNUSABLE`, having said why, when no hub answers.
     """
     deadline = time.monotonic() + SECONDS
@@ -31,7 +31,7 @@ def main(folder: str, what: str, why: str) -> int:
             body = _converse(channel, what, why, deadline)
         finally:
             channel.close()
-    except (OSError, ValueError, ProtocolError) as error:
+    except (OSError, ValueError, ProtocolError, places.UnplacedError) as error:
         sys.stderr.write(f"error: the hub of the job in {folder} does not answer: {error}\n")
         return Exit.UNUSABLE
     if what in ("status", "diagnose"):
@@ -41,7 +41,7 @@ def main(folder: str, what: str, why: str) -> int:
 
 def _connect(folder: str, deadline: float) -> Channel:
     key = (os.environ.get(Env.KEY) or _read(folder, Files.KEY)).encode()
-    where = addresses.parse(os.environ.get(Env.HUB) or _read(folder, Files.HUB_ADDRESS))
+    where = _where(folder, key)
     status = os.path.join(folder, Files.STATUS)
     attempt = int(os.environ.get(Env.ATTEMPT) or codec.read(JobStatus, status).attempt)
     failures = []
@@ -51,6 +51,14 @@ def _connect(folder: str, deadline: float) -> Channel:
         except ProtocolError as error:
             failures.append(f"{host} port {port}: {error}")
     raise ProtocolError("; ".join(failures))
+
+
+def _where(folder: str, key: bytes) -> list[addresses.Address]:
+    """As the hub itself says, where its files are; elsewhere as the nodes were told."""
+    if os.path.exists(os.path.join(folder, Files.HUB_ADDRESS)):
+        return addresses.parse(_read(folder, Files.HUB_ADDRESS))
+    plan = codec.read(JobPlan, os.path.join(folder, Files.PLAN))
+    return places.hub(plan, int(os.environ.get(Env.ATTEMPT) or 0), key, os.environ)
 
 
 def _converse(channel: Channel, what: str, why: str, deadline: float) -> Body:

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Optional
 
-from ddplaunch.agent import addresses, codec, contract
+from ddplaunch.agent import codec, contract, places, termination
 from ddplaunch.agent.contract import Env, Exit, Files
 
 _SLURM_NODE = "SLURM_NODEID"
@@ -24,6 +24,10 @@ _SLURM_VERBS = {
 class UnusableError(Exception):
     """The agent was called in a way that cannot work; the message says what is missing."""
 
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
 
 def main(argv: Optional[list[str]] = None) -> int:
     """Returns the exit code; see `contract.Exit`."""
@@ -35,8 +39,8 @@ def main(argv: Optional[list[str]] = None) -> int:
             processes.die_with_parent(arguments.die_with_parent)
         folder = os.path.abspath(arguments.folder)
         return _call(arguments, folder)
-    except UnusableError as error:
-        sys.stderr.write(f"error: {error}\n")
+    except (UnusableError, places.UnplacedError) as error:
+        sys.stderr.write(f"error: {error}\n" + (f"\nhint: {error.hint}\n" if error.hint else ""))
         return Exit.UNUSABLE
 
 
@@ -47,7 +51,13 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
         return ask.main(folder, arguments.what, arguments.why)
     if arguments.verb in _SLURM_VERBS:
         return _slurm(arguments.verb)
-    plan = _with_names(_plan(folder))
+    plan = _plan(folder)
+    if arguments.verb == "hub" and termination.wanted() and _number(Env.NODE, None) != 0:
+        from ddplaunch.agent.hub import sidecar
+
+        sidecar.idle(plan.job, _number(Env.NODE, None))
+        return Exit.OK
+    plan = dataclasses.replace(plan, names=places.names(plan, os.environ))
     attempt = _number(Env.ATTEMPT, 0)
     if arguments.verb == "rank":
         from ddplaunch.agent.supervise import keeper
@@ -63,9 +73,13 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
     if arguments.verb == "hub":
         from ddplaunch.agent.hub import hub
 
-        place = hub.Place(arguments.host, arguments.port or plan.gate.port, arguments.name)
+        port = plan.gate.port if arguments.port is None else arguments.port
+        if port == 0:
+            port = places.hub_port(plan, attempt, key)
+        name = arguments.name or (plan.names[0] if plan.names and termination.wanted() else None)
+        place = hub.Place(arguments.host, port, name)
         return hub.main(plan, folder, attempt, key, place, gate_only=arguments.gate_only)
-    where = _hub()
+    where = places.hub(plan, attempt, key, os.environ)
     node = _number(Env.NODE if os.environ.get(Env.NODE) else _SLURM_NODE, None)
     if arguments.verb == "gate":
         from ddplaunch.agent.gate import gate
@@ -90,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--die-with-parent", type=int, metavar="PID", help="stop when PID, our parent, dies")
     hub = verbs.add_parser("hub", parents=[common], help="collect what the nodes say, and decide")
     hub.add_argument("--host", help="address to listen on (default: all)")
-    hub.add_argument("--port", type=int, help="port to listen on (default: the plan's, else a free one)")
+    hub.add_argument("--port", type=int, help="port to listen on; 0: by the job's key (default: the plan's)")
     hub.add_argument("--gate-only", action="store_true", help="end after the gate: no supervisor will come")
     hub.add_argument("--name", help="this machine's name, by which the other nodes know it")
     verbs.add_parser("gate", parents=[common], help="prove the way from this node to its peers")
@@ -118,25 +132,6 @@ def _plan(folder: str) -> contract.JobPlan:
     if plan.version != contract.VERSION:
         raise UnusableError(f"{path} has version {plan.version}, this agent reads {contract.VERSION}")
     return plan
-
-
-def _with_names(plan: contract.JobPlan) -> contract.JobPlan:
-    """A scheduler tells the names of the nodes only when the job runs. Those of the plan come first."""
-    names = os.environ.get(Env.NAMES, "")
-    if plan.names or not names:
-        return plan
-    found = names.split(",")
-    if len(found) != plan.nodes:
-        raise UnusableError(f"{Env.NAMES} names {len(found)} nodes, the job has {plan.nodes}: {names}")
-    return dataclasses.replace(plan, names=found)
-
-
-def _hub() -> list[addresses.Address]:
-    value = os.environ.get(Env.HUB, "")
-    try:
-        return addresses.parse(value)
-    except ValueError:
-        raise UnusableError(f"{Env.HUB} is {value!r}; wanted host:port of the hub") from None
 
 
 def _number(name: str, default: Optional[int]) -> int:

@@ -77,8 +77,10 @@ class Env:
     NODE = "DDPLAUNCH_NODE"  # index of this node, 0-based
     ATTEMPT = "DDPLAUNCH_ATTEMPT"  # which submission of the job this is, 0-based
     KEY = "DDPLAUNCH_KEY"  # the job's shared secret, any non-empty string
-    HUB = "DDPLAUNCH_HUB"  # host:port of the hub, or several with commas, to be tried in order
-    NAMES = "DDPLAUNCH_NAMES"  # the nodes' names in node order, with commas, where the plan has none
+    HUB = "DDPLAUNCH_HUB"  # host:port of the hub, or several with commas, to be tried in order; see `places`
+    NAMES = "DDPLAUNCH_NAMES"  # the nodes' names in node order, or their pattern, where the plan has none
+    NAMESPACE = "DDPLAUNCH_NAMESPACE"  # of the pod, for the two above
+    TERMINATION = "DDPLAUNCH_TERMINATION"  # in a container: the file for its last words, see `termination`
     JOB = "DDPLAUNCH_JOB"  # the job's name, for the trainer's own use
     SOURCE = "DDPLAUNCH_SOURCE"  # folder where the job's source was unpacked
     HOOK = "DDPLAUNCH_HOOK"  # the supervisor's socket, for the worker hook
@@ -139,7 +141,7 @@ class Status:
 class GatePlan:
     enabled: bool = True
     timeout: float = 120.0  # seconds of wall clock for the whole gate
-    port: Optional[int] = None  # hub's port; None: chosen at run time outside the ephemeral range
+    port: Optional[int] = None  # hub's port; None: chosen where it runs; 0: derived from the key by all nodes
     interface: Optional[str] = None
     skip: list[str] = field(default_factory=list)  # names of checks
 

@@ -15,6 +15,8 @@ from ddplaunch.agent.evidence import proc
 
 _LOWEST, _HIGHEST = 10000, 32767
 """Above what services use, below what Linux hands out to outgoing connections by default."""
+EPHEMERAL = (32768, 60999)
+"""What Linux hands out by default, where we cannot ask."""
 _TRIES = 200
 _LISTEN = "0A"  # of /proc/net/tcp
 
@@ -98,7 +100,7 @@ def ephemeral_range() -> tuple[int, int]:
             low, high = file.read().split()
         return int(low), int(high)
     except (OSError, ValueError):
-        return 32768, 60999
+        return EPHEMERAL
 
 
 def number(listener: socket.socket) -> int:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from ddplaunch.agent import codec
+from ddplaunch.agent import codec, termination
 from ddplaunch.agent.addresses import Address, address_of
 from ddplaunch.agent.checks import names, port, ports
 from ddplaunch.agent.checks import run as checks
@@ -55,11 +55,15 @@ def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: S
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # "dump now": there is nothing to dump yet
     gate = Gate(plan, folder, node, attempt, key, hub)
     try:
-        return gate.run()
+        code = gate.run()
+        if termination.goes_last(node, code):
+            time.sleep(termination.FIRST)
     except _StoppedError:
-        return Exit.STOPPED
+        code = Exit.STOPPED
     except HubUnreachedError as error:
-        return gate.fail([error.verdict])
+        code = gate.fail([error.verdict])
+    termination.write(code, gate.verdicts)
+    return code
 
 
 def _stop(number: int, _: Any) -> None:
@@ -84,6 +88,7 @@ class Gate:
         self._results: list[CheckResult] = []
         self._channel: Optional[Channel] = None
         self._said = 0.0
+        self.verdicts: list[Verdict] = []  # as they were told
 
     def run(self) -> int:
         os.makedirs(self._folder, exist_ok=True)
@@ -111,6 +116,7 @@ class Gate:
 
     def fail(self, verdicts: list[Verdict]) -> int:
         """Say why; returns the exit code."""
+        self.verdicts = verdicts
         for line in notice.block(verdicts, final=True):
             print(line, flush=True)
         return CATALOGUE[verdicts[0].code].exit_code

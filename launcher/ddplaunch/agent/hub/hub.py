@@ -8,14 +8,13 @@ import errno
 import json
 import os
 import resource
-import signal
 import socket
 import time
 import zlib
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent import addresses, codec
+from ddplaunch.agent import addresses, codec, termination
 from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.checks import ports
 from ddplaunch.agent.checks.port import in_use
@@ -23,7 +22,8 @@ from ddplaunch.agent.contract import Exit, Files, JobPlan, Verdict
 from ddplaunch.agent.hub.gate_desk import GateDesk
 from ddplaunch.agent.hub.record import Record
 from ddplaunch.agent.hub.run_desk import RunDesk
-from ddplaunch.agent.hub.server import Desk, Server, Session
+from ddplaunch.agent.hub.server import TICK, Desk, Server, Session
+from ddplaunch.agent.hub.sidecar import Orders, bury_children
 from ddplaunch.agent.protocol import Body
 from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, resolve
 from ddplaunch.agent.supervise import notice
@@ -32,6 +32,9 @@ BEGIN = "-----BEGIN DDPLAUNCH BUNDLE-----"
 END = "-----END DDPLAUNCH BUNDLE-----"
 _DRAIN = 2.0
 """Seconds for clients to read the last messages."""
+LAST = 35.0
+"""Seconds, in a pod, from being told to end to our last words, whoever has not ended by then: with the time
+that node 0's supervisor took before us, it stays within the pod's grace period."""
 _COLUMNS = 120
 _LOCAL = "127.0.0.1"
 _RESOLVE = 1.0
@@ -50,8 +53,13 @@ class Place(NamedTuple):
 def main(plan: JobPlan, folder: str, attempt: int, key: bytes, place: Place, gate_only: bool = False) -> int:
     """Serve the job until it is over. Returns its exit code (`contract.Exit`).
 
-    Where it listens is in `Files.HUB`, and how others reach it in `Files.HUB_ADDRESS`.
+    Where it listens is in `Files.HUB`, and how others reach it in `Files.HUB_ADDRESS`. In a container it is
+    over only when we are told so, and then went well, however the job did.
     """
+    orders = Orders()
+    in_pod = termination.wanted()
+    if in_pod:
+        bury_children()
     record = Record(plan, folder, attempt)
     try:
         listener = _listen(plan, attempt, key, place)
@@ -60,12 +68,16 @@ def main(plan: JobPlan, folder: str, attempt: int, key: bytes, place: Place, gat
     else:
         _raise_file_limit()
         try:
-            asyncio.run(_serve(plan, record, listener, attempt, key, place, gate_only))
+            serving = _serve(plan, record, listener, attempt, key, place, gate_only, orders)
+            asyncio.run(serving)
         finally:
             listener.close()
     assert record.exit_code is not None
     _last_words(record)
-    return record.exit_code
+    if not in_pod:
+        return record.exit_code
+    orders.wait()
+    return Exit.OK
 
 
 async def _serve(
@@ -76,16 +88,11 @@ async def _serve(
     key: bytes,
     place: Place,
     gate_only: bool,
+    orders: Orders,
 ) -> None:
-    desks = (GateDesk(plan, record, gate_only), RunDesk(plan, record))
-    server = Server(key, attempt, (*desks, ControlDesk(record, desks)), record.say)
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _told_to_stop, record, stopping)
-    for number in (signal.SIGHUP, signal.SIGUSR2):  # the nodes' affair
-        loop.add_signal_handler(number, lambda: None)
-    stopper = loop.create_task(_stop(server, stopping, record))
+    gates, run = GateDesk(plan, record, gate_only), RunDesk(plan, record)
+    server = Server(key, attempt, (gates, run, ControlDesk(record, (gates, run))), record.say)
+    stopper = asyncio.get_running_loop().create_task(_obey(orders, server, run, record))
 
     port = ports.number(listener)
     where = [Address(each, port) for each in _places(place)]
@@ -103,18 +110,17 @@ async def _serve(
     stopper.cancel()
 
 
-def _told_to_stop(record: Record, stopping: asyncio.Event) -> None:
-    """Asked once: let the desks end the job. Asked again: go."""
-    if stopping.is_set():
-        record.end(Exit.STOPPED)
-    stopping.set()
-
-
-async def _stop(server: Server, stopping: asyncio.Event, record: Record) -> None:
-    await stopping.wait()
+async def _obey(orders: Orders, server: Server, run: RunDesk, record: Record) -> None:
+    """Told once: let the desks end the job, in a pod for so long. Told again: go."""
+    while not orders.count:
+        await asyncio.sleep(TICK)
     await server.stop("SIGTERM")
-    if not server.sessions:
-        record.end(Exit.STOPPED)  # nobody is there who could still say something
+    told = time.monotonic()
+    while orders.count < 2 and not (termination.wanted() and time.monotonic() > told + LAST):
+        await asyncio.sleep(2 * TICK)  # the desks' own word comes first
+        if not server.sessions and not run.deliberates:
+            break  # nobody is there who could still say something
+    record.end(Exit.STOPPED if run.exit_code is None else run.exit_code)
 
 
 def _places(place: Place) -> list[str]:
@@ -199,6 +205,7 @@ def _last_words(record: Record) -> None:
     lines = [text[start : start + _COLUMNS] for start in range(0, len(text), _COLUMNS)]
     record.say("\n".join([BEGIN, *lines, END]))
     record.close()
+    termination.write(record.exit_code or Exit.OK, record.verdicts)
 
 
 def _raise_file_limit() -> None:

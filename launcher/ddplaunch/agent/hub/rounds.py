@@ -63,7 +63,8 @@ class Rounds:
             self.current.wanted = self._collect(self.current)
 
     def hear(self, number: int, evidence: NodeEvidence) -> None:
-        if self.current is not None and self.current.id == number:
+        """Number 0: what a node tells unasked. In a round it is as good as an answer, and may be the last."""
+        if self.current is not None and number in (self.current.id, 0):
             self.current.got[evidence.node] = evidence
 
     def finished(self, now: float) -> Optional[Round]:

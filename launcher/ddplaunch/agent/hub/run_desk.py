@@ -21,13 +21,14 @@ from ddplaunch.agent.contract import (
     RankEvidence,
     Verdict,
 )
+from ddplaunch.agent.hub.eviction import BY_ENDING, Eviction
 from ddplaunch.agent.hub.presence import Presence
 from ddplaunch.agent.hub.record import Record
-from ddplaunch.agent.hub.rounds import COLLECT, Clocks, Round, Rounds, job_evidence
+from ddplaunch.agent.hub.rounds import COLLECT, Round, Rounds
 from ddplaunch.agent.hub.server import Session
-from ddplaunch.agent.hub.watch import Watch
+from ddplaunch.agent.hub.testimony import Testimony
+from ddplaunch.agent.hub.watch import Watch, detail
 from ddplaunch.agent.protocol import Body
-from ddplaunch.agent.verdicts import words
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 from ddplaunch.agent.verdicts.causes import complaint
 from ddplaunch.agent.verdicts.decide import judge, nothing_moves
@@ -39,37 +40,31 @@ DOUBT = 2.0
 """More seconds when the deaths told so far are all another's fault, and that other was not heard of."""
 GRACE = 5.0
 """Seconds the ranks have between SIGTERM and SIGKILL when the job is ended."""
-QUIET = 3.0
-"""Seconds of waiting that are worth a word in the status."""
 FAREWELL = 45.0
 """Seconds for all nodes to end, torchrun's own patience included, before the hub goes without them."""
-_BY_ENDING = frozenset(["rank-killed", "launch-failed", "network-lost", "unknown"])
-"""What ranks and nodes look like that are being ended from outside."""
 
 
 class RunDesk:
     """What supervisors say between `join` and `finished`, and what the command line asks meanwhile."""
 
-    kinds = frozenset(["join", "beat", "death", "evidence", "finished", "diagnose", "ending"])
+    kinds = frozenset(["join", "beat", "death", "evidence", "stopping", "finished", "diagnose", "ending"])
 
     def __init__(self, plan: JobPlan, record: Record, clock: Callable[[], float] = time.monotonic) -> None:
         self.plan = plan
         self.record = record
         self.clock = clock
         self.watch = Watch(plan.watchdog, plan.nodes)
-        self.clocks = Clocks()
+        self.testimony = Testimony(plan)
         self.sessions: dict[int, Session] = {}
-        self.known: dict[int, NodeEvidence] = {}  # the last evidence of each node
-        self.deaths: dict[int, tuple[int, RankEvidence]] = {}
         self.finished: dict[int, int] = {}
         self.presence = Presence(plan.watchdog.kill_after)
         self.rounds = Rounds(self._collect)
         self.judge_at: Optional[float] = None  # when the deaths told so far are judged
         self.doubted = False
         self.restarts = 0
-        self.replaced: set[tuple[int, int]] = set()  # node and pid of workers before the last restart
         self.said: object = None  # code and ranks of the last notice
         self.ending: Optional[str] = None  # why somebody is about to end the job
+        self.eviction = Eviction(plan.nodes)
         self.exit_code: Optional[int] = None
         self.leave_at: Optional[float] = None
 
@@ -90,7 +85,10 @@ class RunDesk:
         elif kind == "death":
             self._death(session.node, codec.load(RankEvidence, body["rank"]), now)
         elif kind == "evidence":
-            self._evidence(int(body["id"]), codec.load(NodeEvidence, body["evidence"]))
+            evidence = self.testimony.evidence(codec.load(NodeEvidence, body["evidence"]))
+            self.rounds.hear(int(body["id"]), evidence)
+        elif kind == "stopping":
+            self._stopping(session.node, str(body.get("why", "")), now)
         else:
             self._finished(session.node, int(body["exit_code"]), now)
         if kind != "beat":  # of which a thousand nodes send a thousand a second
@@ -118,7 +116,9 @@ class RunDesk:
             self.rounds.start(now)
         if self.exit_code is not None:
             return
-        busy = self.rounds.current is not None
+        if self._heeds_eviction(now):
+            return
+        busy = self.rounds.current is not None or not self.eviction.is_plain(now)
         if self.judge_at is not None and now >= self.judge_at and not busy:
             self._judge_deaths(now)
         elif self._over() and self.judge_at is None and not busy:
@@ -127,7 +127,16 @@ class RunDesk:
             self._watch(now)
 
     async def stop(self, why: str) -> None:
-        self._stop(why, self.clock())
+        if self.eviction.begun or any(lost.closed for lost in self.presence.lost):
+            return  # nodes that were told to stop, or went away, are why: the job ends with them in a moment
+        if self.exit_code is None and self.record.agreed is not None:  # else it is the gate's to end
+            self.record.event("end", f"told to stop{why and ': ' + why}")
+            self._ask("stop", self.clock())
+
+    @property
+    def deliberates(self) -> bool:
+        """Whether something is about to be judged, though nobody may be left to speak."""
+        return bool(self.presence.lost) or self.judge_at is not None or self.rounds.current is not None
 
     # ---------------------------------------------------------------- what was said, taken in
 
@@ -143,30 +152,24 @@ class RunDesk:
             session.send("end", self._farewell())
 
     def _beat(self, beat: Beat, now: float) -> None:
-        self.clocks.hear(beat.node, beat.at, time.time())
+        self.testimony.beat(beat)
         if beat.node in self.finished or beat.node in self.presence.gone:
             return
         self.presence.heard(beat.node, now, sum(rank.completed for rank in beat.ranks))
         self.watch.hear(beat, now)
-        self.record.node(beat.node, phase=beat.phase, detail=_detail(beat))
+        self.record.node(beat.node, phase=beat.phase, detail=detail(beat))
         self._follow_phase()
 
     def _death(self, node: int, rank: RankEvidence, now: float) -> None:
-        rank = self.clocks.rank(node, rank)
-        self.deaths[rank.rank] = (node, rank)
+        rank = self.testimony.death(node, rank)
         end = rank.exit
         well = end is not None and end.code == 0
         text = "has finished" if well else f"has ended: {complaint(rank)}"
         self.record.event("death", f"rank {rank.rank} {text}", node, rank.rank)
         # An end that nobody saw is judged when the launch command ends: it knows whether that was well.
         bad = end is None or (not end.by_us and (end.signal is not None or end.code not in (0, None)))
-        if bad and (node, rank.pid) not in self.replaced:
+        if bad and not self.testimony.is_past(node, rank):
             self._expect_verdict(now)
-
-    def _evidence(self, number: int, evidence: NodeEvidence) -> None:
-        evidence = self.clocks.node(evidence)
-        self.known[evidence.node] = evidence
-        self.rounds.hear(number, evidence)
 
     def _finished(self, node: int, exit_code: int, now: float) -> None:
         self.finished[node] = exit_code
@@ -177,27 +180,33 @@ class RunDesk:
         if self.exit_code is not None:
             return
         if exit_code == Exit.STOPPED:
-            self._end(Exit.STOPPED, self.record.verdicts, self._all_evidence("stop"), now)
+            self._heeds_eviction(now)
         elif exit_code != Exit.OK:
             self._expect_verdict(now)
-        elif self.plan.mpi and node == 0:
-            self._launcher_done(now)
+        elif self.plan.mpi and node == 0:  # the launcher has seen all ranks of all nodes end well
+            self.record.event("end", "all ranks have finished")
+            self._end(Exit.OK, [], None, now)
 
-    def _launcher_done(self, now: float) -> None:
-        """MPI's launcher has seen all ranks of all nodes end well: nobody else waits for more."""
-        self.record.event("end", "all ranks have finished")
-        self._end(Exit.OK, [], None, now)
+    def _stopping(self, node: int, how: str, now: float) -> None:
+        """This node alone or all of them: that shows in a moment. Ask while all still stand."""
+        self.record.event("ending", f"{self.record.node_name(node)} was told to stop: {how}", node)
+        if self.eviction.told(node, how, now):
+            self._ask("stopping", now)
+
+    def _heeds_eviction(self, now: float) -> bool:
+        """Nodes that were told to stop are told of; once such a node has ended, so does the job."""
+        if self.eviction.is_news(now):
+            self._tell_of_eviction()
+        if Exit.STOPPED not in self.finished.values() or not self.eviction.is_plain(now):
+            return False
+        self._end(Exit.STOPPED, self.record.verdicts, self._all_evidence("stop"), now)
+        return True
 
     def _expect_verdict(self, now: float) -> None:
         """Somebody ended badly: ask all while they still stand where they stood, and judge in a moment."""
         if self.exit_code is None and self.judge_at is None:
             self.judge_at = now + SETTLE
             self._ask("death", now)
-
-    def _stop(self, why: str, now: float) -> None:
-        if self.exit_code is None and self.record.agreed is not None:  # else it is the gate's to end
-            self.record.event("end", f"told to stop{why and ': ' + why}")
-            self._ask("stop", now)
 
     def _ending(self, session: Session, why: str, now: float) -> None:
         """Somebody will end the job in a moment: what there is to know is to be known before."""
@@ -277,13 +286,8 @@ class RunDesk:
             asker.send("bundle", codec.dump(bundle))
 
     def _all_evidence(self, why: str, done: Optional[Round] = None) -> JobEvidence:
-        """Of a round, or of all that was told so far. What a silent node told in an earlier round is past."""
-        late = set() if done is None else done.wanted - done.got.keys()
-        known = {node: evidence for node, evidence in self.known.items() if node not in late}
-        lost = self.presence.lost
-        silent = sorted({*(each.node for each in lost), *late})
         hosts = {number: node.host for number, node in self.record.nodes.items()}
-        return job_evidence(self.plan, why, time.time(), known, silent, self.deaths, hosts, lost)
+        return self.testimony.whole(why, self.presence.lost, hosts, done)
 
     # ---------------------------------------------------------------- verdicts
 
@@ -308,11 +312,20 @@ class RunDesk:
         self.said = None
         self._notice(verdicts, evidence)
 
+    def _tell_of_eviction(self) -> None:
+        """What was wrong with the job before stands."""
+        self.eviction.noticed = True
+        if self.record.verdicts or self.ending is not None:
+            return
+        evidence = self._all_evidence("stopping")
+        self._notice([node_evicted(evidence, self.eviction.how, evicted=self.eviction.nodes)], evidence)
+
     def _judge_deaths(self, now: float) -> None:
         assert self.judge_at is not None
         evidence = self._all_evidence("death")
         verdicts = judge(evidence)
-        if self.ending is not None and all(verdict.code in _BY_ENDING for verdict in verdicts):
+        told = self.ending is not None or self.eviction.begun
+        if told and all(verdict.code in BY_ENDING for verdict in verdicts):
             self._end(Exit.STOPPED, self.record.verdicts, evidence, now)
             return
         doubtful = not verdicts or max(verdict.confidence for verdict in verdicts) < 0.5
@@ -333,10 +346,7 @@ class RunDesk:
         self._notice(verdicts, evidence)
         text = f"the launch command restarts the workers ({self.restarts} of {self.plan.max_restarts})"
         self.record.event("notice", text)
-        self.replaced |= {(node, rank.pid) for node, rank in self.deaths.values()}
-        self.replaced |= {(node, rank.pid) for node, told in self.known.items() for rank in told.ranks}
-        self.deaths.clear()
-        self.known.clear()
+        self.testimony.restart()
         self.said = None
         self.watch = Watch(self.plan.watchdog, self.plan.nodes - len({*self.finished, *self.presence.gone}))
 
@@ -352,7 +362,9 @@ class RunDesk:
         if codes == {Exit.OK} and not self.presence.gone:
             self.record.judge([])
             self.record.event("end", "all ranks have finished")
-        self.record.end(max(codes, default=Exit.NODE_AT_FAULT))
+        self.exit_code = max(codes, default=Exit.NODE_AT_FAULT)
+        self._broadcast("end", self._farewell())
+        self.record.end(self.exit_code)
 
     def _end(
         self, exit_code: int, verdicts: list[Verdict], evidence: Optional[JobEvidence], now: float
@@ -385,15 +397,3 @@ class RunDesk:
         running = [node.phase for number, node in self.record.nodes.items() if number not in self.finished]
         if running and self.sessions:
             self.record.enter(min(running, key=Phase.ORDER.index))
-
-
-def _detail(beat: Beat) -> str:
-    """What is worth a person's look: who waits, once that has lasted."""
-    living = [rank for rank in beat.ranks if rank.alive]
-    waiting = [rank.rank for rank in living if rank.waits and rank.stuck_for >= QUIET]
-    if not waiting:
-        return ""
-    if len(waiting) == len(living):
-        return f"all wait, for {words.span(min(rank.stuck_for for rank in living))}"
-    missing = [rank.rank for rank in living if rank.rank not in waiting]
-    return f"waits for {words.ranks(missing)}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ddplaunch.agent.contract import Beat, Phase, RankBeat, WatchdogPlan
+from ddplaunch.agent.verdicts import words
 from ddplaunch.agent.verdicts.moving import BUSY, quiet_for
 
 START = 12.0
@@ -25,6 +26,8 @@ SILENT = 30.0
 """Seconds without a beat after which a node no longer keeps the others from being judged."""
 LAUNCH = 60.0
 """Seconds a launch command may take before it has workers: torchrun imports torch and waits for its peers."""
+QUIET = 3.0
+"""Seconds of waiting that are worth a word in the status."""
 AGAIN = 2.0
 """A pause that ended by itself after a notice buys every later pause so many times its length."""
 
@@ -156,3 +159,15 @@ def _quiet(rank: RankBeat, age: float, waited_for: bool) -> float:
     started = rank.phase in (Phase.RUNNING, Phase.FINALIZING)
     busy = BUSY if started and waited_for else START
     return quiet_for(rank.stuck_for + age, rank.still_for + age, rank.waits, busy)
+
+
+def detail(beat: Beat) -> str:
+    """What is worth a person's look: who waits, once that has lasted."""
+    living = [rank for rank in beat.ranks if rank.alive]
+    waiting = [rank.rank for rank in living if rank.waits and rank.stuck_for >= QUIET]
+    if not waiting:
+        return ""
+    if len(waiting) == len(living):
+        return f"all wait, for {words.span(min(rank.stuck_for for rank in living))}"
+    missing = [rank.rank for rank in living if rank.rank not in waiting]
+    return f"waits for {words.ranks(missing)}"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional
 
+from ddplaunch.agent import termination
 from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.protocol import Body, Channel, LostError, Message, ProtocolError
 
@@ -15,6 +16,7 @@ _CALL = 1.0
 """Seconds for one attempt: while it lasts nothing else is seen."""
 _FIRST_CALL = 10.0
 _BACKOFF = 30.0
+_LOOK = 0.1
 _SEND = 5.0
 """Seconds until a hub that does not read counts as lost."""
 
@@ -96,6 +98,17 @@ class Link:
             if message is None:
                 return
             yield message
+
+    def outlive(self, patience: float, told_to_stop: Callable[[], bool]) -> None:
+        """Until the hub has hung up, and then so long that its whole pod has ended."""
+        self._lost = True  # that it hangs up is no news
+        deadline = time.monotonic() + patience + termination.FIRST
+        while not told_to_stop() and time.monotonic() < deadline:
+            stood = self.up
+            list(self.received())
+            if stood and not self.up:
+                deadline = time.monotonic() + termination.FIRST
+            time.sleep(_LOOK)
 
     def close(self) -> None:
         if self._channel is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import select
 import signal
@@ -12,14 +13,9 @@ import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any, Optional
 
-from ddplaunch.agent import codec
+from ddplaunch.agent import codec, termination
 from ddplaunch.agent.addresses import Address
-from ddplaunch.agent.contract import (
-    Exit,
-    JobPlan,
-    NodeEvidence,
-    Verdict,
-)
+from ddplaunch.agent.contract import Exit, JobPlan, NodeEvidence, Verdict
 from ddplaunch.agent.supervise import describe, guardian, launch, mpi, notice, ranks
 from ddplaunch.agent.supervise.beats import beat
 from ddplaunch.agent.supervise.crew import Crew
@@ -292,6 +288,7 @@ class Supervisor:
                 self.say(
                     f"told to stop by {name}: evidence first, then SIGTERM, SIGKILL after {STOP_GRACE:.0f} s"
                 )
+                self.link.send("stopping", {"why": name})
                 evidence = self.evidence(STOP_EVIDENCE)
                 self.link.send("evidence", {"id": 0, "evidence": codec.dump(evidence)})
                 self._stop(Exit.STOPPED, STOP_GRACE)
@@ -338,6 +335,8 @@ class Supervisor:
         code = own_code(self.crew, self.gatherer.oom_kills()) if self.stop_code is None else self.stop_code
         if code != Exit.OK and self.verdict is None and self.stop_code is None:
             code = self._explained(code)
+        elif code == Exit.OK and self.node == 0 and termination.wanted():
+            code = self._last_of_all()
         return self._leave(code)
 
     def _reap(self) -> None:
@@ -349,11 +348,7 @@ class Supervisor:
         evidence = self.evidence(HASTE, in_haste=True)
         self.link.send("evidence", {"id": 0, "evidence": codec.dump(evidence)})
         self._finish(code)
-        deadline = time.monotonic() + LAST_WORDS
-        while self.link.up and self.verdict is None and not self.signals and time.monotonic() < deadline:
-            _wait_for([self.link.fileno()])
-            for kind, body in self.link.received():
-                self._obey(kind, body)
+        self._wait_for_verdict(LAST_WORDS)
         if self.verdict is None:
             self.verdict = judge_alone(self.plan, code, evidence)
             if self.verdict[1]:
@@ -363,15 +358,31 @@ class Supervisor:
             self.console.say(f"{self.node}/launch", "\n".join(self.crew.launch_output[-20:]))
         return self.verdict[0]
 
+    def _last_of_all(self) -> int:
+        """In a pod the hub ends with us; it says when the other nodes have no work left either."""
+        self._finish(Exit.OK)
+        self._wait_for_verdict(math.inf)
+        return Exit.OK if self.verdict is None else self.verdict[0]
+
+    def _wait_for_verdict(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self.link.up and self.verdict is None and not self.signals and time.monotonic() < deadline:
+            _wait_for([self.link.fileno()])
+            for kind, body in self.link.received():
+                self._obey(kind, body)
+
     def _finish(self, code: int) -> None:
         if not self.finished:
             self.finished = self.link.send("finished", {"node": self.node, "exit_code": code})
 
     def _leave(self, code: int) -> int:
         self._finish(code)
+        if termination.goes_last(self.node, code):
+            self.link.outlive(LAST_WORDS, lambda: bool(self.signals))
         self.link.close()
         self.hooks.close()
         self.console.flush(LAST_WORDS)
+        termination.write(code, self.verdict[1] if self.verdict else [])
         return code
 
     def say(self, text: str) -> None:

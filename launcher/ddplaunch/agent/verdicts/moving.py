@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Optional
 
 from ddplaunch.agent.contract import JobEvidence, Verdict
@@ -11,6 +12,12 @@ from ddplaunch.agent.verdicts.waiting import doing
 
 _LOOK_BELOW = (
     "All called the same collective: look at the network between the nodes, and at the GPUs (dmesg, Xid)."
+)
+_MORE_TIME = "Ask for more time (`slurm.time`), or have the job write checkpoints and go on from the last."
+_POD_TAKEN = (
+    "`kubectl get events` says who takes the pod: a drain, preemption by a higher priority, an eviction for "
+    "memory or disk, somebody's delete. Have the job write checkpoints; `retries` with `kubernetes.jobset` "
+    "starts all of it again."
 )
 _SEE_MORE = "The bundle holds all that was seen; where py-spy may trace (ptrace), more can be."
 
@@ -106,10 +113,13 @@ def unknown(situation: Situation) -> Verdict:
     )
 
 
-def node_evicted(evidence: JobEvidence, why: str, missing: Optional[list[int]]) -> Verdict:
+def node_evicted(
+    evidence: JobEvidence, why: str, missing: Optional[list[int]] = None, evicted: Sequence[int] = ()
+) -> Verdict:
     """A job that somebody ends although nothing is wrong: how far it was.
 
-    `missing`: nodes that had not come, while the job is still at the gate; None later.
+    `missing`: nodes that had not come, while the job is still at the gate; None later. `evicted`: the nodes
+    that were told to stop while the others were not; `why`: by what.
     """
     situation = Situation(evidence)
     if missing is not None:
@@ -119,14 +129,21 @@ def node_evicted(evidence: JobEvidence, why: str, missing: Optional[list[int]]) 
         how_far = "no rank was there yet"
     else:
         how_far = "; ".join(situation.counts()) or f"{words.ranks(situation.ranks)} had called no collective"
+    if evicted:
+        whom = situation.named(evicted)
+        said = f"{whom} {words.one_or(evicted, 'was', 'were')} told to stop by {why}, the others were not"
+    else:
+        said = f"the job is being ended from outside: {why}"
+    victims = [rank for rank in situation.alive if situation.node_of[rank] not in evicted] if evicted else []
     return Verdict(
         code="node-evicted",
-        sentence=f"the job is being ended from outside: {why}; {how_far}",
+        sentence=f"{said}; {how_far}",
         where="gate" if missing is not None else "run",
-        nodes=missing or [],
+        nodes=missing or list(evicted),
+        victims=victims,
         confidence=0.9,
         facts=[_pace(situation, rank) for rank in situation.alive[:8]],
-        hint="Ask for more time (`slurm.time`), or have the job write checkpoints and go on from the last.",
+        hint=_POD_TAKEN if words.are_pods(evidence.names) else _MORE_TIME,
     )
 
 

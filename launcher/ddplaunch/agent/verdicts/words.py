@@ -57,9 +57,19 @@ def nodes(numbers: Iterable[int], names: Sequence[str] = ()) -> str:
     return f"node{'s' * (len(each) > 1)} {listing(each)}"
 
 
+def are_pods(names: Sequence[str]) -> bool:
+    """Whether these are names that a Service of Kubernetes gives: POD.SERVICE.NAMESPACE.svc.DOMAIN."""
+    return bool(names) and names[0].split(".")[3:4] == ["svc"]
+
+
 def _name(number: int, names: Sequence[str]) -> str:
-    """Empty where there is none. A loopback address is none: the nodes of one machine share it."""
+    """Empty where there is none. A loopback address is none: the nodes of one machine share it.
+
+    Of a pod it is the host name: what follows is the same for all of them.
+    """
     name = names[number] if 0 <= number < len(names) else ""
+    if are_pods(names):
+        return name.partition(".")[0]
     return "" if is_loopback(name) else name
 
 
