@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -90,6 +91,7 @@ class Api:
 
         configuration = self.configuration
         configuration.connection_pool_maxsize = _CONNECTIONS
+        configuration.socket_options = _alive()
         return ApiClient(configuration).rest_client.pool_manager
 
     def headers(self) -> dict[str, str]:
@@ -221,6 +223,19 @@ class Api:
             f"the API server {self.place} cannot be reached: {why}{tried}",
             hint="`kubectl config get-contexts` shows which cluster is meant, `kubectl version` tries it",
         )
+
+
+def _alive() -> list[tuple[int, int, int]]:
+    """A stream may be quiet for hours, and its other end vanish: that is noticed in half a minute."""
+    from urllib3.connection import HTTPConnection
+
+    return [
+        *HTTPConnection.default_socket_options,
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+    ]
 
 
 def _is_hopeless(error: ClusterError) -> bool:

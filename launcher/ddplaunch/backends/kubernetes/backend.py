@@ -20,6 +20,7 @@ from ddplaunch.backends.kubernetes.look import Look, Looks
 from ddplaunch.backends.kubernetes.output import Output
 from ddplaunch.backends.kubernetes.queries import Queries, Seen
 from ddplaunch.backends.kubernetes.record import Records, Submission
+from ddplaunch.backends.kubernetes.refusals import RefusedError
 from ddplaunch.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -66,12 +67,16 @@ class KubernetesBackend:
         sent = {(each.namespace, each.name): each for each in self.records.all(place.server)}
         found = {}
         for namespace in dict.fromkeys([place.namespace, *(key[0] for key in sent)]):
-            for seen in self.queries.all(namespace):
-                key = (namespace, seen.name)
-                found[key] = self._job(Look(seen), sent.get(key))
-        for key, each in sent.items():
-            if key not in found:
-                found[key] = self._gone(each)
+            try:
+                there = self.queries.all(namespace)
+            except RefusedError:
+                if namespace == place.namespace:
+                    raise
+                continue  # one that we may not see any more
+            mine = {name: each for (of, name), each in sent.items() if of == namespace}
+            for seen in there:
+                found[namespace, seen.name] = self._job(Look(seen), mine.pop(seen.name, None))
+            found |= {(namespace, name): self._gone(each) for name, each in mine.items()}
         return sorted(found.values(), key=lambda job: job.submitted, reverse=True)
 
     def handles(self) -> list[tuple[Handle, str]]:

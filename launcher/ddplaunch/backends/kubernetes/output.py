@@ -70,17 +70,17 @@ class Output:
         self._wanted = wanted
         self._follow = follow
         self._over = over
-        self._hurry = hurry
-        self._keep = keep
+        self.hurry = hurry
+        self.keep = keep
         self._tails: dict[tuple[str, str, int], _Tail] = {}
-        self._fresh: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._begun = False
+        self.fresh: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._seen: Seen | None = None
 
     def present(self) -> Iterator[bytes]:
         over = self._over()
-        seen = self._look()
-        if not self._begun:
-            self._begun = True
+        begun = self._seen is not None
+        seen = self._seen = self._look()
+        if not begun:
             yield from self._everything(seen)
         else:
             for stream in self._streams(seen):
@@ -92,7 +92,7 @@ class Output:
                 tail.join(max(0.0, deadline - time.monotonic()))
         while True:
             try:
-                yield self._fresh.get_nowait()
+                yield self.fresh.get_nowait()
             except queue.Empty:
                 return
 
@@ -116,7 +116,7 @@ class Output:
 
     def _tail(self, seen: Seen, stream: Stream) -> _Tail:
         base = objects.collection("v1", "pods", seen.namespace)
-        tail = _Tail(self._api, f"{base}/{stream.pod}/log", stream, self._fresh.put, self._hurry, self._keep)
+        tail = _Tail(self._api, f"{base}/{stream.pod}/log", stream, self)
         self._tails[stream.key] = tail
         return tail
 
@@ -136,6 +136,13 @@ class Output:
                     found.append(Stream(node, objects.name(pod), name, life - 1)._replace(life=-1))
         return found
 
+    def runs(self, stream: Stream) -> bool:
+        """Whether that life of the container goes on, as far as was seen. For the streams' threads."""
+        pods = self._seen.pods if self._seen is not None and self._seen.owner is not None else ()
+        pod = next((each for each in pods if objects.name(each) == stream.pod), {})
+        told = objects.containers(pod).get(stream.container) or {}
+        return "running" in (told.get("state") or {}) and told.get("restartCount", 0) == stream.life
+
     def _is_wanted(self, pod: Json) -> bool:
         nodes = self._wanted.nodes
         return nodes is None or objects.node(pod) in nodes
@@ -152,21 +159,11 @@ class Output:
 class _Tail:
     """One stream. `earlier` lives are read once; the others are followed until they end."""
 
-    def __init__(
-        self,
-        api: Api,
-        path: str,
-        stream: Stream,
-        put: Callable[[bytes], None],
-        hurry: Callable[[], None],
-        keep: Callable[[Bundle], None],
-    ) -> None:
+    def __init__(self, api: Api, path: str, stream: Stream, output: Output) -> None:
         self._api = api
         self._path = path
         self._stream = stream
-        self._put = put
-        self._hurry = hurry
-        self._keep = keep
+        self._output = output
         self._last: Stamp = (0.0, 0)
         self._same = 0  # lines of that very time
         self._bundle: list[str] = []  # lines of one that is being printed
@@ -195,18 +192,16 @@ class _Tail:
     def _run(self) -> None:
         while True:
             try:
-                self._read({"follow": "true"}, lambda _, line: self._put(line))
+                self._read({"follow": "true"}, lambda _, line: self._output.fresh.put(line))
             except SilentError:
-                time.sleep(_PAUSE)
-                continue
+                pass
             except RefusedError as error:
-                if error.status in (400, 500, 502, 503, 504):
-                    time.sleep(_PAUSE)
-                    if error.status != 400:
-                        continue
+                if error.status in (404, 410):
+                    break
+            self._output.hurry()
+            if not self._output.runs(self._stream):
                 break
-            break  # the container has ended
-        self._hurry()
+            time.sleep(_PAUSE)  # a stream may also end because something on the way has had enough of it
 
     def _read(self, query: dict[str, Any], put: Callable[[Stamp, bytes], None]) -> None:
         query = {"container": self._stream.container, "timestamps": "true", **query}
@@ -244,7 +239,7 @@ class _Tail:
                 bundle = printed.bundle(self._bundle)
                 self._bundle = []
                 if bundle is not None:
-                    self._keep(bundle)
+                    self._output.keep(bundle)
             return None
         if stream.container == GATE:
             return b"[%d/gate] %s" % (stream.node, text)
@@ -254,7 +249,7 @@ class _Tail:
 def _lines(response: Any) -> Iterator[bytes]:
     """Whole lines. A last one without its end has come as far as it ever will."""
     begun = b""
-    while chunk := response.read1(_CHUNK):
+    for chunk in response.stream(_CHUNK):
         *whole, begun = (begun + chunk).split(b"\n")
         yield from whole
     if begun:

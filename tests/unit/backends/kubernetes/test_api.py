@@ -1,0 +1,137 @@
+"""Finding the cluster, and what is said when that fails: with the real client, and sockets of our own."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ddplaunch.backends.kubernetes import api as apis
+from ddplaunch.backends.kubernetes.api import Api, SilentError
+from ddplaunch.cli import main as cli
+from ddplaunch.errors import ClusterError, UsageError
+
+
+def kubeconfig(folder: Path, server: str = "https://127.0.0.1:1", **user: Any) -> Path:
+    """A file as providers write it."""
+    path = folder / "config"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "lab",
+                "contexts": [{"name": "lab", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+                "clusters": [{"name": "c", "cluster": {"server": server}}],
+                "users": [{"name": "u", "user": user or {"token": "secret"}}],
+            }
+        )
+    )
+    return path
+
+
+@pytest.fixture(name="deaf")
+def _deaf() -> Iterator[int]:
+    """A port that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture(autouse=True)
+def _environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+
+def test_the_current_context_says_where(tmp_path: Path) -> None:
+    """Server, context and namespace are those that kubectl would take; nothing is asked for that."""
+    kubeconfig(tmp_path)
+
+    assert ("https://127.0.0.1:1", "lab", "team") == Api().place
+
+
+def test_without_a_kubeconfig(tmp_path: Path) -> None:
+    """The message names where it was looked for."""
+    with pytest.raises(ClusterError) as error:
+        _ = Api().place
+
+    assert f"there is no kubeconfig at {tmp_path / 'config'}" in error.value.message
+    assert "KUBECONFIG" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("current-context: gone\ncontexts: []\nclusters: []\nusers: []\n", "Expected object with name gone"),
+        ("{", "is no YAML"),
+        ("contexts: []\n", "current-context"),
+    ],
+)
+def test_a_kubeconfig_that_names_no_cluster(tmp_path: Path, text: str, said: str) -> None:
+    """A wrong context, a broken file: each says what, and how to choose."""
+    (tmp_path / "config").write_text(text)
+    with pytest.raises(ClusterError) as error:
+        _ = Api().place
+
+    assert said in error.value.message
+    assert "kubectl config" in error.value.hint or "fetch it again" in error.value.hint
+
+
+def test_a_credential_plugin_that_fails_is_told(tmp_path: Path) -> None:
+    """The client only logs it, and would go on as nobody."""
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
+    kubeconfig(tmp_path, exec={**plugin, "command": "no-such-plugin"})
+    with pytest.raises(ClusterError) as error:
+        _ = Api().place
+
+    assert "context lab gives no credentials" in error.value.message
+    assert "no-such-plugin" in error.value.message
+    assert "log in again" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("server", "why"),
+    [
+        ("https://127.0.0.1:1", "nobody listens there"),
+        ("https://no-such-host.invalid", "its name does not resolve"),
+        ("http://127.0.0.1:{deaf}", "it does not answer"),
+    ],
+)
+def test_a_server_that_cannot_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaf: int, server: str, why: str
+) -> None:
+    """Within bounds, with the reason, and with the context that names it."""
+    monkeypatch.setattr(apis, "FIRST_PATIENCE", 1.0)
+    monkeypatch.setattr(apis, "_READ", 1.0)
+    address = server.format(deaf=deaf)
+    kubeconfig(tmp_path, address)
+    with pytest.raises(SilentError) as error:
+        Api().get("/version", "tell its version")
+
+    assert f"the API server {address} (context lab) cannot be reached: {why}" in error.value.message
+
+
+def test_without_the_client_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever installed the launcher alone is told what to add."""
+    kubeconfig(tmp_path)
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    with pytest.raises(UsageError) as error:
+        _ = Api().place
+
+    assert "the Python package `kubernetes`" in error.value.message
+    assert "pip install 'ddplaunch[kubernetes]'" == error.value.hint
+
+
+def test_the_command_line_ends_with_106(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In one sentence, with a hint, and without a traceback."""
+    assert 106 == cli.main(["list", "--to", "kubernetes"])
+
+    said = capsys.readouterr()
+    assert "" == said.out
+    assert said.err.startswith("error: there is no kubeconfig at ")
+    assert "\n\nhint: " in said.err

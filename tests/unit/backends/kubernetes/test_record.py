@@ -1,0 +1,62 @@
+"""What is remembered of jobs that the cluster has forgotten."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from ddplaunch.agent.contract import Bundle, Verdict
+from ddplaunch.backends.job import Handle
+from ddplaunch.backends.kubernetes.backend import KubernetesBackend
+from ddplaunch.backends.kubernetes.record import Records, Submission
+
+SENT = Submission("https://one:6443", "lab", "digits", "uid-1", 10.0)
+BUNDLE = Bundle("digits", 0, 2, 1, 1.0, 2.0, exit_code=20)
+
+
+def test_a_submission_is_found_again(tmp_path: Path) -> None:
+    """By cluster, namespace and name, with all that was learnt later."""
+    verdict = Verdict("node-missing", "node 1 never came", "launch", nodes=[1])
+    later = dataclasses.replace(SENT, state="failed", exit_code=20, ended=12.0, verdicts=[verdict])
+    records = Records(tmp_path)
+    records.begin(SENT)
+    records.save(later)
+
+    assert later == Records(tmp_path).find("https://one:6443", "lab", "digits")
+    assert None is records.find("https://two:6443", "lab", "digits")
+    assert [] == records.all("https://two:6443")
+
+
+def test_a_new_job_of_that_name_has_not_the_old_ones_evidence(tmp_path: Path) -> None:
+    """The name alone does not make it the same job."""
+    records = Records(tmp_path)
+    records.begin(SENT)
+    records.keep(SENT, BUNDLE)
+    assert BUNDLE == records.bundle(SENT)
+
+    again = dataclasses.replace(SENT, uid="uid-2", at=20.0)
+    records.begin(again)
+
+    assert None is records.bundle(again)
+    assert [again] == records.all()
+
+
+def test_handles_ask_nobody(tmp_path: Path) -> None:
+    """A prompt completes handles of all clusters, the newest first, without a kubeconfig."""
+    records = Records(tmp_path)
+    records.begin(SENT)
+    records.begin(dataclasses.replace(SENT, server="https://two:6443", name="large", at=20.0, state="failed"))
+
+    assert [
+        (Handle("kubernetes", "lab/large"), "failed"),
+        (Handle("kubernetes", "lab/digits"), "sent from here"),
+    ] == KubernetesBackend(tmp_path).handles()
+
+
+def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    """What is remembered only helps later."""
+    (tmp_path / "kubernetes").write_text("in the way")
+    records = Records(tmp_path)
+    records.begin(SENT)
+
+    assert [] == records.all()
