@@ -6,7 +6,7 @@ It needs no operator and no API access from the pods, and says the same for 2 no
 from __future__ import annotations
 
 from ddplaunch.plan.plan import Plan
-from ddplaunch.render.kubernetes import objects, pod, text
+from ddplaunch.render.kubernetes import guard, objects, pod, text
 from ddplaunch.render.rendered import Rendered, RenderedFile
 
 
@@ -15,11 +15,12 @@ def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
     assert plan.kubernetes is not None
     options = plan.kubernetes.options
     workload = objects.jobset if options.jobset else objects.job
+    template = guard.overlaid(pod.template(plan, gate_only=gate_only), options.pod_template, plan.job.job)
     made = [
         objects.config_map(plan),
         objects.service(plan),
         *([objects.network_policy(plan)] if options.network_policy else []),
-        workload(plan, pod.template(plan, gate_only=gate_only)),
+        workload(plan, template),
     ]
     name = f"{plan.job.job}.yaml"
     content = text.documents(made).encode()

@@ -1,0 +1,162 @@
+"""A strategic merge patch, merged over a pod template as the Kubernetes API server merges it. Pure.
+
+https://github.com/kubernetes/community/blob/master/contributors/devel/sig-api-machinery/strategic-merge-patch.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "ephemeralContainers": "name",
+    "env": "name",
+    "volumes": "name",
+    "imagePullSecrets": "name",
+    "resourceClaims": "name",
+    "schedulingGates": "name",
+    "hostAliases": "ip",
+    "ownerReferences": "uid",
+    "ports": "containerPort",
+    "topologySpreadConstraints": "topologyKey",
+    "volumeDevices": "devicePath",
+    "volumeMounts": "mountPath",
+}
+"""The lists of a pod template whose items are merged, by the key that tells them apart."""
+
+_SETS = ("finalizers",)
+"""Lists of plain values that are added to. Every other list is replaced as a whole."""
+
+_PATCH = "$patch"
+_RETAIN = "$retainKeys"
+_DELETE_VALUES = "$deleteFromPrimitiveList/"
+_ORDER = "$setElementOrder/"
+
+
+class OverlayError(ValueError):
+    """What `found` stands at `path` is no patch; `wanted` would be."""
+
+    def __init__(self, path: str, found: str, wanted: str) -> None:
+        super().__init__(f"{path}: found {found}, wanted {wanted}")
+        self.path, self.found, self.wanted = path, found, wanted
+
+
+def merge(original: dict[str, Any], patch: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """A new mapping; neither of the two is changed. Raises OverlayError."""
+    directive = patch.get(_PATCH, "merge")
+    if directive == "replace":
+        return {key: _plain(value) for key, value in patch.items() if key != _PATCH and value is not None}
+    if directive == "delete":
+        return {}
+    if directive != "merge":
+        raise OverlayError(_at(path, _PATCH), f"{directive!r}", "merge, replace or delete")
+    merged = _retained(original, patch, path)
+    for key, value in patch.items():
+        if key in (_PATCH, _RETAIN) or key.startswith(_ORDER):
+            continue
+        if key.startswith(_DELETE_VALUES):
+            name = key.removeprefix(_DELETE_VALUES)
+            merged[name] = [each for each in merged.get(name, []) if each not in _list(value, _at(path, key))]
+        elif value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merged(merged.get(key), value, key, path)
+    return merged
+
+
+def _retained(original: dict[str, Any], patch: dict[str, Any], path: str) -> dict[str, Any]:
+    """With $retainKeys, only those: how one kind of volume takes the place of another."""
+    if _RETAIN not in patch:
+        return dict(original)
+    at = _at(path, _RETAIN)
+    keep = _list(patch[_RETAIN], at)
+    if strange := [key for key in patch if not key.startswith("$") and key not in keep]:
+        raise OverlayError(at, "a list without " + ", ".join(strange), "all keys that stand beside it")
+    return {key: value for key, value in original.items() if key in keep}
+
+
+def _merged(before: Any, value: Any, key: str, path: str) -> Any:
+    at = _at(path, key)
+    if isinstance(before, dict):
+        if not isinstance(value, dict):
+            raise OverlayError(at, _kind(value), "a mapping")
+        return merge(before, value, at)
+    if isinstance(before, list):
+        patch = _list(value, at)
+        if key in _KEYS:
+            return _items(before, patch, _KEYS[key], at)
+        if key in _SETS:
+            return _ordered([*before, *(each for each in patch if each not in before)], patch, before, None)
+    if key in _KEYS and isinstance(value, list):
+        return _items([], value, _KEYS[key], at)
+    return _plain(value)
+
+
+def _items(before: list[Any], patch: list[Any], key: str, path: str) -> list[Any]:
+    """Items of the same name are merged, new ones stand first, as `kubectl patch` puts them."""
+    for index, item in enumerate(patch):
+        if not isinstance(item, dict):
+            raise OverlayError(f"{path}[{index}]", _kind(item), f"a mapping with {key}")
+        if key not in item and item.get(_PATCH) != "replace":
+            raise OverlayError(f"{path}[{index}]", f"no {key}", f"{key}, by which the item is found")
+        if item.get(_PATCH, "delete") not in ("delete", "replace"):
+            raise OverlayError(f"{path}[{index}].{_PATCH}", f"{item[_PATCH]!r}", "replace or delete")
+    if any(item.get(_PATCH) == "replace" for item in patch):
+        kept = [item for item in patch if item.get(_PATCH) != "replace"]
+        return [_plain(item) for item in kept]
+    deleted = [item[key] for item in patch if item.get(_PATCH) == "delete"]
+    patch = [item for item in patch if item.get(_PATCH) != "delete"]
+    merged = {item.get(key): item for item in before if item.get(key) not in deleted}
+    for item in patch:
+        merged[item[key]] = merge(merged.get(item[key], {}), item, f"{path}[{item[key]}]")
+    return _ordered(list(merged.values()), patch, before, key)
+
+
+def _ordered(merged: list[Any], patch: list[Any], before: list[Any], key: str | None) -> list[Any]:
+    """Both lists keep their own order; where they say nothing of each other, the patch's item is first."""
+
+    def places(items: Iterable[Any]) -> dict[Any, int]:
+        return {item[key] if key else item: place for place, item in enumerate(items)}
+
+    found = {(item[key] if key else item): item for item in merged}
+    was, wanted = places(before), places(patch)
+    theirs = sorted((name for name in found if name in wanted), key=wanted.__getitem__)
+    ours = [name for name in was if name in found and name not in wanted]
+    order: list[Any] = []
+    for name in theirs:
+        while ours and name in was and was[ours[0]] < was[name]:
+            order.append(ours.pop(0))
+        order.append(name)
+    return [found[name] for name in [*order, *ours]]
+
+
+def _plain(value: Any) -> Any:
+    """What is new, without the words that only speak to a merge."""
+    if isinstance(value, dict):
+        kept = {key: each for key, each in value.items() if not key.startswith("$") and each is not None}
+        return {key: _plain(each) for key, each in kept.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value if not _special(each)]
+    return value
+
+
+def _special(item: Any) -> bool:
+    """An item of a list that is itself only a word to the merge."""
+    return isinstance(item, dict) and item.get(_PATCH) in ("delete", "replace")
+
+
+def _list(value: Any, path: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise OverlayError(path, _kind(value), "a list")
+    return value
+
+
+def _kind(value: Any) -> str:
+    kinds = {dict: "a mapping", list: "a list", str: "text", bool: f"{value}".lower(), type(None): "nothing"}
+    return kinds.get(type(value), f"{value}")
+
+
+def _at(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
