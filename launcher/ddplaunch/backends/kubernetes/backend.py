@@ -98,7 +98,7 @@ class KubernetesBackend:
         outcome = states.outcome(seen, groups)
         if outcome is not None:
             return self._ended(job, look, outcome, groups, sent)
-        detail = [f"{group.where} {group.trouble.text}" for group in groups]
+        detail = [f"{group.where}: {group.trouble.text}" for group in groups]
         hint = next((group.trouble.hint for group in groups), "")
         if objects.is_going(seen.owner):
             detail = [*detail, "it is being deleted"]
@@ -307,11 +307,11 @@ def _joined(*texts: str) -> str:
 
 
 def _waits(nodes: Sequence[standing.Node]) -> str:
-    """What the nodes do that have not begun: `node 0 (pod …) gets its image and volumes`."""
+    """What the nodes do that have not begun: `node 0 (pod …): getting its image and volumes`."""
     doing: dict[str, list[standing.Node]] = {}
     for each in nodes:
         doing.setdefault(each.does, []).append(each)
-    return "; ".join(f"{standing.where(group)} {does}" for does, group in doing.items() if does)
+    return "; ".join(f"{standing.where(group)}: {does}" for does, group in doing.items() if does)
 
 
 def _not_found(namespace: str, name: str) -> NotFoundError:

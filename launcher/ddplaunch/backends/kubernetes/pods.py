@@ -11,7 +11,7 @@ from ddplaunch.backends.kubernetes.objects import GATE, HUB, TRAINER, Json
 
 
 class Trouble(NamedTuple):
-    """What is wrong with one pod, or with all that a job would have. `text` completes "node 2 …"."""
+    """What is wrong with one pod, or with all that a job would have. `text` completes "node 2: …"."""
 
     code: str  # of the catalogue
     text: str
@@ -30,27 +30,27 @@ def trouble(pod: Json, events: Sequence[Json] = ()) -> Trouble | None:
 
 _DISRUPTED = {
     "PreemptionByScheduler": (
-        "was preempted: its place is wanted by a pod of higher priority",
+        "preempted: its place is wanted by a pod of higher priority",
         "give the job a higher `kubernetes.priority_class`, or send it again later",
     ),
     "DeletionByTaintManager": (
-        "was taken from its machine, which has a taint that the pod does not tolerate",
+        "taken from its machine, which has a taint that the pod does not tolerate",
         "`kubectl describe node` shows the taint; not-ready or unreachable mean that the machine is lost",
     ),
     "EvictionByEvictionAPI": (
-        "was evicted: its machine is being drained",
+        "evicted: its machine is being drained",
         "submit it again; the machine is under maintenance",
     ),
     "DeletionByPodGC": (
-        "was removed, because its machine is gone",
+        "removed, because its machine is gone",
         "submit it again; `kubectl get nodes` shows which machines there are",
     ),
     "TerminationByKubelet": (
-        "was ended by its machine, which ran out of something or shuts down",
+        "ended by its machine, which ran out of something or shuts down",
         "`kubectl describe node` shows its conditions; raise `resources.memory`, or leave the machine alone",
     ),
     "PreemptionByKueue": (
-        "was preempted: Kueue gives its room to another job",
+        "preempted: Kueue gives its room to another job",
         "it goes on by itself when there is room",
     ),
 }
@@ -62,14 +62,14 @@ def _disrupted(pod: Json) -> Trouble | None:
     if reason == "Evicted":
         return Trouble(
             "node-evicted",
-            f"was evicted by its machine: {message or 'it ran out of something'}",
+            f"evicted by its machine: {message or 'it ran out of something'}",
             "ask for what is needed, as `resources.memory`, so that the scheduler keeps it free",
             ends=True,
         )
     found = objects.condition(pod, "DisruptionTarget")
     if found is not None:
         why = str(found.get("reason") or "")
-        text, hint = _DISRUPTED.get(why, (f"is being taken away ({why})", "submit it again"))
+        text, hint = _DISRUPTED.get(why, (f"taken away ({why})", "submit it again"))
         said = _line(found.get("message"))
         lost = (
             "unreachable" in said or "not-ready" in said or reason == "NodeLost" or why == "DeletionByPodGC"
@@ -78,7 +78,7 @@ def _disrupted(pod: Json) -> Trouble | None:
         return Trouble(code, f"{text}: {said}" if said else text, hint, ends=True)
     if reason == "NodeLost":
         code = "network-lost" if _has_run(pod) else "node-missing"
-        return Trouble(code, f"is lost: {message or 'its machine does not answer'}", _LOST, ends=True)
+        return Trouble(code, f"lost: {message or 'its machine does not answer'}", _LOST, ends=True)
     if reason in (
         "UnexpectedAdmissionError",
         "NodeAffinity",
@@ -87,7 +87,7 @@ def _disrupted(pod: Json) -> Trouble | None:
     ) or reason.startswith("OutOf"):
         return Trouble(
             "node-missing",
-            f"was turned away by its machine ({reason}): {message}",
+            f"turned away by its machine ({reason}): {message}",
             "`kubectl describe node` shows what it has left; submit it again",
             ends=True,
         )
@@ -129,17 +129,17 @@ def _end(container: str, ended: Json) -> Trouble | None:
         # With the hub in its own container, a job survives a supervisor; this is what the kubelet saw.
         return Trouble(
             "rank-killed-memory",
-            f"was killed for memory: its container {container} used all that it may",
+            f"killed for memory: its container {container} used all that it may",
             "raise `resources.memory`, or lower what the ranks and their loader workers hold",
         )
     if reason in ("StartError", "ContainerCannotRun") or "executable file not found" in message:
         return Trouble(
             "image-lacks",
-            f"cannot start: {_start_error(message)}",
+            f"not started: {_start_error(message)}",
             "the image needs a Python >= 3.9; name it as `python` in the job file",
         )
     if reason == "ContainerStatusUnknown":
-        return Trouble("network-lost", f"is lost: nobody saw its container {container} end", _LOST)
+        return Trouble("network-lost", f"lost: nobody saw its container {container} end", _LOST)
     return None
 
 
@@ -183,13 +183,13 @@ def _why_waiting(name: str, reason: str, message: str, image: str) -> Trouble | 
     if reason == "RunContainerError" or "executable file not found" in message:
         return Trouble(
             "image-lacks",
-            f"cannot start: {_start_error(message)}",
+            f"not started: {_start_error(message)}",
             "the image needs a Python >= 3.9; name it as `python` in the job file",
         )
     if reason == "CrashLoopBackOff":
         return Trouble(
             "image-lacks",
-            f"starts its container {name} again and again: {message}",
+            f"its container {name} is started again and again: {message}",
             "`ddplaunch logs` shows what it says",
         )
     return None
@@ -197,12 +197,15 @@ def _why_waiting(name: str, reason: str, message: str, image: str) -> Trouble | 
 
 def _image(reason: str, message: str, image: str) -> Trouble:
     if reason == "ErrImageNeverPull":
-        text = f"has no image {image}, and may not pull it"
+        text = f"its machine has no image {image}, and may not pull it"
         hint = "bring the image to the machines, or set `kubernetes.image_pull_policy: IfNotPresent`"
     elif reason == "InvalidImageName":
-        text, hint = f"cannot pull {image}: that is no name of an image", "correct `image` in the job file"
+        text, hint = (
+            f"{image} cannot be pulled: that is no name of an image",
+            "correct `image` in the job file",
+        )
     else:
-        text = f"cannot pull the image {image}: {_pull_error(message)}"
+        text = f"the image {image} cannot be pulled: {_pull_error(message)}"
         hint = "check `image`; a private registry needs `kubernetes.image_pull_secrets`"
     return Trouble("node-missing", text, hint)
 
@@ -229,16 +232,16 @@ def _pull_error(message: str) -> str:
 
 def _configuration(reason: str, message: str) -> Trouble:
     if "runAsNonRoot" in message or "non-numeric user" in message:
-        text = f"may not start: the image runs as root, and the pod may not ({message})"
+        text = f"not started: the image runs as root, and the pod may not ({message})"
         hint = "set `kubernetes.run_as_user` to a user's number, or use an image that has one"
     elif match := re.search(r'(secret|configmap) "([^"]+)" not found', message):
-        text = f"waits for {match[1]} {match[2]}, which does not exist"
+        text = f"waiting for {match[1]} {match[2]}, which does not exist"
         hint = f"`kubectl get {match[1]}s` lists them; make it, and the pod goes on"
     elif match := re.search(r"couldn't find key (\S+) in Secret (\S+)", message):
-        text = f"waits for the key {match[1]} of Secret {match[2]}, which has none of that name"
+        text = f"waiting for the key {match[1]} of Secret {match[2]}, which has none of that name"
         hint = "correct `secrets` in the job file, or add the key, and the pod goes on"
     else:
-        text, hint = f"cannot be started ({reason}): {message}", "`kubectl describe pod` shows its settings"
+        text, hint = f"not started ({reason}): {message}", "`kubectl describe pod` shows its settings"
     return Trouble("node-missing", text, hint)
 
 
@@ -249,7 +252,7 @@ def _not_placed(pod: Json) -> Trouble | None:
             if each.get("reason") == "SchedulingGated":
                 return Trouble(
                     "node-missing",
-                    "is held by a scheduling gate, until whoever set it takes it away",
+                    "held by a scheduling gate, until whoever set it takes it away",
                     "`kubectl get pod -o yaml` shows spec.schedulingGates",
                 )
             return unschedulable(message)
@@ -281,7 +284,7 @@ def unschedulable(message: str) -> Trouble:
         why = f"no machine of {match[2]} takes it: {rest}" if match[1] == "0" else why
     return Trouble(
         "node-missing",
-        f"is not scheduled: {why}" if why else "is not scheduled yet",
+        f"not scheduled: {why}" if why else "not scheduled yet",
         hint or "`kubectl describe pod` shows what the scheduler tried",
     )
 
@@ -289,14 +292,14 @@ def unschedulable(message: str) -> Trouble:
 # --- what only events tell
 
 _TELLING = {
-    "FailedMount": ("waits for a volume", "see `volumes`; `kubectl get pvc` lists the claims"),
-    "FailedAttachVolume": ("waits for a volume", "another machine may still hold it"),
+    "FailedMount": ("waiting for a volume", "see `volumes`; `kubectl get pvc` lists the claims"),
+    "FailedAttachVolume": ("waiting for a volume", "another machine may still hold it"),
     "FailedCreatePodSandBox": (
-        "gets no network from its machine",
+        "no network on its machine",
         "the machine's CNI plugin is at fault: `kubectl get pods --all-namespaces` shows it",
     ),
-    "NodeNotReady": ("is on a machine that is not ready", _LOST),
-    "NetworkNotReady": ("is on a machine without a network", "its CNI plugin is at fault"),
+    "NodeNotReady": ("on a machine that is not ready", _LOST),
+    "NetworkNotReady": ("on a machine without a network", "its CNI plugin is at fault"),
 }
 
 

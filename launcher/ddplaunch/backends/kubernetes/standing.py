@@ -56,7 +56,7 @@ def _without_pod(job: Json, number: int, events: Sequence[Json], absent: Trouble
     ]
     trouble = pods.of_events(of_it) or absent
     pod = str(of_it[-1]["involvedObject"]["name"]) if of_it else ""
-    return Node(number, pod, "", Phase.STARTING, objects.created(job), "has no pod yet", trouble=trouble)
+    return Node(number, pod, "", Phase.STARTING, objects.created(job), "without a pod yet", trouble=trouble)
 
 
 def needs_events(count: int, found: Sequence[Json]) -> bool:
@@ -109,13 +109,13 @@ def _place(pod: Json) -> tuple[str, float, str]:
     if ended:
         return Phase.ENDED, objects.at(ended.get("finishedAt")) or created, ""
     if states.get(GATE, {}).get("terminated"):
-        return Phase.GATE, created, "starts the trainer"
+        return Phase.GATE, created, "starting the trainer"
     machine = objects.spec(pod).get("nodeName")
     if not machine:
-        return Phase.STARTING, created, "waits for a machine"
+        return Phase.STARTING, created, "waiting for a machine"
     if states.get(HUB, {}).get("running"):
-        return Phase.STARTING, created, "starts the gate"
-    return Phase.STARTING, created, "gets its image and volumes"
+        return Phase.STARTING, created, "starting the gate"
+    return Phase.STARTING, created, "getting its image and volumes"
 
 
 def _finished(pod: Json) -> float | None:

@@ -69,7 +69,7 @@ def _by_kubernetes(seen: Seen, reason: str, groups: Sequence[Group]) -> str:
     if reason == "DeadlineExceeded":
         limit = objects.spec(seen.job or {}).get("activeDeadlineSeconds")
         return f"Kubernetes ended it at its deadline of {limit} s (`kubernetes.active_deadline`)"
-    return "; ".join(f"{group.where} {group.trouble.text}" for group in groups[:2])
+    return "; ".join(f"{group.where}: {group.trouble.text}" for group in groups[:2])
 
 
 def gone(known: State | None, *, cancelled: bool) -> Outcome:
@@ -149,7 +149,7 @@ def _verdict(group: Group) -> Verdict:
     launch = ("node-missing", "image-lacks")
     return Verdict(
         trouble.code,
-        f"{group.where} {trouble.text}",
+        f"{group.where}: {trouble.text}",
         "launch" if trouble.code in launch else "run",
         nodes=list(group.nodes),
         hint=trouble.hint,
@@ -167,7 +167,7 @@ def _enriched(verdict: Verdict, groups: Sequence[Group]) -> Verdict:
     why = [group for group in groups if set(group.nodes) & set(verdict.nodes)]
     if not why:
         return verdict
-    facts = [f"{group.where} {group.trouble.text}" for group in why]
+    facts = [f"{group.where}: {group.trouble.text}" for group in why]
     return dataclasses.replace(
         verdict,
         sentence=f"{verdict.sentence}: {facts[0]}",

@@ -32,35 +32,37 @@ def _failed_create(said: str) -> Trouble:
         )
         return Trouble(
             "node-missing",
-            f"may not be made: the namespace enforces Pod Security {level}: {why}",
+            f"its pod may not be made: the namespace enforces Pod Security {level}: {why}",
             f"{hint}; `kubectl get namespace --show-labels` shows what it enforces",
         )
     if match := _QUOTA.search(said):
         return Trouble(
             "node-missing",
-            f"may not be made: the namespace's quota {match[1]} is used up: {match[2]}",
+            f"its pod may not be made: the namespace's quota {match[1]} is used up: {match[2]}",
             "`kubectl describe resourcequota` shows it; ask for less, or end other jobs",
         )
     if match := _WEBHOOK.search(said):
         return Trouble(
             "node-missing",
-            f"may not be made: the cluster's webhook {match[1]} says: {match[2]}",
+            f"its pod may not be made: the cluster's webhook {match[1]} says: {match[2]}",
             "the webhook is the cluster's; `kubernetes.pod_template` can add what it wants",
         )
     if match := re.search(r"serviceaccount \"?([\w.-]+)\"? not found", said):
         return Trouble(
             "node-missing",
-            f"may not be made: there is no service account {match[1]}",
+            f"its pod may not be made: there is no service account {match[1]}",
             "`kubectl get serviceaccounts` lists them; see `kubernetes.service_account`",
         )
     if match := re.search(r"no PriorityClass with name ([\w.-]+)", said):
         return Trouble(
             "node-missing",
-            f"may not be made: there is no PriorityClass {match[1]}",
+            f"its pod may not be made: there is no PriorityClass {match[1]}",
             "`kubectl get priorityclasses` lists them; see `kubernetes.priority_class`",
         )
     why = said.removeprefix("Error creating: ")
-    return Trouble("node-missing", f"cannot be made: {why}", "`kubectl describe job` shows the events")
+    return Trouble(
+        "node-missing", f"its pod cannot be made: {why}", "`kubectl describe job` shows the events"
+    )
 
 
 def suspended(job: Json, workload: Json | None) -> tuple[str, str]:
