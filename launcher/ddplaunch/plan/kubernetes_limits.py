@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from ddplaunch.plan import kubernetes_fields as fields
 from ddplaunch.plan import kubernetes_names as names
 from ddplaunch.spec.models import JobSpec
 from ddplaunch.spec.problems import Problem
@@ -214,10 +215,19 @@ def _deadlines(spec: JobSpec) -> _Found:
 
 
 def _version(spec: JobSpec) -> _Found:
-    version = spec.kubernetes.version
-    if version is not None and tuple(map(int, version.split("."))) < OLDEST:
+    options = spec.kubernetes
+    if options.version is None:
+        return
+    version = tuple(map(int, options.version.split(".")))
+    if version < OLDEST:
         hint = "older clusters do not start sidecars before the gate"
-        yield "kubernetes.version", version, f"{'.'.join(map(str, OLDEST))} or newer", hint
+        yield "kubernetes.version", options.version, f"{'.'.join(map(str, OLDEST))} or newer", hint
+    for path, since in fields.newer(options.pod_template, version[1]):
+        at, hint = (
+            f"kubernetes.pod_template.{path}",
+            "an older cluster refuses the field, or drops it silently",
+        )
+        yield at, f"a field that Kubernetes {options.version} lacks", f"version 1.{since} or newer", hint
 
 
 _RULES: tuple[Callable[[JobSpec], _Found], ...] = (

@@ -14,6 +14,7 @@ from ddplaunch.spec.problems import SpecError
 from ddplaunch.spec.targets import Kubernetes
 
 GPU = "nvidia.com/gpu"
+TWO = {"limits": {GPU: "2"}}
 
 
 def template(**options: Any) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def test_all_that_breaks_it_is_said_at_once() -> None:
         {"spec": {"initContainers": [{"name": "mine", "image": "x"}, {"name": "hub", "resources": None}]}},
         {"spec": {"containers": [{"name": "exporter", "image": "x"}]}},
         {"spec": {"volumes": [{"name": "shm", "emptyDir": {"sizeLimit": "8Gi"}}]}},
-        {"spec": {**gate(resources={"limits": {GPU: "2"}})["spec"], **trainer(resources={"limits": {GPU: "2"}})["spec"]}},
+        {"spec": gate(resources=TWO)["spec"] | trainer(resources=TWO)["spec"]},
         trainer(env=[{"name": "A", "value": "b"}], securityContext={"capabilities": {"add": ["SYS_NICE"]}}),
     ],
 )  # fmt: skip

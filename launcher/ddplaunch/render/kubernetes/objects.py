@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from ddplaunch.agent.contract import Exit, Files
+from ddplaunch.errors import SourceTooLargeError
 from ddplaunch.plan.plan import Plan
 from ddplaunch.render.archive import agent_archive, source_archive
 from ddplaunch.render.kubernetes.labels import job_annotations, job_labels, plan_text, pod_selector
@@ -14,6 +15,9 @@ from ddplaunch.render.kubernetes.pod import GATE, TRAINER
 
 _NODES = "node"
 """The one replicated job of a JobSet; its pods are NAME-node-0-INDEX."""
+
+_CONFIG_MAP = 1 << 20
+"""Bytes of all its files together."""
 
 _DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]  # before 1.35 the status must be given
 
@@ -23,12 +27,19 @@ def config_map(plan: Plan) -> dict[str, Any]:
     archives = {Files.AGENT: agent_archive()}
     if plan.source:
         archives[Files.SOURCE] = source_archive(plan.source)
+    text = plan_text(plan)
+    size = sum(map(len, archives.values())) + len(text.encode())
+    if size > _CONFIG_MAP:
+        raise SourceTooLargeError(
+            f"the files of {plan.job.job} are {size:,} bytes, and a ConfigMap holds {_CONFIG_MAP:,} at most",
+            hint="put code into the image or on a volume, and long values of `env` into files",
+        )
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": _metadata(plan),
         "immutable": True,
-        "data": {Files.PLAN: plan_text(plan)},
+        "data": {Files.PLAN: text},
         "binaryData": {name: base64.b64encode(data).decode() for name, data in archives.items()},
     }
 

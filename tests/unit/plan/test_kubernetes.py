@@ -1,0 +1,293 @@
+"""What Kubernetes would refuse late is refused at once, and said with its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+
+from ddplaunch.plan import kubernetes_fields, plan
+from ddplaunch.plan.plan import Plan
+from ddplaunch.spec.load import parse
+from ddplaunch.spec.problems import SpecError
+
+JOB = {"apiVersion": "ddplaunch/v1", "name": "job", "image": "trainer", "command": ["train.py"]}
+
+
+def made(**changes: Any) -> Plan:
+    """The plan of a small job, changed as asked; None takes a key away."""
+    job = {key: value for key, value in {**JOB, **changes}.items() if value is not None}
+    return plan.make(parse(json.dumps(job).encode(), "job.yaml"), "kubernetes", Path())
+
+
+def problems(**changes: Any) -> list[tuple[str, str]]:
+    """Path and finding of each problem of that job."""
+    try:
+        made(**changes)
+    except SpecError as error:
+        return [(problem.path, problem.found) for problem in error.problems]
+    return []
+
+
+def options(**changes: Any) -> dict[str, Any]:
+    """Only the section of Kubernetes."""
+    return {"kubernetes": changes}
+
+
+def volume(**changes: Any) -> dict[str, Any]:
+    """One volume."""
+    return {"volumes": [{"name": "data", "mount_path": "/data", "claim": "data", **changes}]}
+
+
+SECRET = {"secret": {"name": "hf", "key": "token"}}
+RESTRICTED = {"restricted": True}
+CLAIM = {"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {"resources": {}}}}}
+STOP = {"spec": {"containers": [{"name": "a", "lifecycle": {"stopSignal": "SIGTERM"}}]}}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "path", "found"),
+    [
+        ({"image": None}, {}, "image", "no image"),
+        ({"image": "Trainer:1"}, {"image": "trainer:1"}, "image", '"Trainer:1"'),
+        ({"image": "a/b:c/d"}, {"image": "a.io:5000/b_c/d@sha256:" + "0" * 64}, "image", '"a/b:c/d"'),
+        ({"launch": "mpi"}, {"launch": "torchrun"}, "launch", "mpi"),
+        ({"secrets": {"A": {"env": "A"}}}, {"secrets": {"A": SECRET}}, "secrets.A", "env or file"),
+        ({"secrets": {"A": {"file": "a"}}}, {}, "secrets.A", "env or file"),
+        (
+            {"secrets": {"A": {"secret": {"name": "a", "key": "a/b"}}}},
+            {"secrets": {"A": {"secret": {"name": "a", "key": "a.b_c-d"}}}},
+            "secrets.A.secret.key",
+            "no such key",
+        ),
+        ({"retries": 1}, {"retries": 1, **options(jobset=True)}, "retries", "1"),
+        (
+            {"resources": {"shm": "1Gi", "memory": "1Gi"}},
+            {"resources": {"shm": "1Gi", "memory": "2Gi"}},
+            "resources.shm",
+            "1Gi",
+        ),
+        (
+            {"resources": {"rdma": 1}},
+            {"resources": {"rdma": 1}, **options(rdma_resource="rdma/hca")},
+            "kubernetes.rdma_resource",
+            "nothing",
+        ),
+        (
+            options(gpu_resource="gpu"),
+            options(gpu_resource="amd.com/gpu"),
+            "kubernetes.gpu_resource",
+            '"gpu"',
+        ),
+        (volume(name="shm"), volume(name="shm-2"), "volumes[0].name", "shm"),
+        (volume(mount_path="/dev/shm/"), volume(mount_path="/dev/shm2"), "volumes[0].mount_path", "/dev/shm"),
+        (
+            volume(mount_path="/ddplaunch/x"),
+            volume(mount_path="/ddplaunch2"),
+            "volumes[0].mount_path",
+            "/ddplaunch/x",
+        ),
+        (volume(mount_path="/"), volume(mount_path="/a"), "volumes[0].mount_path", "/"),
+        (volume(mount_path="/a:b"), volume(mount_path="/a,b"), "volumes[0].mount_path", "/a:b"),
+        (
+            volume(claim=None, host_path="/a/../b"),
+            volume(claim=None, host_path="/a..b"),
+            "volumes[0].host_path",
+            "a path with '..'",
+        ),
+        (
+            options(labels={"app.kubernetes.io/name": "x"}),
+            options(labels={"name": "x"}),
+            "kubernetes.labels",
+            "app.kubernetes.io/name, which is set already",
+        ),
+        (
+            options(labels={"a/b/c": "c"}),
+            options(labels={"a.b/c": "c"}),
+            "kubernetes.labels",
+            'the key "a/b/c"',
+        ),
+        (options(labels={"a": "b c"}), options(labels={"a": ""}), "kubernetes.labels.a", '"b c"'),
+        (
+            options(labels={"a": "b" * 64}),
+            options(labels={"a": "b" * 63}),
+            "kubernetes.labels.a",
+            f'"{"b" * 64}"',
+        ),
+        (
+            options(annotations={"a/b/c": ""}),
+            options(annotations={"a/b": ""}),
+            "kubernetes.annotations",
+            'the key "a/b/c"',
+        ),
+        (
+            options(node_selector={"a": "!"}),
+            options(node_selector={"a": "b"}),
+            "kubernetes.node_selector.a",
+            '"!"',
+        ),
+        (
+            options(tolerations=[{"key": "a/b/c", "operator": "Exists"}]),
+            options(tolerations=[{"key": "a", "operator": "Exists"}]),
+            "kubernetes.tolerations[0].key",
+            '"a/b/c"',
+        ),
+        (
+            options(topology_spread={"key": "/zone"}),
+            options(topology_spread={"key": "zone"}),
+            "kubernetes.topology_spread.key",
+            '"/zone"',
+        ),
+        (options(networks=["a/b/c"]), options(networks=["a/b@c"]), "kubernetes.networks[0]", '"a/b/c"'),
+        (options(queue="q" * 64), options(queue="q" * 63), "kubernetes.queue", "64 characters"),
+        (
+            options(host_network=True, network_policy=True),
+            options(network_policy=True),
+            "kubernetes.network_policy",
+            "true with host_network",
+        ),
+        (
+            {"watchdog": {"privileges": "ptrace"}, **options(**RESTRICTED)},
+            {"watchdog": {"privileges": "ptrace"}},
+            "watchdog.privileges",
+            "ptrace, which is the capability SYS_PTRACE",
+        ),
+        (
+            {"resources": {"rdma": 1}, **options(**RESTRICTED, rdma_resource="rdma/hca")},
+            {"resources": {"rdma": 0}, **options(**RESTRICTED)},
+            "resources.rdma",
+            "RDMA, which needs the capability IPC_LOCK",
+        ),
+        (options(**RESTRICTED, host_network=True), options(**RESTRICTED), "kubernetes.host_network", "true"),
+        (
+            options(**RESTRICTED, run_as_user=0),
+            options(**RESTRICTED, run_as_user=1),
+            "kubernetes.run_as_user",
+            "0, which is root",
+        ),
+        (
+            {**volume(claim=None, host_path="/a"), **options(**RESTRICTED)},
+            {**volume(), **options(**RESTRICTED)},
+            "volumes[0].host_path",
+            "a folder of the machine",
+        ),
+        (
+            options(active_deadline="10m"),
+            options(active_deadline="11m"),
+            "kubernetes.active_deadline",
+            "10m",
+        ),
+        (options(version="1.28"), options(version="1.29"), "kubernetes.version", "1.28"),
+        (
+            options(version="1.31", pod_template={"spec": {"resources": {"limits": {"cpu": 1}}}}),
+            options(version="1.32", pod_template={"spec": {"resources": {"limits": {"cpu": 1}}}}),
+            "kubernetes.pod_template.spec.resources",
+            "a field that Kubernetes 1.31 lacks",
+        ),
+        (
+            options(version="1.31", pod_template={"spec": {"resources": {}, "volumes": [CLAIM]}}),
+            options(version="1.31", pod_template={"spec": {"volumes": [CLAIM]}}),
+            "kubernetes.pod_template.spec.resources",
+            "a field that Kubernetes 1.31 lacks",
+        ),
+        (
+            options(version="1.32", pod_template=STOP),
+            options(pod_template=STOP),
+            "kubernetes.pod_template.spec.containers[a].lifecycle.stopSignal",
+            "a field that Kubernetes 1.32 lacks",
+        ),
+    ],
+)
+def test_each_limit_is_said_where_it_is_passed(
+    wrong: dict[str, Any], right: dict[str, Any], path: str, found: str
+) -> None:
+    """One step within the limit nothing is said."""
+    assert ([(path, found)], []) == (problems(**wrong), problems(**right))
+
+
+@pytest.mark.parametrize(("nodes", "room"), [(1, 48), (10, 48), (11, 47), (1000, 46), (10_000, 45)])
+def test_a_jobset_has_less_room_for_a_name(nodes: int, room: int) -> None:
+    """Its pods are called NAME-node-0-INDEX-abcde, and JobSet refuses more than 63 characters."""
+    longest = {"name": "n" * room, "nodes": nodes, **options(jobset=True)}
+    longer = {"name": "n" * (room + 1), "nodes": nodes, **options(jobset=True)}
+
+    assert ([], [("name", f"{room + 1} characters")]) == (problems(**longest), problems(**longer))
+    assert 63 == len(f"{'n' * room}-node-0-{nodes - 1}-abcde")
+
+
+def test_the_longest_name_of_a_job_has_room() -> None:
+    """A node's host name is NAME-INDEX, with at most 63 characters; the model's bound leaves room for it."""
+    assert [] == problems(name="n" * 50, nodes=10_000)
+    assert 63 >= len(f"{'n' * 50}-9999")
+
+
+def test_a_full_name_is_one_that_resolvers_take() -> None:
+    """253 characters for name, Service, namespace and domain."""
+    domain = ".".join(["d" * 60] * 4)
+
+    assert [("kubernetes.cluster_domain", "a name of 260 characters for a node")] == problems(
+        **options(namespace="ns", cluster_domain=domain)
+    )
+    assert [] == problems(**options(namespace="ns", cluster_domain=domain[:-7]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "timeout", "port"),
+    [
+        ({}, 600.0, 29400),
+        ({"gate": {"timeout": "1m", "port": 20000}}, 60.0, 20000),
+        ({"rendezvous": {"port": 29400}}, 600.0, 29401),
+        (options(host_network=True), 600.0, 0),
+        ({"gate": {"port": 20000}, **options(host_network=True)}, 600.0, 20000),
+    ],
+)
+def test_the_gate_has_more_time_and_a_known_port(changes: dict[str, Any], timeout: float, port: int) -> None:
+    """Nodes pull their images at different speeds; on a machine's own network the port is derived."""
+    gate = made(**changes).job.gate
+
+    assert (timeout, port) == (gate.timeout, gate.port)
+
+
+def test_a_secret_becomes_a_variable_of_the_container() -> None:
+    """The plan says only under which name it is found there."""
+    found = made(secrets={"TOKEN": SECRET})
+
+    assert found.kubernetes is not None
+    assert ({"TOKEN": {"env": "TOKEN"}}, ["TOKEN"]) == (found.job.secrets, list(found.kubernetes.secrets))
+
+
+SCHEMAS = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
+
+
+def fields(minor: int, known: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """(key above, key) of a pod template of that version, nothing below what is not known before."""
+    schema = json.loads((SCHEMAS / f"v1.{minor}.0-local" / "_definitions.json").read_text())["$defs"]
+    template = next(name for name in schema if name.endswith("v1.PodTemplateSpec"))
+
+    def below(name: str, above: str, seen: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        for key, part in schema[name].get("properties", {}).items():
+            yield above, key
+            for kind in (part, part.get("items", {})):
+                reference = kind.get("$ref", "").rpartition("/")[2].removesuffix(".json")
+                if reference and reference not in seen and ((above, key) in known or not known):
+                    yield from below(
+                        reference, "pod" if (above, key) == ("", "spec") else key, (*seen, reference)
+                    )
+
+    return {pair for pair in below(template, "", ()) if "ephemeralContainers" not in pair}
+
+
+def test_the_table_of_new_fields_is_that_of_the_schemas() -> None:
+    """Every field that came after the oldest version and is still there, with the version it came with."""
+    newest = max(int(folder.name.split(".")[1]) for folder in SCHEMAS.glob("v1.*-local"))
+    known = fields(29, set())
+    came: dict[tuple[str, str], int] = {}
+    for minor in range(30, newest + 1):
+        came |= dict.fromkeys(fields(minor, known) - known, minor)
+        known = fields(minor, set())
+
+    assert {pair: since for pair, since in came.items() if pair in known} == kubernetes_fields.SINCE
