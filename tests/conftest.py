@@ -55,3 +55,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("processes")
         elif path.startswith("tests/cluster/slurm/"):
             item.add_marker("slurm")
+        elif path.startswith("tests/cluster/kubernetes/"):
+            item.add_marker("extras" if path.startswith("tests/cluster/kubernetes/extras/") else "kubernetes")

@@ -1,0 +1,3 @@
+module ddplaunch.test/pause
+
+go 1.24.0

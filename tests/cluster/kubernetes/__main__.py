@@ -1,0 +1,66 @@
+"""A cluster by hand, as root, from the repository's root: `python -m tests.cluster.kubernetes VERB`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+
+from tests.cluster.kubernetes import cluster, docker, images
+from tests.cluster.kubernetes.cache import ClusterError
+
+
+def main() -> int:
+    """Returns the exit code."""
+    arguments = _parser().parse_args()
+    reason = docker.missing() or images.missing()
+    if reason:
+        print(f"error: {reason}", file=sys.stderr)
+        return 1
+    try:
+        return _call(arguments)
+    except ClusterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _call(arguments: argparse.Namespace) -> int:
+    name: str = arguments.name
+    if arguments.verb == "build":
+        cluster.build()
+        docker.stop()
+    elif arguments.verb == "up":
+        found = cluster.Cluster.up(name)
+        print(f"{' '.join(found.nodes)} are ready")
+    elif arguments.verb == "env":
+        return _show_env(name)
+    elif arguments.verb == "down":
+        cluster.down(name)
+    elif arguments.verb == "keep":
+        cluster.keep(name)
+    return 0
+
+
+def _show_env(name: str) -> int:
+    found = cluster.Cluster.attach(name)
+    if found is None:
+        raise ClusterError("no cluster is up; `up` starts one")
+    shown = {key: value for key, value in found.env.items() if key in ("KUBECONFIG", "DOCKER_HOST", "PATH")}
+    print("\n".join(f"export {key}={shlex.quote(value)}" for key, value in shown.items()))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.kubernetes", description=__doc__)
+    parser.add_argument("--name", default=cluster.default_name(), help="the cluster's; %(default)s")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("up", help="start it, and keep it until `down`")
+    verbs.add_parser("env", help="print what a shell evaluates to reach it: kubectl, helm, docker")
+    verbs.add_parser("down", help="end it")
+    verbs.add_parser("build", help="build its images, and nothing else")
+    verbs.add_parser("keep", help="end it when its last user ends; tests call this")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Where everything lies that outlives a run, and the locks by which processes share it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_HOME = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+CACHE = Path(os.environ.get("DDPLAUNCH_CACHE") or _HOME / "ddplaunch")
+
+
+class ClusterError(Exception):
+    """The cluster is not as it should be; the message shows what it says itself."""
+
+
+def say(text: str) -> None:
+    """Tell whoever waits what is going on."""
+    print(f"kubernetes: {text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def locked(name: str, what: str, seconds: float) -> Iterator[None]:
+    """Hold the lock of this name, which ends with its process. Whoever waits for it is told for `what`."""
+    folder = CACHE / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + seconds
+    with (folder / name).open("a") as file:
+        said = 0.0
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                now = time.monotonic()
+                if now > deadline:
+                    raise ClusterError(
+                        f"not within {seconds:.0f} s: {what} (another process is at it)"
+                    ) from None
+                if now > said + 30:
+                    said = now
+                    say(f"waits while {what}")
+                time.sleep(0.1)
+        yield

@@ -1,0 +1,209 @@
+"""The docker that carries the cluster's nodes: one that runs already, or our own, started and stopped here.
+
+Ours shares nothing with another: its images lie in the cache folder, its socket and state below /run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.cluster.kubernetes.cache import CACHE, ClusterError, locked
+
+ROOT = Path(__file__).resolve().parents[3]
+RUN = Path("/run/ddplaunch-docker")
+_SOCKET = RUN / "docker.sock"
+_PID = RUN / "docker.pid"
+_LOG = CACHE / "dockerd.log"
+_CAP_SYS_RESOURCE = 24
+
+
+def missing() -> str:
+    """Why there is no docker here and none can be started; empty when there is one or can be."""
+    if _another_runs():
+        return ""
+    if os.geteuid() != 0:
+        return "needs root, to start docker's daemon, or a docker that runs"
+    absent = [tool for tool in ("docker", "dockerd", "iptables", "jq") if which(tool) is None]
+    return f"needs {', '.join(absent)} (scripts/system-packages installs them)" if absent else ""
+
+
+def runs() -> bool:
+    """Whether docker answers."""
+    return _another_runs() or _answers(_SOCKET)
+
+
+def environment() -> dict[str, str]:
+    """This process's environment, with the way to the docker that is used. It need not run yet."""
+    found = dict(os.environ)
+    found["PATH"] = f"{found.get('PATH', '')}:/usr/sbin:/sbin"
+    if not _another_runs():
+        found["DOCKER_HOST"] = f"unix://{_SOCKET}"
+    return found
+
+
+def docker(*words: str | Path, stdin: bytes | None = None, check: bool = True, timeout: float = 120.0) -> str:
+    """Run the client; returns what it says. Raises ClusterError with its complaint."""
+    return run(["docker", *words], stdin=stdin, check=check, timeout=timeout)
+
+
+def run(
+    command: Sequence[str | Path],
+    stdin: bytes | None = None,
+    check: bool = True,
+    timeout: float = 120.0,
+    extra: dict[str, str] | None = None,
+) -> str:
+    """Run a program that calls docker, such as kind."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        env={**environment(), **(extra or {})},
+        input=stdin,
+        capture_output=True,
+        timeout=timeout,
+        check=False,
+    )
+    said, complaint = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
+    if check and done.returncode != 0:
+        raise ClusterError(
+            f"{' '.join(map(str, command))}: exit {done.returncode}: {said}{complaint}".strip()
+        )
+    return said
+
+
+def start() -> None:
+    """See to it that docker answers: start our own unless one does. It lives on until `stop`."""
+    with locked("dockerd", "docker's daemon starts or ends", 120):
+        if runs():
+            return
+        RUN.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            _PID.unlink()  # of one that was killed; docker refuses to start beside it
+        (RUN / "daemon.json").write_text("{}")  # not the settings of another docker
+        with _LOG.open("wb") as log:
+            daemon = subprocess.Popen(
+                _command(), env=environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True, cwd="/",
+            )  # fmt: skip
+        deadline = time.monotonic() + 60
+        while not _answers(_SOCKET):
+            if daemon.poll() is not None or time.monotonic() > deadline:
+                daemon.kill()
+                raise ClusterError(f"dockerd does not answer:\n{_LOG.read_text(errors='replace')[-3000:]}")
+            time.sleep(0.1)
+
+
+def _command() -> list[str]:
+    # The pools lie apart from those of another docker and of most networks.
+    pools = "base=10.213.0.0/16,size=24"
+    # Who started it may have been in no hurry; the nodes are.
+    words = [
+        "nice",
+        f"--adjustment={-os.nice(0)}",
+        "dockerd",
+        f"--data-root={CACHE / 'docker'}",
+        f"--exec-root={RUN / 'exec'}",
+    ]
+    words += [
+        f"--pidfile={_PID}",
+        f"--host=unix://{_SOCKET}",
+        "--log-level=warn",
+        "--storage-driver=overlay2",
+    ]
+    words += [
+        "--bip=10.212.0.1/24",
+        f"--default-address-pool={pools}",
+        f"--config-file={RUN / 'daemon.json'}",
+    ]
+    if not _may_raise_limits():
+        stand_in = ROOT / "docker/kind-node/runc-bounded"
+        words += [f"--add-runtime=bounded={stand_in}", "--default-runtime=bounded"]
+    return words
+
+
+def stop() -> bool:
+    """Stop our own docker, unless containers still run in it. Returns whether none of ours is left."""
+    with locked("dockerd", "docker's daemon starts or ends", 120):
+        if not _answers(_SOCKET):
+            return True
+        if docker("ps", "--quiet"):
+            return False
+        pid = int(_PID.read_text())
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        while Path(f"/proc/{pid}").exists():
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+            if time.monotonic() > deadline:
+                raise ClusterError("dockerd does not end within 30 s")
+            time.sleep(0.1)
+        _forget_network()
+        shutil.rmtree(RUN, ignore_errors=True)
+        return True
+
+
+def _forget_network() -> None:
+    """Take back what dockerd leaves in the kernel: bridges, and a firewall that forwards nothing."""
+    shown = subprocess.run(["ip", "-json", "addr", "show", "type", "bridge"], capture_output=True, check=True)
+    for device in json.loads(shown.stdout or "[]"):
+        addresses = [each.get("local", "") for each in device.get("addr_info", [])]
+        if any(address.startswith(("10.212.", "10.213.")) for address in addresses):
+            subprocess.run(["ip", "link", "del", device["ifname"]], check=False)
+    for tool in ("iptables", "ip6tables"):
+        if which(tool) is None:
+            continue
+        saved = _firewall([f"{tool}-save"])
+        kept = [line for line in saved.splitlines() if "DOCKER" not in line and not _is_ours(line)]
+        kept = [":FORWARD ACCEPT [0:0]" if line.startswith(":FORWARD DROP") else line for line in kept]
+        _firewall([f"{tool}-restore"], "\n".join(kept) + "\n")
+
+
+def _is_ours(rule: str) -> bool:
+    return "br-" in rule or "docker0" in rule or "10.212." in rule or "10.213." in rule
+
+
+def _firewall(command: list[str], rules: str = "") -> str:
+    done = subprocess.run(
+        command, input=rules, env=environment(), capture_output=True, text=True, check=False
+    )
+    return done.stdout
+
+
+@functools.cache
+def _another_runs() -> bool:
+    return os.environ.get("DOCKER_HOST") != f"unix://{_SOCKET}" and _answers(None)
+
+
+def _answers(socket: Path | None) -> bool:
+    """Whether a docker is there: behind this socket, or wherever the client looks by itself."""
+    if which("docker") is None:
+        return False
+    where = ["--host", f"unix://{socket}"] if socket else []
+    if socket and not socket.exists():
+        return False
+    done = subprocess.run(
+        ["docker", *where, "version", "--format", "{{.Server.Version}}"],
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    return done.returncode == 0
+
+
+def which(tool: str) -> str | None:
+    """Where a program lies; a user's PATH often lacks the folders of such."""
+    return shutil.which(tool, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
+def _may_raise_limits() -> bool:
+    status = Path("/proc/self/status").read_text()
+    bounding = next(line.split()[1] for line in status.splitlines() if line.startswith("CapBnd:"))
+    return bool(int(bounding, 16) >> _CAP_SYS_RESOURCE & 1)
