@@ -131,13 +131,16 @@ def _security(*capabilities: str) -> dict[str, Any]:
 
 
 def _hub(plan: Plan, *, gate_only: bool) -> dict[str, Any]:
+    """It reads the volumes, for the job's Python may lie on one."""
+    assert plan.kubernetes is not None
+    mounts = [{**_mount(volume), "readOnly": True} for volume in plan.kubernetes.volumes]
     return {
         **_container(plan, HUB, "hub", *(["--gate-only"] if gate_only else [])),
         "restartPolicy": "Always",
         "env": _environment(plan),
         "resources": _HUB_RESOURCES,
         "securityContext": {**_security(), "readOnlyRootFilesystem": True},
-        "volumeMounts": _own_files(plan),
+        "volumeMounts": [*_own_files(plan), *mounts],
     }
 
 
