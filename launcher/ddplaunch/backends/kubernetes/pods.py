@@ -259,6 +259,7 @@ def _not_placed(pod: Json) -> Trouble | None:
     return None
 
 
+_BESIDES = re.compile(r"\s(?:preemption: |no new claims to deallocate|still not schedulable)")
 _COUNT = re.compile(r"^(\d+)/(\d+) nodes are available: ")
 _HINTS = (
     ("pu", "`kubectl describe nodes` shows what is taken; lower `resources`, or wait until it is free"),
@@ -275,7 +276,7 @@ _HINTS = (
 def unschedulable(message: str) -> Trouble:
     """By the scheduler's own words."""
     # What follows speaks of preemption, which never helps when nothing is preempted.
-    why = message.partition(" preemption: ")[0].rstrip(". ")
+    why = _BESIDES.split(message)[0].rstrip(".,; ").removesuffix(". not found")
     lacks = "Insufficient" in why
     hint = _HINTS[0][1] if lacks else next((hint for mark, hint in _HINTS[1:] if mark in why), "")
     match = _COUNT.match(why)
@@ -321,20 +322,21 @@ def _told(pod: Json, events: Sequence[Json]) -> Trouble | None:
 
 def of_events(events: Iterable[Json]) -> Trouble | None:
     """Why a pod that is no longer there never came, by what was said while it was."""
-    for event in reversed(list(events)):
-        reason, message = str(event.get("reason") or ""), _line(event.get("message"))
-        if reason == "FailedScheduling":
-            return unschedulable(message)
-        if reason == "Failed" and "image" in message:
-            image = re.search(r'image "([^"]+)"', message)
-            kind = "ErrImageNeverPull" if "NeverPull" in message else "ErrImagePull"
-            return _image(kind, message, image[1] if image else "of the job")
-        if reason == "Failed" and message.startswith("Error: "):
-            said = message.removeprefix("Error: ")
-            if "executable file not found" in said:
-                return _why_waiting("", "RunContainerError", said, "")
-            return _configuration("CreateContainerConfigError", said)
-    return None
+    found = (_of_event(str(each.get("reason") or ""), _line(each.get("message"))) for each in events)
+    return next((each for each in found if each is not None), None)
+
+
+def _of_event(reason: str, message: str) -> Trouble | None:
+    if reason == "FailedScheduling":
+        return unschedulable(message)
+    image = re.search(r'image "([^"]+)"', message)
+    if image is not None and (reason == "ErrImageNeverPull" or message.startswith("Failed to pull")):
+        return _image(reason if reason == "ErrImageNeverPull" else "ErrImagePull", message, image[1])
+    if reason != "Failed" or "Image" in message:
+        return None
+    if "executable file not found" in message:
+        return _why_waiting("", "RunContainerError", message, "")
+    return _configuration("CreateContainerConfigError", message.removeprefix("Error: "))
 
 
 def _line(text: object) -> str:

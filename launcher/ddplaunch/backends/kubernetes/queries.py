@@ -5,6 +5,7 @@ Every look is whole, by a list and not by a watch: see docs/decisions/0009-kuber
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ class Queries:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._no_events = False
+        self._no_events: set[str] = set()
 
     def look(self, namespace: str, name: str, patience: float | None = None) -> Seen:
         """One job. `owner` None: there is none of that name."""
@@ -67,14 +68,8 @@ class Queries:
             pods = self._list(namespace, "v1", "pods", selector, patience)
         found = Seen(namespace, name, owner, job, newest(pods))
         if standing.needs_events(found.nodes, found.pods):
-            found = Seen(
-                namespace,
-                name,
-                owner,
-                job,
-                found.pods,
-                tuple(self._events(namespace, owner, job, pods, patience)),
-            )
+            events = _about(self._warnings(namespace, patience), owner, job, pods)
+            found = dataclasses.replace(found, events=tuple(events))
         return self._with_workload(found, patience)
 
     def all(self, namespace: str) -> list[Seen]:
@@ -103,7 +98,13 @@ class Queries:
                 uid = objects.uid(owner)
                 mine = [each for each in pods if objects.labels(each).get(objects.JOB_UID) == uid]
             found.append(Seen(namespace, name, owner, job, newest(mine)))
-        return found
+        if not any(standing.needs_events(each.nodes, each.pods) for each in found):
+            return found
+        warnings = self._warnings(namespace, None)
+        return [
+            dataclasses.replace(each, events=tuple(_about(warnings, each.owner or {}, each.job, each.pods)))
+            for each in found
+        ]
 
     def remains(self, namespace: str, name: str) -> list[Json]:
         """Pods that carry the job's name, whichever job made them."""
@@ -133,11 +134,9 @@ class Queries:
         kind = str(found.get("kind", "")).removesuffix("List")
         return [{"apiVersion": found.get("apiVersion"), "kind": kind, **each} for each in items]
 
-    def _events(
-        self, namespace: str, owner: Json, job: Json | None, pods: Iterable[Json], patience: float | None
-    ) -> list[Json]:
-        """Warnings about any of these, or about pods that are gone. None where nobody may see them."""
-        if self._no_events:
+    def _warnings(self, namespace: str, patience: float | None) -> list[Json]:
+        """None where nobody may see them."""
+        if namespace in self._no_events:
             return []
         try:
             found = self._api.get(
@@ -147,22 +146,9 @@ class Queries:
                 patience,
             )
         except RefusedError:
-            self._no_events = True
+            self._no_events.add(namespace)
             return []
-        known = {objects.uid(each) for each in (owner, job or owner, *pods)}
-        since = objects.created(owner) - 1
-        prefix = f"{objects.name(job or owner)}-"
-        mine = [
-            each
-            for each in found.get("items") or []
-            if (about := each.get("involvedObject") or {}).get("uid") in known
-            or (
-                about.get("kind") == "Pod"
-                and str(about.get("name", "")).startswith(prefix)
-                and standing.told_at(each) >= since
-            )
-        ]
-        return sorted(mine, key=standing.told_at)
+        return list(found.get("items") or [])
 
     def _with_workload(self, seen: Seen, patience: float | None) -> Seen:
         owner = seen.owner
@@ -179,8 +165,25 @@ class Queries:
             )
         except RefusedError:
             return seen
-        workload = found[0] if found else None
-        return Seen(seen.namespace, seen.name, owner, seen.job, seen.pods, seen.events, workload)
+        return dataclasses.replace(seen, workload=found[0] if found else None)
+
+
+def _about(events: Iterable[Json], owner: Json, job: Json | None, pods: Iterable[Json]) -> list[Json]:
+    """Of these, or of pods of theirs that are gone; the oldest first."""
+    known = {objects.uid(each) for each in (owner, job or owner, *pods)}
+    since = objects.created(owner) - 1
+    prefix = f"{objects.name(job or owner)}-"
+    mine = [
+        each
+        for each in events
+        if (about := each.get("involvedObject") or {}).get("uid") in known
+        or (
+            about.get("kind") == "Pod"
+            and str(about.get("name", "")).startswith(prefix)
+            and standing.told_at(each) >= since
+        )
+    ]
+    return sorted(mine, key=standing.told_at)
 
 
 def newest(pods: Iterable[Json]) -> tuple[Json, ...]:

@@ -11,6 +11,7 @@ from ddplaunch.backends.kubernetes.pods import Trouble
 
 _SECURITY = re.compile(r'violates PodSecurity "([\w-]+)(?::[^"]*)?": (.*)')
 _WEBHOOK = re.compile(r'admission webhook "([^"]+)" denied the request:? ?(.*)')
+_POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' denied request: (.*)")
 _QUOTA = re.compile(r"exceeded quota: ([^,]+), (.*)")
 
 
@@ -46,6 +47,12 @@ def _failed_create(said: str) -> Trouble:
             "node-missing",
             f"its pod may not be made: the cluster's webhook {match[1]} says: {match[2]}",
             "the webhook is the cluster's; `kubernetes.pod_template` can add what it wants",
+        )
+    if match := _POLICY.search(said):
+        return Trouble(
+            "node-missing",
+            f"its pod may not be made: the cluster's policy {match[1]} says: {match[2]}",
+            "the policy is the cluster's; `kubernetes.pod_template` can add what it wants",
         )
     if match := re.search(r"serviceaccount \"?([\w.-]+)\"? not found", said):
         return Trouble(

@@ -1,0 +1,131 @@
+"""The Kubernetes backend of this process on the cluster of the tests, and jobs that need little training."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.cluster.kubernetes import images
+from tests.cluster.kubernetes.cluster import Cluster
+
+from ddplaunch.backends.job import Handle, Job
+from ddplaunch.backends.kubernetes.backend import KubernetesBackend
+from ddplaunch.plan.plan import make
+from ddplaunch.render import render
+from ddplaunch.render.rendered import Rendered
+from ddplaunch.spec.load import load
+
+Write = Callable[..., Path]
+Make = Callable[..., Rendered]
+
+SLEEP = "import time\nprint('training', flush=True)\ntime.sleep(600)\n"
+"""A program whose ranks go on until somebody ends them."""
+
+
+@pytest.fixture(name="write")
+def _write(namespace: str, tmp_path: Path) -> Write:
+    """Writes a job file. With a `program` it runs that with the real torchrun, else nothing would train."""
+
+    def write(name: str = "digits", program: str | None = None, **keys: Any) -> Path:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        options = {"namespace": namespace, "image_pull_policy": "Never", **keys.pop("kubernetes", {})}
+        spec: dict[str, Any] = {"apiVersion": "ddplaunch/v1", "name": name, "nodes": 2}
+        spec |= {"image": images.TRAINER, "command": ["train.py"]}
+        if program is not None:
+            (folder / "train.py").write_text(program)
+            paths = [str(path) for path in images.mounts()]
+            spec["volumes"] = [
+                {"name": f"python-{index}", "host_path": path, "mount_path": path, "read_only": True}
+                for index, path in enumerate(paths)
+            ]
+            spec |= {"python": sys.executable, "source": ["train.py"]}
+            options.setdefault("run_as_user", 0)  # the interpreter may lie below a home that is closed
+        path = folder / "job.yaml"
+        path.write_text(yaml.safe_dump({**spec, **keys, "kubernetes": options}))
+        return path
+
+    return write
+
+
+@pytest.fixture(name="job")
+def _job(write: Write) -> Make:
+    """Renders it."""
+
+    def rendered(name: str = "digits", program: str | None = None, **keys: Any) -> Rendered:
+        path = write(name, program, **keys)
+        return render(make(load(str(path)), "kubernetes", path.parent))
+
+    return rendered
+
+
+@pytest.fixture(name="environment")
+def _environment(cluster: Cluster, tmp_path: Path) -> dict[str, str]:
+    """For commands: the cluster's, and a state folder of the test's own."""
+    return {**cluster.env, "XDG_STATE_HOME": str(tmp_path / "state"), "COLUMNS": "200"}
+
+
+@pytest.fixture(name="backend")
+def _backend(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> KubernetesBackend:
+    """In this process."""
+    monkeypatch.setenv("KUBECONFIG", environment["KUBECONFIG"])
+    return KubernetesBackend(tmp_path / "state" / "ddplaunch")
+
+
+class Cli:
+    """`ddplaunch` as a person calls it."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
+
+    def start(self, *words: str | Path) -> subprocess.Popen[str]:
+        """Its output in two pipes."""
+        return subprocess.Popen(
+            ["ddplaunch", *map(str, words)],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *words: str | Path, seconds: float = 120) -> tuple[int, str, str]:
+        """Exit code, stdout, stderr."""
+        doing = self.start(*words)
+        try:
+            out, err = doing.communicate(timeout=seconds)
+        finally:
+            doing.kill()
+        return doing.returncode, out, err
+
+
+@pytest.fixture(name="cli")
+def _cli(environment: dict[str, str]) -> Cli:
+    return Cli(environment)
+
+
+def wait(
+    backend: KubernetesBackend, handle: Handle, happened: Callable[[Job], object], seconds: float = 60
+) -> Job:
+    """The job, once that has happened."""
+    deadline = time.monotonic() + seconds
+    while True:
+        job = backend.job(handle)
+        if happened(job):
+            return job
+        assert time.monotonic() < deadline, job
+        time.sleep(0.2)
+
+
+def left(cluster: Cluster, namespace: str) -> list[str]:
+    """What stands in the namespace, but for what every namespace has."""
+    kinds = "jobs,pods,configmaps,services,networkpolicies"
+    listed = cluster.kubectl("get", kinds, "--namespace", namespace, "--output", "name").split()
+    return [name for name in listed if name != "configmap/kube-root-ca.crt"]
