@@ -225,6 +225,12 @@ def test_the_longest_name_of_a_job_has_room() -> None:
     assert 63 >= len(f"{'n' * 50}-9999")
 
 
+@pytest.mark.parametrize("name", ["1demo", "My_Job", "a" * 51, "a-", "a.b"])
+def test_a_name_that_a_service_or_a_label_cannot_have_is_no_name(name: str) -> None:
+    """A Job might have it; the Service beside it would be refused when the Job already stands."""
+    assert ["name"] == [path for path, _ in problems(name=name)]
+
+
 def test_a_full_name_is_one_that_resolvers_take() -> None:
     """253 characters for name, Service, namespace and domain."""
     domain = ".".join(["d" * 60] * 4)

@@ -32,7 +32,7 @@ def rendered(folder: Path) -> str:
 
 def objects(folder: Path) -> dict[str, Any]:
     """Its objects by kind, in their order."""
-    return {each["kind"]: each for each in yaml.safe_load_all(rendered(folder))}
+    return {each["kind"]: each for each in yaml.load_all(rendered(folder), yaml.CSafeLoader)}
 
 
 @pytest.mark.parametrize("case", CASES)

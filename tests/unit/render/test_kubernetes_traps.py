@@ -1,0 +1,303 @@
+"""What goes wrong with training on Kubernetes, trap by trap, as far as the manifest can keep out of it.
+
+Names that come too long or begin with a digit are in tests/unit/plan/test_kubernetes.py, and so are times: the
+gate's own, which outlasts a negative cache, and Kubernetes' deadline, which lets the watchdog speak first. What only a running agent can do (exactly one address of a name, who answers, which interface,
+reverse look-ups, evidence before the end) is in tests/agent and tests/cluster/kubernetes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ddplaunch.agent.contract import Env
+from ddplaunch.plan import plan
+from ddplaunch.render import kubernetes
+from ddplaunch.spec.load import parse
+
+DEVICES = {"gpus": 2, "rdma": 1, "memory": "8Gi"}
+DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]
+
+
+def manifest(*, gate_only: bool = False, **changes: Any) -> dict[str, Any]:
+    """Objects by kind, in their order; `pod` is the pod's spec, `job` the Job's."""
+    job = {
+        "apiVersion": "ddplaunch/v1",
+        "name": "job",
+        "image": "a",
+        "command": ["a.py"],
+        "nodes": 2,
+        **changes,
+    }
+    made = plan.make(parse(json.dumps(job).encode(), "job.yaml"), "kubernetes", Path())
+    (file,) = kubernetes.render(made, gate_only=gate_only).files.values()
+    found = {each["kind"]: each for each in yaml.load_all(file.content, yaml.CSafeLoader)}
+    if "JobSet" in found:
+        inner = found["JobSet"]["spec"]["replicatedJobs"][0]["template"]["spec"]
+    else:
+        inner = found["Job"]["spec"]
+    return {**found, "job": inner, "template": inner["template"], "pod": inner["template"]["spec"]}
+
+
+def containers(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """hub, gate and trainer by name, in the order in which they start."""
+    pod = found["pod"]
+    return {each["name"]: each for each in [*pod["initContainers"], *pod["containers"]]}
+
+
+def environment(container: dict[str, Any]) -> dict[str, Any]:
+    """Value or source of each variable."""
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+
+
+def test_names_resolve_before_a_pod_is_ready() -> None:
+    """A pod in its gate is not ready; without the flag no node would find another, nor itself."""
+    found = manifest()
+    service = found["Service"]["spec"]
+
+    assert (True, "None", {"batch.kubernetes.io/job-name": "job"}) == (
+        service["publishNotReadyAddresses"],
+        service["clusterIP"],
+        service["selector"],
+    )
+    assert ["ConfigMap", "Service", "Job"] == [kind for kind in found if kind[0].isupper()]
+
+
+def test_no_pod_comes_while_an_old_one_still_ends() -> None:
+    """The name of a node would have two addresses, or that of the one that is gone."""
+    restarts = manifest(kubernetes={"jobset": True})["JobSet"]["spec"]["failurePolicy"]["restartStrategy"]
+
+    assert ("Failed", "BlockingRecreate") == (manifest()["job"]["podReplacementPolicy"], restarts)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "job-{node}.job.$(DDPLAUNCH_NAMESPACE).svc.{domain}"),
+        ({"cluster_domain": "my.dns"}, "job-{node}.job.$(DDPLAUNCH_NAMESPACE).svc.my.dns"),
+        ({"jobset": True}, "job-node-0-{node}.job.$(DDPLAUNCH_NAMESPACE).svc.{domain}"),
+    ],
+)
+def test_nodes_are_called_by_their_full_names(options: dict[str, Any], name: str) -> None:
+    """No search list is walked through, and the variable it takes stands before it."""
+    for container in containers(manifest(kubernetes=options)).values():
+        variables = environment(container)
+        order = list(variables)
+
+        assert (name, f"{name.replace('{node}', '0')}:29400") == (variables[Env.NAMES], variables[Env.HUB])
+        assert order.index(Env.NAMESPACE) < order.index(Env.NAMES) < order.index(Env.HUB)
+        assert {"fieldRef": {"fieldPath": "metadata.namespace"}} == variables[Env.NAMESPACE]
+
+
+def test_a_node_has_a_name_and_torchrun_nothing_to_guess() -> None:
+    """Without a subdomain a pod's name is known to nobody; who hosts the store is said by its index."""
+    static, c10d = manifest(), manifest(rendezvous={"backend": "c10d"})
+    words = [json.loads(each["ConfigMap"]["data"]["plan.json"])["launch"] for each in (static, c10d)]
+
+    assert ("job", False) == (static["pod"]["subdomain"], "hostname" in static["pod"])
+    assert "--node-rank={node}" in words[0]
+    assert {"--rdzv-id={run_id}", "--rdzv-conf=join_timeout=600,is_host={is_host}"} <= set(words[1])
+
+
+@pytest.mark.parametrize("rendezvous", [{}, {"port": 29400}, {"port": 29500}])
+def test_the_hub_never_takes_the_port_of_the_store(rendezvous: dict[str, Any]) -> None:
+    """A store that is probed stands still for seconds."""
+    found = manifest(rendezvous=rendezvous)
+    ports = {each["name"]: each["port"] for each in found["Service"]["spec"]["ports"]}
+    told = json.loads(found["ConfigMap"]["data"]["plan.json"])
+
+    assert rendezvous.get("port") == ports.get("store") == told.get("master_port")
+    assert ports["hub"] == told["gate"]["port"] != ports.get("store")
+
+
+def test_the_hub_outlives_the_gate_and_the_gate_can_fail() -> None:
+    """A native sidecar is there before and after, but is always started again: the verdict is the gate's."""
+    found = containers(manifest())
+
+    assert ["hub", "gate", "trainer"] == list(found)
+    assert ["Always", None, None] == [each.get("restartPolicy") for each in found.values()]
+    assert ["hub", "gate", "run"] == [each["command"][4] for each in found.values()]
+
+
+def test_the_gate_waits_until_the_trainers_image_is_there() -> None:
+    """An image of its own would pass in seconds, and the trainer's would still be minutes away."""
+    found = containers(manifest(kubernetes={"image_pull_policy": "Always"}))
+
+    assert {("a", "Always")} == {(each["image"], each["imagePullPolicy"]) for each in found.values()}
+
+
+def test_any_exit_of_gate_or_trainer_fails_the_job() -> None:
+    """At once, with the code and the container in the Job's own message; no version refuses a rule."""
+    found = manifest()
+    rules = found["job"]["podFailurePolicy"]["rules"]
+
+    assert ("Never", 0) == (found["pod"]["restartPolicy"], found["job"]["backoffLimit"])
+    assert [
+        {"action": "FailJob", "onPodConditions": DISRUPTED},
+        {"action": "FailJob", "onExitCodes": {"containerName": "gate", "operator": "NotIn", "values": [0]}},
+        {
+            "action": "FailJob",
+            "onExitCodes": {"containerName": "trainer", "operator": "NotIn", "values": [0]},
+        },
+    ] == rules
+
+
+def test_no_node_is_ever_replaced_alone() -> None:
+    """The others would hang in a collective with a rank that is no more; the gang starts again as a whole."""
+    again = manifest(retries=2, kubernetes={"jobset": True})
+    rules = again["job"]["podFailurePolicy"]["rules"]
+
+    assert set() == {"backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"} & set(manifest()["job"])
+    assert {"action": "Count", "onPodConditions": DISRUPTED} == rules[0]
+    assert [[0, 20], [0, 20]] == [rule["onExitCodes"]["values"] for rule in rules[1:]]
+    assert {
+        "maxRestarts": 2,
+        "restartStrategy": "BlockingRecreate",
+        "rules": [{"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
+    } == again["JobSet"]["spec"]["failurePolicy"]
+    assert {
+        "fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}
+    } == environment(containers(again)["gate"])[Env.ATTEMPT]
+
+
+@pytest.mark.parametrize("jobset", [False, True])
+def test_a_queued_job_waits_for_its_turn(jobset: bool) -> None:
+    """Suspended, with Kueue's label; nothing deletes it when it has ended."""
+    found = manifest(kubernetes={"queue": "team-a", "jobset": jobset})
+    workload = found["JobSet" if jobset else "Job"]
+
+    assert (True, "team-a", None) == (
+        workload["spec"]["suspend"],
+        workload["metadata"]["labels"]["kueue.x-k8s.io/queue-name"],
+        workload["spec"].get("ttlSecondsAfterFinished"),
+    )
+    assert "kueue.x-k8s.io/queue-name" not in found["template"]["metadata"]["labels"]
+
+
+def test_a_closed_namespace_opens_between_the_pods() -> None:
+    """On all ports, for NCCL and Gloo take any, and to any server of names."""
+    policy = manifest(kubernetes={"network_policy": True})["NetworkPolicy"]["spec"]
+    pods = {"podSelector": {"matchLabels": {"batch.kubernetes.io/job-name": "job"}}}
+
+    assert {
+        **pods,
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": [pods]}],
+        "egress": [
+            {"to": [pods]},
+            {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]},
+        ],
+    } == policy
+
+
+def test_no_service_mesh_stands_between_the_nodes() -> None:
+    """It would accept every connection itself, and the training would hang behind it."""
+    metadata = manifest()["template"]["metadata"]
+
+    assert ["false", "false"] == [metadata[at]["sidecar.istio.io/inject"] for at in ("labels", "annotations")]
+
+
+def test_a_name_has_addresses_of_one_family() -> None:
+    """An address that is published and not routed is tried first, and waited for."""
+    assert "SingleStack" == manifest()["Service"]["spec"]["ipFamilyPolicy"]
+
+
+def test_the_gate_has_the_trainers_devices() -> None:
+    """They are given to each container by itself; what a sidecar asks for would be added to the pod's."""
+    found = containers(manifest(resources=DEVICES, kubernetes={"rdma_resource": "rdma/hca"}))
+    asked = {"memory": "8Gi", "nvidia.com/gpu": "2", "rdma/hca": "1"}
+
+    assert {"requests": asked, "limits": asked} == found["gate"]["resources"] == found["trainer"]["resources"]
+    assert {"memory"} == set(found["hub"]["resources"]["limits"])
+
+
+def test_on_a_machines_own_network_names_and_ports_still_differ() -> None:
+    """The cluster's names are asked for, no two nodes share a machine, the port comes from the job's key."""
+    found = manifest(kubernetes={"host_network": True})
+    pod = found["pod"]
+    (apart,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+
+    assert (True, "ClusterFirstWithHostNet") == (pod["hostNetwork"], pod["dnsPolicy"])
+    assert {
+        "labelSelector": {"matchLabels": {"batch.kubernetes.io/job-name": "job"}},
+        "topologyKey": "kubernetes.io/hostname",
+    } == apart
+    assert (0, False) == (
+        json.loads(found["ConfigMap"]["data"]["plan.json"])["gate"]["port"],
+        "ports" in found["Service"]["spec"],
+    )
+
+
+def test_no_privilege_is_asked_for_unless_the_job_file_does() -> None:
+    """All that `restricted` wants of a container; and what RDMA and py-spy need, where they need it."""
+    plain = containers(manifest())
+    asked = containers(
+        manifest(
+            resources=DEVICES, watchdog={"privileges": "ptrace"}, kubernetes={"rdma_resource": "rdma/hca"}
+        )
+    )
+
+    assert {"hub": None, "gate": None, "trainer": None} == {
+        name: each["securityContext"]["capabilities"].get("add") for name, each in plain.items()
+    }
+    assert {"hub": None, "gate": ["IPC_LOCK"], "trainer": ["IPC_LOCK", "SYS_PTRACE"]} == {
+        name: each["securityContext"]["capabilities"].get("add") for name, each in asked.items()
+    }
+    assert {(False, ("ALL",))} == {
+        (
+            each["securityContext"]["allowPrivilegeEscalation"],
+            tuple(each["securityContext"]["capabilities"]["drop"]),
+        )
+        for each in [*plain.values(), *asked.values()]
+    }
+
+
+def test_the_restricted_standard_is_met_in_full() -> None:
+    """Users that are not root, on top of what every pod has; volumes only of the allowed kinds."""
+    volumes = [
+        {"name": "a", "mount_path": "/a", "claim": "a"},
+        {"name": "b", "mount_path": "/b", "empty_dir": True},
+    ]
+    pod = manifest(volumes=volumes, kubernetes={"restricted": True, "run_as_user": 1000})["pod"]
+
+    assert {
+        "runAsNonRoot": True,
+        "runAsUser": 1000,
+        "fsGroup": 1000,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    } == pod["securityContext"]
+    assert {"emptyDir", "configMap", "persistentVolumeClaim"} == {
+        kind for volume in pod["volumes"] for kind in volume if kind != "name"
+    }
+    assert set() == {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+
+
+def test_there_is_time_for_evidence_before_the_end() -> None:
+    """From SIGTERM on; and the last words stand in the pod's status, with or without a file."""
+    found = manifest()
+
+    assert 60 <= found["pod"]["terminationGracePeriodSeconds"]
+    assert {"gate": "FallbackToLogsOnError", "trainer": "FallbackToLogsOnError"} == {
+        name: each["terminationMessagePolicy"] for name, each in containers(found).items() if name != "hub"
+    }
+
+
+def test_a_checkup_starts_no_training() -> None:
+    """The gate is the same; the trainer ends at once, well."""
+    plain, gate_only = containers(manifest()), containers(manifest(gate_only=True))
+
+    assert plain["gate"] == gate_only["gate"]
+    assert "--gate-only" == gate_only["hub"]["command"][-1]
+    assert ["python3", "-I", "-S", "-c", "pass"] == gate_only["trainer"]["command"]
+
+
+def test_a_path_with_a_dollar_is_no_variable() -> None:
+    """Kubernetes would replace it."""
+    assert {"$$(HOME)/python"} == {
+        each["command"][0] for each in containers(manifest(python="$(HOME)/python")).values()
+    }
