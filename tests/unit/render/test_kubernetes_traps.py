@@ -1,7 +1,7 @@
 """What goes wrong with training on Kubernetes, trap by trap, as far as the manifest can keep out of it.
 
 Names that come too long or begin with a digit are in tests/unit/plan/test_kubernetes.py, and so are times:
-the gate's own, which outlasts a negative cache, and Kubernetes' deadline, which lets the watchdog speak first.
+the gate's own, which outlasts a negative cache, and Kubernetes' deadline: the watchdog has to speak first.
 What only a running agent can do (exactly one address of a name, who answers, which interface, reverse
 look-ups, evidence before the end) is in tests/agent and tests/cluster/kubernetes.
 """
