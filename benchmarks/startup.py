@@ -15,12 +15,13 @@ apiVersion: ddplaunch/v1
 name: bench
 nodes: {nodes}
 nproc_per_node: 8
+image: trainer
 command: [train.py]
 """
 
 
 def run(folder: Path, runs: int) -> list[Line]:
-    """--help, and the rendering of jobs of 2, 4 and 1024 nodes with 8 processes each."""
+    """--help, and the rendering of jobs of 2, 4 and 1024 nodes with 8 processes each: time and size."""
     subprocess.run(
         [ROOT / "scripts/make-venv", PEER, sys.executable, "requirements/peer.txt"], check=True, cwd=ROOT
     )
@@ -33,24 +34,55 @@ def run(folder: Path, runs: int) -> list[Line]:
         job.write_text(JOB.format(nodes=nodes))
         return [ddplaunch, "render", str(job), "--to", target]
 
-    def theirs(nodes: int) -> list[str]:
-        words = ["run", "--scheduler", "slurm", "--dryrun", "dist.ddp", "-j", f"{nodes}x8"]
-        return [torchx, *words, "--script", str(script)]
+    def theirs(nodes: int, target: str = "slurm") -> list[str]:
+        words = ["run", "--scheduler", target, "--dryrun"]
+        if target == "kubernetes":
+            words += ["--scheduler_args", "queue=default", "--workspace", ""]  # no image is built
+        return [torchx, *words, "dist.ddp", "--image", "trainer", "-j", f"{nodes}x8", "--script", str(script)]
 
     large, small = ours(1024, "slurm"), ours(2, "slurm")
-    sizes = [len(subprocess.run(each, check=True, capture_output=True).stdout) for each in (large, small)]
-    growth = Line(
-        "bytes of the sbatch file that 1022 more nodes add",
-        sizes[0] - sizes[1],
-        1000,
-        "B",
-        f"{sizes[0]} against {sizes[1]}",
-    )
+    cluster = "kubernetes"
     return [
         ratio("--help, against torchx --help", [ddplaunch, "--help"], [torchx, "--help"], 0.5, runs),
         ratio("render 4x8 (local), against torchx's dry run (slurm)", ours(4, "local"), theirs(4), 0.5, runs),
         ratio("render 4x8 (slurm), against torchx's dry run", ours(4, "slurm"), theirs(4), 0.5, runs),
         ratio("render 1024x8 (slurm), against torchx's dry run", large, theirs(1024), 0.5, runs),
         ratio("render 1024x8 (slurm), against 2x8", large, small, 1.1, runs),
-        growth,
+        _growth("sbatch file", large, small),
+        ratio(
+            "render 4x8 (kubernetes), against torchx's dry run",
+            ours(4, cluster),
+            theirs(4, cluster),
+            0.5,
+            runs,
+        ),
+        ratio(
+            "render 1024x8 (kubernetes), against torchx's dry run",
+            ours(1024, cluster),
+            theirs(1024, cluster),
+            0.1,
+            runs,
+        ),
+        _growth("manifest", ours(1024, cluster), ours(2, cluster)),
+        _size(4, ours(4, cluster), theirs(4, cluster), 50),
+        _size(1024, ours(1024, cluster), theirs(1024, cluster), 0.25),
     ]
+
+
+def _growth(what: str, large: list[str], small: list[str]) -> Line:
+    more, less = (len(_printed(command)) for command in (large, small))
+    return Line(
+        f"bytes of the {what} that 1022 more nodes add", more - less, 1000, "B", f"{more} against {less}"
+    )
+
+
+def _size(nodes: int, ours: list[str], theirs: list[str], limit: float) -> Line:
+    """Ours has the agent in it, which is most of a small job and nothing of a large one."""
+    manifest = len(_printed(ours))
+    request = len(_printed(theirs).partition(b"=== SCHEDULER REQUEST ===")[2])
+    name = f"bytes for {nodes}x8 (kubernetes), against torchx's"
+    return Line(name, manifest / request, limit, detail=f"{manifest} against {request}")
+
+
+def _printed(command: list[str]) -> bytes:
+    return subprocess.run(command, check=True, capture_output=True).stdout
