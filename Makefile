@@ -7,7 +7,7 @@ READY39 := .venv39/.ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick lint format bench docs lock clean
+.PHONY: help demo test test-quick test-extras lint format bench docs lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,10 +17,14 @@ demo: $(READY)  ## a job that trains on this machine, then a broken one, explain
 
 test: lint $(READY39)  ## lint, then every test; the agent's on Python 3.9 too
 	@scripts/system-packages
-	@scripts/run-tests agent39 quick processes slurm slow
+	@scripts/run-tests agent39 quick processes slurm kubernetes slow
 
 test-quick: $(READY)  ## unit, agent and golden tests, in less than a minute
 	@scripts/run-tests quick
+
+test-extras: $(READY)  ## jobs on Kubernetes with the real Kueue and JobSet
+	@scripts/system-packages
+	@scripts/run-tests extras
 
 lint: $(READY)  ## ruff, mypy, import-linter, shellcheck
 	@scripts/lint

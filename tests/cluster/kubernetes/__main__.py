@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import sys
 
 from tests.cluster.kubernetes import cluster, docker, images
@@ -13,6 +14,8 @@ from tests.cluster.kubernetes.cache import ClusterError
 def main() -> int:
     """Returns the exit code."""
     arguments = _parser().parse_args()
+    # What was started ends with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     reason = docker.missing() or images.missing()
     if reason:
         print(f"error: {reason}", file=sys.stderr)

@@ -300,11 +300,18 @@ def keep(name: str) -> None:
     """Wait until nobody uses the cluster any more, however they ended, then take it down."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    users = _users(name, fcntl.LOCK_EX)
-    try:
-        down(name)
-    finally:
-        os.close(users)
+    with locked(f"keeper-{name}", "another keeper ends", 1.0):
+        users = _users(name, fcntl.LOCK_EX)
+        try:
+            down(name)
+        finally:
+            os.close(users)
+
+
+def await_keeper(name: str) -> None:
+    """Wait until the cluster is down, when nobody else uses it; at most a minute."""
+    with suppress(ClusterError), locked(f"keeper-{name}", "the cluster goes down", 60):
+        pass
 
 
 def start_keeper(name: str) -> None:

@@ -17,6 +17,12 @@ from tests.cluster.kubernetes.faults import Faults
 from tests.cluster.kubernetes.turns import turn
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The run ends when its cluster has ended."""
+    if not hasattr(session.config, "workerinput"):
+        clusters.await_keeper(clusters.default_name())
+
+
 @pytest.fixture(name="session_cluster", scope="session")
 def _session_cluster() -> Iterator[Cluster]:
     """What KUBECONFIG names, else ours: one that is up, else a new one that ends with its last user."""
@@ -53,8 +59,8 @@ def _made_whole(session_cluster: Cluster) -> None:
     """What a test broke that was killed before it could mend it."""
     if session_cluster.ours and session_cluster.broken.exists():
         with turn(alone=True):
-            Faults(session_cluster).clear()
-            session_cluster.broken.unlink()
+            Faults(session_cluster).restore()
+            session_cluster.broken.unlink(missing_ok=True)
 
 
 @pytest.fixture(name="faults")

@@ -1,8 +1,10 @@
-"""What can go wrong with a cluster, done to it; `clear` undoes all of it. For our own, whose nodes are here."""
+"""What can go wrong with a cluster, done to it; `clear` undoes all of it. Nodes are those of our own."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,6 +13,9 @@ from tests.cluster.kubernetes.cluster import Cluster
 
 _SYSTEM = "--namespace=kube-system"
 _GONE_SECONDS = 150.0
+_DNS_PODS = 2
+_DNS_RULE = re.compile(r"kube-system/kube-dns:dns -> ([\d.]+:\d+)")
+_CACHE = "cache 30 {\n       disable success cluster.local\n       disable denial cluster.local\n    }"
 
 
 class Faults:
@@ -19,17 +24,17 @@ class Faults:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._nodes = list(cluster.nodes)
-        self._corefile = ""
-        self._resources: set[tuple[str, str]] = set()
+        self._undo: dict[str, Callable[[], None]] = {}
 
     # --------------------------------------------------------------- a node's network
 
     def nft(self, node: str, *rules: str, hook: str = "forward") -> None:
-        """Rules of nft(8) for what passes from or to the node's pods (`hook` forward), or for the node itself."""
+        """Rules of nft(8) on what passes from or to the node's pods (`hook` forward), or the node itself."""
         chain = f"inet faults {hook}"
         head = ["add table inet faults", f"add chain {chain} {{ type filter hook {hook} priority -10; }}"]
         lines = [*head, *(f"add rule {chain} {rule}" for rule in rules)]
         self.run(node, "nft", "--file", "-", stdin="\n".join(lines) + "\n")
+        self._undo[f"nft {node}"] = partial(self.clear_nft, node)
 
     def clear_nft(self, node: str) -> None:
         """Take these rules away."""
@@ -44,18 +49,23 @@ class Faults:
     def pause(self, node: str) -> None:
         """Freeze it, pods and kubelet; after about a minute the control plane misses it."""
         docker.docker("pause", node)
+        self._undo[f"life {node}"] = partial(self.unpause, node)
 
     def unpause(self, node: str) -> None:
-        """Let it go on."""
+        """Let it go on, and wait until it is ready."""
         docker.docker("unpause", node)
+        self._undo.pop(f"life {node}", None)
+        self.ready(node)
 
     def power_off(self, node: str) -> None:
         """Everything on the node is gone at once."""
         docker.docker("kill", node)
+        self._undo[f"life {node}"] = partial(self.power_on, node)
 
     def power_on(self, node: str) -> None:
         """Boot a node that was powered off, and wait until it is ready."""
         docker.docker("start", node)
+        self._undo.pop(f"life {node}", None)
         self.cluster.connect()
         self.ready(node)
 
@@ -74,16 +84,22 @@ class Faults:
     def cordon(self, node: str) -> None:
         """No pod is scheduled there any more."""
         self.cluster.kubectl("cordon", node)
+        self._undo[f"cordon {node}"] = partial(self.uncordon, node)
+
+    def uncordon(self, node: str) -> None:
+        """Pods are scheduled there again."""
+        self.cluster.kubectl("uncordon", node)
 
     def drain(self, node: str, seconds: float = 120.0) -> None:
         """Evict what runs there, and wait until it has gone."""
+        self._undo[f"cordon {node}"] = partial(self.uncordon, node)
         words = ["--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={seconds:.0f}s"]
         self.cluster.kubectl("drain", node, *words, timeout=seconds + 10)
 
     def add_resource(self, node: str, count: int, resource: str = "nvidia.com/gpu") -> None:
         """Devices that the scheduler counts and that do not exist."""
         self._patch_resource(node, resource, {"op": "add", "value": str(count)})
-        self._resources.add((node, resource))
+        self._undo[f"{resource} {node}"] = partial(self._patch_resource, node, resource, {"op": "remove"})
 
     def _patch_resource(self, node: str, resource: str, change: dict[str, Any]) -> None:
         name = resource.replace("/", "~1")
@@ -94,40 +110,43 @@ class Faults:
     def take_image(self, node: str, image: str = images.TRAINER) -> None:
         """The node has it no longer, and there is nowhere to pull it from."""
         images.unload(node, image)
+        self._undo[f"{image} {node}"] = partial(images.load, node, image)
 
     # --------------------------------------------------------------- the control plane
 
     def pause_api(self) -> None:
         """The API server accepts connections and answers nothing."""
-        self.run(self._nodes[0], "pkill", "-STOP", "-x", "kube-apiserver")
+        self.run(self._nodes[0], "pkill", "-STOP", "kube-apiserver")
+        self._undo["api"] = self.resume_api
 
     def resume_api(self) -> None:
         """It goes on where it was."""
-        self.run(self._nodes[0], "sh", "-c", "pkill -CONT -x kube-apiserver || true")
+        self.run(self._nodes[0], "pkill", "-CONT", "kube-apiserver")
 
     def scale_dns(self, replicas: int) -> None:
         """CoreDNS with that many pods; returns when so many answer. With none, names get no answer at all."""
         self.cluster.kubectl("scale", "deployment/coredns", _SYSTEM, f"--replicas={replicas}")
-        found = partial(self._dns_pods)
-        self.cluster.until(
-            lambda: found() == replicas, f"{replicas} pods of CoreDNS", 90, lambda: str(found())
-        )
+        self._undo["dns"] = partial(self.scale_dns, _DNS_PODS)
+        self._dns_answers(replicas)
+
+    def _dns_answers(self, replicas: int) -> None:
+        what = f"{replicas} pods of CoreDNS, known to all nodes"
+        self.cluster.until(lambda: self._dns_pods() == replicas, what, 90, lambda: str(self._dns_pods()))
 
     def _dns_pods(self) -> int:
+        """How many there are; -1 while one is not ready, or some node would send its questions elsewhere."""
         pods = self.cluster.get("pods", _SYSTEM, "--selector=k8s-app=kube-dns")
-        ready = [
-            pod
-            for pod in pods
-            if any(
-                each["type"] == "Ready" and each["status"] == "True" for each in pod["status"]["conditions"]
-            )
-        ]
-        return len(ready) if len(ready) == len(pods) else -1
+        addresses = {f"{pod['status'].get('podIP')}:53" for pod in pods}
+        ready = [("Ready", "True") in _conditions(pod) for pod in pods]
+        for node in self._nodes:
+            rules = self.run(node, "iptables-save", "--table", "nat")
+            ready.append(addresses == set(_DNS_RULE.findall(rules)))
+        return len(pods) if all(ready) else -1
 
     def cache_denials(self) -> None:
         """CoreDNS as older clusters have it: a name asked for too early is missing for 30 s."""
         corefile = self._read_corefile()
-        self._corefile = self._corefile or corefile
+        self._undo.setdefault("corefile", partial(self._write_corefile, corefile))
         head, _, rest = corefile.partition("cache 30 {")
         assert rest, f"no cache in {corefile}"
         self._write_corefile(f"{head}cache 30{rest.partition('}')[2]}")
@@ -143,47 +162,39 @@ class Faults:
         words = ["rollout", "status", "deployment/coredns", _SYSTEM, "--timeout=90s"]
         self.cluster.kubectl(*words, timeout=100)
         # Until the old ones are gone they answer, too.
-        self.cluster.until(lambda: self._dns_pods() >= 1, "the old CoreDNS is gone", 60)
+        self._dns_answers(self.cluster.get("deployment", "coredns", _SYSTEM)["spec"]["replicas"])
 
     # --------------------------------------------------------------- all of it, back
 
     def clear(self) -> None:
-        """Power, firewalls, DNS, devices, images and the API server as they were at the start."""
-        self.resume_api_if_paused()
+        """What was done here, undone in reverse."""
+        while self._undo:
+            _, undo = self._undo.popitem()
+            undo()
+
+    def restore(self) -> None:
+        """As `clear`, for whatever somebody else did who was killed before."""
         for node in self._nodes:
-            self._revive(node)
-            self.clear_nft(node)
+            state = docker.docker("inspect", "--format", "{{.State.Status}}", node).strip()
+            if state != "running":
+                docker.docker("unpause" if state == "paused" else "start", node)
+        self.resume_api()
         self.cluster.connect()
         for node in self._nodes:
+            self.clear_nft(node)
             self.ready(node)
-            self.cluster.kubectl("uncordon", node)
-        for node, resource in self._resources:
-            self._patch_resource(node, resource, {"op": "remove"})
-        self._resources.clear()
-        for node in self.cluster.workers:
-            if not self.has_image(node):
-                images.load(node)
-        if self._corefile:
-            self._write_corefile(self._corefile)
-            self._corefile = ""
-        if self.cluster.get("deployment", "coredns", _SYSTEM)["spec"]["replicas"] != 2:
-            self.scale_dns(2)
-
-    def resume_api_if_paused(self) -> None:
-        """Only a control plane that lives can be asked."""
-        if self._state(self._nodes[0]) == "running":
-            self.resume_api()
-
-    def _revive(self, node: str) -> None:
-        state = self._state(node)
-        if state == "paused":
-            self.unpause(node)
-        elif state != "running":
-            docker.docker("start", node)
-
-    def _state(self, node: str) -> str:
-        return docker.docker("inspect", "--format", "{{.State.Status}}", node).strip()
+            self.uncordon(node)
+            images.load(node)
+        corefile = self._read_corefile()
+        if "cache 30 {" not in corefile:
+            self._write_corefile(corefile.replace("cache 30", _CACHE))
+        self.scale_dns(_DNS_PODS)
+        self._undo.clear()
 
     def has_image(self, node: str, image: str = images.TRAINER) -> bool:
         """Whether the node could run it without pulling."""
         return image in self.run(node, "ctr", "--namespace=k8s.io", "images", "ls", "--quiet")
+
+
+def _conditions(pod: Any) -> list[tuple[str, str]]:
+    return [(each["type"], each["status"]) for each in pod["status"].get("conditions", [])]

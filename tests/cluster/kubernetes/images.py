@@ -1,23 +1,32 @@
-"""What the cluster is made of and what its pods run: built here, since nothing need be reachable to pull from."""
+"""What the cluster is made of and what its pods run: built here, for there may be nowhere to pull from."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 from tests.cluster.kubernetes import docker
-from tests.cluster.kubernetes.cache import CACHE, ClusterError
+from tests.cluster.kubernetes.cache import CACHE, ClusterError, say
 
 ROOT = docker.ROOT
+_GO = (1, 24)
 BIN = CACHE / "kind-node/bin"
 """kind, kubectl and helm."""
 NODE = "ddplaunch-test/kind-node:local"
 BASE = "ddplaunch-test/python:bookworm"
 """A minimal Debian with its python3; what the images of docker/ are made on in the tests."""
+PIP = "ddplaunch-test/python-pip:bookworm"
+"""The same with pip, for the stage in which images are built."""
+WHEELS = ROOT / "build/wheels"
 TRAINER = "ddplaunch-test/trainer:local"
 """docker/trainer without torch, which pods take from the node: see `mounts`."""
 
@@ -26,7 +35,13 @@ def missing() -> str:
     """Why the images cannot be built here; empty when they can."""
     tools = ("go", "debootstrap", "jq", "docker")
     absent = [tool for tool in tools if docker.which(tool) is None]
-    return f"needs {', '.join(absent)}" if absent else ""
+    if absent:
+        return f"needs {', '.join(absent)} (scripts/system-packages installs all but go)"
+    if os.geteuid() != 0:
+        return "needs root, to install a Debian into a folder"
+    said = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout
+    major, minor = (int(part) for part in re.findall(r"\d+", said)[:2])
+    return "" if (major, minor) >= _GO else f"needs go >= {'.'.join(map(str, _GO))}, found {said.strip()}"
 
 
 def mounts() -> list[Path]:
@@ -46,45 +61,57 @@ def build() -> None:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(doing.pid, signal.SIGTERM)
-    build_trainer()
+    _fetch_wheels()
+    image("trainer", REQUIREMENTS="")
 
 
-def build_trainer() -> None:
-    """docker/trainer on our own base, without torch."""
-    arguments = ["--build-arg", f"BASE={BASE}", "--build-arg", "REQUIREMENTS="]
-    image("trainer", TRAINER, *arguments)
-
-
-def image(folder: str, tag: str, *arguments: str) -> None:
-    """Build docker/FOLDER; what did not change is not built again."""
-    words = ["docker", "build", "--quiet", "--tag", tag, *arguments]
+def image(name: str, **arguments: str) -> str:
+    """Build docker/NAME on our own base; returns its tag. What did not change is not built again."""
+    tag = f"ddplaunch-test/{name}:local"
+    words = ["docker", "build", "--quiet", "--tag", tag]
+    for key, value in {"BASE": BASE, **arguments}.items():
+        words += ["--build-arg", f"{key}={value}"]
+    folder = name
     docker.run(
         [*words, "--file", ROOT / f"docker/{folder}/Dockerfile", ROOT],
         timeout=600,
         extra={"DOCKER_BUILDKIT": "0"},
     )
+    return tag
+
+
+def python_image(name: str) -> str:
+    """As `image`, for those that install Python packages: from WHEELS, as containers may reach no index."""
+    _fetch_wheels()
+    found = f"--no-index --find-links /src/{WHEELS.relative_to(ROOT)}"
+    return image(name, BUILD=PIP, PIP_ARGS=found)
+
+
+def _fetch_wheels() -> None:
+    """What the launcher and the agent's image are made of, in the versions of the lock."""
+    lock = hashlib.sha256((ROOT / "requirements/dev.txt").read_bytes()).hexdigest()
+    stamp = WHEELS / "lock"
+    if stamp.exists() and stamp.read_text() == lock:
+        return
+    say("fetches wheels for the images")
+    shutil.rmtree(WHEELS, ignore_errors=True)
+    WHEELS.mkdir(parents=True)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    asked = [*project["build-system"]["requires"], *project["project"]["dependencies"], "py-spy"]
+    asked += project["project"]["optional-dependencies"]["kubernetes"]
+    installed = [
+        f"{each.name}=={each.version}" for each in metadata.distributions() if each.name != "ddplaunch"
+    ]
+    (WHEELS / "installed").write_text("\n".join(installed))
+    words: list[str | Path] = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", WHEELS]
+    docker.run([*words, "--constraint", WHEELS / "installed", "--only-binary=:all:", *asked], timeout=600)
+    stamp.write_text(lock)
 
 
 def load(node: str, tag: str = TRAINER) -> None:
     """Put an image into a node."""
-    environment = docker.environment()
-    with subprocess.Popen(["docker", "save", tag], env=environment, stdout=subprocess.PIPE) as saved:
-        words = [
-            "docker",
-            "exec",
-            "--interactive",
-            node,
-            "ctr",
-            "--namespace=k8s.io",
-            "images",
-            "import",
-            "-",
-        ]
-        done = subprocess.run(
-            words, env=environment, stdin=saved.stdout, capture_output=True, text=True, check=False
-        )
-    if done.returncode != 0:
-        raise ClusterError(f"{node} does not take {tag}: {done.stderr}")
+    into = f"docker save {tag} | docker exec --interactive {node} ctr --namespace=k8s.io images import -"
+    docker.run(["bash", "-o", "pipefail", "-c", into], timeout=300)
 
 
 def unload(node: str, tag: str = TRAINER) -> None:

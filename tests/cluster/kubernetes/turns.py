@@ -1,4 +1,4 @@
-"""Who may use the cluster now: everybody together, or one alone. Across processes, and in the order of asking."""
+"""Who may use the cluster now: everybody together, or one alone. Across processes, in the order of asking."""
 
 from __future__ import annotations
 
