@@ -11,10 +11,12 @@ from ddplaunch.agent.checks import (
     configuration,
     cpu,
     disk,
+    gpus,
     interpreter,
     memory,
     names,
     port,
+    service,
     shm,
 )
 from ddplaunch.agent.checks.context import Context, unknown
@@ -25,9 +27,11 @@ Check = Callable[[Context], CheckResult]
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("configuration", configuration.check),
     ("names", names.check),
+    ("service", service.check),
     ("port", port.check),
     ("interpreter", interpreter.check),
     ("versions", interpreter.versions),
+    ("gpus", gpus.check),
     ("shm", shm.check),
     ("memory", memory.check),
     ("cpu", cpu.check),

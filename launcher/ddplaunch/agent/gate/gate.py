@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from ddplaunch.agent import codec, termination
 from ddplaunch.agent.addresses import Address, address_of
-from ddplaunch.agent.checks import names, port, ports
+from ddplaunch.agent.checks import names, port, ports, service
 from ddplaunch.agent.checks import run as checks
 from ddplaunch.agent.checks.context import Context, passed
 from ddplaunch.agent.contract import (
@@ -42,6 +42,8 @@ from ddplaunch.agent.verdicts.gate import PENDING
 _MARGIN = 30.0
 """Seconds beyond our own deadline that the hub, which rules the deadline, may take for its word."""
 _SAY_EVERY = 3.0
+_TELL_EVERY = 10.0
+"""Seconds after which the hub hears again of what still stands against us."""
 
 
 class _StoppedError(BaseException):
@@ -88,6 +90,7 @@ class Gate:
         self._results: list[CheckResult] = []
         self._channel: Optional[Channel] = None
         self._said = 0.0
+        self._checked_in = 0.0
         self.verdicts: list[Verdict] = []  # as they were told
 
     def run(self) -> int:
@@ -152,6 +155,7 @@ class Gate:
             "round_trip": self._reach.round_trip,
             "met": str(self._reach.met),
             "detours": self._reach.detours,
+            "nameless": self._reach.nameless,
         }
         check_in = CheckIn(
             node=self._node,
@@ -167,6 +171,7 @@ class Gate:
             facts=facts,
             checks=self._results,
         )
+        self._checked_in = time.monotonic()
         self._channel.send("here", {"node": self._node})
         self._channel.send("check-in", {"check_in": codec.dump(check_in)})
 
@@ -208,12 +213,22 @@ class Gate:
             self._ask_again()
 
     def _ask_again(self) -> None:
-        """A name that was not known may be by now; the hub hears of it as soon as it is."""
-        fresh = names.check(self._context, patience=0.5)
-        if fresh.status != Status.FAIL:
-            self._results = [fresh if result.check == fresh.check else result for result in self._results]
-            self._show("the name is known now", [fresh])
+        """A name that was not known may be by now; the hub hears of it, or how long it has not been."""
+        before = self._results
+        self._results = [self._fresh(result) if result.code in PENDING else result for result in before]
+        known = [
+            new for new, old in zip(self._results, before) if new.code not in PENDING and old.code in PENDING
+        ]
+        if known:
+            self._show("the name is known now", known)
+        if known or time.monotonic() - self._checked_in > _TELL_EVERY:
             self._check_in()
+
+    def _fresh(self, result: CheckResult) -> CheckResult:
+        if result.check == "service":
+            return service.check(self._context, patience=0.0, since=self._started)
+        found = names.check(self._context, patience=0.5)
+        return result if found.status == Status.FAIL else found
 
     def _mesh(self, tasks: list[MeshTask]) -> None:
         assert self._channel is not None
@@ -253,8 +268,9 @@ class Gate:
         print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
     def _cry(self, verdict: Verdict, seconds: float) -> None:
-        """The hub may hear of us by the way that our output takes."""
-        print(overheard.line(overheard.Cry(self._node, seconds, verdict)), flush=True)
+        """The hub may hear of us by the way that our output takes; a pod's takes none to its like."""
+        if not termination.wanted():
+            print(overheard.line(overheard.Cry(self._node, seconds, verdict)), flush=True)
 
     def _show(self, title: str, results: list[CheckResult]) -> None:
         if results:

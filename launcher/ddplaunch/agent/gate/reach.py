@@ -7,15 +7,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Callable, Optional
 
+from ddplaunch.agent import name_server
 from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.gate import stranger
 from ddplaunch.agent.protocol import Channel, RefusedError, StrangerError, UnreachableError
 from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, is_loopback, numeric, resolve
+from ddplaunch.agent.verdicts import pods, words
 from ddplaunch.agent.verdicts.gate_hub import unreached
 
+NAMELESS = 60.0
+"""Seconds for a pod's own record to appear: twice as long as a name server remembers its absence."""
 PATIENCE = {"stranger": 3.0, "reset": 4.0, "silent": 10.0, "loopback": 4.0, "gone": 4.0}
 """Seconds for what seldom passes. A hub that serves a thousand nodes may be silent for a moment."""
+POD_PATIENCE = {
+    "stranger": 10.0,
+    "reset": 20.0,
+    "silent": 20.0,
+    "loopback": 4.0,
+    "gone": 20.0,
+    "stale": 60.0,
+    "timeout": 35.0,
+    "unreachable": 35.0,
+    "unanswered": 90.0,
+}
+"""Likewise where the hub is a pod: the kubelet starts it again, its name may lead to a pod of an earlier job
+for as long as that ends and name servers remember it, and a new pod's network takes a moment."""
 _CALL = 2.5
 """Seconds for one attempt."""
 _PAUSE = 0.1
@@ -67,6 +84,8 @@ class Reach:
         self._say = say
         self._cry = cry
         self._failures: dict[Address, _Failure] = {}
+        self._are_pods = words.are_pods(names)
+        self.nameless = 0.0  # seconds for which the hub's name was denied before it was known
         self.met: Optional[Address] = None
         self.round_trip = 0.0  # seconds of the last introduction
 
@@ -84,7 +103,9 @@ class Reach:
             for address in self._hub:
                 channel = self._call(address, deadline)
                 if channel is not None:
-                    self._failures.pop(address, None)
+                    denied = self._failures.pop(address, None)
+                    if denied is not None and self.nameless:
+                        self._say(pods.denied(self.nameless))
                     self.met = address
                     return channel
             now = time.monotonic()
@@ -105,32 +126,54 @@ class Reach:
         kind = "stranger" if failure.kind == "silent" else failure.kind
         if self.met is not None and kind in ("refused", "reset"):
             kind = "gone"
+        if kind == "not-found" and self._own_record().status == name_server.FOUND:
+            kind = "absent"
         found = unreached(
             self._node, address, self._addresses(address), kind, failure.detail, seconds, self._names
         )
         found.facts.extend(
             f"{other}: {text}" for other, text in self.detours.items() if other != str(address)
         )
+        if self._are_pods and kind in ("not-found", "unanswered", "absent"):
+            hub = name_server.ask(address.host, time.monotonic() + _ASK)
+            found.facts.append(f"of {address.host}: {hub.said}")
+            found.facts.append(f"of this pod, {self._names[self._node]}: {self._own_record().said}")
         return found
 
+    def _own_record(self) -> name_server.Answer:
+        """What the name server says of this node's own name, if that is a Service's to give."""
+        if not self._are_pods:
+            return name_server.Answer(name_server.NO_NAME, [], "", "")
+        return name_server.ask(self._names[self._node], time.monotonic() + _ASK)
+
     def _call(self, address: Address, deadline: float) -> Optional[Channel]:
-        """One attempt; what became of it is in `_failures`."""
+        """One attempt; what became of it is in `_failures`.
+
+        A name with several addresses is that of several pods, of which one may be about to end.
+        """
         begun = time.monotonic()
-        patience = min(begun + _CALL, deadline)
-        try:
-            channel = Channel.connect(address.host, address.port, self._key, self._attempt, patience)
-            self.round_trip = time.monotonic() - begun
-            return channel
-        except UnreachableError as error:
-            kind, detail = error.kind, error.detail
-        except StrangerError as error:
-            kind, detail = self._who(address, error.said, deadline)
-        except RefusedError as error:
-            kind, detail = "stranger", str(error)
         before = self._failures.get(address)
-        since = before.since if before is not None and before.kind == kind else begun
-        self._failures[address] = _Failure(kind, detail, since)
+        for host in self._pods_of(address):
+            try:
+                patience = min(time.monotonic() + _CALL, deadline)
+                channel = Channel.connect(host, address.port, self._key, self._attempt, patience)
+                self.round_trip = time.monotonic() - begun
+                return channel
+            except UnreachableError as error:
+                kind, detail = error.kind, error.detail
+            except StrangerError as error:
+                kind, detail = self._who(address, error.said, deadline)
+            except RefusedError as error:
+                kind, detail = "stale" if self._are_pods and error.why == "key" else "stranger", str(error)
+            since = before.since if before is not None and before.kind == kind else begun
+            self._failures[address] = _Failure(kind, detail, since)
+            if kind == "not-found":
+                self.nameless = time.monotonic() - since
         return None
+
+    def _pods_of(self, address: Address) -> list[str]:
+        found = self._addresses(address) if self._are_pods else []
+        return found if len(found) > 1 else [address.host]
 
     def _who(self, address: Address, said: bytes, deadline: float) -> tuple[str, str]:
         patience = min(_ASK, max(deadline - time.monotonic(), 0.1))
@@ -141,14 +184,18 @@ class Reach:
 
     def _is_over(self, address: Address, now: float, deadline: float) -> bool:
         failure = self._failures[address]
+        if failure.kind == "not-found" and self._are_pods and now >= failure.since + NAMELESS:
+            # While we have a record ourselves, node 0's pod is what is missing, and may still come.
+            return now >= deadline or self._own_record().status != name_server.FOUND
         return now >= min(deadline, failure.since + self._patience(address, failure.kind))
 
     def _patience(self, address: Address, kind: str) -> float:
+        patience = POD_PATIENCE if self._are_pods else PATIENCE
         if self.met is not None and kind in ("refused", "reset"):
-            return PATIENCE["gone"]
+            return patience["gone"]
         if kind == "refused" and self._node != 0 and all(map(is_loopback, self._addresses(address) or [""])):
-            return PATIENCE["loopback"]
-        return PATIENCE.get(kind, float("inf"))
+            return patience["loopback"]
+        return patience.get(kind, float("inf"))
 
     def _addresses(self, address: Address) -> list[str]:
         try:

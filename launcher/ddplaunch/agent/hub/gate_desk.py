@@ -48,6 +48,7 @@ class GateDesk:
         self._opened = clock()
         self._deadline = self._opened + plan.gate.timeout
         self._gates: dict[int, Session] = {}
+        self._came: dict[int, float] = {}  # node -> when it checked in first
         self._here: dict[int, float] = {}  # node -> since when its check-in is awaited
         self._strays: list[CheckIn] = []
         self._vanished: set[int] = set()
@@ -128,6 +129,7 @@ class GateDesk:
             who = self._record.node_name(node)
             self._record.event("check-in", f"{who} checked in: {check_in.host}", node)
         self._gates[node] = session
+        self._came.setdefault(node, self._clock())
         self._vanished.discard(node)
         self._record.check_ins[node] = check_in
         self._record.enter(Phase.GATE)
@@ -161,6 +163,9 @@ class GateDesk:
     # ---------------------------------------------------------------- steps
 
     def _roll_call(self, now: float) -> None:
+        if self._record.phase not in (Phase.STARTING, Phase.GATE):
+            self._step = self._released  # we were started again, and supervisors have come: the gate is past
+            return
         missing = sorted(set(range(self._plan.nodes)) - set(self._gates))
         self._record.wait_for(missing if self._gates else [])
         verdicts = self._verdicts(now, missing)
@@ -184,8 +189,12 @@ class GateDesk:
             return self._judge([n for n in missing if n not in known], stalled, cries)
         if stalled or self._known is None:
             self._known = self._judge(None, stalled, [cry for cry in cries if cry.seconds >= UNREACHED])
-        certain = [verdict for verdict in self._known if verdict.code not in rules.PENDING]
+        certain = [verdict for verdict in self._known if not self._may_pass(verdict, now)]
         return self._known if certain and now - self._arrived > SETTLE else []
+
+    def _may_pass(self, verdict: Verdict, now: float) -> bool:
+        came = max((self._came.get(node, now) for node in verdict.nodes), default=now)
+        return verdict.code in rules.PENDING and now - came < rules.PENDING_SECONDS
 
     def _overhear(self) -> None:
         for cry in self._overheard.listen():

@@ -43,6 +43,7 @@ CATALOGUE: dict[str, Entry] = {
         {
             "dns-not-found": "a node's name does not resolve",
             "dns-unanswered": "the name server does not answer",
+            "dns-disagrees": "a node's name leads to another machine or pod than the node's own",
             "port-in-use": "the port is already held by another process",
             "port-rejected": "something on the way refuses connections to a port where a node listens",
             "port-refused": "the host answers, but nobody listens on the port",
@@ -55,6 +56,7 @@ CATALOGUE: dict[str, Entry] = {
             "node-missing": "a node never came",
             "network-lost": "a node, or the way to it, went away while the job ran",
             "cpu-busy": "the node's CPUs are taken by others",
+            "gpu-missing": "a node has fewer GPUs than the job asks for",
             "disk-full": "there is no room where the job writes",
             "clock-skew": "the nodes' clocks differ",
         },

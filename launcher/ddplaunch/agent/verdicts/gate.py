@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Callable, TypeVar
 
 from ddplaunch.agent.contract import CheckIn, CheckResult, Exit, Status, Verdict
-from ddplaunch.agent.verdicts import gate_mesh, gate_names, words
+from ddplaunch.agent.verdicts import gate_mesh, gate_names, pods, words
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 from ddplaunch.agent.verdicts.roll import Roll as Roll
 
@@ -20,6 +20,8 @@ CLOCK_TOLERANCE = 15.0
 """Seconds. torchrun's c10d rendezvous drops a node whose last heartbeat, by the other's clock, is older."""
 PENDING = frozenset({"dns-not-found", "dns-unanswered"})
 """Codes that may cure themselves while the job waits for nodes anyway: a name takes a while to appear."""
+PENDING_SECONDS = 60.0
+"""After which it is not waited for any more: twice as long as a name server remembers its absence."""
 
 V = TypeVar("V", bound=Hashable)
 
@@ -96,7 +98,9 @@ def failed_checks(roll: Roll) -> Iterator[Verdict]:
     failures: dict[str, list[tuple[int, CheckResult]]] = {}
     for node, check_in in sorted(roll.check_ins.items()):
         for result in check_in.checks:
-            if result.status == Status.FAIL:
+            # By node 0's name the others find it; when all have, it is no matter any more.
+            needless = result.check == "service" and len(roll.check_ins) == roll.plan.nodes
+            if result.status == Status.FAIL and not needless:
                 failures.setdefault(result.code, []).append((node, result))
     for code, found in failures.items():
         _, first = found[0]
@@ -204,7 +208,9 @@ def missing_nodes(roll: Roll) -> Iterator[Verdict]:
             "gate",
             nodes=roll.missing,
             facts=[f"{roll.node(node)} had checked in and went away" for node in roll.vanished],
-            hint="ask the scheduler for it: is it pending, pulling its image, or down? "
+            hint=pods.HINTS["missing"]
+            if words.are_pods(roll.plan.names)
+            else "ask the scheduler for it: is it pending, pulling its image, or down? "
             "`gate.timeout` in the job file says how long the others wait",
         )
 

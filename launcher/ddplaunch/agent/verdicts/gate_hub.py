@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.resolve import is_loopback
-from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.verdicts import pods, words
 
 _CODES = {
     "not-found": "dns-not-found",
@@ -18,6 +18,8 @@ _CODES = {
     "reset": "stranger-listens",
     "stranger": "stranger-listens",
     "gone": "node-missing",
+    "stale": "dns-disagrees",
+    "absent": "node-missing",
 }
 _HINTS = {
     "not-found": "check the name, and `getent hosts NAME` on that node: DNS, /etc/hosts, a headless Service?",
@@ -27,6 +29,8 @@ _HINTS = {
     "unreachable": "`ip route get ADDRESS` on that node; both must be in networks that reach each other",
     "reset": "something accepts connections there and closes them: a proxy, or a service mesh",
     "stranger": "choose another port (`gate.port`), or keep that program away from it",
+    "stale": "look for the name in DNS and /etc/hosts on that node",
+    "absent": "ask the scheduler for node 0",
     "gone": "node 0 went down, or its hub was killed; its log may say why",
 }
 LOOPBACK_HINT = (
@@ -70,7 +74,11 @@ def unreached(
         "unreachable": f"{me} -> the hub at {where}: {detail}",
         "reset": f"{me} -> the hub at {where}: connections are closed at once",
         "stranger": f"what answers {me} at {where} is not the hub of this job: {detail}",
+        "stale": f"{me} resolves {host} to {', '.join(addresses) or 'nothing now'}, where the hub of an "
+        f"earlier job of this name, or of an earlier attempt, answered for {seconds:.0f} s",
+        "absent": f"{words.node(0, names)} has no address after {seconds:.0f} s, while {me} has one",
         "gone": f"the hub on {words.node(0, names)} went away while {me} was at the gate",
     }[kind]
-    culprits = [0] if kind in ("refused", "stranger", "gone", "reset") else [node]
-    return Verdict(_CODES[kind], said, "gate", nodes=culprits, facts=[detail], hint=_HINTS[kind])
+    culprits = [0] if kind in ("refused", "stranger", "gone", "reset", "absent") else [node]
+    hint = pods.HINTS[kind] if words.are_pods(names) else _HINTS[kind]
+    return Verdict(_CODES[kind], said, "gate", nodes=culprits, facts=[detail], hint=hint)

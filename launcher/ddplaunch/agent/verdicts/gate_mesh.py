@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import MeshResult, Verdict
-from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.verdicts import pods, words
 
 MTU_HINT = (
     "compare `ip link` on both nodes and test with `ping -M do -s 1472`; a tunnel needs a smaller MTU, or "
@@ -119,7 +119,7 @@ def _verdict(code: str, found: list[MeshResult], facts: _Facts) -> Verdict:
         "gate",
         nodes=_culprits(code, paths, facts),
         facts=shown,
-        hint=_HINTS[code],
+        hint=pods.HINTS.get(code, _HINTS[code]) if words.are_pods(facts.names) else _HINTS[code],
     )
 
 

@@ -6,7 +6,7 @@ import time
 from typing import Optional
 
 from ddplaunch.agent.contract import Lost, Verdict
-from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.verdicts import pods, words
 from ddplaunch.agent.verdicts.causes import TOGETHER, causes_of, complaint
 from ddplaunch.agent.verdicts.situation import Situation
 
@@ -31,7 +31,9 @@ def network_lost(situation: Situation) -> Optional[Verdict]:
             *(f"rank {number}: {complaint(situation.ranks[number])}" for number in dead[:8]),
             *situation.counts(),
         ],
-        hint="See whether the node is up, and its network: power, cable, switch port; and whether somebody "
+        hint=pods.HINTS["lost"]
+        if words.are_pods(situation.evidence.names)
+        else "See whether the node is up, and its network: power, cable, switch port; and whether somebody "
         "ended its part of the job (scheduler, memory).",
     )
 
