@@ -37,6 +37,92 @@ SECONDS = st.one_of(
 )
 
 
+OVERLAYS: list[Any] = [
+    {"spec": {"dnsConfig": {"options": [{"name": "ndots", "value": "2"}]}, "hostname": None}},
+    {"metadata": {"labels": {"a": "b"}, "annotations": {"karpenter.sh/do-not-disrupt": None}}},
+    {"spec": {"containers": [{"name": "trainer", "env": [{"name": "A", "value": "1"}], "tty": True}]}},
+    {
+        "spec": {
+            "initContainers": [
+                {"name": "fetch", "image": "busybox"},
+                {"name": "hub", "stdin": True},
+            ]
+        }
+    },
+    {"spec": {"volumes": [{"name": "shm", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}]}},
+    {
+        "spec": {
+            "volumes": [
+                {"name": "more", "emptyDir": {}},
+                {"name": "shm", "emptyDir": {"sizeLimit": "1Gi"}},
+            ]
+        }
+    },
+    {"spec": {"securityContext": {"$patch": "replace", "runAsUser": 7}, "priority": 5}},
+    {
+        "spec": {
+            "tolerations": [{"key": "x", "operator": "Exists"}],
+            "topologySpreadConstraints": [],
+        }
+    },
+    {"spec": {"topologySpreadConstraints": [{"topologyKey": "kubernetes.io/hostname", "$patch": "delete"}]}},
+    {
+        "spec": {
+            "containers": [
+                {"name": "side", "image": "x"},
+                {"name": "trainer", "workingDir": "/x"},
+            ]
+        }
+    },
+    {"spec": {"containers": [{"name": "trainer", "lifecycle": {"preStop": {"exec": {"command": ["a"]}}}}]}},
+    {"spec": {"dnsPolicy": "None", "terminationGracePeriodSeconds": 600}},
+    {"spec": {"affinity": {"nodeAffinity": {"x": [{"$patch": "delete"}, {"a": None, "b": [1, None]}]}}}},
+    {"spec": {"volumes": [{"name": "b", "emptyDir": {}}, {"name": "shm", "$patch": "delete"}]}},
+    {
+        "spec": {
+            "containers": [{"name": "trainer", "securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}}]
+        }
+    },
+    {
+        "spec": {
+            "containers": [
+                {"name": "trainer", "$setElementOrder/env": [], "env": [{"name": "Z", "value": ""}]}
+            ]
+        }
+    },
+    {"$setElementOrder/x": [], "spec": {"$deleteFromPrimitiveList/none": [], "tolerations": [{"a": 1}]}},
+    {"spec": {"nodeSelector": {"a": "b"}, "imagePullSecrets": [{"name": "z"}, {"name": "a"}]}},
+    {"spec": {"$patch": "merge", "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a"]}], "x": 12345678}},
+    {"spec": {"imagePullSecrets": [{"$patch": "replace"}, {"name": "only"}], "y": 1.5, "z": True}},
+]
+
+WRONG_OVERLAYS: list[Any] = [
+    {"spec": {"subdomain": "other"}},
+    {"spec": {"containers": [{"name": "trainer", "$patch": "delete"}]}},
+    {"spec": {"containers": [{"name": "trainer", "image": "other"}]}},
+    {"spec": {"initContainers": "none"}},
+    {"spec": {"containers": [{"image": "x"}]}},
+    {"spec": {"terminationGracePeriodSeconds": 5}},
+    {"metadata": {"labels": None}},
+    {"spec": {"volumes": [{"name": "files", "$patch": "delete"}]}},
+    {"spec": {"$patch": "merg"}},
+    {"spec": {"containers": [7, "x"]}},
+    {"spec": {"securityContext": [1]}},
+    {"spec": {"volumes": [{"name": "a", "$patch": "merge"}]}},
+    {"spec": {"initContainers": [{"name": "late", "image": "x"}, {"name": "hub"}]}},
+    {"spec": {"initContainers": [{"name": "gate"}, {"name": "late", "image": "x"}]}},
+    {"spec": {"initContainers": [{"name": "gate", "command": ["true"]}]}},
+    {"spec": {"containers": [{"name": "trainer", "resources": {"limits": {"a/b": 1}}}]}},
+    {"spec": {"containers": [{"name": "trainer", "env": [{"name": "DDPLAUNCH_KEY", "value": "x"}]}]}},
+    {
+        "spec": {
+            "containers": [{"name": "trainer", "volumeMounts": [{"mountPath": "/ddplaunch", "name": "x"}]}]
+        }
+    },
+    {"spec": {"hostNetwork": True, "dnsPolicy": "Default"}},
+]
+
+
 def jobs(*, slips: bool) -> Drawn:
     """Job files as mappings; with `slips`, each of their values is wrong once in a while."""
 
@@ -99,77 +185,7 @@ def jobs(*, slips: bool) -> Drawn:
         ),
         max_size=2,
     )
-    overlays = mostly(
-        st.sampled_from(
-            [
-                {"spec": {"dnsConfig": {"options": [{"name": "ndots", "value": "2"}]}, "hostname": None}},
-                {"metadata": {"labels": {"a": "b"}, "annotations": {"karpenter.sh/do-not-disrupt": None}}},
-                {
-                    "spec": {
-                        "containers": [{"name": "trainer", "env": [{"name": "A", "value": "1"}], "tty": True}]
-                    }
-                },
-                {
-                    "spec": {
-                        "initContainers": [
-                            {"name": "fetch", "image": "busybox"},
-                            {"name": "hub", "stdin": True},
-                        ]
-                    }
-                },
-                {
-                    "spec": {
-                        "volumes": [
-                            {"name": "shm", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}
-                        ]
-                    }
-                },
-                {
-                    "spec": {
-                        "volumes": [
-                            {"name": "more", "emptyDir": {}},
-                            {"name": "shm", "emptyDir": {"sizeLimit": "1Gi"}},
-                        ]
-                    }
-                },
-                {"spec": {"securityContext": {"$patch": "replace", "runAsUser": 7}, "priority": 5}},
-                {
-                    "spec": {
-                        "tolerations": [{"key": "x", "operator": "Exists"}],
-                        "topologySpreadConstraints": [],
-                    }
-                },
-                {
-                    "spec": {
-                        "topologySpreadConstraints": [
-                            {"topologyKey": "kubernetes.io/hostname", "$patch": "delete"}
-                        ]
-                    }
-                },
-                {
-                    "spec": {
-                        "containers": [
-                            {"name": "side", "image": "x"},
-                            {"name": "trainer", "workingDir": "/x"},
-                        ]
-                    }
-                },
-            ]
-        ),
-        st.sampled_from(
-            [
-                {"spec": {"subdomain": "other"}},
-                {"spec": {"containers": [{"name": "trainer", "$patch": "delete"}]}},
-                {"spec": {"containers": [{"name": "trainer", "image": "other"}]}},
-                {"spec": {"initContainers": "none"}},
-                {"spec": {"containers": [{"image": "x"}]}},
-                {"spec": {"terminationGracePeriodSeconds": 5}},
-                {"metadata": {"labels": None}},
-                {"spec": {"volumes": [{"name": "files", "$patch": "delete"}]}},
-                {"spec": {"$patch": "merg"}},
-            ]
-        ),
-    )
+    overlays = mostly(st.sampled_from(OVERLAYS), st.sampled_from(WRONG_OVERLAYS))
 
     commands = mostly(
         st.builds(

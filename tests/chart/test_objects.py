@@ -40,6 +40,20 @@ def test_the_agent_is_the_launchers(helm: Helm, chart: Path) -> None:
     assert agent_archive() == base64.b64decode(config_map["binaryData"]["agent.pyz"])
 
 
+@pytest.mark.parametrize("overlay", [*strategies.OVERLAYS, *strategies.WRONG_OVERLAYS], ids=json.dumps)
+def test_a_pod_template_is_merged_or_refused_alike(
+    helm: Helm, light: Path, tmp_path: Path, overlay: dict[str, Any]
+) -> None:
+    """A strategic merge: keyed lists, their order, and the words that begin with $."""
+    job = {"apiVersion": "ddplaunch/v1", "name": "run", "command": ["a.py"], "image": "trainer"}
+    kubernetes = {
+        "pod_template": overlay,
+        "image_pull_secrets": ["a", "b"],
+        "host_network": "affinity" not in overlay.get("spec", {}),
+    }
+    compare(helm, light, tmp_path, {**job, "kubernetes": kubernetes})
+
+
 @MANY
 @given(job=strategies.jobs(slips=False))
 def test_any_job_gives_the_same_objects(helm: Helm, light: Path, tmp_path: Path, job: dict[str, Any]) -> None:

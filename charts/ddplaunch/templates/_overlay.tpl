@@ -16,7 +16,7 @@ level goes through JSON; `original` and `patch` are of the same kind in each.
 {{- $path := .path -}}
 {{- $directive := get .patch "$patch" | default "merge" -}}
 {{- if not (has $directive (list "merge" "replace" "delete")) -}}
-{{- include "ddplaunch.overlay.fail" (list (printf "%s.$patch" $path) "merge, replace or delete") -}}
+{{- include "ddplaunch.overlay.fail" (list (printf "%s.$patch" $path) (printf "'%v'" $directive) "merge, replace or delete") -}}
 {{- end -}}
 {{- $merged := dict -}}
 {{- if eq $directive "replace" -}}
@@ -49,16 +49,16 @@ level goes through JSON; `original` and `patch` are of the same kind in each.
 {{- $by := include "ddplaunch.overlay.keys" . | fromJson -}}
 {{- $had := ternary "" (kindOf .original) (eq (toString .original) "") -}}
 {{- if and (eq $had "map") (not (kindIs "map" .patch)) -}}
-{{- include "ddplaunch.overlay.fail" (list .path "a mapping") -}}
+{{- include "ddplaunch.overlay.fail" (list .path (include "ddplaunch.overlay.kind" .patch) "a mapping") -}}
 {{- else if and (eq $had "slice") (not (kindIs "slice" .patch)) -}}
-{{- include "ddplaunch.overlay.fail" (list .path "a list") -}}
+{{- include "ddplaunch.overlay.fail" (list .path (include "ddplaunch.overlay.kind" .patch) "a list") -}}
 {{- else if eq $had "map" -}}
 {"value": {{ include "ddplaunch.overlay" . }}}
 {{- else if and (hasKey $by .key) (kindIs "slice" .patch) -}}
 {{- $lists := dict "original" (.original | default list) "patch" .patch "path" .path "by" (get $by .key) -}}
 {"value": {{ include "ddplaunch.overlay.items" $lists }}}
 {{- else if and (eq .key "finalizers") (eq $had "slice") -}}
-{{- include "ddplaunch.overlay.fail" (list .path "nothing in a chart, which merges no finalizers") -}}
+{{- include "ddplaunch.overlay.fail" (list .path "a list" "none, for the chart merges no finalizers") -}}
 {{- else -}}
 {{- include "ddplaunch.overlay.plain" (dict "value" .patch) -}}
 {{- end -}}
@@ -81,14 +81,14 @@ level goes through JSON; `original` and `patch` are of the same kind in each.
 {{- range $index, $item := .patch -}}
 {{- $at := printf "%s[%d]" $path $index -}}
 {{- if not (kindIs "map" $item) -}}
-{{- include "ddplaunch.overlay.fail" (list $at (printf "a mapping with %s" $by)) -}}
+{{- include "ddplaunch.overlay.fail" (list $at (include "ddplaunch.overlay.kind" $item) (printf "a mapping with %s" $by)) -}}
 {{- else if eq (get $item "$patch") "replace" -}}
 {{- $replace = true -}}
 {{- else if not (hasKey $item $by) -}}
-{{- include "ddplaunch.overlay.fail" (list $at (printf "%s, by which the item is found" $by)) -}}
+{{- include "ddplaunch.overlay.fail" (list $at (printf "no %s" $by) (printf "%s, by which the item is found" $by)) -}}
 {{- else if hasKey $item "$patch" -}}
 {{- if ne (get $item "$patch") "delete" -}}
-{{- include "ddplaunch.overlay.fail" (list (printf "%s.$patch" $at) "replace or delete") -}}
+{{- include "ddplaunch.overlay.fail" (list (printf "%s.$patch" $at) (printf "'%v'" (get $item "$patch")) "replace or delete") -}}
 {{- end -}}
 {{- $_ := unset $found (get $item $by | toString) -}}
 {{- end -}}
@@ -148,7 +148,12 @@ level goes through JSON; `original` and `patch` are of the same kind in each.
 {{- dict "value" $value | toJson -}}
 {{- end -}}
 
-{{/* Of a list of the path and of what is wanted there. */}}
+{{/* Of a list of path, found and wanted. A patch that is none can be merged with nothing, so nothing else is said. */}}
 {{- define "ddplaunch.overlay.fail" -}}
-{{- fail (printf "kubernetes.pod_template%s: wanted %s" (first .) (last .)) -}}
+{{- fail (printf "\n\nkubernetes.pod_template%s: found %s, wanted %s" (index . 0) (index . 1) (index . 2)) -}}
+{{- end -}}
+
+{{- define "ddplaunch.overlay.kind" -}}
+{{- $kinds := dict "map" "a mapping" "slice" "a list" "string" "text" "invalid" "nothing" -}}
+{{- get $kinds (kindOf .) | default (toString .) -}}
 {{- end -}}

@@ -1,0 +1,169 @@
+"""The chart itself: what Helm says of it, how it is packaged, and its words for what goes wrong."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from tests.chart.conftest import AGENT, CHART, ROOT, Helm, by_chart
+
+from ddplaunch import __version__
+from ddplaunch.render.archive import agent_archive
+
+pytestmark = pytest.mark.processes
+
+JOB = """\
+apiVersion: ddplaunch/v1
+name: run
+command: [train.py]
+image: trainer
+"""
+
+
+@pytest.fixture(name="job")
+def _job(tmp_path: Path) -> Path:
+    """A job file to write more into."""
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB)
+    return path
+
+
+@pytest.fixture(name="package")
+def _package(monkeypatch: pytest.MonkeyPatch, chart: Path, tmp_path: Path) -> ModuleType:
+    """scripts/package-chart as a module, at work on a copy."""
+    loader = importlib.machinery.SourceFileLoader("package_chart", str(ROOT / "scripts" / "package-chart"))
+    spec = importlib.util.spec_from_loader("package_chart", loader)
+    assert spec is not None
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    shutil.copytree(chart, tmp_path / "charts" / "ddplaunch")
+    (tmp_path / "charts" / "ddplaunch" / AGENT).unlink()
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "CHART", tmp_path / "charts" / "ddplaunch")
+    return module
+
+
+def test_helm_has_nothing_to_say_against_it(helm: Helm, chart: Path) -> None:
+    """Not even a warning, with the values of ci/ and with a job that has everything."""
+    for values in [*CHART.glob("ci/*.yaml"), ROOT / "tests/golden/kubernetes/full/job.yaml"]:
+        done = helm("lint", "--strict", chart, "--values", values)
+
+        assert "1 chart(s) linted, 0 chart(s) failed" in done.stdout
+        assert [] == re.findall(r"^\[(?:WARNING|ERROR)\].*$", done.stdout, re.MULTILINE)
+
+
+def test_its_version_is_the_launchers() -> None:
+    """In the spelling of each: Helm wants three numbers."""
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+    assert (__version__, __version__.replace(".dev", "-dev"), ">=1.29.0-0") == (
+        about["appVersion"],
+        about["version"],
+        about["kubeVersion"],
+    )
+
+
+def test_its_schema_knows_every_key_and_nothing_else() -> None:
+    """At every level an unknown key is refused and a known one is described."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    parts = [schema, *schema["$defs"].values()]
+
+    assert [False] * len(parts) == [part["additionalProperties"] for part in parts]
+    assert [] == [
+        key for part in parts for key, each in part["properties"].items() if not each.get("description")
+    ]
+
+
+def test_its_values_are_the_defaults(helm: Helm, chart: Path, job: Path) -> None:
+    """A default taken away by null is refused, as an empty line of a job file is."""
+    done = helm("template", "x", chart, "--values", job, "--set", "nodes=null", check=False)
+
+    assert (1, True) == (done.returncode, "missing property 'nodes'" in done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("comand: [a.py]", "additional properties 'comand' not allowed"),
+        ("nodes: 2.5", "at '/nodes': got number, want integer"),
+        ("gate: {timeout: 5 minutes}", "at '/gate/timeout'"),
+        ("gate: {timeout: 1h2h}", 'gate.timeout: found "1h2h", wanted a duration such as 10s, 2m or 1h30m'),
+        ("retries: 1", "retries: found 1, wanted 0, or kubernetes.jobset"),
+        ("launch: mpi", "launch: found mpi, wanted torchrun for --to kubernetes"),
+        ("source: train.py", "--set-file sourceArchive=source.b64"),
+        ("kubernetes: {pod_template: {spec: {containers: [{image: x}]}}}", "containers[0]: found no name"),
+    ],
+)
+def test_what_is_wrong_is_said(helm: Helm, light: Path, job: Path, line: str, said: str) -> None:
+    """By the schema where it can, else in the launcher's words."""
+    job.write_text(f"{JOB}{line}\n")
+    done = helm("template", "x", light, "--values", job, check=False)
+
+    assert (1, said) == (done.returncode, said if said in done.stderr else done.stderr)
+
+
+def test_without_the_agent_it_says_how_to_get_it(helm: Helm, light: Path, job: Path, tmp_path: Path) -> None:
+    """A chart taken straight from git starts nothing."""
+    shutil.copytree(light, tmp_path / "bare", ignore=shutil.ignore_patterns("agent.pyz"))
+    done = helm("template", "x", tmp_path / "bare", "--values", job, check=False)
+
+    assert 1 == done.returncode
+    assert "this chart has no agent in it, which every pod runs\n  hint: install the packaged" in done.stderr
+
+
+def test_a_source_that_is_too_large_is_refused(helm: Helm, light: Path, job: Path, tmp_path: Path) -> None:
+    """With the launcher's limit."""
+    (tmp_path / "source.b64").write_text("A" * 1_000_000)
+    words = ["--set-file", f"sourceArchive={tmp_path / 'source.b64'}"]
+    done = helm("template", "x", light, "--values", job, *words, check=False)
+
+    assert (1, True) == (done.returncode, "found 750000 bytes, wanted at most 700000" in done.stderr)
+
+
+def test_the_package_holds_the_launchers_agent(
+    package: ModuleType, helm: Helm, job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Same sources, same bytes; and Helm makes of it what it makes of the folder."""
+    packages = []
+    for _ in range(2):
+        assert 0 == package.main()
+        packages.append((tmp_path / capsys.readouterr().out.strip()).read_bytes())
+    made = tmp_path / "build" / "charts" / f"ddplaunch-{__version__.replace('.dev', '-dev')}.tgz"
+    whole = helm("template", "x", made, "--values", job).stdout
+
+    assert packages[0] == packages[1]
+    assert agent_archive() == (tmp_path / "charts" / "ddplaunch" / AGENT).read_bytes()
+    assert whole == helm("template", "x", tmp_path / "charts" / "ddplaunch", "--values", job).stdout
+
+
+def test_the_test_is_a_small_job_of_its_own(helm: Helm, light: Path) -> None:
+    """Two nodes and no devices, so that it finds room beside the job; every object of it goes again."""
+    job = ROOT / "tests" / "golden" / "kubernetes" / "full" / "job.yaml"
+    text = helm("template", "x", light, "--values", job, "--show-only", "templates/tests/all-reduce.yaml")
+    found: list[dict[str, Any]] = [each for each in yaml.safe_load_all(text.stdout) if each]
+    workload = next(each for each in found if each["kind"] == "Job")
+    containers = workload["spec"]["template"]["spec"]["containers"]
+
+    assert {"Job", "ConfigMap", "Service", "NetworkPolicy"} == {each["kind"] for each in found}
+    assert {"full-test"} == {each["metadata"]["name"] for each in found}
+    assert {"test"} == {each["metadata"]["annotations"]["helm.sh/hook"] for each in found}
+    assert (2, [False]) == (workload["spec"]["parallelism"], ["resources" in each for each in containers])
+    assert [] == by_chart(text.stdout)
+
+
+def test_an_installer_is_told_how_to_go_on(helm: Helm, light: Path, job: Path) -> None:
+    """The commands to follow, for this release and this job."""
+    done = helm("install", "run1", light, "--values", job, "--namespace", "ml", "--dry-run=client")
+
+    for command in ("ddplaunch status kubernetes://ml/run", "helm test run1 --namespace ml"):
+        assert command in done.stdout
