@@ -168,9 +168,10 @@ class Faults:
 
     def clear(self) -> None:
         """What was done here, undone in reverse."""
-        while self._undo:
-            _, undo = self._undo.popitem()
+        done = list(self._undo.values())
+        for undo in reversed(done):
             undo()
+        self._undo.clear()  # with what undoing did
 
     def restore(self) -> None:
         """As `clear`, for whatever somebody else did who was killed before."""
