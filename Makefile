@@ -7,7 +7,7 @@ READY39 := .venv39/.ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-extras lint format bench docs lock clean
+.PHONY: help demo test test-quick test-extras lint format bench docs chart lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,9 @@ bench: $(READY)  ## the ratios of benchmarks/
 
 docs: $(READY)  ## the generated parts of docs/
 	python scripts/generate-docs
+
+chart: $(READY)  ## the Helm chart with the agent in it, as build/charts/*.tgz
+	@python scripts/package-chart
 
 lock: $(READY)  ## resolve pyproject.toml and requirements/*.in anew
 	@scripts/lock
