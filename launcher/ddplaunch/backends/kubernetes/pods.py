@@ -232,7 +232,8 @@ def _pull_error(message: str) -> str:
 
 def _configuration(reason: str, message: str) -> Trouble:
     if "runAsNonRoot" in message or "non-numeric user" in message:
-        text = f"not started: the image runs as root, and the pod may not ({message})"
+        why = re.sub(r" \(pod: .*", "", message)
+        text = f"not started: the image runs as root, and the pod may not ({why})"
         hint = "set `kubernetes.run_as_user` to a user's number, or use an image that has one"
     elif match := re.search(r'(secret|configmap) "([^"]+)" not found', message):
         text = f"waiting for {match[1]} {match[2]}, which does not exist"
@@ -263,13 +264,16 @@ _BESIDES = re.compile(r"\s(?:preemption: |no new claims to deallocate|still not 
 _COUNT = re.compile(r"^(\d+)/(\d+) nodes are available: ")
 _HINTS = (
     ("pu", "`kubectl describe nodes` shows what is taken; lower `resources`, or wait until it is free"),
-    ("taint", "`kubernetes.tolerations` lets the job onto machines with a taint"),
     ("node affinity/selector", "compare `kubernetes.node_selector` with `kubectl get nodes --show-labels`"),
     ("anti-affinity", "with `kubernetes.host_network` each node of the job needs a machine of its own"),
     ("persistentvolumeclaim", "`kubectl get pvc` lists the claims; see `volumes`"),
     ("PersistentVolume", "`kubectl get pvc` lists the claims; see `volumes`"),
     ("topology spread", "lower what `kubernetes.topology_spread` asks for"),
     ("unschedulable", "a machine is cordoned: `kubectl uncordon` lets pods onto it again"),
+    (
+        "taint",
+        "`kubernetes.tolerations` lets the job onto machines with a taint",
+    ),  # the control plane has one
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,9 @@ from ddplaunch.backends.kubernetes.queries import Seen
 from ddplaunch.backends.kubernetes.standing import Group
 
 _SAID = frozenset(value for name, value in vars(Exit).items() if name.isupper())
+
+
+_KILLED = "rank-killed-memory"
 
 
 class Outcome(NamedTuple):
@@ -51,17 +55,51 @@ def outcome(seen: Seen, groups: Sequence[Group] = ()) -> Outcome | None:
 def _failed(seen: Seen, failed: Json, groups: Sequence[Group]) -> Outcome:
     # Why the Job of a JobSet failed stands in the Job.
     inner = objects.condition(seen.job or {}, "Failed") or failed
+    first = first_failure(seen)
     code = last_words(seen.pods).exit_code
-    detail = _by_kubernetes(seen, str(inner.get("reason") or ""), groups)
+    if code is None and first is not None:
+        code = first.exit_code
+    reason = str(inner.get("reason") or "")
     if code not in (None, Exit.OK, Exit.STOPPED):
-        return Outcome(State.FAILED, code, detail)
-    killed = any(group.trouble.code == "rank-killed-memory" for group in groups)
+        return Outcome(State.FAILED, code, _by_kubernetes(seen, reason, ()))
+    detail = _by_kubernetes(seen, reason, groups)
+    killed = any(group.trouble.code == _KILLED for group in groups)
     if killed:
         return Outcome(State.FAILED, Exit.OUT_OF_MEMORY, detail)
     if not detail:
-        said = "it was told to stop, and not by `ddplaunch cancel`"
-        detail = said if code == Exit.STOPPED else _line(inner.get("message"))
+        detail = f"{first.where}: {_STOPPED}" if first and first.is_told else _line(inner.get("message"))
     return Outcome(State.LOST, code, detail)
+
+
+_STOPPED = "told to stop, and not by `ddplaunch cancel`: drained, preempted, evicted or deleted"
+_FIRST = re.compile(
+    r"(?:Container (\w+) for pod|Pod) [^\s/]+/(\S+) (?:failed with exit code (\d+)|has condition (\w+))"
+)
+
+
+class Failure(NamedTuple):
+    """The pod whose failure ended the job: its name stands in the Job for as long as the Job stands."""
+
+    node: int
+    pod: str
+    exit_code: int | None
+    is_told: bool  # to stop, from outside
+
+    @property
+    def where(self) -> str:
+        return f"node {self.node} (pod {self.pod})"
+
+
+def first_failure(seen: Seen) -> Failure | None:
+    """By the Job's own words; when it fails, its other pods are deleted, and a deleted pod tells nothing."""
+    job = seen.job or {}
+    match = _FIRST.search(str((objects.condition(job, "Failed") or {}).get("message") or ""))
+    number = match and re.match(r"(\d+)-", match[2].removeprefix(f"{objects.name(job)}-"))
+    if not match or not number:
+        return None
+    code = int(match[3]) if match[3] else None
+    known = code if code in _SAID else None
+    return Failure(int(number[1]), match[2], known, match[4] == "DisruptionTarget" or code == Exit.STOPPED)
 
 
 def _by_kubernetes(seen: Seen, reason: str, groups: Sequence[Group]) -> str:
@@ -129,6 +167,10 @@ def _merged(lists: Iterable[list[Verdict]]) -> list[Verdict]:
 def verdicts(seen: Seen, groups: Sequence[Group]) -> list[Verdict]:
     """What Kubernetes knows of a job whose own hub said nothing."""
     found = [_verdict(group) for group in groups]
+    first = first_failure(seen)
+    if first is not None and first.is_told and not found:
+        hint = "`kubectl get events` says who took it, for an hour; submit it again"
+        found = [Verdict("node-evicted", f"{first.where}: {_STOPPED}", "run", nodes=[first.node], hint=hint)]
     failed = objects.condition(seen.job or {}, "Failed") or {}
     if failed.get("reason") == "DeadlineExceeded":
         found.insert(
@@ -157,8 +199,10 @@ def _verdict(group: Group) -> Verdict:
 
 
 def enriched(known: Sequence[Verdict], groups: Sequence[Group]) -> list[Verdict]:
-    """The job's own verdicts; where it knows only that a node never came, Kubernetes knows why."""
-    return [_enriched(each, groups) for each in known]
+    """The job's own verdicts. Kubernetes knows why a node never came, and sees whom no agent outlives."""
+    killed = [group for group in groups if group.trouble.code == _KILLED]
+    besides = [] if any(each.code == _KILLED for each in known) else map(_verdict, killed)
+    return [*besides, *(_enriched(each, groups) for each in known)]
 
 
 def _enriched(verdict: Verdict, groups: Sequence[Group]) -> Verdict:

@@ -1,0 +1,224 @@
+"""What is said of jobs in every kind of trouble: their objects, recorded from a real cluster (1.34), trimmed.
+
+tests/cluster/kubernetes/backend asks a cluster anew.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.backends.job import Job, State
+from ddplaunch.backends.kubernetes.backend import KubernetesBackend
+from ddplaunch.backends.kubernetes.look import Look
+from ddplaunch.backends.kubernetes.queries import Seen
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def seen(name: str) -> Seen:
+    """The look that was recorded under that name."""
+    data = json.loads((RECORDED / f"{name}.json").read_text())
+    owner = data["owner"]
+    return Seen(
+        owner["metadata"]["namespace"],
+        owner["metadata"]["name"],
+        owner,
+        data["job"] or owner,
+        tuple(data["pods"]),
+        tuple(data["events"]),
+        data["workload"],
+    )
+
+
+def told(name: str, tmp_path: Path) -> Job:
+    """The job as the backend sees it."""
+    return KubernetesBackend(tmp_path)._job(Look(seen(name)), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "hint", "code"),
+    [
+        (
+            "gpus",
+            (
+                "nodes 0-1 (pods gpus-0-2nphz, gpus-1-zdklf): not scheduled: no machine of 3 takes it: "
+                "1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu"
+            ),
+            "`kubectl describe nodes` shows what is taken; lower `resources`, or wait until it is free",
+            "node-missing",
+        ),
+        (
+            "selector",
+            (
+                "nodes 0-1 (pods selector-0-xftkr, selector-1-p29qq): not scheduled: no machine of 3 takes it: "
+                "1 node(s) had untolerated taint(s), 2 node(s) didn't match Pod's node affinity/selector"
+            ),
+            "compare `kubernetes.node_selector` with `kubectl get nodes --show-labels`",
+            "node-missing",
+        ),
+        (
+            "pvc",
+            (
+                "nodes 0-1 (pods pvc-0-cvhbt, pvc-1-bwzsk): not scheduled: no machine of 3 takes it: "
+                'persistentvolumeclaim "nosuch" not found'
+            ),
+            "`kubectl get pvc` lists the claims; see `volumes`",
+            "node-missing",
+        ),
+        (
+            "noimage",
+            (
+                "nodes 0-1 (pods noimage-0-pj9v6 on worker2, noimage-1-d5h2r on "
+                "worker1): the image registry.invalid/nosuch:1 cannot be pulled: the registry's "
+                "name does not resolve on the machine"
+            ),
+            "check `image`; a private registry needs `kubernetes.image_pull_secrets`",
+            "node-missing",
+        ),
+        (
+            "never",
+            (
+                "nodes 0-1 (pods never-0-8w4s6 on worker1, never-1-tqjgj on "
+                "worker2): its machine has no image nosuch:1, and may not pull it"
+            ),
+            "bring the image to the machines, or set `kubernetes.image_pull_policy: IfNotPresent`",
+            "node-missing",
+        ),
+        (
+            "nopython",
+            (
+                "nodes 0-1 (pods nopython-0-j5hd8 on worker1, nopython-1-gdwdt on "
+                "worker2): not started: the image has no python9 (executable file not found in "
+                "$PATH)"
+            ),
+            "the image needs a Python >= 3.9; name it as `python` in the job file",
+            "image-lacks",
+        ),
+        (
+            "rootimage",
+            (
+                "nodes 0-1 (pods rootimage-0-pjdlf on worker1, rootimage-1-ln59k on "
+                "worker2): not started: the image runs as root, and the pod may not (container "
+                "has runAsNonRoot and image will run as root)"
+            ),
+            "set `kubernetes.run_as_user` to a user's number, or use an image that has one",
+            "node-missing",
+        ),
+        (
+            "account",
+            "nodes 0-1: its pod may not be made: there is no service account nosuch",
+            "`kubectl get serviceaccounts` lists them; see `kubernetes.service_account`",
+            "node-missing",
+        ),
+        (
+            "psa",
+            (
+                "nodes 0-1: its pod may not be made: the namespace enforces Pod Security restricted: "
+                'runAsNonRoot != true (pod or containers "hub", "gate", "trainer" must set '
+                "securityContext.runAsNonRoot=true), runAsUser=0 (pod must not set runAsUser=0)"
+            ),
+            "set `kubernetes.restricted: true`; `kubectl get namespace --show-labels` shows what it enforces",
+            "node-missing",
+        ),
+        (
+            "policy",
+            (
+                "nodes 0-1: its pod may not be made: the cluster's policy kb-images says: only images of "
+                "registry.example.com"
+            ),
+            "the policy is the cluster's; `kubernetes.pod_template` can add what it wants",
+            "node-missing",
+        ),
+    ],
+)
+def test_why_nothing_starts(name: str, text: str, hint: str, code: str, tmp_path: Path) -> None:
+    """One sentence that names nodes, pods and machines, a hint, and a verdict of the same words."""
+    job = told(name, tmp_path)
+
+    assert (State.PENDING, text, hint) == (job.state, job.detail, job.hint)
+    assert [(code, text, hint, [0, 1])] == [
+        (each.code, each.sentence, each.hint, each.nodes) for each in job.verdicts
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "hint"),
+    [
+        (
+            "secret2",
+            "waiting for secret nosuch, which does not exist",
+            "`kubectl get secrets` lists them; make it, and the pod goes on",
+        ),
+        (
+            "secretkey",
+            "waiting for the key token of Secret kb/has, which has none of that name",
+            "correct `secrets` in the job file, or add the key, and the pod goes on",
+        ),
+    ],
+)
+def test_what_holds_the_trainer_up(name: str, text: str, hint: str, tmp_path: Path) -> None:
+    """The gate has passed, so the job runs; each node says what its trainer waits for."""
+    job = told(name, tmp_path)
+
+    assert (State.RUNNING, hint) == (job.state, job.hint)
+    assert job.detail.endswith(text)
+    assert job.status is not None
+    assert [text, text] == [node.detail for node in job.status.nodes]
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "exit_code", "detail", "codes"),
+    [
+        ("fails", State.FAILED, 40, "", ["rank-failed"]),
+        ("oom", State.FAILED, 40, "", ["rank-killed-memory", "launch-failed"]),
+        (
+            "deadline",
+            State.LOST,
+            None,
+            "Kubernetes ended it at its deadline of 30 s (`kubernetes.active_deadline`)",
+            ["node-evicted"],
+        ),
+        (
+            "preempted",
+            State.LOST,
+            None,
+            (
+                "node 0 (pod low-0-nb87m): told to stop, and not by `ddplaunch cancel`: drained, preempted, "
+                "evicted or deleted"
+            ),
+            ["node-evicted"],
+        ),
+        (
+            "evicted",
+            State.LOST,
+            None,
+            (
+                "node 1 (pod evict-1-49kxf on worker1): evicted by its machine: Usage of "
+                'EmptyDir volume "scratch" exceeds the limit "1Mi".'
+            ),
+            ["node-evicted"],
+        ),
+        ("quota", State.FAILED, 30, "", ["image-lacks", "gpu-missing"]),
+    ],
+)
+def test_how_it_ended(
+    name: str, state: State, exit_code: int | None, detail: str, codes: list[str], tmp_path: Path
+) -> None:
+    """By the agents' last words in the pods' status; where they had none, by what Kubernetes did."""
+    job = told(name, tmp_path)
+
+    assert (state, exit_code, detail) == (job.state, job.exit_code, job.detail)
+    assert codes == [verdict.code for verdict in job.verdicts]
+    assert job.status is not None
+    assert "ended" == job.status.phase
+
+
+def test_a_suspended_job_is_not_failed(tmp_path: Path) -> None:
+    """Nothing is wrong with it, so there is no verdict."""
+    job = told("suspended", tmp_path)
+
+    assert (State.PENDING, "it is suspended", ()) == (job.state, job.detail, job.verdicts)
+    assert "kubectl patch job susp" in job.hint
