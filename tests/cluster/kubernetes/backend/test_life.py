@@ -1,0 +1,160 @@
+"""Jobs from their submission to their end, with the real torchrun in real pods."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from tests.cluster.kubernetes.backend.conftest import SLEEP, Cli, Make, Write, left, wait
+from tests.cluster.kubernetes.cluster import Cluster
+from tests.cluster.kubernetes.faults import Faults
+
+from ddplaunch.backends.job import EVERYTHING, Selection, State
+from ddplaunch.backends.kubernetes.backend import KubernetesBackend
+
+COUNT = """\
+import os, time
+for step in range({steps}):
+    print('step', step, flush=True)
+    time.sleep({pause})
+"""
+
+
+def words(pod: dict[str, Any], container: str) -> dict[str, Any]:
+    """What the agent in a container left in its pod's status."""
+    statuses = [*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"]]
+    (told,) = [each for each in statuses if each["name"] == container]
+    found: dict[str, Any] = json.loads(told["state"]["terminated"]["message"])
+    return found
+
+
+def test_a_job_that_succeeds(cli: Cli, write: Write, namespace: str) -> None:
+    """Handle on stdout, places and ranks on stderr; afterwards its logs are there, by rank and by node."""
+    path = write("digits", COUNT.format(steps=3, pause=0.2), nproc_per_node=2)
+    code, out, said = cli("submit", path, "--to", "kubernetes", "--wait")
+    handle = f"kubernetes://{namespace}/digits"
+    assert (0, f"{handle}\n") == (code, out), said
+    steps = [f"[{rank // 2}/{rank}] step {step}" for rank in range(4) for step in range(3)]
+    assert steps == sorted(line for line in said.splitlines() if "step" in line)
+    assert "[hub] " in said
+    assert "ddplaunch: pending for" in said
+
+    _, shown, _ = cli("logs", handle)
+    assert steps == sorted(line for line in shown.splitlines() if "step" in line)
+    assert {"[0/gate]", "[1/gate]", "[hub]"} <= {line.split()[0] for line in shown.splitlines()}
+    assert "BUNDLE" not in shown
+    assert [f"[1/3] step {step}" for step in range(3)] == cli("logs", handle, "--rank", "3")[1].splitlines()
+    assert ["[0/0] step 2", "[0/1] step 2"] == sorted(
+        cli("logs", handle, "--node", "0", "-n", "2")[1].splitlines()
+    )
+
+    assert 0 == cli("status", handle)[0]
+    assert "nothing is wrong: the job succeeded" in cli("diagnose", handle)[1]
+    found = json.loads(cli("diagnose", handle, "--json")[1])
+    assert ([], "succeeded") == (found["verdicts"], found["state"])
+
+
+def test_a_gate_that_says_no(cluster: Cluster, cli: Cli, write: Write, namespace: str) -> None:
+    """The Job fails within seconds, and the verdict stands in the Job's and the pods' status."""
+    code, _, said = cli("submit", write("digits"), "--to", "kubernetes", "--wait")
+    assert 104 == code, said
+    assert "/usr/bin/python3 has no torch" in said
+
+    job = cluster.get("job", "digits", "--namespace", namespace)
+    (failed,) = [each for each in job["status"]["conditions"] if each["type"] == "Failed"]
+    assert "PodFailurePolicy" == failed["reason"]
+    assert "failed with exit code 30" in failed["message"]
+    pods = cluster.get("pods", "--namespace", namespace)
+    last = [words(pod, "gate") for pod in pods if pod["status"]["phase"] == "Failed"]
+    assert {"image-lacks"} == {each["verdicts"][0]["code"] for each in last}
+    assert {30} == {each["exit_code"] for each in last}
+
+    status = json.loads(cli("status", f"kubernetes://{namespace}/digits", "--json")[1])
+    assert ("failed", 30, "image-lacks") == (
+        status["state"],
+        status["exit_code"],
+        status["verdicts"][0]["code"],
+    )
+    assert 30 > status["ended"] - status["submitted"]
+
+
+def test_two_jobs_at_once(cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str) -> None:
+    """Neither meets the other; cancelled, each keeps its evidence here and leaves nothing there."""
+    handles = [backend.submit(job(name, SLEEP)) for name in ("one", "two")]
+    for handle in handles:
+        wait(backend, handle, lambda seen: seen.status and seen.status.phase == "init_process_group", 120)
+    for handle in handles:
+        lines = list(backend.logs(handle, Selection(ranks=frozenset({0, 1})), follow=False))
+        assert ["[0/0] training", "[1/1] training"] == sorted(lines)
+        bundle = backend.collect(handle)
+        assert bundle is not None
+        assert bundle.evidence is not None
+        assert [0, 1] == sorted(rank.rank for node in bundle.evidence.evidence for rank in node.ranks)
+
+    for handle in handles:
+        seen = backend.cancel(handle)
+        assert (State.CANCELLED, 60) == (seen.state, seen.exit_code)
+        assert State.CANCELLED is backend.cancel(handle).state
+        assert State.CANCELLED is KubernetesBackend(backend.records._root.parent).job(handle).state
+        kept = backend.collect(handle)
+        assert kept is not None
+        assert 60 == kept.exit_code
+    assert [] == left(cluster, namespace)
+
+
+def test_a_pod_deleted_by_hand(
+    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
+) -> None:
+    """The job ends within seconds as one that was told to stop, and the node is named."""
+    handle = backend.submit(job("digits", SLEEP))
+    wait(backend, handle, lambda seen: seen.status and seen.status.phase == "init_process_group", 120)
+    pods = cluster.get("pods", "--namespace", namespace)
+    (pod,) = [each["metadata"]["name"] for each in pods if each["metadata"]["name"].startswith("digits-1-")]
+    cluster.kubectl("delete", "pod", pod, "--namespace", namespace, "--wait=false")
+    seen = wait(backend, handle, lambda each: each.state.ended, 60)
+
+    assert State.LOST is seen.state
+    assert [("node-evicted", [1])] == [(each.code, each.nodes) for each in seen.verdicts]
+
+
+def test_following_ends_with_the_job(backend: KubernetesBackend, job: Make) -> None:
+    """Every line comes once, in its rank's order, also what was printed before."""
+    handle = backend.submit(job("digits", COUNT.format(steps=20, pause=0.3), nodes=1))
+    wait(backend, handle, lambda seen: seen.status and seen.status.phase == "init_process_group", 120)
+    lines = [line for line in backend.logs(handle, EVERYTHING, follow=True) if "step" in line]
+
+    assert [f"[0/0] step {step}" for step in range(20)] == lines
+    assert State.SUCCEEDED is backend.job(handle).state
+
+
+def test_a_check_up_in_a_restricted_namespace(cluster: Cluster, cli: Cli, write: Write) -> None:
+    """As a user who is not root, with nothing that is forbidden there: both gates pass."""
+    with cluster.namespace("closed", **{"pod-security.kubernetes.io/enforce": "restricted"}) as namespace:
+        options = {"namespace": namespace, "restricted": True}
+        path = write("digits", kubernetes=options, gate={"skip": ["interpreter", "versions"]})
+        code, out, said = cli("doctor", path, "--to", "kubernetes")
+        assert (0, True) == (code, "the way is clear" in out), out + said
+
+
+@pytest.mark.timeout(400)
+def test_the_api_server_is_away(faults: Faults, cli: Cli, write: Write) -> None:
+    """For half a minute, while somebody waits: he is told, and no line is lost or doubled."""
+    doing = cli.start(
+        "submit", write("digits", COUNT.format(steps=60, pause=1), nodes=1), "--to", "kubernetes", "--wait"
+    )
+    assert doing.stderr is not None
+    said = []
+    for line in doing.stderr:
+        said.append(line)
+        if "step 2" in line:
+            break
+    faults.pause_api()
+    time.sleep(30)
+    faults.resume_api()
+    said += doing.stderr.readlines()
+
+    assert 0 == doing.wait(60), "".join(said)
+    assert [f"[0/0] step {step}" for step in range(60)] == [line.rstrip() for line in said if "step" in line]
+    assert any("the API server has not answered for" in line for line in said), "".join(said)

@@ -1,0 +1,135 @@
+"""What one must be allowed to do: the Role of the documentation is enough, and what it lacks is named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.cluster.kubernetes.backend.conftest import SLEEP, Cli, Write, left
+from tests.cluster.kubernetes.cluster import ROOT, Cluster
+
+As = Callable[[dict[str, Any] | None], Cli]
+
+QUICK = "import os\nprint('trained by', os.environ['RANK'], flush=True)\n"
+
+
+def documented() -> dict[str, Any]:
+    """The Role as docs/how-to/kubernetes.md has it."""
+    text = (ROOT / "docs/how-to/kubernetes.md").read_text("utf-8")
+    (block,) = re.findall(r"```yaml\n(apiVersion: rbac.*?)```", text, flags=re.DOTALL)
+    role: dict[str, Any] = yaml.safe_load(block)
+    return role
+
+
+def without(*resources: str) -> dict[str, Any]:
+    """The same Role, less these."""
+    role = documented()
+    rules = [rule for rule in role["rules"] if not set(rule["resources"]) & set(resources)]
+    return {**role, "rules": rules}
+
+
+@pytest.fixture(name="as_user")
+def _as_user(cluster: Cluster, namespace: str, environment: dict[str, str], tmp_path: Path) -> As:
+    """`ddplaunch` as a service account that has just this Role, or a token that is no good."""
+
+    def cli(role: dict[str, Any] | None) -> Cli:
+        token = "nonsense"
+        if role is not None:
+            account = {"kind": "ServiceAccount", "name": "ann", "namespace": namespace}
+            binding = {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "RoleBinding",
+                "metadata": {"name": "ann"},
+                "subjects": [account],
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "ddplaunch"},
+            }
+            made = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "ann"}}
+            cluster.apply(made, role, binding, namespace=namespace)
+            token = cluster.kubectl("create", "token", "ann", "--namespace", namespace).strip()
+        config = yaml.safe_load(cluster.kubeconfig.read_text())
+        config["users"] = [{"name": each["name"], "user": {"token": token}} for each in config["users"]]
+        path = tmp_path / "ann"
+        path.write_text(yaml.safe_dump(config))
+        return Cli({**environment, "KUBECONFIG": str(path)})
+
+    return cli
+
+
+def test_the_documented_role_is_enough(
+    cluster: Cluster, as_user: As, write: Write, namespace: str, tmp_path: Path
+) -> None:
+    """For everything: to send, watch, ask, read, stop, and take away."""
+    ann = as_user(documented())
+    code, handle, said = ann("submit", write("quick", QUICK), "--to", "kubernetes", "--wait")
+    assert (0, f"kubernetes://{namespace}/quick\n") == (code, handle), said
+    assert {"[0/0] trained by 0", "[1/1] trained by 1"} <= set(said.splitlines())
+
+    code, handle, said = ann("submit", write("long", SLEEP), "--to", "kubernetes")
+    assert 0 == code, said
+    follower = ann.start("logs", "-f", handle.strip())
+    assert follower.stdout is not None
+    for line in follower.stdout:
+        if "training" in line:
+            break
+    follower.kill()
+    assert 101 == ann("status", handle.strip())[0]
+    code, diagnosis, said = ann("diagnose", handle.strip(), "--json")
+    assert (0, True) == (code, '"ranks": 2' in diagnosis), said
+    code, _, said = ann("cancel", handle.strip())
+    assert 0 == code, said
+    assert ["job.batch/quick"] == [name for name in left(cluster, namespace) if "job" in name]
+
+
+def test_without_exec_and_events(cluster: Cluster, as_user: As, write: Write, namespace: str) -> None:
+    """The nodes' places are read from their pods, and a cancelled job still tells what it knew."""
+    ann = as_user(without("pods/exec", "events"))
+    code, handle, said = ann("submit", write("long", SLEEP), "--to", "kubernetes")
+    assert 0 == code, said
+    follower = ann.start("logs", "-f", handle.strip())
+    assert follower.stdout is not None
+    for line in follower.stdout:
+        if "training" in line:
+            break
+    follower.kill()
+    code, shown, _ = ann("status", handle.strip())
+    assert (101, True) == (code, "nodes 0-1" in shown), shown
+    assert 0 == ann("cancel", handle.strip())[0]
+    assert [] == left(cluster, namespace)
+    assert (
+        '"code": "' in ann("diagnose", handle.strip(), "--json")[1]
+        or "ranks" in ann("diagnose", handle.strip(), "--json")[1]
+    )
+
+
+def test_what_is_missing_is_named(cluster: Cluster, as_user: As, write: Write, namespace: str) -> None:
+    """Verb, resource and namespace, all at once, before anything is made."""
+    role = without("jobs")
+    role["rules"][0]["verbs"].remove("delete")
+    code, out, said = as_user(role)("submit", write(), "--to", "kubernetes")
+
+    assert (106, "") == (code, out)
+    assert said.startswith(
+        f"error: you may not do in namespace {namespace} what a job needs; a Role there lacks"
+    )
+    assert '- {apiGroups: [""], resources: [configmaps], verbs: [delete]}' in said
+    assert '- {apiGroups: ["batch"], resources: [jobs], verbs: [get, create, patch, delete, list]}' in said
+    assert [] == left(cluster, namespace)
+
+    code, out, said = as_user(role)("list", "--to", "kubernetes")
+    assert (106, "") == (code, out)
+    assert "may not list jobs.batch in namespace default" in said
+
+
+def test_credentials_that_are_no_good(as_user: As, write: Write) -> None:
+    """As when they have expired: the hint says to log in again."""
+    code, out, said = as_user(None)("submit", write(), "--to", "kubernetes")
+
+    assert (106, "") == (code, out)
+    assert said.startswith(
+        "error: the API server does not know you: your credentials are wrong, or have expired"
+    )
+    assert "log in again" in said

@@ -1,0 +1,168 @@
+"""A job is sent whole or not at all, and never into another one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from tests.cluster.kubernetes.backend.conftest import Make, left
+from tests.cluster.kubernetes.cluster import Cluster
+
+from ddplaunch.backends.kubernetes.backend import KubernetesBackend
+from ddplaunch.errors import ClusterError
+from ddplaunch.render.rendered import Rendered, RenderedFile
+
+NEVER = {"gpus": 64}
+"""What no machine has: such a job stands, and does nothing."""
+
+
+def changed(rendered: Rendered, old: str, new: str) -> Rendered:
+    """As if the renderer had written that instead."""
+    ((name, file),) = rendered.files.items()
+    text = file.content.decode()
+    assert old in text
+    return dataclasses.replace(rendered, files={name: RenderedFile(text.replace(old, new).encode())})
+
+
+def test_the_job_owns_the_rest(
+    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
+) -> None:
+    """Whoever deletes the Job leaves nothing; all was applied as ddplaunch's."""
+    backend.submit(job(resources=NEVER, kubernetes={"network_policy": True}))
+    uid = cluster.get("job", "digits", "--namespace", namespace)["metadata"]["uid"]
+    for kind in ("configmap", "service", "networkpolicy"):
+        found = cluster.get(kind, "digits", "--namespace", namespace, "--show-managed-fields")["metadata"]
+        assert [uid] == [each["uid"] for each in found["ownerReferences"]]
+        assert {"ddplaunch"} == {each["manager"] for each in found["managedFields"]}
+
+    cluster.kubectl("delete", "job", "digits", "--namespace", namespace)
+    cluster.until(
+        lambda: not left(cluster, namespace), "nothing is left", 30, lambda: str(left(cluster, namespace))
+    )
+
+
+def test_a_name_that_is_in_use(
+    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
+) -> None:
+    """The message says by what, and what to do; the one that stands is not touched."""
+    rendered = job(resources=NEVER)
+    backend.submit(rendered)
+    before = cluster.get("job", "digits", "--namespace", namespace)
+    with pytest.raises(ClusterError) as error:
+        backend.submit(job(resources={"gpus": 32}))
+
+    assert (
+        f"there is a Job digits in namespace {namespace} already, and it has not ended" == error.value.message
+    )
+    assert f"ddplaunch cancel kubernetes://{namespace}/digits" in error.value.hint
+    assert before["spec"] == cluster.get("job", "digits", "--namespace", namespace)["spec"]
+
+
+def test_a_service_of_somebody_else(
+    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
+) -> None:
+    """It is neither taken over nor removed, and nothing else is made."""
+    cluster.kubectl("create", "service", "clusterip", "digits", "--tcp=80", "--namespace", namespace)
+    with pytest.raises(ClusterError) as error:
+        backend.submit(job(resources=NEVER))
+
+    assert "already, and it is not of ddplaunch" in error.value.message
+    assert ["service/digits"] == left(cluster, namespace)
+
+
+def test_pods_of_an_earlier_job_still_leave(
+    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
+) -> None:
+    """They answer to the names that the new pods would have, so the new job is not sent meanwhile."""
+    backend.submit(job(resources=NEVER))
+
+    def find() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = cluster.get("pods", "--namespace", namespace)
+        return found
+
+    cluster.until(lambda: len(find()) == 2, "both pods are there", 30)
+    pod = find()[0]["metadata"]["name"]
+    held: dict[str, Any] = {"metadata": {"finalizers": ["ddplaunch.test/held"]}}
+    patch = ["patch", "pod", pod, "--namespace", namespace, "--type=merge", "--patch"]
+    cluster.kubectl(*patch, json.dumps(held))
+    cluster.kubectl("delete", "job", "digits", "--namespace", namespace)
+    cluster.until(lambda: [pod] == [each["metadata"]["name"] for each in find()], "one pod stays", 30)
+    cluster.until(lambda: left(cluster, namespace) == [f"pod/{pod}"], "nothing else stays", 30)
+    with pytest.raises(ClusterError) as error:
+        backend.submit(job(resources=NEVER))
+
+    assert (
+        f"pods of an earlier job digits are still there, in namespace {namespace}: {pod}"
+        == error.value.message
+    )
+    assert [f"pod/{pod}"] == left(cluster, namespace)
+
+    cluster.kubectl(*patch, json.dumps({"metadata": {"finalizers": None}}))
+    cluster.until(lambda: not find(), "it is gone", 30)
+    backend.submit(job(resources=NEVER))
+
+
+def test_a_refused_job_leaves_nothing(
+    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
+) -> None:
+    """What was made before it is taken back."""
+    broken = changed(job(resources=NEVER), "completionMode: Indexed", "completionMode: Bogus")
+    with pytest.raises(ClusterError) as error:
+        backend.submit(broken)
+
+    assert "the API server would not create Job digits, for it is not valid" in error.value.message
+    cluster.until(
+        lambda: not left(cluster, namespace), "nothing is left", 10, lambda: str(left(cluster, namespace))
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_ctrl_c_in_the_middle_leaves_nothing(
+    cluster: Cluster,
+    backend: KubernetesBackend,
+    job: Make,
+    namespace: str,
+    count: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However far it came: behind any of the five writes, whose answer nobody waits for any more."""
+    request, done = backend.api.request, []
+
+    def interrupted(method: str, *arguments: Any, **keys: Any) -> Any:
+        answer = request(method, *arguments, **keys)
+        if method == "PATCH":
+            done.append(method)
+            if len(done) == count:
+                raise KeyboardInterrupt
+        return answer
+
+    monkeypatch.setattr(backend.api, "request", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        backend.submit(job(resources=NEVER))
+
+    cluster.until(
+        lambda: not left(cluster, namespace), "nothing is left", 30, lambda: str(left(cluster, namespace))
+    )
+    assert [] == backend.handles()
+
+
+def test_what_the_cluster_has_not(
+    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
+) -> None:
+    """A namespace; a queue where Kueue is not, a JobSet where no controller is: a job would wait for ever."""
+    with pytest.raises(ClusterError) as error:
+        backend.submit(job(kubernetes={"namespace": "nosuch-namespace"}))
+    assert "there is no namespace nosuch-namespace" == error.value.message
+
+    known = cluster.kubectl("api-resources", "--output", "name").split()
+    if "localqueues.kueue.x-k8s.io" not in known:
+        with pytest.raises(ClusterError) as error:
+            backend.submit(job(kubernetes={"queue": "lab"}))
+        assert "the job asks for queue lab, and the cluster has no Kueue" in error.value.message
+    if "jobsets.jobset.x-k8s.io" not in known:
+        with pytest.raises(ClusterError) as error:
+            backend.submit(job(kubernetes={"jobset": True}))
+        assert "the cluster has no JobSet controller" in error.value.message
+    assert [] == left(cluster, namespace)
