@@ -12,11 +12,13 @@ data:
   plan.json: |
     {{- $plan | nindent 4 }}
   {{- end }}
+{{- if not .agentOf }}
 binaryData:
   agent.pyz: {{ .Files.Get "files/agent.pyz" | b64enc }}
   {{- with .Values.sourceArchive }}
   source.tar: {{ regexReplaceAll "\\s" . "" }}
   {{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* The pods' names, from the moment they have addresses: the gate runs before any of them is ready. */}}

@@ -138,8 +138,20 @@ volumes:
 - name: ddplaunch
   emptyDir: {}
 - name: files
+  {{- if .agentOf }}
+  projected:
+    sources:
+      - configMap:
+          name: {{ .Values.name | quote }}
+      - configMap:
+          name: {{ .agentOf | quote }}
+          items:
+            - key: agent.pyz
+              path: agent.pyz
+  {{- else }}
   configMap:
     name: {{ .Values.name | quote }}
+  {{- end }}
 - name: shm
   emptyDir:
     medium: Memory
