@@ -30,10 +30,12 @@ API_VERSION = "ddplaunch/v1"
 CheckName = Literal[
     "configuration",
     "names",
+    "service",
     "port",
     "mesh",
     "interpreter",
     "versions",
+    "gpus",
     "shm",
     "memory",
     "cpu",

@@ -6,6 +6,7 @@ from typing import get_args
 
 import pytest
 
+from ddplaunch.agent.checks import run
 from ddplaunch.spec import load, models
 from ddplaunch.spec.problems import Problem, SpecError
 
@@ -190,8 +191,9 @@ def test_redaction_is_what_hides_a_secret(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_checks_have_one_list() -> None:
-    """`gate.skip` takes exactly the names in CHECKS."""
+    """`gate.skip` takes exactly the names in CHECKS, which are those of the agent."""
     assert models.CHECKS == get_args(models.CheckName)
+    assert {"mesh", *(name for name, _ in run.CHECKS)} == set(models.CHECKS)
     spec = load.parse(f"{HEAD}gate: {{skip: [{', '.join(models.CHECKS)}]}}".encode(), "job.yaml")
 
     assert models.CHECKS == spec.gate.skip
