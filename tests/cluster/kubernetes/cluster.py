@@ -210,7 +210,7 @@ class Cluster:
         ]
         words += ["--config", folder / "kind.json", "--kubeconfig", cluster.kubeconfig]
         try:
-            docker.run(words, timeout=_UP_SECONDS)
+            docker.run(words, timeout=_UP_SECONDS, held=_held)
             cluster.connect()
             for node in cluster.nodes:
                 images.load(node)
@@ -291,9 +291,19 @@ def _folder(name: str) -> Path:
 # ------------------------------------------------------------------- tests' use of it
 
 
-def hold(name: str) -> int:
-    """Use the cluster: as long as the returned descriptor is open here, no keeper takes it down."""
-    return _users(name, fcntl.LOCK_SH)
+_held: list[int] = []
+"""Locks that last as long as this process, and as what it called to make the cluster."""
+
+
+def hold(name: str) -> None:
+    """Use the cluster: no keeper takes it down before this process ends, or lets it go."""
+    _held.append(_users(name, fcntl.LOCK_SH))
+
+
+def let_go() -> None:
+    """Use no cluster any longer."""
+    while _held:
+        os.close(_held.pop())
 
 
 def keep(name: str) -> None:

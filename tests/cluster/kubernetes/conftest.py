@@ -34,11 +34,11 @@ def _session_cluster() -> Iterator[Cluster]:
     reason = docker.missing() or images.missing()
     if reason:
         pytest.skip(reason)
-    users = clusters.hold(name)
+    clusters.hold(name)
     if Cluster.attach(name) is None:
         clusters.start_keeper(name)
     yield Cluster.up(name)
-    os.close(users)
+    clusters.let_go()
 
 
 @pytest.fixture(name="_turn", autouse=True)

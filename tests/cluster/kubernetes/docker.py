@@ -61,10 +61,12 @@ def run(
     check: bool = True,
     timeout: float = 120.0,
     extra: dict[str, str] | None = None,
+    held: Sequence[int] = (),
 ) -> str:
-    """Run a program that calls docker, such as kind."""
+    """Run a program that calls docker, such as kind. It dies with this process, and holds `held`."""
     done = subprocess.run(
-        [str(word) for word in command],
+        ["setpriv", "--pdeathsig=KILL", *map(str, command)],
+        pass_fds=held,
         env={**environment(), **(extra or {})},
         input=stdin,
         capture_output=True,

@@ -53,7 +53,9 @@ def build() -> None:
     """Build what is not there yet. It dies with this process, however that ends."""
     script = ROOT / "docker/kind-node/build"
     doing = subprocess.Popen(
-        [script, NODE], env={**docker.environment(), "DDPLAUNCH_CACHE": str(CACHE)}, start_new_session=True
+        ["setpriv", "--pdeathsig=TERM", script, NODE],
+        env={**docker.environment(), "DDPLAUNCH_CACHE": str(CACHE)},
+        start_new_session=True,
     )
     try:
         if doing.wait() != 0:

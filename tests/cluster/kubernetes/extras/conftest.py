@@ -1,0 +1,117 @@
+"""Kueue and JobSet, installed for the tests here; namespaces that they look at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster.kubernetes import images
+from tests.cluster.kubernetes.cluster import Cluster
+from tests.cluster.kubernetes.extras import controllers
+
+
+@pytest.fixture(name="kueue", scope="session")
+def _kueue(session_cluster: Cluster) -> Iterator[None]:
+    """Kueue, for plain Jobs."""
+    yield from _installed(session_cluster, controllers.KUEUE)
+
+
+@pytest.fixture(name="jobset", scope="session")
+def _jobset(session_cluster: Cluster) -> Iterator[None]:
+    """JobSet."""
+    yield from _installed(session_cluster, controllers.JOBSET)
+
+
+def _installed(cluster: Cluster, controller: controllers.Controller) -> Iterator[None]:
+    if not cluster.ours:
+        pytest.skip(f"installs {controller.name} into our own cluster alone; unset KUBECONFIG")
+    try:
+        controllers.install(cluster, controller)
+        yield
+    finally:
+        controllers.uninstall(cluster, controller)
+
+
+@pytest.fixture(name="namespace")
+def _namespace(cluster: Cluster) -> Iterator[str]:
+    """An empty one, for this test alone, which the controllers look at."""
+    with cluster.namespace(**{controllers.LABEL: "true"}) as name:
+        yield name
+        print(cluster.describe(name))  # shown when the test failed
+
+
+class Jobs:
+    """`ddplaunch`, as a person calls it, for jobs of two nodes that need no torch of their own."""
+
+    def __init__(self, cluster: Cluster, namespace: str, work: Path) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self._work = work
+        self._env = {"XDG_STATE_HOME": str(work / "state")}
+
+    def submit(self, name: str, program: str, **keys: Any) -> str:
+        """Returns the handle."""
+        (self._work / "train.py").write_text(program)
+        mounts = enumerate(map(str, images.mounts()))
+        values = {
+            "apiVersion": "ddplaunch/v1",
+            "name": name,
+            "nodes": 2,
+            "image": images.TRAINER,
+            "python": sys.executable,
+            "source": ["train.py"],
+            "command": ["train.py"],
+            "volumes": [
+                {"name": f"v{n}", "host_path": path, "mount_path": path, "read_only": True}
+                for n, path in mounts
+            ],
+            **keys,
+            "kubernetes": {"namespace": self.namespace, **keys.get("kubernetes", {})},
+        }
+        file = self._work / f"{name}.yaml"
+        file.write_text(json.dumps(values))
+        return self.call("submit", file, "--to", "kubernetes").stdout.strip()
+
+    def call(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run it."""
+        return self.cluster.run(["ddplaunch", *words], check=check, env=self._env, timeout=120)
+
+    def status(self, handle: str) -> dict[str, Any]:
+        """As scripts see it."""
+        found: dict[str, Any] = json.loads(self.call("status", handle, "--json", check=False).stdout)
+        return found
+
+    def becomes(self, handle: str, state: str, detail: str = "", seconds: float = 120) -> dict[str, Any]:
+        """Wait until it stands so, for a reason that has these words."""
+        found: dict[str, Any] = {}
+
+        def stands() -> bool:
+            nonlocal found
+            found = self.status(handle)
+            return state == found["state"] and detail in found["detail"]
+
+        self.cluster.until(stands, f"{handle} is {state} ({detail})", seconds, lambda: json.dumps(found))
+        return found
+
+    def evict(self, pod: str) -> None:
+        """As a drain does it, or an administrator."""
+        meta = {"name": pod, "namespace": self.namespace}
+        text = json.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta})
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction"
+        self.cluster.kubectl("create", "--raw", path, "--filename", "-", stdin=text)
+
+    def log(self, name: str, container: str = "trainer") -> str:
+        """Of all pods that there are now."""
+        selector = f"app.kubernetes.io/instance={name}"
+        words = ["logs", "-n", self.namespace, "--selector", selector, "-c", container, "--tail=-1"]
+        return self.cluster.kubectl(*words, "--ignore-errors", check=False)
+
+
+@pytest.fixture(name="jobs")
+def _jobs(cluster: Cluster, namespace: str, tmp_path: Path) -> Jobs:
+    return Jobs(cluster, namespace, tmp_path)

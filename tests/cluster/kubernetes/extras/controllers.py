@@ -1,0 +1,139 @@
+"""The real controllers of Kueue and JobSet, compiled from their modules and installed from their charts.
+
+They look at the namespaces that carry LABEL alone, so that a cluster can be shared with tests that know
+nothing of them, and with people.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.cluster.kubernetes import docker, images
+from tests.cluster.kubernetes.cache import CACHE, ClusterError, locked, say
+from tests.cluster.kubernetes.cluster import Cluster
+
+LABEL = "ddplaunch-extras"
+_COMPILE_SECONDS = 1800.0
+
+
+@dataclass(frozen=True)
+class Controller:
+    """One of them, in the version that is tested."""
+
+    name: str
+    version: str
+    package: str
+    values: str
+    """Where the chart takes its image from."""
+
+    @property
+    def image(self) -> str:
+        return f"ddplaunch-test/{self.name}:{self.version}"
+
+    @property
+    def namespace(self) -> str:
+        return f"{self.name}-system"
+
+
+JOBSET = Controller("jobset", "v0.10.1", ".", "image")
+KUEUE = Controller("kueue", "v0.14.0", "./cmd/kueue", "controllerManager.manager.image")
+
+
+def install(cluster: Cluster, controller: Controller) -> None:
+    """Install it, and wait until it works."""
+    with locked(f"controller-{controller.name}", f"{controller.name} is compiled", _COMPILE_SECONDS):
+        _image(controller)
+    for node in cluster.workers:
+        images.load(node, controller.image)
+    objects = _objects(cluster, controller)
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": controller.namespace}})
+    _apply(cluster, controller, [each for each in objects if each["kind"] == "CustomResourceDefinition"])
+    _apply(cluster, controller, objects)
+    words = ["wait", "deployments", "--all", "-n", controller.namespace, "--for=condition=Available"]
+    cluster.kubectl(*words, "--timeout=180s", timeout=200)
+
+
+def uninstall(cluster: Cluster, controller: Controller) -> None:
+    """Take it away; first what intercepts requests, which would fail without it."""
+    objects = _objects(cluster, controller)
+    hooks = [each for each in objects if "Webhook" in each["kind"]]
+    rest = [each for each in objects if each not in hooks and each["kind"] != "CustomResourceDefinition"]
+    for part in (hooks, rest):
+        _send(cluster, controller, part, "delete", "--ignore-not-found", "--wait=false")
+    cluster.kubectl("delete", "namespace", controller.namespace, "--ignore-not-found", "--wait=false")
+
+
+def _apply(cluster: Cluster, controller: Controller, objects: list[dict[str, Any]]) -> None:
+    _send(cluster, controller, objects, "apply", "--server-side", "--force-conflicts")
+
+
+def _send(cluster: Cluster, controller: Controller, objects: list[dict[str, Any]], *words: str) -> None:
+    """As helm does: what names no namespace goes to the release's."""
+    homeless = [each for each in objects if "namespace" not in each["metadata"]]
+    placed = [each for each in objects if each not in homeless]
+    for some, where in ((homeless, ["--namespace", controller.namespace]), (placed, [])):
+        if some:
+            cluster.kubectl(*words, *where, "--filename", "-", stdin=_text(some), timeout=120)
+
+
+def _text(objects: list[dict[str, Any]]) -> str:
+    return "\n---\n".join(json.dumps(each) for each in objects)
+
+
+def _objects(cluster: Cluster, controller: Controller) -> list[dict[str, Any]]:
+    repository, _, tag = controller.image.partition(":")
+    words: list[str | Path] = [
+        "helm",
+        "template",
+        controller.name,
+        _module(controller) / f"charts/{controller.name}",
+    ]
+    words += ["--namespace", controller.namespace, "--include-crds"]
+    for key, value in {"repository": repository, "tag": tag, "pullPolicy": "Never"}.items():
+        words += ["--set", f"{controller.values}.{key}={value}"]
+    objects = [each for each in yaml.safe_load_all(cluster.run(words).stdout) if each]
+    for each in objects:
+        for hook in each.get("webhooks", []):
+            hook["namespaceSelector"] = {"matchLabels": {LABEL: "true"}}
+    return objects
+
+
+def _image(controller: Controller) -> None:
+    manager = CACHE / f"controllers/{controller.name}-{controller.version}"
+    if not manager.exists():
+        say(f"compiles {controller.name}")
+        manager.parent.mkdir(parents=True, exist_ok=True)
+        fresh = manager.with_suffix(".new")
+        words = ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", str(fresh), controller.package]
+        environment = {**os.environ, "CGO_ENABLED": "0"}
+        done = subprocess.run(
+            words, cwd=_module(controller), env=environment, capture_output=True, text=True,
+            timeout=_COMPILE_SECONDS, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise ClusterError(f"{controller.name} is not compiled: {done.stderr}")
+        fresh.rename(manager)
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(manager, Path(folder) / "manager")
+        (Path(folder) / "Dockerfile").write_text(
+            'FROM scratch\nCOPY manager /manager\nUSER 65532:65532\nENTRYPOINT ["/manager"]\n'
+        )
+        words = ["docker", "build", "--quiet", "--tag", controller.image, folder]
+        docker.run(words, timeout=300, extra={"DOCKER_BUILDKIT": "0"})
+
+
+def _module(controller: Controller) -> Path:
+    """The folder of its module, charts included, in Go's own cache."""
+    words = ["go", "mod", "download", "-json", f"sigs.k8s.io/{controller.name}@{controller.version}"]
+    done = subprocess.run(words, cwd="/", capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ClusterError(f"{' '.join(words)}: {done.stdout}{done.stderr}")
+    return Path(json.loads(done.stdout)["Dir"])
