@@ -77,7 +77,7 @@ class Pod:
             **env,
         }
         given = [f"{name}={value}" for name, value in variables.items()]
-        words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", *AS_USER, "env", "-i", *given]
+        words = ["unshare", "--pid", "--fork", "--mount-proc", *AS_USER, "env", "-i", *given]
         words += [*self._agent, verb, "--folder", str(self.folder)]
         self.containers[verb] = Agent(words, {}, self.folder, self.folder.parent / f"{verb}-{self._node}.log")
         return self.containers[verb]
@@ -134,8 +134,9 @@ class Pods:
 
     def close(self) -> None:
         for pod in self.pods:
-            for container in pod.containers.values():
-                container.process.kill()  # its namespace goes with it
+            for verb, container in pod.containers.items():
+                if container.process.poll() is None:
+                    pod.signal(verb, signal.SIGKILL)  # the namespace goes with its PID 1
                 container.process.wait(10)
 
 

@@ -154,8 +154,8 @@ class Reach:
         begun = time.monotonic()
         before = self._failures.get(address)
         for host in self._pods_of(address):
+            patience = min(time.monotonic() + _CALL, deadline)
             try:
-                patience = min(time.monotonic() + _CALL, deadline)
                 channel = Channel.connect(host, address.port, self._key, self._attempt, patience)
                 self.round_trip = time.monotonic() - begun
                 return channel
@@ -165,6 +165,8 @@ class Reach:
                 kind, detail = self._who(address, error.said, deadline)
             except RefusedError as error:
                 kind, detail = "stale" if self._are_pods and error.why == "key" else "stranger", str(error)
+            if before is not None and kind in ("unanswered", "timeout") and patience - begun < _CALL:
+                continue  # the deadline cut it short: what was found before says more
             since = before.since if before is not None and before.kind == kind else begun
             self._failures[address] = _Failure(kind, detail, since)
             if kind == "not-found":

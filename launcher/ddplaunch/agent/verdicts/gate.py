@@ -195,7 +195,8 @@ def missing_nodes(roll: Roll) -> Iterator[Verdict]:
             facts=["packets larger than the path's MTU vanish, and no ICMP message comes back to say so"],
             hint=gate_mesh.MTU_HINT,
         )
-    if roll.missing:
+    unnamed = any(each.check == "service" and each.status == Status.FAIL for each in _of_zero(roll))
+    if roll.missing and not unnamed:  # else it is told already why nobody finds node 0
         never = [node for node in roll.missing if node not in roll.vanished]
         if never:
             said = f"{roll.nodes(never)} never came: waited {roll.waited:.0f} s"
@@ -229,6 +230,10 @@ RULES: tuple[Callable[[Roll], Any], ...] = (
         [r for r in roll.mesh if not gate_names.leads_astray(roll, r)], roll.plan.names
     ),
 )
+
+
+def _of_zero(roll: Roll) -> list[CheckResult]:
+    return roll.check_ins[0].checks if 0 in roll.check_ins else []
 
 
 def _odd_ones(values: dict[int, V]) -> tuple[V, dict[V, list[int]]]:

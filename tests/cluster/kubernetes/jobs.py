@@ -1,0 +1,190 @@
+"""A rendered job on the cluster, applied with plain kubectl, and what it leaves to be looked at."""
+
+from __future__ import annotations
+
+import json
+import sys
+import zlib
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.cluster.kubernetes import images
+from tests.cluster.kubernetes.cluster import Cluster
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Bundle, Verdict
+from ddplaunch.plan import plan
+from ddplaunch.render import render
+from ddplaunch.spec.load import load
+
+STEPS = """
+import os, sys, time
+print("up", flush=True)
+for step in range(int(sys.argv[1])):
+    time.sleep(0.2)
+    print("step", step, flush=True)
+"""
+"""A rank that needs no torch of its own: so many steps of 0.2 s."""
+_BEGIN, _END = "-----BEGIN DDPLAUNCH BUNDLE-----\n", "\n-----END DDPLAUNCH BUNDLE-----"
+Documents = list[dict[str, Any]]
+
+
+def with_torch() -> list[dict[str, Any]]:
+    """Volumes: the machine's own Python, torch included, where it lies here."""
+    return [
+        {"name": f"python-{number}", "host_path": str(path), "mount_path": str(path), "read_only": True}
+        for number, path in enumerate(images.mounts())
+    ]
+
+
+class Job:
+    """One submission: two nodes, on two machines."""
+
+    def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.name = name
+
+    @classmethod
+    def submit(
+        cls,
+        cluster: Cluster,
+        namespace: str,
+        work: Path,
+        program: str,
+        change: Callable[[Documents], None] = lambda documents: None,
+        **keys: Any,
+    ) -> Job:
+        """Render a job that runs `program` with torch, `change` what was rendered, and apply it."""
+        (work / "program.py").write_text(program)
+        values = {
+            "apiVersion": "ddplaunch/v1",
+            "name": "job",
+            "nodes": 2,
+            "nproc_per_node": 1,
+            "source": ["program.py"],
+            "image": images.TRAINER,
+            "python": sys.executable,
+            "volumes": with_torch(),
+            "command": ["program.py"],
+            **keys,
+        }
+        (work / "job.yaml").write_text(json.dumps(values))
+        rendered = render(plan.make(load(work / "job.yaml"), "kubernetes", work))
+        ((_, file),) = rendered.files.items()
+        documents: Documents = list(yaml.safe_load_all(file.content))
+        change(documents)
+        text = "\n---\n".join(json.dumps(document) for document in documents)
+        words = ["apply", "--server-side", "--namespace", namespace, "--filename", "-"]
+        cluster.kubectl(*words, stdin=text)
+        return cls(cluster, namespace, rendered.job)
+
+    # --------------------------------------------------------------- what there is
+
+    def pods(self) -> dict[int, dict[str, Any]]:
+        """Node to its pod; of several the youngest."""
+        label = "batch.kubernetes.io/job-completion-index"
+        found = sorted(self.all_pods(), key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+        return {int(pod["metadata"]["labels"][label]): pod for pod in found}
+
+    def all_pods(self) -> Documents:
+        """Those of an earlier job of this name as well."""
+        found: Documents = self._get("pods", "--selector", f"app.kubernetes.io/instance={self.name}")
+        return found
+
+    def pod(self, node: int) -> str:
+        """Its name."""
+        return str(self.pods()[node]["metadata"]["name"])
+
+    def machine(self, node: int) -> str:
+        """Where its pod runs."""
+        return str(self.pods()[node]["spec"]["nodeName"])
+
+    def address(self, node: int) -> str:
+        """Of its pod; waits for it."""
+        self.cluster.until(
+            lambda: bool(self.pods().get(node, {}).get("status", {}).get("podIP")),
+            f"an address of node {node}",
+            60,
+        )
+        return str(self.pods()[node]["status"]["podIP"])
+
+    def log(self, node: int, container: str) -> str:
+        """What it has said so far; empty when it has not begun."""
+        pods = self.pods()
+        if node not in pods:
+            return ""
+        words = [
+            "logs",
+            "--namespace",
+            self.namespace,
+            pods[node]["metadata"]["name"],
+            "--container",
+            container,
+        ]
+        return self.cluster.kubectl(*words, check=False)
+
+    def logs(self) -> str:
+        """Everybody's."""
+        parts = [
+            f"--- node {node} {container}\n{self.log(node, container).partition(_BEGIN)[0]}"
+            for node in self.pods()
+            for container in ("hub", "gate", "trainer")
+        ]
+        return "\n".join(parts)
+
+    def said(self, node: int, container: str, text: str, times: int = 1, seconds: float = 60.0) -> None:
+        """Wait until its log has this."""
+        self.cluster.until(
+            lambda: self.log(node, container).count(text) >= times,
+            f"node {node}, {container}: {times} x {text!r}",
+            seconds,
+            self.logs,
+        )
+
+    def up(self) -> None:
+        """Wait until the ranks of both nodes run."""
+        for node in (0, 1):
+            self.said(node, "trainer", "] up")
+
+    # --------------------------------------------------------------- how it ended
+
+    def condition(self) -> dict[str, str]:
+        """Why the Job is over; empty while it is not."""
+        job = self._get("job", self.name)
+        over = ("Failed", "Complete")
+        found = [each for each in job.get("status", {}).get("conditions", []) if each["type"] in over]
+        return {str(key): str(value) for key, value in found[0].items()} if found else {}
+
+    def ended(self, seconds: float = 90.0) -> str:
+        """Wait for its end; returns `Complete` or the reason of the failure."""
+        self.cluster.until(lambda: bool(self.condition()), f"{self.name} ends", seconds, self.logs)
+        found = self.condition()
+        return found["type"] if found["type"] == "Complete" else found["reason"]
+
+    def last_words(self, node: int, container: str) -> dict[str, Any]:
+        """What the container left for the kubelet, with its exit code as `exit`."""
+        status = self.pods()[node]["status"]
+        both = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+        ends = [each["state"].get("terminated", {}) for each in both if each["name"] == container]
+        end = ends[0] if ends else {}
+        found: dict[str, Any] = json.loads(end.get("message") or "{}")
+        return {**found, "exit": end.get("exitCode"), "reason": end.get("reason")}
+
+    def bundle(self) -> Bundle:
+        """As it stands in the hub's log."""
+        self.said(0, "hub", _END.strip())
+        text = self.log(0, "hub").rpartition(_BEGIN)[2].partition(_END)[0]
+        return codec.load(Bundle, json.loads(zlib.decompress(b64decode(text))))
+
+    @property
+    def verdict(self) -> Verdict:
+        """The only one."""
+        (only,) = self.bundle().verdicts
+        return only
+
+    def _get(self, *words: str) -> Any:
+        return self.cluster.get(*words, "--namespace", self.namespace)

@@ -1,0 +1,171 @@
+"""Real faults of a real training in pods: the verdict, the rank or the node, and what the kubelet is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster.kubernetes.cluster import Cluster
+from tests.cluster.kubernetes.faults import Faults
+from tests.cluster.kubernetes.jobs import Job
+
+from ddplaunch.agent.contract import Exit, Verdict
+
+ROOT = Path(__file__).resolve().parents[3]
+TRAIN = """
+import os, time
+import torch
+import torch.distributed as dist
+import torch.utils.data
+
+{before}
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    for step in range(10000):
+        {step}
+        dist.all_reduce(torch.ones(1000))
+        if step == 3:
+            print("up", flush=True)
+        time.sleep(0.05)
+
+if __name__ == "__main__":
+    main()
+"""
+"""A rank whose steps are all alike, but for a fault."""
+NEVER = """
+class Stuck(torch.utils.data.Dataset):
+    def __len__(self):
+        return 100
+    def __getitem__(self, index):
+        if index > 3:
+            time.sleep(3600)
+        return index
+
+loader = None
+def batch(rank):
+    global loader
+    if rank == 1:
+        loader = loader or iter(torch.utils.data.DataLoader(Stuck(), num_workers=1))
+        next(loader)
+"""
+GREEDY = """
+held = []
+def eat():
+    held.append(bytearray(os.urandom(1 << 20)) * 64)
+"""
+START = 240.0
+"""Seconds for torch to come up on a machine that many share."""
+pytestmark = pytest.mark.slow
+Start = Callable[..., Job]
+
+
+@pytest.fixture(name="start")
+def _start(cluster: Cluster, namespace: str, tmp_path: Path) -> Start:
+    """A function that submits two pods with a rank each, whose loop has this fault."""
+
+    def start(before: str = "", step: str = "pass", **keys: Any) -> Job:
+        watchdog = {"notice_after": "5s", "kill_after": "12s"}
+        program = TRAIN.format(before=before, step=step)
+        return Job.submit(cluster, namespace, tmp_path, program, watchdog=watchdog, **keys)
+
+    return start
+
+
+def up(job: Job) -> None:
+    """Wait until both ranks train."""
+    for node in (0, 1):
+        job.said(node, "trainer", "] up", seconds=START)
+
+
+def ended(job: Job, exit_code: int) -> Verdict:
+    """The only verdict of a job that has failed with this exit code of the agent, as three have it."""
+    assert "PodFailurePolicy" == job.ended(START)
+    print(job.logs())
+    found = job.verdict
+    assert exit_code == job.bundle().exit_code
+    words = job.last_words(0, "trainer")
+    assert (exit_code, [found.code]) == (words["exit"], [each["code"] for each in words["verdicts"]])
+    return found
+
+
+def test_digits(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+    """The example learns on two machines with two ranks each."""
+    program = (ROOT / "examples/digits/train.py").read_text()
+    command = ["program.py", "--epochs", "20", "--require", "0.95"]
+    job = Job.submit(cluster, namespace, tmp_path, program, nproc_per_node=2, command=command)
+
+    assert "Complete" == job.ended(START)
+    assert job.machine(0) != job.machine(1)
+    assert "[0/0] epoch 20" in job.log(0, "trainer")
+    assert (Exit.OK, []) == (job.bundle().exit_code, job.bundle().verdicts)
+    for node in (0, 1):
+        words = job.last_words(node, "trainer")
+        assert (0, 0, []) == (words["exit"], words["exit_code"], words["verdicts"])
+
+
+def test_a_rank_waits_for_its_data(start: Start) -> None:
+    """The loader's worker in the second pod reads for ever."""
+    found = ended(start(NEVER, "batch(rank)"), Exit.HANG)
+
+    assert ("rank-in-dataloader", [1], [1], [0]) == (found.code, found.ranks, found.nodes, found.victims)
+    assert "(program.py:" in found.sentence
+
+
+def test_ranks_call_different_collectives(start: Start) -> None:
+    """In the second pod it is a broadcast."""
+    step = "step == 20 and rank == 1 and dist.broadcast(torch.ones(1000), 0)"
+    found = ended(start(step=step), Exit.HANG)
+
+    assert "collective-mismatch" == found.code
+    assert "broadcast" in found.sentence
+
+
+def test_a_rank_takes_more_memory_than_its_container_has(start: Start) -> None:
+    """The kernel kills it: the rank and its node are named, with the container's limit."""
+    job = start(GREEDY, "rank == 1 and step > 3 and eat()", resources={"memory": "900Mi"})
+    found = ended(job, Exit.OUT_OF_MEMORY)
+
+    assert ("rank-killed-memory", [1], [1], [0]) == (found.code, found.ranks, found.nodes, found.victims)
+    assert "rank 1 was killed for memory on node 1 (job-1): limit 900 MiB" in found.sentence
+
+
+def test_a_whole_container_is_killed(faults: Faults, start: Start) -> None:
+    """As where the kernel kills all of it for memory: its supervisor has gone without a word."""
+    job = start()
+    up(job)
+    faults.run(job.machine(1), "pkill", "-KILL", "-f", "agent.pyz run")
+    found = ended(job, Exit.NODE_AT_FAULT)
+
+    assert ("network-lost", [1], [0]) == (found.code, found.nodes, found.victims)
+    assert "node 1 (job-1) went away: its agent ended without a word" in found.sentence
+    assert "OOMKilled" in found.hint
+
+
+def test_a_pod_is_cut_off(faults: Faults, start: Start) -> None:
+    """All packets to and from one machine's pods: the node is named, though it lives."""
+    job = start()
+    up(job)
+    faults.nft(job.machine(1), "drop")
+    found = ended(job, Exit.NODE_AT_FAULT)
+
+    assert ("network-lost", [1], [0]) == (found.code, found.nodes, found.victims)
+    assert found.sentence.startswith("node 1 (job-1) stopped answering at ")
+
+
+def test_a_machine_is_drained(faults: Faults, start: Start) -> None:
+    """The pod on it is told to stop, and the job ends with the word for that."""
+    job = start()
+    up(job)
+    faults.cordon(job.machine(1))
+    faults.drain(job.machine(1))
+
+    assert "PodFailurePolicy" == job.ended(60)
+    found = job.verdict
+    assert ("node-evicted", [1], [0]) == (found.code, found.nodes, found.victims)
+    assert "node 1 (job-1) was told to stop by SIGTERM, the others were not" in found.sentence
+    assert Exit.STOPPED == job.last_words(0, "trainer")["exit"]
+    assert "kubectl get events" in found.hint
