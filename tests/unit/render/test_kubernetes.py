@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -67,3 +68,9 @@ def test_the_archives_travel_as_they_are() -> None:
     assert {"agent.pyz": agent_archive(), "source.tar": source_archive(made.source)} == {
         name: base64.b64decode(data) for name, data in objects(folder)["ConfigMap"]["binaryData"].items()
     }
+
+
+def test_plain_kubectl_apply_takes_a_small_job() -> None:
+    """It keeps a copy of each object in an annotation, of which Kubernetes allows 262144 bytes."""
+    for each in objects(GOLDEN / "digits").values():
+        assert 262_144 > len(json.dumps(each, separators=(",", ":")))

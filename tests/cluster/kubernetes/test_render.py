@@ -1,0 +1,102 @@
+"""The API server takes what was rendered, as it stands; and kubectl alone is enough to run it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.cluster.kubernetes import images
+from tests.cluster.kubernetes.cache import ClusterError
+from tests.cluster.kubernetes.cluster import Cluster
+from tests.cluster.kubernetes.jobs import with_torch
+from tests.unit.render.kubernetes_jobs import JOBS, checkable
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests" / "golden" / "kubernetes"
+CASES = sorted(path.name for path in GOLDEN.iterdir())
+HELLO = ROOT / "examples" / "hello"
+
+
+def golden(case: str) -> list[dict[str, Any]]:
+    """Its objects; of a JobSet, which not every cluster knows, the Job within."""
+    return checkable(yaml.safe_load((GOLDEN / case / "job.yaml").read_text()), GOLDEN / case)
+
+
+def dry_run(cluster: Cluster, namespace: str, objects: list[dict[str, Any]], *words: str) -> list[str]:
+    """What kubectl says of each object, which the server has checked and not kept."""
+    for each in objects:
+        each["metadata"] = {"name": "job", **each["metadata"], "namespace": namespace}
+    text = "\n---\n".join(json.dumps(each, ensure_ascii=False) for each in objects)
+    said = cluster.kubectl("apply", "--dry-run=server", *words, "--filename", "-", stdin=text)
+    return [line.partition("/")[0] for line in said.splitlines()]
+
+
+def pod(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """The Job's pod, alone: a Job is taken even where its pods will be refused."""
+    template = objects[-1]["spec"]["template"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pod", **template["metadata"]},
+        "spec": template["spec"],
+    }
+
+
+@pytest.mark.parametrize("words", [[], ["--server-side"]])
+@pytest.mark.parametrize("case", CASES)
+def test_the_server_takes_every_golden_case(
+    cluster: Cluster, namespace: str, case: str, words: list[str]
+) -> None:
+    """By either way of kubectl, every object of it."""
+    objects = golden(case)
+    kinds = {"Job": "job.batch", "NetworkPolicy": "networkpolicy.networking.k8s.io"}
+
+    assert [kinds.get(each["kind"], each["kind"].lower()) for each in objects] == dry_run(
+        cluster, namespace, objects, *words
+    )
+
+
+@settings(
+    max_examples=4,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.lists(JOBS, min_size=5, max_size=8))
+def test_the_server_takes_any_job(cluster: Cluster, namespace: str, jobs: list[dict[str, Any]]) -> None:
+    """What no schema knows is checked too: names, quantities, and what may not stand together."""
+    objects = [each for job in jobs for each in checkable(job)]
+
+    assert len(objects) == len(dry_run(cluster, namespace, objects, "--server-side"))
+
+
+def test_a_restricted_namespace_takes_the_pods(cluster: Cluster) -> None:
+    """Those of a job file with `restricted: true`, and no others."""
+    with cluster.namespace("restricted", **{"pod-security.kubernetes.io/enforce": "restricted"}) as name:
+        assert ["pod"] == dry_run(cluster, name, [pod(golden("restricted"))])
+        with pytest.raises(
+            ClusterError, match='violates PodSecurity "restricted:latest": runAsNonRoot != true'
+        ):
+            dry_run(cluster, name, [pod(golden("digits"))])
+
+
+def test_kubectl_alone_runs_the_smallest_job(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+    """`ddplaunch render -o`, then `kubectl apply -f` without a word of its own."""
+    (tmp_path / "hello.py").write_text((HELLO / "hello.py").read_text())
+    here = {"image": images.TRAINER, "python": sys.executable, "volumes": with_torch()}
+    (tmp_path / "job.yaml").write_text(f"{(HELLO / 'job.yaml').read_text()}\n{yaml.safe_dump(here)}")
+    cluster.run(["ddplaunch", "render", "job.yaml", "--to", "kubernetes", "-o", "out"], cwd=tmp_path)
+    cluster.kubectl("apply", "--namespace", namespace, "--filename", tmp_path / "out" / "hello.yaml")
+    words = ["wait", "job/hello", "--namespace", namespace, "--for=condition=complete", "--timeout=120s"]
+    cluster.kubectl(*words, timeout=130)
+    logs = ["logs", "--namespace", namespace, "--selector=job-name=hello", "--container=trainer"]
+
+    assert ["[0/0] rank 0 of 2: the ranks sum up to 2", "[1/1] rank 1 of 2: the ranks sum up to 2"] == sorted(
+        cluster.kubectl(*logs).splitlines()
+    )
