@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests.chart import strategies
 from tests.chart.conftest import ROOT, Helm, by_chart, by_launcher, source_words
+from tests.unit.render import kubernetes_jobs
 
 from ddplaunch.render.archive import agent_archive
 from ddplaunch.spec.problems import SpecError
@@ -55,7 +57,7 @@ def test_a_pod_template_is_merged_or_refused_alike(
 
 
 @MANY
-@given(job=strategies.jobs(slips=False))
+@given(job=st.one_of(strategies.jobs(slips=False), kubernetes_jobs.JOBS))
 def test_any_job_gives_the_same_objects(helm: Helm, light: Path, tmp_path: Path, job: dict[str, Any]) -> None:
     """Hundreds of them; the agent alone is left out, which is the same in all."""
     compare(helm, light, tmp_path, job)
