@@ -34,6 +34,7 @@ def _call(arguments: argparse.Namespace) -> int:
         docker.stop()
     elif arguments.verb == "up":
         found = cluster.Cluster.up(name)
+        found.keep()
         print(f"{' '.join(found.nodes)} are ready")
     elif arguments.verb == "env":
         return _show_env(name)

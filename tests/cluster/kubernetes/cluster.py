@@ -221,6 +221,10 @@ class Cluster:
         (folder / "ready").touch()
         return cluster
 
+    def keep(self) -> None:
+        """Have it stay when its last user has ended."""
+        (_folder(self.name) / "kept").touch()
+
     def connect(self) -> None:
         """Give each node its pod network, and routes to the others', which a restarted node has lost."""
         found = self.get("nodes")
@@ -313,7 +317,8 @@ def keep(name: str) -> None:
     with locked(f"keeper-{name}", "another keeper ends", 1.0):
         users = _users(name, fcntl.LOCK_EX)
         try:
-            down(name)
+            if not (_folder(name) / "kept").exists():
+                down(name)
         finally:
             os.close(users)
 
