@@ -1,20 +1,18 @@
 """Deflate (RFC 1951) that leaves nothing to the build of a library: every Python writes the same bytes.
 
 zlib promises how data is read back, not how it is written, and its builds search for repetitions in different
-ways. This one searches where words begin, which is where source code repeats itself.
+ways.
 """
 
 from __future__ import annotations
 
 import heapq
-import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, groupby
 
-_WORD = re.compile(rb"\w+|\W")
 _KEY = 4  # bytes that must agree before a repetition is worth its two codes
 _TRIES = 16  # earlier places that are compared, the nearest first
 _LONGEST = 258
@@ -46,18 +44,26 @@ def deflate(data: bytes) -> bytes:
 
 def _tokens(data: bytes) -> Iterator[Token]:
     places: defaultdict[bytes, list[int]] = defaultdict(list)
-    done = 0
-    for word in _WORD.finditer(data):
-        start = word.start()
+
+    def repetition(start: int) -> tuple[int, int]:
         earlier = places[data[start : start + _KEY]]
-        if start >= done:
-            length, place = _longest(data, start, earlier[: -_TRIES - 1 : -1])
-            if length >= _KEY:
-                yield from ((literal, "", -1, "") for literal in data[done:start])
-                yield (*_length(length), *_distance(start - place))
-                done = start + length
+        found = _longest(data, start, earlier[: -_TRIES - 1 : -1])
         earlier.append(start)
-    yield from ((literal, "", -1, "") for literal in data[done:])
+        return found
+
+    start, here = 0, repetition(0)
+    while start < len(data):
+        length, place = here
+        following = repetition(start + 1)
+        if length < _KEY or length < following[0]:  # a longer one begins with the next byte
+            yield data[start], "", -1, ""
+            start, here = start + 1, following
+        else:
+            yield (*_length(length), *_distance(start - place))
+            for passed in range(start + 2, start + length):
+                places[data[passed : passed + _KEY]].append(passed)
+            start += length
+            here = repetition(start)
 
 
 def _with_fixed_codes(tokens: Sequence[Token]) -> str:
