@@ -267,7 +267,11 @@ def jobs(*, slips: bool) -> Drawn:
             "workdir": mostly(st.just("/srv/my project"), st.just(None)),
             "resources": section(
                 gpus=mostly(st.integers(8, 64), st.integers(0, 3)),
-                cpus=st.one_of(st.integers(1, 256), st.integers(1, 99_999).map(lambda number: number / 1000)),
+                cpus=st.one_of(
+                    st.sampled_from([2.007, 0.5]),
+                    st.integers(1, 256),
+                    st.integers(1, 99_999).map(lambda number: number / 1000),
+                ),
                 memory=sizes,
                 shm=sizes,
                 rdma=st.sampled_from([0, 0, 0, 1, 2]),

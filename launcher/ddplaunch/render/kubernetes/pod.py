@@ -9,6 +9,7 @@ that does not move is the watchdog's business.
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from typing import Any
 
 from ddplaunch.agent.contract import Env, Files
@@ -228,7 +229,7 @@ def _resources(plan: Plan) -> dict[str, Any]:
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
     if asked.cpus is not None:
-        thousandths = math.ceil(asked.cpus * 1000)
+        thousandths = math.ceil(Decimal(str(asked.cpus)) * 1000)  # 2.007 * 1000 is a little more than 2007
         requests["cpu"] = f"{thousandths}m" if thousandths % 1000 else f"{thousandths // 1000}"
     if asked.memory is not None:
         requests["memory"] = limits["memory"] = format_quantity(asked.memory)
