@@ -8,6 +8,7 @@ import sys
 
 import ddplaunch.agent
 
+TMP = "/tmp"  # noqa: S108 - where every program goes that is not told otherwise
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 

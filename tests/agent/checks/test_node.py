@@ -196,6 +196,14 @@ def test_a_disk_that_cannot_be_written(tmp_path: Path) -> None:
     assert "/proc/self" in result.observed
 
 
+def test_a_container_without_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A root file system that may only be read is no fault: the ranks are given a folder of the job's."""
+    monkeypatch.setattr(disk, "TMP", "/nowhere")
+    result = disk.check(make_context(tmp_path, environment={}))
+
+    assert (Status.PASS, True) == (result.status, "/nowhere" not in result.observed)
+
+
 def test_the_clock_is_shown(tmp_path: Path) -> None:
     """Whether it is right only the hub can tell."""
     assert clock.check(make_context(tmp_path)).observed.endswith("UTC")

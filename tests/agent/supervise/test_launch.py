@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ddplaunch.agent import codec
+from ddplaunch.agent import codec, processes
 from ddplaunch.agent.contract import Agreed, Env, JobPlan
 from ddplaunch.agent.supervise import launch
 from ddplaunch.agent.supervise.launch import LaunchError, Place
@@ -237,3 +237,15 @@ def test_what_cannot_be_started(tmp_path: Path, words: list[str], workdir: str |
         launch.start(words, dict(os.environ), workdir, str(tmp_path / "log"))
 
     assert (str(caught.value), bool(caught.value.hint)) == (expected, True)
+
+
+def test_a_user_without_a_home(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of no entry in /etc/passwd, where /tmp is not to be written: he is given a name, and a place."""
+    monkeypatch.setattr(processes, "TMP", "/nowhere")
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    env = launch.environment(PLAN, 0, 0, None, place, {})
+
+    assert ("54321", "54321") == (env["USER"], env["LOGNAME"])
+    assert os.path.isdir(env["TMPDIR"])
+    assert env["TMPDIR"].startswith(place.node)
+    assert "there" == launch.environment(PLAN, 0, 0, None, place, {"TMPDIR": "there"})["TMPDIR"]

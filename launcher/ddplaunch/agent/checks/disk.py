@@ -8,6 +8,7 @@ import tempfile
 
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult, Files
+from ddplaunch.agent.processes import TMP
 from ddplaunch.agent.verdicts.words import size
 
 LEAST = 16 << 20
@@ -18,8 +19,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 def check(context: Context) -> CheckResult:
     """FAIL when a file cannot be written there: statvfs alone knows nothing of quotas."""
-    temporary = context.variable("TMPDIR") or "/tmp"  # noqa: S108 - where torchrun goes as well
-    places = dict.fromkeys([temporary, os.path.join(context.folder, Files.RUN)])
+    run = os.path.join(context.folder, Files.RUN)
+    # Where it may not be written to, the ranks are given a folder of the job's.
+    temporary = context.variable("TMPDIR") or (TMP if os.access(TMP, os.W_OK) else run)
+    places = dict.fromkeys([temporary, run])
     observed = []
     for place in places:
         try:

@@ -6,6 +6,9 @@ by its name the others find the hub; but what a node finds of its own says why i
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 import time
 from typing import Any
 
@@ -18,6 +21,9 @@ PATIENCE = 3.0
 """Seconds in which the record of a new pod is usually there."""
 _TRY = 2.0
 _PAUSE = 0.25
+SLOW = 1.0
+"""Seconds of a reverse lookup that hold torch's start up."""
+_LONGEST = 3.0
 
 
 def check(context: Context, patience: float = PATIENCE, since: float = 0.0) -> CheckResult:
@@ -34,7 +40,12 @@ def check(context: Context, patience: float = PATIENCE, since: float = 0.0) -> C
     seconds = time.monotonic() - (since or started)
     facts: dict[str, Any] = {"status": answer.status, "said": answer.said, "seconds": seconds}
     if answer.status == name_server.FOUND:
-        return passed("service", f"{name}: {answer.said}", **facts)
+        seconds = _reverse(answer.addresses[0])
+        if seconds < SLOW:
+            return passed("service", f"{name}: {answer.said}", **facts)
+        observed = f"{name}: {answer.said}; to find the name of that address took {seconds:.1f} s"
+        hint = "torch asks for names of addresses when it logs: see to the reverse zones of the name server"
+        return unknown("service", observed, hint, **facts)
     observed = f"{name}: {answer.said}, asked for {seconds:.0f} s"
     if context.node != 0:
         return unknown("service", observed, **facts)
@@ -47,3 +58,17 @@ def check(context: Context, patience: float = PATIENCE, since: float = 0.0) -> C
         hint=pods.HINTS["unanswered" if unanswered else "not-found"],
         **facts,
     )
+
+
+def _reverse(address: str) -> float:
+    """Seconds until the name server has told, or refused to tell, whose address it is."""
+    started = time.monotonic()
+    thread = threading.Thread(target=_name_of, args=(address,), daemon=True)
+    thread.start()
+    thread.join(_LONGEST)
+    return time.monotonic() - started
+
+
+def _name_of(address: str) -> None:
+    with contextlib.suppress(OSError):
+        socket.getnameinfo((address, 0), 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -127,9 +128,26 @@ def environment(
         "PYTHONUNBUFFERED": "1",
         "TORCH_FR_BUFFER_SIZE": _RECORDER_SIZE,
     }
+    defaults.update(_homeless(place))
     if plan.nproc_per_node != 1:
         defaults["OMP_NUM_THREADS"] = "1"  # torchrun's own default, without the banner that says so
     return {**defaults, **env}
+
+
+def _homeless(place: Place) -> dict[str, str]:
+    """For a user whom the image does not know, in a container that lets him write nowhere but where we do.
+
+    Without them torch's compiler asks in vain for the user's name, and DataLoader's workers for a place.
+    """
+    found = {}
+    if not os.access(processes.TMP, os.W_OK):
+        found["TMPDIR"] = os.path.join(place.node, "tmp")
+        os.makedirs(found["TMPDIR"], exist_ok=True)
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        found.update(USER=str(os.getuid()), LOGNAME=str(os.getuid()))
+    return found
 
 
 def with_hook(env: dict[str, str], place: Place, value: str) -> dict[str, str]:
