@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.chart import strategies
 from tests.chart.conftest import ROOT, Helm, by_chart, by_launcher, source_words
@@ -21,7 +21,13 @@ pytestmark = pytest.mark.processes
 
 GOLDEN = ROOT / "tests" / "golden" / "kubernetes"
 SCHEMA = "values don't meet the specifications of the schema"
-MANY = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+# Every try costs a process: a job that is told apart is shown as it was drawn, not made smaller for minutes.
+MANY = settings(
+    max_examples=200,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
 CASES = sorted(path.parent.name for path in GOLDEN.glob("*/job.yaml"))
 
 
