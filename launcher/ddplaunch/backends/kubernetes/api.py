@@ -94,6 +94,11 @@ class Api:
         configuration.socket_options = _alive()
         return ApiClient(configuration).rest_client.pool_manager
 
+    def close(self) -> None:
+        """Let go of the connections; a later request makes new ones."""
+        if "_pool" in self.__dict__:
+            self._pool.clear()
+
     def headers(self) -> dict[str, str]:
         """Who we are. A token that has expired is fetched anew."""
         found = {"User-Agent": f"ddplaunch/{__version__}", "Accept": "application/json"}

@@ -48,6 +48,11 @@ class KubernetesBackend:
     def _looks(self) -> Looks:
         return Looks(self.api, self.queries)
 
+    def close(self) -> None:
+        """Leave no thread and no connection behind."""
+        self._looks.close()
+        self.api.close()
+
     # --- submit
 
     def submit(self, rendered: Rendered) -> Handle:

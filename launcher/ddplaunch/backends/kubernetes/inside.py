@@ -55,7 +55,7 @@ def run(
     except (websocket.WebSocketException, OSError, ValueError):
         return None
     finally:
-        connection.close(timeout=1)
+        connection.shutdown()
 
 
 def _converse(connection: Any, deadline: float) -> Ran:

@@ -106,6 +106,12 @@ class Looks:
             watched.next = min(watched.next, time.monotonic())
             watched.pause = _FIRST_PAUSE
 
+    def close(self) -> None:
+        """Wait for the looks that are under way."""
+        for watched in self._watched.values():
+            if watched.asking is not None:
+                watched.asking.join()
+
     def _ask(self, watched: _Watched) -> None:
         seen = watched.look.seen
         try:

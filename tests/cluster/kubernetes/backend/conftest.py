@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +74,12 @@ def _environment(cluster: Cluster, tmp_path: Path) -> dict[str, str]:
 @pytest.fixture(name="backend")
 def _backend(
     environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> KubernetesBackend:
+) -> Iterator[KubernetesBackend]:
     """In this process."""
     monkeypatch.setenv("KUBECONFIG", environment["KUBECONFIG"])
-    return KubernetesBackend(tmp_path / "state" / "ddplaunch")
+    backend = KubernetesBackend(tmp_path / "state" / "ddplaunch")
+    yield backend
+    backend.close()
 
 
 class Cli:
