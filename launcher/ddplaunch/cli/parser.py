@@ -54,7 +54,9 @@ class Parser(argparse.ArgumentParser):
 def handle(parser: argparse.ArgumentParser) -> None:
     """The argument HANDLE; completion knows it by its name."""
     parser.add_argument(
-        "handle", metavar="HANDLE", help="the job, as submit printed it: local://name/n, slurm://id"
+        "handle",
+        metavar="HANDLE",
+        help="the job, as submit printed it: local://name/n, slurm://id, kubernetes://namespace/name",
     )
 
 

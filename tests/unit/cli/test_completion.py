@@ -45,7 +45,7 @@ HANDLES = {"local://digits/1", "local://digits/2"}
         ("logs --rank ", set()),
         ("logs --t", {"--tail"}),
         ("explain rank-k", {code for code in CATALOGUE if code.startswith("rank-k")}),
-        ("submit --to ", {"local", "slurm"}),
+        ("submit --to ", {"kubernetes", "local", "slurm"}),
         ("submit ", {FILES[0]}),
         ("validate a.yaml ", {FILES[0]}),
         ("render job.yaml -o ", {FILES[0]}),

@@ -78,7 +78,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
         ),
         (
             ["status", "ssh://digits"],
-            "ddplaunch cannot reach 'ssh': it sends jobs to local, slurm",
+            "ddplaunch cannot reach 'ssh': it sends jobs to kubernetes, local, slurm",
             "handles begin with the target, as in local://digits",
         ),
         (
