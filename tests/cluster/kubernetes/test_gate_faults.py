@@ -171,10 +171,10 @@ def test_a_node_that_never_comes(start: Start) -> None:
 def test_packets_between_pods_are_dropped(faults: Faults, start: Start) -> None:
     """As by a NetworkPolicy that denies all: node 1 has node 0's address, and gets no answer."""
     faults.nft(faults.cluster.workers[0], "tcp dport 1024-65535 drop")
-    job = start(gate={**PLAIN["gate"], "timeout": "10s"})
+    job = start(gate={**PLAIN["gate"], "timeout": "90s"})  # of which a new pod's network is given 35 s
 
-    code, _, found = told(job, 1)
-    assert "port-filtered" == code
+    code, nodes, found = told(job, 1)
+    assert ("port-filtered", [1]) == (code, nodes)
     assert "node 1 (job-1) -> the hub at job-0.job." in found.sentence
     assert "NetworkPolicy" in found.hint
 

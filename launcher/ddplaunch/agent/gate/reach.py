@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Callable, Optional
 
 from ddplaunch.agent import name_server
@@ -37,6 +37,8 @@ _CALL = 2.5
 """Seconds for one attempt."""
 _PAUSE = 0.1
 _LONGEST_PAUSE = 1.0
+_BRIEF = 5.0
+"""Seconds that do not outweigh what was met for longer before."""
 _SAY_EVERY = 5.0
 _ASK = 1.0
 
@@ -54,6 +56,13 @@ class _Failure:
     kind: str  # of UnreachableError, or stranger | silent
     detail: str
     since: float  # since when there was no other
+    before: Optional[_Failure] = None  # what there was until then
+
+    def lasting(self) -> _Failure:
+        """Not what has come up in the last moment only: when another node gives up, its name goes as well."""
+        now = time.monotonic()
+        brief = now - self.since < min(_BRIEF, (now - self.before.since) / 2) if self.before else False
+        return self.before if brief and self.before else self
 
 
 class Reach:
@@ -110,6 +119,8 @@ class Reach:
                     return channel
             now = time.monotonic()
             if all(self._is_over(address, now, deadline) for address in self._decisive):
+                if now >= deadline:
+                    self._failures = {each: found.lasting() for each, found in self._failures.items()}
                 raise HubUnreachedError(self.verdict(now - started))
             if now - said > _SAY_EVERY:
                 said = now
@@ -167,8 +178,11 @@ class Reach:
                 kind, detail = "stale" if self._are_pods and error.why == "key" else "stranger", str(error)
             if before is not None and kind in ("unanswered", "timeout") and patience - begun < _CALL:
                 continue  # the deadline cut it short: what was found before says more
-            since = before.since if before is not None and before.kind == kind else begun
-            self._failures[address] = _Failure(kind, detail, since)
+            if before is not None and before.kind == kind:
+                since, last = before.since, before.before
+            else:
+                since, last = begun, before and replace(before, before=None)
+            self._failures[address] = _Failure(kind, detail, since, last)
             if kind == "not-found":
                 self.nameless = time.monotonic() - since
         return None
