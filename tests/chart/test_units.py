@@ -1,0 +1,93 @@
+"""Durations and quantities mean in the chart what they mean to the launcher."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.chart.conftest import CHART, Helm
+
+from ddplaunch.spec.units import format_duration, format_quantity, parse_duration, parse_quantity
+
+pytestmark = pytest.mark.processes
+
+TEMPLATE = """\
+found:
+{{- range .Values.durations }}
+  {{- $seconds := include "ddplaunch.seconds" . }}
+  - {{ list $seconds (include "ddplaunch.wholeSeconds" .) (include "ddplaunch.roundedSeconds" .)
+    (include "ddplaunch.duration" (float64 $seconds)) | toJson }}
+{{- end }}
+{{- range .Values.quantities }}
+  - {{ list (include "ddplaunch.bytes" .) (include "ddplaunch.quantity" .) | toJson }}
+{{- end }}
+"""
+UNITS = ("", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti")
+
+
+def durations() -> list[Any]:
+    """In all spellings, halves among them, which are rounded to the even number."""
+    draw = random.Random(1)
+    found: list[Any] = [
+        "1.1h",
+        "0.1m",
+        "1h30m",
+        "30m1h",
+        "2m30.5s",
+        "0.07h",
+        "1ms",
+        "1d",
+        "1.005s",
+        90,
+        2.007,
+    ]
+    found += [half / 2 for half in range(1, 40)] + [f"{half / 2}s" for half in range(1, 40)]
+    for _ in range(1000):
+        found.append(format_duration(draw.randrange(1, 31_000_000_000) / 1000))
+        found.append(f"{draw.randrange(300)}.{draw.randrange(1000)}{draw.choice(['ms', 's', 'm', 'h'])}7d")
+    return found
+
+
+def quantities() -> list[Any]:
+    """In all spellings, up to the largest that a number in YAML keeps."""
+    draw = random.Random(2)
+    found: list[Any] = ["1.5Gi", "0.5Ti", "010M", "1024Ki", "1000k", "1048576k", "4398046511103", 2**53]
+    for _ in range(1000):
+        found.append(draw.randrange(1, 2 ** draw.randrange(1, 54)))
+        found.append(f"{draw.randrange(1, 1024)}{draw.choice(UNITS)}")
+        found.append(f"{draw.randrange(1, 1024)}.{draw.choice([5, 25, 125])}{draw.choice(UNITS[3:5])}")
+    return found
+
+
+def test_the_chart_counts_as_the_launcher_does(helm: Helm, tmp_path: Path) -> None:
+    """To the last digit, for the hash of the plan rests on it; and shows them as the launcher does."""
+    templates = tmp_path / "units" / "templates"
+    templates.mkdir(parents=True)
+    for name in ("_durations.tpl", "_quantities.tpl"):
+        shutil.copy(CHART / "templates" / name, templates)
+    (templates / "all.yaml").write_text(TEMPLATE)
+    (tmp_path / "units" / "Chart.yaml").write_text("apiVersion: v2\nname: units\nversion: 1.0.0\n")
+    values = {"durations": durations(), "quantities": quantities()}
+    (tmp_path / "values.yaml").write_text(json.dumps(values))
+
+    expected = []
+    for duration in values["durations"]:
+        seconds = parse_duration(duration)
+        shown = format_duration(seconds) if seconds == round(seconds, 3) else None
+        expected.append([seconds, math.ceil(seconds), max(1, round(seconds)), shown])
+    expected += [
+        [parse_quantity(each), format_quantity(parse_quantity(each))] for each in values["quantities"]
+    ]
+    done = helm("template", "x", tmp_path / "units", "--values", tmp_path / "values.yaml")
+    found: list[list[Any]] = []
+    for words, wanted in zip(yaml.safe_load(done.stdout)["found"], expected, strict=True):
+        numbers = [json.loads(word) for word in words[:-1]]
+        found.append([*numbers, words[-1] if wanted[-1] else None])
+
+    assert expected == found
