@@ -53,8 +53,8 @@ def told(name: str, tmp_path: Path) -> Job:
         (
             "selector",
             (
-                "nodes 0-1 (pods selector-0-xftkr, selector-1-p29qq): not scheduled: no machine of 3 takes it: "
-                "1 node(s) had untolerated taint(s), 2 node(s) didn't match Pod's node affinity/selector"
+                "nodes 0-1 (pods selector-0-xftkr, selector-1-p29qq): not scheduled: no machine of 3 takes "
+                "it: 1 node(s) had untolerated taint(s), 2 node(s) didn't match Pod's node affinity/selector"
             ),
             "compare `kubernetes.node_selector` with `kubectl get nodes --show-labels`",
             "node-missing",
@@ -121,6 +121,15 @@ def told(name: str, tmp_path: Path) -> Job:
                 "securityContext.runAsNonRoot=true), runAsUser=0 (pod must not set runAsUser=0)"
             ),
             "set `kubernetes.restricted: true`; `kubectl get namespace --show-labels` shows what it enforces",
+            "node-missing",
+        ),
+        (
+            "quota",
+            (
+                "nodes 0-1: its pod may not be made: the namespace's quota small is used up: requested: "
+                "pods=1, used: pods=0, limited: pods=0"
+            ),
+            "`kubectl describe resourcequota` shows it; ask for less, or end other jobs",
             "node-missing",
         ),
         (
@@ -201,7 +210,7 @@ def test_what_holds_the_trainer_up(name: str, text: str, hint: str, tmp_path: Pa
             ),
             ["node-evicted"],
         ),
-        ("quota", State.FAILED, 30, "", ["image-lacks", "gpu-missing"]),
+        ("half", State.FAILED, 30, "", ["image-lacks", "gpu-missing"]),
     ],
 )
 def test_how_it_ended(

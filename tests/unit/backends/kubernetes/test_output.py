@@ -1,0 +1,79 @@
+"""Lines of containers: known by their time, labelled as the agent labels them elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.unit.backends.test_printed import BUNDLE, block
+
+from ddplaunch.agent.contract import Bundle
+from ddplaunch.backends.job import EVERYTHING
+from ddplaunch.backends.kubernetes import output
+from ddplaunch.backends.kubernetes.api import Api
+from ddplaunch.backends.kubernetes.output import Output, Stream
+from ddplaunch.backends.kubernetes.queries import Seen
+
+NOTHING = Seen("lab", "digits", None)
+
+
+def tail(container: str, kept: list[Bundle] | None = None) -> Any:
+    """Of node 3's container of that name."""
+    keep = (kept if kept is not None else []).append
+    source = Output(Api(), lambda: NOTHING, EVERYTHING, follow=False, over=lambda: True, keep=keep)
+    return output._Tail(source._api, "/log", Stream(3, "digits-3-x", container, 0), source)
+
+
+@pytest.mark.parametrize(
+    ("stamp", "at"),
+    [
+        (b"1970-01-01T00:00:01.000000002Z", (1.0, 2)),
+        (b"1970-01-01T00:00:01.5Z", (1.0, 500_000_000)),
+        (b"1970-01-01T00:00:01Z", (1.0, 0)),
+        (b"1970-01-01T02:00:01.25+02:00", (1.0, 250_000_000)),
+    ],
+)
+def test_a_line_is_known_by_its_time(stamp: bytes, at: tuple[float, int]) -> None:
+    """To the nanosecond, whatever zeros are left out and whichever zone the machine keeps."""
+    assert (at, b"a b ") == output._stamped(stamp + b" a b ")
+
+
+def test_a_line_without_a_time_is_shown_all_the_same() -> None:
+    """As when the kubelet itself has something to say."""
+    assert ((0.0, 0), b"unable to retrieve logs") == output._stamped(b"unable to retrieve logs")
+
+
+@pytest.mark.parametrize(
+    ("container", "text", "line"),
+    [
+        ("trainer", b"[3/7] loss 2.2", b"[3/7] loss 2.2"),
+        ("trainer", b"[3/ddplaunch] told to stop", b"[3/ddplaunch] told to stop"),
+        ("trainer", b"[W1121 socket.cpp] from outside", b"[3] [W1121 socket.cpp] from outside"),
+        ("gate", b"  ok  port", b"[3/gate]   ok  port"),
+        ("hub", b"08:24:49 node 1 checked in", b"[hub] 08:24:49 node 1 checked in"),
+    ],
+)
+def test_every_line_says_who_speaks(container: str, text: bytes, line: bytes) -> None:
+    """The supervisor labels its ranks itself; the rest is labelled here."""
+    assert line == tail(container)._labelled(text)
+
+
+def test_the_printed_bundle_is_kept_and_not_shown() -> None:
+    """Nobody reads base64; but the hub's pod may be deleted a moment later."""
+    kept: list[Bundle] = []
+    hub = tail("hub", kept)
+    shown = [hub._labelled(line.encode()) for line in ["before", *block(BUNDLE), "after"]]
+
+    assert [b"[hub] before", b"[hub] after"] == [line for line in shown if line is not None]
+    assert [BUNDLE] == kept
+
+
+def test_lines_are_whole_however_they_come() -> None:
+    """A stream is cut anywhere."""
+
+    class Response:
+        def stream(self, size: int) -> Iterator[bytes]:
+            yield from (b"on", b"e\ntwo\nth", b"ree")
+
+    assert [b"one", b"two", b"three"] == list(output._lines(Response()))
