@@ -33,6 +33,8 @@ class Controller:
     package: str
     values: str
     """Where the chart takes its image from."""
+    probe: dict[str, Any]
+    """What the API server accepts only when the controller answers it."""
 
     @property
     def image(self) -> str:
@@ -43,8 +45,16 @@ class Controller:
         return f"{self.name}-system"
 
 
-JOBSET = Controller("jobset", "v0.10.1", ".", "image")
-KUEUE = Controller("kueue", "v0.14.0", "./cmd/kueue", "controllerManager.manager.image")
+_POD = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}
+_JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "probe"}, "spec": {"template": _POD}}
+_SET = {
+    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+    "kind": "JobSet",
+    "metadata": {"name": "probe"},
+    "spec": {"replicatedJobs": [{"name": "job", "template": {"spec": _JOB["spec"]}}]},
+}
+JOBSET = Controller("jobset", "v0.10.1", ".", "image", _SET)
+KUEUE = Controller("kueue", "v0.14.0", "./cmd/kueue", "controllerManager.manager.image", _JOB)
 
 
 def install(cluster: Cluster, controller: Controller) -> None:
@@ -59,6 +69,16 @@ def install(cluster: Cluster, controller: Controller) -> None:
     _apply(cluster, controller, objects)
     words = ["wait", "deployments", "--all", "-n", controller.namespace, "--for=condition=Available"]
     cluster.kubectl(*words, "--timeout=180s", timeout=200)
+    # Its certificate is made, and told to the API server, when it runs.
+    with cluster.namespace(**{LABEL: "true"}) as namespace:
+        words = ["apply", "--dry-run=server", "-n", namespace, "--filename", "-"]
+        text = json.dumps(controller.probe)
+
+        def answer() -> str:
+            done = cluster.run(["kubectl", *words], stdin=text, check=False)
+            return done.stderr if done.returncode else ""
+
+        cluster.until(lambda: answer() == "", f"{controller.name} answers the API server", 90, answer)
 
 
 def uninstall(cluster: Cluster, controller: Controller) -> None:
@@ -100,7 +120,7 @@ def _objects(cluster: Cluster, controller: Controller) -> list[dict[str, Any]]:
     for key, value in {"repository": repository, "tag": tag, "pullPolicy": "Never"}.items():
         words += ["--set", f"{controller.values}.{key}={value}"]
     objects = [each for each in yaml.safe_load_all(cluster.run(words).stdout) if each]
-    # Until an API that another server answers for does answer, no namespace can be deleted. It is not needed here.
+    # While an API behind another server does not answer, no namespace can be deleted. It is not needed here.
     objects = [each for each in objects if each["kind"] != "APIService"]
     for each in objects:
         for hook in each.get("webhooks", []):

@@ -40,7 +40,8 @@ def test_a_lost_pod_starts_all_nodes_again(jobs: Jobs) -> None:
     jobs.cluster.until(lambda: attempts(jobs, "again") == {"1"}, "there are new pods", 150)
     jobs.becomes(handle, "running")
     jobs.cluster.until(lambda: jobs.log("again").count("training") == 2, "both nodes train again", 90)
-    assert 2 == jobs.log("again", "gate").count("the way is clear")
+    assert 2 == jobs.log("again", "gate").count("gate passed")
+    assert 1 == jobs.status(handle)["attempt"]
 
 
 def test_without_a_retry_left_the_job_has_failed(jobs: Jobs) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.cluster.kubernetes.cache import ClusterError
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.extras.conftest import Jobs
 
@@ -76,11 +77,8 @@ def test_a_job_says_why_it_waits_and_starts_when_there_is_room(jobs: Jobs) -> No
 
 def test_a_queue_that_does_not_exist_is_named(jobs: Jobs) -> None:
     """A misspelt queue would let nobody in, ever."""
-    handle = jobs.submit("lost", TRAIN, **queued(queue="taem"))
-
-    found = jobs.becomes(handle, "pending", "taem")
-
-    assert "`kubectl get localqueues`" in found["hint"]
+    with pytest.raises(ClusterError, match="exit 106: error: there is no queue taem in namespace"):
+        jobs.submit("lost", TRAIN, **queued(queue="taem"))
 
 
 def test_a_preempted_job_is_not_failed(jobs: Jobs) -> None:
