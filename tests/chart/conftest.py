@@ -24,6 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "ddplaunch"
 AGENT = "files/agent.pyz"
 
+MARKS = [pytest.mark.processes, pytest.mark.timeout(1200)]
+"""Of all tests here; the first of them may have to wait for Helm to be built."""
+
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Helm = Callable[..., "subprocess.CompletedProcess[str]"]

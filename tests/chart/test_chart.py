@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.chart.conftest import AGENT, CHART, ROOT, Helm, by_chart
+from tests.chart.conftest import AGENT, CHART, MARKS, ROOT, Helm, by_chart
 
 from ddplaunch import __version__
 from ddplaunch.render.archive import agent_archive
 
-pytestmark = pytest.mark.processes
+pytestmark = MARKS
 
 JOB = """\
 apiVersion: ddplaunch/v1

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.chart import strategies
-from tests.chart.conftest import ROOT, Helm, by_chart, by_launcher, source_words
+from tests.chart.conftest import MARKS, ROOT, Helm, by_chart, by_launcher, source_words
 from tests.unit.render import kubernetes_jobs
 
 from ddplaunch.render.archive import agent_archive
 from ddplaunch.spec.problems import SpecError
 
-pytestmark = pytest.mark.processes
+pytestmark = MARKS
 
 GOLDEN = ROOT / "tests" / "golden" / "kubernetes"
 SCHEMA = "values don't meet the specifications of the schema"

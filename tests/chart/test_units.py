@@ -9,13 +9,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
-from tests.chart.conftest import CHART, Helm
+from tests.chart.conftest import CHART, MARKS, Helm
 
 from ddplaunch.spec.units import format_duration, format_quantity, parse_duration, parse_quantity
 
-pytestmark = pytest.mark.processes
+pytestmark = MARKS
 
 TEMPLATE = """\
 found:
