@@ -15,7 +15,7 @@ from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.cache import ClusterError
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.jobs import with_torch
-from tests.unit.render.kubernetes_jobs import JOBS, checkable
+from tests.unit.render.kubernetes_jobs import JOBS, LOOKS_LIKE, checkable, rendered
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "kubernetes"
@@ -74,6 +74,18 @@ def test_the_server_takes_any_job(cluster: Cluster, namespace: str, jobs: list[d
     objects = [each for job in jobs for each in checkable(job)]
 
     assert len(objects) == len(dry_run(cluster, namespace, objects, "--server-side"))
+
+
+def test_kubectl_reads_every_word_as_it_was_written(cluster: Cluster) -> None:
+    """Its parser knows more spellings of numbers and booleans than ours."""
+    labels = {f"label-{index}": text for index, text in enumerate(LOOKS_LIKE)}
+    job = {"apiVersion": "ddplaunch/v1", "name": "job", "image": "a", "command": ["a.py"]}
+    service = rendered({**job, "kubernetes": {"labels": labels}}).split("---\n")[2]
+    words = ["patch", "--local", "--type=merge", "--patch={}", "--output=json", "--filename=-"]
+    read = json.loads(cluster.kubectl(*words, stdin=service))
+
+    assert labels.items() <= read["metadata"]["labels"].items()
+    assert yaml.safe_load(service) == read
 
 
 def test_a_restricted_namespace_takes_the_pods(cluster: Cluster) -> None:

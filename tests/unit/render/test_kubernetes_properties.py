@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -14,7 +11,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.render.kubernetes_jobs import JOBS, LOOKS_LIKE, checkable, rendered
+from tests.unit.render.kubernetes_jobs import JOBS, checkable, rendered
 
 from ddplaunch.errors import SourceTooLargeError
 
@@ -41,29 +38,6 @@ def test_every_word_arrives_as_it_was_written(job: dict[str, Any]) -> None:
 
     assert options.get("labels", {}).items() <= files["metadata"]["labels"].items()
     assert (job["command"], job.get("env", {})) == (made["command"], made["env"])
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not here")
-def test_kubectl_reads_every_word_as_it_was_written(tmp_path: Path) -> None:
-    """Its parser knows more spellings of numbers and booleans than ours."""
-    labels = {f"label-{index}": text for index, text in enumerate(LOOKS_LIKE)}
-    job = {"apiVersion": "ddplaunch/v1", "name": "job", "image": "a", "command": ["a.py"]}
-    service = rendered({**job, "kubernetes": {"labels": labels}}).split("---\n")[2]
-    file = tmp_path / "service.yaml"
-    file.write_text(service)
-    words = [
-        "kubectl",
-        "patch",
-        "--local",
-        "--type=merge",
-        "--patch={}",
-        "--output=json",
-        f"--filename={file}",
-    ]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-
-    assert labels.items() <= json.loads(done.stdout)["metadata"]["labels"].items()
-    assert yaml.safe_load(service) == json.loads(done.stdout)
 
 
 @settings(max_examples=30)

@@ -104,8 +104,7 @@ def _items(before: list[Any], patch: list[Any], key: str, path: str) -> list[Any
         if item.get(_PATCH, "delete") not in ("delete", "replace"):
             raise OverlayError(f"{path}[{index}].{_PATCH}", f"{item[_PATCH]!r}", "replace or delete")
     if any(item.get(_PATCH) == "replace" for item in patch):
-        kept = [item for item in patch if item.get(_PATCH) != "replace"]
-        return [_plain(item) for item in kept]
+        return [_plain(item) for item in patch if not _special(item)]
     deleted = [item[key] for item in patch if item.get(_PATCH) == "delete"]
     patch = [item for item in patch if item.get(_PATCH) != "delete"]
     merged = {item.get(key): item for item in before if item.get(key) not in deleted}
