@@ -62,6 +62,34 @@ def test_a_pod_template_is_merged_or_refused_alike(
     compare(helm, light, tmp_path, {**job, "kubernetes": kubernetes})
 
 
+def test_values_that_look_like_nothing_count(helm: Helm, light: Path, tmp_path: Path) -> None:
+    """Zeros, empty texts, and what YAML or Kubernetes would read otherwise: templates are apt to lose it."""
+    job = {
+        "apiVersion": "ddplaunch/v1",
+        "name": "odd",
+        "command": ["run.sh", "", "$(A)", "1e3"],
+        "image": "trainer",
+        "python": "$(X)/python",
+        "env": {"EMPTY": "", "YES": "yes", "MARK": "a\ufeffb", "LINES": "a\n\nb\n"},
+        "resources": {"gpus": 0, "cpus": 0.5, "rdma": 0},
+        "rendezvous": {"timeout": 2.5},
+        "watchdog": {"kill_after": "never"},
+        "volumes": [{"name": "v", "mount_path": "/a b", "host_path": "/srv/#1", "read_only": False}],
+        "kubernetes": {
+            "run_as_user": 0,
+            "tolerations": [
+                {"key": "k", "value": "", "effect": "NoExecute", "toleration_seconds": 0},
+                {"operator": "Exists", "effect": "NoSchedule"},
+            ],
+            "labels": {"empty": "", "y": "0x1F"},
+            "annotations": {"karpenter.sh/do-not-disrupt": "", "text": "a: b #"},
+            "node_selector": {"n": "1e3"},
+            "topology_spread": {"key": "kubernetes.io/hostname", "max_skew": 3},
+        },
+    }
+    compare(helm, light, tmp_path, job)
+
+
 @MANY
 @given(job=st.one_of(strategies.jobs(slips=False), kubernetes_jobs.JOBS))
 def test_any_job_gives_the_same_objects(helm: Helm, light: Path, tmp_path: Path, job: dict[str, Any]) -> None:
