@@ -21,7 +21,8 @@ def run(folder: Path, runs: int) -> list[Line]:
     """Step-time ratios for 2 and 4 ranks, and the CPU that hub and supervisor take meanwhile."""
     lines = []
     for ranks in (2, 4):
-        plain, watched, shares = [], [], {"hub": [], "run": []}
+        plain, watched = [], []
+        shares: dict[str, list[float]] = {"hub": [], "run": []}
         for turn in range(runs):
             # Whoever goes first finds the caches colder: each does so every other time.
             for supervised in (turn % 2 == 0, turn % 2 == 1):

@@ -8,7 +8,9 @@
     ├── SpecError                 USAGE         the job file has problems (ddplaunch.spec)
     ├── NotFoundError             NOT_FOUND     no such job, file of a job, or verdict code
     └── ClusterError              CLUSTER       a scheduler refused, or cannot be reached
-        └── UncertainError        CLUSTER       nobody knows whether it took the job (ddplaunch.backends)
+        ├── UncertainError        CLUSTER       nobody knows whether it took the job (ddplaunch.backends)
+        ├── RefusedError          CLUSTER       an API server said no, and why (ddplaunch.backends)
+        └── SilentError           CLUSTER       an API server said nothing in time (ddplaunch.backends)
 
 How a job ended (`FAILED`, `HANG`, …) is a result, not an error: the command line reports it, nobody
 raises it.
