@@ -331,11 +331,10 @@ def await_keeper(name: str) -> None:
 
 def start_keeper(name: str) -> None:
     """Have the cluster taken down after its last user, this process among them."""
-    words = [sys.executable, "-m", "tests.cluster.kubernetes", "--name", name, "keep"]
-    with (CACHE / "keeper.log").open("wb") as log:
-        subprocess.Popen(
-            words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
+    words = ["setsid", "--fork", sys.executable, "-m", "tests.cluster.kubernetes", "--name", name, "keep"]
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "keeper.log").open("ab") as log:
+        subprocess.run(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)
 
 
 def _users(name: str, how: int) -> int:

@@ -24,6 +24,7 @@ _SOCKET = RUN / "docker.sock"
 _PID = RUN / "docker.pid"
 _LOG = CACHE / "dockerd.log"
 _CAP_SYS_RESOURCE = 24
+_daemons: list[subprocess.Popen[bytes]] = []
 
 
 def missing() -> str:
@@ -96,6 +97,7 @@ def start() -> None:
                 start_new_session=True, cwd="/",
             )  # fmt: skip
         deadline = time.monotonic() + 60
+        _daemons.append(daemon)  # it outlives this call, and this process
         while not _answers(_SOCKET):
             if daemon.poll() is not None or time.monotonic() > deadline:
                 daemon.kill()
