@@ -11,6 +11,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 import zlib
 from base64 import b64decode
 from collections.abc import Iterator
@@ -109,6 +111,7 @@ class Pods:
         self._agent = agent
         self._folder = folder
         self.pods: list[Pod] = []
+        self.go = folder / "go"
 
     def make(self, program: str = WAITS, **plan: Any) -> list[Pod]:
         """Of a job whose ranks run `program`."""
@@ -141,15 +144,18 @@ class Pods:
 
 
 @pytest.fixture(name="pods")
-def _pods(tmp_path: Path, agent: list[str]) -> Iterator[Pods]:
+def _pods(agent: list[str]) -> Iterator[Pods]:
     reason = missing()
     if reason:
         pytest.skip(reason)
-    for folder in (*tmp_path.parents[:3], tmp_path, Path(agent[-1]).parent):
+    # pytest's own folders are root's alone.
+    with tempfile.TemporaryDirectory(prefix="ddplaunch-pods-") as name:
+        folder = Path(name)
         folder.chmod(0o755)
-    pods = Pods([python(), *agent[1:]], tmp_path)
-    yield pods
-    pods.close()
+        archive = str(shutil.copy(agent[-1], folder))
+        pods = Pods([python(), *agent[1:-1], archive], folder)
+        yield pods
+        pods.close()
 
 
 def test_a_job_from_its_start_to_its_end(pods: Pods) -> None:
@@ -237,6 +243,23 @@ def test_the_whole_container_of_pod_zero_is_killed(pods: Pods) -> None:
     (found,) = zero.bundle().verdicts
     assert ("network-lost", [0]) == (found.code, found.nodes)
     assert "went away: its agent ended without a word" in found.sentence
+
+
+def test_a_hub_that_is_started_again(pods: Pods) -> None:
+    """As the kubelet does when it was killed: it takes up the nodes that run, and does not wait for gates."""
+    wait = "import os, time\nprint('up', flush=True)\nwhile not os.path.exists('/GO'): time.sleep(0.1)"
+    zero, one = pods.running(wait.replace("/GO", str(pods.go)), gate={"timeout": 4.0})
+    zero.signal("hub", signal.SIGKILL)
+    zero.containers["hub"].wait()
+    zero.start("hub")
+    for pod in (zero, one):
+        pod.containers["run"].says("the hub answers again", 30)
+    time.sleep(5.0)  # beyond the gate's timeout
+    pods.go.touch()
+
+    assert [0, 0] == [pod.containers["run"].wait() for pod in (one, zero)]
+    zero.containers["hub"].says("END DDPLAUNCH BUNDLE")
+    assert (Exit.OK, []) == (zero.bundle().exit_code, zero.bundle().verdicts)
 
 
 def test_a_hub_that_nobody_obeys(pods: Pods) -> None:

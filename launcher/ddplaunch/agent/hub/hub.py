@@ -197,6 +197,7 @@ def _cannot_listen(record: Record, port: Optional[int], error: OSError) -> None:
 
 def _last_words(record: Record) -> None:
     """The verdict for people; then the bundle, so that it can be had from a finished pod's log."""
+    termination.write(record.exit_code or Exit.OK, record.verdicts)
     if record.verdicts:
         record.say("\n".join(notice.block(record.verdicts, True, record.plan.names)))
     record.event("end", f"the job has ended with exit code {record.exit_code}")
@@ -205,7 +206,6 @@ def _last_words(record: Record) -> None:
     lines = [text[start : start + _COLUMNS] for start in range(0, len(text), _COLUMNS)]
     record.say("\n".join([BEGIN, *lines, END]))
     record.close()
-    termination.write(record.exit_code or Exit.OK, record.verdicts)
 
 
 def _raise_file_limit() -> None:
