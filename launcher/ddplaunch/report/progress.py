@@ -76,7 +76,7 @@ def place(job: Job) -> Hashable:
     if job.status is None or job.state.ended:
         return job.state, job.hint  # of which there is one for every reason to wait
     nodes = tuple((row.phase, tuple(row.nodes)) for row in rows(job.status))
-    return job.status.attempt, job.status.phase, tuple(job.status.waiting_for), nodes
+    return job.status.attempt, job.status.phase, tuple(job.status.waiting_for), nodes, job.hint
 
 
 def is_waiting(job: Job) -> bool:

@@ -110,6 +110,8 @@ class KubernetesBackend:
         if objects.spec(seen.owner).get("suspend"):
             why, hint = waits.suspended(seen.owner, seen.workload)
             return dataclasses.replace(job, state=State.PENDING, detail=_joined(why, look.note), hint=hint)
+        if look.note:
+            hint = hint or "nothing is lost: what is missed now is shown when the API server answers again"
         verdicts = tuple(states.verdicts(seen, groups))
         job = dataclasses.replace(job, detail=_joined(*detail, look.note), hint=hint, verdicts=verdicts)
         if look.told is None and not states.has_begun(nodes):

@@ -23,6 +23,8 @@ _LONGEST_PAUSE = 5.0
 _GROWTH = 1.25
 _PATIENCE = 3.0
 """Seconds of a look for a server that is away; the next look comes soon."""
+_QUIET = 10.0
+"""Seconds without an answer that are worth a word."""
 SILENCE = 600.0
 """Seconds for which a watched job outlasts an API server that does not answer; the job itself runs on."""
 
@@ -50,9 +52,9 @@ class _Watched:
 
     def __init__(self, look: Look) -> None:
         self.look = look
-        self.answered = time.monotonic()
+        self.asked: float | None = None  # since when an answer is due
         self.pause = _FIRST_PAUSE
-        self.next = self.answered + self.pause
+        self.next = time.monotonic() + self.pause
         self.asking: threading.Thread | None = None
         self.error: ClusterError | None = None
 
@@ -60,16 +62,26 @@ class _Watched:
         changed = _essence(look) != _essence(self.look)
         self.look = look
         self.pause = _FIRST_PAUSE if changed else min(_GROWTH * self.pause, _LONGEST_PAUSE)
-        self.answered = time.monotonic()
+        self.asked = None
         self.error = None
+
+    def silent(self) -> float:
+        """Seconds for which an answer is due. Another thread may hear it meanwhile."""
+        asked = self.asked
+        return 0.0 if asked is None else time.monotonic() - asked
+
+    def current(self) -> Look:
+        """What was seen last, and how old that is when nobody answers."""
+        silent = self.silent()
+        if self.look.ended or silent < _QUIET:
+            return self.look
+        note = f"the API server has not answered for {silent:.0f} s; the job does not need it"
+        return dataclasses.replace(self.look, note=note)
 
     def silence(self, error: ClusterError) -> None:
         """No answer; what was seen last stands, for a while."""
-        silent = time.monotonic() - self.answered
-        note = f"the API server has not answered for {silent:.0f} s; the job does not need it"
-        self.look = dataclasses.replace(self.look, note=note)
         self.pause = _FIRST_PAUSE
-        if silent > SILENCE or not isinstance(error, SilentError):
+        if self.silent() > SILENCE or not isinstance(error, SilentError):
             self.error = error
 
 
@@ -85,7 +97,8 @@ class Looks:
         """The job as it was a moment ago; with `fresh`, now. Raises ClusterError."""
         watched = self._watched.get((namespace, name))
         if watched is None:
-            watched = self._watched[namespace, name] = _Watched(self._look(namespace, name))
+            first = self._with_status(self._queries.look(namespace, name))
+            watched = self._watched[namespace, name] = _Watched(first)
             return watched.look
         if watched.asking is not None and (fresh or not watched.asking.is_alive()):
             watched.asking.join()
@@ -97,7 +110,7 @@ class Looks:
             watched.asking.start()
         if watched.error is not None:
             raise watched.error
-        return watched.look
+        return watched.current()
 
     def hurry(self, namespace: str, name: str) -> None:
         """Something has happened: do not let the next look wait."""
@@ -114,18 +127,18 @@ class Looks:
 
     def _ask(self, watched: _Watched) -> None:
         seen = watched.look.seen
+        watched.asked = watched.asked or time.monotonic()
         try:
-            watched.answer(self._look(seen.namespace, seen.name, _PATIENCE))
+            seen = self._queries.look(seen.namespace, seen.name, _PATIENCE)
+            watched.asked = None  # from here on it is the hub that may be slow
+            watched.answer(self._with_status(seen))
         except ClusterError as error:
             watched.silence(error)
         watched.next = time.monotonic() + watched.pause
 
-    def _look(self, namespace: str, name: str, patience: float | None = None) -> Look:
-        seen = self._queries.look(namespace, name, patience)
+    def _with_status(self, seen: Seen) -> Look:
         look = Look(seen)
-        if look.ended:
-            return look
-        return Look(seen, evidence.status(self._api, seen))
+        return look if look.ended else Look(seen, evidence.status(self._api, seen))
 
 
 def _essence(look: Look) -> Hashable:
