@@ -72,7 +72,7 @@ def _faults(cluster: Cluster) -> Iterator[Faults]:
     cluster.broken.touch()
     yield faults
     faults.clear()
-    cluster.broken.unlink()
+    cluster.broken.unlink(missing_ok=True)
 
 
 @pytest.fixture(name="namespace")
