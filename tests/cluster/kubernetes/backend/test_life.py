@@ -151,20 +151,19 @@ def test_a_check_up_in_a_restricted_namespace(cluster: Cluster, cli: Cli, write:
 @pytest.mark.timeout(400)
 def test_the_api_server_is_away(faults: Faults, cli: Cli, write: Write) -> None:
     """For half a minute, while somebody waits: he is told, and no line is lost or doubled."""
-    doing = cli.start(
-        "submit", write("digits", COUNT.format(steps=60, pause=1), nodes=1), "--to", "kubernetes", "--wait"
-    )
-    assert doing.stderr is not None
-    said = []
-    for line in doing.stderr:
-        said.append(line)
-        if "step 2" in line:
-            break
-    faults.pause_api()
-    time.sleep(30)
-    faults.resume_api()
-    said += doing.stderr.readlines()
+    path = write("digits", COUNT.format(steps=60, pause=1), nodes=1)
+    with cli.start("submit", path, "--to", "kubernetes", "--wait") as doing:
+        assert doing.stderr is not None
+        said = []
+        for line in doing.stderr:
+            said.append(line)
+            if "step 2" in line:
+                break
+        faults.pause_api()
+        time.sleep(30)
+        faults.resume_api()
+        said += doing.communicate(timeout=120)[1].splitlines(keepends=True)
 
-    assert 0 == doing.wait(60), "".join(said)
+    assert 0 == doing.returncode, "".join(said)
     assert [f"[0/0] step {step}" for step in range(60)] == [line.rstrip() for line in said if "step" in line]
     assert any("the API server has not answered for" in line for line in said), "".join(said)
