@@ -46,3 +46,22 @@ def locked(name: str, what: str, seconds: float) -> Iterator[None]:
                     say(f"waits while {what}")
                 time.sleep(0.1)
         yield
+
+
+def hold(name: str, alone: bool = False) -> int:
+    """A descriptor with the lock of this name, shared with others unless `alone`; whoever has it holds it."""
+    place = CACHE / "locks" / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+    return descriptor
+
+
+def is_held(name: str) -> bool:
+    """Whether anybody has it."""
+    with (CACHE / "locks" / name).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

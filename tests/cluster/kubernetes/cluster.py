@@ -13,7 +13,6 @@ torch included, under the same paths as this machine. Each checkout has its own 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -28,7 +27,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.kubernetes import docker, images, settings
+from tests.cluster.kubernetes import cache, docker, images, settings
 from tests.cluster.kubernetes.cache import CACHE, ClusterError, locked, say
 
 ROOT = docker.ROOT
@@ -301,13 +300,14 @@ _held: list[int] = []
 
 def hold(name: str) -> None:
     """Use the cluster: no keeper takes it down before this process ends, or lets it go."""
-    _held.append(_users(name, fcntl.LOCK_SH))
+    _held.append(cache.hold(f"users-{name}"))
 
 
 def let_go() -> None:
     """Use no cluster any longer."""
     while _held:
         os.close(_held.pop())
+    docker.let_go()
 
 
 def keep(name: str) -> None:
@@ -315,7 +315,7 @@ def keep(name: str) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with locked(f"keeper-{name}", "another keeper ends", 1.0):
-        users = _users(name, fcntl.LOCK_EX)
+        users = cache.hold(f"users-{name}", alone=True)
         try:
             if not (_folder(name) / "kept").exists():
                 down(name)
@@ -335,11 +335,3 @@ def start_keeper(name: str) -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "keeper.log").open("ab") as log:
         subprocess.run(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)
-
-
-def _users(name: str, how: int) -> int:
-    place = CACHE / "locks" / f"users-{name}"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(descriptor, how)
-    return descriptor

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.cluster.kubernetes.cache import CACHE, ClusterError, locked
+from tests.cluster.kubernetes.cache import CACHE, ClusterError, hold, is_held, locked
 
 ROOT = Path(__file__).resolve().parents[3]
 RUN = Path("/run/ddplaunch-docker")
@@ -25,6 +25,7 @@ _PID = RUN / "docker.pid"
 _LOG = CACHE / "dockerd.log"
 _CAP_SYS_RESOURCE = 24
 _daemons: list[subprocess.Popen[bytes]] = []
+_uses: list[int] = []
 
 
 def missing() -> str:
@@ -83,8 +84,10 @@ def run(
 
 
 def start() -> None:
-    """See to it that docker answers: start our own unless one does. It lives on until `stop`."""
+    """See to it that docker answers: start our own unless one does. Until `let_go` nobody stops it."""
     with locked("dockerd", "docker's daemon starts or ends", 120):
+        if not _uses:
+            _uses.append(hold("docker-users"))
         if runs():
             return
         RUN.mkdir(parents=True, exist_ok=True)
@@ -133,25 +136,38 @@ def _command() -> list[str]:
     return words
 
 
+def let_go() -> None:
+    """This process needs it no longer."""
+    while _uses:
+        os.close(_uses.pop())
+
+
 def stop() -> bool:
-    """Stop our own docker, unless containers still run in it. Returns whether none of ours is left."""
+    """Stop our own docker, unless somebody still needs it. Returns whether none of ours is left."""
     with locked("dockerd", "docker's daemon starts or ends", 120):
+        let_go()
         if not _answers(_SOCKET):
             return True
-        if docker("ps", "--quiet"):
+        if is_held("docker-users") or docker("ps", "--quiet"):
             return False
         pid = int(_PID.read_text())
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + 30
-        while Path(f"/proc/{pid}").exists():
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+        while _lives(pid):
             if time.monotonic() > deadline:
                 raise ClusterError("dockerd does not end within 30 s")
             time.sleep(0.1)
         _forget_network()
         shutil.rmtree(RUN, ignore_errors=True)
         return True
+
+
+def _lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"  # its parent has not noticed yet
 
 
 def _forget_network() -> None:

@@ -70,7 +70,7 @@ def build() -> None:
 def image(name: str, **arguments: str) -> str:
     """Build docker/NAME on our own base; returns its tag. What did not change is not built again."""
     tag = f"ddplaunch-test/{name}:local"
-    words = ["docker", "build", "--quiet", "--tag", tag]
+    words = ["docker", "build", "--quiet", "--force-rm", "--tag", tag]
     for key, value in {"BASE": BASE, **arguments}.items():
         words += ["--build-arg", f"{key}={value}"]
     folder = name
