@@ -7,23 +7,27 @@ READY39 := .venv39/.ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-extras lint format bench docs chart lock clean
+.PHONY: help demo test test-quick test-kubernetes test-extras lint format bench docs chart lock clean
 
 help:  ## what can be made
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
 demo: $(READY)  ## a job that trains on this machine, then a broken one, explained
 	@scripts/demo
 
-test: lint $(READY39)  ## lint, then every test; the agent's on Python 3.9 too
+test: lint $(READY39)  ## lint, then every test but the clusters of Kubernetes; the agent's on Python 3.9 too
 	@scripts/system-packages
-	@scripts/run-tests agent39 quick processes slurm kubernetes slow
+	@scripts/run-tests agent39 quick processes slurm slow
 
 test-quick: $(READY)  ## unit, agent and golden tests, in less than a minute
 	@scripts/run-tests quick
 
+test-kubernetes: $(READY)  ## jobs on a real Kubernetes, which is built and started first
+	@scripts/system-packages kubernetes
+	@scripts/run-tests kubernetes
+
 test-extras: $(READY)  ## jobs on Kubernetes with the real Kueue and JobSet
-	@scripts/system-packages
+	@scripts/system-packages kubernetes
 	@scripts/run-tests extras
 
 lint: $(READY)  ## ruff, mypy, import-linter, shellcheck
