@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -17,6 +18,13 @@ def _fail_what_was_skipped(report: pytest.TestReport | pytest.CollectReport) -> 
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         report.outcome = "failed"
         report.longrepr = f"{report.nodeid} did not run, and in CI every test must. {reason}"
+
+
+def pytest_configure() -> None:
+    """Under nohup, or behind `&`, signals are ignored, which all processes of the tests would inherit."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)  # still nothing to us, and the default after exec
 
 
 @pytest.hookimpl(wrapper=True)

@@ -29,6 +29,8 @@ FIRST_PATIENCE = 10.0
 """Seconds for a server that has never answered us: it may be the wrong one."""
 PATIENCE = 120.0
 """Seconds for one that has: control planes are upgraded, and come back."""
+_WEBHOOK_PATIENCE = 10.0
+"""Seconds for what the server itself must ask. It is restarted at times; a broken one stays as it is."""
 _CONNECT, _READ = 5.0, 20.0
 _PAUSE = 1.0
 _BUSY = frozenset({429, 500, 502, 503, 504})
@@ -145,9 +147,11 @@ class Api:
                 found = _json(data)
                 if response.status < 300:
                     return Answer(response.status, found, unsure)
-                error = refused(response.status, found, what)
+                error = answer = refused(response.status, found, what)
                 if response.status not in _BUSY:
                     raise error
+                if answer.of_webhook:
+                    patience = min(patience, _WEBHOOK_PATIENCE)
                 unsure = unsure or response.status >= 500
             if time.monotonic() - started + _PAUSE > patience or _is_hopeless(error):
                 raise error

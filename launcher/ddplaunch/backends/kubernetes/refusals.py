@@ -12,6 +12,7 @@ _FORBIDDEN = re.compile(
     r' in API group "(?P<group>[^"]*)"(?: in the namespace "(?P<namespace>[^"]+)")?'
 )
 _WEBHOOK = re.compile(r'admission webhook "([^"]+)" denied the request:?\s*(.*)', re.DOTALL)
+_MUTE_WEBHOOK = re.compile(r'failed calling webhook "([^"]+)":?\s*(.*)', re.DOTALL)
 _ROLE = "docs/how-to/kubernetes.md has the whole Role"
 
 
@@ -22,6 +23,11 @@ class RefusedError(ClusterError):
         super().__init__(message, hint)
         self.status = status
         self.reason = reason
+
+    @property
+    def of_webhook(self) -> bool:
+        """Whether somebody behind the server is broken, and not the server."""
+        return self.status >= 500 and "webhook" in self.message
 
 
 class Permission(NamedTuple):
@@ -79,6 +85,14 @@ def _explained(status: int, said: str, details: dict[str, Any]) -> tuple[str, st
         return (
             f"the cluster's own rules forbid to {{what}}: webhook {_bare(webhook[1])} says: {why}",
             "the webhook is the cluster's; `kubernetes.pod_template` can add what it wants",
+        )
+    mute = _MUTE_WEBHOOK.search(said)
+    if mute is not None:
+        who = f"webhook {_bare(mute[1])}, which it must ask, does not answer"
+        listed = "`kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations` lists them"
+        return (
+            f"the API server would not {{what}}, for {who}: {_bare(mute[2])}",
+            f"whoever runs the cluster must mend it, or take it away: {listed}",
         )
     if status == 413 or "too large" in said.lower() or "Too long: must have at most" in said:
         return (

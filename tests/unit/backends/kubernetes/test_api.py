@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import http.server
+import json
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import yaml
 
 from ddplaunch.backends.kubernetes import api as apis
 from ddplaunch.backends.kubernetes.api import Api, SilentError
+from ddplaunch.backends.kubernetes.refusals import RefusedError
 from ddplaunch.cli import main as cli
 from ddplaunch.errors import ClusterError, UsageError
 
@@ -114,6 +118,41 @@ def test_a_server_that_cannot_be_reached(
         Api().get("/version", "tell its version")
 
     assert f"the API server {address} (context lab) cannot be reached: {why}" in error.value.message
+
+
+class _Broken(http.server.BaseHTTPRequestHandler):
+    """An API server that must ask a webhook which is gone."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        """Named by http.server."""
+        type(self).asked += 1
+        said = 'Internal error occurred: failed calling webhook "pods.example.com": connection refused'
+        body = json.dumps({"message": said, "reason": "InternalError"}).encode()
+        self.send_response(500)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """No word of it in the tests' output."""
+
+
+def test_a_broken_webhook_is_not_waited_for_as_long_as_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is well, and nobody knows whether the webhook will ever be: that is said, and soon."""
+    monkeypatch.setattr(apis, "_WEBHOOK_PATIENCE", 1.5)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Broken) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(RefusedError) as error:
+            Api().get("/version", "tell its version")
+        server.shutdown()
+
+    assert 2 == _Broken.asked
+    assert "webhook pods.example.com, which it must ask, does not answer" in error.value.message
 
 
 def test_without_the_client_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,10 @@ TERMINATING = (
     "terminated"
 )
 WEBHOOK = 'admission webhook "images.example.com" denied the request: only images of registry.example.com'
+MUTE = (
+    'Internal error occurred: failed calling webhook "pods.example.com": failed to call webhook: Post '
+    '"https://webhook.lab.svc:443/": dial tcp 10.96.0.7:443: connect: connection refused'
+)
 TOO_LARGE = 'ConfigMap "digits" is invalid: []: Too long: must have at most 1048576 bytes'
 
 
@@ -74,6 +78,13 @@ TOO_LARGE = 'ConfigMap "digits" is invalid: []: Too long: must have at most 1048
         ),
         (409, "the object has been modified", {}, "for another has changed it", "try it again"),
         (500, "etcdserver: request timed out", {}, "would not create Job digits: etcdserver: request", ""),
+        (
+            500,
+            MUTE,
+            {},
+            "would not create Job digits, for webhook pods.example.com, which it must ask, does not answer",
+            "whoever runs the cluster",
+        ),
         (502, "", {}, "HTTP status 502, without a word", ""),
     ],
 )
