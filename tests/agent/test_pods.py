@@ -158,6 +158,33 @@ def _pods(agent: list[str]) -> Iterator[Pods]:
         pods.close()
 
 
+@pytest.mark.parametrize("verb", ["hub", "gate", "run"])
+def test_a_pod_that_is_deleted_at_once(pods: Pods, verb: str) -> None:
+    """The kernel keeps from PID 1 signals that it does not wait for: the agent waits from its first line."""
+    pod = pods.make()[0]
+    plan = pod.folder / Files.PLAN
+    plan.unlink()
+    os.mkfifo(plan, 0o666)
+    plan.chmod(0o666)
+    container = pod.start(verb)
+    held: list[int] = []
+    wait_for(lambda: _open(plan, held))  # the agent waits for its plan, and has done nothing yet
+
+    pod.signal(verb, signal.SIGTERM)
+
+    assert Exit.STOPPED == container.wait(5)
+    os.close(held[0])
+
+
+def _open(pipe: Path, held: list[int]) -> bool:
+    """Whether somebody reads from `pipe`; then `held` has its other end."""
+    try:
+        held.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
+
+
 def test_a_job_from_its_start_to_its_end(pods: Pods) -> None:
     """Node 0 waits for the last node; then the hub has said all, and stays until it is told to end."""
     zero, one = pods.running(
