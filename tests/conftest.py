@@ -48,6 +48,7 @@ _PROCESSES = (
     "tests/agent/gate",
     "tests/agent/hub/test_hub.py",
     "tests/agent/supervise",
+    "tests/agent/test_pods.py",
     "tests/agent/test_local.py",
     "tests/architecture/test_skips.py",
 )

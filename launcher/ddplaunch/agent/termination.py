@@ -20,6 +20,8 @@ LIMIT = 4096
 FIRST = 5.0
 """Seconds for node 0's pod to end before the others do: as soon as one pod has failed, Kubernetes deletes
 those that still run, with their logs, and node 0's has the bundle in it."""
+_VERDICTS, _FACTS = 20, 16
+"""More than there is ever room for."""
 _SENTENCE = 600
 """Characters of a sentence that tell enough, where there is no room for all of it."""
 
@@ -50,7 +52,7 @@ def write(exit_code: int, verdicts: Sequence[Verdict]) -> None:
 
 def text(exit_code: int, verdicts: Sequence[Verdict]) -> str:
     """At most LIMIT bytes: what explains least is left out first, facts before hints, last verdicts first."""
-    left = list(verdicts)
+    left = [dataclasses.replace(each, facts=each.facts[:_FACTS]) for each in verdicts[:_VERDICTS]]
     while True:
         body = {"verdicts": codec.dump(left), "exit_code": exit_code}
         found = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
