@@ -1,0 +1,45 @@
+"""A training whose steps are all alike, and what can go wrong with it: the same on every scheduler."""
+
+TRAIN = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+import torch.utils.data
+
+{before}
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    for step in range(10000):
+        {step}
+        dist.all_reduce(torch.ones(1000))
+        if step == 3:
+            print("up", flush=True)
+        time.sleep(0.05)
+
+if __name__ == "__main__":
+    main()
+"""
+"""With a fault: `before` stands above `main`, `step` is done in each step."""
+NEVER = """
+class Stuck(torch.utils.data.Dataset):
+    def __len__(self):
+        return 100
+    def __getitem__(self, index):
+        if index > 3:
+            time.sleep(3600)
+        return index
+
+loader = None
+def batch(rank):
+    global loader
+    if rank == 1:
+        loader = loader or iter(torch.utils.data.DataLoader(Stuck(), num_workers=1))
+        next(loader)
+"""
+GREEDY = """
+held = []
+def eat():
+    held.append(bytearray(os.urandom(1 << 20)) * 64)
+"""
