@@ -100,6 +100,10 @@ def test_its_values_are_the_defaults(helm: Helm, chart: Path, job: Path) -> None
         ("gate: {timeout: 1h2h}", 'gate.timeout: found "1h2h", wanted a duration such as 10s, 2m or 1h30m'),
         ("retries: 1", "retries: found 1, wanted 0, or kubernetes.jobset"),
         ("launch: mpi", "launch: found mpi, wanted torchrun for --to kubernetes"),
+        (
+            "launch: mpi\nrendezvous: {timeout: 5m}",
+            "rendezvous: found settings of torchrun's rendezvous, wanted none with launch: mpi",
+        ),
         ("source: train.py", "--set-file sourceArchive=source.b64"),
         ("kubernetes: {pod_template: {spec: {containers: [{image: x}]}}}", "containers[0]: found no name"),
     ],

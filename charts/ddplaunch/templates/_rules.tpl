@@ -61,6 +61,11 @@
 {{- include "ddplaunch.problem" (list "rendezvous.address" "a port in it" "a name or an address alone" $hint) -}}
 {{- end -}}
 {{- end -}}
+{{- $waits := ne (include "ddplaunch.seconds" $meet.timeout | float64) 600.0 -}}
+{{- if and (eq .Values.launch "mpi") (or (ne $meet.backend "static") $meet.address $meet.port $meet.max_restarts $waits) -}}
+{{- include "ddplaunch.problem" (list "rendezvous" "settings of torchrun's rendezvous" "none with launch: mpi"
+  "remove the section: MPI brings its ranks together itself") -}}
+{{- end -}}
 {{- if and $meet.max_restarts (eq $meet.backend "static") (gt (int .Values.nodes) 1) -}}
 {{- include "ddplaunch.problem" (list "rendezvous.max_restarts" (printf "%d with the static backend" (int $meet.max_restarts)) "0, or backend: c10d"
   "nodes cannot meet again through a static rendezvous; set backend: c10d, or use retries") -}}
