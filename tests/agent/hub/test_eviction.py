@@ -69,6 +69,18 @@ def test_what_the_others_die_of_is_the_eviction(hub: Hub) -> None:
     assert ["node-evicted"] == [each["code"] for each in end["verdicts"]]
 
 
+def test_nobody_waits_for_nodes_that_have_ended(hub: Hub) -> None:
+    """Who ends the job kills the rest in a few seconds, and the last words are to be said before."""
+    told(hub, 1)
+    hub.answers(0, rank(0), rank(1))
+    hub.says(1, "finished", {"node": 1, "exit_code": Exit.STOPPED})
+    assert [] == hub.wires[0].got("end")
+    hub.says(0, "finished", {"node": 0, "exit_code": Exit.WORKER_FAILED})
+    hub.ticks(SETTLE + 0.3)
+
+    assert Exit.STOPPED == hub.record.exit_code
+
+
 def test_a_job_that_is_cancelled_is_not_called_evicted(hub: Hub) -> None:
     """All nodes are told within a moment: nobody asks why, and nobody waits for more."""
     told(hub, 0)

@@ -20,6 +20,7 @@ class Eviction:
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes
         self._told: dict[int, str] = {}  # node -> by what
+        self._ended: set[int] = set()
         self._since: Optional[float] = None
         self.noticed = False  # it was told to the others
 
@@ -29,6 +30,10 @@ class Eviction:
         self._since = now if self._since is None else self._since
         self._told.setdefault(node, how)
         return first
+
+    def ended(self, node: int) -> None:
+        """`node` has nothing left to be told."""
+        self._ended.add(node)
 
     @property
     def begun(self) -> bool:
@@ -47,7 +52,8 @@ class Eviction:
 
     def is_plain(self, now: float) -> bool:
         """Whether it is known by now who is meant: all nodes, or those that were told so far."""
-        return self._since is None or len(self._told) == self._nodes or now >= self._since + TOGETHER
+        known = len(self._told.keys() | self._ended) == self._nodes
+        return self._since is None or known or now >= self._since + TOGETHER
 
     def is_news(self, now: float) -> bool:
         """Whether there is something to tell the others."""

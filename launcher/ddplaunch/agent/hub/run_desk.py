@@ -173,6 +173,7 @@ class RunDesk:
 
     def _finished(self, node: int, exit_code: int, now: float) -> None:
         self.finished[node] = exit_code
+        self.eviction.ended(node)
         self.presence.finished(node)
         self.watch.forget(node, now)
         self.record.node(node, phase=Phase.ENDED, exit_code=exit_code, detail="")

@@ -322,6 +322,8 @@ class Supervisor:
     def _conclude(self) -> int:
         """The launch command has ended: so must all that is left. Who explains it is the hub."""
         self._handle_ends()
+        if self.crew.launch_exit is not None and self.crew.launch_exit.code != 0:
+            self._handle_signals()  # who ends a whole job may have told the launch command first
         if self.stop_code is not None and self.crew.launch_exit is not None:
             self.crew.launch_exit = dataclasses.replace(self.crew.launch_exit, by_us=True)
         if self.crew.alive:
