@@ -199,7 +199,8 @@ def test_a_requeued_job_is_another_attempt(cluster: Cluster, backend: SlurmBacke
     held = wait(cluster, backend, handle, lambda job: "held" in job.detail)
     cluster.login(["scontrol", "release", handle.path])
     waiting = wait(cluster, backend, handle, lambda job: "before" in job.detail)
-    cluster.login(["scontrol", "update", f"JobId={handle.path}", "StartTime=now"])
+    # A node takes no job again whose leave to run was revoked in the same second.
+    cluster.login(["scontrol", "update", f"JobId={handle.path}", "StartTime=now+2seconds"])
     after = ended(cluster, backend, handle)
     lines = list(backend.logs(handle, EVERYTHING, follow=False))
 
@@ -285,7 +286,8 @@ def test_a_job_that_is_put_back_after_its_end(cluster: Cluster, backend: SlurmBa
     later = SlurmBackend(cluster.shared / "state")
     waiting = wait(cluster, later, handle, lambda job: job.state is State.PENDING)
     listed = [each.state for each in later.jobs()]
-    cluster.login(["scontrol", "update", f"JobId={handle.path}", "StartTime=now"])
+    # A node takes no job again whose leave to run was revoked in the same second.
+    cluster.login(["scontrol", "update", f"JobId={handle.path}", "StartTime=now+2seconds"])
 
     assert (State.FAILED, [State.PENDING]) == (first.state, listed)
     assert waiting.detail.startswith("attempt 2: ")
