@@ -63,13 +63,15 @@ def _program() -> str:
 
 
 def _build() -> None:
-    if shutil.which("go") is None:
+    # Where Go's own instructions put it, which not every PATH has.
+    go = shutil.which("go", path=f"{os.environ['PATH']}:/usr/local/go/bin")
+    if go is None:
         pytest.skip("there is neither helm nor go here")
     recipe = (ROOT / "docker" / "kind-node" / "build").read_text()
     version = re.search(r"^helm=(\S+)$", recipe, re.MULTILINE)
     assert version is not None
     BIN.mkdir(parents=True, exist_ok=True)
-    words = ["go", "install", "-trimpath", "-ldflags", "-s -w", f"helm.sh/helm/v4/cmd/helm@{version[1]}"]
+    words = [go, "install", "-trimpath", "-ldflags", "-s -w", f"helm.sh/helm/v4/cmd/helm@{version[1]}"]
     environment = {**os.environ, "GOBIN": str(BIN), "CGO_ENABLED": "0"}
     subprocess.run(words, env=environment, check=True, timeout=900)
     (BIN / "helm.stamp").write_text(f"{version[1]}\n")
