@@ -229,8 +229,9 @@ class KubernetesBackend:
         if bundle is not None:
             self.records.keep(sent, bundle)
         code = bundle.exit_code if bundle else None
+        detail = removal.helm(seen.owner)
         done = dataclasses.replace(
-            job, state=State.CANCELLED, exit_code=code, ended=time.time(), detail="", hint="", status=None
+            job, state=State.CANCELLED, exit_code=code, ended=time.time(), detail=detail, hint="", status=None
         )
         done = dataclasses.replace(done, verdicts=tuple(bundle.verdicts if bundle else ()))
         self._remember(sent, done)

@@ -9,9 +9,11 @@ from typing import Any
 Json = dict[str, Any]
 
 MANAGER = "ddplaunch"
-"""Field manager, and the value of the label by which our objects are known."""
-MANAGED_BY = "app.kubernetes.io/managed-by"
-INSTANCE = "app.kubernetes.io/instance"
+"""Field manager of what we send."""
+OURS = {"app.kubernetes.io/part-of": "ddplaunch", "app.kubernetes.io/component": "training"}
+"""Labels of all that a job is made of, whoever sent it: Helm writes its own name into `managed-by`."""
+RELEASE, RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
+"""Annotations of what Helm has sent."""
 INDEX = "batch.kubernetes.io/job-completion-index"
 JOB_NAME = "batch.kubernetes.io/job-name"
 JOB_UID = "batch.kubernetes.io/controller-uid"
@@ -92,8 +94,8 @@ def spec(found: Mapping[str, Any]) -> Json:
 
 
 def is_ours(found: Mapping[str, Any]) -> bool:
-    """Whether it was made from a rendered file."""
-    return labels(found).get(MANAGED_BY) == MANAGER
+    """Whether it was made from a rendered file, or by the chart."""
+    return labels(found).items() >= OURS.items()
 
 
 def is_going(found: Mapping[str, Any]) -> bool:

@@ -74,7 +74,7 @@ class Queries:
 
     def all(self, namespace: str) -> list[Seen]:
         """Every job of ours in the namespace, by one question for each kind of object."""
-        ours = f"{objects.MANAGED_BY}={objects.MANAGER}"
+        ours = ",".join(f"{key}={value}" for key, value in objects.OURS.items())
         jobs = self._list(namespace, objects.JOBS, "jobs", ours, None)
         try:
             sets = self._list(namespace, objects.JOBSETS, "jobsets", ours, None)

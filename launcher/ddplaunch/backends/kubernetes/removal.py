@@ -34,6 +34,15 @@ def begin(api: Api, owner: Json, namespace: str) -> None:
             _delete(api, path, f"delete {resource} {name}", objects.uid(part))
 
 
+def helm(owner: Json) -> str:
+    """What Helm would still list, and how it forgets it; "" for what Helm has not sent."""
+    told = objects.metadata(owner).get("annotations") or {}
+    release, namespace = (told.get(key, "") for key in (objects.RELEASE, objects.RELEASE_NAMESPACE))
+    if not release:
+        return ""
+    return f"Helm still lists its release: `helm uninstall {release} --namespace {namespace}`"
+
+
 def wait(api: Api, queries: Queries, owner: Json, namespace: str) -> None:
     """Until nothing is left. Raises ClusterError that says what is."""
     name = objects.name(owner)
