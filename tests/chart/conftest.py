@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ import yaml
 from tests.cluster.kubernetes.cache import locked
 from tests.cluster.kubernetes.images import BIN
 
+from ddplaunch.cli.main import main
 from ddplaunch.plan import plan
 from ddplaunch.render import archive, render
 from ddplaunch.spec import load
@@ -112,10 +112,9 @@ def by_chart(text: str) -> list[dict[str, Any]]:
 
 
 def source_words(job: Path, folder: Path) -> list[str]:
-    """Words for helm that hand over the job's source."""
-    made = plan.make(load.load(job), "kubernetes", job.parent)
-    if not made.source:
+    """Words for helm that hand over the job's source, as the launcher packs it."""
+    if not load.load(job).source:
         return []
     file = folder / "source.b64"
-    file.write_bytes(base64.encodebytes(archive.source_archive(made.source)))
+    assert 0 == main(["render", str(job), "--to", "kubernetes", "--source-archive", str(file)])
     return ["--set-file", f"sourceArchive={file}"]

@@ -244,7 +244,7 @@
 
 {{/* Helm reads no file outside the chart, so what `source` names has to be handed over. */}}
 {{- define "ddplaunch.limits.source" -}}
-{{- $hint := "tar --create --gzip PATHS | base64 >source.b64, and --set-file sourceArchive=source.b64" -}}
+{{- $hint := "`ddplaunch render FILE --to kubernetes --source-archive source.b64`, and --set-file sourceArchive=source.b64" -}}
 {{- if and .Values.source (not .Values.sourceArchive) -}}
 {{- include "ddplaunch.problem" (list "source" "files that Helm cannot read" "sourceArchive beside it" $hint) -}}
 {{- end -}}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ddplaunch.backends import Backend
     from ddplaunch.backends.job import Handle
+    from ddplaunch.plan.plan import Plan
     from ddplaunch.render.rendered import Rendered
 
 
@@ -20,11 +21,16 @@ def find(text: str) -> tuple[Backend, Handle]:
     return connect(handle.target), handle
 
 
-def rendered(path: str, target: str) -> Rendered:
-    """What `submit` sends for the job file at `path` (`-`: standard input). Raises SpecError, UsageError."""
+def planned(path: str, target: str) -> Plan:
+    """The plan of the job file at `path` (`-`: standard input). Raises SpecError, UsageError."""
     from ddplaunch.plan.plan import make
-    from ddplaunch.render import render
     from ddplaunch.spec.load import load
 
-    base = Path.cwd() if path == "-" else Path(path).parent
-    return render(make(load(path), target, base))
+    return make(load(path), target, Path.cwd() if path == "-" else Path(path).parent)
+
+
+def rendered(path: str, target: str) -> Rendered:
+    """What `submit` sends for that job file. Raises SpecError, UsageError."""
+    from ddplaunch.render import render
+
+    return render(planned(path, target))

@@ -12,12 +12,23 @@ from ddplaunch.cli import parser as arguments
 from ddplaunch.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from ddplaunch.plan.plan import Plan
     from ddplaunch.render.rendered import Rendered, RenderedFile
+
+_NAMED = 5
+"""Packed files that are named."""
 
 HELP = """
 Without -o, text files are printed, and of other files their size and SHA-256. A job that is one text file
 is printed as it is, ready to be piped on. With -o, all files are written to a folder, from which the job can
 be started by hand. The same job file gives the same bytes, whenever and wherever it is rendered.
+
+Helm reads no file outside its chart: --source-archive packs what `source` names for it, and renders nothing.
+
+examples:
+  ddplaunch render job.yaml --to kubernetes | kubectl apply --server-side -f -
+  ddplaunch render job.yaml --to kubernetes --source-archive source.b64
+  helm install run1 ddplaunch.tgz --values job.yaml --set-file sourceArchive=source.b64
 """
 
 
@@ -25,12 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What may follow the verb."""
     parser.add_argument("file", metavar="FILE", help="the job file, or - for standard input")
     arguments.target(parser)
-    parser.add_argument("-o", "--output", metavar="DIR", help="write the files here instead of showing them")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("-o", "--output", metavar="DIR", help="write the files here instead of showing them")
+    instead.add_argument(
+        "--source-archive", metavar="FILE", help="write the chart's value of that name here, and nothing else"
+    )
     parser.add_argument("--force", action="store_true", help="with -o: overwrite files that are there")
 
 
 def run(args: argparse.Namespace) -> int:
     """Do it, and return the exit code."""
+    if args.source_archive is not None:
+        _write_source(jobs.planned(args.file, args.to), args.source_archive)
+        return ExitCode.SUCCEEDED
     rendered = jobs.rendered(args.file, args.to)
     if args.output is None:
         sys.stdout.write(shown(rendered))
@@ -88,3 +106,22 @@ def _write(rendered: Rendered, folder: Path, *, force: bool) -> None:
         raise UsageError(f"{error.filename or folder} cannot be written: {error.strerror}") from error
     names, command = ", ".join(rendered.files), " ".join(rendered.command)
     sys.stderr.write(f"wrote {names} to {folder}; `{command}` in it starts the job\n")
+
+
+def _write_source(plan: Plan, path: str) -> None:
+    """The very archive that a rendered job carries, as text: Helm's values hold no bytes."""
+    import base64
+
+    from ddplaunch.render.archive import source_archive
+
+    if not plan.source:
+        raise UsageError(
+            f"{plan.job.job} has no `source`, so there is nothing to pack",
+            hint="without `source` the chart needs no sourceArchive",
+        )
+    try:
+        Path(path).write_bytes(base64.encodebytes(source_archive(plan.source)))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    names = ", ".join(sorted(plan.source)[:_NAMED]) + (", …" if len(plan.source) > _NAMED else "")
+    sys.stderr.write(f"wrote {path} with {names}; for Helm: `--set-file sourceArchive={path}`\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -93,6 +94,29 @@ def test_render_to_a_folder_never_overwrites(call: Call, job_file: Path, tmp_pat
     assert "error: out already holds plan.json\n\nhint: " in refused.err
     assert '"digits"' in (tmp_path / "out" / "plan.json").read_text()
     assert os.access(tmp_path / "out" / "run.sh", os.X_OK)
+
+
+def test_the_source_is_packed_as_the_job_carries_it(call: Call, job_file: Path, tmp_path: Path) -> None:
+    """As text, which is all that Helm's values hold; nothing else is written."""
+    before = {path.name for path in tmp_path.iterdir()}
+    answer = call("render", "job.yaml", "--source-archive", "source.b64")
+
+    written = base64.b64decode((tmp_path / "source.b64").read_bytes())
+    assert (0, "") == (answer.code, answer.out)
+    assert "wrote source.b64 with train.py; for Helm: `--set-file sourceArchive=source.b64`\n" == answer.err
+    assert {*before, "source.b64"} == {path.name for path in tmp_path.iterdir()}
+
+    call("render", "job.yaml", "-o", "out")
+    assert (tmp_path / "out" / "source.tar").read_bytes() == written
+
+
+def test_a_job_without_a_source_has_nothing_to_pack(call: Call, job_file: Path, tmp_path: Path) -> None:
+    """An empty archive would only hide that `source` was forgotten."""
+    job_file.write_text(JOB.replace("source: [train.py]\n", ""))
+    answer = call("render", "job.yaml", "--source-archive", "source.b64")
+
+    assert (2, False) == (answer.code, (tmp_path / "source.b64").exists())
+    assert answer.err.startswith("error: digits has no `source`, so there is nothing to pack\n\nhint: ")
 
 
 @pytest.mark.parametrize("target", ["moon", "lokal"])
