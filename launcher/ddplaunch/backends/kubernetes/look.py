@@ -6,7 +6,6 @@ However often one looks, the cluster is asked with pauses, and never while someb
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -15,12 +14,12 @@ from ddplaunch.agent.contract import JobStatus
 from ddplaunch.backends.kubernetes import evidence, objects, standing, states
 from ddplaunch.backends.kubernetes.api import Api, SilentError
 from ddplaunch.backends.kubernetes.queries import Queries, Seen
+from ddplaunch.backends.watched import Watched
 from ddplaunch.errors import ClusterError
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 5.0
 """Seconds between two looks at one job, growing while nothing changes."""
-_GROWTH = 1.25
 _PATIENCE = 3.0
 """Seconds of a look for a server that is away; the next look comes soon."""
 _QUIET = 10.0
@@ -47,42 +46,54 @@ class Look:
         return self.seen.owner is None or states.outcome(self.seen) is not None
 
 
-class _Watched:
-    """A job that is looked at again and again, in a thread of its own."""
+class _Watched(Watched):
+    def __init__(self, api: Api, queries: Queries, seen: Seen) -> None:
+        self._api = api
+        self._queries = queries
+        self._asked: float | None = None  # since when an answer is due
+        self._look = self._with_status(seen)
+        super().__init__(_FIRST_PAUSE, _LONGEST_PAUSE)
 
-    def __init__(self, look: Look) -> None:
-        self.look = look
-        self.asked: float | None = None  # since when an answer is due
-        self.pause = _FIRST_PAUSE
-        self.next = time.monotonic() + self.pause
-        self.asking: threading.Thread | None = None
-        self.error: ClusterError | None = None
+    def ask(self) -> None:
+        seen = self._look.seen
+        self._asked = self._asked or time.monotonic()
+        try:
+            seen = self._queries.look(seen.namespace, seen.name, _PATIENCE)
+            self._asked = None  # from here on it is the hub that may be slow
+            self._answer(self._with_status(seen))
+        except ClusterError as error:
+            self._silence(error)
 
-    def answer(self, look: Look) -> None:
-        changed = _essence(look) != _essence(self.look)
-        self.look = look
-        self.pause = _FIRST_PAUSE if changed else min(_GROWTH * self.pause, _LONGEST_PAUSE)
-        self.asked = None
+    def current(self, *, fresh: bool) -> Look:
+        """What was seen last, and how old that is when nobody answers. Raises ClusterError."""
+        self.look(fresh=fresh, ended=self._look.ended)
+        silent = self._silent()
+        if self._look.ended or silent < _QUIET:
+            return self._look
+        note = f"the API server has not answered for {silent:.0f} s; the job does not need it"
+        return dataclasses.replace(self._look, note=note)
+
+    def _answer(self, look: Look) -> None:
+        changed = _essence(look) != _essence(self._look)
+        self._look = look
+        self.soon() if changed else self.later()
+        self._asked = None
         self.error = None
 
-    def silent(self) -> float:
+    def _silence(self, error: ClusterError) -> None:
+        """No answer; what was seen last stands, for a while."""
+        self.soon()
+        if self._silent() > SILENCE or not isinstance(error, SilentError):
+            self.error = error
+
+    def _silent(self) -> float:
         """Seconds for which an answer is due. Another thread may hear it meanwhile."""
-        asked = self.asked
+        asked = self._asked
         return 0.0 if asked is None else time.monotonic() - asked
 
-    def current(self) -> Look:
-        """What was seen last, and how old that is when nobody answers."""
-        silent = self.silent()
-        if self.look.ended or silent < _QUIET:
-            return self.look
-        note = f"the API server has not answered for {silent:.0f} s; the job does not need it"
-        return dataclasses.replace(self.look, note=note)
-
-    def silence(self, error: ClusterError) -> None:
-        """No answer; what was seen last stands, for a while."""
-        self.pause = _FIRST_PAUSE
-        if self.silent() > SILENCE or not isinstance(error, SilentError):
-            self.error = error
+    def _with_status(self, seen: Seen) -> Look:
+        look = Look(seen)
+        return look if look.ended else Look(seen, evidence.status(self._api, seen))
 
 
 class Looks:
@@ -97,48 +108,21 @@ class Looks:
         """The job as it was a moment ago; with `fresh`, now. Raises ClusterError."""
         watched = self._watched.get((namespace, name))
         if watched is None:
-            first = self._with_status(self._queries.look(namespace, name))
-            watched = self._watched[namespace, name] = _Watched(first)
-            return watched.look
-        if watched.asking is not None and (fresh or not watched.asking.is_alive()):
-            watched.asking.join()
-            watched.asking = None
-        if fresh:
-            self._ask(watched)
-        elif not watched.look.ended and watched.asking is None and time.monotonic() >= watched.next:
-            watched.asking = threading.Thread(target=self._ask, args=[watched], daemon=True)
-            watched.asking.start()
-        if watched.error is not None:
-            raise watched.error
-        return watched.current()
+            watched = _Watched(self._api, self._queries, self._queries.look(namespace, name))
+            self._watched[namespace, name] = watched
+            fresh = False  # it is as fresh as can be
+        return watched.current(fresh=fresh)
 
     def hurry(self, namespace: str, name: str) -> None:
         """Something has happened: do not let the next look wait."""
         watched = self._watched.get((namespace, name))
         if watched is not None:
-            watched.next = min(watched.next, time.monotonic())
-            watched.pause = _FIRST_PAUSE
+            watched.hurry()
 
     def close(self) -> None:
         """Wait for the looks that are under way."""
         for watched in self._watched.values():
-            if watched.asking is not None:
-                watched.asking.join()
-
-    def _ask(self, watched: _Watched) -> None:
-        seen = watched.look.seen
-        watched.asked = watched.asked or time.monotonic()
-        try:
-            seen = self._queries.look(seen.namespace, seen.name, _PATIENCE)
-            watched.asked = None  # from here on it is the hub that may be slow
-            watched.answer(self._with_status(seen))
-        except ClusterError as error:
-            watched.silence(error)
-        watched.next = time.monotonic() + watched.pause
-
-    def _with_status(self, seen: Seen) -> Look:
-        look = Look(seen)
-        return look if look.ended else Look(seen, evidence.status(self._api, seen))
+            watched.join()
 
 
 def _essence(look: Look) -> Hashable:

@@ -6,7 +6,6 @@ However often one looks, Slurm is asked with pauses.
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,12 +17,12 @@ from ddplaunch.backends.slurm import states, submission
 from ddplaunch.backends.slurm.parse import Seen
 from ddplaunch.backends.slurm.queries import Queries
 from ddplaunch.backends.slurm.record import Records, Submission
+from ddplaunch.backends.watched import Watched
 from ddplaunch.errors import ClusterError, NotFoundError
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
 """Seconds between two questions about one job, growing while nothing changes: thousands may be watched."""
-_GROWTH = 1.25
 SILENCE = 600.0
 """Seconds for which a watched job outlasts a controller that does not answer; the job itself runs on."""
 
@@ -62,33 +61,36 @@ class Look:
         return None if status is None or now not in (None, status.attempt) else status
 
 
-class _Watched:
-    """A job that is looked at again and again. Slurm may be slow to answer, so it is asked beside that."""
+class _Watched(Watched):
+    def __init__(self, look: Look, queries: Queries) -> None:
+        super().__init__(_FIRST_PAUSE, _LONGEST_PAUSE)
+        self.seen = look
+        self._queries = queries
+        self._answered = time.monotonic()
 
-    def __init__(self, look: Look) -> None:
-        self.look = look
-        self.answered = time.monotonic()
-        self.pause = _FIRST_PAUSE
-        self.next = self.answered + self.pause
-        self.asking: threading.Thread | None = None
-        self.error: ClusterError | None = None
+    def ask(self) -> None:
+        job_id = self.seen.job_id
+        try:
+            seen = self._queries.job(job_id, patience=0)
+            self._answer(seen or self._queries.accounted([job_id]).get(job_id))
+        except ClusterError as error:
+            self._silence(error)
 
-    def answer(self, seen: Seen | None) -> None:
+    def _answer(self, seen: Seen | None) -> None:
         """Slurm's word now."""
-        old = self.look
-        self.look = dataclasses.replace(old, seen=seen, note="")
-        told = self.look.told() if seen is not None else None
-        soon = _essence(seen) != _essence(old.seen) or (told is not None and told.exit_code is not None)
-        self.pause = _FIRST_PAUSE if soon else min(_GROWTH * self.pause, _LONGEST_PAUSE)
-        self.answered = time.monotonic()
+        old = self.seen
+        self.seen = dataclasses.replace(old, seen=seen, note="")
+        told = self.seen.told() if seen is not None else None
+        happened = _essence(seen) != _essence(old.seen) or (told is not None and told.exit_code is not None)
+        self.soon() if happened else self.later()
+        self._answered = time.monotonic()
         self.error = None
 
-    def silence(self, error: ClusterError) -> None:
+    def _silence(self, error: ClusterError) -> None:
         """Slurm says nothing; what was seen last stands, for a while."""
-        silent = time.monotonic() - self.answered
-        self.look = dataclasses.replace(
-            self.look, note=f"Slurm's controller has not answered for {silent:.0f} s"
-        )
+        silent = time.monotonic() - self._answered
+        note = f"Slurm's controller has not answered for {silent:.0f} s"
+        self.seen = dataclasses.replace(self.seen, note=note)
         if silent > SILENCE:
             self.error = error
 
@@ -105,28 +107,11 @@ class Looks:
         """The job as it was a moment ago; with `fresh`, now. Raises NotFoundError, ClusterError."""
         watched = self._watched.get((job_id, cluster))
         if watched is None:
-            watched = self._watched[job_id, cluster] = _Watched(self._first(job_id, cluster))
-            return watched.look
-        if watched.asking is not None and (fresh or not watched.asking.is_alive()):
-            watched.asking.join()
-            watched.asking = None
-        if fresh:
-            self._ask(watched)
-        elif not watched.look.ended and watched.asking is None and time.monotonic() >= watched.next:
-            watched.asking = threading.Thread(target=self._ask, args=[watched], daemon=True)
-            watched.asking.start()
-        if watched.error is not None:
-            raise watched.error
-        return watched.look
-
-    def _ask(self, watched: _Watched) -> None:
-        job_id, queries = watched.look.job_id, self._queries(watched.look.cluster)
-        try:
-            seen = queries.job(job_id, patience=0)
-            watched.answer(seen or queries.accounted([job_id]).get(job_id))
-        except ClusterError as error:
-            watched.silence(error)
-        watched.next = time.monotonic() + watched.pause
+            first = self._first(job_id, cluster)
+            self._watched[job_id, cluster] = _Watched(first, self._queries(first.cluster))
+            return first
+        watched.look(fresh=fresh, ended=watched.seen.ended)
+        return watched.seen
 
     def _first(self, job_id: int, cluster: str) -> Look:
         sent = self._records.find(job_id, cluster)
@@ -181,7 +166,7 @@ class Looks:
         self._records.save(sent)
         watched = self._watched.get((look.job_id, look.cluster))
         if watched is not None:
-            watched.look = dataclasses.replace(watched.look, sent=sent)
+            watched.seen = dataclasses.replace(watched.seen, sent=sent)
 
 
 def _is_same(seen: Seen, sent: Submission) -> bool:
