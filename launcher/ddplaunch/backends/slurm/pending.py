@@ -51,9 +51,8 @@ def explain(job: Seen, around: Surroundings) -> Why:
 
 
 def _resources(job: Seen, around: Surroundings) -> Why:
-    free = _free(around)
     return Why(
-        f"it waits for {_nodes(job.nodes)} to become free{_where(job)}{free}{_expected(job)}",
+        f"it waits for {_nodes(job.nodes)} to become free{_where(job)}{_free(around)}{_expected(job)}",
         "nothing is wrong; fewer `nodes` or a shorter `slurm.time` start sooner",
     )
 
@@ -76,9 +75,8 @@ def _node_limit(job: Seen, around: Surroundings) -> Why:
         text = f"it wants {_nodes(job.nodes)}, and partition {partition.name} gives a job at least "
         text += f"{partition.least_nodes}"
     else:
-        down = _unusable(around)
         return Why(
-            f"it wants {_nodes(job.nodes)}, more than can be had{_where(job)} now{_told(down)}",
+            f"it wants {_nodes(job.nodes)}, more than can be had{_where(job)} now{_unusable(around)}",
             "it starts when those nodes come back; else cancel it and lower `nodes`",
         )
     return Why(text, never_starts("lower `nodes` or take another `slurm.partition`", job), never=True)
@@ -95,9 +93,8 @@ def _time_limit(job: Seen, around: Surroundings) -> Why:
 
 
 def _not_available(_: Seen, around: Surroundings) -> Why:
-    down = _unusable(around)
     return Why(
-        f"nodes that it needs are down, drained or reserved{_told(down)}",
+        f"nodes that it needs are down, drained or reserved{_unusable(around)}",
         "`sinfo --list-reasons` says why; a reservation may begin before the job's `slurm.time` is over",
     )
 
@@ -264,17 +261,14 @@ def _by_state(around: Surroundings) -> Counter[str]:
 
 
 def _unusable(around: Surroundings) -> str:
-    """`n3 is down: Not responding`, of the first few."""
+    """`: n3 is down, Not responding`, of the first few; "" when all may be used."""
     bad = {}
     for name, state, why in around.nodes:
         if state.startswith(_DOWN):
             bad[name] = f"{name} is {state}" + (f", {why}" if why else "")
     told = [bad[name] for name in sorted(bad)]
-    return "; ".join(told[:4]) + (f"; and {len(told) - 4} more" if len(told) > 4 else "")
-
-
-def _told(down: str) -> str:
-    return f": {down}" if down else ""
+    more = [f"and {len(told) - 4} more"] if len(told) > 4 else []
+    return f": {'; '.join([*told[:4], *more])}" if told else ""
 
 
 _NOBODY_KNOWS = 300 * 86400.0

@@ -79,27 +79,14 @@ def network_policy(plan: Plan) -> dict[str, Any]:
 
 def job(plan: Plan, template: dict[str, Any]) -> dict[str, Any]:
     """One pod per node, each with its index, and none of them ever replaced alone."""
-    assert plan.kubernetes is not None
-    options = plan.kubernetes.options
-    spec: dict[str, Any] = {"suspend": True} if options.queue else {}
-    if options.ttl is not None:
-        spec["ttlSecondsAfterFinished"] = math.ceil(options.ttl)
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": _queued(plan),
-        "spec": {**spec, **_job_spec(plan, template)},
-    }
+    spec = {**_waiting_and_going(plan), **_job_spec(plan, template)}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _queued(plan), "spec": spec}
 
 
 def jobset(plan: Plan, template: dict[str, Any]) -> dict[str, Any]:
     """A Job that is started again as a whole when a node or the network was at fault."""
-    assert plan.kubernetes is not None
-    options = plan.kubernetes.options
-    spec: dict[str, Any] = {"suspend": True} if options.queue else {}
-    if options.ttl is not None:
-        spec["ttlSecondsAfterFinished"] = math.ceil(options.ttl)
-    spec |= {
+    spec = {
+        **_waiting_and_going(plan),
         # The Service is ours: the pods need it before they are ready.
         "network": {"enableDNSHostnames": False},
         "failurePolicy": {
@@ -144,6 +131,14 @@ def _queued(plan: Plan) -> dict[str, Any]:
     if queue := plan.kubernetes.options.queue:
         metadata["labels"] = {**metadata["labels"], "kueue.x-k8s.io/queue-name": queue}
     return metadata
+
+
+def _waiting_and_going(plan: Plan) -> dict[str, Any]:
+    """What Job and JobSet say alike: whether a queue lets it in, and when it goes."""
+    assert plan.kubernetes is not None
+    options = plan.kubernetes.options
+    suspend = {"suspend": True} if options.queue else {}
+    return suspend if options.ttl is None else {**suspend, "ttlSecondsAfterFinished": math.ceil(options.ttl)}
 
 
 def _job_spec(plan: Plan, template: dict[str, Any]) -> dict[str, Any]:
