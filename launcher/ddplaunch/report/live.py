@@ -66,7 +66,7 @@ class Lines:
         else:
             self._patience *= 2
         self._remind_at = now + self._patience
-        self.line(f"ddplaunch: {progress.headline(job, now)}{_who(job, now)}")
+        self.line(f"ddplaunch: {progress.headline(job, now)}{_who(job)}")
         if job.hint and is_new:
             self.line(f"ddplaunch: hint: {job.hint}")
 
@@ -135,14 +135,13 @@ def view(stream: IO[str]) -> View:
     return Lines(stream)
 
 
-def _who(job: Job, now: float) -> str:
-    """The nodes that stand elsewhere than the job, or have something to say."""
+def _who(job: Job) -> str:
+    """The nodes that stand elsewhere than the job, or have something to say that is not said yet."""
     if job.status is None or job.state.ended:
         return ""
     texts = [
-        f"{nodes} in {phase}" + (f" ({detail})" if detail else "")
+        progress.elsewhere(row, job.status.phase)
         for row in progress.rows(job.status)
-        for nodes, phase, _, detail in [progress.row_text(row, now)]
-        if (row.phase != job.status.phase or row.detail) and not set(row.nodes) <= set(job.status.waiting_for)
+        if not set(row.nodes) <= set(job.status.waiting_for) and not (row.detail and row.detail in job.detail)
     ]
-    return f"; {'; '.join(texts)}" if texts else ""
+    return "".join(f"; {text}" for text in texts if text)

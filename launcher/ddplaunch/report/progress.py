@@ -19,6 +19,15 @@ _ENDED_BY: dict[int | None, str] = {
 }
 
 
+_AT = {
+    Phase.GATE: "at the gate",
+    Phase.RENDEZVOUS: "in rendezvous",
+    Phase.INIT: "in init_process_group",
+    Phase.FIRST: "at the first collective",
+}
+"""Where a node or a job stands, as part of a sentence; the other phases are words of one already."""
+
+
 class Row(NamedTuple):
     """Nodes that stand at the same place, and since when the first of them does."""
 
@@ -49,21 +58,31 @@ def headline(job: Job, now: float) -> str:
         waits = f": {job.detail}" if job.detail else ""
         return f"{job.state} for {duration(now - job.submitted)}{waits}"
     besides = f"; {printable(job.detail)}" if job.detail else ""
-    return f"{phase(job.status)} for {duration(now - job.status.since)}{missing(job.status, now)}{besides}"
+    return f"{_stands(job.status, now)}{_whom(job.status)}{besides}"
 
 
-def missing(status: JobStatus, now: float) -> str:
-    """Whom the job waits for, and how long already; empty when for nobody."""
-    if not status.waiting_for:
-        return ""
-    since = min((node.since for node in status.nodes if node.node in status.waiting_for), default=now)
-    return f", waits for {some('node', status.waiting_for)}, missing for {duration(now - since)}"
+def _whom(status: JobStatus) -> str:
+    """Whom the job waits for. For how long, its phase says: two clocks in one line would not agree."""
+    return f", waits for {some('node', status.waiting_for)}" if status.waiting_for else ""
 
 
-def phase(status: JobStatus) -> str:
-    """The job's phase, with its size where that is all there is to say."""
-    nodes = f" on {count(len(status.nodes), 'node')}" if status.phase == Phase.RUNNING else ""
-    return f"{status.phase}{nodes}"
+def elsewhere(row: Row, phase: str) -> str:
+    """What is to be said of these nodes beside a job in that phase: `node 0 ended (exit code 0)`."""
+    nodes = some("node", row.nodes)
+    if row.phase == phase:
+        return f"{nodes}: {row.detail}" if row.detail else ""
+    return f"{nodes} {_AT.get(row.phase, row.phase)}" + (f" ({row.detail})" if row.detail else "")
+
+
+def _stands(status: JobStatus, now: float) -> str:
+    """The job's phase and its age, with the job's size where that is all there is to say."""
+    took = duration(now - status.since)
+    if status.phase == Phase.ENDED:
+        return f"ended {took} ago"
+    if status.phase == Phase.RUNNING:
+        left = [node for node in status.nodes if node.phase != Phase.ENDED]
+        return f"running on {count(len(left), 'node')} for {took}"
+    return f"{_AT.get(status.phase, status.phase)} for {took}"
 
 
 def row_text(row: Row, now: float) -> tuple[str, str, str, str]:
@@ -75,7 +94,7 @@ def place(job: Job) -> Hashable:
     """Equal as long as nothing changed that deserves a line of its own; times and counts do not."""
     if job.status is None or job.state.ended:
         return job.state, job.hint  # of which there is one for every reason to wait
-    nodes = tuple((row.phase, tuple(row.nodes)) for row in rows(job.status))
+    nodes = tuple((node.node, node.phase) for node in job.status.nodes)
     return job.status.attempt, job.status.phase, tuple(job.status.waiting_for), nodes, job.hint
 
 

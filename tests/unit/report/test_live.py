@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import time
 
@@ -32,7 +33,7 @@ def waiting(**changes: object) -> Job:
     ("job", "text"),
     [
         (given.job(State.PENDING, detail="its hub is not up yet"), "pending for 12 s: its hub is not up yet"),
-        (waiting(), "gate for 11 s, waits for node 1, missing for 12 s"),
+        (waiting(), "at the gate for 11 s, waits for node 1"),
         (given.job(State.RUNNING, status=given.status()), "running on 2 nodes for 7.0 s"),
         (
             given.job(State.RUNNING, status=given.status(), detail="Slurm calls it suspended on n[1-2]"),
@@ -80,7 +81,7 @@ def test_a_change_of_place_is_one_line() -> None:
     moments = [(1.0 + n / 10, waiting()) for n in range(10)] + [(6.0 + n, running) for n in range(100)]
 
     assert [
-        "ddplaunch: gate for 0.0 s, waits for node 1, missing for 1.0 s",
+        "ddplaunch: at the gate for 0.0 s, waits for node 1",
         "ddplaunch: running on 2 nodes for 1.0 s",
     ] == said(*moments)
 
@@ -89,11 +90,11 @@ def test_a_waiting_job_is_recalled_ever_more_seldom() -> None:
     """In five minutes of waiting, six reminders."""
     lines = said(*((float(second), waiting()) for second in range(1, 301)))
 
-    assert [1, 6, 16, 36, 76, 156] == [_seconds(line) for line in lines]
+    assert [0, 5, 15, 35, 75, 155] == [_seconds(line) for line in lines]
 
 
 def _seconds(line: str) -> int:
-    text = line.rpartition("missing for ")[2]
+    text = line.removeprefix("ddplaunch: at the gate for ").partition(",")[0]
     minutes, _, rest = text.rpartition(" min ") if " min " in text else ("0", "", text)
     return int(minutes) * 60 + round(float(rest.removesuffix(" s")))
 
@@ -106,9 +107,39 @@ def test_what_other_nodes_do_is_said_beside_the_job() -> None:
     ]
     job = given.job(State.RUNNING, status=given.status(phase=Phase.RENDEZVOUS, nodes=nodes))
 
-    assert ["ddplaunch: rendezvous for 5.0 s; node 1 in init_process_group (waits for ranks 2, 5)"] == said(
-        (10.0, job)
-    )
+    assert [
+        "ddplaunch: in rendezvous for 5.0 s; node 1 in init_process_group (waits for ranks 2, 5)"
+    ] == said((10.0, job))
+
+
+def test_the_last_nodes_of_a_job_that_ends() -> None:
+    """Who is there no more is not counted, and has ended; what the job has said already is not said again."""
+    nodes = [
+        NodeStatus(0, "", Phase.ENDED, AT, exit_code=0),
+        NodeStatus(1, "", Phase.RUNNING, AT, "silent"),
+    ]
+    running = given.job(State.RUNNING, status=given.status(since=AT, nodes=nodes))
+    told = dataclasses.replace(running, detail="node 1 (pod b): silent", hint="wait")
+    status = given.status(phase=Phase.ENDED, since=AT + 12, nodes=nodes[:1])
+
+    assert [
+        "ddplaunch: running on 1 node for 10 s; node 1: silent; node 0 ended (exit code 0)",
+        "ddplaunch: running on 1 node for 11 s; node 1 (pod b): silent; node 0 ended (exit code 0)",
+        "ddplaunch: hint: wait",
+        "ddplaunch: ended 1.0 s ago; node 0: exit code 0",
+    ] == said((10.0, running), (11.0, told), (13.0, dataclasses.replace(running, status=status)))
+
+
+def test_numbers_alone_are_no_news() -> None:
+    """Nodes that wait say for how long, each by its own clock."""
+
+    def waits(*seconds: float) -> Job:
+        nodes = [
+            NodeStatus(n, "", Phase.RUNNING, AT, f"all wait, for {each} s") for n, each in enumerate(seconds)
+        ]
+        return given.job(State.RUNNING, status=given.status(nodes=nodes))
+
+    assert 1 == len(said((1.0, waits(8.1, 8.1)), (1.5, waits(8.1, 9.1)), (2.0, waits(9.1, 9.1))))
 
 
 def test_a_retry_is_a_change() -> None:
@@ -140,13 +171,13 @@ def test_a_terminal_shows_every_group_of_nodes(terminal: Terminal) -> None:
         view.show(waiting())
         view.line(long)
         until = time.monotonic() + 5
-        while "missing for 12 s" not in terminal.getvalue() and time.monotonic() < until:
+        while "waits for node 1" not in terminal.getvalue() and time.monotonic() < until:
             time.sleep(0.02)
 
     text = terminal.getvalue()
     assert long in text
     assert "local://digits/3" in text
-    assert "gate for 11 s, waits for node 1, missing for 12 s" in text
+    assert "at the gate for 11 s, waits for node 1" in text
     assert "node 1" in text
     assert "starting" in text
 

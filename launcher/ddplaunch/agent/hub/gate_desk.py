@@ -133,7 +133,7 @@ class GateDesk:
         self._vanished.discard(node)
         self._record.check_ins[node] = check_in
         self._record.enter(Phase.GATE)
-        self._record.node(node, phase=Phase.GATE, host=check_in.host, detail="checked in")
+        self._record.node(node, phase=Phase.GATE, host=check_in.host, detail="")
         if self._step == self._released and self._record.agreed is not None:
             self._send_release(session)  # its gate was started again after the others had gone on
 

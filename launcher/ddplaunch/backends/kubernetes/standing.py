@@ -101,7 +101,8 @@ def _place(pod: Json) -> tuple[str, float, str]:
     if objects.status(pod).get("phase") in ("Succeeded", "Failed"):
         return Phase.ENDED, _finished(pod) or created, ""
     states = {name: told.get("state") or {} for name, told in objects.containers(pod).items()}
-    for name, phase in ((TRAINER, Phase.RENDEZVOUS), (GATE, Phase.GATE)):
+    # How far its ranks are, only the hub knows.
+    for name, phase in ((TRAINER, Phase.RUNNING), (GATE, Phase.GATE)):
         running = states.get(name, {}).get("running")
         if running:
             return phase, objects.at(running.get("startedAt")) or created, ""

@@ -1,0 +1,39 @@
+"""Where nodes stand when nobody but their pods can say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddplaunch.agent.contract import Phase
+from ddplaunch.backends.kubernetes import standing
+
+AT = 1_767_225_600.0  # 2026-01-01T00:00:00Z
+JOB = {"kind": "Job", "metadata": {"name": "digits"}, "spec": {"completions": 2}}
+
+
+def pod(node: int, phase: str, **state: Any) -> dict[str, Any]:
+    """One whose trainer is in this state."""
+    meta = {
+        "name": f"digits-{node}-x",
+        "uid": f"uid-{node}",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {"batch.kubernetes.io/job-completion-index": f"{node}"},
+    }
+    return {
+        "metadata": meta,
+        "spec": {},
+        "status": {"phase": phase, "containerStatuses": [{"name": "trainer", "state": state}]},
+    }
+
+
+def test_a_trainer_that_nobody_can_ask_runs() -> None:
+    """For hours, perhaps: it is not said to be in rendezvous. Who has ended holds nobody up."""
+    ended = {"exitCode": 0, "finishedAt": "2026-01-01T00:01:50Z"}
+    pods = [
+        pod(0, "Succeeded", terminated=ended),
+        pod(1, "Running", running={"startedAt": "2026-01-01T00:00:08Z"}),
+    ]
+    found = standing.status("digits", 0, standing.nodes(JOB, pods, []), None, AT + 120)
+
+    assert (Phase.RUNNING, AT + 8, []) == (found.phase, found.since, found.waiting_for)
+    assert [(Phase.ENDED, 0), (Phase.RUNNING, None)] == [(each.phase, each.exit_code) for each in found.nodes]
