@@ -15,8 +15,8 @@ from ddplaunch.agent.evidence import py_spy
 PY_SPY = py_spy.find(sys.executable)
 
 
-def test_it_is_looked_for_beside_the_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where training runs in a virtual environment, py-spy lies in it and not on PATH."""
+def test_it_is_looked_for_where_it_may_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the virtual environment that trains, or beside the agent; on PATH is neither."""
     python, tool = tmp_path / "python", tmp_path / "py-spy"
     for path in (python, tool):
         path.write_text("#!/bin/sh\n")
@@ -24,6 +24,10 @@ def test_it_is_looked_for_beside_the_interpreter(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", "/nonexistent")
 
     assert (py_spy.find(str(python)), py_spy.find("/elsewhere/python")) == (str(tool), None)
+
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "agent.pyz"), "run"])
+    assert py_spy.find("/elsewhere/python") == str(tool)
+    assert py_spy.find("python3") == str(tool)  # a name that is nowhere has no folder
 
 
 def test_a_sampler_that_fails_or_hangs_is_given_up(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from typing import Optional
@@ -15,10 +16,9 @@ from ddplaunch.agent.evidence import stacks
 
 
 def find(python: str) -> Optional[str]:
-    """On PATH, or beside the interpreter that trains."""
-    return shutil.which("py-spy") or shutil.which(
-        "py-spy", path=os.path.dirname(shutil.which(python) or python)
-    )
+    """On PATH, beside the interpreter that trains, or beside the agent: a pod's image may have none."""
+    folders = [os.path.dirname(shutil.which(python) or python), os.path.dirname(sys.argv[0])]
+    return shutil.which("py-spy") or shutil.which("py-spy", path=os.pathsep.join(filter(None, folders)))
 
 
 def dump(program: str, pids: Sequence[int], deadline: float) -> tuple[dict[int, list[Stack]], dict[int, str]]:
