@@ -1,13 +1,21 @@
-"""What a healthy job pays: its step time with and without ddplaunch around the same torchrun, in turn."""
+"""What a healthy job pays: its step time with and without ddplaunch around the same torchrun.
+
+Both jobs live at the same time and take turns of seconds; whose turn it is not stands still, with all of its
+processes. Two runs one after the other differ by 10 % on a shared machine, and would say nothing about 1 %.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from measure import Line
@@ -15,28 +23,88 @@ from measure import Line
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = Path(__file__).with_name("programs") / "steps.py"
 TICKS = os.sysconf("SC_CLK_TCK")
+TURNS = 25
+"""Of each job in a run."""
+TURN = 2.0
+"""Seconds."""
+SETTLED = 0.4
+"""Seconds of a turn that do not count: caches fill, and what was due while all stood still is done."""
+START = 120.0
+"""Seconds in which a job must have begun."""
+
+
+@dataclass
+class Job:
+    """A training that makes steps until it is told to end."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    out: Path
+    turns: list[tuple[float, float]] = field(default_factory=list)
+    cpu: dict[str, float] = field(default_factory=lambda: {"hub": 0.0, "run": 0.0})
+
+    def begun(self) -> bool:
+        if self.process.poll() is not None:
+            sys.exit(f"error: the job {self.name} ended with {self.process.returncode}")
+        return self.out.with_suffix(".begun").exists()
+
+    def take_turn(self) -> None:
+        """Go on for a turn, and stand still again."""
+        before = {verb: self._cpu(verb) for verb in self.cpu}
+        self.signal(signal.SIGCONT)
+        begin = time.perf_counter()
+        time.sleep(TURN)
+        self.turns.append((begin + SETTLED, time.perf_counter()))
+        self.signal(signal.SIGSTOP)
+        for verb, taken in before.items():
+            self.cpu[verb] += self._cpu(verb) - taken
+
+    def signal(self, number: int) -> None:
+        for pid in _descendants(self.process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def end(self) -> None:
+        self.out.with_suffix(".end").touch()
+        self.signal(signal.SIGCONT)
+        if self.process.wait(60) != 0:
+            sys.exit(f"error: the job {self.name} ended with {self.process.returncode}")
+
+    def steps(self) -> list[float]:
+        """Seconds a step in each turn, of its median block."""
+        blocks = json.loads(self.out.read_text())
+        return [
+            statistics.median(step for begin, end, step in blocks if since <= begin and end <= until)
+            for since, until in self.turns
+        ]
+
+    def _cpu(self, verb: str) -> float:
+        """CPU seconds so far of the agent's processes with that verb."""
+        found = 0.0
+        for pid in _descendants(self.process.pid):
+            try:
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if verb.encode() in words and b"--folder" in words:
+                found += (int(fields[11]) + int(fields[12])) / TICKS
+        return found
 
 
 def run(folder: Path, runs: int) -> list[Line]:
     """Step-time ratios for 2 and 4 ranks, and the CPU that hub and supervisor take meanwhile."""
     lines = []
     for ranks in (2, 4):
-        plain, watched = [], []
+        ratios: list[float] = []
         shares: dict[str, list[float]] = {"hub": [], "run": []}
-        for turn in range(runs):
-            # Whoever goes first finds the caches colder: each does so every other time.
-            for supervised in (turn % 2 == 0, turn % 2 == 1):
-                out = folder / "step"
-                command = _torchrun(ranks, out)
-                if supervised:
-                    watched.append(_supervised(command, out, folder, shares))
-                else:
-                    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
-                    plain.append(float(out.read_text()))
-        ratios = [a / b for a, b in zip(watched, plain, strict=True)]
-        ratio = statistics.median(ratios)
-        times = [statistics.median(each) * 1e6 for each in (watched, plain)]
-        detail = f"{times[0]:.0f} us against {times[1]:.0f} us a step"
+        for number in range(runs):
+            plain, watched = _side_by_side(folder / f"{ranks}-{number}", ranks)
+            ratios += _ratios(watched.steps(), plain.steps())
+            for verb, share in shares.items():
+                share.append(watched.cpu[verb] / (TURNS * TURN))
+        low, ratio, high = statistics.quantiles(ratios, n=4)
+        detail = f"half of {len(ratios)} pairs within {low:.3f} and {high:.3f}"
         lines.append(Line(f"step time, {ranks} ranks, with / without", ratio, 1.01, detail=detail))
         for verb, name in (("hub", "hub"), ("run", "supervisor")):
             lines.append(
@@ -45,61 +113,56 @@ def run(folder: Path, runs: int) -> list[Line]:
     return lines
 
 
-def _torchrun(ranks: int, out: Path) -> list[str]:
+def _ratios(watched: list[float], plain: list[float]) -> list[float]:
+    """Each turn against the mean of the other job's turns before and after it: a machine that drifts cancels
+    out. `plain` has one turn more, since it begins and ends."""
+    return [step / ((a + b) / 2) for step, (a, b) in zip(watched, pairwise(plain), strict=True)]
+
+
+def _side_by_side(folder: Path, ranks: int) -> tuple[Job, Job]:
+    folder.mkdir()
+    jobs = [_start(folder, ranks, supervised) for supervised in (False, True)]
+    until = time.monotonic() + START
+    while not all(job.begun() for job in jobs):
+        if time.monotonic() > until:
+            sys.exit(f"error: no steps were made in {START:.0f} s")
+        time.sleep(0.1)
+    plain, watched = jobs
+    for job in jobs:
+        job.signal(signal.SIGSTOP)
+    try:
+        for _ in range(TURNS):
+            plain.take_turn()
+            watched.take_turn()
+        plain.take_turn()
+    finally:
+        for job in jobs:
+            job.end()
+    return plain, watched
+
+
+def _start(folder: Path, ranks: int, supervised: bool) -> Job:
+    name = "supervised" if supervised else "plain"
+    out = folder / name
     python = str(ROOT / ".venv/bin/python")
-    port = "29871"
-    return [
+    port = "29871" if supervised else "29872"
+    torchrun = [
         *(python, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", f"--master-port={port}"),
-        *(str(STEPS), "--out", str(out), "--begun", str(_begun(out))),
+        *(str(STEPS), "--out", str(out)),
     ]
-
-
-def _begun(out: Path) -> Path:
-    return out.with_suffix(".begun")
-
-
-def _supervised(command: Sequence[str], out: Path, folder: Path, shares: dict[str, list[float]]) -> float:
-    """Seconds a step. `shares` gets the cores that hub and supervisor took while steps were made: what they
-    cost to start is paid once, however long the job."""
-    environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
-    for path in (out, _begun(out)):
-        path.unlink(missing_ok=True)
-    job = subprocess.Popen(
-        [str(ROOT / ".venv/bin/ddplaunch"), "run", "--", *command],
-        env=environment,
+    around = [str(ROOT / ".venv/bin/ddplaunch"), "run", "--"] if supervised else []
+    process = subprocess.Popen(
+        [*around, *torchrun],
+        env={**os.environ, "XDG_STATE_HOME": str(folder / "state")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    samples: dict[str, list[tuple[float, float]]] = {"hub": [], "run": []}
-    while job.poll() is None:
-        if _begun(out).exists() and not out.exists():
-            for verb, taken in samples.items():
-                taken.append((time.monotonic(), _cpu(job.pid, verb)))
-        time.sleep(0.2)
-    if job.returncode != 0:
-        sys.exit(f"error: the supervised run ended with {job.returncode}")
-    for verb, taken in samples.items():
-        (begin, before), (end, after) = taken[0], taken[-1]
-        shares[verb].append((after - before) / (end - begin))
-    return float(out.read_text())
-
-
-def _cpu(root: int, verb: str) -> float:
-    """CPU seconds so far of the agent processes with that verb among the descendants of `root`."""
-    found = 0.0
-    for pid in _descendants(root):
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if verb.encode() in words and b"--folder" in words:
-            found += (int(fields[11]) + int(fields[12])) / TICKS
-    return found
+    return Job(name, process, out)
 
 
 def _descendants(root: int) -> list[int]:
-    found, queue = [], [root]
+    """With `root` itself, before its children."""
+    found, queue = [root], [root]
     while queue:
         parent = queue.pop()
         for task in Path(f"/proc/{parent}/task").glob("*/children"):

@@ -1,0 +1,145 @@
+"""How soon a job of two pods is past the gate, or told what is wrong, on a real Kubernetes of three nodes.
+
+Times are those of the scheduler's events and of the containers' logs, on one machine and so by one clock.
+Images are on the nodes already. A fault stands before the job comes; what counts is the time from the last
+check-in of a node that is well to the verdict.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from measure import Line
+
+ROOT = Path(__file__).resolve().parents[1]
+GATE, MASTER = 29400, 29500
+AIM = 5.0
+_PLAIN: dict[str, Any] = {
+    "python": "python3",
+    "rendezvous": {"port": MASTER},
+    "gate": {"timeout": "90s", "port": GATE, "skip": ["interpreter", "versions"]},
+}
+"""Rules of a firewall name ports; nobody trains, so nobody needs torch."""
+
+
+def run(folder: Path, runs: int) -> list[Line]:
+    """Needs root, and what tests/cluster/kubernetes needs."""
+    sys.path[:0] = [str(ROOT), str(ROOT / "launcher")]
+    from tests.cluster.kubernetes import cluster as clusters
+    from tests.cluster.kubernetes import docker, images
+
+    reason = docker.missing() or images.missing()
+    if reason:
+        raise SystemExit(f"no cluster here: {reason}")
+    name = clusters.hold_free()
+    if clusters.Cluster.attach(name) is None:
+        clusters.start_keeper(name)
+    cluster = clusters.Cluster.up(name)
+    try:
+        return [_healthy(cluster, folder, runs), *_faults(cluster, folder, runs)]
+    finally:
+        clusters.let_go()
+        clusters.await_keepers()
+
+
+def _healthy(cluster: Any, folder: Path, runs: int) -> Line:
+    """With this machine's torch, whose import is most of what the gate's checks take."""
+    from tests.cluster.kubernetes.jobs import STEPS
+
+    taken = []
+    for _ in range(runs + 1):
+        with cluster.namespace() as namespace:
+            job = _submit(cluster, namespace, folder, STEPS, command=["program.py", "1"])
+            for node in (0, 1):
+                job.said(node, "gate", "gate passed", seconds=120)
+            passed = max(_at(job, node, "gate", "gate passed") for node in (0, 1))
+            events = cluster.get("events", "--namespace", namespace)
+            scheduled = [_time(each["eventTime"]) for each in events if each["reason"] == "Scheduled"]
+            taken.append(passed - max(scheduled))
+    value = statistics.median(taken[1:])
+    return Line("all pods scheduled, to the gate's pass, with torch", value, 15.0, " s")
+
+
+def _faults(cluster: Any, folder: Path, runs: int) -> list[Line]:
+    from tests.cluster.kubernetes.faults import Faults
+
+    faults = Faults(cluster)
+    first, second = cluster.workers
+
+    def drop(rule: str, *machines: str) -> Callable[[], None]:
+        return lambda: [faults.nft(machine, rule) for machine in machines] and None
+
+    rows: list[tuple[str, Callable[[], None], dict[str, Any], str, float]] = [
+        ("no torch in the image", lambda: None, {"gate": {"port": GATE}}, "image-lacks", AIM),
+        (
+            "the master's port dropped",
+            drop(f"tcp dport {MASTER} drop", first, second),
+            {},
+            "port-filtered",
+            AIM,
+        ),
+        ("large packets dropped", drop("meta length gt 1000 drop", first, second), {}, "mtu-black-hole", AIM),
+        ("the hub's port dropped", drop(f"tcp dport {GATE} drop", first, second), {}, "port-filtered", 12.0),
+        # A pod's network may be late: so long nobody can tell a drop from that.
+        ("all of TCP dropped", drop("meta l4proto tcp drop", first, second), {}, "port-filtered", 40.0),
+        # A name server may deny a name for 30 s after it is there, and a record may be late.
+        ("no Service", lambda: None, {"change": _without_service}, "dns-not-found", 65.0),
+    ]
+    lines = []
+    for name, provoke, keys, code, limit in rows:
+        taken = []
+        for _ in range(runs):
+            provoke()
+            try:
+                with cluster.namespace() as namespace:
+                    job = _submit(cluster, namespace, folder, "", **{**_PLAIN, **keys})
+                    taken.append(_told(job, code))
+            finally:
+                faults.clear()
+        lines.append(Line(f"fault to verdict: {name}", statistics.median(taken), limit, " s", code))
+    return lines
+
+
+def _without_service(documents: list[dict[str, Any]]) -> None:
+    documents[:] = [each for each in documents if each["kind"] != "Service"]
+
+
+def _submit(cluster: Any, namespace: str, folder: Path, program: str, **keys: Any) -> Any:
+    from tests.cluster.kubernetes.jobs import Job
+
+    return Job.submit(cluster, namespace, folder, program, **keys)
+
+
+def _told(job: Any, code: str) -> float:
+    """Seconds from the last check-in that there was, else from the last hub's start, to the first verdict."""
+    cluster = job.cluster
+
+    def told() -> dict[int, float]:
+        return {node: at for node in job.pods() if (at := _at(job, node, "gate", f"{code}: ")) is not None}
+
+    cluster.until(lambda: bool(told()), f"a verdict {code}", 120, job.logs)
+    check_ins = _stamps(job, 0, "hub", r"node \d+ checked in")
+    return min(told().values()) - max(check_ins or _stamps(job, 0, "hub", "listens on"))
+
+
+def _at(job: Any, node: int, container: str, text: str) -> Any:
+    """When it said so; None when it has not."""
+    found = _stamps(job, node, container, re.escape(text))
+    return found[0] if found else None
+
+
+def _stamps(job: Any, node: int, container: str, pattern: str) -> list[float]:
+    words = ["logs", "--timestamps", "--namespace", job.namespace, job.pod(node), "--container", container]
+    lines = [line.partition(" ") for line in job.cluster.kubectl(*words, check=False).splitlines()]
+    return [_time(stamp) for stamp, _, said in lines if re.search(pattern, said)]
+
+
+def _time(text: str) -> float:
+    """Of an RFC 3339 time, whose nanoseconds Python does not read."""
+    return datetime.fromisoformat(re.sub(r"(\.\d{6})\d*", r"\1", text)).timestamp()
