@@ -266,7 +266,7 @@ def _configured() -> tuple[Place, Any]:
     except ImportError as error:
         raise UsageError(
             f"the Python package `kubernetes`, which reaches the cluster, is not here: {error}",
-            hint="pip install 'ddplaunch[kubernetes]'",
+            hint="`pip install '.[kubernetes]'` in ddplaunch's repository brings it",
         ) from error
     configuration = client.Configuration()
     paths = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
