@@ -42,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
     if kept:
         print(table(kept, time.time()))
     else:
-        sys.stderr.write("no jobs yet; `ddplaunch submit job.yaml` starts one\n")
+        target = "" if args.to == "local" else f" --to {args.to}"
+        sys.stderr.write(f"no jobs yet; `ddplaunch submit job.yaml{target}` starts one\n")
     if len(kept) < len(found):
         sys.stderr.write(f"{len(found) - len(kept)} older jobs: `ddplaunch list --all`\n")
     return ExitCode.SUCCEEDED
