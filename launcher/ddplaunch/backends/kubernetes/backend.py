@@ -325,5 +325,5 @@ def _waits(nodes: Sequence[standing.Node]) -> str:
 def _not_found(namespace: str, name: str) -> NotFoundError:
     return NotFoundError(
         f"there is no job {name} in namespace {namespace}",
-        hint="`ddplaunch list --to kubernetes` shows the jobs of your context's namespace, and those sent from here",
+        hint="`ddplaunch list --to kubernetes` shows those of your context's namespace, and yours",
     )
