@@ -1,4 +1,4 @@
-"""The agent is sent without docstrings and comments, and still says the same to Python."""
+"""The agent is sent without docstrings, comments and types, and still says the same to Python."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ AGENT = Path(__file__).resolve().parents[3] / "launcher" / "ddplaunch" / "agent"
 
 
 def meaning(source: str) -> tuple[str, list[int]]:
-    """The syntax tree without the content of its docstrings, and the line of each part of it."""
+    """The syntax tree without docstrings' content and functions' types, and the line of each part of it."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            node.returns = None
+        if isinstance(node, ast.arg):
+            node.annotation = None
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             node.value.value = "" if isinstance(node.value.value, str) else node.value.value
     return ast.dump(tree), [node.lineno for node in ast.walk(tree) if isinstance(node, (ast.stmt, ast.expr))]
@@ -23,7 +27,7 @@ def meaning(source: str) -> tuple[str, list[int]]:
 
 @pytest.mark.parametrize("path", sorted(AGENT.rglob("*.py")), ids=lambda path: str(path.relative_to(AGENT)))
 def test_every_file_of_the_agent_keeps_its_meaning(path: Path) -> None:
-    """Same syntax tree, same lines: only docstrings and comments are gone."""
+    """Same syntax tree, same lines: only docstrings, comments and functions' types are gone."""
     source = path.read_text("utf-8")
 
     assert meaning(source) == meaning(lean(source))
@@ -52,9 +56,23 @@ def test_no_file_of_the_agent_reads_its_docstring(path: Path) -> None:
         ),
         ('x = r"\\d#"\ny = "\\"#"\n', 'x = r"\\d#"\ny = "\\"#"\n'),
         ("#!/usr/bin/env python3\nx = 1\n", "\nx = 1\n"),
+        (
+            'def f(a: int, b: str = "a: b", *c: T) -> list[int]:\n    pass\n',
+            'def f(a, b = "a: b", *c):\n pass\n',
+        ),
+        (
+            "async def f(\n    a: dict[str, Callable[[int], T]] = {},\n    **b: Any,\n) -> None:\n    pass\n",
+            "async def f(\n a = {},\n **b,\n):\n pass\n",
+        ),
+        ("def f(a=(1, 2), b=lambda x: x): ...\n", "def f(a=(1, 2), b=lambda x: x): ...\n"),
+        (
+            "class A:\n    x: int = 3\n    def f(self) -> int: ...\n",
+            "class A:\n x: int = 3\n def f(self): ...\n",
+        ),
+        ("x = {a: b}\nf(a, b)\n", "x = {a: b}\nf(a, b)\n"),
     ],
 )
-def test_only_docstrings_comments_and_margins_go(source: str, short: str) -> None:
+def test_only_docstrings_comments_types_and_margins_go(source: str, short: str) -> None:
     """Strings keep every character, whatever they look like."""
     assert short == lean(source)
     assert meaning(source)[0] == meaning(short)[0]
