@@ -87,13 +87,23 @@ def right(fault: Fault, outcome: Outcome) -> bool:
     if outcome.code != fault.code:
         return False
     verdict = outcome.verdicts[0]
-    return verdict.ranks == [*fault.ranks] and verdict.victims == [*fault.victims]
+    return abstained(fault, outcome) or (
+        verdict.ranks == [*fault.ranks] and verdict.victims == [*fault.victims]
+    )
+
+
+def abstained(fault: Fault, outcome: Outcome) -> bool:
+    """It said that it does not know which rank, where nothing was left to know it by."""
+    verdict = outcome.verdicts[0]
+    return fault.may_abstain and not verdict.ranks and verdict.confidence <= 0.5
 
 
 def told(fault: Fault, outcome: Outcome) -> str:
     """A line on one run."""
     seconds = "" if outcome.seconds is None else f"{outcome.seconds:5.1f} s"
     mark = "right" if right(fault, outcome) else "WRONG"
+    if mark == "right" and abstained(fault, outcome):
+        mark = "open "
     sentence = outcome.verdicts[0].sentence if outcome.verdicts else "no verdict"
     return f"{mark} {fault.name:<22} {seconds:>8}  {outcome.code}: {sentence[:110]}"
 
