@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import array
-import fcntl
-import socket
-import struct
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent.resolve import is_loopback
-
-_SIOCGIFCONF = 0x8912  # linux/sockios.h
-_SIOCGIFADDR = 0x8915
-_ENTRY = 40  # bytes of struct ifreq on a 64-bit system
-_GLOBAL = "00"  # scope in /proc/net/if_inet6
 
 
 class Address(NamedTuple):
@@ -48,45 +39,17 @@ def own() -> list[str]:
 
 
 def interfaces() -> list[tuple[str, str]]:
-    """(interface, address) of this network namespace; of IPv6 those of global scope."""
-    return _ipv4() + _ipv6()
+    """(interface, address) of this network namespace, but for link-local IPv6; empty where it cannot tell."""
+    from ddplaunch.agent.interfaces import read
+
+    try:
+        found = read.addresses()
+    except OSError:
+        return []
+    return [(each.interface, each.address) for each in found if not each.scope]
 
 
 def address_of(interface: str) -> Optional[str]:
     """Its first IPv4 address; None when it has none, or is not there."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
-        except OSError:
-            return None
-    return socket.inet_ntoa(answer[20:24])
-
-
-def _ipv4() -> list[tuple[str, str]]:
-    size = 256 * _ENTRY
-    while True:
-        data = array.array("B", bytes(size))
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            try:
-                answer = fcntl.ioctl(probe, _SIOCGIFCONF, struct.pack("iP", size, data.buffer_info()[0]))
-            except OSError:
-                return []
-        used = struct.unpack("iP", answer)[0]
-        if used < size:  # else there may be more
-            break
-        size *= 2
-    entries = (data[start : start + _ENTRY].tobytes() for start in range(0, used, _ENTRY))
-    return [(e[:16].split(b"\0", 1)[0].decode(), socket.inet_ntoa(e[20:24])) for e in entries]
-
-
-def _ipv6() -> list[tuple[str, str]]:
-    try:
-        with open("/proc/net/if_inet6", encoding="ascii") as file:
-            rows = [line.split() for line in file]
-    except OSError:
-        return []
-    return [
-        (row[5], socket.inet_ntop(socket.AF_INET6, bytes.fromhex(row[0])))
-        for row in rows
-        if row[3] == _GLOBAL
-    ]
+    found = (address for name, address in interfaces() if name == interface and ":" not in address)
+    return next(found, None)

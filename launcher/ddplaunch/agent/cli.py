@@ -19,6 +19,7 @@ _SLURM_VERBS = {
     "epilog": "after a job of Slurm: take away what it left on this node",
     "prologue": "in a batch script of Slurm: the gate, and what to export",
 }
+_WITHOUT_PLAN = {"ask", "interfaces", *_SLURM_VERBS}
 
 
 class UnusableError(Exception):
@@ -45,12 +46,8 @@ def main(argv: Optional[list[str]] = None) -> int:
 
 
 def _call(arguments: argparse.Namespace, folder: str) -> int:
-    if arguments.verb == "ask":
-        from ddplaunch.agent import ask
-
-        return ask.main(folder, arguments.what, arguments.why)
-    if arguments.verb in _SLURM_VERBS:
-        return _slurm(arguments.verb)
+    if arguments.verb in _WITHOUT_PLAN:
+        return _without_plan(arguments, folder)
     plan = _plan(folder)
     if arguments.verb == "hub" and termination.wanted() and _number(Env.NODE, None) != 0:
         from ddplaunch.agent.hub import sidecar
@@ -90,10 +87,18 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
     return supervisor.main(plan, folder, node, attempt, key, where)
 
 
-def _slurm(verb: str) -> int:
+def _without_plan(arguments: argparse.Namespace, folder: str) -> int:
+    if arguments.verb == "ask":
+        from ddplaunch.agent import ask
+
+        return ask.main(folder, arguments.what, arguments.why)
+    if arguments.verb == "interfaces":
+        from ddplaunch.agent.interfaces import command
+
+        return command.main(arguments.python, arguments.json)
     from ddplaunch.agent.slurm import epilog, prolog, prologue
 
-    return {"prolog": prolog.main, "epilog": epilog.main, "prologue": prologue.main}[verb]()
+    return {"prolog": prolog.main, "epilog": epilog.main, "prologue": prologue.main}[arguments.verb]()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -116,6 +121,11 @@ def _parser() -> argparse.ArgumentParser:
     ask = verbs.add_parser("ask", parents=[common], help="speak to the hub of a job")
     ask.add_argument("what", choices=["status", "diagnose", "stop", "ending"], help="`ending`: by WHY, soon")
     ask.add_argument("why", nargs="?", default="", metavar="WHY", help="for the verdict, and for the log")
+    here = verbs.add_parser(
+        "interfaces", parents=[common], help="which interfaces NCCL and Gloo take on this host, and why"
+    )
+    here.add_argument("--json", action="store_true", help="for programs")
+    here.add_argument("--python", default=sys.executable, help="the one that has torch (default: this one)")
     for verb, what in _SLURM_VERBS.items():
         verbs.add_parser(verb, parents=[common], help=what)
     return parser

@@ -1,0 +1,61 @@
+"""What the choice of an interface depends on. `read` records it."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+
+UP = 0x1  # net/if.h
+RUNNING = 0x40
+
+
+@dataclass(frozen=True)
+class Address:
+    """One entry of getifaddrs(3) with an IPv4 or IPv6 address."""
+
+    interface: str  # of IPv4 its label, which may be an alias: eth0:1
+    address: str  # without scope
+    prefix: int  # bits
+    flags: int  # of the interface, as in net/if.h
+    index: int  # of the interface
+
+    @property
+    def ipv6(self) -> bool:
+        return ":" in self.address
+
+    @property
+    def scope(self) -> int:
+        """The interface's index for a link-local IPv6 address, else 0: sin6_scope_id."""
+        return self.index if self.ipv6 and ipaddress.ip_address(self.address).is_link_local else 0
+
+    @property
+    def network(self) -> str:
+        """'10.0.0.0/24'."""
+        return str(ipaddress.ip_network(f"{self.address}/{self.prefix}", strict=False))
+
+    def __str__(self) -> str:
+        return f"{self.interface} {self.address}"
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host, as the ranks on it will see it."""
+
+    addresses: list[Address]  # in the order of getifaddrs
+    environment: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)  # NCCL's own settings: text by path
+    home: str = ""  # the user's folder, by the password database
+    name: str = ""  # gethostname(2)
+    names: dict[str, list[str]] = field(default_factory=dict)  # getaddrinfo(3), in its order; "fe80::1%2"
+    bindable: list[str] = field(default_factory=list)  # of these addresses, where a socket can be bound
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a library takes on one host."""
+
+    addresses: list[Address]  # in the library's order; none: it finds nothing, and fails
+    why: str
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.addresses)) or "none"

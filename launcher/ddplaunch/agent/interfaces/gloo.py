@@ -1,0 +1,78 @@
+"""What Gloo and TensorPipe take, as torch asks them to. Pure.
+
+Sources: gloo/transport/tcp/device.cc of github.com/pytorch/gloo; of torch/csrc/distributed,
+c10d/init.cpp, c10d/ProcessGroupGloo.cpp and rpc/tensorpipe_agent.cpp; tensorpipe/transport/uv/utility.cc.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from ddplaunch.agent.interfaces.facts import RUNNING, UP, Address, Choice, Host
+
+_LOOPBACK = "127.0.0.1"
+
+
+def gloo(host: Host) -> Choice:
+    """One address for each entry of GLOO_SOCKET_IFNAME, used in turn; else that of the host's own name."""
+    value = host.environment.get("GLOO_SOCKET_IFNAME", "")
+    if len(value) < 2:
+        ignored = f"GLOO_SOCKET_IFNAME={value} is too short to count; " if value else ""
+        return _by_name(host, ignored, fallback=True)
+    found = []
+    for name in value.removesuffix(",").split(","):
+        each = _exactly(host.addresses, name) if name else next(iter(_by_name(host, "").addresses), None)
+        if each is None:
+            return Choice(
+                [], f"GLOO_SOCKET_IFNAME={value}: no interface is called {name!r} and has an address"
+            )
+        found.append(each)
+    return Choice(found, f"GLOO_SOCKET_IFNAME={value}: exact names")
+
+
+def tensorpipe(host: Host) -> Choice:
+    """For RPC. Where it finds nothing it takes loopback, and says so only in a warning."""
+    name = host.environment.get("TP_SOCKET_IFNAME")
+    if name is None:
+        return _by_name(host, "", fallback=True)
+    running = [each for each in host.addresses if each.flags & UP and each.flags & RUNNING]
+    found = _exactly(running, name)
+    if found is not None:
+        return Choice([found], f"TP_SOCKET_IFNAME={name}: an exact name")
+    return _loopback(host, f"TP_SOCKET_IFNAME={name}: no interface that runs is called so")
+
+
+def _exactly(addresses: list[Address], name: str) -> Optional[Address]:
+    return next((each for each in addresses if each.interface == name), None)
+
+
+def _by_name(host: Host, ignored: str, fallback: bool = False) -> Choice:
+    """The first address of the host's own name that can be bound."""
+    given = host.names.get(host.name, [])
+    usable = [address for address in given if address in host.bindable]
+    if usable:
+        why = f"{ignored}the first address of this host's name, {host.name}, that can be bound"
+        holder = _holder(host, usable[0])
+        return Choice([holder] if holder else [], why if holder else f"{why}: {usable[0]}, which nobody has")
+    lost = (
+        f"{host.name} resolves to {', '.join(given)}, none of which can be bound"
+        if given
+        else (f"this host's name, {host.name}, does not resolve")
+    )
+    return _loopback(host, ignored + lost) if fallback else Choice([], ignored + lost)
+
+
+def _loopback(host: Host, lost: str) -> Choice:
+    holder = _holder(host, _LOOPBACK) if _LOOPBACK in host.bindable else None
+    return Choice([holder] if holder else [], f"{lost}: loopback is what is left")
+
+
+def _holder(host: Host, address: str) -> Optional[Address]:
+    """Which entry the library takes an address for. Of 127/8 any one will do; the address is kept."""
+    plain, _, scope = address.partition("%")
+    for each in host.addresses:
+        if each.address == plain and each.scope == int(scope or 0):
+            return each
+        if plain.startswith("127.") and each.address.startswith("127."):
+            return Address(each.interface, plain, each.prefix, each.flags, each.index)
+    return None

@@ -1,0 +1,119 @@
+"""Records the facts of this host, or rather of the network namespace that this process is in."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import struct
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ddplaunch.agent.interfaces import nccl
+from ddplaunch.agent.interfaces.facts import Address, Host
+
+# linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h
+_REQUEST_DUMP = 0x301
+_ERROR, _DONE = 2, 3
+_GET_LINK, _GET_ADDR = 18, 22
+_LINK_NAME = 3
+_ADDR_ADDRESS, _ADDR_LOCAL, _ADDR_LABEL = 1, 2, 3
+_PATIENCE = 2.0
+_LOOPBACK = "127.0.0.1"
+
+
+def host(environment: Mapping[str, str], release: nccl.Version, patience: float = 5.0) -> Host:
+    """All of it, for ranks with that environment. A name that is not answered in time counts as unknown.
+
+    Raises OSError where the kernel does not tell its interfaces.
+    """
+    own = socket.gethostname()
+    home = _home()
+    files = {path: _text(path) for path in nccl.files(dict(environment), home, release)}
+    found = Host(addresses(), dict(environment), files, home, own)
+    for name in {own, nccl.comm_id_name(found, release)} - {""}:
+        found.names[name] = _resolve(name, patience)
+    asked = [*found.names.get(own, []), _LOOPBACK]
+    found.bindable.extend(address for address in dict.fromkeys(asked) if _can_bind(address))
+    return found
+
+
+def addresses() -> list[Address]:
+    """As getifaddrs(3) gives them, which asks the kernel the same."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
+        kernel.settimeout(_PATIENCE)
+        links = {}
+        for head, has in _dump(kernel, _GET_LINK, "HxxiI4x"):
+            links[head[1]] = (_word(has[_LINK_NAME]), head[2])
+        found = []
+        for (family, prefix, *_, index), has in _dump(kernel, _GET_ADDR, "BBBBI"):
+            if family in (socket.AF_INET, socket.AF_INET6) and index in links:
+                name, flags = links[index]
+                address = socket.inet_ntop(family, has.get(_ADDR_LOCAL) or has[_ADDR_ADDRESS])
+                found.append(Address(_word(has.get(_ADDR_LABEL, b"")) or name, address, prefix, flags, index))
+        return found
+
+
+def _dump(kernel: socket.socket, what: int, head: str) -> Iterator[tuple[Any, dict[int, bytes]]]:
+    """Head and attributes of each message of the kernel's answer."""
+    kernel.send(struct.pack("IHHII16x", 32, what, _REQUEST_DUMP, 0, 0))
+    while True:
+        data = kernel.recv(1 << 18)
+        while data:
+            size, kind = struct.unpack_from("IH", data)
+            if kind in (_ERROR, _DONE):
+                return
+            body, start, has = data[16:size], struct.calcsize(head), {}
+            while start < len(body):
+                length, name = struct.unpack_from("HH", body, start)
+                has[name] = body[start + 4 : start + length]
+                start += (length + 3) & ~3
+            yield struct.unpack_from(head, body), has
+            data = data[(size + 3) & ~3 :]
+
+
+def _word(data: bytes) -> str:
+    return data.rstrip(b"\0").decode(errors="replace")
+
+
+def _home() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return ""
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _resolve(name: str, patience: float) -> list[str]:
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.extend(_ask(name)), daemon=True)
+    thread.start()
+    thread.join(patience)
+    return list(found)
+
+
+def _ask(name: str) -> list[str]:
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return [str(to[0]).partition("%")[0] + (f"%{to[3]}" if len(to) > 3 and to[3] else "") for *_, to in found]
+
+
+def _can_bind(address: str) -> bool:
+    plain, _, scope = address.partition("%")
+    where = (plain, 0, 0, int(scope or 0)) if ":" in plain else (plain, 0)
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in plain else socket.AF_INET) as probe:
+            probe.bind(where)
+            return True
+    except OSError:
+        return False

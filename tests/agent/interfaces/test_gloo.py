@@ -1,0 +1,69 @@
+"""What Gloo and TensorPipe take: every rule by an example. `test_real` asks torch itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.agent.interfaces.hosts import ALIAS, ENP, ETH, ETH6, IDLE, LO6, LOCAL6, address, host
+
+from ddplaunch.agent.interfaces import gloo
+
+LO = address("lo", "127.0.0.1/8")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("eth0", [ETH]),
+        ("enp94s0np0,eth0", [ENP, ETH]),
+        ("docker0", [IDLE]),
+        ("eth0:1", [ALIAS]),
+        ("eth", []),
+        ("=eth0", []),
+        ("eth0,nosuch", []),
+        ("eth0,", [ETH]),
+    ],
+)
+def test_gloo_takes_whole_names_in_the_lists_order(value: str, expected: list[object]) -> None:
+    """No prefix, no operator; an interface need not run; one wrong name is an error."""
+    facts = host(ETH, ALIAS, ENP, IDLE, ETH6, GLOO_SOCKET_IFNAME=value, names={"": []})
+
+    assert expected == gloo.gloo(facts).addresses
+
+
+@pytest.mark.parametrize(
+    ("resolved", "bindable", "expected"),
+    [
+        (["10.0.0.5"], ["10.0.0.5"], "eth0 10.0.0.5"),
+        (["10.9.9.9", "10.0.0.5"], ["10.0.0.5"], "eth0 10.0.0.5"),
+        (["127.0.1.1"], ["127.0.1.1"], "lo 127.0.1.1"),
+        (["10.9.9.9"], ["127.0.0.1"], "lo 127.0.0.1"),
+        ([], ["127.0.0.1"], "lo 127.0.0.1"),
+        ([], [], "none"),
+        (["fd00::5"], ["fd00::5"], "eth0 fd00::5"),
+        ([f"fe80::5%{LOCAL6.index}"], [f"fe80::5%{LOCAL6.index}"], "eth0 fe80::5"),
+    ],
+)
+def test_unset_the_hosts_own_name_decides(resolved: list[str], bindable: list[str], expected: str) -> None:
+    """The first address that can be bound; without one, loopback."""
+    facts = host(ETH, LO6, ETH6, LOCAL6, name="n1", names={"n1": resolved}, bindable=bindable)
+
+    assert [expected] * 2 == [str(gloo.gloo(facts)), str(gloo.tensorpipe(facts))]
+
+
+def test_one_letter_does_not_count_for_gloo() -> None:
+    """As if it were not set, and said so."""
+    choice = gloo.gloo(host(ETH, GLOO_SOCKET_IFNAME="e", name="n1", names={"n1": []}, bindable=["127.0.0.1"]))
+
+    assert ("lo 127.0.0.1", True) == (str(choice), choice.why.startswith("GLOO_SOCKET_IFNAME=e is too short"))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("eth0", ETH), ("docker0", LO), ("nosuch", LO), ("e", LO), ("", LO)]
+)
+def test_tensorpipe_takes_one_name_that_runs_or_loopback(name: str, expected: object) -> None:
+    """A wrong name is no error: peers are given loopback."""
+    facts = replace(host(ETH, IDLE, TP_SOCKET_IFNAME=name), bindable=["127.0.0.1"])
+
+    assert [expected] == gloo.tensorpipe(facts).addresses

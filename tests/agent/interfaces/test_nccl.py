@@ -1,0 +1,232 @@
+"""NCCL's choice: every rule by an example. `test_real` asks the libraries themselves."""
+
+from __future__ import annotations
+
+import pytest
+from tests.agent.interfaces.hosts import (
+    ALIAS,
+    DOCKER,
+    ENP,
+    ETH,
+    ETH6,
+    IB,
+    IDLE,
+    LO6,
+    LOCAL6,
+    VIRBR,
+    address,
+    host,
+)
+
+from ddplaunch.agent.interfaces import nccl
+from ddplaunch.agent.interfaces.facts import Address, Host
+
+OLD, NEW = (2, 27, 7), (2, 30, 7)
+LO = address("lo", "127.0.0.1/8")
+
+
+def taken(facts: Host, release: nccl.Version = NEW) -> str:
+    """The interface of the bootstrap, and why it is none."""
+    choice = nccl.bootstrap(facts, release)
+    return str(choice) if choice.addresses else choice.why
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ((ETH, ENP), ETH),
+        ((ENP, ETH, IB), IB),
+        ((DOCKER, ETH), ETH),
+        ((VIRBR, DOCKER), DOCKER),
+        ((VIRBR,), LO),
+        ((LO6, ETH6), ETH6),
+        ((LO6, LOCAL6), LOCAL6),
+        ((ETH, ETH6, LOCAL6), ETH),
+        ((), LO),
+    ],
+)
+def test_unset_the_order_is_ib_then_others_then_docker_then_loopback(
+    found: tuple[Address, ...], expected: Address
+) -> None:
+    """Within one rank of names the system's order decides, and the first address of an interface is taken."""
+    assert str(expected) == taken(host(*found))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ("eth", ETH),
+        ("en", ENP),
+        ("eth0:1", ETH),  # what follows a colon does not count
+        ("enp94s0np0,eth0", ETH),  # the system's order, not the list's
+        ("nosuch,,en", ENP),
+        ("=eth0", ETH),
+        ("=enp94s0np0,eth", ENP),  # "=" holds for all entries
+        ("^lo,eth", ENP),
+        ("^eth,en", LO),  # whoever excludes, excludes nothing else
+        ("^=lo,eth0", ENP),
+        (",,", LO),  # no entry: every interface
+        ("e", ETH),  # one letter does not count
+        ("", ETH),
+    ],
+)
+def test_set_it_is_a_prefix_unless_told_otherwise(wanted: str, expected: Address) -> None:
+    """NCCL_SOCKET_IFNAME with its operators; they stand at the very beginning, `^` before `=`."""
+    assert str(expected) == taken(host(ETH, ENP, NCCL_SOCKET_IFNAME=wanted))
+
+
+@pytest.mark.parametrize("wanted", ["=eth", "nosuch", "=^eth0", "^,", "eth1 ,enp94s0np0 "])
+def test_set_to_what_is_not_there_nothing_else_is_tried(wanted: str) -> None:
+    """Nothing is trimmed, and there is no way back."""
+    assert f"NCCL_SOCKET_IFNAME={wanted} matches none" == taken(host(ETH, ENP, NCCL_SOCKET_IFNAME=wanted))
+
+
+def test_of_a_list_sixteen_names_are_read() -> None:
+    """The seventeenth is not there."""
+    many = ",".join(f"no{place}" for place in range(16))
+
+    assert taken(host(ETH, NCCL_SOCKET_IFNAME=f"{many},eth0")).endswith("matches none")
+    assert str(ETH) == taken(host(ETH, NCCL_SOCKET_IFNAME=f"{many[: -len(',no15')]},eth0"))
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"), [("AF_INET", ETH), ("AF_INET6", ETH6), ("inet6", ETH), ("AF_INET6 ", ETH)]
+)
+def test_the_family_is_filtered_when_it_is_spelt_as_in_c(family: str, expected: Address) -> None:
+    """Anything else is ignored without a word."""
+    assert str(expected) == taken(host(ETH, LO6, ETH6, NCCL_SOCKET_FAMILY=family))
+
+
+def test_since_2_28_an_interface_must_run() -> None:
+    """Before, a docker bridge without containers was taken, and a cable need not be in."""
+    down = address("eth0", "10.0.0.5/24", down=True)
+
+    assert [str(IDLE), str(LO)] == [
+        taken(host(IDLE, NCCL_SOCKET_IFNAME="^lo") if release == OLD else host(IDLE), release)
+        for release in (OLD, NEW)
+    ]
+    assert [str(down), str(LO)] == [taken(host(down), release) for release in (OLD, NEW)]
+
+
+def test_since_2_28_virbr_comes_last() -> None:
+    """Before, the bridge of libvirt was as good as any."""
+    assert [str(VIRBR), str(LO)] == [taken(host(VIRBR), release) for release in (OLD, NEW)]
+
+
+@pytest.mark.parametrize("release", [OLD, NEW])
+def test_with_a_comm_id_its_subnet_decides(release: nccl.Version) -> None:
+    """NCCL_SOCKET_IFNAME is not asked, nor whether the interface runs."""
+    facts = host(ETH, IDLE, ENP, NCCL_COMM_ID="172.17.3.4:29500", NCCL_SOCKET_IFNAME="eth0")
+    facts.names["172.17.3.4"] = ["172.17.3.4"]
+
+    assert str(IDLE) == taken(facts, release)
+
+
+def test_2_29_takes_the_first_ipv4_interface_outside_the_subnet() -> None:
+    """Its comparison is the wrong way round; that of IPv6 is not."""
+    facts = host(ETH, ENP, NCCL_COMM_ID="10.0.0.9:29500", names={"10.0.0.9": ["10.0.0.9"]})
+
+    assert [str(ETH), str(LO), str(ETH)] == [taken(facts, (2, minor, 3)) for minor in (28, 29, 30)]
+    assert str(ETH6) == taken(host(ETH, ETH6, NCCL_COMM_ID="[fd00::9]:29500"), (2, 29, 7))
+
+
+def test_a_link_local_comm_id_needs_its_interface() -> None:
+    """The same network is on every link."""
+    other = address("eth1", "fe80::6/64")
+
+    assert str(LOCAL6) == taken(host(other, LOCAL6, NCCL_COMM_ID="[fe80::9%eth0]:29500"))
+    assert "no interface is in the subnet of NCCL_COMM_ID fe80::9" == taken(
+        host(other, LOCAL6, NCCL_COMM_ID="[fe80::9]:29500")
+    )
+
+
+@pytest.mark.parametrize("value", ["", "x", "nowhere:29500", "[fd00::9", "[nonsense]:1"])
+def test_a_comm_id_without_an_address_is_an_end(value: str) -> None:
+    """NCCL refuses it."""
+    assert f"NCCL_COMM_ID={value} gives no address" == taken(host(ETH, NCCL_COMM_ID=value))
+
+
+def test_data_goes_by_sixteen_interfaces_at_most() -> None:
+    """Each with its first address; an alias is an interface of its own."""
+    many = [address(f"eth{place}", f"10.9.{place}.1/24") for place in range(20)]
+
+    assert many[:16] == nccl.sockets(host(*many), NEW).addresses
+    assert [ETH, ALIAS, ENP] == nccl.sockets(host(ETH, ALIAS, ENP, ETH6), NEW).addresses
+
+
+def test_without_a_bootstrap_interface_in_the_subnet_data_goes_by_others() -> None:
+    """For data the subnet of NCCL_COMM_ID is a hint only, after ib."""
+    outside = host(ETH, ENP, NCCL_COMM_ID="[fd99::1]:29500")
+
+    assert [ETH, ENP] == nccl.sockets(outside, NEW).addresses
+    assert [IB] == nccl.sockets(host(ETH, IB, NCCL_COMM_ID="[fd99::1]:29500"), NEW).addresses
+
+
+@pytest.mark.parametrize(
+    ("release", "expected"),
+    [((2, 18, 1), "home"), ((2, 23, 4), "other"), ((2, 29, 7), "other"), ((2, 30, 3), "other")],
+)
+def test_which_file_is_read_depends_on_the_version(release: nccl.Version, expected: str) -> None:
+    """NCCL_CONF_FILE since 2.23."""
+    facts = host(
+        *(address(name, "10.0.0.5/24") for name in ("system", "home", "other")),
+        NCCL_CONF_FILE="/other",
+        files={
+            "/etc/nccl.conf": "NCCL_SOCKET_IFNAME=system",
+            "/root/.nccl.conf": "NCCL_SOCKET_IFNAME=home\n",
+            "/other": "NCCL_SOCKET_IFNAME=other\n",
+        },
+        home="/root",
+    )
+
+    assert f"{expected} 10.0.0.5" == taken(facts, release)
+    assert "/" in nccl.bootstrap(facts, release).why, "it says in which file it stands"
+
+
+def test_since_2_30_the_users_file_lies_where_home_says() -> None:
+    """Before, where the password database says."""
+    files = {f"/{name}/.nccl.conf": f"NCCL_SOCKET_IFNAME={name}\n" for name in ("passwd", "home")}
+    facts = host(
+        address("passwd", "10.0.0.5"), address("home", "10.0.0.6"), HOME="/home", home="/passwd", files=files
+    )
+
+    assert ["passwd 10.0.0.5", "home 10.0.0.6"] == [taken(facts, release) for release in ((2, 29, 7), NEW)]
+
+
+def test_the_environment_is_stronger_than_any_file() -> None:
+    """Even when it is empty."""
+    files = {"/etc/nccl.conf": "NCCL_SOCKET_IFNAME=en\n"}
+
+    assert str(ENP) == taken(host(ETH, ENP, files=files))
+    assert str(ETH) == taken(host(ETH, ENP, files=files, NCCL_SOCKET_IFNAME=""))
+
+
+@pytest.mark.parametrize(
+    ("text", "release", "expected"),
+    [
+        ("#NCCL_SOCKET_IFNAME=en\n", NEW, ETH),
+        ("# a=b\nNCCL_SOCKET_IFNAME=en", NEW, ENP),
+        ("NCCL_SOCKET_IFNAME = en\n", NEW, ETH),
+        ("NCCL_SOCKET_IFNAME=en\nNCCL_SOCKET_IFNAME=eth\n", NEW, ENP),
+        ("NCCL_SOCKET_IFNAME=en\r\n", NEW, ENP),
+    ],
+)
+def test_lines_of_a_file(text: str, release: nccl.Version, expected: Address) -> None:
+    """Nothing is trimmed; the first line wins."""
+    assert str(expected) == taken(host(ETH, ENP, files={"/etc/nccl.conf": text}), release)
+
+
+def test_before_2_30_a_windows_line_end_belongs_to_the_value() -> None:
+    """No interface is called so."""
+    facts = host(ETH, files={"/etc/nccl.conf": "NCCL_SOCKET_IFNAME=eth0\r\n"})
+
+    assert taken(facts, (2, 29, 7)).endswith("matches none")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("2.27.5", (2, 27, 5)), ("2.26.2.post1", (2, 26, 2)), ("", nccl.NEWEST), ("nonsense", nccl.NEWEST)],
+)
+def test_a_version_nobody_knows_is_the_newest(text: str, expected: nccl.Version) -> None:
+    """As packages spell it."""
+    assert expected == nccl.version(text)
