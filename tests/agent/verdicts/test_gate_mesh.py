@@ -97,7 +97,9 @@ def test_many_broken_paths_are_counted_not_listed() -> None:
     (verdict,) = gate_mesh.judge(mesh(32, everything_to(7, 32, "timeout")))
 
     assert verdict.nodes == [7]
-    assert verdict.sentence.endswith("(and 30 more)")
+    assert verdict.sentence == (
+        "the other nodes cannot reach node 7 on port 40007: no answer in 0 s; the reverse works (31 paths)"
+    )
     assert len(verdict.facts) == 20
 
 
@@ -105,4 +107,80 @@ def test_a_node_cut_in_both_directions_among_many() -> None:
     """When one node's every path is dead it alone is named, though each path has two ends."""
     dead = {**everything_to(5, 8, "timeout"), **everything_from(5, 8, "timeout")}
 
-    assert [("port-filtered", [5])] == [(v.code, v.nodes) for v in gate_mesh.judge(mesh(8, dead))]
+    (verdict,) = gate_mesh.judge(mesh(8, dead))
+
+    assert (verdict.code, verdict.nodes) == ("port-filtered", [5])
+    assert verdict.sentence == (
+        "node 5 is cut off from the other nodes on any port: no answer in 0 s (14 paths)"
+    )
+
+
+def group(sources: range, targets: range, outcome: str) -> dict[Path, str]:
+    """All paths from those to these, the master port among them."""
+    return {
+        (r.node, r.peer, r.what): outcome for r in mesh(32, {}) if r.node in sources and r.peer in targets
+    }
+
+
+def test_a_group_that_does_not_reach_another_is_named_as_that() -> None:
+    """Both sides stand in the sentence; at fault is the smaller one."""
+    (verdict,) = gate_mesh.judge(mesh(32, group(range(20, 32), range(20), "timeout")), nodes=32)
+
+    assert (verdict.code, verdict.nodes) == ("network-one-way", list(range(20, 32)))
+    assert verdict.sentence == (
+        "nodes 20-31 cannot reach the other nodes on any port: no answer in 0 s; the reverse works "
+        "(240 paths)"
+    )
+
+
+def test_two_racks_that_are_parted_are_both_named() -> None:
+    """Neither is more to blame than the other."""
+    parted = {
+        **group(range(8, 16), range(16, 24), "timeout"),
+        **group(range(16, 24), range(8, 16), "timeout"),
+    }
+
+    (verdict,) = gate_mesh.judge(mesh(32, parted))
+
+    assert (verdict.code, verdict.nodes) == ("port-filtered", list(range(8, 24)))
+    assert verdict.sentence == (
+        "nodes 8-15 and nodes 16-23 cannot reach one another on any port: no answer in 0 s (128 paths)"
+    )
+
+
+def test_one_port_that_is_closed_to_many_is_told_with_one_that_answers() -> None:
+    """Only the master port is dropped: node 0 is reached otherwise, and that is said."""
+    closed = {(node, 0, "master"): "timeout" for node in range(1, 32)}
+
+    (verdict,) = gate_mesh.judge(mesh(32, closed))
+
+    assert (verdict.code, verdict.nodes) == ("port-filtered", [0])
+    assert verdict.sentence == (
+        "the other nodes cannot reach node 0 on port 29500: no answer in 0 s, while port 40000 answers: "
+        "a firewall drops it (31 paths)"
+    )
+
+
+def test_where_torch_s_own_ports_are_closed_the_one_that_answers_is_told() -> None:
+    """All ports but the master's are dropped everywhere."""
+    closed = {(r.node, r.peer, r.what): "timeout" for r in mesh(4, {}) if r.what == "responder"}
+
+    (verdict,) = gate_mesh.judge(mesh(4, closed))
+
+    assert verdict.code == "port-filtered"
+    assert verdict.sentence == (
+        "nodes 0-3 cannot reach one another on any port: no answer in 0 s, while port 29500 answers: "
+        "a firewall drops it (12 paths)"
+    )
+
+
+def test_independent_cuts_are_verdicts_of_their_own_up_to_a_few() -> None:
+    """Six pairs without a path: four are told, and how much is left."""
+    pairs = [(1, 9), (2, 11), (3, 13), (4, 15), (5, 17), (6, 19)]
+    bad = {path: outcome for a, b in pairs for path, outcome in between(a, b, "timeout").items()}
+
+    found = gate_mesh.judge(mesh(32, bad))
+
+    assert [list(pair) for pair in pairs[:3]] == [verdict.nodes for verdict in found[:3]]
+    assert found[3].nodes == sorted(node for pair in pairs[3:] for node in pair)
+    assert found[3].sentence.endswith("(and 4 more paths elsewhere)")

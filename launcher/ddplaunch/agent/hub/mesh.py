@@ -6,19 +6,36 @@ from ddplaunch.agent.contract import CheckIn, JobPlan, MeshTask
 
 ALL_PAIRS = 32
 """Nodes up to which everybody tries everybody: 31 probes a node take less than a second."""
+_BLOCKS = 16
+"""Other blocks that each node tries, at most."""
+
+
+def block(nodes: int) -> int:
+    """Length of the runs of nodes, from multiples of it, of which every two try each other: a rack, say.
+
+    Of any two runs of nodes that are twice as long, wherever they begin, the same is true.
+    """
+    size = 1
+    while nodes > ALL_PAIRS and _BLOCKS * size * size < nodes:
+        size *= 2
+    return size
 
 
 def partners(nodes: int) -> list[set[int]]:
-    """For each node, whom it tries. Symmetric, so that every path is tried in both directions.
+    """For each node, whom it tries. Symmetric: every path is tried in both directions.
 
-    Above ALL_PAIRS: node 0 with everybody, since all of them need it, and for the rest node i with i ± 2**k
-    around the ring. Those steps reach any node from any other in log2(n) hops, so that a cut anywhere shows.
+    Above ALL_PAIRS these are at most 2 log2(nodes) + _BLOCKS. Node i tries i ± 2**k around the ring: by
+    those steps any node leads to any other, so that what parts the job in two lies across some of them.
+    And as the q-th node of block p it tries block q, and every `size`-th after it, at place p likewise: those
+    of one block share the others out among themselves, so that two racks cannot be parted unseen.
     """
     if nodes <= ALL_PAIRS:
         return [set(range(nodes)) - {node} for node in range(nodes)]
     found: list[set[int]] = [set() for _ in range(nodes)]
+    size = block(nodes)
     for node in range(nodes):
-        others = {0}
+        which, place = divmod(node, size)
+        others = set(range(place * size + which % size, nodes, size * size))
         step = 1
         while step < nodes:
             others.add((node + step) % nodes)
@@ -32,14 +49,20 @@ def partners(nodes: int) -> list[set[int]]:
 def tasks(
     plan: JobPlan, check_ins: dict[int, CheckIn], addresses: dict[int, str]
 ) -> dict[int, list[MeshTask]]:
-    """By node. The master port is tried by everybody, under the name the trainer will use."""
-    found: dict[int, list[MeshTask]] = {}
+    """By node. Everybody tries node 0: its master port, under the name the trainer will use.
+
+    Without a master port it is node 0's other port. In a large job node 0 does not try everybody in return.
+    """
+    responders = {
+        node: MeshTask(node, addresses[node], check_in.ports["responder"], "responder")
+        for node, check_in in check_ins.items()
+    }
     master_port = check_ins[0].ports.get("master")
+    found: dict[int, list[MeshTask]] = {}
     for node, others in enumerate(partners(plan.nodes)):
-        found[node] = [
-            MeshTask(peer, addresses[peer], check_ins[peer].ports["responder"], "responder")
-            for peer in sorted(others)
-        ]
+        if master_port is None and node != 0:
+            others.add(0)
+        found[node] = [responders[peer] for peer in sorted(others)]
         if master_port is not None:
             named = check_ins[node].facts.get("names", {}).get("master") or plan.master_addr
             found[node].append(MeshTask(0, named or addresses[0], master_port, "master"))

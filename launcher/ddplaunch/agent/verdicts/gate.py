@@ -226,9 +226,7 @@ RULES: tuple[Callable[[Roll], Any], ...] = (
     judge_clocks,
     unreached_hub,
     missing_nodes,
-    lambda roll: gate_mesh.judge(
-        [r for r in roll.mesh if not gate_names.leads_astray(roll, r)], roll.plan.names
-    ),
+    gate_mesh.failed_paths,
 )
 
 

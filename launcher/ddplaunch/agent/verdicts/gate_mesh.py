@@ -1,13 +1,15 @@
-"""What failed paths between nodes mean. The same failure on many paths is one verdict, on who they share."""
+"""What failed paths between nodes mean: for each cut of the network that explains them one verdict."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple, Optional
 
+from ddplaunch.agent import paths
 from ddplaunch.agent.contract import MeshResult, Verdict
-from ddplaunch.agent.verdicts import pods, words
+from ddplaunch.agent.verdicts import gate_names, pods, words
+from ddplaunch.agent.verdicts.cuts import Cut, Path, describe
+from ddplaunch.agent.verdicts.roll import Roll
 
 MTU_HINT = (
     "compare `ip link` on both nodes and test with `ping -M do -s 1472`; a tunnel needs a smaller MTU, or "
@@ -15,6 +17,10 @@ MTU_HINT = (
 )
 _SHOWN = 20
 """Paths listed in a verdict: a firewall in front of one of 512 nodes breaks a thousand."""
+_TOLD = 4
+"""Cuts of one kind that get a verdict each; what is left is told together."""
+_SPANS = 8
+"""Parts of a list of nodes that a sentence can hold: a VLAN may have every other node."""
 
 _HINTS = {
     "port-rejected": "look for a REJECT rule on the way; if the address is wrong, name the right one: "
@@ -30,20 +36,24 @@ _HINTS = {
     "stranger-listens": "something stands between the nodes, a proxy or a service mesh, or the address is "
     "another machine's; exclude the job's ports from it",
 }
-_EITHER_END = frozenset({"network-one-way", "network-lossy", "mtu-black-hole", "host-unreachable"})
-"""Where one failed path does not tell which of its two ends is at fault."""
+_UNDIRECTED = frozenset({"network-lossy", "mtu-black-hole", "host-unreachable"})
+"""What goes wrong between two nodes, whichever of them noticed."""
 
 
-class _Path(NamedTuple):
-    node: int
-    peer: int
+class _Fault(NamedTuple):
+    code: str
+    cut: Cut
+    found: list[MeshResult]  # the failed ones
+    one_port: bool = False  # others of the same node answer
 
 
 class _Facts(NamedTuple):
-    reached: set[_Path]  # by any port
-    unrouted: set[_Path]
-    open_ports: dict[_Path, int]  # one that answered
+    reached: set[Path]  # by any port
+    unrouted: set[Path]
+    open_ports: dict[Path, int]  # one that answered
+    passed: set[Path]  # by a port as torch's own, or by the master's where that alone was tried
     names: Sequence[str]
+    nodes: int
 
     def node(self, number: int) -> str:
         return words.node(number, self.names)
@@ -52,24 +62,59 @@ class _Facts(NamedTuple):
         """'node 0 (n1, 10.0.0.5)'."""
         return words.node(result.peer, self.names, result.address)
 
+    def side(self, numbers: Collection[int]) -> str:
+        """'nodes 0-31 and 40', '2048 nodes (0, 2, 4, …)'."""
+        text = words.nodes(numbers, self.names)
+        if text.count(",") < _SPANS:
+            return text
+        return f"{len(numbers)} nodes ({', '.join(map(str, sorted(numbers)[:_SPANS]))}, …)"
 
-def judge(results: list[MeshResult], names: Sequence[str] = ()) -> list[Verdict]:
-    """Empty when every path passed. `names` are the nodes', as in the plan."""
-    facts = _Facts(
-        reached={_Path(r.node, r.peer) for r in results if r.outcome == "ok"},
-        unrouted={_Path(r.node, r.peer) for r in results if r.outcome == "unreachable"},
-        open_ports={_Path(r.node, r.peer): r.port for r in results if r.outcome == "ok"},
-        names=names,
-    )
+
+def failed_paths(roll: Roll) -> list[Verdict]:
+    """The rule over a whole gate. That a path does not lead to node 0 at all is another rule's."""
+    failed = [r for r in roll.mesh if not gate_names.leads_astray(roll, r)]
+    if all(result.outcome == "ok" for result in failed):
+        return []
+    results = [*failed, *paths.whole(roll.passed, roll.check_ins)]
+    return judge(results, roll.plan.names, roll.plan.nodes)
+
+
+def judge(results: list[MeshResult], names: Sequence[str] = (), nodes: Optional[int] = None) -> list[Verdict]:
+    """Empty when every path passed. `names` are the nodes', as in the plan; `nodes`, how many there are."""
+    good = [r for r in results if r.outcome == "ok"]
     failed = [r for r in sorted(results, key=lambda r: (r.node, r.peer, r.what)) if r.outcome != "ok"]
-    lossy = {_Path(r.node, r.peer) for r in failed if r.outcome == "lossy"}
-    losers = set(_culprits("network-lossy", lossy, facts)) if lossy else set()
-    failures: dict[str, list[MeshResult]] = {}
+    by_responder = {_path(r) for r in results if r.what != paths.MASTER}
+    facts = _Facts(
+        reached={_path(r) for r in good},
+        unrouted={_path(r) for r in failed if r.outcome == "unreachable"},
+        open_ports={_path(r): r.port for r in good},
+        passed={
+            _path(r)
+            for r in good
+            if r.node != r.peer and (r.what != paths.MASTER or _path(r) not in by_responder)
+        },
+        names=names,
+        nodes=nodes or 1 + max((max(_path(r)) for r in results), default=0),
+    )
+    lossy = [result for result in failed if result.outcome == "lossy"]
+    losers = {node for fault in _faults("network-lossy", lossy, facts) for node in _culprits(fault)}
+    kinds: dict[str, list[MeshResult]] = {}
     for result in failed:
         # Where most packets get lost, all of them do on some path.
         lost = result.outcome in ("timeout", "stalled") and losers & {result.node, result.peer}
-        failures.setdefault("network-lossy" if lost else _code(result, facts), []).append(result)
-    return [_verdict(code, found, facts) for code, found in sorted(failures.items(), key=_weight)]
+        kinds.setdefault("network-lossy" if lost else _kind(result, facts), []).append(result)
+    faults = [fault for kind, found in kinds.items() for fault in _faults(kind, found, facts)]
+    # The most paths first: what broke many broke the few as well, more often than not.
+    faults.sort(key=lambda fault: (-len(fault.found), fault.code))
+    told: dict[str, list[_Fault]] = {}
+    for fault in faults:
+        told.setdefault(fault.code, []).append(fault)
+    few = [
+        [fault, *(told[fault.code][_TOLD:] if index == _TOLD - 1 else [])]
+        for code_faults in told.values()
+        for index, fault in enumerate(code_faults[:_TOLD])
+    ]
+    return [_verdict(group, facts) for group in sorted(few, key=lambda group: -len(group[0].found))]
 
 
 def notes(results: list[MeshResult], names: Sequence[str]) -> list[str]:
@@ -82,21 +127,19 @@ def notes(results: list[MeshResult], names: Sequence[str]) -> list[str]:
     ]
 
 
-def _weight(entry: tuple[str, list[MeshResult]]) -> tuple[int, str]:
-    """The most paths first: what broke many broke the few as well, more often than not."""
-    return -len(entry[1]), entry[0]
+def _path(result: MeshResult) -> Path:
+    return result.node, result.peer
 
 
-def _code(result: MeshResult, facts: _Facts) -> str:
-    there, back = _Path(result.node, result.peer), _Path(result.peer, result.node)
-    if result.outcome == "timeout":
-        if back in facts.unrouted:
-            return "host-unreachable"  # the peer has no way to answer
-        one_way = there not in facts.reached and back in facts.reached
-        return "network-one-way" if one_way else "port-filtered"
+def _kind(result: MeshResult, facts: _Facts) -> str:
+    """The code, but for the direction, which the whole cut tells."""
+    there, back = _path(result), _path(result)[::-1]
+    if result.outcome == "timeout" and back in facts.unrouted:
+        return "host-unreachable"  # the peer has no way to answer
     if result.outcome == "unreachable" and (there in facts.reached or back in facts.reached):
         return "port-rejected"  # packets find their way; a firewall says by ICMP that these may not
     return {
+        "timeout": "port-filtered",
         "refused": "port-rejected",
         "unreachable": "host-unreachable",
         "stalled": "mtu-black-hole",
@@ -104,71 +147,115 @@ def _code(result: MeshResult, facts: _Facts) -> str:
     }.get(result.outcome, "stranger-listens")
 
 
-def _verdict(code: str, found: list[MeshResult], facts: _Facts) -> Verdict:
-    paths = {_Path(result.node, result.peer) for result in found}
-    more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
-    shown = [
-        f"{_path(result, facts)}: {result.outcome}, {result.detail or 'no answer'}"
-        for result in found[:_SHOWN]
-    ]
+def _faults(kind: str, found: list[MeshResult], facts: _Facts) -> Iterator[_Fault]:
+    """`found`: the failures of one kind. The master's port may be closed alone."""
+    alone = [r for r in found if r.what == paths.MASTER and (r.node == r.peer or _path(r) in facts.passed)]
+    wide = {_path(r) for r in found if r not in alone}
+    passed = facts.passed - wide
+    if kind in _UNDIRECTED:
+        wide |= {path[::-1] for path in wide}
+        passed = passed - wide
+    for cut in describe(wide, passed, facts.nodes).cuts:
+        held = [r for r in found if _path(r) in wide and cut.holds(_path(r)) and r not in alone]
+        wide -= {_path(r) for r in held}
+        if all(result.what == paths.MASTER for result in held):
+            alone += held
+            continue
+        back = any(cut.holds(path[::-1]) for path in facts.reached)
+        one_way = kind == "port-filtered" and not cut.both and back
+        yield _Fault("network-one-way" if one_way else kind, cut, held)
+    if alone:
+        answers = any(r.node == r.peer or _path(r) in facts.reached for r in alone)
+        yield _Fault(kind, Cut(frozenset(r.node for r in alone), frozenset({0}), False), alone, answers)
+
+
+def _verdict(faults: list[_Fault], facts: _Facts) -> Verdict:
+    """On the first of them, and on what is left."""
+    first = faults[0]
+    found = [result for fault in faults for result in fault.found]
+    more = f" (and {len(found) - len(first.found)} more paths elsewhere)" if len(faults) > 1 else ""
     # How a node fails to reach itself tells least; how it was refused tells more than that it waited.
-    worst = min(found, key=lambda r: (r.node == r.peer, r.outcome == "timeout", r.outcome != "lossy"))
+    worst = min(first.found, key=lambda r: (r.node == r.peer, r.outcome == "timeout", r.outcome != "lossy"))
+    one = len({frozenset(_path(r)) for r in first.found if r.node != r.peer}) < 2
+    hints = pods.HINTS if words.are_pods(facts.names) else _HINTS
     return Verdict(
-        code,
-        _sentence(code, worst, facts) + more,
+        first.code,
+        (_of_pair(first, worst, facts) if one else _of_groups(first, worst, facts)) + more,
         "gate",
-        nodes=_culprits(code, paths, facts),
-        facts=shown,
-        hint=pods.HINTS.get(code, _HINTS[code]) if words.are_pods(facts.names) else _HINTS[code],
+        nodes=sorted({node for fault in faults for node in _culprits(fault)}),
+        facts=[f"{_way(r, facts)}: {r.outcome}, {r.detail or 'no answer'}" for r in found[:_SHOWN]],
+        hint=hints.get(first.code, _HINTS[first.code]),
     )
 
 
-def _sentence(code: str, bad: MeshResult, facts: _Facts) -> str:
-    path, seconds = _path(bad, facts), f"{bad.seconds:.0f} s"
+def _of_pair(fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
+    way, seconds, code = _way(bad, facts), f"{bad.seconds:.0f} s", fault.code
     if code == "port-rejected":
         how = "" if bad.outcome == "refused" else f" ({bad.detail})"
-        return f"{path} is refused{how} although {facts.node(bad.peer)} listens there"
+        return f"{way} is refused{how} although {facts.node(bad.peer)} listens there"
     if code == "network-one-way":
         return (
             f"{facts.node(bad.node)} cannot open connections to {facts.peer(bad)}: no answer in {seconds}; "
             "the reverse works"
         )
     if code == "port-filtered":
-        open_port = facts.open_ports.get(_Path(bad.node, bad.peer))
+        open_port = facts.open_ports.get(_path(bad))
         if open_port is not None:
-            return (
-                f"{path}: no answer in {seconds} while port {open_port} answers: a firewall drops this port"
-            )
-        where = "" if bad.node == bad.peer else ", nor the other way round: packets between them vanish"
-        return f"{path}: no answer in {seconds}{where}"
+            return f"{way}: no answer in {seconds} while port {open_port} answers: a firewall drops this port"
+        where = ", nor the other way round: packets between them vanish" if fault.cut.both else ""
+        return f"{way}: no answer in {seconds}{where}"
     if code == "mtu-black-hole":
         return f"{facts.node(bad.node)} -> {facts.peer(bad)}: 1 kB passes, 64 kB stalls for {seconds}"
     if code == "network-lossy":
         return f"packets are lost between {facts.node(bad.node)} and {facts.peer(bad)}: {bad.detail}"
     if code == "host-unreachable":
-        return f"{path}: {bad.detail}"
+        return f"{way}: {bad.detail}"
     return (
         f"what answers {facts.node(bad.node)} on {bad.address} port {bad.port} is not "
         f"{facts.node(bad.peer)}: {bad.detail}"
     )
 
 
-def _path(result: MeshResult, facts: _Facts) -> str:
+def _of_groups(fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
+    """Both sides are named; where one is everybody else, it is called so."""
+    cut, code = fault.cut, fault.code
+    sources, targets, all_nodes = cut.sources, cut.targets, len(cut.sources | cut.targets) >= facts.nodes
+    few = sources if len(sources) < len(targets) else targets
+    others = "the other nodes" if all_nodes and len(sources) != len(targets) else ""
+    one = others if others and few is targets else facts.side(sources)
+    other = others if others and few is sources else facts.side(targets)
+    count = f" ({len({_path(r) for r in fault.found})} paths)"
+    if code == "mtu-black-hole":
+        return f"between {one} and {other} 1 kB passes, 64 kB stalls for {bad.seconds:.0f} s{count}"
+    if code == "network-lossy":
+        return f"packets are lost between {one} and {other}: {bad.detail}{count}"
+    if code == "stranger-listens":
+        return f"what answers {one} in the place of {other} is not of this job: {bad.detail}{count}"
+    listed = sorted({result.port for result in fault.found})
+    ports = f"port {listed[0]}" if len(listed) == 1 else "any port"
+    if cut.both and sources == targets:
+        said = f"{one} cannot reach one another"
+    elif cut.both and others:
+        said = f"{facts.side(few)} {'is' if len(few) == 1 else 'are'} cut off from {others}"
+    elif cut.both:
+        said = f"{one} and {other} cannot reach one another"
+    else:
+        said = f"{one} cannot reach {other}"
+    how = f"no answer in {bad.seconds:.0f} s" if bad.outcome == "timeout" else bad.detail or bad.outcome
+    open_port = next((facts.open_ports[_path(r)] for r in fault.found if _path(r) in facts.open_ports), None)
+    besides = "; the reverse works" if code == "network-one-way" else ""
+    besides += f", while port {open_port} answers: a firewall drops it" if open_port and not besides else ""
+    return f"{said} on {ports}: {how}{besides}{count}"
+
+
+def _way(result: MeshResult, facts: _Facts) -> str:
     return f"{facts.node(result.node)} -> {facts.peer(result)} port {result.port}"
 
 
-def _culprits(code: str, paths: set[_Path], facts: _Facts) -> list[int]:
-    """The fewest nodes that all failed paths share."""
-    if len({frozenset(path) for path in paths}) == 1:
-        path = min(paths)
-        both = code in _EITHER_END or (code == "port-filtered" and path not in facts.reached)
-        return sorted({path.node, path.peer}) if both else sorted({each.peer for each in paths})
-    left, culprits = set(paths), []
-    while left:
-        counts = Counter(node for path in left for node in set(path))
-        # At a tie the peer: his is the port that did not answer.
-        peers = Counter(path.peer for path in left)
-        worst = max(sorted(counts), key=lambda node: (counts[node], peers[node]))
-        culprits.append(worst)
-        left = {path for path in left if worst not in path}
-    return sorted(culprits)
+def _culprits(fault: _Fault) -> list[int]:
+    """The smaller side; of equal ones both, but for those whose port did not answer while the way is open."""
+    sources, targets, _ = fault.cut
+    if len(sources) == len(targets):
+        unclear = fault.code in _UNDIRECTED or fault.code in ("network-one-way", "port-filtered")
+        return sorted(sources | targets if unclear and not fault.one_port else targets)
+    return sorted(sources if len(sources) < len(targets) and not fault.one_port else targets)

@@ -25,7 +25,9 @@ class Roll:
         default_factory=dict
     )  # why nodes say that they do not reach the hub
     strays: list[CheckIn] = field(default_factory=list)  # claim a place that is taken, or that there is not
-    mesh: list[MeshResult] = field(default_factory=list)
+    mesh: list[MeshResult] = field(default_factory=list)  # what failed, or passed with a remark
+    passed: dict[str, dict[str, int]] = field(default_factory=dict)  # the rest, see `paths`
+    library: list[MeshResult] = field(default_factory=list)  # to where NCCL or Gloo of a peer will listen
 
     def checks(self, name: str) -> bool:
         """Whether the job wants this check."""

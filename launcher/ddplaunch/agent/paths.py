@@ -1,0 +1,36 @@
+"""The paths of the mesh that passed at once, in short: a large job has hundreds of thousands. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ddplaunch.agent.contract import CheckIn, MeshResult
+
+MASTER = "master"
+"""What stands for a peer's number where it was node 0's master port that was tried."""
+
+
+def parted(results: Iterable[MeshResult]) -> tuple[list[MeshResult], dict[str, int]]:
+    """Of one node: what failed, or passed with a remark; and milliseconds by peer of what just passed."""
+    told, passed = [], {}
+    for result in results:
+        if result.outcome != "ok" or result.detail:
+            told.append(result)
+        else:
+            peer = MASTER if result.what == MASTER else str(result.peer)
+            passed[peer] = round(result.seconds * 1000)
+    return told, passed
+
+
+def whole(passed: Mapping[str, Mapping[str, int]], check_ins: Mapping[int, CheckIn]) -> list[MeshResult]:
+    """The results from which `passed`, by node, was made; each node under the address that it gave itself."""
+    found = []
+    for node, peers in passed.items():
+        for peer, milliseconds in peers.items():
+            what, number = (MASTER, 0) if peer == MASTER else ("responder", int(peer))
+            there = check_ins.get(number)
+            address, port = (there.address, there.ports.get(what, 0)) if there else ("", 0)
+            found.append(
+                MeshResult(int(node), number, address, port, what, "ok", seconds=milliseconds / 1000)
+            )
+    return found
