@@ -92,7 +92,7 @@ def test_the_masters_name_is_loopback_on_one_node(cluster: MakeCluster) -> None:
 
 def test_the_hubs_name_is_loopback_on_one_node(cluster: MakeCluster) -> None:
     """A node that looks for the hub on itself says so within seconds: nobody else can know."""
-    trial = cluster(2, gate={"timeout": 60.0})
+    trial = cluster(2)
     trial.hosts[1].hosts({"n0": "127.0.1.1", "n1": "10.77.0.2"})
     trial.start(hub="n0", only=range(1, 2))
 
@@ -121,7 +121,7 @@ def test_an_own_name_does_not_matter_when_gloo_is_told_its_interface(cluster: Ma
 
 def test_a_name_that_one_node_does_not_know(cluster: MakeCluster) -> None:
     """The node that cannot resolve the master is named, within seconds after all are there."""
-    trial = cluster(2, gate={"timeout": 60.0})
+    trial = cluster(2)
     trial.hosts[1].hosts({"n1": "10.77.0.2"})
     trial.start()
 
@@ -224,12 +224,24 @@ def test_large_packets_vanish_between_peers(cluster: MakeCluster) -> None:
 
 def test_large_packets_vanish_on_the_way_to_the_hub(cluster: MakeCluster) -> None:
     """A check-in that never arrives though its announcement did is a black hole, told before the deadline."""
-    trial = cluster(2, gate={"timeout": 60.0})
+    trial = cluster(2)
     trial.hosts[0].firewall("ip saddr 10.77.0.2 meta length > 1000 drop")
     trial.start()
 
     assert trial.gates[0].wait(20) == Exit.NODE_AT_FAULT
     assert (trial.job.verdict.code, trial.job.verdict.nodes) == ("mtu-black-hole", [1])
+
+
+def test_a_firewall_that_drops_the_hubs_port(cluster: MakeCluster) -> None:
+    """Other ports of that host answer, so nothing is gained by waiting for the way to it."""
+    trial = cluster(2, gate={"timeout": 90.0})
+    trial.hosts[0].firewall(f"tcp dport {GATE_PORT} ip saddr != 10.77.0.1 drop")
+    trial.start()
+
+    assert Exit.NODE_AT_FAULT == trial.gates[1].wait(40)
+    said = trial.gates[1].output
+    assert "port-filtered: node 1 (n1) -> the hub at 10.77.0.1:29400: no answer for" in said
+    assert "while other ports there answer: a firewall drops this one" in said
 
 
 def test_something_between_the_nodes_answers(cluster: MakeCluster) -> None:

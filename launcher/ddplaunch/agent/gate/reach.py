@@ -18,7 +18,7 @@ from ddplaunch.agent.verdicts.gate_hub import unreached
 
 NAMELESS = 60.0
 """Seconds for a pod's own record to appear: twice as long as a name server remembers its absence."""
-PATIENCE = {"stranger": 3.0, "reset": 4.0, "silent": 10.0, "loopback": 4.0, "gone": 4.0}
+PATIENCE = {"stranger": 3.0, "reset": 4.0, "silent": 10.0, "loopback": 4.0, "gone": 4.0, "filtered": 8.0}
 """Seconds for what seldom passes. A hub that serves a thousand nodes may be silent for a moment."""
 POD_PATIENCE = {
     "stranger": 10.0,
@@ -27,6 +27,7 @@ POD_PATIENCE = {
     "loopback": 4.0,
     "gone": 20.0,
     "stale": 60.0,
+    "filtered": 8.0,
     "timeout": 35.0,
     "unreachable": 35.0,
     "unanswered": 90.0,
@@ -41,6 +42,8 @@ _BRIEF = 5.0
 """Seconds that do not outweigh what was met for longer before."""
 _SAY_EVERY = 5.0
 _ASK = 1.0
+_ELSEWHERE = 9
+"""A port on which nobody listens: a machine that says so is up, and so is the way to it and back."""
 
 
 class HubUnreachedError(Exception):
@@ -53,7 +56,7 @@ class HubUnreachedError(Exception):
 
 @dataclass
 class _Failure:
-    kind: str  # of UnreachableError, or stranger | silent
+    kind: str  # of UnreachableError, or stranger | silent | filtered
     detail: str
     since: float  # since when there was no other
     before: Optional[_Failure] = None  # what there was until then
@@ -69,6 +72,7 @@ class Reach:
     """Calls the hub of one job from one node.
 
     Now and then `say` gets a line, what we wait for and how long, and `cry` what would be the verdict by now.
+    `dead` is asked why the hub will never come, where that can be known.
 
     `hub` are its name and addresses, tried in this order. While there are addresses, a name that leads
     nowhere is no reason to wait, nor what the verdict is about: it is a fact beside it.
@@ -83,6 +87,7 @@ class Reach:
         attempt: int,
         say: Callable[[str], None],
         cry: Callable[[Verdict, float], None],
+        dead: Callable[[], Optional[Verdict]] = lambda: None,
     ) -> None:
         self._node = node
         self._names = names
@@ -92,6 +97,7 @@ class Reach:
         self._attempt = attempt
         self._say = say
         self._cry = cry
+        self._dead = dead
         self._failures: dict[Address, _Failure] = {}
         self._are_pods = words.are_pods(names)
         self.nameless = 0.0  # seconds for which the hub's name was denied before it was known
@@ -117,6 +123,9 @@ class Reach:
                         self._say(pods.denied(self.nameless))
                     self.met = address
                     return channel
+            dead = self._dead()
+            if dead is not None:
+                raise HubUnreachedError(dead)
             now = time.monotonic()
             if all(self._is_over(address, now, deadline) for address in self._decisive):
                 if now >= deadline:
@@ -172,6 +181,8 @@ class Reach:
                 return channel
             except UnreachableError as error:
                 kind, detail = error.kind, error.detail
+                if kind == "timeout" and self._answers_elsewhere(address, deadline):
+                    kind = "filtered"
             except StrangerError as error:
                 kind, detail = self._who(address, error.said, deadline)
             except RefusedError as error:
@@ -197,6 +208,10 @@ class Reach:
         if said:
             return "stranger", stranger.describe(said)
         return "silent", "it accepts connections and is silent"
+
+    def _answers_elsewhere(self, address: Address, deadline: float) -> bool:
+        patience = min(_ASK, max(deadline - time.monotonic(), 0.1))
+        return any(stranger.is_up(host, _ELSEWHERE, patience) for host in self._addresses(address)[:1])
 
     def _is_over(self, address: Address, now: float, deadline: float) -> bool:
         failure = self._failures[address]

@@ -42,6 +42,17 @@ def ask(host: str, port: int, seconds: float) -> bytes:
     return b""
 
 
+def is_up(host: str, port: int, seconds: float) -> bool:
+    """Whether connections there are answered, be it by a refusal."""
+    try:
+        socket.create_connection((host, port), seconds).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
 def _ask(host: str, port: int, question: bytes, seconds: float) -> bytes:
     deadline = time.monotonic() + seconds
     said = b""

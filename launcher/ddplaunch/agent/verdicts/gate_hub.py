@@ -14,6 +14,7 @@ _CODES = {
     "unanswered": "dns-unanswered",
     "refused": "port-refused",
     "timeout": "port-filtered",
+    "filtered": "port-filtered",
     "unreachable": "host-unreachable",
     "reset": "stranger-listens",
     "stranger": "stranger-listens",
@@ -26,6 +27,7 @@ _HINTS = {
     "unanswered": "check the name servers in /etc/resolv.conf on that node",
     "refused": "is the hub on node 0 up? Its log says; if it is, a firewall rejects the port",
     "timeout": "a firewall, NetworkPolicy or security group drops the port, or the address is nobody's",
+    "filtered": "a firewall, NetworkPolicy or security group drops the port: open it, or set `gate.port`",
     "unreachable": "`ip route get ADDRESS` on that node; both must be in networks that reach each other",
     "reset": "something accepts connections there and closes them: a proxy, or a service mesh",
     "stranger": "choose another port (`gate.port`), or keep that program away from it",
@@ -48,9 +50,9 @@ def unreached(
     seconds: float,
     names: Sequence[str] = (),
 ) -> Verdict:
-    """`kind`: of UnreachableError, or stranger | gone. `addresses`: the hub's, as this node resolves it.
+    """`kind`: of UnreachableError, or stranger | gone | filtered.
 
-    `names`: of the job's nodes.
+    `addresses`: the hub's, as this node resolves it. `names`: of the job's nodes.
     """
     host, port = hub
     me = words.node(node, names)
@@ -71,6 +73,8 @@ def unreached(
         "refused": f"{me} -> the hub at {where} refused for {seconds:.0f} s: the host answers, "
         "nobody listens",
         "timeout": f"{me} -> the hub at {where}: no answer for {seconds:.0f} s: packets vanish",
+        "filtered": f"{me} -> the hub at {where}: no answer for {seconds:.0f} s, while other ports there "
+        "answer: a firewall drops this one",
         "unreachable": f"{me} -> the hub at {where}: {detail}",
         "reset": f"{me} -> the hub at {where}: connections are closed at once",
         "stranger": f"what answers {me} at {where} is not the hub of this job: {detail}",

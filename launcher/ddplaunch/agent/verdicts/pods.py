@@ -60,7 +60,7 @@ HINTS = {
         "share"
     ),
 }
-HINTS["port-filtered"] = HINTS["timeout"]
+HINTS["port-filtered"] = HINTS["filtered"] = HINTS["timeout"]
 HINTS["host-unreachable"] = HINTS["unreachable"]
 
 
