@@ -1,4 +1,4 @@
-"""All benchmarks, or those named: `python benchmarks/run.py [startup] [overhead] [gate] [pods] [--runs N]`.
+"""All benchmarks, or those named: `python benchmarks/run.py [NAME …] [--runs N]`.
 
 Prints one line per figure, with its limit, and exits 1 when one is over it. Ratios are taken pair by pair in
 the same run, so that a machine that drifts does not decide.
@@ -12,7 +12,7 @@ import tempfile
 from importlib import import_module
 from pathlib import Path
 
-DEFAULT_RUNS = {"startup": 15, "overhead": 3, "gate": 9, "pods": 3}
+DEFAULT_RUNS = {"startup": 15, "overhead": 3, "gate": 9, "pods": 3, "scale": 2}
 
 
 def main() -> int:

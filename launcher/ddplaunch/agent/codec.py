@@ -10,7 +10,10 @@ from typing import Any, TypeVar, Union
 
 T = TypeVar("T")
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
 _hints: dict[type, dict[str, Any]] = {}
+_fields: dict[type, list[tuple[str, bool]]] = {}
 
 
 class ContractError(ValueError):
@@ -19,15 +22,25 @@ class ContractError(ValueError):
 
 def dump(obj: Any) -> Any:
     """Plain data for `json.dumps`. A field that is None is left out where the lack of it means None."""
+    if type(obj) in _PLAIN:
+        return obj
     if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
-        pairs = ((field, getattr(obj, field.name)) for field in dataclasses.fields(obj))
-        absent = (None, dataclasses.MISSING)
-        return {f.name: dump(value) for f, value in pairs if value is not None or f.default not in absent}
+        return {name: dump(value) for name, value in _members(obj).items()}
     if isinstance(obj, (list, tuple)):
         return [dump(item) for item in obj]
     if isinstance(obj, dict):
         return {key: dump(value) for key, value in obj.items()}
     return obj
+
+
+def _members(obj: Any) -> dict[str, Any]:
+    kind = type(obj)
+    names = _fields.get(kind)
+    if names is None:
+        absent = (None, dataclasses.MISSING)
+        names = _fields[kind] = [(f.name, f.default in absent) for f in dataclasses.fields(kind)]
+    pairs = ((name, getattr(obj, name), absent) for name, absent in names)
+    return {name: value for name, value, absent in pairs if value is not None or not absent}
 
 
 def load(cls: type[T], data: Any) -> T:
@@ -92,7 +105,12 @@ def read(cls: type[T], path: str) -> T:
 
 def write(path: str, obj: Any, mode: int = 0o644) -> None:
     """Write `obj` as `replace` does."""
-    replace(path, json.dumps(dump(obj), separators=(",", ":"), ensure_ascii=True), mode)
+    replace(path, text(obj), mode)
+
+
+def text(obj: Any) -> str:
+    """`dump` as JSON, without the copy of everything that `dump` makes."""
+    return json.dumps(obj, separators=(",", ":"), ensure_ascii=True, default=_members)
 
 
 def replace(path: str, text: str, mode: int = 0o644) -> None:

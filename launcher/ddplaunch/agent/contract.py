@@ -320,7 +320,8 @@ class Bundle:
     started: float
     written: float
     check_ins: list[CheckIn] = field(default_factory=list)
-    mesh: list[MeshResult] = field(default_factory=list)
+    mesh: list[MeshResult] = field(default_factory=list)  # what failed, or passed with a remark
+    passed: dict[str, dict[str, int]] = field(default_factory=dict)  # the other paths, see `paths`
     agreed: Optional[Agreed] = None
     evidence: Optional[JobEvidence] = None  # what the verdicts rest on
     verdicts: list[Verdict] = field(default_factory=list)

@@ -8,15 +8,19 @@ from ddplaunch.agent.contract import CheckIn, MeshResult
 
 MASTER = "master"
 """What stands for a peer's number where it was node 0's master port that was tried."""
+RESPONDER = "responder"
 
 
 def parted(results: Iterable[MeshResult]) -> tuple[list[MeshResult], dict[str, int]]:
-    """Of one node: what failed, or passed with a remark; and milliseconds by peer of what just passed."""
+    """Of one node: what failed, or passed with a remark; and milliseconds by peer of what just passed.
+
+    Of a library's address it is only of interest that it fails.
+    """
     told, passed = [], {}
     for result in results:
         if result.outcome != "ok" or result.detail:
             told.append(result)
-        else:
+        elif result.what in (MASTER, RESPONDER):
             peer = MASTER if result.what == MASTER else str(result.peer)
             passed[peer] = round(result.seconds * 1000)
     return told, passed
@@ -27,7 +31,7 @@ def whole(passed: Mapping[str, Mapping[str, int]], check_ins: Mapping[int, Check
     found = []
     for node, peers in passed.items():
         for peer, milliseconds in peers.items():
-            what, number = (MASTER, 0) if peer == MASTER else ("responder", int(peer))
+            what, number = (MASTER, 0) if peer == MASTER else (RESPONDER, int(peer))
             there = check_ins.get(number)
             address, port = (there.address, there.ports.get(what, 0)) if there else ("", 0)
             found.append(

@@ -77,6 +77,11 @@ class LostError(ProtocolError):
     """A connection that stood is gone, or broke the protocol."""
 
 
+def encode(data: Any) -> bytes:
+    """As it stands in a line."""
+    return json.dumps(data, separators=(",", ":")).encode()
+
+
 class Seal:
     """Makes and checks the lines of one connection. Pure but for the counters it keeps."""
 
@@ -89,7 +94,10 @@ class Seal:
 
     def seal(self, data: Any) -> bytes:
         """The next line to send, with its newline."""
-        text = json.dumps(data, separators=(",", ":")).encode()
+        return self.seal_text(encode(data))
+
+    def seal_text(self, text: bytes) -> bytes:
+        """Of what `encode` gave."""
         line = self._mac(self._directions[0], self._sent, text) + b" " + text + b"\n"
         self._sent += 1
         return line
@@ -141,7 +149,7 @@ def message(data: Any) -> Optional[Message]:
 
 
 def _plain(data: Any) -> bytes:
-    return json.dumps(data, separators=(",", ":")).encode() + b"\n"
+    return encode(data) + b"\n"
 
 
 def _version_of(text: bytes) -> Optional[int]:

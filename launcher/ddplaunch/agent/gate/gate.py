@@ -10,9 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Optional
 
-from ddplaunch.agent import codec, termination
+from ddplaunch.agent import codec, paths, termination
 from ddplaunch.agent.addresses import Address, address_of
 from ddplaunch.agent.checks import names, port, ports, service
 from ddplaunch.agent.checks import run as checks
@@ -169,7 +170,8 @@ class Gate:
             netns=home.network(),
             pid=os.getpid(),
             facts=facts,
-            checks=self._results,
+            # What a check found out is said once, above; with a failure it goes along.
+            checks=[r if r.status == Status.FAIL else replace(r, facts={}) for r in self._results],
         )
         self._checked_in = time.monotonic()
         self._channel.send("here", {"node": self._node})
@@ -206,9 +208,9 @@ class Gate:
         missing = body.get("missing")
         if missing and now - self._said > _SAY_EVERY:
             self._said = now
-            self._say(
-                f"waiting for {words.nodes(missing, self._plan.names)} ({body.get('seconds', 0):.0f} s)"
-            )
+            more = f" and {body['more']} more" if body.get("more") else ""
+            who = words.nodes(missing, self._plan.names) + more
+            self._say(f"waiting for {who} ({body.get('seconds', 0):.0f} s)")
         if any(result.code in PENDING for result in self._results):
             self._ask_again()
 
@@ -233,7 +235,8 @@ class Gate:
     def _mesh(self, tasks: list[MeshTask]) -> None:
         assert self._channel is not None
         results = probe.run(self._node, tasks, self._context.key, self._context.attempt)
-        self._channel.send("mesh-results", {"results": codec.dump(results)})
+        told, passed = paths.parted(results)
+        self._channel.send("mesh-results", {"results": codec.dump(told), "passed": passed})
         self._show("the way to the peers", [_summary(results, self._plan.names)])
 
     def _give_up_master_port(self) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Iterable
 from typing import Callable, Optional
 
-from ddplaunch.agent import codec
+from ddplaunch.agent import codec, paths
 from ddplaunch.agent.contract import CheckIn, Exit, Files, JobPlan, MeshResult, Phase, Verdict
 from ddplaunch.agent.hub import agree, mesh
 from ddplaunch.agent.hub.overheard import Cry, Overheard
 from ddplaunch.agent.hub.record import Record
-from ddplaunch.agent.hub.server import Session
+from ddplaunch.agent.hub.server import Session, tell
 from ddplaunch.agent.protocol import Body
 from ddplaunch.agent.verdicts import gate as rules
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
@@ -27,6 +28,10 @@ MESH_SECONDS = 20.0
 LINGER = 2.0
 """Seconds for everybody to read the verdict before the hub ends."""
 _WAITING_EVERY = 1.0
+_EASY = 500
+"""Gates that are told every second whom they wait for; of more, so many each second."""
+_NAMED = 64
+"""Missing nodes, or facts of a verdict, that each node hears of; the hub's own files have them all."""
 
 
 class GateDesk:
@@ -60,6 +65,7 @@ class GateDesk:
         self._told = 0.0
         self._noted: set[str] = set()
         self._reported: set[int] = set()
+        self._notes: list[str] = []  # as they are told with the release
         self._step: Callable[[float], None] = self._roll_call
         self._end: Optional[tuple[float, int]] = None
 
@@ -72,7 +78,8 @@ class GateDesk:
         elif kind == "check-in":
             self._checked_in(session, codec.load(CheckIn, body.get("check_in")))
         elif kind == "mesh-results":
-            self._results(session, codec.load(list[MeshResult], body.get("results")))
+            results = codec.load(list[MeshResult], body.get("results"))
+            self._results(session, results, codec.load(dict[str, int], body.get("passed", {})))
         elif kind == "unbound":
             self._release()
         elif kind == "leave":
@@ -114,7 +121,7 @@ class GateDesk:
         self._cries.pop(node, None)
         self._audience.add(session)
         if self._step == self._judged:
-            self._send_verdict(session)
+            self._send_verdict([session])
             return
         if self._is_stray(session, check_in):
             self._strays.append(check_in)
@@ -135,7 +142,7 @@ class GateDesk:
         self._record.enter(Phase.GATE)
         self._record.node(node, phase=Phase.GATE, host=check_in.host, detail="")
         if self._step == self._released and self._record.agreed is not None:
-            self._send_release(session)  # its gate was started again after the others had gone on
+            self._send_release([session])  # its gate was started again after the others had gone on
 
     def _is_stray(self, session: Session, check_in: CheckIn) -> bool:
         """A place that the job does not have, or that another living process holds."""
@@ -146,10 +153,12 @@ class GateDesk:
             return False
         return (holder.machine, holder.netns, holder.pid) != (check_in.machine, check_in.netns, check_in.pid)
 
-    def _results(self, session: Session, results: list[MeshResult]) -> None:
+    def _results(self, session: Session, results: list[MeshResult], passed: dict[str, int]) -> None:
         if session.node is not None and self._step == self._meshing:
+            told, more = paths.parted(results)
             self._reported.add(session.node)
-            self._record.mesh.extend(results)
+            self._record.mesh += told
+            self._record.passed[str(session.node)] = {**passed, **more}
 
     def _leaves(self, session: Session) -> None:
         """Told to stop from outside. When the last one leaves, so does the job."""
@@ -173,11 +182,11 @@ class GateDesk:
             self._tell(verdicts)
         elif not missing:
             self._begin_mesh(now)
-        elif now - self._told >= _WAITING_EVERY:
+        elif now - self._told >= max(_WAITING_EVERY, len(self._gates) / _EASY):
             self._told = now
             self._overhear()
-            for session in self._gates.values():
-                session.send("waiting", {"missing": missing, "seconds": round(now - self._opened, 1)})
+            body = {"missing": missing[:_NAMED], "more": len(missing[_NAMED:])}
+            tell(self._gates.values(), "waiting", {**body, "seconds": round(now - self._opened, 1)})
 
     def _verdicts(self, now: float, missing: list[int]) -> list[Verdict]:
         """What can be told now: all of it once waiting is over, before that only what no arrival can cure."""
@@ -187,10 +196,12 @@ class GateDesk:
         if late or not missing:
             known = {*stalled, *(cry.node for cry in cries)}
             return self._judge([n for n in missing if n not in known], stalled, cries)
+        if now - self._arrived <= SETTLE:
+            return []
         if stalled or self._known is None:
             self._known = self._judge(None, stalled, [cry for cry in cries if cry.seconds >= UNREACHED])
         certain = [verdict for verdict in self._known if not self._may_pass(verdict, now)]
-        return self._known if certain and now - self._arrived > SETTLE else []
+        return self._known if certain else []
 
     def _may_pass(self, verdict: Verdict, now: float) -> bool:
         came = max((self._came.get(node, now) for node in verdict.nodes), default=now)
@@ -214,10 +225,11 @@ class GateDesk:
             self._reported = set(self._gates)
             return
         tasks = mesh.tasks(self._plan, check_ins, self._addresses())
+        plain = {task: codec.dump(task) for task in {each for some in tasks.values() for each in some}}
         number = sum(map(len, tasks.values()))
         self._record.event("mesh", f"all nodes are here; they try {number} paths to each other")
         for node, session in self._gates.items():
-            session.send("mesh", {"tasks": codec.dump(tasks[node])})
+            session.send("mesh", {"tasks": [plain[task] for task in tasks[node]]})
 
     def _note(self, kind: str) -> None:
         """What people should know although the job can run, each once."""
@@ -227,6 +239,9 @@ class GateDesk:
                 self._record.event(kind, f"note: {note}")
 
     def _meshing(self, now: float) -> None:
+        everybody = len(self._gates) == self._plan.nodes
+        if everybody and len(self._reported) < self._plan.nodes and now < self._mesh_deadline:
+            return
         late = [n for n in range(self._plan.nodes) if n not in self._reported]
         gone = [n for n in late if n not in self._gates]
         if late and not gone and now < self._mesh_deadline:
@@ -264,8 +279,8 @@ class GateDesk:
             self._step = self._released
             self._record.enter(Phase.RENDEZVOUS)
             self._record.event("release", f"the way is clear after {self._clock() - self._opened:.1f} s")
-            for session in self._gates.values():
-                self._send_release(session)
+            self._notes = rules.notes(self._roll())
+            self._send_release(self._gates.values())
             self._record.save()
 
     def _tell(self, verdicts: list[Verdict], exit_code: Optional[int] = None) -> None:
@@ -275,22 +290,20 @@ class GateDesk:
         self._record.judge(verdicts)
         for verdict in verdicts:
             self._record.event("verdict", f"{verdict.code}: {verdict.sentence}")
-        for session in self._audience:
-            self._send_verdict(session)
+        self._send_verdict(self._audience)
 
     def _tell_of_stop(self) -> None:
         """Nobody's fault; unless a node went away before, which may be why a scheduler stops the others."""
         lost = sorted(self._vanished)
         self._tell(self._record.verdicts or (self._judge(missing=lost) if lost else []), Exit.STOPPED)
 
-    def _send_verdict(self, session: Session) -> None:
+    def _send_verdict(self, sessions: Iterable[Session]) -> None:
         assert self._end is not None
-        verdicts = codec.dump(self._record.verdicts)
-        session.send("verdict", {"verdicts": verdicts, "exit_code": self._end[1]})
+        verdicts = [dataclasses.replace(v, facts=v.facts[:_NAMED]) for v in self._record.verdicts]
+        tell(sessions, "verdict", {"verdicts": codec.dump(verdicts), "exit_code": self._end[1]})
 
-    def _send_release(self, session: Session) -> None:
-        notes = rules.notes(self._roll())
-        session.send("release", {"agreed": codec.dump(self._record.agreed), "notes": notes})
+    def _send_release(self, sessions: Iterable[Session]) -> None:
+        tell(sessions, "release", {"agreed": codec.dump(self._record.agreed), "notes": self._notes})
 
     # ---------------------------------------------------------------- facts
 
@@ -318,6 +331,7 @@ class GateDesk:
             unreached={cry.node: cry.verdict for cry in cries or []},
             strays=self._strays,
             mesh=self._record.mesh,
+            passed=self._record.passed,
         )
 
     def _addresses(self) -> dict[int, str]:

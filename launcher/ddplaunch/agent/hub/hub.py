@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import errno
-import json
 import os
 import resource
 import socket
@@ -201,7 +200,7 @@ def _last_words(record: Record) -> None:
     if record.verdicts:
         record.say("\n".join(notice.block(record.verdicts, True, record.plan.names)))
     record.event("end", f"the job has ended with exit code {record.exit_code}")
-    data = json.dumps(codec.dump(record.save()), separators=(",", ":")).encode()
+    data = codec.text(record.save()).encode()
     text = base64.b64encode(zlib.compress(data, 9)).decode()
     lines = [text[start : start + _COLUMNS] for start in range(0, len(text), _COLUMNS)]
     record.say("\n".join([BEGIN, *lines, END]))

@@ -36,6 +36,8 @@ from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 
 FLUSH_EVERY = 0.2
 """Seconds between two writes of the status: people look at it, nobody reacts faster."""
+_QUICK = 0.01
+"""Seconds that a write may take. After one that took longer, as of thousands of nodes, so is the pause."""
 _KEPT_EVENTS = 2000
 """Events in the bundle; events.jsonl has them all."""
 
@@ -53,6 +55,7 @@ class Record:
         self.waiting_for: list[int] = []
         self.check_ins: dict[int, CheckIn] = {}
         self.mesh: list[MeshResult] = []
+        self.passed: dict[str, dict[str, int]] = {}
         self.agreed: Optional[Agreed] = None
         self.evidence: Optional[JobEvidence] = None
         self.verdicts: list[Verdict] = []
@@ -61,6 +64,7 @@ class Record:
         self._events: deque[Event] = deque(maxlen=_KEPT_EVENTS)
         self._changed = True
         self._flushed = 0.0
+        self._took = 0.0  # seconds, for the last write of the status
         os.makedirs(os.path.join(folder, Files.RUN), exist_ok=True)
         self._log = open(self.path(Files.EVENTS), "a", encoding="utf-8")  # noqa: SIM115 - open for life
         self.flush()
@@ -143,6 +147,7 @@ class Record:
             written=time.time(),
             check_ins=[self.check_ins[n] for n in sorted(self.check_ins)],
             mesh=self.mesh,
+            passed=self.passed,
             agreed=self.agreed,
             evidence=self.evidence,
             verdicts=self.verdicts,
@@ -153,9 +158,11 @@ class Record:
     def flush(self, patient: bool = False) -> None:
         """Write the status if it changed; `patient`: not when it was written a moment ago."""
         now = time.monotonic()
-        if self._changed and not (patient and now - self._flushed < FLUSH_EVERY):
+        pause = FLUSH_EVERY * max(1.0, self._took / _QUICK)
+        if self._changed and not (patient and now - self._flushed < pause):
             self._changed, self._flushed = False, now
             codec.write(self.path(Files.STATUS), self.status())
+            self._took = time.monotonic() - now
 
     def save(self) -> Bundle:
         """Write status and bundle now; returns the bundle."""

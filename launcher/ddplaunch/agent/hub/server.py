@@ -12,16 +12,24 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Callable, Optional, Protocol
 
 from ddplaunch.agent.codec import ContractError
-from ddplaunch.agent.protocol import HELLO_LIMIT, HELLO_SECONDS, LINE_LIMIT, Body, ServerHandshake, message
+from ddplaunch.agent.protocol import (
+    HELLO_LIMIT,
+    HELLO_SECONDS,
+    LINE_LIMIT,
+    Body,
+    ServerHandshake,
+    encode,
+    message,
+)
 from ddplaunch.agent.resolve import plain_address
 
 TICK = 0.1
 """Seconds between two ticks of the desks."""
-BACKLOG = 1024
+BACKLOG = 4096
 _COMPLAINTS = 50
 _CHUNK = 256 * 1024
 _UNACKED, _LAST_ACK = 24, 56
@@ -62,9 +70,12 @@ class Session:
 
     def send(self, kind: str, body: Body) -> None:
         """Queue a message; returns at once, also when the client is gone. Drops a client that never reads."""
+        self.send_encoded(encode({"kind": kind, "body": body}))
+
+    def send_encoded(self, text: bytes) -> None:
         if self.closed:
             return
-        self._writer.write(self._seal.seal({"kind": kind, "body": body}))
+        self._writer.write(self._seal.seal_text(text))
         if self._writer.transport.get_write_buffer_size() > LINE_LIMIT:
             self.abort()
 
@@ -85,6 +96,13 @@ class Session:
 
     def open(self, line: bytes) -> Optional[tuple[str, Body]]:
         return message(self._seal.open(line))
+
+
+def tell(sessions: Iterable[Session], kind: str, body: Body) -> None:
+    """The same to all, put into words once."""
+    text = encode({"kind": kind, "body": body})
+    for session in sessions:
+        session.send_encoded(text)
 
 
 class Server:
