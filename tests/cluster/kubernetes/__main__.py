@@ -30,8 +30,10 @@ def main() -> int:
 def _call(arguments: argparse.Namespace) -> int:
     name: str = arguments.name
     if arguments.verb == "build":
-        cluster.build()
-        docker.stop()
+        try:
+            cluster.build()
+        finally:
+            docker.stop()
     elif arguments.verb == "up":
         found = cluster.Cluster.up(name)
         found.keep()

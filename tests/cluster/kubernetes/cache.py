@@ -57,11 +57,22 @@ def hold(name: str, alone: bool = False) -> int:
     return descriptor
 
 
+def try_hold(name: str) -> int | None:
+    """As `hold` alone; None when anybody has it."""
+    place = CACHE / "locks" / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
 def is_held(name: str) -> bool:
     """Whether anybody has it."""
-    with (CACHE / "locks" / name).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    descriptor = try_hold(name)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is None

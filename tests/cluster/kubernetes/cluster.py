@@ -32,7 +32,9 @@ from tests.cluster.kubernetes.cache import CACHE, ClusterError, locked, say
 
 ROOT = docker.ROOT
 _WORKERS = 2
-_UP_SECONDS = 300.0
+_MOST = 4
+"""Clusters of one checkout that tests start."""
+_UP_SECONDS = 600.0
 _BUILD_SECONDS = 3600.0
 
 
@@ -63,7 +65,7 @@ class Cluster:
         command: Sequence[str | Path],
         stdin: str = "",
         check: bool = True,
-        timeout: float = 60.0,
+        timeout: float = 120.0,
         env: dict[str, str] | None = None,
         cwd: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
@@ -84,7 +86,7 @@ class Cluster:
             raise ClusterError(f"{' '.join(map(str, command))}: exit {done.returncode}: {said}")
         return done
 
-    def kubectl(self, *words: str | Path, stdin: str = "", check: bool = True, timeout: float = 60.0) -> str:
+    def kubectl(self, *words: str | Path, stdin: str = "", check: bool = True, timeout: float = 120.0) -> str:
         """Run kubectl; returns what it says."""
         return self.run(["kubectl", *words], stdin, check, timeout).stdout
 
@@ -303,6 +305,18 @@ def hold(name: str) -> None:
     _held.append(cache.hold(f"users-{name}"))
 
 
+def hold_free() -> str:
+    """Use this checkout's first cluster that no other test run has; returns its name."""
+    for number in range(1, _MOST + 1):
+        name = default_name() + (f"-{number}" if number > 1 else "")
+        alone = cache.try_hold(f"tests-{name}")
+        if alone is not None:
+            _held.append(alone)
+            hold(name)
+            return name
+    raise ClusterError(f"{_MOST} runs of this checkout's tests have a cluster each already")
+
+
 def let_go() -> None:
     """Use no cluster any longer."""
     while _held:
@@ -323,10 +337,18 @@ def keep(name: str) -> None:
             os.close(users)
 
 
-def await_keeper(name: str) -> None:
-    """Wait until the cluster is down, when nobody else uses it; at most a minute."""
-    with suppress(ClusterError), locked(f"keeper-{name}", "the cluster goes down", 60):
-        pass
+def await_keepers() -> None:
+    """Wait until this checkout's clusters are down that nobody uses any more; at most a minute for each."""
+    for lock in (CACHE / "locks").glob(f"keeper-{default_name()}*"):
+        name = lock.name.removeprefix("keeper-")
+        if not cache.is_held(f"tests-{name}"):
+            with suppress(ClusterError), locked(lock.name, "the cluster goes down", 60):
+                pass
+
+
+def is_ours(place: Path) -> bool:
+    """Whether this is the kubeconfig of a cluster from here."""
+    return place.is_relative_to(CACHE / "clusters")
 
 
 def start_keeper(name: str) -> None:

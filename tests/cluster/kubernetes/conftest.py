@@ -1,6 +1,6 @@
-"""One cluster for all tests of a run and all its workers; every test has a namespace of its own.
+"""A cluster of its own for every process of a run, so that what a test breaks disturbs no other.
 
-Tests run beside each other unless one asks for `faults`: it then has the cluster to itself, whole.
+Most of a test is waiting, so several clusters on one machine cost little. Every test has its own namespace.
 """
 
 from __future__ import annotations
@@ -14,60 +14,42 @@ from tests.cluster.kubernetes import cluster as clusters
 from tests.cluster.kubernetes import docker, images
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.faults import Faults
-from tests.cluster.kubernetes.turns import turn
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """The run ends when its cluster has ended."""
+    """The run ends when its clusters have ended, even where its processes were killed."""
     if not hasattr(session.config, "workerinput"):
-        clusters.await_keeper(clusters.default_name())
+        clusters.await_keepers()
 
 
-@pytest.fixture(name="session_cluster", scope="session")
-def _session_cluster() -> Iterator[Cluster]:
-    """What KUBECONFIG names, else ours: one that is up, else a new one that ends with its last user."""
-    name = clusters.default_name()
+@pytest.fixture(name="cluster", scope="session")
+def _cluster() -> Iterator[Cluster]:
+    """What KUBECONFIG names, else one of ours: one that is up and that nobody uses, else a new one."""
     named = os.environ.get("KUBECONFIG")
-    if named and Path(named) != clusters.kubeconfig(name):
+    if named and not clusters.is_ours(Path(named)):
         yield Cluster("", Path(named))
         return
     reason = docker.missing() or images.missing()
     if reason:
         pytest.skip(reason)
-    clusters.hold(name)
+    name = clusters.hold_free()
     if Cluster.attach(name) is None:
         clusters.start_keeper(name)
-    yield Cluster.up(name)
+    cluster = Cluster.up(name)
+    if cluster.broken.exists():  # by a test that was killed before it could mend it
+        Faults(cluster).restore()
+        cluster.broken.unlink()
+    yield cluster
     clusters.let_go()
-
-
-@pytest.fixture(name="_turn", autouse=True)
-def _taken_turn(request: pytest.FixtureRequest, _whole: None) -> Iterator[None]:
-    """Alone for those who break something, together for all others."""
-    with turn(alone="faults" in request.fixturenames):
-        yield
-
-
-@pytest.fixture(name="cluster")
-def _cluster(session_cluster: Cluster, _turn: None) -> Cluster:
-    """Three nodes, two of them for pods."""
-    return session_cluster
-
-
-@pytest.fixture(name="_whole", scope="session")
-def _made_whole(session_cluster: Cluster) -> None:
-    """What a test broke that was killed before it could mend it."""
-    if session_cluster.ours and session_cluster.broken.exists():
-        with turn(alone=True):
-            Faults(session_cluster).restore()
-            session_cluster.broken.unlink(missing_ok=True)
+    clusters.await_keepers()
 
 
 @pytest.fixture(name="faults")
 def _faults(cluster: Cluster) -> Iterator[Faults]:
     """The cluster to break; whole again after the test."""
     if not cluster.ours:
-        pytest.skip("faults inside nodes need our own cluster; unset KUBECONFIG")
+        pytest.skip("breaks what lies below a cluster, which only our own let us; unset KUBECONFIG")
     faults = Faults(cluster)
     cluster.broken.touch()
     yield faults

@@ -24,6 +24,11 @@ _SOCKET = RUN / "docker.sock"
 _PID = RUN / "docker.pid"
 _LOG = CACHE / "dockerd.log"
 _CAP_SYS_RESOURCE = 24
+_PLACES = ("/usr/sbin", "/sbin", "/usr/local/go/bin")
+"""Where programs lie that not every PATH has; the last is where Go's own instructions put it."""
+_WATCHES = Path("/proc/sys/fs/inotify/max_user_instances")
+_ENOUGH = 1024
+"""Of them; every node has about fifteen, of the 128 that the kernel gives to a user."""
 _daemons: list[subprocess.Popen[bytes]] = []
 _uses: list[int] = []
 
@@ -46,7 +51,7 @@ def runs() -> bool:
 def environment() -> dict[str, str]:
     """This process's environment, with the way to the docker that is used. It need not run yet."""
     found = dict(os.environ)
-    found["PATH"] = f"{found.get('PATH', '')}:/usr/sbin:/sbin"
+    found["PATH"] = _path()
     if not _another_runs():
         found["DOCKER_HOST"] = f"unix://{_SOCKET}"
     return found
@@ -93,6 +98,7 @@ def start() -> None:
         RUN.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             _PID.unlink()  # of one that was killed; docker refuses to start beside it
+        _allow_watches()
         (RUN / "daemon.json").write_text("{}")  # not the settings of another docker
         with _LOG.open("wb") as log:
             daemon = subprocess.Popen(
@@ -158,8 +164,17 @@ def stop() -> bool:
                 raise ClusterError("dockerd does not end within 30 s")
             time.sleep(0.1)
         _forget_network()
+        _WATCHES.write_text((RUN / "watches").read_text())
         shutil.rmtree(RUN, ignore_errors=True)
         return True
+
+
+def _allow_watches() -> None:
+    """As many as several clusters need, until our docker ends."""
+    place = RUN / "watches"
+    if not place.exists():  # else a docker that was killed has noted it
+        place.write_text(_WATCHES.read_text())
+    _WATCHES.write_text(str(max(int(place.read_text()), _ENOUGH)))
 
 
 def _lives(pid: int) -> bool:
@@ -220,7 +235,11 @@ def _answers(socket: Path | None) -> bool:
 
 def which(tool: str) -> str | None:
     """Where a program lies; a user's PATH often lacks the folders of such."""
-    return shutil.which(tool, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    return shutil.which(tool, path=_path())
+
+
+def _path() -> str:
+    return ":".join([*filter(None, [os.environ.get("PATH")]), *_PLACES])
 
 
 def _may_raise_limits() -> bool:

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tests.cluster.kubernetes import docker, images
+from tests.cluster.kubernetes import docker
 from tests.cluster.kubernetes.cluster import Cluster
 
 _SYSTEM = "--namespace=kube-system"
-_GONE_SECONDS = 150.0
 _DNS_PODS = 2
 _DNS_RULE = re.compile(r"kube-system/kube-dns:dns -> ([\d.]+:\d+)")
 _CACHE = "cache 30 {\n       disable success cluster.local\n       disable denial cluster.local\n    }"
@@ -57,28 +56,9 @@ class Faults:
         self._undo.pop(f"life {node}", None)
         self.ready(node)
 
-    def power_off(self, node: str) -> None:
-        """Everything on the node is gone at once."""
-        docker.docker("kill", node)
-        self._undo[f"life {node}"] = partial(self.power_on, node)
-
-    def power_on(self, node: str) -> None:
-        """Boot a node that was powered off, and wait until it is ready."""
-        docker.docker("start", node)
-        self._undo.pop(f"life {node}", None)
-        self.cluster.connect()
-        self.ready(node)
-
     def ready(self, node: str, seconds: float = 120.0) -> None:
         """Wait until the control plane finds the node ready."""
-        self._becomes(node, "True", seconds)
-
-    def missed(self, node: str, seconds: float = _GONE_SECONDS) -> None:
-        """Wait until the control plane misses the node: it never says False of one that is silent."""
-        self._becomes(node, "Unknown", seconds)
-
-    def _becomes(self, node: str, status: str, seconds: float) -> None:
-        words = ["wait", "node", node, f"--for=condition=Ready={status}", f"--timeout={seconds:.0f}s"]
+        words = ["wait", "node", node, "--for=condition=Ready", f"--timeout={seconds:.0f}s"]
         self.cluster.kubectl(*words, timeout=seconds + 10)
 
     def cordon(self, node: str) -> None:
@@ -106,11 +86,6 @@ class Faults:
         patch = [{**change, "path": f"/status/{part}/{name}"} for part in ("capacity", "allocatable")]
         words = ["patch", "node", node, "--subresource=status", "--type=json", "--patch", json.dumps(patch)]
         self.cluster.kubectl(*words)
-
-    def take_image(self, node: str, image: str = images.TRAINER) -> None:
-        """The node has it no longer, and there is nowhere to pull it from."""
-        images.unload(node, image)
-        self._undo[f"{image} {node}"] = partial(images.load, node, image)
 
     # --------------------------------------------------------------- the control plane
 
@@ -185,16 +160,11 @@ class Faults:
             self.clear_nft(node)
             self.ready(node)
             self.uncordon(node)
-            images.load(node)
         corefile = self._read_corefile()
         if "cache 30 {" not in corefile:
             self._write_corefile(corefile.replace("cache 30", _CACHE))
         self.scale_dns(_DNS_PODS)
         self._undo.clear()
-
-    def has_image(self, node: str, image: str = images.TRAINER) -> bool:
-        """Whether the node could run it without pulling."""
-        return image in self.run(node, "ctr", "--namespace=k8s.io", "images", "ls", "--quiet")
 
 
 def _conditions(pod: Any) -> list[tuple[str, str]]:

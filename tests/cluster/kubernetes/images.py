@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from tests.cluster.kubernetes import docker
-from tests.cluster.kubernetes.cache import CACHE, ClusterError, say
+from tests.cluster.kubernetes.cache import CACHE, ClusterError, locked, say
 
 ROOT = docker.ROOT
 _GO = (1, 24)
@@ -27,7 +27,7 @@ BASE = "ddplaunch-test/python:bookworm"
 PIP = "ddplaunch-test/python-pip:bookworm"
 """The same with pip, for the stage in which images are built."""
 WHEELS = ROOT / "build/wheels"
-TRAINER = "ddplaunch-test/trainer:local"
+TRAINER = os.environ.get("DDPLAUNCH_TEST_IMAGE") or "ddplaunch-test/trainer:local"
 """docker/trainer without torch, which pods take from the node: see `mounts`."""
 
 
@@ -39,7 +39,7 @@ def missing() -> str:
         return f"needs {', '.join(absent)} (scripts/system-packages installs all but go)"
     if os.geteuid() != 0:
         return "needs root, to install a Debian into a folder"
-    said = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout
+    said = docker.run(["go", "env", "GOVERSION"])
     major, minor = (int(part) for part in re.findall(r"\d+", said)[:2])
     return "" if (major, minor) >= _GO else f"needs go >= {'.'.join(map(str, _GO))}, found {said.strip()}"
 
@@ -63,7 +63,7 @@ def build() -> None:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(doing.pid, signal.SIGTERM)
-    _fetch_wheels()
+        doing.wait()  # it takes back what it has begun
     image("trainer", REQUIREMENTS="")
 
 
@@ -84,7 +84,8 @@ def image(name: str, **arguments: str) -> str:
 
 def python_image(name: str) -> str:
     """As `image`, for those that install Python packages: from WHEELS, as containers may reach no index."""
-    _fetch_wheels()
+    with locked("wheels", "wheels are fetched", 600):
+        _fetch_wheels()
     found = f"--no-index --find-links /src/{WHEELS.relative_to(ROOT)}"
     return image(name, BUILD=PIP, PIP_ARGS=found)
 
@@ -114,8 +115,3 @@ def load(node: str, tag: str = TRAINER) -> None:
     """Put an image into a node."""
     into = f"docker save {tag} | docker exec --interactive {node} ctr --namespace=k8s.io images import -"
     docker.run(["bash", "-o", "pipefail", "-c", into], timeout=300)
-
-
-def unload(node: str, tag: str = TRAINER) -> None:
-    """Take it out again."""
-    docker.docker("exec", node, "ctr", "--namespace=k8s.io", "images", "rm", "--sync", f"docker.io/{tag}")

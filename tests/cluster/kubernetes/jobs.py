@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.cluster import Cluster
@@ -32,12 +33,15 @@ _BEGIN, _END = "-----BEGIN DDPLAUNCH BUNDLE-----\n", "\n-----END DDPLAUNCH BUNDL
 Documents = list[dict[str, Any]]
 
 
-def with_torch() -> list[dict[str, Any]]:
-    """Volumes: the machine's own Python, torch included, where it lies here."""
-    return [
+def with_torch(cluster: Cluster) -> dict[str, Any]:
+    """Keys of a job file: this machine's own Python, torch included, where it lies here. Skips without."""
+    if not cluster.ours:
+        pytest.skip("trains with this machine's torch, which only our own nodes show; unset KUBECONFIG")
+    volumes = [
         {"name": f"python-{number}", "host_path": str(path), "mount_path": str(path), "read_only": True}
         for number, path in enumerate(images.mounts())
     ]
+    return {"python": sys.executable, "volumes": volumes}
 
 
 class Job:
@@ -58,8 +62,12 @@ class Job:
         change: Callable[[Documents], None] = lambda documents: None,
         **keys: Any,
     ) -> Job:
-        """Render a job that runs `program` with torch, `change` what was rendered, and apply it."""
+        """Render a job that runs `program`, `change` what was rendered, and apply it.
+
+        It has torch, unless `python` among the keys is another than this machine's.
+        """
         (work / "program.py").write_text(program)
+        torch = {} if "python" in keys else with_torch(cluster)
         values = {
             "apiVersion": "ddplaunch/v1",
             "name": "job",
@@ -67,9 +75,8 @@ class Job:
             "nproc_per_node": 1,
             "source": ["program.py"],
             "image": images.TRAINER,
-            "python": sys.executable,
-            "volumes": with_torch(),
             "command": ["program.py"],
+            **torch,
             **keys,
         }
         (work / "job.yaml").write_text(json.dumps(values))
@@ -78,7 +85,7 @@ class Job:
         documents: Documents = list(yaml.safe_load_all(file.content))
         change(documents)
         text = "\n---\n".join(json.dumps(document) for document in documents)
-        words = ["apply", "--server-side", "--namespace", namespace, "--filename", "-"]
+        words = ["apply", "--namespace", namespace, "--filename", "-"]
         cluster.kubectl(*words, stdin=text)
         return cls(cluster, namespace, rendered.job)
 
@@ -108,7 +115,7 @@ class Job:
         self.cluster.until(
             lambda: bool(self.pods().get(node, {}).get("status", {}).get("podIP")),
             f"an address of node {node}",
-            60,
+            120,
         )
         return str(self.pods()[node]["status"]["podIP"])
 
@@ -136,7 +143,7 @@ class Job:
         ]
         return "\n".join(parts)
 
-    def said(self, node: int, container: str, text: str, times: int = 1, seconds: float = 60.0) -> None:
+    def said(self, node: int, container: str, text: str, times: int = 1, seconds: float = 120.0) -> None:
         """Wait until its log has this."""
         self.cluster.until(
             lambda: self.log(node, container).count(text) >= times,
@@ -144,11 +151,6 @@ class Job:
             seconds,
             self.logs,
         )
-
-    def up(self) -> None:
-        """Wait until the ranks of both nodes run."""
-        for node in (0, 1):
-            self.said(node, "trainer", "] up")
 
     # --------------------------------------------------------------- how it ended
 
@@ -159,7 +161,7 @@ class Job:
         found = [each for each in job.get("status", {}).get("conditions", []) if each["type"] in over]
         return {str(key): str(value) for key, value in found[0].items()} if found else {}
 
-    def ended(self, seconds: float = 90.0) -> str:
+    def ended(self, seconds: float = 180.0) -> str:
         """Wait for its end; returns `Complete` or the reason of the failure."""
         self.cluster.until(lambda: bool(self.condition()), f"{self.name} ends", seconds, self.logs)
         found = self.condition()

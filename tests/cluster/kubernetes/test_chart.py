@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -13,28 +12,24 @@ from typing import Any
 import pytest
 from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.cluster import Cluster
+from tests.cluster.kubernetes.jobs import with_torch
 
 from ddplaunch.render.archive import agent_archive
 
 CHART = images.ROOT / "charts" / "ddplaunch"
 
 
-def job_file(command: list[str]) -> dict[str, Any]:
+def job_file(cluster: Cluster, command: list[str]) -> dict[str, Any]:
     """Two nodes with this machine's torch."""
-    mounts = [str(path) for path in images.mounts()]
     return {
         "apiVersion": "ddplaunch/v1",
         "name": "digits",
         "nodes": 2,
         "nproc_per_node": 2,
         "image": images.TRAINER,
-        "python": sys.executable,
         "source": "train.py",
         "command": command,
-        "volumes": [
-            {"name": f"v{n}", "mount_path": path, "host_path": path, "read_only": True}
-            for n, path in enumerate(mounts)
-        ],
+        **with_torch(cluster),
         "kubernetes": {"image_pull_policy": "IfNotPresent"},
     }
 
@@ -55,12 +50,12 @@ def _packaged(tmp_path: Path) -> Path:
     return tmp_path / "ddplaunch"
 
 
-@pytest.mark.timeout(600)  # three times torch, on a machine that has other things to do
+@pytest.mark.timeout(900)  # three times torch, on a machine that has other things to do
 def test_the_digits_are_learnt_and_the_test_passes(cluster: Cluster, namespace: str, packaged: Path) -> None:
     """`helm install` of a job file trains; `helm test` crosses two nodes; `helm uninstall` leaves nothing."""
     folder = packaged.parent
     values = folder / "job.yaml"
-    values.write_text(json.dumps(job_file(["train.py", "--epochs", "2"])))
+    values.write_text(json.dumps(job_file(cluster, ["train.py", "--epochs", "2"])))
     words: list[str | Path] = ["digits-1", packaged, "--namespace", namespace, "--values", values]
     words += ["--set-file", f"sourceArchive={folder / 'source.b64'}"]
 
@@ -74,22 +69,22 @@ def test_the_digits_are_learnt_and_the_test_passes(cluster: Cluster, namespace: 
     cluster.until(
         lambda: condition("Complete") or condition("Failed"),
         "the job ends",
-        180,
+        400,
         lambda: cluster.describe(namespace),
     )
     assert condition("Complete"), cluster.describe(namespace)
 
     # The same once more is no change, another command is.
     cluster.run(["helm", "upgrade", *words])
-    values.write_text(json.dumps(job_file(["train.py", "--epochs", "3"])))
+    values.write_text(json.dumps(job_file(cluster, ["train.py", "--epochs", "3"])))
     refused = cluster.run(["helm", "upgrade", *words], check=False)
     assert "a job that has been started cannot be changed\n  hint: give the new one a name" in refused.stderr
 
     tested = cluster.run(
-        ["helm", "test", "digits-1", "--namespace", namespace, "--timeout", "3m"], timeout=200
+        ["helm", "test", "digits-1", "--namespace", namespace, "--timeout", "6m"], timeout=400
     )
     assert "Succeeded" in tested.stdout
 
-    cluster.run(["helm", "uninstall", "digits-1", "--namespace", namespace, "--wait"], timeout=120)
+    cluster.run(["helm", "uninstall", "digits-1", "--namespace", namespace, "--wait"], timeout=300)
     left = cluster.get("jobs,services,configmaps,networkpolicies", "--namespace", namespace)
     assert ["kube-root-ca.crt"] == [each["metadata"]["name"] for each in left]

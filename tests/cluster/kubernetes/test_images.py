@@ -9,27 +9,31 @@ from pathlib import Path
 import pytest
 from tests.cluster.kubernetes import docker, images
 from tests.cluster.kubernetes.cluster import Cluster
-from tests.cluster.kubernetes.test_cluster import ended, pod
+from tests.cluster.kubernetes.pods import ended, pod
 
 from ddplaunch.render.archive import agent_archive
 
 HELLO = images.ROOT / "examples/hello"
 
 
-@pytest.fixture(name="launcher", scope="module")
-def _launcher(session_cluster: Cluster) -> str:
-    """The image, here and in the first worker."""
-    tag = images.python_image("launcher")
-    images.load(session_cluster.workers[0], tag)
+def _built(cluster: Cluster, name: str) -> str:
+    if not cluster.ours:
+        pytest.skip("puts an image into a node, which only our own take; unset KUBECONFIG")
+    tag = images.python_image(name)
+    images.load(cluster.workers[0], tag)
     return tag
+
+
+@pytest.fixture(name="launcher", scope="module")
+def _launcher(cluster: Cluster) -> str:
+    """The image, here and in the first worker."""
+    return _built(cluster, "launcher")
 
 
 @pytest.fixture(name="agent", scope="module")
-def _agent(session_cluster: Cluster) -> str:
+def _agent(cluster: Cluster) -> str:
     """The image, here and in the first worker."""
-    tag = images.python_image("agent")
-    images.load(session_cluster.workers[0], tag)
-    return tag
+    return _built(cluster, "agent")
 
 
 def test_the_launcher_image_renders_what_the_launcher_does(launcher: str, tmp_path: Path) -> None:

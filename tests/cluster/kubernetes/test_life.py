@@ -49,18 +49,18 @@ def _name(cluster: Cluster) -> Iterator[str]:
     down(name)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_killed_user_leaves_no_cluster(cluster: Cluster, name: str) -> None:
     """SIGKILL while it comes up, half made: its nodes go, and the other cluster stays."""
     user = subprocess.Popen([sys.executable, "-c", USER, name], cwd=ROOT, stdout=subprocess.DEVNULL)
     try:
-        until(lambda: len(nodes(name)) > 0, "the first node is made", 120)
+        until(lambda: len(nodes(name)) > 0, "the first node is made", 300)
     finally:
         os.kill(user.pid, signal.SIGKILL)
         user.wait()
 
     # Its keeper needs the time to notice, and whatever it had called to end.
-    until(lambda: not kubeconfig(name).parent.exists(), "its folder is gone", 120)
+    until(lambda: not kubeconfig(name).parent.exists(), "its folder is gone", 300)
 
     assert [] == nodes(name)
     assert 3 == len(nodes(cluster.name)) == len(cluster.get("nodes"))

@@ -1,9 +1,8 @@
-"""The API server takes what was rendered, as it stands; and kubectl alone is enough to run it."""
+"""The API server takes what was rendered, as it stands."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,13 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.cache import ClusterError
 from tests.cluster.kubernetes.cluster import Cluster
-from tests.cluster.kubernetes.jobs import with_torch
 from tests.unit.render.kubernetes_jobs import JOBS, LOOKS_LIKE, checkable, rendered
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "kubernetes"
 CASES = sorted(path.name for path in GOLDEN.iterdir())
-HELLO = ROOT / "examples" / "hello"
 
 
 def golden(case: str) -> list[dict[str, Any]]:
@@ -96,19 +92,3 @@ def test_a_restricted_namespace_takes_the_pods(cluster: Cluster) -> None:
             ClusterError, match='violates PodSecurity "restricted:latest": runAsNonRoot != true'
         ):
             dry_run(cluster, name, [pod(golden("digits"))])
-
-
-def test_kubectl_alone_runs_the_smallest_job(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
-    """`ddplaunch render -o`, then `kubectl apply -f` without a word of its own."""
-    (tmp_path / "hello.py").write_text((HELLO / "hello.py").read_text())
-    here = {"image": images.TRAINER, "python": sys.executable, "volumes": with_torch()}
-    (tmp_path / "job.yaml").write_text(f"{(HELLO / 'job.yaml').read_text()}\n{yaml.safe_dump(here)}")
-    cluster.run(["ddplaunch", "render", "job.yaml", "--to", "kubernetes", "-o", "out"], cwd=tmp_path)
-    cluster.kubectl("apply", "--namespace", namespace, "--filename", tmp_path / "out" / "hello.yaml")
-    words = ["wait", "job/hello", "--namespace", namespace, "--for=condition=complete", "--timeout=120s"]
-    cluster.kubectl(*words, timeout=130)
-    logs = ["logs", "--namespace", namespace, "--selector=job-name=hello", "--container=trainer"]
-
-    assert ["[0/0] rank 0 of 2: the ranks sum up to 2", "[1/1] rank 1 of 2: the ranks sum up to 2"] == sorted(
-        cluster.kubectl(*logs).splitlines()
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import yaml
 from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.cluster import Cluster
+from tests.cluster.kubernetes.jobs import with_torch
 
 from ddplaunch.backends.job import Handle, Job
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
@@ -29,23 +29,18 @@ SLEEP = "import time\nprint('training', flush=True)\ntime.sleep(600)\n"
 
 
 @pytest.fixture(name="write")
-def _write(namespace: str, tmp_path: Path) -> Write:
+def _write(cluster: Cluster, namespace: str, tmp_path: Path) -> Write:
     """Writes a job file. With a `program` it runs that with the real torchrun, else nothing would train."""
 
     def write(name: str = "digits", program: str | None = None, **keys: Any) -> Path:
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
-        options = {"namespace": namespace, "image_pull_policy": "Never", **keys.pop("kubernetes", {})}
+        options = {"namespace": namespace, "image_pull_policy": "IfNotPresent", **keys.pop("kubernetes", {})}
         spec: dict[str, Any] = {"apiVersion": "ddplaunch/v1", "name": name, "nodes": 2}
         spec |= {"image": images.TRAINER, "command": ["train.py"]}
         if program is not None:
             (folder / "train.py").write_text(program)
-            paths = [str(path) for path in images.mounts()]
-            spec["volumes"] = [
-                {"name": f"python-{index}", "host_path": path, "mount_path": path, "read_only": True}
-                for index, path in enumerate(paths)
-            ]
-            spec |= {"python": sys.executable, "source": ["train.py"]}
+            spec |= {**with_torch(cluster), "source": ["train.py"]}
             options.setdefault("run_as_user", 0)  # the interpreter may lie below a home that is closed
         path = folder / "job.yaml"
         path.write_text(yaml.safe_dump({**spec, **keys, "kubernetes": options}))
@@ -98,7 +93,7 @@ class Cli:
             text=True,
         )
 
-    def __call__(self, *words: str | Path, seconds: float = 120) -> tuple[int, str, str]:
+    def __call__(self, *words: str | Path, seconds: float = 240) -> tuple[int, str, str]:
         """Exit code, stdout, stderr."""
         doing = self.start(*words)
         try:
@@ -114,7 +109,7 @@ def _cli(environment: dict[str, str]) -> Cli:
 
 
 def wait(
-    backend: KubernetesBackend, handle: Handle, happened: Callable[[Job], object], seconds: float = 60
+    backend: KubernetesBackend, handle: Handle, happened: Callable[[Job], object], seconds: float = 180
 ) -> Job:
     """The job, once that has happened."""
     deadline = time.monotonic() + seconds

@@ -83,7 +83,7 @@ def test_a_gate_that_says_no(cluster: Cluster, cli: Cli, write: Write, namespace
         status["exit_code"],
         status["verdicts"][0]["code"],
     )
-    assert 30 > status["ended"] - status["submitted"]
+    assert 120 > status["ended"] - status["submitted"]
 
 
 def test_two_jobs_at_once(
@@ -92,7 +92,7 @@ def test_two_jobs_at_once(
     """Neither meets the other; cancelled, each keeps its evidence here and leaves nothing there."""
     handles = [backend.submit(job(name, SLEEP)) for name in ("one", "two")]
     for handle in handles:
-        wait(backend, handle, lambda seen: _trains(seen), 180)
+        wait(backend, handle, lambda seen: _trains(seen), 300)
     for handle in handles:
         lines = list(backend.logs(handle, Selection(ranks=frozenset({0, 1})), follow=False))
         assert ["[0/0] training", "[1/1] training"] == sorted(lines)
@@ -119,11 +119,11 @@ def test_a_pod_deleted_by_hand(
 ) -> None:
     """The job ends within seconds as one that was told to stop, and the node is named."""
     handle = backend.submit(job("digits", SLEEP))
-    wait(backend, handle, lambda seen: _trains(seen), 180)
+    wait(backend, handle, lambda seen: _trains(seen), 300)
     pods = cluster.get("pods", "--namespace", namespace)
     (pod,) = [each["metadata"]["name"] for each in pods if each["metadata"]["name"].startswith("digits-1-")]
     cluster.kubectl("delete", "pod", pod, "--namespace", namespace, "--wait=false")
-    seen = wait(backend, handle, lambda each: each.state.ended, 60)
+    seen = wait(backend, handle, lambda each: each.state.ended)
 
     assert State.LOST is seen.state
     assert [("node-evicted", [1])] == [(each.code, each.nodes) for each in seen.verdicts]
@@ -132,7 +132,7 @@ def test_a_pod_deleted_by_hand(
 def test_following_ends_with_the_job(backend: KubernetesBackend, job: Make) -> None:
     """Every line comes once, in its rank's order, also what was printed before."""
     handle = backend.submit(job("digits", COUNT.format(steps=20, pause=0.3), nodes=1))
-    wait(backend, handle, lambda seen: _trains(seen), 180)
+    wait(backend, handle, lambda seen: _trains(seen), 300)
     lines = [line for line in backend.logs(handle, EVERYTHING, follow=True) if "step" in line]
 
     assert [f"[0/0] step {step}" for step in range(20)] == lines
@@ -148,7 +148,7 @@ def test_a_check_up_in_a_restricted_namespace(cluster: Cluster, cli: Cli, write:
         assert (0, True) == (code, "the way is clear" in out), out + said
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_the_api_server_is_away(faults: Faults, cli: Cli, write: Write) -> None:
     """For half a minute, while somebody waits: he is told, and no line is lost or doubled."""
     path = write("digits", COUNT.format(steps=60, pause=1), nodes=1)

@@ -39,7 +39,7 @@ def test_the_job_owns_the_rest(
 
     cluster.kubectl("delete", "job", "digits", "--namespace", namespace)
     cluster.until(
-        lambda: not left(cluster, namespace), "nothing is left", 30, lambda: str(left(cluster, namespace))
+        lambda: not left(cluster, namespace), "nothing is left", 120, lambda: str(left(cluster, namespace))
     )
 
 
@@ -82,14 +82,14 @@ def test_pods_of_an_earlier_job_still_leave(
         found: list[dict[str, Any]] = cluster.get("pods", "--namespace", namespace)
         return found
 
-    cluster.until(lambda: len(find()) == 2, "both pods are there", 30)
+    cluster.until(lambda: len(find()) == 2, "both pods are there", 120)
     pod = find()[0]["metadata"]["name"]
     held: dict[str, Any] = {"metadata": {"finalizers": ["ddplaunch.test/held"]}}
     patch = ["patch", "pod", pod, "--namespace", namespace, "--type=merge", "--patch"]
     cluster.kubectl(*patch, json.dumps(held))
     cluster.kubectl("delete", "job", "digits", "--namespace", namespace)
-    cluster.until(lambda: [pod] == [each["metadata"]["name"] for each in find()], "one pod stays", 30)
-    cluster.until(lambda: left(cluster, namespace) == [f"pod/{pod}"], "nothing else stays", 30)
+    cluster.until(lambda: [pod] == [each["metadata"]["name"] for each in find()], "one pod stays", 120)
+    cluster.until(lambda: left(cluster, namespace) == [f"pod/{pod}"], "nothing else stays", 120)
     with pytest.raises(ClusterError) as error:
         backend.submit(job(resources=NEVER))
 
@@ -100,7 +100,7 @@ def test_pods_of_an_earlier_job_still_leave(
     assert [f"pod/{pod}"] == left(cluster, namespace)
 
     cluster.kubectl(*patch, json.dumps({"metadata": {"finalizers": None}}))
-    cluster.until(lambda: not find(), "it is gone", 30)
+    cluster.until(lambda: not find(), "it is gone", 120)
     backend.submit(job(resources=NEVER))
 
 
@@ -114,7 +114,7 @@ def test_a_refused_job_leaves_nothing(
 
     assert "the API server would not create Job digits, for it is not valid" in error.value.message
     cluster.until(
-        lambda: not left(cluster, namespace), "nothing is left", 10, lambda: str(left(cluster, namespace))
+        lambda: not left(cluster, namespace), "nothing is left", 60, lambda: str(left(cluster, namespace))
     )
 
 
@@ -143,7 +143,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(
         backend.submit(job(resources=NEVER))
 
     cluster.until(
-        lambda: not left(cluster, namespace), "nothing is left", 30, lambda: str(left(cluster, namespace))
+        lambda: not left(cluster, namespace), "nothing is left", 120, lambda: str(left(cluster, namespace))
     )
     assert [] == backend.handles()
 

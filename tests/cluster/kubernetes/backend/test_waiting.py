@@ -27,9 +27,10 @@ def check(seen: Job, code: str, hint: str) -> None:
     assert hint in seen.hint
 
 
-def test_no_machine_takes_it(backend: KubernetesBackend, job: Make, namespace: str) -> None:
+def test_no_machine_takes_it(cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str) -> None:
     """GPUs that nobody has, labels that no machine carries, a claim that does not exist."""
-    seen = told(backend, job, "2 Insufficient nvidia.com/gpu", "gpus", resources={"gpus": 8})
+    text = f"{len(cluster.workers)} Insufficient nvidia.com/gpu"
+    seen = told(backend, job, text, "gpus", resources={"gpus": 8})
     check(seen, "node-missing", "lower `resources`")
     assert seen.detail.startswith("nodes 0-1 (pods gpus-0-")
 
@@ -52,12 +53,13 @@ def _here(backend: KubernetesBackend, namespace: str) -> list[Job]:
 
 def test_the_image_is_not_there(backend: KubernetesBackend, job: Make) -> None:
     """A registry that does not exist; an image that may not be pulled; one without Python; one for root."""
-    pull = {"image_pull_policy": "IfNotPresent"}
     text = "the image registry.invalid/nosuch:1 cannot be pulled: the registry's name does not resolve"
-    seen = told(backend, job, text, "pull", image="registry.invalid/nosuch:1", kubernetes=pull)
+    seen = told(backend, job, text, "pull", image="registry.invalid/nosuch:1")
     check(seen, "node-missing", "`kubernetes.image_pull_secrets`")
 
-    seen = told(backend, job, "has no image nosuch:1, and may not pull it", "never", image="nosuch:1")
+    never = {"image_pull_policy": "Never"}
+    text = "has no image nosuch:1, and may not pull it"
+    seen = told(backend, job, text, "never", image="nosuch:1", kubernetes=never)
     check(seen, "node-missing", "image_pull_policy")
 
     seen = told(backend, job, "the image has no python3", "empty", image=PAUSE)
@@ -75,7 +77,7 @@ def test_a_quota_is_used_up(cluster: Cluster, backend: KubernetesBackend, job: M
     check(seen, "node-missing", "`kubectl describe resourcequota`")
 
     cluster.kubectl("delete", "quota", "small", "--namespace", namespace)
-    wait(backend, seen.handle, lambda each: each.state.ended, 120)
+    wait(backend, seen.handle, lambda each: each.state.ended)
 
 
 def test_pod_security_and_other_rules(cluster: Cluster, backend: KubernetesBackend, job: Make) -> None:
@@ -132,13 +134,13 @@ def test_secrets_that_are_missing(
     """The gate does not need them, so it passes; then each node says what its trainer waits for."""
     secrets = {"TOKEN": {"secret": {"name": "hub", "key": "token"}}}
     handle = backend.submit(job("digits", "import time\ntime.sleep(600)\n", nodes=1, secrets=secrets))
-    seen = wait(backend, handle, lambda each: "waiting for secret hub" in each.detail, 90)
+    seen = wait(backend, handle, lambda each: "waiting for secret hub" in each.detail)
     assert State.RUNNING is seen.state
     assert "make it, and the pod goes on" in seen.hint
 
     cluster.kubectl("create", "secret", "generic", "hub", "--from-literal=other=x", "--namespace", namespace)
     text = f"waiting for the key token of Secret {namespace}/hub"
-    wait(backend, handle, lambda each: text in each.detail, 90)
+    wait(backend, handle, lambda each: text in each.detail)
 
 
 def test_suspended_is_not_failed(

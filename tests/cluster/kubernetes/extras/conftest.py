@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,19 @@ import pytest
 from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.extras import controllers
+from tests.cluster.kubernetes.jobs import with_torch
 
 
 @pytest.fixture(name="kueue", scope="session")
-def _kueue(session_cluster: Cluster) -> Iterator[None]:
+def _kueue(cluster: Cluster) -> Iterator[None]:
     """Kueue, for plain Jobs."""
-    yield from _installed(session_cluster, controllers.KUEUE)
+    yield from _installed(cluster, controllers.KUEUE)
 
 
 @pytest.fixture(name="jobset", scope="session")
-def _jobset(session_cluster: Cluster) -> Iterator[None]:
+def _jobset(cluster: Cluster) -> Iterator[None]:
     """JobSet."""
-    yield from _installed(session_cluster, controllers.JOBSET)
+    yield from _installed(cluster, controllers.JOBSET)
 
 
 def _installed(cluster: Cluster, controller: controllers.Controller) -> Iterator[None]:
@@ -57,19 +57,14 @@ class Jobs:
     def submit(self, name: str, program: str, **keys: Any) -> str:
         """Returns the handle."""
         (self._work / "train.py").write_text(program)
-        mounts = enumerate(map(str, images.mounts()))
         values = {
             "apiVersion": "ddplaunch/v1",
             "name": name,
             "nodes": 2,
             "image": images.TRAINER,
-            "python": sys.executable,
             "source": ["train.py"],
             "command": ["train.py"],
-            "volumes": [
-                {"name": f"v{n}", "host_path": path, "mount_path": path, "read_only": True}
-                for n, path in mounts
-            ],
+            **with_torch(self.cluster),
             **keys,
             "kubernetes": {"namespace": self.namespace, **keys.get("kubernetes", {})},
         }
@@ -79,14 +74,14 @@ class Jobs:
 
     def call(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run it."""
-        return self.cluster.run(["ddplaunch", *words], check=check, env=self._env, timeout=120)
+        return self.cluster.run(["ddplaunch", *words], check=check, env=self._env, timeout=240)
 
     def status(self, handle: str) -> dict[str, Any]:
         """As scripts see it."""
         found: dict[str, Any] = json.loads(self.call("status", handle, "--json", check=False).stdout)
         return found
 
-    def becomes(self, handle: str, state: str, detail: str = "", seconds: float = 120) -> dict[str, Any]:
+    def becomes(self, handle: str, state: str, detail: str = "", seconds: float = 240) -> dict[str, Any]:
         """Wait until it stands so, for a reason that has these words."""
         found: dict[str, Any] = {}
 

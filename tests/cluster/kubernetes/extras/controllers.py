@@ -7,7 +7,6 @@ nothing of them, and with people.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import tempfile
@@ -21,7 +20,7 @@ from tests.cluster.kubernetes.cache import CACHE, ClusterError, locked, say
 from tests.cluster.kubernetes.cluster import Cluster
 
 LABEL = "ddplaunch-extras"
-_COMPILE_SECONDS = 1800.0
+COMPILE_SECONDS = 1800.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ KUEUE = Controller("kueue", "v0.14.0", "./cmd/kueue", "controllerManager.manager
 
 def install(cluster: Cluster, controller: Controller) -> None:
     """Install it, and wait until it works."""
-    with locked(f"controller-{controller.name}", f"{controller.name} is compiled", _COMPILE_SECONDS):
+    with locked(f"controller-{controller.name}", f"{controller.name} is compiled", COMPILE_SECONDS):
         _image(controller)
     for node in cluster.workers:
         images.load(node, controller.image)
@@ -114,7 +113,7 @@ def _objects(cluster: Cluster, controller: Controller) -> list[dict[str, Any]]:
         "helm",
         "template",
         controller.name,
-        _module(controller) / f"charts/{controller.name}",
+        module(controller) / f"charts/{controller.name}",
     ]
     words += ["--namespace", controller.namespace, "--include-crds"]
     for key, value in {"repository": repository, "tag": tag, "pullPolicy": "Never"}.items():
@@ -129,20 +128,7 @@ def _objects(cluster: Cluster, controller: Controller) -> list[dict[str, Any]]:
 
 
 def _image(controller: Controller) -> None:
-    manager = CACHE / f"controllers/{controller.name}-{controller.version}"
-    if not manager.exists():
-        say(f"compiles {controller.name}")
-        manager.parent.mkdir(parents=True, exist_ok=True)
-        fresh = manager.with_suffix(".new")
-        words = ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", str(fresh), controller.package]
-        environment = {**os.environ, "CGO_ENABLED": "0"}
-        done = subprocess.run(
-            words, cwd=_module(controller), env=environment, capture_output=True, text=True,
-            timeout=_COMPILE_SECONDS, check=False,
-        )  # fmt: skip
-        if done.returncode != 0:
-            raise ClusterError(f"{controller.name} is not compiled: {done.stderr}")
-        fresh.rename(manager)
+    manager = compiled(controller)
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(manager, Path(folder) / "manager")
         (Path(folder) / "Dockerfile").write_text(
@@ -152,10 +138,32 @@ def _image(controller: Controller) -> None:
         docker.run(words, timeout=300, extra={"DOCKER_BUILDKIT": "0"})
 
 
-def _module(controller: Controller) -> Path:
+def compiled(controller: Controller) -> Path:
+    """Its program."""
+    program = CACHE / f"controllers/{controller.name}-{controller.version}"
+    if program.exists():
+        return program
+    say(f"compiles {controller.name}")
+    program.parent.mkdir(parents=True, exist_ok=True)
+    fresh = program.with_suffix(".new")
+    words = ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", str(fresh), controller.package]
+    environment = {**docker.environment(), "CGO_ENABLED": "0"}
+    done = subprocess.run(
+        words, cwd=module(controller), env=environment, capture_output=True, text=True,
+        timeout=COMPILE_SECONDS, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise ClusterError(f"{controller.name} is not compiled: {done.stderr}")
+    fresh.rename(program)
+    return program
+
+
+def module(controller: Controller) -> Path:
     """The folder of its module, charts included, in Go's own cache."""
     words = ["go", "mod", "download", "-json", f"sigs.k8s.io/{controller.name}@{controller.version}"]
-    done = subprocess.run(words, cwd="/", capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd="/", env=docker.environment(), capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         raise ClusterError(f"{' '.join(words)}: {done.stdout}{done.stderr}")
     return Path(json.loads(done.stdout)["Dir"])

@@ -31,15 +31,15 @@ def test_a_lost_pod_starts_all_nodes_again(jobs: Jobs) -> None:
     """A node is evicted: every node passes the gate once more, with another attempt's number."""
     handle = jobs.submit("again", TRAIN, kubernetes={"jobset": True}, retries=1)
     jobs.becomes(handle, "running")
-    jobs.cluster.until(lambda: jobs.log("again").count("training") == 2, "both nodes train", 90)
+    jobs.cluster.until(lambda: jobs.log("again").count("training") == 2, "both nodes train", 180)
     assert {"0"} == attempts(jobs, "again")
     pods = jobs.cluster.get("pods", "-n", jobs.namespace, "--selector=app.kubernetes.io/instance=again")
 
     jobs.evict(pods[0]["metadata"]["name"])
 
-    jobs.cluster.until(lambda: attempts(jobs, "again") == {"1"}, "there are new pods", 150)
+    jobs.cluster.until(lambda: attempts(jobs, "again") == {"1"}, "there are new pods", 300)
     jobs.becomes(handle, "running")
-    jobs.cluster.until(lambda: jobs.log("again").count("training") == 2, "both nodes train again", 90)
+    jobs.cluster.until(lambda: jobs.log("again").count("training") == 2, "both nodes train again", 180)
     assert 2 == jobs.log("again", "gate").count("gate passed")
     assert 1 == jobs.status(handle)["attempt"]
 
