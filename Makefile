@@ -1,4 +1,5 @@
-# `make demo` and `make test` set up what they need, in .venv; nothing outside the repository is changed.
+# `make demo` and `make test` set up what they need, in .venv. What the tests build for a Kubernetes of their own lies in
+# ~/.cache/ddplaunch, for the next time; nothing else outside the repository is changed.
 
 SHELL := /bin/bash
 VENV := .venv
@@ -15,19 +16,19 @@ help:  ## what can be made
 demo: $(READY)  ## a job that trains on this machine, then a broken one, explained
 	@scripts/demo
 
-test: lint $(READY39)  ## lint, then every test but the clusters of Kubernetes; the agent's on Python 3.9 too
+test:  ## lint, then every test, on a real Slurm and a real Kubernetes as well; the agent's on Python 3.9 too
 	@scripts/system-packages
-	@scripts/run-tests agent39 quick processes slurm slow
+	@scripts/run-tests lint agent39 quick processes slurm slow kubernetes
 
 test-quick: $(READY)  ## unit, agent and golden tests, in less than a minute
 	@scripts/run-tests quick
 
 test-kubernetes: $(READY)  ## jobs on a real Kubernetes, which is built and started first
-	@scripts/system-packages kubernetes
+	@scripts/system-packages
 	@scripts/run-tests kubernetes
 
-test-extras: $(READY)  ## jobs on Kubernetes with the real Kueue and JobSet
-	@scripts/system-packages kubernetes
+test-extras: $(READY)  ## jobs on Kubernetes with the real Kueue and JobSet, and jobs of 500 nodes
+	@scripts/system-packages
 	@scripts/run-tests extras
 
 lint: $(READY)  ## ruff, mypy, import-linter, shellcheck
@@ -49,7 +50,7 @@ chart: $(READY)  ## the Helm chart with the agent in it, as build/charts/*.tgz
 lock: $(READY)  ## resolve pyproject.toml and requirements/*.in anew
 	@scripts/lock
 
-clean:  ## remove whatever was made
+clean:  ## remove whatever was made here
 	rm -rf $(VENV) .venv39 build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(READY): requirements/dev.txt requirements/uv.txt pyproject.toml
