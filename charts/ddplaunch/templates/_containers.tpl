@@ -1,28 +1,40 @@
-{{/* The three containers of a pod, all of the trainer's image: same resolver, same Python, same devices. */}}
+{{/* The containers of a pod, all of the trainer's image: same resolver, same Python, same devices. */}}
 
-{{/* It reads the volumes, for the job's Python may lie on one. */}}
+{{/* Whether the agent can run in this image at all: a sidecar that cannot be started is tried for ever. */}}
+{{- define "ddplaunch.python" -}}
+- name: python
+  {{- include "ddplaunch.agent" (list . "--version") | nindent 2 }}
+  terminationMessagePolicy: FallbackToLogsOnError
+  {{- include "ddplaunch.small" . | nindent 2 }}
+{{- end -}}
+
 {{- define "ddplaunch.hub" -}}
 - name: hub
-  {{- include "ddplaunch.agent" (list . "hub") | nindent 2 }}
+  {{- include "ddplaunch.agent" (list . "hub" "--folder" "/ddplaunch") | nindent 2 }}
   restartPolicy: Always
-  resources:
-    requests:
-      cpu: 50m
-      memory: 64Mi
-    limits:
-      memory: 512Mi
-  securityContext:
-    {{- include "ddplaunch.security" list | nindent 4 }}
-    readOnlyRootFilesystem: true
   env:
     {{- include "ddplaunch.environment" . | nindent 4 }}
-  volumeMounts:
-    {{- include "ddplaunch.ownFiles" . | nindent 4 }}
-    {{- range .Values.volumes }}
-    - name: {{ .name | quote }}
-      mountPath: {{ .mount_path | quote }}
-      readOnly: true
-    {{- end }}
+  {{- include "ddplaunch.small" . | nindent 2 }}
+{{- end -}}
+
+{{/* What the agent needs for itself. It reads the volumes, for the job's Python may lie on one. */}}
+{{- define "ddplaunch.small" -}}
+resources:
+  requests:
+    cpu: 50m
+    memory: 64Mi
+  limits:
+    memory: 512Mi
+securityContext:
+  {{- include "ddplaunch.security" list | nindent 2 }}
+  readOnlyRootFilesystem: true
+volumeMounts:
+  {{- include "ddplaunch.ownFiles" . | nindent 2 }}
+  {{- range .Values.volumes }}
+  - name: {{ .name | quote }}
+    mountPath: {{ .mount_path | quote }}
+    readOnly: true
+  {{- end }}
 {{- end -}}
 
 {{/* It sees what the trainer will see: devices are given to each container by itself. */}}
@@ -30,7 +42,7 @@
 {{- $capabilities := list -}}
 {{- if .Values.resources.rdma }}{{ $capabilities = list "IPC_LOCK" }}{{ end -}}
 - name: gate
-  {{- include "ddplaunch.agent" (list . "gate") | nindent 2 }}
+  {{- include "ddplaunch.agent" (list . "gate" "--folder" "/ddplaunch") | nindent 2 }}
   terminationMessagePolicy: FallbackToLogsOnError
   {{- include "ddplaunch.resources" . | nindent 2 }}
   securityContext:
@@ -48,7 +60,7 @@
 {{- if .Values.resources.rdma }}{{ $capabilities = append $capabilities "IPC_LOCK" }}{{ end -}}
 {{- if eq .Values.watchdog.privileges "ptrace" }}{{ $capabilities = append $capabilities "SYS_PTRACE" }}{{ end -}}
 - name: trainer
-  {{- include "ddplaunch.agent" (list . "run") | nindent 2 }}
+  {{- include "ddplaunch.agent" (list . "run" "--folder" "/ddplaunch") | nindent 2 }}
   terminationMessagePolicy: FallbackToLogsOnError
   {{- include "ddplaunch.resources" . | nindent 2 }}
   securityContext:
@@ -67,7 +79,7 @@
     {{- include "ddplaunch.mounts" . | nindent 4 }}
 {{- end -}}
 
-{{/* Image and command, of a list of the root and the agent's verb. Kubernetes replaces $(NAME) in commands. */}}
+{{/* Image and command, of a list of the root and the agent's words. Kubernetes replaces $(NAME) in commands. */}}
 {{- define "ddplaunch.agent" -}}
 {{- $values := (first .).Values -}}
 image: {{ $values.image | quote }}
@@ -79,9 +91,7 @@ command:
   - -I
   - -S
   - /ddplaunch/agent.pyz
-  - {{ last . }}
-  - --folder
-  - /ddplaunch
+  {{- toYaml (rest .) | nindent 2 }}
 {{- end -}}
 
 {{/* Of a list of capabilities, which are added to none. */}}

@@ -34,7 +34,7 @@
 {{- if hasKey $there .name -}}
 {{- include "ddplaunch.guard.container" (list $at . (get $there .name)) -}}
 {{- else -}}
-{{- include "ddplaunch.guard.problem" (list $at (printf "the container %s" .name) "hub, gate and trainer each have their part") -}}
+{{- include "ddplaunch.guard.problem" (list $at (printf "the container %s" .name) "each of them has its part") -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

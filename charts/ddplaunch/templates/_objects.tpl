@@ -83,7 +83,7 @@ podFailurePolicy:
       onPodConditions:
         - type: DisruptionTarget
           status: "True"
-    {{- range list "gate" "trainer" }}
+    {{- range list "python" "gate" "trainer" }}
     - action: FailJob
       onExitCodes:
         containerName: {{ . }}

@@ -107,6 +107,7 @@ securityContext:
   fsGroupChangePolicy: OnRootMismatch
   {{- end }}
 initContainers:
+  {{- include "ddplaunch.python" . | nindent 2 }}
   {{- include "ddplaunch.hub" . | nindent 2 }}
   {{- include "ddplaunch.gate" . | nindent 2 }}
 containers:

@@ -27,7 +27,7 @@ JOBSETS = "jobset.x-k8s.io/v1alpha2"
 KUEUE = "kueue.x-k8s.io/v1beta1"
 POLICIES = "networking.k8s.io/v1"
 
-HUB, GATE, TRAINER = "hub", "gate", "trainer"
+PYTHON, HUB, GATE, TRAINER = "python", "hub", "gate", "trainer"
 """Containers of every pod."""
 
 _PLURALS = {

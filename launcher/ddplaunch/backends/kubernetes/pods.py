@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from ddplaunch.agent.contract import Exit
 from ddplaunch.backends.kubernetes import objects
-from ddplaunch.backends.kubernetes.objects import GATE, HUB, TRAINER, Json
+from ddplaunch.backends.kubernetes.objects import GATE, HUB, PYTHON, TRAINER, Json
 
 
 class Trouble(NamedTuple):
@@ -112,7 +113,7 @@ def _ended(pod: Json, container: str) -> Json | None:
 
 
 def _terminated(pod: Json) -> Trouble | None:
-    for name in (TRAINER, GATE, HUB):
+    for name in (TRAINER, GATE, HUB, PYTHON):
         told = objects.containers(pod).get(name) or {}
         for key in ("state", "lastState"):
             ended = (told.get(key) or {}).get("terminated")
@@ -120,6 +121,9 @@ def _terminated(pod: Json) -> Trouble | None:
             if found and (key == "state" or name == HUB):
                 return found._replace(ends=key == "state")
     return None
+
+
+_NEEDS_PYTHON = "the image needs a Python >= 3.9; name it as `python` in the job file"
 
 
 def _end(container: str, ended: Json) -> Trouble | None:
@@ -136,8 +140,11 @@ def _end(container: str, ended: Json) -> Trouble | None:
         return Trouble(
             "image-lacks",
             f"not started: {_start_error(message)}",
-            "the image needs a Python >= 3.9; name it as `python` in the job file",
+            _NEEDS_PYTHON,
         )
+    if container == PYTHON and ended.get("exitCode") == Exit.UNUSABLE:
+        why = message.partition(" hint: ")[0].removeprefix("error: ")
+        return Trouble("image-lacks", f"not started: {why}", _NEEDS_PYTHON)
     if reason == "ContainerStatusUnknown":
         return Trouble("network-lost", f"lost: nobody saw its container {container} end", _LOST)
     return None
@@ -184,7 +191,7 @@ def _why_waiting(name: str, reason: str, message: str, image: str) -> Trouble | 
         return Trouble(
             "image-lacks",
             f"not started: {_start_error(message)}",
-            "the image needs a Python >= 3.9; name it as `python` in the job file",
+            _NEEDS_PYTHON,
         )
     if reason == "CrashLoopBackOff":
         return Trouble(

@@ -12,7 +12,7 @@ from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Exit, Phase, Verdict
 from ddplaunch.backends.job import State
 from ddplaunch.backends.kubernetes import objects, standing
-from ddplaunch.backends.kubernetes.objects import GATE, HUB, TRAINER, Json
+from ddplaunch.backends.kubernetes.objects import GATE, HUB, PYTHON, TRAINER, Json
 from ddplaunch.backends.kubernetes.queries import Seen
 from ddplaunch.backends.kubernetes.standing import Group
 
@@ -20,6 +20,8 @@ _SAID = frozenset(value for name, value in vars(Exit).items() if name.isupper())
 
 
 _KILLED = "rank-killed-memory"
+_CODES = {_KILLED: Exit.OUT_OF_MEMORY, "image-lacks": Exit.UNUSABLE}
+"""What no agent could say itself, because it was killed or never ran."""
 
 
 class Outcome(NamedTuple):
@@ -63,9 +65,9 @@ def _failed(seen: Seen, failed: Json, groups: Sequence[Group]) -> Outcome:
     if code not in (None, Exit.OK, Exit.STOPPED):
         return Outcome(State.FAILED, code, _by_kubernetes(seen, reason, ()))
     detail = _by_kubernetes(seen, reason, groups)
-    killed = any(group.trouble.code == _KILLED for group in groups)
-    if killed:
-        return Outcome(State.FAILED, Exit.OUT_OF_MEMORY, detail)
+    known = [_CODES[group.trouble.code] for group in groups if group.trouble.code in _CODES]
+    if known:
+        return Outcome(State.FAILED, known[0], detail)
     if not detail:
         detail = f"{first.where}: {_STOPPED}" if first and first.is_told else _line(inner.get("message"))
     return Outcome(State.LOST, code, detail)
@@ -125,7 +127,7 @@ def last_words(pods: Iterable[Json]) -> LastWords:
     codes: list[tuple[float, int]] = []
     for pod in pods:
         told = objects.containers(pod)
-        for rank, name in enumerate((HUB, TRAINER, GATE)):
+        for rank, name in enumerate((HUB, TRAINER, GATE, PYTHON)):
             ended = ((told.get(name) or {}).get("state") or {}).get("terminated")
             if not ended:
                 continue

@@ -71,7 +71,7 @@ def _broken(before: dict[str, Any], after: dict[str, Any]) -> _Broken:
             if name in there:
                 yield from _container(at, container, there[name])
             else:
-                yield at, f"the container {name}", "hub, gate and trainer each have their part"
+                yield at, f"the container {name}", "each of them has its part"
     yield from _devices(spec)
 
 
@@ -97,7 +97,7 @@ def _pod(was: dict[str, Any], spec: dict[str, Any]) -> _Broken:
 def _container(at: str, was: dict[str, Any], now: dict[str, Any]) -> _Broken:
     yield from _same(at, was, now, _CONTAINER)
     env = _by(now.get("env"), "name")
-    for variable in was["env"]:
+    for variable in was.get("env", ()):
         name = variable["name"]
         if name.startswith("DDPLAUNCH_") and env.get(name) != variable:
             yield f"{at}.env[{name}]", "the variable as it is", "it tells the node who it is"

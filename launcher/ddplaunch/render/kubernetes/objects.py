@@ -11,7 +11,7 @@ from ddplaunch.errors import SourceTooLargeError
 from ddplaunch.plan.plan import Plan
 from ddplaunch.render.archive import agent_archive, source_archive
 from ddplaunch.render.kubernetes.labels import job_annotations, job_labels, plan_text, pod_selector
-from ddplaunch.render.kubernetes.pod import GATE, TRAINER
+from ddplaunch.render.kubernetes.pod import GATE, PYTHON, TRAINER
 
 _NODES = "node"
 """The one replicated job of a JobSet; its pods are NAME-node-0-INDEX."""
@@ -165,7 +165,7 @@ def _failures(*, again: bool) -> list[dict[str, Any]]:
     elsewhere = [Exit.NODE_AT_FAULT] if again else []
     counted = "Count" if again else "FailJob"
     rules: list[dict[str, Any]] = [{"action": counted, "onPodConditions": _DISRUPTED}]
-    for container in (GATE, TRAINER):
+    for container in (PYTHON, GATE, TRAINER):
         codes = {"containerName": container, "operator": "NotIn", "values": [Exit.OK, *elsewhere]}
         rules.append({"action": "FailJob", "onExitCodes": codes})
     return rules

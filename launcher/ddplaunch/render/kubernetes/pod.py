@@ -1,8 +1,10 @@
 """The pod, which is the same for every node of a job: hub, gate, then the trainer under its supervisor.
 
-The hub is a native sidecar, so that it outlives both others, whatever kills them; it decides nothing on
-nodes other than 0. The gate is a plain init container in the trainer's image and with its devices: it ends,
-and with it, if it must, the pod. No probe is of use: a pod's name resolves before it is ready, and a trainer
+Before them the agent is asked for its version, to see that it can run in this image at all: a sidecar that
+cannot be started is tried for ever, an init container that cannot fails the pod, and with it the Job. The
+hub is a native sidecar, so that it outlives both others, whatever kills them; it decides nothing on nodes
+other than 0. The gate is a plain init container in the trainer's image and with its devices: it ends, and
+with it, if it must, the pod. No probe is of use: a pod's name resolves before it is ready, and a trainer
 that does not move is the watchdog's business.
 """
 
@@ -24,10 +26,11 @@ from ddplaunch.spec.units import format_quantity
 GRACE = 90
 """Seconds from SIGTERM to SIGKILL: the supervisor takes evidence, then ends torchrun, then the hub speaks."""
 
-HUB, GATE, TRAINER = "hub", "gate", "trainer"
+PYTHON, HUB, GATE, TRAINER = "python", "hub", "gate", "trainer"
 
 _TERMINATION = "/dev/termination-log"
-_HUB_RESOURCES = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
+_FOLDER = ("--folder", FOLDER)
+_SMALL = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
 
 
 def template(plan: Plan, *, gate_only: bool = False) -> dict[str, Any]:
@@ -51,7 +54,7 @@ def template(plan: Plan, *, gate_only: bool = False) -> dict[str, Any]:
         **{key: value for key, value in asked.items() if value},
         "topologySpreadConstraints": _spread(plan),
         "securityContext": _pod_security(plan.kubernetes),
-        "initContainers": [_hub(plan, gate_only=gate_only), _gate(plan)],
+        "initContainers": [_python(plan), _hub(plan, gate_only=gate_only), _gate(plan)],
         "containers": [_trainer(plan, gate_only=gate_only)],
         "volumes": _volumes(plan),
     }
@@ -131,15 +134,30 @@ def _security(*capabilities: str) -> dict[str, Any]:
     return {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"], **added}}
 
 
+def _python(plan: Plan) -> dict[str, Any]:
+    return {
+        **_container(plan, PYTHON, "--version"),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        **_small(plan),
+    }
+
+
 def _hub(plan: Plan, *, gate_only: bool) -> dict[str, Any]:
-    """It reads the volumes, for the job's Python may lie on one."""
+    words = [*_FOLDER, "--gate-only"] if gate_only else _FOLDER
+    return {
+        **_container(plan, HUB, "hub", *words),
+        "restartPolicy": "Always",
+        "env": _environment(plan),
+        **_small(plan),
+    }
+
+
+def _small(plan: Plan) -> dict[str, Any]:
+    """What the agent needs for itself. It reads the volumes, for the job's Python may lie on one."""
     assert plan.kubernetes is not None
     mounts = [{**_mount(volume), "readOnly": True} for volume in plan.kubernetes.volumes]
     return {
-        **_container(plan, HUB, "hub", *(["--gate-only"] if gate_only else [])),
-        "restartPolicy": "Always",
-        "env": _environment(plan),
-        "resources": _HUB_RESOURCES,
+        "resources": _SMALL,
         "securityContext": {**_security(), "readOnlyRootFilesystem": True},
         "volumeMounts": [*_own_files(plan), *mounts],
     }
@@ -148,7 +166,7 @@ def _hub(plan: Plan, *, gate_only: bool) -> dict[str, Any]:
 def _gate(plan: Plan) -> dict[str, Any]:
     """It sees what the trainer will see: devices are given to each container by itself."""
     return {
-        **_container(plan, GATE, "gate"),
+        **_container(plan, GATE, "gate", *_FOLDER),
         "env": _environment(plan),
         **_resources(plan),
         "securityContext": _security(*_rdma_capabilities(plan)),
@@ -159,7 +177,7 @@ def _gate(plan: Plan) -> dict[str, Any]:
 
 def _trainer(plan: Plan, *, gate_only: bool) -> dict[str, Any]:
     assert plan.kubernetes is not None
-    words = _container(plan, TRAINER, "run")
+    words = _container(plan, TRAINER, "run", *_FOLDER)
     if gate_only:
         words["command"] = [_literally(plan.job.python), "-I", "-S", "-c", "pass"]
     secrets = [
@@ -177,15 +195,14 @@ def _trainer(plan: Plan, *, gate_only: bool) -> dict[str, Any]:
     }
 
 
-def _container(plan: Plan, name: str, verb: str, *more: str) -> dict[str, Any]:
+def _container(plan: Plan, name: str, *words: str) -> dict[str, Any]:
     assert plan.kubernetes is not None
-    agent = f"{FOLDER}/{Files.AGENT}"
     policy = plan.kubernetes.options.image_pull_policy
     return {
         "name": name,
         "image": plan.kubernetes.image,
         **({"imagePullPolicy": policy} if policy else {}),
-        "command": [_literally(plan.job.python), "-I", "-S", agent, verb, "--folder", FOLDER, *more],
+        "command": [_literally(plan.job.python), "-I", "-S", f"{FOLDER}/{Files.AGENT}", *words],
     }
 
 

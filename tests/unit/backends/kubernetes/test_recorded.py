@@ -5,8 +5,10 @@ tests/cluster/kubernetes/backend asks a cluster anew.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -223,6 +225,51 @@ def test_how_it_ended(
     assert codes == [verdict.code for verdict in job.verdicts]
     assert job.status is not None
     assert "ended" == job.status.phase
+
+
+@pytest.mark.parametrize(
+    ("ended", "text"),
+    [
+        (
+            {
+                "reason": "StartError",
+                "exitCode": 128,
+                "message": 'unable to start container process: exec: "python9": executable file not found in '
+                "$PATH: unknown",
+            },
+            "the image has no python9 (executable file not found in $PATH)",
+        ),
+        (
+            {
+                "reason": "Error",
+                "exitCode": 79,
+                "message": "error: ddplaunch's agent cannot run on /usr/bin/python3: it is Python 3.8, "
+                "wanted 3.9 or newer\n\nhint: use an image with another python3",
+            },
+            "ddplaunch's agent cannot run on /usr/bin/python3: it is Python 3.8, wanted 3.9 or newer",
+        ),
+    ],
+)
+def test_an_image_in_which_no_agent_runs_has_ended_the_job(
+    ended: dict[str, Any], text: str, tmp_path: Path
+) -> None:
+    """Nobody in its pods could say why; the status of the container that was to try it does."""
+    base = seen("fails")
+    assert base.owner is not None
+    said = f"Container python for pod kb/fails-0-x failed with exit code {ended['exitCode']} matching …"
+    failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": said}
+    owner = {**base.owner, "status": {"conditions": [failed]}}
+    python = {"name": "python", "state": {"terminated": ended}, "lastState": {}}
+    status = {"phase": "Failed", "initContainerStatuses": [python]}
+    pods = tuple({**pod, "status": status} for pod in base.pods)
+    look = Look(dataclasses.replace(base, owner=owner, job=owner, pods=pods))
+    job = KubernetesBackend(tmp_path)._job(look, None)
+
+    job = KubernetesBackend(tmp_path)._job(look, None)
+
+    assert (State.FAILED, 79) == (job.state, job.exit_code)
+    (verdict,) = job.verdicts
+    assert ("image-lacks", True) == (verdict.code, verdict.sentence.endswith(f"): not started: {text}"))
 
 
 def test_a_suspended_job_is_not_failed(tmp_path: Path) -> None:
