@@ -52,7 +52,7 @@ def _here(backend: KubernetesBackend, namespace: str) -> list[Job]:
 
 
 def test_the_image_is_not_there(backend: KubernetesBackend, job: Make) -> None:
-    """A registry that does not exist; an image that may not be pulled; one without Python; one for root."""
+    """A registry that does not exist; an image that may not be pulled; one that runs as root."""
     text = "the image registry.invalid/nosuch:1 cannot be pulled: the registry's name does not resolve"
     seen = told(backend, job, text, "pull", image="registry.invalid/nosuch:1")
     check(seen, "node-missing", "`kubernetes.image_pull_secrets`")
@@ -61,9 +61,6 @@ def test_the_image_is_not_there(backend: KubernetesBackend, job: Make) -> None:
     text = "has no image nosuch:1, and may not pull it"
     seen = told(backend, job, text, "never", image="nosuch:1", kubernetes=never)
     check(seen, "node-missing", "image_pull_policy")
-
-    seen = told(backend, job, "the image has no python3", "empty", image=PAUSE)
-    check(seen, "image-lacks", "Python >= 3.9")
 
     seen = told(backend, job, "the image runs as root", "root", image=PAUSE, kubernetes={"restricted": True})
     check(seen, "node-missing", "`kubernetes.run_as_user`")
