@@ -50,5 +50,5 @@ def run(args: argparse.Namespace) -> int:
         from ddplaunch.report.progress import headline
 
         job = backend.job(handle)
-        sys.stderr.write(f"{job.handle} has printed nothing; it is {headline(job, time.time())}\n")
+        sys.stderr.write(f"{job.handle} has printed nothing: {headline(job, time.time())}\n")
     return ExitCode.SUCCEEDED

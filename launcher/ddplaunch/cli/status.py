@@ -68,7 +68,10 @@ def text(job: Job, now: float) -> str:
     if job.hint and not job.state.ended:
         lines.append(f"  hint: {job.hint}")
     verdicts = known_verdicts(job)
-    lines += [f"  {verdict.code}: {printable(verdict.sentence)}" for verdict in verdicts]
+    lines += [
+        f"  {verdict.code}" + ("" if verdict.sentence == job.detail else f": {printable(verdict.sentence)}")
+        for verdict in verdicts
+    ]
     if verdicts:
         lines.append(f"  `ddplaunch diagnose {job.handle}` says why")
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 import time
@@ -63,7 +64,8 @@ def detach(handle: Handle) -> None:
 def conclude(backend: Backend, job: Job) -> None:
     """How it ended, and why, on stderr."""
     paint, width = terminal.paint(sys.stderr), terminal.width(sys.stderr)
-    line = progress.headline(job, time.time())
+    said = any(each.sentence == job.detail for each in job.verdicts)  # and is, below
+    line = progress.headline(dataclasses.replace(job, detail="") if said else job, time.time())
     good = job.state is State.SUCCEEDED
     sys.stderr.write(f"ddplaunch: {paint.good(line) if good else paint.bad(line)}\n")
     found = diagnosis.diagnose(job, backend.collect(job.handle))

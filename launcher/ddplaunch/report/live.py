@@ -43,6 +43,7 @@ class Lines:
         self._stream = stream
         self._clock = clock
         self._place: Hashable = None
+        self._hint = ""
         self._remind_at = 0.0
         self._patience = FIRST_REMINDER
 
@@ -67,8 +68,10 @@ class Lines:
             self._patience *= 2
         self._remind_at = now + self._patience
         self.line(f"ddplaunch: {progress.headline(job, now)}{_who(job)}")
-        if job.hint and is_new:
-            self.line(f"ddplaunch: hint: {job.hint}")
+        if job.hint != self._hint:
+            self._hint = job.hint
+            if job.hint:
+                self.line(f"ddplaunch: hint: {job.hint}")
 
     def line(self, text: str) -> None:
         self._stream.write(f"{text}\n")

@@ -260,7 +260,7 @@ def test_a_job_that_printed_nothing_says_so(call: Call, folders: Path) -> None:
     answer = call("logs", "local://digits/4")
 
     assert (0, "") == (answer.code, answer.out)
-    assert answer.err.startswith("local://digits/4 has printed nothing; it is lost")
+    assert answer.err.startswith("local://digits/4 has printed nothing: lost")
 
 
 def test_cancel_of_an_ended_job_is_no_error(call: Call, folders: Path) -> None:

@@ -7,6 +7,7 @@ import io
 import time
 
 import pytest
+from tests.busy import BUSY
 from tests.unit.report import conftest as given
 
 from ddplaunch.agent.contract import JobStatus, NodeStatus, Phase
@@ -113,7 +114,7 @@ def test_what_other_nodes_do_is_said_beside_the_job() -> None:
 
 
 def test_the_last_nodes_of_a_job_that_ends() -> None:
-    """Who is there no more is not counted, and has ended; what the job has said already is not said again."""
+    """Who is there no more is not counted, and has ended; nothing is said twice, a hint neither."""
     nodes = [
         NodeStatus(0, "", Phase.ENDED, AT, exit_code=0),
         NodeStatus(1, "", Phase.RUNNING, AT, "silent"),
@@ -126,8 +127,8 @@ def test_the_last_nodes_of_a_job_that_ends() -> None:
         "ddplaunch: running on 1 node for 10 s; node 1: silent; node 0 ended (exit code 0)",
         "ddplaunch: running on 1 node for 11 s; node 1 (pod b): silent; node 0 ended (exit code 0)",
         "ddplaunch: hint: wait",
-        "ddplaunch: ended 1.0 s ago; node 0: exit code 0",
-    ] == said((10.0, running), (11.0, told), (13.0, dataclasses.replace(running, status=status)))
+        "ddplaunch: ended 1.0 s ago; node 1 (pod b): silent; node 0: exit code 0",
+    ] == said((10.0, running), (11.0, told), (13.0, dataclasses.replace(told, status=status)))
 
 
 def test_numbers_alone_are_no_news() -> None:
@@ -170,7 +171,7 @@ def test_a_terminal_shows_every_group_of_nodes(terminal: Terminal) -> None:
     with live.Picture(terminal, clock=lambda: AT + 12) as view:
         view.show(waiting())
         view.line(long)
-        until = time.monotonic() + 5
+        until = time.monotonic() + BUSY * 5
         while "waits for node 1" not in terminal.getvalue() and time.monotonic() < until:
             time.sleep(0.02)
 
