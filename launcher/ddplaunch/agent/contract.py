@@ -241,7 +241,7 @@ class MeshTask:
     peer: int
     address: str
     port: int
-    what: str  # "responder" | "master"
+    what: str  # "responder" | "master" | "library"
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ CheckName = Literal[
     "mesh",
     "interpreter",
     "versions",
+    "interfaces",
     "gpus",
     "shm",
     "memory",

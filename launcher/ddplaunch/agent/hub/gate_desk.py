@@ -15,6 +15,7 @@ from ddplaunch.agent.hub.record import Record
 from ddplaunch.agent.hub.server import Session, tell
 from ddplaunch.agent.protocol import Body
 from ddplaunch.agent.verdicts import gate as rules
+from ddplaunch.agent.verdicts import gate_interfaces
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 
 SETTLE = 2.0
@@ -66,6 +67,8 @@ class GateDesk:
         self._noted: set[str] = set()
         self._reported: set[int] = set()
         self._notes: list[str] = []  # as they are told with the release
+        self._library: list[MeshResult] = []  # paths to where a peer's NCCL or Gloo will listen
+        self._mends: dict[int, gate_interfaces.Mend] = {}
         self._step: Callable[[float], None] = self._roll_call
         self._end: Optional[tuple[float, int]] = None
 
@@ -78,7 +81,7 @@ class GateDesk:
         elif kind == "check-in":
             self._checked_in(session, codec.load(CheckIn, body.get("check_in")))
         elif kind == "mesh-results":
-            results = codec.load(list[MeshResult], body.get("results"))
+            results = self._to_gates(codec.load(list[MeshResult], body.get("results")))
             self._results(session, results, codec.load(dict[str, int], body.get("passed", {})))
         elif kind == "unbound":
             self._release()
@@ -160,6 +163,11 @@ class GateDesk:
             self._record.mesh += told
             self._record.passed[str(session.node)] = {**passed, **more}
 
+    def _to_gates(self, results: list[MeshResult]) -> list[MeshResult]:
+        """Those of the mesh itself; the others tell of the libraries' addresses."""
+        self._library += [each for each in results if each.what == gate_interfaces.LIBRARY]
+        return [each for each in results if each.what != gate_interfaces.LIBRARY]
+
     def _leaves(self, session: Session) -> None:
         """Told to stop from outside. When the last one leaves, so does the job."""
         node = session.node
@@ -229,7 +237,8 @@ class GateDesk:
         number = sum(map(len, tasks.values()))
         self._record.event("mesh", f"all nodes are here; they try {number} paths to each other")
         for node, session in self._gates.items():
-            session.send("mesh", {"tasks": [plain[task] for task in tasks[node]]})
+            more = gate_interfaces.tasks(tasks[node], check_ins)
+            session.send("mesh", {"tasks": [plain[task] for task in tasks[node]] + codec.dump(more)})
 
     def _note(self, kind: str) -> None:
         """What people should know although the job can run, each once."""
@@ -251,6 +260,7 @@ class GateDesk:
             self._tell(verdicts)
             return
         self._note("mesh")
+        self._mends = gate_interfaces.mends(self._roll())
         self._record.agreed = agree.agree(self._plan, self._record.check_ins, self._addresses())
         self._step = self._unbinding
         self._mesh_deadline = now + LINGER
@@ -303,7 +313,14 @@ class GateDesk:
         tell(sessions, "verdict", {"verdicts": codec.dump(verdicts), "exit_code": self._end[1]})
 
     def _send_release(self, sessions: Iterable[Session]) -> None:
-        tell(sessions, "release", {"agreed": codec.dump(self._record.agreed), "notes": self._notes})
+        agreed = self._record.agreed
+        assert agreed is not None
+        alike: dict[Optional[gate_interfaces.Mend], list[Session]] = {}
+        for session in sessions:
+            alike.setdefault(self._mends.get(session.node or 0), []).append(session)
+        for mend, those in alike.items():
+            told = gate_interfaces.settle(agreed, mend) if mend else agreed
+            tell(those, "release", {"agreed": codec.dump(told), "notes": self._notes})
 
     # ---------------------------------------------------------------- facts
 
@@ -332,6 +349,7 @@ class GateDesk:
             strays=self._strays,
             mesh=self._record.mesh,
             passed=self._record.passed,
+            library=self._library,
         )
 
     def _addresses(self) -> dict[int, str]:

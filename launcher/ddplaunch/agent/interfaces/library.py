@@ -51,15 +51,21 @@ def tensorpipe() -> dict[str, Any]:
     """Where an RPC agent listens."""
     store = import_module("torch.distributed").HashStore()
     rpc = import_module("torch.distributed.rpc")
+    set_and_start = rpc._set_and_start_rpc_agent  # noqa: SLF001 - init_rpc opens more, and waits for peers
     options = rpc.TensorPipeRpcBackendOptions(_transports=["uv"])
-    return _opened(lambda: rpc.TensorPipeAgent(store, "probe", 0, 1, options, {}, []))
+
+    def start() -> None:
+        set_and_start(rpc.TensorPipeAgent(store, "probe", 0, 1, options, {}, []))
+
+    found = _opened(start)
+    return {**found, "using": list(dict.fromkeys(found["using"]))}  # one for each of its channels
 
 
 def _opened(make: Callable[[], Any]) -> dict[str, Any]:
     before = len(_listening())
     try:
-        made = make()
-        return {"using": _listening()[before:], "said": "", "made": str(made)}
+        kept = make()  # it closes when nobody holds it
+        return {"using": _listening()[before:], "said": "", "made": type(kept).__name__}
     except RuntimeError as error:
         return {"using": [], "said": str(error).split("\n")[0]}
 
@@ -78,12 +84,14 @@ def _listening() -> list[str]:
 
 
 def main() -> None:
-    """One line on standard output for the library that the argument names."""
+    """A line on standard output for the library that the argument names; the last one says most."""
     if sys.argv[1] == "nccl":
         found = nccl()
     else:
         version = import_module("torch").__version__
-        found = {"version": version, "gloo": gloo(), "tensorpipe": tensorpipe()}
+        found = {"version": version, "gloo": gloo()}
+        print(json.dumps(found), flush=True)
+        found["tensorpipe"] = tensorpipe()  # which aborts where it cannot listen
     print(json.dumps(found), flush=True)
     os._exit(0)  # their threads need not be waited for
 

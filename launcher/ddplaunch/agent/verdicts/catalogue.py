@@ -32,6 +32,9 @@ CATALOGUE: dict[str, Entry] = {
             "world-size-differs": "nodes were started with different sizes",
             "rank-duplicate": "two processes claim the same place in the job",
             "version-differs": "torch, NCCL or Python differ between nodes",
+            "nccl-interface-missing": "NCCL finds no network interface that it may take",
+            "nccl-interface-wrong": "NCCL was told to take an interface that peers do not reach",
+            "gloo-interface-wrong": "Gloo finds no such interface, or takes one that peers do not reach",
             "shm-too-small": "/dev/shm is too small for what the job will put there",  # noqa: S108 - a name
             "memory-too-small": "a node has less memory than the job asks for",
             "image-lacks": "the interpreter, torch or the script is not there",

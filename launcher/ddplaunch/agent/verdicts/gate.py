@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Callable, TypeVar
 
 from ddplaunch.agent.contract import CheckIn, CheckResult, Exit, Status, Verdict
-from ddplaunch.agent.verdicts import gate_mesh, gate_names, pods, words
+from ddplaunch.agent.verdicts import gate_interfaces, gate_mesh, gate_names, pods, words
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 from ddplaunch.agent.verdicts.roll import Roll as Roll
 
@@ -50,6 +50,7 @@ def notes(roll: Roll) -> list[str]:
             found.append(f"{name} differs: {', '.join(said)}, elsewhere {odd[0] or 'not set'}")
     if roll.checks("names"):
         found += gate_names.notes(roll)
+    found += gate_interfaces.notes(roll)
     return found + gate_mesh.notes(roll.mesh, roll.plan.names)
 
 
@@ -223,10 +224,12 @@ RULES: tuple[Callable[[Roll], Any], ...] = (
     gate_names.master_is_loopback,
     gate_names.master_is_not_node_zero,
     differing_versions,
+    gate_interfaces.missing,
     judge_clocks,
     unreached_hub,
     missing_nodes,
     gate_mesh.failed_paths,
+    gate_interfaces.wrong,
 )
 
 

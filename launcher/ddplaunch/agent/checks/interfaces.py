@@ -1,0 +1,42 @@
+"""Which interface the ranks' library will take here. Whether peers reach it is the mesh's to find out."""
+
+from __future__ import annotations
+
+import glob
+from typing import Any
+
+from ddplaunch.agent.checks import names, python
+from ddplaunch.agent.checks.context import Context, passed, unknown
+from ddplaunch.agent.checks.python import Lacks
+from ddplaunch.agent.contract import CheckResult
+from ddplaunch.agent.interfaces import gloo, nccl, read
+
+NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
+
+
+def check(context: Context, root: str = "/") -> CheckResult:
+    """Facts of the library that torch takes by itself: NCCL where there are GPUs, else Gloo."""
+    try:
+        facts = python.facts(context) or {}
+    except Lacks:
+        facts = {}
+    if not facts.get("torch") or context.plan.mpi:
+        return passed("interfaces", "no torch here whose library would take one")
+    environment = {**context.environment, **context.plan.env}
+    if context.plan.gate.interface:
+        environment.update({NCCL: f"={context.plan.gate.interface}", GLOO: context.plan.gate.interface})
+    on_gpus = bool(glob.glob(f"{root}dev/nvidia[0-9]*"))
+    release = nccl.version(facts.get("nccl") or "")
+    host = read.host(environment, release, names.PATIENCE)
+    choice = nccl.bootstrap(host, release) if on_gpus else gloo.gloo(host)
+    known = nccl.settings(host, release) if on_gpus else {}
+    value = known[NCCL].value if NCCL in known else "" if on_gpus else environment.get(GLOO, "")
+    found: dict[str, Any] = {
+        "library": "NCCL" if on_gpus else "Gloo",
+        "takes": [[each.interface, each.address] for each in choice.addresses],
+        "why": choice.why,
+        "set": len(value) > 1,
+    }
+    if not choice.addresses:
+        return unknown("interfaces", f"{found['library']} finds none: {choice.why}", **found)
+    return passed("interfaces", f"{found['library']} takes {choice}: {choice.why}", **found)

@@ -1,0 +1,163 @@
+"""The interface that NCCL or Gloo will take: tried by peers, mended where nobody has set it, else told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agent.gate.hosts import Host, run
+from tests.agent.gate.jobs import Job
+from tests.agent.gate.test_network import Cluster, Make, MakeCluster
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Agreed, Exit, Files
+from ddplaunch.agent.interfaces import library
+
+ROOT = Path(__file__).resolve().parents[3]
+TORCH = str(ROOT / ".venv" / "bin" / "python")
+NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
+SUM = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+ones = torch.ones(1)
+dist.all_reduce(ones)
+print("sum", int(ones))
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(name="cluster")
+def _cluster(network: Make, job: Job) -> MakeCluster:
+    """A function that makes a Cluster of so many hosts."""
+    return lambda count, **changes: Cluster(job, network(count), **changes)
+
+
+def add(host: Host, name: str, address: str) -> None:
+    """An interface that runs, and leads nowhere."""
+    there = ["ip", "-n", host.namespace]
+    run(*there, "link", "add", name, "type", "veth", "peer", "name", f"{name}p")
+    run(*there, "addr", "add", address, "dev", name)
+    for end in (name, f"{name}p"):
+        run(*there, "link", "set", end, "up")
+
+
+def with_ib(cluster: MakeCluster) -> Cluster:
+    """Two hosts with GPUs, and with an ib0 that joins neither to the other: NCCL's first choice."""
+    trial = cluster(2, python=TORCH)
+    for place, host in enumerate(trial.hosts):
+        add(host, "ib0", f"10.88.0.{place + 1}/24")
+        host.environment["GPU"] = "nvidia0"
+    return trial
+
+
+def agreed(trial: Cluster, node: int) -> Agreed:
+    """What this node's supervisor will be told."""
+    folder = trial.job.folder(f"node-{node}") / Files.NODE.format(node=node)
+    return codec.read(Agreed, str(folder / Files.AGREED))
+
+
+def taken(host: Host, what: str, env: dict[str, str]) -> list[str]:
+    """What the real library takes on this host."""
+    words = [*host.words, TORCH, str(library.__file__), what]
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **env}, check=True)
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return list((answer if what == "nccl" else answer["gloo"])["using"])
+
+
+def test_nccl_is_led_to_the_interface_that_works(cluster: MakeCluster) -> None:
+    """Nobody has set anything, and by itself it would take what peers do not reach: then it takes eth0."""
+    trial = with_ib(cluster)
+    trial.start()
+
+    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    assert [{NCCL: "=eth0"}] * 2 == [agreed(trial, node).env for node in range(2)]
+    why = agreed(trial, 1).why[NCCL]
+    assert "by itself node 1 (n1)'s NCCL takes ib0 10.88.0.2, which node 0 (n0) cannot reach" == why
+    assert f"note: {NCCL}==eth0 is set on nodes 0 (n0) and 1 (n1): by itself" in trial.gates[1].output
+    assert ["ib0:10.88.0.1"] == taken(trial.hosts[0], "nccl", {})
+    assert ["eth0:10.77.0.1"] == taken(trial.hosts[0], "nccl", agreed(trial, 0).env)
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "said"),
+    [
+        ("ib", "nccl-interface-wrong", "NCCL takes ib0 10.88.0.1, which node 1 (n1) cannot reach"),
+        ("ens", "nccl-interface-missing", "NCCL finds no interface: NCCL_SOCKET_IFNAME=ens matches none"),
+    ],
+)
+def test_what_was_set_for_nccl_is_not_overridden(
+    cluster: MakeCluster, value: str, code: str, said: str
+) -> None:
+    """It is told instead, on all nodes, with what works; without it the job starts."""
+    trial = with_ib(cluster)
+    trial.start(env={NCCL: value})
+
+    assert [Exit.MISCONFIGURED] * 2 == trial.end()
+    assert (code, [0, 1]) == trial.verdict()
+    assert said in trial.job.verdict.sentence
+
+
+def test_a_setting_that_works_is_left_alone(cluster: MakeCluster) -> None:
+    """However it comes about."""
+    trial = with_ib(cluster)
+    trial.start(env={NCCL: "^lo,ib"})
+
+    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    assert [{}] * 2 == [agreed(trial, node).env for node in range(2)]
+
+
+def of_docker(cluster: MakeCluster) -> Cluster:
+    """Two hosts without GPUs, one of whose own name leads to a bridge of its own: what Gloo takes."""
+    trial = cluster(2, python=TORCH)
+    add(trial.hosts[1], "docker0", "172.17.0.1/16")
+    trial.hosts[1].hosts({"n0": "10.77.0.1", "n1": "172.17.0.1"})
+    return trial
+
+
+def test_gloo_is_led_to_the_interface_that_works(cluster: MakeCluster) -> None:
+    """On the node that needs it, and on no other."""
+    trial = of_docker(cluster)
+    trial.start()
+
+    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    assert [{}, {GLOO: "eth0"}] == [agreed(trial, node).env for node in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("docker0", "node 1 (n1)'s Gloo takes docker0 172.17.0.1, which node 0 (n0) cannot reach"),
+        ("eth", "Gloo finds no interface: GLOO_SOCKET_IFNAME=eth: no interface is called 'eth'"),
+    ],
+)
+def test_what_was_set_for_gloo_is_not_overridden(cluster: MakeCluster, value: str, said: str) -> None:
+    """A name that is none, and one that leads astray."""
+    trial = of_docker(cluster)
+    trial.start(only=range(1))
+    where = f"{trial.hosts[0].address}:29400"
+    trial.gates.append(trial.job.gate(trial.plan, 1, hub=where, host=trial.hosts[1], env={GLOO: value}))
+
+    assert [Exit.MISCONFIGURED] * 2 == trial.end()
+    assert ("gloo-interface-wrong", [1]) == trial.verdict()
+    assert said in trial.job.verdict.sentence
+
+
+@pytest.mark.slow
+def test_with_what_was_set_torch_trains(cluster: MakeCluster) -> None:
+    """Real ranks on both hosts add up; by itself Gloo would have told its peer the wrong address."""
+    trial = of_docker(cluster)
+    trial.start()
+    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+
+    assert ["172.17.0.1"] == taken(trial.hosts[1], "torch", {})
+    ranks = []
+    for node, host in enumerate(trial.hosts):
+        where = {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": "2", "RANK": str(node)}
+        words = [*host.words, TORCH, "-c", SUM]
+        env = {**os.environ, **where, **agreed(trial, node).env}
+        ranks.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env))
+    assert ["sum 2\n"] * 2 == [rank.communicate(timeout=120)[0] for rank in ranks]

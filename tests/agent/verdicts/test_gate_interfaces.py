@@ -1,0 +1,150 @@
+"""Which interface NCCL or Gloo takes on each node, whether peers reach it, and what is set or said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ddplaunch.agent.contract import Agreed, CheckIn, JobPlan, MeshResult, MeshTask
+from ddplaunch.agent.verdicts import gate, gate_interfaces
+from ddplaunch.agent.verdicts.gate_interfaces import LIBRARY
+from ddplaunch.agent.verdicts.roll import Roll
+
+AGREED = Agreed("10.0.0.1", 29500, {"A": "b"}, {"A": "it is so"})
+
+
+def check_in(node: int, takes: list[list[str]], library: str = "NCCL", given: bool = False) -> CheckIn:
+    """A node at 10.0.0.N+1 on eth0, with docker0 and loopback, whose library takes `takes`."""
+    own = f"10.0.0.{node + 1}"
+    facts: dict[str, Any] = {
+        "names": {"interfaces": [["lo", "127.0.0.1"], ["docker0", "172.17.0.1"], ["eth0", own]]},
+        "interfaces": {"library": library, "takes": takes, "why": "for a reason", "set": given},
+    }
+    # Node 0 comes to its own hub by loopback.
+    address = own if node else "127.0.0.1"
+    if node:
+        facts["hub"] = {"reached_at": "10.0.0.1"}
+    return CheckIn(node, f"n{node}", 2, 1, address, {}, 0.0, machine=str(node), facts=facts)
+
+
+def path(node: int, peer: int, what: str = LIBRARY, outcome: str = "refused") -> MeshResult:
+    """To docker0 of `peer`, unless said otherwise."""
+    return MeshResult(node, peer, "172.17.0.1", 40000, what, outcome)
+
+
+def roll(*check_ins: CheckIn, library: list[MeshResult] | None = None, **more: Any) -> Roll:
+    """Of a job of two, with what the mesh found of the libraries' addresses."""
+    plan = JobPlan("j", 2, 1, [], [])
+    return Roll(plan, {c.node: c for c in check_ins}, library=library or [], **more)
+
+
+DOCKER, ETH0, ETH1 = [["docker0", "172.17.0.1"]], [["eth0", "10.0.0.1"]], [["eth0", "10.0.0.2"]]
+
+
+def test_only_where_the_library_goes_elsewhere_there_is_more_to_try() -> None:
+    """A node whose library takes the address that the mesh tries anyway costs nothing more."""
+    check_ins = {0: check_in(0, DOCKER), 1: check_in(1, ETH1)}
+    tried = [
+        MeshTask(0, "10.0.0.1", 40000, "responder"),
+        MeshTask(1, "10.0.0.2", 40001, "responder"),
+        MeshTask(0, "10.0.0.1", 29500, "master"),
+    ]
+
+    expected = [MeshTask(0, "172.17.0.1", 40000, LIBRARY)]
+    assert expected == gate_interfaces.tasks(tried, check_ins)
+
+
+def test_nodes_that_say_nothing_of_it_are_left_alone() -> None:
+    """No torch, an older agent, a check that is skipped."""
+    silent = CheckIn(1, "n1", 2, 1, "10.0.0.2", {}, 0.0, facts={"interfaces": {}})
+
+    assert [] == gate_interfaces.tasks([MeshTask(1, "10.0.0.2", 40001, "responder")], {1: silent})
+    assert [] == gate.judge(roll(check_in(0, ETH0), silent))
+
+
+@pytest.mark.parametrize(("library", "value"), [("NCCL", "=eth0"), ("Gloo", "eth0")])
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_free_choice_that_is_wrong_is_mended_on_that_node(node: int, library: str, value: str) -> None:
+    """With the interface that the mesh has tried, in the library's own words, and with the reason."""
+    right = check_in(1 - node, ETH0 if node else ETH1, library)
+    facts = roll(right, check_in(node, DOCKER, library), library=[path(1 - node, node)])
+
+    variable = f"{library.upper()}_SOCKET_IFNAME"
+    why = f"by itself node {node}'s {library} takes docker0 172.17.0.1, which node {1 - node} cannot reach"
+    assert {node: (variable, value, why)} == gate_interfaces.mends(facts)
+    assert [f"{variable}={value} is set on node {node}: {why}"] == gate.notes(facts)
+    assert [] == gate.judge(facts)
+
+
+def test_a_choice_that_works_is_left_as_it_is() -> None:
+    """Whatever it is, and whoever made it."""
+    facts = roll(check_in(0, DOCKER), check_in(1, ETH1, given=True), library=[path(1, 0, outcome="ok")])
+
+    assert ({}, [], []) == (gate_interfaces.mends(facts), gate.notes(facts), gate.judge(facts))
+
+
+@pytest.mark.parametrize("library", ["NCCL", "Gloo"])
+def test_what_somebody_has_set_is_not_overridden(library: str) -> None:
+    """If peers do not reach it, it is said what works."""
+    told = check_in(1, DOCKER, library, given=True)
+    (verdict,) = gate.judge(roll(check_in(0, ETH0, library), told, library=[path(0, 1)]))
+
+    assert (f"{library.lower()}-interface-wrong", [1]) == (verdict.code, verdict.nodes)
+    sentence = f"node 1's {library} takes docker0 172.17.0.1, which node 0 cannot reach (refused); eth0 works"
+    assert sentence == verdict.sentence
+    assert f"leave {library.upper()}_SOCKET_IFNAME out" in verdict.hint
+
+
+@pytest.mark.parametrize(
+    ("library", "code"), [("NCCL", "nccl-interface-missing"), ("Gloo", "gloo-interface-wrong")]
+)
+def test_a_library_that_finds_nothing(library: str, code: str) -> None:
+    """It is told before any path is tried, with what there is."""
+    (verdict,) = gate.judge(roll(check_in(0, ETH0, library), check_in(1, [], library, given=True)))
+
+    assert (code, [1]) == (verdict.code, verdict.nodes)
+    assert f"node 1: {library} finds no interface: for a reason" == verdict.sentence
+    assert ["node 1 has lo 127.0.0.1, docker0 172.17.0.1, eth0 10.0.0.2"] == verdict.facts
+
+
+def test_one_node_alone_may_need_no_interface() -> None:
+    """A program on one GPU never asks NCCL."""
+    facts = Roll(JobPlan("j", 1, 1, [], []), {0: check_in(0, [], given=True)})
+
+    assert [] == gate.judge(facts)
+
+
+def test_where_no_path_is_open_the_interface_is_not_blamed() -> None:
+    """A firewall between the nodes stops everything; that is another verdict."""
+    closed = path(0, 1, what="responder", outcome="timeout")
+    facts = roll(check_in(0, ETH0), check_in(1, DOCKER), library=[path(0, 1)], mesh=[closed])
+
+    assert {} == gate_interfaces.mends(facts)
+    assert not any("interface" in verdict.code for verdict in gate.judge(facts))
+
+
+def test_without_a_better_interface_it_is_a_verdict() -> None:
+    """An address that no interface has, as behind a translation, can be named to nobody."""
+    behind = check_in(1, DOCKER)
+    behind.facts["names"]["interfaces"] = [["docker0", "172.17.0.1"]]
+    (verdict,) = gate.judge(roll(check_in(0, ETH0), behind, library=[path(0, 1)]))
+
+    assert "nccl-interface-wrong" == verdict.code
+    assert "works" not in verdict.sentence
+
+
+def test_nodes_alike_share_one_note() -> None:
+    """A thousand nodes with docker0 are one line."""
+    facts = roll(check_in(0, DOCKER), check_in(1, DOCKER), library=[path(0, 1), path(1, 0)])
+
+    (note,) = gate.notes(facts)
+    assert note.startswith("NCCL_SOCKET_IFNAME==eth0 is set on nodes 0 and 1: by itself node 0's NCCL takes")
+
+
+def test_what_all_nodes_agreed_on_stays() -> None:
+    """A node is told its own variable as well; one that is agreed on for all is stronger."""
+    settled = gate_interfaces.settle(AGREED, gate_interfaces.Mend("X", "eth0", "so"))
+
+    assert ({"A": "b", "X": "eth0"}, {"A": "it is so", "X": "so"}) == (settled.env, settled.why)
+    assert AGREED == gate_interfaces.settle(AGREED, gate_interfaces.Mend("A", "eth0", "so"))
