@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 
 from ddplaunch.cli import jobs
 from ddplaunch.cli import parser as arguments
-from ddplaunch.errors import ExitCode, UsageError
+from ddplaunch.errors import ExitCode
 
 HELP = """
 While the job runs, it is asked for the stacks and counters of all its ranks as they stand now, and goes on.
@@ -36,9 +35,10 @@ def run(args: argparse.Namespace) -> int:
     bundle = backend.collect(handle)
     found = diagnosis.diagnose(backend.job(handle), bundle)
     if args.html:
+        from ddplaunch.cli import page
         from ddplaunch.report import html
 
-        _write(Path(args.html), html.page(found))
+        page.write(Path(args.html), html.page(found))
     if args.json:
         from ddplaunch.report.machine import diagnosis_data
 
@@ -48,14 +48,3 @@ def run(args: argparse.Namespace) -> int:
 
         print(verdict.diagnosis_text(found, terminal.paint(sys.stdout), terminal.width(sys.stdout)))
     return ExitCode.SUCCEEDED
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all: somebody may have the old page open."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
-    sys.stderr.write(f"wrote {path}\n")

@@ -28,9 +28,11 @@ Ends with 0 when a job could start, else with 104.
 examples:
   ddplaunch doctor --nodes 2
   ddplaunch doctor job.yaml
+  ddplaunch doctor job.yaml --html doctor.html
 """
 
 
+_CLEAR = "the way is clear: a job could start here"
 _TTL = 600.0
 """Seconds for which a check-up that has ended stays in a cluster."""
 
@@ -43,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     arguments.target(parser)
     arguments.as_json(parser)
+    parser.add_argument(
+        "--html", metavar="FILE", help="write what was found as one HTML file, with a map of who reaches whom"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -63,11 +68,17 @@ def run(args: argparse.Namespace) -> int:
         job = backend.cancel(handle)  # a check-up that nobody waits for is of no use
 
     from ddplaunch.report import diagnosis
-    from ddplaunch.report.machine import diagnosis_data
 
     found = diagnosis.diagnose(job, backend.collect(handle))
+    if args.html:
+        from ddplaunch.cli import page
+        from ddplaunch.report import html
+
+        page.write(Path(args.html), html.page(found, _CLEAR))
     if args.json:
-        print(json.dumps(diagnosis_data(found), indent=2))
+        from ddplaunch.report.machine import doctor_data
+
+        print(json.dumps(doctor_data(found), indent=2))
     else:
         _print(found)
     return exits.of_job(job)
@@ -114,4 +125,4 @@ def _print(found: Diagnosis) -> None:
     if found.verdicts or found.job.state is not State.SUCCEEDED:
         print(f"\n{verdict.diagnosis_text(found, paint, width)}")
     else:
-        print(paint.good("\nthe way is clear: a job could start here"))
+        print(paint.good(f"\n{_CLEAR}"))

@@ -6,6 +6,8 @@ from ddplaunch.agent.contract import Bundle, CheckResult, Status
 from ddplaunch.report.paint import PLAIN, Paint
 from ddplaunch.report.words import count, printable, some
 
+_LISTED = 20
+"""Failed connections that are listed: where a rack is cut off there are thousands."""
 _SHOWN = {Status.PASS: "pass", Status.FAIL: "FAIL", Status.UNKNOWN: "unknown"}
 
 
@@ -41,11 +43,13 @@ def _said(check: CheckResult) -> str:
 
 def _mesh(bundle: Bundle, paint: Paint) -> list[str]:
     failed = [result for result in bundle.mesh if result.outcome != "ok"]
+    number = len(bundle.mesh) + sum(map(len, bundle.passed.values()))
     lines = [
         paint.bad(f"node {each.node} to node {each.peer}, {each.address}:{each.port}: {each.outcome}")
         + (f" ({printable(each.detail)})" if each.detail else "")
-        for each in failed
+        for each in failed[:_LISTED]
     ]
-    if bundle.mesh:
-        lines.append(f"{count(len(bundle.mesh), 'connection')} between nodes tried, {len(failed)} failed")
+    if number:
+        more = f", {_LISTED} of them above" if len(failed) > _LISTED else ""
+        lines.append(f"{count(number, 'connection')} between nodes tried, {len(failed)} failed{more}")
     return lines

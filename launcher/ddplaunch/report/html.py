@@ -21,19 +21,22 @@ from ddplaunch.agent.contract import (
     Verdict,
 )
 from ddplaunch.agent.verdicts import stacks, words
+from ddplaunch.report import reachability
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.verdict import culprits, missing, node_names
 from ddplaunch.report.words import clock, count, duration, size, some
 
+_LISTED = 100
+"""Failed paths in the table."""
 _TONE = {Status.PASS: "good", Status.FAIL: "bad", Status.UNKNOWN: "odd"}
 
 
-def page(diagnosis: Diagnosis) -> str:
-    """The whole file."""
+def page(diagnosis: Diagnosis, otherwise: str = "no verdict") -> str:
+    """The whole file. `otherwise`: what is said in place of a verdict."""
     job, bundle = diagnosis.job, diagnosis.bundle
     names = node_names(diagnosis)
     body = [_verdict(verdict, names) for verdict in diagnosis.verdicts] or [
-        f"<h1>{job.state}: no verdict</h1>"
+        f"<h1>{job.state}: {escape(otherwise)}</h1>"
     ]
     body.append(_about(diagnosis))
     if diagnosis.evidence is not None:
@@ -199,8 +202,9 @@ def _gate(bundle: Bundle) -> str:
 
 
 def _mesh(bundle: Bundle) -> str:
-    """Only what failed: with 32 nodes there are a thousand pairs."""
+    """All as a picture, and some of what failed as a table: with 32 nodes there are a thousand pairs."""
     failed = [result for result in bundle.mesh if result.outcome != "ok"]
+    number = len(bundle.mesh) + sum(map(len, bundle.passed.values()))
     rows = [
         [
             f"node {result.node} to node {result.peer}",
@@ -208,14 +212,12 @@ def _mesh(bundle: Bundle) -> str:
             f'<span class="bad">{escape(result.outcome)}</span>',
             escape(result.detail),
         ]
-        for result in failed
+        for result in failed[:_LISTED]
     ]
-    tried = (
-        f"<p>{count(len(bundle.mesh), 'connection')} tried, {len(failed)} failed.</p>" if bundle.mesh else ""
-    )
-    return _section(
-        "Connections between nodes", tried + _table(["way", "address", "outcome", "detail"], rows)
-    )
+    more = f" The first {_LISTED} of these:" if len(failed) > _LISTED else ""
+    tried = f"<p>{count(number, 'connection')} tried, {len(failed)} failed.{more}</p>" if number else ""
+    table = _table(["way", "address", "outcome", "detail"], rows)
+    return _section("Connections between nodes", reachability.picture(bundle) + tried + table)
 
 
 def _agreed(bundle: Bundle) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ddplaunch.agent import codec
 from ddplaunch.backends.job import Job
-from ddplaunch.report import verdict
+from ddplaunch.report import reachability, verdict
 from ddplaunch.report.diagnosis import Diagnosis, known_verdicts
 
 
@@ -28,6 +28,13 @@ def job_data(job: Job) -> dict[str, Any]:
         "nodes": status.get("nodes", []),
         "verdicts": [codec.dump(each) for each in known_verdicts(job)],
     }
+
+
+def doctor_data(diagnosis: Diagnosis) -> dict[str, Any]:
+    """`doctor --json`: the same, and which node reaches which: a row of letters for each that tried."""
+    bundle = diagnosis.bundle
+    reached = bundle and {"legend": reachability.STATES, "rows": reachability.rows(bundle)}
+    return {**diagnosis_data(diagnosis), "reachability": reached}
 
 
 def diagnosis_data(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -15,7 +15,7 @@ MTU_HINT = (
     "compare `ip link` on both nodes and test with `ping -M do -s 1472`; a tunnel needs a smaller MTU, or "
     "ICMP `fragmentation needed` must be let through"
 )
-_SHOWN = 20
+_SHOWN = 8
 """Paths listed in a verdict: a firewall in front of one of 512 nodes breaks a thousand."""
 _TOLD = 4
 """Cuts of one kind that get a verdict each; what is left is told together."""
@@ -183,7 +183,10 @@ def _verdict(faults: list[_Fault], facts: _Facts) -> Verdict:
         (_of_pair(first, worst, facts) if one else _of_groups(first, worst, facts)) + more,
         "gate",
         nodes=sorted({node for fault in faults for node in _culprits(fault)}),
-        facts=[f"{_way(r, facts)}: {r.outcome}, {r.detail or 'no answer'}" for r in found[:_SHOWN]],
+        facts=[
+            *(f"{_way(r, facts)}: {r.outcome}, {r.detail or 'no answer'}" for r in found[:_SHOWN]),
+            *([f"{len(found) - _SHOWN} more paths likewise"] if len(found) > _SHOWN else []),
+        ],
         hint=hints.get(first.code, _HINTS[first.code]),
     )
 
