@@ -36,6 +36,11 @@ class Seen:
         job = self.job or _template(self.owner)
         return int(objects.spec(job or {}).get("completions") or 0)
 
+    @property
+    def attempt(self) -> int:
+        """Which try its pods belong to."""
+        return max((objects.attempt(pod) for pod in self.pods), default=0)
+
 
 def _template(owner: Json | None) -> Json | None:
     jobs = objects.spec(owner or {}).get("replicatedJobs") or []
