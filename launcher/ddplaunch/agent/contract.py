@@ -242,6 +242,7 @@ class MeshTask:
     address: str
     port: int
     what: str  # "responder" | "master" | "library"
+    after: float = 0.0  # seconds from now on, so that not all come to one node at once
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,19 @@ def test_everybody_tries_node_zero() -> None:
     assert len(found[0]) == len(mesh.partners(100)[0]) + 1
 
 
+def test_thousands_of_nodes_come_to_the_master_port_one_after_the_other() -> None:
+    """In a second no more than one process can answer; a small job does not wait."""
+    plan = JobPlan("j", 2000, 1, [], [])
+    check_ins = {node: check_in(node, responder=40000, master=29500) for node in range(2000)}
+    addresses = {node: each.address for node, each in check_ins.items()}
+
+    times = [tasks[-1].after for tasks in mesh.tasks(plan, check_ins, addresses).values()]
+
+    assert times == sorted(times)
+    assert 1.9 < times[-1] < 2.1
+    assert max(sum(start <= at < start + 0.1 for at in times) for start in times) <= 101
+
+
 def test_ring_neighbours_are_always_tried() -> None:
     """NCCL's rings and Gloo's go from node to node: those paths are in every plan."""
     for nodes in SIZES:

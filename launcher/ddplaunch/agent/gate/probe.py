@@ -54,6 +54,7 @@ def run(node: int, tasks: list[MeshTask], key: bytes, attempt: int) -> list[Mesh
     doubts = threading.BoundedSemaphore(_DOUBTS)  # taken, and not given back
 
     def work(task: MeshTask) -> MeshResult:
+        time.sleep(task.after)
         with slots:
             started = time.monotonic()
             found = _try(task, key, attempt, data, SECONDS)

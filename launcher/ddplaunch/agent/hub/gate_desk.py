@@ -26,6 +26,8 @@ UNREACHED = 20.0
 """Seconds for which a node has told, by the way of its output, that it does not reach us."""
 MESH_SECONDS = 20.0
 """For all probes of all nodes; each takes 11 s at the very most."""
+_REPORTS = 200
+"""Nodes that are given a second more: they wait for their turn, and their results for theirs."""
 LINGER = 2.0
 """Seconds for everybody to read the verdict before the hub ends."""
 _WAITING_EVERY = 1.0
@@ -227,7 +229,7 @@ class GateDesk:
         check_ins = self._record.check_ins
         self._record.wait_for([])
         self._note("check-in")
-        self._mesh_deadline = now + MESH_SECONDS
+        self._mesh_deadline = now + MESH_SECONDS + self._plan.nodes / _REPORTS
         self._step = self._meshing
         if not self._plan.gate.enabled or "mesh" in self._plan.gate.skip:
             self._reported = set(self._gates)
