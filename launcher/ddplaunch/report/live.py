@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Protocol, Self
 
+from ddplaunch.agent.contract import Phase
 from ddplaunch.backends.job import Job
 from ddplaunch.report import progress
 
@@ -140,7 +141,7 @@ def view(stream: IO[str]) -> View:
 
 def _who(job: Job) -> str:
     """The nodes that stand elsewhere than the job, or have something to say that is not said yet."""
-    if job.status is None or job.state.ended:
+    if job.status is None or job.state.ended or job.status.phase == Phase.ENDED:
         return ""
     texts = [
         progress.elsewhere(row, job.status.phase)

@@ -78,7 +78,8 @@ def _stands(status: JobStatus, now: float) -> str:
     """The job's phase and its age, with the job's size where that is all there is to say."""
     took = duration(now - status.since)
     if status.phase == Phase.ENDED:
-        return f"ended {took} ago"
+        why = _ENDED_BY.get(status.exit_code, "")
+        return f"ended {took} ago" + (f": {why}" if why else "")
     if status.phase == Phase.RUNNING:
         left = [node for node in status.nodes if node.phase != Phase.ENDED]
         return f"running on {count(len(left), 'node')} for {took}"
@@ -94,6 +95,8 @@ def place(job: Job) -> Hashable:
     """Equal as long as nothing changed that deserves a line of its own; times and counts do not."""
     if job.status is None or job.state.ended:
         return job.state, job.hint  # of which there is one for every reason to wait
+    if job.status.phase == Phase.ENDED:
+        return job.status.attempt, Phase.ENDED
     nodes = tuple((node.node, node.phase) for node in job.status.nodes)
     return job.status.attempt, job.status.phase, tuple(job.status.waiting_for), nodes, job.hint
 

@@ -117,7 +117,7 @@ class KubernetesBackend:
         if look.told is None and not states.has_begun(nodes):
             waiting = detail or [_waits(nodes)]
             return dataclasses.replace(job, state=State.PENDING, detail=_joined(*waiting, look.note))
-        status = standing.status(seen.name, _attempt(seen), nodes, look.told, time.time())
+        status = standing.status(seen.name, seen.attempt, nodes, look.told, time.time())
         if status.verdicts:
             status = dataclasses.replace(status, verdicts=states.enriched(status.verdicts, groups))
         return dataclasses.replace(job, status=status)
@@ -144,7 +144,7 @@ class KubernetesBackend:
             verdicts=tuple(verdicts),
         )
         if seen.job is not None:
-            status = standing.status(seen.name, _attempt(seen), look.nodes, None, time.time())
+            status = standing.status(seen.name, seen.attempt, look.nodes, None, time.time())
             job = dataclasses.replace(
                 job, status=dataclasses.replace(status, phase=Phase.ENDED, waiting_for=[])
             )
@@ -304,10 +304,6 @@ class KubernetesBackend:
 def handle(namespace: str, name: str) -> Handle:
     """Of a job."""
     return Handle("kubernetes", f"{namespace}/{name}")
-
-
-def _attempt(seen: Seen) -> int:
-    return max((objects.attempt(pod) for pod in seen.pods), default=0)
 
 
 def _joined(*texts: str) -> str:

@@ -51,6 +51,7 @@ class _Watched(Watched):
         self._api = api
         self._queries = queries
         self._asked: float | None = None  # since when an answer is due
+        self._last: JobStatus | None = None
         self._look = self._with_status(seen)
         super().__init__(_FIRST_PAUSE, _LONGEST_PAUSE)
 
@@ -93,7 +94,14 @@ class _Watched(Watched):
 
     def _with_status(self, seen: Seen) -> Look:
         look = Look(seen)
-        return look if look.ended else Look(seen, evidence.status(self._api, seen))
+        if look.ended:
+            return look
+        told = evidence.status(self._api, seen)
+        last = self._last
+        if told is None and last is not None and last.exit_code is not None and last.attempt == seen.attempt:
+            told = last  # the hub's last word stands: its pod goes before the others
+        self._last = told
+        return Look(seen, told)
 
 
 class Looks:

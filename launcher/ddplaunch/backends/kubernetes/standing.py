@@ -106,10 +106,11 @@ def _place(pod: Json) -> tuple[str, float, str]:
         running = states.get(name, {}).get("running")
         if running:
             return phase, objects.at(running.get("startedAt")) or created, ""
-    ended = states.get(TRAINER, {}).get("terminated")
+    gate, trainer = (states.get(name, {}).get("terminated") for name in (GATE, TRAINER))
+    ended = trainer or (gate if gate and gate.get("exitCode") else None)
     if ended:
         return Phase.ENDED, objects.at(ended.get("finishedAt")) or created, ""
-    if states.get(GATE, {}).get("terminated"):
+    if gate:
         return Phase.GATE, created, "starting the trainer"
     machine = objects.spec(pod).get("nodeName")
     if not machine:

@@ -37,3 +37,16 @@ def test_a_trainer_that_nobody_can_ask_runs() -> None:
 
     assert (Phase.RUNNING, AT + 8, []) == (found.phase, found.since, found.waiting_for)
     assert [(Phase.ENDED, 0), (Phase.RUNNING, None)] == [(each.phase, each.exit_code) for each in found.nodes]
+
+
+def test_a_gate_that_said_no_has_ended() -> None:
+    """Also while its pod is not yet called failed; one that has passed waits for its trainer."""
+    found = []
+    for code in (30, 0):
+        gate = {"terminated": {"exitCode": code, "finishedAt": "2026-01-01T00:00:09Z"}}
+        waiting = pod(0, "Pending", waiting={"reason": "PodInitializing"})
+        waiting["status"]["initContainerStatuses"] = [{"name": "gate", "state": gate}]
+        (node,) = standing.nodes({**JOB, "spec": {"completions": 1}}, [waiting], [])
+        found.append((node.phase, node.since, node.does))
+
+    assert [(Phase.ENDED, AT + 9, ""), (Phase.GATE, AT, "starting the trainer")] == found
