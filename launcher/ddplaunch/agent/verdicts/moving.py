@@ -134,7 +134,12 @@ def node_evicted(
         said = f"{whom} {words.one_or(evicted, 'was', 'were')} told to stop by {why}, the others were not"
     else:
         said = f"the job is being ended from outside: {why}"
-    victims = [rank for rank in situation.alive if situation.node_of[rank] not in evicted] if evicted else []
+    # Also those that were ended already by the loss of a peer, but none that was done.
+    victims = [
+        number
+        for number, rank in situation.ranks.items()
+        if evicted and situation.node_of[number] not in evicted and (rank.exit is None or rank.exit.code != 0)
+    ]
     return Verdict(
         code="node-evicted",
         sentence=f"{said}; {how_far}",
