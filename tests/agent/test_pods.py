@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -218,6 +219,19 @@ def test_a_failing_gate_is_told_in_every_pod(pods: Pods) -> None:
     assert Exit.OK == hub.wait(5)
 
 
+def test_a_hub_whose_port_another_job_has(pods: Pods) -> None:
+    """As on a machine's own network: the gate beside it hears why, and asks no stranger."""
+    with socket.create_server(("", 0)) as other:
+        port = other.getsockname()[1]
+        zero, _ = pods.make(gate={"port": port, "timeout": 60.0})
+        for verb in ("hub", "gate"):
+            zero.start(verb, **{Env.HUB: f"localhost:{port}"})
+        assert Exit.NODE_AT_FAULT == zero.containers["gate"].wait()
+
+    for verb in ("gate", "hub"):
+        assert ["port-in-use"] == [each["code"] for each in zero.last_words(verb)["verdicts"]]
+
+
 def test_a_hub_that_is_ended_before_anybody_came(pods: Pods) -> None:
     """There is nothing to say but that."""
     zero, one = pods.make()
@@ -275,13 +289,13 @@ def test_the_whole_container_of_pod_zero_is_killed(pods: Pods) -> None:
 def test_a_hub_that_is_started_again(pods: Pods) -> None:
     """As the kubelet does when it was killed: it takes up the nodes that run, and does not wait for gates."""
     wait = "import os, time\nprint('up', flush=True)\nwhile not os.path.exists('/GO'): time.sleep(0.1)"
-    zero, one = pods.running(wait.replace("/GO", str(pods.go)), gate={"timeout": 4.0})
+    zero, one = pods.running(wait.replace("/GO", str(pods.go)), gate={"timeout": 12.0})
     zero.signal("hub", signal.SIGKILL)
     zero.containers["hub"].wait()
     zero.start("hub")
     for pod in (zero, one):
         pod.containers["run"].says("the hub answers again", 30)
-    time.sleep(5.0)  # beyond the gate's timeout
+    time.sleep(13.0)  # beyond the gate's timeout
     pods.go.touch()
 
     assert [0, 0] == [pod.containers["run"].wait() for pod in (one, zero)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -25,6 +26,7 @@ from ddplaunch.agent.contract import (
     Exit,
     Files,
     JobPlan,
+    JobStatus,
     MeshResult,
     MeshTask,
     Status,
@@ -83,9 +85,10 @@ class Gate:
         self._node = node
         self._started = time.monotonic()
         self._deadline = self._started + plan.gate.timeout
+        self._status = os.path.join(folder, Files.STATUS)
         self._folder = os.path.join(folder, Files.NODE.format(node=node))
         self._context = Context(plan, folder, node, attempt, key)
-        self._reach = Reach(node, plan.names, hub, key, attempt, self._say, self._cry)
+        self._reach = Reach(node, plan.names, hub, key, attempt, self._say, self._cry, self._hub_is_dead)
         self._responder = Responder(key, attempt)
         self._listener: Optional[socket.socket] = None
         self._results: list[CheckResult] = []
@@ -276,6 +279,18 @@ class Gate:
         """The hub may hear of us by the way that our output takes; a pod's takes none to its like."""
         if not termination.wanted():
             print(overheard.line(overheard.Cry(self._node, seconds, verdict)), flush=True)
+
+    def _hub_is_dead(self) -> Optional[Verdict]:
+        """What a hub beside us says that cannot listen; nobody will ever reach it and be told."""
+        if self._node != 0 or not termination.wanted():
+            return None  # elsewhere its exit ends the job
+        try:
+            with open(self._status, encoding="utf-8") as file:
+                status = codec.load(JobStatus, json.load(file))
+        except (OSError, ValueError, codec.ContractError):
+            return None
+        ended = status.attempt == self._context.attempt and status.exit_code is not None
+        return status.verdicts[0] if ended and status.verdicts else None
 
     def _show(self, title: str, results: list[CheckResult]) -> None:
         if results:
