@@ -8,6 +8,7 @@ import pytest
 from tests.agent.interfaces.hosts import ALIAS, ENP, ETH, ETH6, IDLE, LO6, LOCAL6, address, host
 
 from ddplaunch.agent.interfaces import gloo
+from ddplaunch.agent.interfaces.facts import Host
 
 LO = address("lo", "127.0.0.1/8")
 
@@ -50,6 +51,15 @@ def test_unset_the_hosts_own_name_decides(resolved: list[str], bindable: list[st
     facts = host(ETH, LO6, ETH6, LOCAL6, name="n1", names={"n1": resolved}, bindable=bindable)
 
     assert [expected] * 2 == [str(gloo.gloo(facts)), str(gloo.tensorpipe(facts))]
+
+
+def test_an_address_that_no_interface_has() -> None:
+    """Where nothing was ever up anything can be bound: Gloo asks whose it is, TensorPipe does not."""
+    facts = Host([], name="n1", names={"n1": ["10.9.9.9"]}, bindable=["10.9.9.9", "127.0.0.1"])
+    nameless = replace(facts, names={"n1": []})
+
+    assert ["none", "- 10.9.9.9"] == [str(gloo.gloo(facts)), str(gloo.tensorpipe(facts))]
+    assert ["none", "- 127.0.0.1"] == [str(gloo.gloo(nameless)), str(gloo.tensorpipe(nameless))]
 
 
 def test_one_letter_does_not_count_for_gloo() -> None:

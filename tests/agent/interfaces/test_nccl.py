@@ -173,10 +173,10 @@ def test_which_file_is_read_depends_on_the_version(release: nccl.Version, expect
         NCCL_CONF_FILE="/other",
         files={
             "/etc/nccl.conf": "NCCL_SOCKET_IFNAME=system",
-            "/root/.nccl.conf": "NCCL_SOCKET_IFNAME=home\n",
+            "/mine/.nccl.conf": "NCCL_SOCKET_IFNAME=home\n",
             "/other": "NCCL_SOCKET_IFNAME=other\n",
         },
-        home="/root",
+        home="/mine",
     )
 
     assert f"{expected} 10.0.0.5" == taken(facts, release)

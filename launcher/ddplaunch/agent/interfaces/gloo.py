@@ -34,45 +34,48 @@ def tensorpipe(host: Host) -> Choice:
     """For RPC. Where it finds nothing it takes loopback, and says so only in a warning."""
     name = host.environment.get("TP_SOCKET_IFNAME")
     if name is None:
-        return _by_name(host, "", fallback=True)
+        return _by_name(host, "", fallback=True, anybodys=True)
     running = [each for each in host.addresses if each.flags & UP and each.flags & RUNNING]
     found = _exactly(running, name)
     if found is not None:
         return Choice([found], f"TP_SOCKET_IFNAME={name}: an exact name")
-    return _loopback(host, f"TP_SOCKET_IFNAME={name}: no interface that runs is called so")
+    return _loopback(host, f"TP_SOCKET_IFNAME={name}: no interface that runs is called so", anybodys=True)
 
 
 def _exactly(addresses: list[Address], name: str) -> Optional[Address]:
     return next((each for each in addresses if each.interface == name), None)
 
 
-def _by_name(host: Host, ignored: str, fallback: bool = False) -> Choice:
-    """The first address of the host's own name that can be bound."""
+def _by_name(host: Host, ignored: str, fallback: bool = False, anybodys: bool = False) -> Choice:
+    """The first address of the host's own name that can be bound; `anybodys`: by whatever interface."""
     given = host.names.get(host.name, [])
     usable = [address for address in given if address in host.bindable]
     if usable:
         why = f"{ignored}the first address of this host's name, {host.name}, that can be bound"
-        holder = _holder(host, usable[0])
+        holder = _holder(host, usable[0], anybodys)
         return Choice([holder] if holder else [], why if holder else f"{why}: {usable[0]}, which nobody has")
     lost = (
         f"{host.name} resolves to {', '.join(given)}, none of which can be bound"
         if given
         else (f"this host's name, {host.name}, does not resolve")
     )
-    return _loopback(host, ignored + lost) if fallback else Choice([], ignored + lost)
+    return _loopback(host, ignored + lost, anybodys) if fallback else Choice([], ignored + lost)
 
 
-def _loopback(host: Host, lost: str) -> Choice:
-    holder = _holder(host, _LOOPBACK) if _LOOPBACK in host.bindable else None
+def _loopback(host: Host, lost: str, anybodys: bool) -> Choice:
+    holder = _holder(host, _LOOPBACK, anybodys) if _LOOPBACK in host.bindable else None
     return Choice([holder] if holder else [], f"{lost}: loopback is what is left")
 
 
-def _holder(host: Host, address: str) -> Optional[Address]:
-    """Which entry the library takes an address for. Of 127/8 any one will do; the address is kept."""
+def _holder(host: Host, address: str, anybodys: bool) -> Optional[Address]:
+    """Which entry the library takes an address for. Of 127/8 any one will do; the address is kept.
+
+    Where no interface was ever up, the kernel lets anybody bind any address.
+    """
     plain, _, scope = address.partition("%")
     for each in host.addresses:
         if each.address == plain and each.scope == int(scope or 0):
             return each
         if plain.startswith("127.") and each.address.startswith("127."):
             return Address(each.interface, plain, each.prefix, each.flags, each.index)
-    return None
+    return Address("-", plain, 0, 0, 0) if anybodys else None

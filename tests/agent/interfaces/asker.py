@@ -1,0 +1,60 @@
+"""Asks one real library, once for each line on standard input, each time in a process of its own.
+
+The library is loaded before, so that a question takes milliseconds: `python asker.py nccl PATH` or `torch`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+from ddplaunch.agent.interfaces import library
+
+_NEW_NETWORK = 0x40000000  # linux/sched.h
+_SECONDS = 30
+"""For one question."""
+
+
+def main(what: str, path: str) -> None:
+    """Questions are {"of": …, "network": a file, "environment": {…}}, answers as of `library`."""
+    if what == "nccl":
+        ctypes.CDLL(path)
+    else:
+        import torch.distributed.rpc  # noqa: F401
+    print("ready", flush=True)
+    for line in sys.stdin:
+        question = json.loads(line)
+        end, answer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(end)
+            signal.alarm(_SECONDS)
+            _ask(question, what, path, answer)
+            os._exit(0)
+        os.close(answer)
+        with os.fdopen(end) as pipe:
+            text = pipe.read()
+        _, status = os.waitpid(child, 0)
+        print(text or json.dumps({"broke": status}), flush=True)
+
+
+def _ask(question: dict[str, Any], what: str, path: str, answer: int) -> None:
+    network = os.open(str(question["network"]), os.O_RDONLY)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(network, _NEW_NETWORK) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+    os.environ.clear()
+    os.environ.update(question["environment"])
+    if what == "nccl":
+        found = library.nccl(path)
+    else:
+        found = library.gloo() if question["of"] == "gloo" else library.tensorpipe()
+    os.write(answer, json.dumps(found).encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "")
