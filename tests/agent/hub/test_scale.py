@@ -70,3 +70,18 @@ def test_a_rack_that_is_cut_off_is_named_to_all(job: Job, tmp_path: Path) -> Non
     assert hub.wait() == Exit.NODE_AT_FAULT
     assert (job.verdict.code, job.verdict.nodes) == ("port-filtered", list(range(NODES - 16, NODES)))
     assert job.verdict.sentence.startswith("nodes 240-255 are cut off from the other nodes on any port")
+
+
+class Limited:
+    """Words that start a command which may open but so many files."""
+
+    words = ("bash", "-c", 'ulimit -n 90; exec "$@"', "limited")
+
+
+def test_a_hub_that_cannot_hold_so_many_connections_says_so_at_once(job: Job) -> None:
+    """Before anybody comes, and with the number that it needs."""
+    hub = job.hub(PLAN, host=Limited)
+
+    assert hub.wait() == Exit.NODE_AT_FAULT
+    assert job.verdict.code == "files-too-few"
+    assert job.verdict.sentence == "node 0: the hub may open 90 files, and needs 320 for 256 nodes"

@@ -39,6 +39,8 @@ _LOCAL = "127.0.0.1"
 _RESOLVE = 1.0
 _FILES = 65536
 """Open files, as far as the system lets us."""
+_OWN_FILES = 64
+"""Of these for the hub itself, and for those who ask it how the job stands."""
 
 
 class Place(NamedTuple):
@@ -60,17 +62,17 @@ def main(plan: JobPlan, folder: str, attempt: int, key: bytes, place: Place, gat
     if in_pod:
         bury_children()
     record = Record(plan, folder, attempt)
-    try:
-        listener = _listen(plan, attempt, key, place)
-    except OSError as error:
-        _cannot_listen(record, place.port, error)
+    files = _raise_file_limit()
+    if files < plan.nodes + _OWN_FILES:
+        _too_few_files(record, files)
     else:
-        _raise_file_limit()
         try:
-            serving = _serve(plan, record, listener, attempt, key, place, gate_only, orders)
-            asyncio.run(serving)
-        finally:
-            listener.close()
+            listener = _listen(plan, attempt, key, place)
+        except OSError as error:
+            _cannot_listen(record, place.port, error)
+        else:
+            with listener:
+                asyncio.run(_serve(plan, record, listener, attempt, key, place, gate_only, orders))
     assert record.exit_code is not None
     _last_words(record)
     if not in_pod:
@@ -207,9 +209,28 @@ def _last_words(record: Record) -> None:
     record.close()
 
 
-def _raise_file_limit() -> None:
-    """One connection per node; the usual soft limit of 1024 would end a job of 1000 nodes."""
+def _raise_file_limit() -> int:
+    """One connection per node; the usual soft limit of 1024 would end a job of 1000 nodes. What it is now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
-    if soft < wanted:
+    if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return _FILES if soft == resource.RLIM_INFINITY else soft
+
+
+def _too_few_files(record: Record, files: int) -> None:
+    """The verdict of a hub that could not hear all of its nodes; better now than when the last ones come."""
+    nodes = record.plan.nodes
+    verdict = Verdict(
+        "files-too-few",
+        f"node 0: the hub may open {files} files, and needs {nodes + _OWN_FILES} for {nodes} nodes",
+        "gate",
+        nodes=[0],
+        facts=["`ulimit -Hn` gives the limit that a process cannot raise by itself"],
+        hint="raise the limit of open files on that node: LimitNOFILE= of slurmd or of the container "
+        "runtime, or /etc/security/limits.conf",
+    )
+    record.event("verdict", f"{verdict.code}: {verdict.sentence}", 0)
+    record.judge([verdict])
+    record.end(Exit.NODE_AT_FAULT)

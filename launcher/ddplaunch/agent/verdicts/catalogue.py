@@ -62,6 +62,7 @@ CATALOGUE: dict[str, Entry] = {
             "gpu-missing": "a node has fewer GPUs than the job asks for",
             "disk-full": "there is no room where the job writes",
             "clock-skew": "the nodes' clocks differ",
+            "files-too-few": "the hub may not open as many files as the job has nodes",
         },
     ),
     **_entries(
