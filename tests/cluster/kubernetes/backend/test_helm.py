@@ -41,7 +41,14 @@ def test_a_job_of_helm_is_listed_and_cancelled(
     path, archive = write("digits", SLEEP), tmp_path / "source.b64"
     code, _, said = cli("render", path, "--to", "kubernetes", "--source-archive", archive)
     assert 0 == code, said
-    words = ["--namespace", namespace, "--values", path, "--set-file", f"sourceArchive={archive}"]
+    words: list[str | Path] = [
+        "--namespace",
+        namespace,
+        "--values",
+        path,
+        "--set-file",
+        f"sourceArchive={archive}",
+    ]
     cluster.run(["helm", "install", "run1", chart, *words])
 
     handle = f"kubernetes://{namespace}/digits"
