@@ -8,7 +8,6 @@ import os
 import sys
 from typing import Optional
 
-from ddplaunch import __version__
 from ddplaunch.agent import codec, contract, places, termination
 from ddplaunch.agent.contract import Env, Exit, Files
 
@@ -104,7 +103,7 @@ def _without_plan(arguments: argparse.Namespace, folder: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="agent.pyz", description="ddplaunch's agent on one node of a job.")
-    version = f"ddplaunch {__version__}, Python {sys.version.split()[0]}"
+    version = f"ddplaunch's agent {contract.VERSION}, Python {sys.version.split()[0]}"
     parser.add_argument("--version", action="version", version=version)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     common = argparse.ArgumentParser(add_help=False)
