@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
+from tests.busy import BUSY
 
 from ddplaunch.agent.supervise.hooks import Answer, Hooks, Line
 from ddplaunch.agent.supervise.launch import Place, with_hook
@@ -77,7 +78,7 @@ class Supervisor:
 
     def until(self, happened: Callable[[], Any], seconds: float = 20.0) -> Any:
         """Serve the socket until it has happened."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + BUSY * seconds
         while not (found := happened()):
             assert time.monotonic() < deadline, f"it did not happen; heard: {[m for _, m in self.heard]}"
             self.hooks.listen(0.02)

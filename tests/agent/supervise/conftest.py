@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
+from tests.busy import BUSY
 
 from ddplaunch.agent import codec, protocol
 from ddplaunch.agent.contract import Env, Files, JobPlan
@@ -55,12 +56,12 @@ sys.exit(any(worker.returncode for worker in workers))
 
 def wait_for(happened: Callable[[], Any], seconds: float = 20.0, what: str = "it") -> Any:
     """What `happened()` returns once that is true; fails when it never is."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + BUSY * seconds
     while True:
         found = happened()
         if found:
             return found
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
+        assert time.monotonic() < deadline, f"{what} did not happen within {BUSY * seconds} s"
         time.sleep(0.02)
 
 
@@ -103,7 +104,7 @@ class Hub:
         while not self._over.is_set():
             with contextlib.suppress(OSError, protocol.ProtocolError):
                 connection, _ = self.listener.accept()
-                self.channel = Channel.accept(connection, KEY, 0, time.monotonic() + 5)
+                self.channel = Channel.accept(connection, KEY, 0, time.monotonic() + BUSY * 5)
                 with contextlib.closing(self.channel):
                     self._listen(self.channel)
 
@@ -169,7 +170,7 @@ class Node:
 
     def exit_code(self, seconds: float = 40.0) -> int:
         assert self.process is not None
-        return self.process.wait(seconds)
+        return self.process.wait(BUSY * seconds)
 
     @property
     def output(self) -> str:

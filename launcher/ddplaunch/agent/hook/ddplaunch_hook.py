@@ -323,8 +323,11 @@ def _ending() -> None:
     line, _State.line = _State.line, None
     try:
         if line is not None:
+            said: dict[str, Any] = {"ending": time.time()}
             mpi = _mpi()
-            _say(line, json.dumps({"ending": True, "mpi": mpi} if mpi else {"ending": True}).encode())
+            if mpi:
+                said["mpi"] = mpi
+            _say(line, json.dumps(said).encode())
     except Exception:
         pass
     if line is not None:

@@ -82,7 +82,8 @@ class Crew:
             number, local = ranks.of_process(pid, self.launches_mpi) or (line.rank, line.local_rank)
             if pid not in known and number is not None and local is not None:
                 self._add(number, local, pid)
-            rank = next((rank for rank in self.alive if rank.pid == pid), None)
+            # Also one that ended before its hello was heard: what else it said is its own.
+            rank = next((rank for rank in self.ranks.values() if rank.pid == pid and not rank.stand_in), None)
             if rank is not None:
                 rank.line = line
         elif line.role == "any" and all(rank.stand_in for rank in self.ranks.values()):
@@ -139,7 +140,7 @@ class Crew:
 
     def _add(self, number: int, local: int, pid: int, stand_in: bool = False) -> None:
         old = self.ranks.get(number)
-        if old is not None and old.alive and not old.stand_in:
+        if old is not None and not old.stand_in and (old.alive or old.was(pid)):
             return  # two living processes with one number: the first is watched
         if stand_in and old is not None and old.alive:
             return

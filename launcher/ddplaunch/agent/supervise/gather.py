@@ -5,6 +5,7 @@ Bounded: who does not answer in time is described by what can be seen from outsi
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -24,7 +25,9 @@ from ddplaunch.agent.verdicts import stacks as reading
 _HOOK_WAIT = 1.0
 """Seconds for the hooks. They need milliseconds unless native code holds the GIL."""
 _SECOND_LOOK = 0.5
-_FAULT_WAIT = 0.3
+_FAULT_WAIT = 1.0
+_WRITTEN = 0.1
+"""Seconds in which a dump has not grown when it is whole: nothing tells its end."""
 _CHILDREN_READ = 8
 _COMPARED = stacks.FRAMES_KEPT // 2
 DUMP_SIGNAL = signal.SIGRTMIN + 6  # as the hook registers it
@@ -155,10 +158,11 @@ class Gatherer:
             by_py_spy, reasons = py_spy.dump(self._py_spy, [*wanted, *kin], deadline)
             found.update(by_py_spy)
             sources.update(dict.fromkeys(by_py_spy, "py-spy"))
+        silent = [rank for pid, rank in wanted.items() if pid not in found]
+        by_signal = {pid: its for pid, its in self._by_signal(silent, deadline).items() if its}
+        found.update(by_signal)
+        sources.update(dict.fromkeys(by_signal, "faulthandler"))
         for pid, rank in wanted.items():
-            by_signal = [] if pid in found else self._by_signal(rank)
-            if by_signal:
-                found[pid], sources[pid] = by_signal, "faulthandler"
             if pid in found:
                 if proc.maps_library(pid, mpi.LIBRARY):
                     found[pid] = mpi.with_function(found[pid], bool(rank.line and rank.line.mpi_ready))
@@ -167,26 +171,20 @@ class Gatherer:
             spy = reasons.get(pid, "py-spy: not found")
             self._missing.append(f"stacks of rank {rank.number}: hook {hook}; {spy}")
 
-    def _by_signal(self, rank: Rank) -> list[Stack]:
+    def _by_signal(self, ranks: Iterable[Rank], deadline: float) -> dict[int, list[Stack]]:
         """Ask faulthandler, which needs no GIL. Only where the hook said that it listens: else it kills."""
-        if rank.line is None or not rank.line.fault_file:
-            return []
-        path = rank.line.fault_file
-        try:
-            before = os.path.getsize(path)
-            os.kill(rank.program, DUMP_SIGNAL)
-            deadline, size = time.monotonic() + _FAULT_WAIT, before
-            while time.monotonic() < deadline:
-                time.sleep(0.02)
-                self._meanwhile()
-                size, last = os.path.getsize(path), size
-                if size > before and size == last:
-                    break
-            with open(path, encoding="utf-8", errors="replace") as file:
-                file.seek(before)
-                return stacks.from_faulthandler(file.read())
-        except OSError:
-            return []
+        dumps: dict[int, _Dump] = {}
+        for rank in ranks:
+            if rank.line is not None and rank.line.fault_file:
+                with contextlib.suppress(OSError):
+                    dump = _Dump(rank.line.fault_file)
+                    os.kill(rank.program, DUMP_SIGNAL)
+                    dumps[rank.program] = dump
+        until = min(deadline, time.monotonic() + _FAULT_WAIT)
+        while time.monotonic() < until and False in {dump.is_whole() for dump in dumps.values()}:
+            time.sleep(0.02)
+            self._meanwhile()
+        return {pid: dump.read() for pid, dump in dumps.items()}
 
     def _look_again(
         self, ranks: Sequence[Rank], families: dict[Rank, list[int]], found: dict[int, list[Stack]]
@@ -232,6 +230,26 @@ class Gatherer:
         else:  # forked, and nothing else executed: what torch's loader does
             role = "loader" if proc.command_line(pid) == proc.command_line(rank.program) else "other"
         return dataclasses.replace(process, role=role, stacks=its_stacks)
+
+
+class _Dump:
+    """What faulthandler adds to a file from now on. Raises OSError when there is none."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._begin = self._size = os.path.getsize(path)
+        self._grown = time.monotonic()
+
+    def is_whole(self) -> bool:
+        size, now = os.path.getsize(self._path), time.monotonic()
+        if size > self._size:
+            self._size, self._grown = size, now
+        return self._size > self._begin and now - self._grown >= _WRITTEN
+
+    def read(self) -> list[Stack]:
+        with open(self._path, encoding="utf-8", errors="replace") as file:
+            file.seek(self._begin)
+            return stacks.from_faulthandler(file.read())
 
 
 def _shared_memory() -> tuple[Optional[int], Optional[int]]:

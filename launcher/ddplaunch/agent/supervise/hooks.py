@@ -33,7 +33,7 @@ class Line:
         self.local_rank: Optional[int] = None
         self.fault_file = ""  # where faulthandler writes when signalled
         self.python = ""
-        self.ending = False  # its interpreter ends by itself
+        self.ending = 0.0  # since when its interpreter ends by itself, by the wall clock; 0: it does not
         self.open = True
         self.asked: Optional[bytes] = None  # the word that is not answered yet
         self.asked_at = 0.0
@@ -153,7 +153,7 @@ class Hooks:
             line.rank, line.local_rank = _number(message.get("rank")), _number(message.get("local_rank"))
             line.child = message.get("child")
         line.told = line.told or "told" in message
-        line.ending = line.ending or "ending" in message
+        line.ending = line.ending or float(message.get("ending", 0))
         self._heard(line, message)
 
     def _drop(self, line: Line) -> None:

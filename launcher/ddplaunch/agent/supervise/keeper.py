@@ -146,7 +146,7 @@ class Keeper:
                 child.kill()
         if _killed(child.pid):
             time.sleep(_NEXT)  # whoever kills a whole node kills us too: then nothing is to be said
-        self._say({"ending": True})
+        self._say({"ending": time.time()})
         until = time.monotonic() + _LINGER
         while self.line is not None and time.monotonic() < until:
             if select.select([self.line], [], [], _POLL)[0]:

@@ -65,6 +65,11 @@ class Rank:
     def alive(self) -> bool:
         return self.exit is None
 
+    def was(self, pid: int) -> bool:
+        """Whether `pid` is, or was, this process, and not a later one of the same number."""
+        stat = proc.stat(pid)
+        return pid == self.pid and (stat is None or stat.started == self.started)
+
     @property
     def phase(self) -> str:
         if not self.alive:
@@ -109,6 +114,9 @@ class Rank:
         self.close()
         # MPI's launcher tells a keeper when it ends ranks. A keeper that ends without a word was killed.
         self.exit = ended(status)
+        if self.exit.code == 0 and self.line is not None and self.line.ending:
+            # Its peers may have missed it before: what is torn down after a program's end may take seconds.
+            self.exit = dataclasses.replace(self.exit, at=self.line.ending)
         if self.keeper is not None:
             killed = self.exit.signal in (signal.SIGKILL, signal.SIGTERM, None) and not self.exit.code
             sent_away = self.keeper.told or (killed and not self.keeper.ending)
