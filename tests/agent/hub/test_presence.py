@@ -16,8 +16,9 @@ from ddplaunch.agent.contract import (
     Exit,
     RankBeat,
 )
+from ddplaunch.agent.hub.doubt import DOUBT
 from ddplaunch.agent.hub.presence import CLOSED, MUTE, QUIET
-from ddplaunch.agent.hub.run_desk import DOUBT, SETTLE
+from ddplaunch.agent.hub.run_desk import SETTLE
 
 
 def test_a_lost_node_ends_the_job_as_a_nodes_fault(hub: Hub) -> None:

@@ -15,8 +15,9 @@ from ddplaunch.agent.contract import (
     Beat,
     Exit,
 )
-from ddplaunch.agent.hub.rounds import COLLECT
-from ddplaunch.agent.hub.run_desk import DOUBT, SETTLE
+from ddplaunch.agent.hub.doubt import DOUBT, LEAVING
+from ddplaunch.agent.hub.rounds import LATE
+from ddplaunch.agent.hub.run_desk import SETTLE
 
 
 def test_a_hang_is_told_to_all_and_nobody_is_ended(hub: Hub) -> None:
@@ -49,10 +50,10 @@ def test_evidence_that_shows_movement_is_no_alarm(hub: Hub) -> None:
 
 
 def test_a_node_that_does_not_answer_is_named(hub: Hub) -> None:
-    """After COLLECT seconds the rest is judged, and the silent node is told as missing."""
+    """After LATE seconds the rest is judged, and the silent node is told as missing."""
     hub.beats(*HUNG)
     hub.answers(0, rank(0), rank(1))
-    hub.ticks(COLLECT + 0.5)
+    hub.ticks(LATE + 0.5)
 
     (notice,) = hub.wires[0].got("notice")
     assert "missing: node 1 did not answer" in notice["verdicts"][0]["sentence"]
@@ -119,10 +120,43 @@ def test_victims_alone_are_given_more_time(hub: Hub) -> None:
     hub.ticks(SETTLE + 0.5)
     assert [] == hub.wires[0].got("end")
     hub.death(1, dead(3, 0, signal=9))
-    hub.ticks(DOUBT + COLLECT)
+    hub.ticks(DOUBT + LATE)
 
     (end,) = hub.wires[0].got("end")
     assert ("rank-killed", [3]) == (end["verdicts"][0]["code"], end["verdicts"][0]["ranks"])
+
+
+def test_a_rank_that_is_about_to_end_is_waited_for(hub: Hub) -> None:
+    """Its interpreter takes its time to end, and how it ends is what explains the victims."""
+    victims = [dead(n, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 0.5)]) for n in (0, 2, 3)]
+    hub.death(0, victims[0])
+    hub.answers(0, victims[0], rank(1, [], phase="finalizing"))
+    hub.answers(1, *victims[1:])
+    for _ in range(3):
+        hub.ticks(DOUBT + 0.2)
+        hub.answers(0, victims[0], rank(1, [], phase="finalizing"))
+        hub.answers(1, *victims[1:])
+    assert [] == hub.wires[0].got("end")
+    hub.death(0, dead(1, 0, code=0))
+    hub.ticks(DOUBT + 0.2)
+
+    (end,) = hub.wires[0].got("end")
+    assert ("rank-exited-early", [1], [0, 2, 3]) == tuple(
+        end["verdicts"][0][key] for key in ("code", "ranks", "victims")
+    )
+
+
+def test_a_rank_that_never_ends_is_not_waited_for_long(hub: Hub) -> None:
+    """After LEAVING seconds the others are judged without it."""
+    victim = dead(0, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 0.5)])
+    hub.death(0, victim)
+    for _ in range(int(LEAVING / DOUBT) + 1):
+        hub.answers(0, victim, rank(1, [], phase="finalizing"))
+        hub.answers(1, rank(2), rank(3))
+        hub.ticks(DOUBT + 0.2)
+
+    (end,) = hub.wires[0].got("end")
+    assert "rank 0 was the first to fail" in end["verdicts"][0]["sentence"]
 
 
 def test_the_clock_of_a_node_does_not_decide_who_was_first(hub: Hub) -> None:
@@ -157,7 +191,7 @@ def test_all_nodes_finish_well(hub: Hub) -> None:
 def test_an_end_that_nobody_saw_is_no_failure(hub: Hub) -> None:
     """A rank whose exit code was reaped before it could be read does not fail a job that ends well."""
     hub.death(1, dead(3, 0))
-    hub.ticks(SETTLE + DOUBT + COLLECT)
+    hub.ticks(SETTLE + DOUBT + LATE)
     assert [] == hub.wires[0].got("end")
     hub.finish(Exit.OK, Exit.OK)
 
@@ -187,7 +221,7 @@ def test_a_node_that_fails_without_a_word_is_judged(hub: Hub) -> None:
     """`finished` with an error and no death before: the others are asked, and all end with one verdict."""
     hub.says(1, "finished", {"node": 1, "exit_code": Exit.WORKER_FAILED})
     hub.answers(0, rank(0), rank(1))
-    hub.ticks(SETTLE + DOUBT + COLLECT + 1)
+    hub.ticks(SETTLE + DOUBT + LATE + 1)
 
     (end,) = hub.wires[0].got("end")
     assert ["unknown"] == [verdict["code"] for verdict in end["verdicts"]]
@@ -206,7 +240,7 @@ def test_restarts_are_left_to_the_launch_command(tmp_path: Path) -> None:
         if number == 0:
             late = dead(0, 2, code=1, raised=[raised("RuntimeError", PEER_GONE, 2)], pid=1000)
             hub.death(0, late)  # of the round before
-            hub.ticks(SETTLE + DOUBT + COLLECT)
+            hub.ticks(SETTLE + DOUBT + LATE)
 
     kinds = [kind for kind, _ in hub.wires[0].sent if kind in ("notice", "end")]
     assert ["notice", "end"] == kinds

@@ -19,7 +19,7 @@ from tests.agent.verdicts.build import (
     victim,
 )
 
-from ddplaunch.agent.contract import Exited, Lost, NodeEvidence
+from ddplaunch.agent.contract import Exited, Group, Lost, NodeEvidence
 from ddplaunch.agent.verdicts.consequences import is_consequence
 
 GONE = Lost(1, NOW - 10, closed=True, completed=34)
@@ -186,6 +186,30 @@ def test_rank_exited_early_and_the_others_wait() -> None:
         "rank 1 finished normally (exit code 0) while ranks 0, 2 and 3 still wait in all_reduce 17 "
         "(train.py:92)" == verdict.sentence
     )
+
+
+def test_rank_exited_early_and_the_others_are_at_different_stages_of_failing() -> None:
+    """One has raised and is not dead yet, one was sent away and buried by its launcher: both are victims."""
+    failing = rank(0, [], raised=[raised("RuntimeError", PEER_GONE, 0.9)], groups=[])
+    verdict = only(job(failing, dead(1, 0, code=0), victim(2), dead(3, 1.2, by_us=True), why="death"))
+
+    assert ("rank-exited-early", [1], [0, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+def test_rank_exited_early_and_one_was_seen_a_moment_too_early() -> None:
+    """It still stood in the last collective of the rank that left; the others were further."""
+    left = dead(1, 0, code=0, groups=[Group("0", [], 16, 16)])
+    further = replace(victim(0), groups=[Group("0", [], 17, 16)])
+    verdict = only(job(further, left, rank(2, called=16), rank(3), why="death"))
+
+    assert ("rank-exited-early", [1], [0, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+def test_who_has_called_all_collectives_has_not_left_early() -> None:
+    """A rank that is done is not missing where it was."""
+    verdict = only(job(rank(0, called=16), dead(1, 0, code=0, groups=[Group("0", [], 16, 16)])))
+
+    assert "unknown" == verdict.code
 
 
 def test_the_last_rank_may_take_its_time() -> None:

@@ -23,7 +23,10 @@ from ddplaunch.agent.contract import (
 from ddplaunch.agent.hub.server import Session
 
 COLLECT = 3.0
-"""Seconds every node has for its evidence; who needs longer is named silent."""
+"""Seconds every node has for its evidence."""
+LATE = 8.0
+"""Seconds until a node that has not answered is named silent. A busy machine is slow to bring an answer, too;
+of one that is gone, or whose network is, it is known by then."""
 SKEW = 1.0
 """Seconds. Less may as well be a slow message, and nodes of one machine are exactly right as they are."""
 
@@ -59,7 +62,7 @@ class Rounds:
         """The next round, when none is under way."""
         if self._queue and self.current is None:
             self.current = self._queue.pop(0)
-            self.current.deadline = now + COLLECT
+            self.current.deadline = now + LATE
             self.current.wanted = self._collect(self.current)
 
     def hear(self, number: int, evidence: NodeEvidence) -> None:

@@ -21,6 +21,7 @@ from ddplaunch.agent.contract import (
     RankEvidence,
     Verdict,
 )
+from ddplaunch.agent.hub.doubt import DOUBT, Doubt, is_doubtful
 from ddplaunch.agent.hub.eviction import BY_ENDING, Eviction
 from ddplaunch.agent.hub.presence import Presence
 from ddplaunch.agent.hub.record import Record
@@ -36,8 +37,6 @@ from ddplaunch.agent.verdicts.moving import node_evicted
 
 SETTLE = 1.0
 """Seconds after the first death for those of other nodes to be told, so that the first cause is known."""
-DOUBT = 2.0
-"""More seconds when the deaths told so far are all another's fault, and that other was not heard of."""
 GRACE = 5.0
 """Seconds the ranks have between SIGTERM and SIGKILL when the job is ended."""
 FAREWELL = 45.0
@@ -60,7 +59,7 @@ class RunDesk:
         self.presence = Presence(plan.watchdog.kill_after)
         self.rounds = Rounds(self._collect)
         self.judge_at: Optional[float] = None  # when the deaths told so far are judged
-        self.doubted = False
+        self.doubt = Doubt()
         self.restarts = 0
         self.said: object = None  # code and ranks of the last notice
         self.ending: Optional[str] = None  # why somebody is about to end the job
@@ -329,16 +328,15 @@ class RunDesk:
         if told and all(verdict.code in BY_ENDING for verdict in verdicts):
             self._end(Exit.STOPPED, self.record.verdicts, evidence, now)
             return
-        doubtful = not verdicts or max(verdict.confidence for verdict in verdicts) < 0.5
-        if doubtful and not self.doubted:
-            self.doubted, self.judge_at = True, now + DOUBT
+        if self.doubt.lasts(verdicts, evidence, now):
+            self.judge_at = now + DOUBT
             self._ask("death", now)
             return
-        self.doubted, self.judge_at = False, None
+        self.judge_at = None
         if self.restarts < self.plan.max_restarts and not self.finished and not self.presence.gone:
             self._let_restart(verdicts, evidence)
             return
-        verdicts = verdicts if not doubtful else self.record.verdicts or verdicts
+        verdicts = (is_doubtful(verdicts) and self.record.verdicts) or verdicts
         self._end(self._code(verdicts), verdicts, evidence, now)
 
     def _let_restart(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:

@@ -8,6 +8,10 @@ import time
 from ddplaunch.agent.contract import Exit, JobEvidence, JobPlan, NodeEvidence, Verdict
 from ddplaunch.agent.supervise.crew import Crew
 
+HUB_SPEAKS = 45.0
+"""Seconds to wait for the hub's verdict after the launch command has failed: it hears all nodes, slow ones
+too, and asks again when they tell of victims alone."""
+
 
 def own_code(crew: Crew, oom_kills: int) -> int:
     """The Exit code by this node's own facts; the launch command has ended."""

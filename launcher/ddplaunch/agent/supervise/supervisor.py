@@ -19,7 +19,7 @@ from ddplaunch.agent.contract import Exit, JobPlan, NodeEvidence, Verdict
 from ddplaunch.agent.supervise import describe, guardian, launch, mpi, notice, ranks
 from ddplaunch.agent.supervise.beats import beat
 from ddplaunch.agent.supervise.crew import Crew
-from ddplaunch.agent.supervise.ends import judge_alone, own_code
+from ddplaunch.agent.supervise.ends import HUB_SPEAKS, judge_alone, own_code
 from ddplaunch.agent.supervise.gather import Gatherer
 from ddplaunch.agent.supervise.hooks import Answer, Hooks, Line
 from ddplaunch.agent.supervise.launch import LaunchError, Place
@@ -42,7 +42,7 @@ STOP_EVIDENCE = 5.0
 STOP_GRACE = 30.0
 """Seconds for torchrun and the ranks to end by themselves when told to stop: they may write a checkpoint."""
 LAST_WORDS = 10.0
-"""Seconds to wait for the hub's verdict after the launch command has failed."""
+"""Seconds for what is left to be said when the node's work is over."""
 
 
 def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Address]) -> int:
@@ -350,7 +350,7 @@ class Supervisor:
         evidence = self.evidence(HASTE, in_haste=True)
         self.link.send("evidence", {"id": 0, "evidence": codec.dump(evidence)})
         self._finish(code)
-        self._wait_for_verdict(LAST_WORDS)
+        self._wait_for_verdict(HUB_SPEAKS)
         if self.verdict is None:
             self.verdict = judge_alone(self.plan, code, evidence)
             if self.verdict[1]:

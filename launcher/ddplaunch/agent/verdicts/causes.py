@@ -123,13 +123,12 @@ def left_behind(situation: Situation) -> dict[int, float]:
     """Ranks that need a peer that is gone, with the time at which they noticed, or now."""
     found = dict.fromkeys(situation.waiting, situation.evidence.at)
     for number, rank in situation.ranks.items():
-        if (
-            rank.exit is not None
-            and (rank.exit.code or rank.exit.signal)
-            and _cause(situation, number) is None
-        ):
-            uncaught = [raised.at for raised in rank.raised if not raised.handled]
-            found[number] = min([*uncaught, rank.exit.at])
+        noticed = [raised.at for raised in rank.raised if not raised.handled]
+        end = rank.exit
+        if end is not None and (end.code or end.signal or (end.by_us and end.code is None)):
+            noticed.append(end.at)
+        if noticed and _cause(situation, number) is None:
+            found[number] = min(noticed)
     return dict(sorted(found.items()))
 
 

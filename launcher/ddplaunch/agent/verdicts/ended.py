@@ -93,7 +93,7 @@ def rank_exited_early(situation: Situation) -> Optional[Verdict]:
     ends = {
         number: rank.exit.at
         for number, rank in situation.ranks.items()
-        if rank.exit is not None and rank.exit.code == 0 and situation.behind(number) is not False
+        if rank.exit is not None and rank.exit.code == 0 and situation.has_called_less(number, lost)
     }
     gone = [
         number
@@ -102,7 +102,8 @@ def rank_exited_early(situation: Situation) -> Optional[Verdict]:
     ]
     if not gone:
         return None
-    victims = sorted(lost)
+    # Once one has failed for want of a peer, the job ends for all who were not done.
+    victims = sorted(lost) if lost.keys() <= {*situation.waiting} else situation.suffering(gone)
     waiting = situation.groups_of_ranks([rank for rank in victims if rank in situation.waiting])
     tail = f"in {next(iter(waiting))}" if len(waiting) == 1 else "in their collectives"
     ending = (

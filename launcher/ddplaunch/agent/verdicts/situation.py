@@ -159,6 +159,20 @@ class Situation:
             return True
         return None if None in answers or not self.blocked else False
 
+    def has_called_less(self, rank: int, others: Iterable[int]) -> bool:
+        """Whether any of them has called more collectives than this rank, or nobody knows.
+
+        Who was seen a moment too early, still in a collective that this rank has passed, proves nothing.
+        """
+        mine = {group.name: group for group in self.ranks[rank].groups}
+        answers = [
+            _missed(mine.get(group.name), group.enqueued)
+            for other in others
+            for group in self.ranks[other].groups
+            if group.enqueued and rank in self.members.get(group.name, [rank])
+        ]
+        return not answers or any(answer is not False for answer in answers)
+
     def own_exception(self, rank: int) -> Optional[Raised]:
         """The latest exception this rank caught and its peers did not: what all catch is their habit."""
         peers = {
