@@ -20,8 +20,8 @@ from typing import BinaryIO, Callable, Optional
 from ddplaunch.agent import codec, processes
 from ddplaunch.agent.contract import Env, Exit, Files, JobPlan, JobStatus, Phase
 
-HUB_START = 10.0
-"""Seconds until the hub must listen. It needs a fraction of one."""
+HUB_START = 60.0
+"""Seconds until the hub must listen. It needs a fraction of one, if it has a processor."""
 HUB_END = 15.0
 """Seconds for the hub's last words once every node has ended."""
 STOP_GRACE = 45.0

@@ -125,7 +125,7 @@ else
 fi || stop 20 "sbcast could not bring the job's files to all of ${names[*]}: is /tmp full or read-only on one of them?"
 rm -f "$folder/run/job.tar"
 
-for _ in {1..200}; do
+for _ in {1..1200}; do
     if [ -s "$folder/run/hub.address" ] || ! alive "$hub"; then break; fi
     sleep 0.05
 done
