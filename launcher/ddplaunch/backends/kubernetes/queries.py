@@ -16,6 +16,8 @@ from ddplaunch.backends.kubernetes.refusals import RefusedError
 
 _MOST_EVENTS = 500
 """Warnings of a namespace; the API keeps an hour's."""
+_SOME = 5
+"""Pods that are enough to know that not all are gone, of a thousand that would be listed again and again."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +114,9 @@ class Queries:
         ]
 
     def remains(self, namespace: str, name: str) -> list[Json]:
-        """Pods that carry the job's name, whichever job made them."""
-        pods = self._list(namespace, "v1", "pods", f"{objects.JOB_NAME}={name}", None)
-        return pods or self._list(namespace, "v1", "pods", f"{objects.JOBSET_NAME}={name}", None)
+        """Some of the pods that carry the job's name, whichever job made them."""
+        pods = self._list(namespace, "v1", "pods", f"{objects.JOB_NAME}={name}", None, _SOME)
+        return pods or self._list(namespace, "v1", "pods", f"{objects.JOBSET_NAME}={name}", None, _SOME)
 
     def _jobset(self, namespace: str, name: str, patience: float | None) -> Json | None:
         path = f"{objects.collection(objects.JOBSETS, 'jobsets', namespace)}/{name}"
@@ -126,12 +128,18 @@ class Queries:
             raise
 
     def _list(
-        self, namespace: str, version: str, resource: str, selector: str, patience: float | None
+        self,
+        namespace: str,
+        version: str,
+        resource: str,
+        selector: str,
+        patience: float | None,
+        most: int = 0,
     ) -> list[Json]:
         found = self._api.get(
             objects.collection(version, resource, namespace),
             f"list {resource}",
-            {"labelSelector": selector},
+            {"labelSelector": selector, **({"limit": most} if most else {})},
             patience,
         )
         items: list[Json] = found.get("items") or []

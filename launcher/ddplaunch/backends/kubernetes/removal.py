@@ -24,9 +24,7 @@ _PARTS = (
 def begin(api: Api, owner: Json, namespace: str) -> None:
     """Have the job deleted, with all that it owns. What `kubectl apply` made has no owner, so it is named."""
     name = objects.name(owner)
-    resource = objects.plural(owner["kind"])
-    path = f"{objects.collection(owner['apiVersion'], resource, namespace)}/{name}"
-    _delete(api, path, f"delete {owner['kind']} {name}", objects.uid(owner))
+    _delete(api, objects.path(owner, namespace), f"delete {owner['kind']} {name}", objects.uid(owner))
     for version, resource in _PARTS:
         path = f"{objects.collection(version, resource, namespace)}/{name}"
         part = _part(api, path)
@@ -60,13 +58,12 @@ def wait(api: Api, queries: Queries, owner: Json, namespace: str) -> None:
 
 def _left(api: Api, queries: Queries, owner: Json, namespace: str) -> list[str]:
     name = objects.name(owner)
-    seen = queries.look(namespace, name)
-    if seen.owner is not None and objects.uid(seen.owner) == objects.uid(owner):
-        found = [f"pod {objects.name(pod)}" for pod in seen.pods]
-        return found or [f"{owner['kind']} {name}"]
-    if seen.owner is not None:
+    there = api.find(objects.path(owner, namespace), f"look at {owner['kind']} {name}")
+    if there is not None and objects.uid(there) != objects.uid(owner):
         return []  # another took the name meanwhile
     pods = [f"pod {objects.name(pod)}" for pod in queries.remains(namespace, name)]
+    if there is not None:
+        return pods or [f"{owner['kind']} {name}"]
     parts = [
         f"{resource} {name}"
         for version, resource in _PARTS
