@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import threading
 import zlib
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +49,11 @@ def with_torch(cluster: Cluster) -> dict[str, Any]:
 class Job:
     """One submission: two nodes, on two machines."""
 
-    def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, name: str, work: Path) -> None:
         self.cluster = cluster
         self.namespace = namespace
         self.name = name
+        self._heard = work / "hub.log"
 
     @classmethod
     def submit(
@@ -60,6 +63,7 @@ class Job:
         work: Path,
         program: str,
         change: Callable[[Documents], None] = lambda documents: None,
+        apply: Sequence[str] = ("apply", "--server-side"),
         **keys: Any,
     ) -> Job:
         """Render a job that runs `program`, `change` what was rendered, and apply it.
@@ -85,9 +89,8 @@ class Job:
         documents: Documents = list(yaml.safe_load_all(file.content))
         change(documents)
         text = "\n---\n".join(json.dumps(document) for document in documents)
-        words = ["apply", "--namespace", namespace, "--filename", "-"]
-        cluster.kubectl(*words, stdin=text)
-        return cls(cluster, namespace, rendered.job)
+        cluster.kubectl(*apply, "--namespace", namespace, "--filename", "-", stdin=text)
+        return cls(cluster, namespace, rendered.job, work)
 
     # --------------------------------------------------------------- what there is
 
@@ -176,10 +179,23 @@ class Job:
         found: dict[str, Any] = json.loads(end.get("message") or "{}")
         return {**found, "exit": end.get("exitCode"), "reason": end.get("reason")}
 
+    def listen(self) -> None:
+        """Read the hub's log from now on: its pod, and the log with it, may be deleted when the job fails."""
+        words = ["kubectl", "logs", "--namespace", self.namespace, self.pod(0), "--container=hub", "--follow"]
+
+        def read() -> None:
+            with self._heard.open("w") as file:
+                subprocess.run(words, env=self.cluster.env, stdout=file, check=False)
+
+        threading.Thread(target=read, daemon=True).start()
+
+    def _hub(self) -> str:
+        return self._heard.read_text() if self._heard.exists() else self.log(0, "hub")
+
     def bundle(self) -> Bundle:
         """As it stands in the hub's log."""
-        self.said(0, "hub", _END.strip())
-        text = self.log(0, "hub").rpartition(_BEGIN)[2].partition(_END)[0]
+        self.cluster.until(lambda: _END in self._hub(), "the hub's last words", 120, self.logs)
+        text = self._hub().rpartition(_BEGIN)[2].partition(_END)[0]
         return codec.load(Bundle, json.loads(zlib.decompress(b64decode(text))))
 
     @property

@@ -79,9 +79,11 @@ def test_the_agent_image_looks_into_a_running_pod(cluster: Cluster, namespace: s
     cluster.apply(pod("p", cluster.workers[0], program), namespace=namespace)
     cluster.kubectl("wait", "pod", "p", "-n", namespace, "--for=condition=Ready", "--timeout=60s", timeout=70)
 
-    words = ["debug", "p", "-n", namespace, "--target=main", "--profile=general", "--attach", "--quiet"]
-    said = cluster.kubectl(
-        *words, f"--image={agent}", "--image-pull-policy=Never", "--", "py-spy", "dump", "--pid", "1"
-    )
+    words = ["debug", "p", "-n", namespace, "--target=main", "--profile=general", "--container=look"]
+    words += [f"--image={agent}", "--image-pull-policy=Never", "--quiet"]
+    cluster.kubectl(*words, "--", "py-spy", "dump", "--pid", "1")
 
-    assert "stuck (<string>:3)" in said
+    def said() -> str:
+        return cluster.kubectl("logs", "p", "-n", namespace, "--container=look", check=False)
+
+    cluster.until(lambda: "stuck (<string>:3)" in said(), "py-spy has looked", 120, said)

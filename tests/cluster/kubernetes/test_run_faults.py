@@ -37,6 +37,7 @@ def up(job: Job) -> None:
     """Wait until both ranks train."""
     for node in (0, 1):
         job.said(node, "trainer", "] up", seconds=START)
+    job.listen()
 
 
 def ended(job: Job, exit_code: int) -> Verdict:
@@ -45,16 +46,19 @@ def ended(job: Job, exit_code: int) -> Verdict:
     print(job.logs())
     found = job.verdict
     assert exit_code == job.bundle().exit_code
-    words = job.last_words(0, "trainer")
-    assert (exit_code, [found.code]) == (words["exit"], [each["code"] for each in words["verdicts"]])
+    if 0 in job.pods():  # a pod that has not ended by itself is deleted when the job has failed
+        words = job.last_words(0, "trainer")
+        assert (exit_code, [found.code]) == (words["exit"], [each["code"] for each in words["verdicts"]])
     return found
 
 
 def test_digits(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
-    """The example learns on two machines with two ranks each, and `kubectl apply` is enough to start it."""
+    """The example learns on two machines with two ranks each, and a plain `kubectl apply` is enough."""
     program = (ROOT / "examples/digits/train.py").read_text()
     command = ["program.py", "--epochs", "20", "--require", "0.95"]
-    job = Job.submit(cluster, namespace, tmp_path, program, nproc_per_node=2, command=command)
+    job = Job.submit(
+        cluster, namespace, tmp_path, program, nproc_per_node=2, command=command, apply=["apply"]
+    )
 
     assert "Complete" == job.ended(START)
     assert job.machine(0) != job.machine(1)
