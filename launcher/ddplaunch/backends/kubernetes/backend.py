@@ -321,5 +321,5 @@ def _waits(nodes: Sequence[standing.Node]) -> str:
 def _not_found(namespace: str, name: str) -> NotFoundError:
     return NotFoundError(
         f"there is no job {name} in namespace {namespace}",
-        hint="`ddplaunch list --to kubernetes` shows those of your context's namespace, and yours",
+        hint="`ddplaunch list --to kubernetes` shows those of your context's namespace, and all you sent",
     )
