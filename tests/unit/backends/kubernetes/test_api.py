@@ -120,6 +120,18 @@ def test_a_server_that_cannot_be_reached(
     assert f"the API server {address} (context lab) cannot be reached: {why}" in error.value.message
 
 
+class _Clock:
+    """Stands in for `time`: what passes is what was slept, however busy this machine is."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
 class _Broken(http.server.BaseHTTPRequestHandler):
     """An API server that must ask a webhook which is gone."""
 
@@ -143,15 +155,17 @@ def test_a_broken_webhook_is_not_waited_for_as_long_as_a_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server is well, and nobody knows whether the webhook will ever be: that is said, and soon."""
-    monkeypatch.setattr(apis, "_WEBHOOK_PATIENCE", 1.5)
+    clock = _Clock()
+    monkeypatch.setattr(apis, "time", clock)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Broken) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_port}")
         with pytest.raises(RefusedError) as error:
-            Api().get("/version", "tell its version")
+            Api().get("/version", "tell its version", patience=apis.PATIENCE)
         server.shutdown()
 
-    assert 2 == _Broken.asked
+    assert 10.0 == clock.now  # of 120
+    assert 11 == _Broken.asked
     assert "webhook pods.example.com, which it must ask, does not answer" in error.value.message
 
 
