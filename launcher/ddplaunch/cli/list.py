@@ -71,4 +71,6 @@ def _what(job: Job) -> str:
     verdicts = known_verdicts(job)
     if verdicts:
         return verdicts[0].code
-    return job.status.phase if job.status and not job.state.ended else printable(job.detail)
+    if job.status is None or job.state.ended:
+        return printable(job.detail)
+    return job.status.phase if job.status.phase != job.state else ""

@@ -229,13 +229,12 @@ class KubernetesBackend:
         if bundle is not None:
             self.records.keep(sent, bundle)
         code = bundle.exit_code if bundle else None
-        detail = removal.helm(seen.owner)
         done = dataclasses.replace(
-            job, state=State.CANCELLED, exit_code=code, ended=time.time(), detail=detail, hint="", status=None
+            job, state=State.CANCELLED, exit_code=code, ended=time.time(), detail="", hint="", status=None
         )
         done = dataclasses.replace(done, verdicts=tuple(bundle.verdicts if bundle else ()))
         self._remember(sent, done)
-        return done
+        return dataclasses.replace(done, detail=removal.helm(seen.owner))
 
     def _stopped(self, look: Look) -> Bundle | None:
         """By its own hub, which takes the evidence first. None: it could not be told, or left none."""
