@@ -244,6 +244,19 @@ def test_a_rank_of_which_only_its_hello_is_left_stops_nobody(node: Node, hub: Hu
     assert [1, 0] == [body["rank"]["rank"] for body in hub.bodies("death")]
 
 
+def test_what_was_printed_in_a_short_life_is_shown(node: Node, hub: Hub) -> None:
+    """A program that is over before its hello is heard: nobody can see any more where it printed to."""
+    script = 'until [ -e go ]; do sleep 0.1; done; exec "$0" -c \'print("it runs")\''
+    node.start(["sh", "-c", script, sys.executable], hub, ranks=1)
+    hub.wait_for("beat")
+    with asleep(node):
+        (node.folder / "go").touch()
+        wait_for(lambda: len(node.living()) == 2, what="an end that leaves supervisor and guardian")
+
+    assert node.exit_code() == 0
+    assert "] it runs" in node.output
+
+
 @contextlib.contextmanager
 def asleep(node: Node) -> Iterator[None]:
     """The supervisor has no share of the processor meanwhile."""

@@ -150,9 +150,10 @@ class Crew:
         self.ranks[number] = Rank(number, local, pid, stand_in)
         self.ranks = dict(sorted(self.ranks.items()))
         files = proc.output_files(pid)
-        self._launch_speaks = number if self._place.launch_log in files else None
-        # From the first worker on, torchrun only has to say what we say better. mpirun carries their output.
-        self.launch_tail.shown = self._launch_speaks is not None or self.launches_mpi
+        if files:  # else it may be gone already, and the launch command's log be all there is of it
+            self._launch_speaks = number if self._place.launch_log in files else None
+            # From the first worker on, torchrun only says what we say better. mpirun carries their output.
+            self.launch_tail.shown = self._launch_speaks is not None or self.launches_mpi
         for path in files:
             self._follow(path, number)
 
