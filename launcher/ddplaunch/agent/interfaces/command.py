@@ -88,7 +88,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
         f"what is taken ({known}; {'torch ' + found['torch'] if found['torch'] else 'no torch here'})",
     ]
     for row in found["choices"]:
-        takes = ", ".join(map(" ".join, row["takes"])) or "none"
+        takes = f",\n{'':27}".join(map(" ".join, row["takes"])) or "none"
         lines += [f"  {row['for']:<23}  {takes}", f"{'':27}{row['why']}"]
         if row["agrees"]:
             lines.append(f"{'':27}the library itself says the same")

@@ -88,7 +88,9 @@ def _find(host: Host, given: dict[str, Setting], release: Version, most: int) ->
         where = f" ({wanted.source})" if wanted.source else ""
         said = f"NCCL_SOCKET_IFNAME={wanted.value}{where}"
         found = look.matching(wanted.value)
-        return Choice(found, f"{said}: {_meaning(wanted.value)}" if found else f"{said} matches none")
+        return Choice(
+            found, f"{said}: {_meaning(wanted.value, look.first)}" if found else f"{said} matches none"
+        )
     ignored = f"NCCL_SOCKET_IFNAME={wanted.value} is too short to count; " if wanted.value else ""
     return _unset(host, given, look, ignored)
 
@@ -104,7 +106,7 @@ def _unset(host: Host, given: dict[str, Setting], look: _Look, ignored: str) -> 
     last = ["docker", "lo", "virbr"] if look.release >= _ONLY_RUNNING else ["docker", "lo"]
     found = look.matching("^" + ",".join(last))
     if found:
-        return Choice(found, f"{ignored}the first in the system's order, but for {', '.join(last)}")
+        return Choice(found, f"{ignored}{look.first} in the system's order, but for {', '.join(last)}")
     for prefix in last:
         found = look.matching(prefix)
         if found:
@@ -118,6 +120,10 @@ class _Look(NamedTuple):
     family: str  # NCCL_SOCKET_FAMILY; whatever else it is means both
     release: Version
     most: int
+
+    @property
+    def first(self) -> str:
+        return "the first" if self.most == 1 else f"the first {self.most}"
 
     @property
     def of_family(self) -> str:
@@ -161,15 +167,12 @@ def _entries(text: str) -> list[str]:
     return [name for name in (entry.partition(":")[0] for entry in text.split(",")) if name]
 
 
-def _meaning(wanted: str) -> str:
+def _meaning(wanted: str, first: str) -> str:
     unless, exact, entries = _parse(wanted)
     if not entries:
-        return "every interface"
-    names = " or ".join(entries)
-    what = f"is {names}" if exact else f"begins with {names}"
-    return f"the first in the system's order whose name {'neither ' if unless else ''}{what}".replace(
-        "neither is", "is not"
-    ).replace("neither begins", "does not begin")
+        return f"{first} of all"
+    verb = ("is not" if unless else "is") if exact else "does not begin with" if unless else "begins with"
+    return f"{first} in the system's order whose name {verb} {' or '.join(entries)}"
 
 
 def _by_id(host: Host, given: dict[str, Setting], release: Version) -> Choice:
