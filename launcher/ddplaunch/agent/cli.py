@@ -103,8 +103,7 @@ def _without_plan(arguments: argparse.Namespace, folder: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="agent.pyz", description="ddplaunch's agent on one node of a job.")
-    version = f"ddplaunch's agent {contract.VERSION}, Python {sys.version.split()[0]}"
-    parser.add_argument("--version", action="version", version=version)
+    parser.add_argument("--version", action="version", version=sys.version)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--folder", default=".", help=f"the job's folder, with {Files.PLAN} (default: here)")
