@@ -98,7 +98,8 @@ def test_many_broken_paths_are_counted_not_listed() -> None:
 
     assert verdict.nodes == [7]
     assert verdict.sentence == (
-        "the other nodes cannot reach node 7 on port 40007: no answer in 0 s; the reverse works (31 paths)"
+        "the other nodes cannot open connections to node 7 (10.0.0.7): no answer in 0 s; the reverse works "
+        "(31 paths)"
     )
     assert len(verdict.facts) == 9
     assert verdict.facts[-1] == "23 more paths likewise"
@@ -157,8 +158,8 @@ def test_one_port_that_is_closed_to_many_is_told_with_one_that_answers() -> None
 
     assert (verdict.code, verdict.nodes) == ("port-filtered", [0])
     assert verdict.sentence == (
-        "the other nodes cannot reach node 0 on port 29500: no answer in 0 s, while port 40000 answers: "
-        "a firewall drops it (31 paths)"
+        "the other nodes -> node 0 (10.0.0.0) port 29500: no answer in 0 s while port 40000 answers: "
+        "a firewall drops this port (31 paths)"
     )
 
 

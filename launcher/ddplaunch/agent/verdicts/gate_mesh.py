@@ -177,10 +177,11 @@ def _verdict(faults: list[_Fault], facts: _Facts) -> Verdict:
     # How a node fails to reach itself tells least; how it was refused tells more than that it waited.
     worst = min(first.found, key=lambda r: (r.node == r.peer, r.outcome == "timeout", r.outcome != "lossy"))
     one = len({frozenset(_path(r)) for r in first.found if r.node != r.peer}) < 2
+    one = one or (len(first.cut.targets) == 1 and not first.cut.both and first.code not in _UNDIRECTED)
     hints = pods.HINTS if words.are_pods(facts.names) else _HINTS
     return Verdict(
         first.code,
-        (_of_pair(first, worst, facts) if one else _of_groups(first, worst, facts)) + more,
+        (_of_target(first, worst, facts) if one else _of_groups(first, worst, facts)) + more,
         "gate",
         nodes=sorted({node for fault in faults for node in _culprits(fault)}),
         facts=[
@@ -191,15 +192,24 @@ def _verdict(faults: list[_Fault], facts: _Facts) -> Verdict:
     )
 
 
-def _of_pair(fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
-    way, seconds, code = _way(bad, facts), f"{bad.seconds:.0f} s", fault.code
+def _of_target(fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
+    """Of one path, or of many that lead to one node."""
+    sources = {result.node for result in fault.found if result.node != result.peer}
+    if len(sources) < 2 or fault.cut.both or fault.code in _UNDIRECTED:
+        return _of_path(facts.node(bad.node), fault, bad, facts)
+    everybody = len(fault.cut.sources) > _SPANS and len(fault.cut.sources | {bad.peer}) >= facts.nodes
+    who = "the other nodes" if everybody else facts.side(sources)
+    return f"{_of_path(who, fault, bad, facts)} ({len(sources)} paths)"
+
+
+def _of_path(who: str, fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
+    way, seconds, code = f"{who} -> {facts.peer(bad)} port {bad.port}", f"{bad.seconds:.0f} s", fault.code
     if code == "port-rejected":
         how = "" if bad.outcome == "refused" else f" ({bad.detail})"
         return f"{way} is refused{how} although {facts.node(bad.peer)} listens there"
     if code == "network-one-way":
         return (
-            f"{facts.node(bad.node)} cannot open connections to {facts.peer(bad)}: no answer in {seconds}; "
-            "the reverse works"
+            f"{who} cannot open connections to {facts.peer(bad)}: no answer in {seconds}; the reverse works"
         )
     if code == "port-filtered":
         open_port = facts.open_ports.get(_path(bad))
@@ -208,15 +218,12 @@ def _of_pair(fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
         where = ", nor the other way round: packets between them vanish" if fault.cut.both else ""
         return f"{way}: no answer in {seconds}{where}"
     if code == "mtu-black-hole":
-        return f"{facts.node(bad.node)} -> {facts.peer(bad)}: 1 kB passes, 64 kB stalls for {seconds}"
+        return f"{who} -> {facts.peer(bad)}: 1 kB passes, 64 kB stalls for {seconds}"
     if code == "network-lossy":
-        return f"packets are lost between {facts.node(bad.node)} and {facts.peer(bad)}: {bad.detail}"
+        return f"packets are lost between {who} and {facts.peer(bad)}: {bad.detail}"
     if code == "host-unreachable":
         return f"{way}: {bad.detail}"
-    return (
-        f"what answers {facts.node(bad.node)} on {bad.address} port {bad.port} is not "
-        f"{facts.node(bad.peer)}: {bad.detail}"
-    )
+    return f"what answers {who} on {bad.address} port {bad.port} is not {facts.node(bad.peer)}: {bad.detail}"
 
 
 def _of_groups(fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
