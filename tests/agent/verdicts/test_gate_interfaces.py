@@ -148,3 +148,22 @@ def test_what_all_nodes_agreed_on_stays() -> None:
 
     assert ({"A": "b", "X": "eth0"}, {"A": "it is so", "X": "so"}) == (settled.env, settled.why)
     assert AGREED == gate_interfaces.settle(AGREED, gate_interfaces.Mend("A", "eth0", "so"))
+
+
+@pytest.mark.parametrize(
+    ("takes", "given", "expected"),
+    [
+        (ETH0, False, {"NCCL_SOCKET_IFNAME": "=eth0"}),  # it takes that anyway
+        (DOCKER, False, {}),  # its own choice works
+        (ETH0, True, {}),  # it was set there
+    ],
+)
+def test_one_word_for_all_nodes_where_it_changes_nothing(
+    takes: list[list[str]], given: bool, expected: dict[str, str]
+) -> None:
+    """A batch script has one environment for all of its nodes."""
+    facts = roll(check_in(0, takes, given=given), check_in(1, DOCKER), library=[path(0, 1)])
+    told = gate_interfaces.for_all(AGREED, gate_interfaces.mends(facts), facts)
+
+    assert {"A": "b", **expected} == told.env
+    assert AGREED == gate_interfaces.for_all(AGREED, {}, facts)

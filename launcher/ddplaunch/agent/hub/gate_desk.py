@@ -262,8 +262,10 @@ class GateDesk:
             self._tell(verdicts)
             return
         self._note("mesh")
-        self._mends = gate_interfaces.mends(self._roll())
-        self._record.agreed = agree.agree(self._plan, self._record.check_ins, self._addresses())
+        roll = self._roll()
+        self._mends = gate_interfaces.mends(roll)
+        agreed = agree.agree(self._plan, self._record.check_ins, self._addresses())
+        self._record.agreed = gate_interfaces.for_all(agreed, self._mends, roll)
         self._step = self._unbinding
         self._mesh_deadline = now + LINGER
         if 0 in self._gates:

@@ -84,6 +84,16 @@ def mends(roll: Roll) -> dict[int, Mend]:
     return {node: mend for node, mend in found.items() if mend is not None}
 
 
+def for_all(agreed: Agreed, mends: dict[int, Mend], roll: Roll) -> Agreed:
+    """One mend for all nodes, where it changes nothing on the others: a script has one environment."""
+    kinds = {mend[:2] for mend in mends.values()}
+    others = [_facts(c) for node, c in roll.check_ins.items() if node not in mends]
+    names = {facts["takes"][0][0] if facts["takes"] and not facts["set"] else "" for facts in others}
+    mend = next(iter(mends.values()), None)
+    fits = mend is not None and len(kinds) == 1 and names <= {mend.value.lstrip("=")}
+    return settle(agreed, mend) if mend is not None and fits else agreed
+
+
 def settle(agreed: Agreed, mend: Mend) -> Agreed:
     """What all nodes are told, and what only this one's library needs."""
     env, why = {mend.variable: mend.value, **agreed.env}, {mend.variable: mend.why, **agreed.why}
