@@ -96,7 +96,9 @@ def source_archive(files: Mapping[str, SourceFile], limit: int = SOURCE_LIMIT) -
             info.size = len(file.data)
             info.mode = 0o755 if file.executable else 0o644
             archive.addfile(info, io.BytesIO(file.data))
-    data = buffer.getvalue()
+    data = buffer.getvalue()[
+        : archive.offset
+    ]  # behind its end it is filled up to a multiple of 10 kB, for tapes
     if len(data) > limit:
         name, size = max(((name, len(file.data)) for name, file in files.items()), key=lambda each: each[1])
         raise SourceTooLargeError(
