@@ -151,7 +151,7 @@ def test_a_check_up_in_a_restricted_namespace(cluster: Cluster, cli: Cli, write:
 @pytest.mark.timeout(900)
 def test_the_api_server_is_away(faults: Faults, cli: Cli, write: Write) -> None:
     """For half a minute, while somebody waits: he is told, and no line is lost or doubled."""
-    path = write("digits", COUNT.format(steps=60, pause=1), nodes=1)
+    path = write("digits", COUNT.format(steps=45, pause=1), nodes=1)
     with cli.start("submit", path, "--to", "kubernetes", "--wait") as doing:
         assert doing.stderr is not None
         said = []
@@ -165,5 +165,5 @@ def test_the_api_server_is_away(faults: Faults, cli: Cli, write: Write) -> None:
         said += doing.stderr.readlines()
 
     assert 0 == doing.returncode, "".join(said)
-    assert [f"[0/0] step {step}" for step in range(60)] == [line.rstrip() for line in said if "step" in line]
+    assert [f"[0/0] step {step}" for step in range(45)] == [line.rstrip() for line in said if "step" in line]
     assert any("the API server has not answered for" in line for line in said), "".join(said)
