@@ -57,7 +57,7 @@ def _healthy(cluster: Any, folder: Path, runs: int) -> Line:
             job = _submit(cluster, namespace, folder, STEPS, command=["program.py", "1"])
             for node in (0, 1):
                 job.said(node, "gate", "gate passed", seconds=120)
-            passed = max(_at(job, node, "gate", "gate passed") for node in (0, 1))
+            passed = max(at for node in (0, 1) for at in _stamps(job, job.pod(node), "gate", "gate passed"))
             events = cluster.get("events", "--namespace", namespace)
             scheduled = [_time(each["eventTime"]) for each in events if each["reason"] == "Scheduled"]
             taken.append(passed - max(scheduled))
@@ -107,25 +107,25 @@ def _submit(cluster: Any, namespace: str, folder: Path, program: str, **keys: An
 
 
 def _told(job: Any, code: str) -> float:
-    """Seconds from the last check-in that there was, else from the last hub's start, to the first verdict."""
-    cluster = job.cluster
+    """Seconds from the last check-in that there was, else from the hub's start, to the first verdict."""
+    job.cluster.until(lambda: len(job.pods()) == 2, "both pods are there", 60)
+    pods = {node: job.pod(node) for node in (0, 1)}
+    came: list[float] = []
+    told: list[float] = []
 
-    def told() -> dict[int, float]:
-        return {node: at for node in job.pods() if (at := _at(job, node, "gate", f"{code}: ")) is not None}
+    def heard() -> bool:  # soon: when a job has failed, pods that still run are deleted, with their logs
+        told[:] = [at for pod in pods.values() for at in _stamps(job, pod, "gate", f"{code}: ")]
+        found = _stamps(job, pods[0], "hub", r"node \d+ checked in")
+        came[:] = found or came or _stamps(job, pods[0], "hub", "listens on")
+        return bool(told)
 
-    cluster.until(lambda: bool(told()), f"a verdict {code}", 120, job.logs)
-    check_ins = _stamps(job, 0, "hub", r"node \d+ checked in")
-    return min(told().values()) - max(check_ins or _stamps(job, 0, "hub", "listens on"))
-
-
-def _at(job: Any, node: int, container: str, text: str) -> Any:
-    """When it said so; None when it has not."""
-    found = _stamps(job, node, container, re.escape(text))
-    return found[0] if found else None
+    job.cluster.until(heard, f"a verdict {code}", 180, job.logs)
+    return min(told) - max(came)
 
 
-def _stamps(job: Any, node: int, container: str, pattern: str) -> list[float]:
-    words = ["logs", "--timestamps", "--namespace", job.namespace, job.pod(node), "--container", container]
+def _stamps(job: Any, pod: str, container: str, pattern: str) -> list[float]:
+    """When a container said something that has this; empty when it has not, or is gone."""
+    words = ["logs", "--timestamps", "--namespace", job.namespace, pod, "--container", container]
     lines = [line.partition(" ") for line in job.cluster.kubectl(*words, check=False).splitlines()]
     return [_time(stamp) for stamp, _, said in lines if re.search(pattern, said)]
 
