@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.busy import BUSY
+
 ROOM = "2G"
 """In a node's /tmp, and in its /dev/shm."""
 _SETUP = """
@@ -60,7 +62,7 @@ class Box:
     def bury(self) -> None:
         """Once its processes are gone: leave no zombie of ours."""
         if self.starter is not None:
-            self.starter.wait(timeout=10)
+            self.starter.wait(timeout=BUSY * 10)
 
 
 def hold(lock: int, outlive: bool) -> Box:
@@ -148,10 +150,10 @@ def kill(first: int, seconds: float = 10.0) -> None:
         os.kill(first, signal.SIGKILL)
     except ProcessLookupError:
         return
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + BUSY * seconds
     while alive(first):
         if time.monotonic() > deadline:
-            raise BoxError(f"process {first} was killed and is still there after {seconds:.0f} s")
+            raise BoxError(f"process {first} was killed and is still there after {BUSY * seconds:.0f} s")
         time.sleep(0.005)
 
 
@@ -164,7 +166,7 @@ def alive(pid: int) -> bool:
 
 
 def _only_child(pid: int, seconds: float = 10.0) -> int:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + BUSY * seconds
     while time.monotonic() < deadline:
         try:
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -8,6 +8,8 @@ import random
 import time
 from pathlib import Path
 
+from tests.busy import BUSY
+
 _ROOT = Path("/sys/fs/cgroup")
 _SPAN = 10_000
 """Job ids of one cluster."""
@@ -27,7 +29,7 @@ def first_job() -> int:
 def remove(first: int, seconds: float = 5.0) -> None:
     """Take away what a dead cluster's jobs left, and the nodes' groups where no other cluster uses them."""
     jobs = [group for group in _ROOT.glob("*/slurm_n*/uid_*/job_*") if _belongs(group.name, first)]
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + BUSY * seconds
     # Bottom up; the kernel may still be burying what ran there.
     while any(_remove(group) for group in jobs) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.busy import BUSY
 from tests.cluster.slurm import box, settings
 from tests.cluster.slurm.box import Box
 
@@ -130,7 +131,7 @@ class Machines:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=timeout,
+            timeout=BUSY * timeout,
             check=False,
         )
         if check and done.returncode != 0:
@@ -141,7 +142,9 @@ class Machines:
     def _start_daemon(self, machine: str, *command: str) -> None:
         """It goes to the background by itself, and dies with the machine."""
         words = [*box.enter(self._first(machine), True, "/"), *command]
-        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(
+            words, env=self.env, capture_output=True, text=True, timeout=BUSY * 30, check=False
+        )
         if done.returncode != 0:
             raise ClusterError(f"{machine}: {' '.join(command)}: {done.stdout}{done.stderr}{self.logs()}")
 
@@ -172,11 +175,16 @@ class Machines:
     def until(
         self, happened: Callable[[], bool], what: str, seconds: float, found: Callable[[], str] = str
     ) -> None:
-        """Wait for a condition; past the deadline raise with what was `found` instead and the last logs."""
-        deadline = time.monotonic() + seconds
+        """Wait for a condition; past the deadline raise with what was `found` instead and the last logs.
+
+        `seconds` are those of a machine that has little else to do.
+        """
+        deadline = time.monotonic() + BUSY * seconds
         while not happened():
             if time.monotonic() > deadline:
-                raise ClusterError(f"not within {seconds:.0f} s: {what}. Found: {found()}\n{self.logs()}")
+                raise ClusterError(
+                    f"not within {BUSY * seconds:.0f} s: {what}. Found: {found()}\n{self.logs()}"
+                )
             time.sleep(0.05)
 
     def logs(self, lines: int = 15) -> str:

@@ -50,7 +50,7 @@ GresTypes=gpu
 ReturnToService=2
 JobRequeue=1
 MinJobAge=3600
-KillWait=5
+KillWait=30
 SlurmdTimeout=9
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=1
 SlurmdParameters=config_overrides

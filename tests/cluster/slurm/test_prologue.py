@@ -112,7 +112,7 @@ def test_a_network_at_fault_ends_with_the_verdict(cluster: Cluster, script: Scri
     """A node that nobody hears of is waited for, for as long as the script says, and named."""
     cluster.nft("n3", "tcp dport 1-65535 drop")
 
-    code, output = script.run(SHOW, before="export DDPLAUNCH_GATE_TIMEOUT=8")
+    code, output = script.run(SHOW, before="export DDPLAUNCH_GATE_TIMEOUT=20")
 
     assert ("ExitCode=20:0", False) == (code, "after" in output), output
     assert re.search(r"^\[ddplaunch\] waiting for node 2 \(n3\) \(\d+ s\)$", output, re.MULTILINE), output

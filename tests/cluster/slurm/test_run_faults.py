@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.busy import BUSY
 from tests.cluster.slurm.cluster import Cluster
-from tests.cluster.slurm.jobs import STEPS, Job
+from tests.cluster.slurm.jobs import Job
 from tests.cluster.training import GREEDY, NEVER, TRAIN
 
 from ddplaunch.agent.contract import Verdict
@@ -56,18 +57,22 @@ def test_a_node_is_cut_off(cluster: Cluster, start: Start) -> None:
     assert found.sentence.startswith("node 1 (n2) stopped answering at ")
     lost = job.bundle().evidence
     assert lost is not None
-    assert at(job, "notice") - lost.lost[0].at < 11
+    assert at(job, "notice") - lost.lost[0].at < 8 + BUSY * 3
     assert "n2\n" == (job.folder / "run/faulty").read_text()
 
 
 def test_a_cut_that_is_mended_ends_nothing(cluster: Cluster, work: Path) -> None:
     """The notice is taken back, and the job runs to its end."""
-    job = Job.submit(cluster, work, STEPS, command=["program.py", "90"])
+    program = (
+        f"import os, time\nprint('up', flush=True)\nwhile not os.path.exists('{work}/go'): time.sleep(0.2)\n"
+    )
+    job = Job.submit(cluster, work, program)
     job.up()
     cluster.nft("n2", "drop")
     job.said("network-lost: node 1 (n2) stopped answering")
     cluster.run("n2", ["nft", "flush", "ruleset"])
     job.said("node 1 (n2) answers again")
+    (work / "go").touch()
 
     assert ("COMPLETED", "0:0") == (job.ended(60), job.exit_code)
     assert [] == job.bundle().verdicts

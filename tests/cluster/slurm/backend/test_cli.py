@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from tests.busy import BUSY
 from tests.cluster.slurm.backend.conftest import Login
 from tests.cluster.slurm.cluster import Cluster
 
@@ -81,11 +82,10 @@ def test_a_job_that_is_left_alone_asked_and_ended(
     cluster: Cluster, files: Path, backend: SlurmBackend
 ) -> None:
     """Ctrl-C leaves it alone; its evidence is had through a step beside it; cancel leaves that of all."""
-    cluster.configure("KillWait=30")  # as everywhere else: enough for the evidence on a busy machine
     process = start(cluster, files, "submit", "job.yaml", "--to", "slurm", "--wait")
     until(process.stderr, "[1/1] step 3")
     process.send_signal(signal.SIGINT)
-    said, rest = process.communicate(timeout=30)
+    said, rest = process.communicate(timeout=BUSY * 30)
     handle = Handle.parse(said.strip())
     asked = backend.collect(handle)
     there = json.loads(ddplaunch(cluster, files, "diagnose", str(handle), "--json").stdout)
@@ -129,12 +129,12 @@ def test_ctrl_c_before_the_handle_leaves_no_job(cluster: Cluster, files: Path) -
     )
     cluster.until((files / "called").exists, "sbatch was called", 20)
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=30)
-    words = ["squeue", "--noheader", "--states=all", "--format=%A %T"]
-    after = [line for line in cluster.login(words).stdout.splitlines() if line.split()[0] not in before]
+    said, _ = process.communicate(timeout=BUSY * 30)
+    after = cluster.login(["squeue", "--noheader", "--states=all", "--format=%A"]).stdout.split()
+    made = [int(number) for number in after if number not in before]
 
     assert (130, "") == (process.returncode, said)
-    assert ["CANCELLED"] == [line.split()[1] for line in after]
+    assert ["CANCELLED"] == [cluster.ended(number) for number in made]
 
 
 def test_doctor_tries_the_nodes_and_trains_nothing(cluster: Cluster, files: Path) -> None:

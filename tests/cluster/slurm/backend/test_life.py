@@ -34,8 +34,10 @@ def test_what_was_rendered_is_what_slurm_has(
 
 def test_a_job_is_pending_runs_and_succeeds(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
     """Its state follows Slurm's and its hub's, and stays when it is over."""
-    handle = backend.submit(job(f"sleep 1\n{RUNNING}\nwhile ! [ -e go ]; do sleep 0.1; done", ended=0))
+    until = "while ! [ -e {} ]; do sleep 0.1; done"
+    handle = backend.submit(job(f"{until.format('hub')}\n{RUNNING}\n{until.format('go')}", ended=0))
     before = wait(cluster, backend, handle, lambda job: job.state is State.RUNNING)
+    Path("hub").touch()
     running = wait(cluster, backend, handle, lambda job: job.status)
     Path("go").touch()
     after = ended(cluster, backend, handle)
@@ -151,6 +153,7 @@ def test_cancel_gives_time_for_the_evidence(cluster: Cluster, backend: SlurmBack
 
 def test_what_ignores_sigterm_is_killed(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
     """Slurm kills it after KillWait, and cancel waits for that."""
+    cluster.configure("KillWait=3")
     handle = backend.submit(job(f"trap '' TERM\n{FOREVER}"))
     wait(cluster, backend, handle, lambda job: job.status)
 
