@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Callable
 
 import pytest
+from tests.busy import BUSY
 
 from ddplaunch.agent import codec, processes
 from ddplaunch.agent.contract import Exit, Files, GatePlan, JobPlan, JobStatus, Phase
@@ -20,7 +21,7 @@ from ddplaunch.agent.contract import Exit, Files, GatePlan, JobPlan, JobStatus, 
 PACKAGE = Path(processes.__file__).parents[2]
 PRINTS = "print('it runs', flush=True)"
 WAITS = "import time; print('it runs', flush=True); time.sleep(60)"
-SECONDS = 30.0
+SECONDS = BUSY * 30.0
 
 
 class Job:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.busy import BUSY
 
 from ddplaunch.agent import processes
 
@@ -20,7 +21,7 @@ SLEEP = "import time; time.sleep(60)"
 
 def wait_for(happened: object, seconds: float = 10.0) -> None:
     """Wait until `happened()`, and fail when it does not."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + BUSY * seconds
     while not happened():  # type: ignore[operator]
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
@@ -78,7 +79,7 @@ def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:
     process = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": str(PACKAGE)},
-        timeout=30,
+        timeout=BUSY * 30,
         check=False,
     )
 

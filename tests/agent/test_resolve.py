@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from tests.busy import BUSY
 
 from ddplaunch.agent import resolve
 from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError
@@ -40,7 +41,7 @@ def test_a_resolver_that_takes_too_long_is_unanswered(monkeypatch: pytest.Monkey
 
     with pytest.raises(UnansweredNameError, match="in time"):
         resolve.resolve("slow.example", started + 0.1)
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < BUSY * 1
     answered.set()
 
 

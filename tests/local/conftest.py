@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.busy import BUSY
 
 MARK = "DDPLAUNCH_TEST"
 TRAIN = Path(__file__).with_name("train.py")
@@ -64,15 +65,15 @@ class Desk:
             start_new_session=True,
         )
 
-    def call(self, *words: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+    def call(self, *words: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
         """`ddplaunch` with these words, to its end."""
         with self.start(*words) as process:
             try:
-                out, err = process.communicate(timeout=seconds)
+                out, err = process.communicate(timeout=BUSY * seconds)
             except subprocess.TimeoutExpired:
                 process.kill()
                 out, err = process.communicate()
-                pytest.fail(f"`ddplaunch {' '.join(words)}` took more than {seconds} s\n{out}\n{err}")
+                pytest.fail(f"`ddplaunch {' '.join(words)}` took more than {BUSY * seconds} s\n{out}\n{err}")
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def processes(self) -> list[int]:
@@ -91,9 +92,9 @@ class Desk:
 
 def eventually(holds: Callable[[], object], what: str, seconds: float = 60) -> None:
     """Wait for what must come about; fail, saying what did not, after so many seconds."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + BUSY * seconds
     while not holds():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        assert time.monotonic() < deadline, f"{what}: not within {BUSY * seconds} s"
         time.sleep(0.05)
 
 

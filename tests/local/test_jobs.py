@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.busy import BUSY
 from tests.local.conftest import Desk, eventually
 
 
@@ -64,7 +65,7 @@ def test_a_submitted_job_is_followed_and_cancelled(desk: Desk) -> None:
         again = desk.call("status", handle)
         healthy = json.loads(desk.call("diagnose", handle, "--json").stdout)
         cancelled = desk.call("cancel", handle)
-        follower.communicate(timeout=30)
+        follower.communicate(timeout=BUSY * 30)
 
     assert first.startswith("[0/")
     assert ("running", None) == (running["state"], running["exit_code"])
@@ -84,7 +85,7 @@ def test_ctrl_c_while_waiting_detaches(desk: Desk) -> None:
         handle = waiting.stdout.readline().strip()
         eventually(lambda: steps_seen(desk, handle), "the training begins")
         os.killpg(waiting.pid, signal.SIGINT)
-        _, err = waiting.communicate(timeout=30)
+        _, err = waiting.communicate(timeout=BUSY * 30)
 
     assert 101 == waiting.returncode, err
     assert f"detached; {handle} goes on" in err
@@ -129,7 +130,7 @@ def test_a_hang_is_explained_while_it_lasts_and_after(desk: Desk) -> None:
         eventually(lambda: steps_seen(desk, handle), "the training begins")
         eventually(lambda: status(desk, handle)["verdicts"], "the notice", 30)
         live = json.loads(desk.call("diagnose", handle, "--json").stdout)
-        _, err = waiting.communicate(timeout=90)
+        _, err = waiting.communicate(timeout=BUSY * 90)
     ended = desk.call("diagnose", handle, "--html", "report.html")
 
     assert ("running", [1]) == (live["state"], live["verdicts"][0]["ranks"])
@@ -152,7 +153,7 @@ def test_a_taken_port_ends_at_the_gate(desk: Desk) -> None:
     assert 104 == waited.returncode, waited.stderr
     assert ("port-in-use", "gate", [0]) == (verdict["code"], verdict["where"], verdict["nodes"])
     assert str(os.getpid()) in " ".join([verdict["sentence"], *verdict["facts"]])
-    assert took < 30
+    assert took < BUSY * 30
     gone(desk)
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.busy import BUSY
 from tests.local.conftest import TRAIN, Desk, eventually
 
 TORCHRUN = [str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node=2", str(TRAIN)]
@@ -67,7 +68,7 @@ def test_a_signal_goes_to_the_command(desk: Desk, number: signal.Signals) -> Non
     with desk.start("run", "--", *TORCHRUN, "--steps", "10000") as process:
         wait_for_training(desk)
         os.kill(process.pid, number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=BUSY * 60)
 
     assert 103 == process.returncode, out + err
     assert 103 == desk.call("status", "local://run").returncode
@@ -80,7 +81,7 @@ def test_nothing_outlives_a_launcher_that_was_killed(desk: Desk) -> None:
     with desk.start("run", "--", *TORCHRUN, "--steps", "10000") as process:
         wait_for_training(desk)
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=BUSY * 60)
 
     eventually(lambda: not desk.processes(), "all processes end", 60)
     stated = desk.call("status", "local://run")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import IO
 
+from tests.busy import BUSY
 from tests.local.conftest import SCRIPT, Desk
 
 SPAWN = """
@@ -49,7 +50,7 @@ def test_the_picture_shows_every_node_and_ctrl_c_detaches(desk: Desk) -> None:
         process.stdin.flush()
         seen += read_until(process.stdout, b"to stop it")
         process.stdin.close()
-        process.wait(30)
+        process.wait(BUSY * 30)
 
     assert 101 == process.returncode
     assert b"nodes 0-1" in seen
@@ -67,7 +68,7 @@ def test_ctrl_c_ends_the_following_of_logs(desk: Desk) -> None:
         assert follower.stdout is not None
         next(line for line in follower.stdout if "step 1" in line)
         os.killpg(follower.pid, signal.SIGINT)
-        _, err = follower.communicate(timeout=30)
+        _, err = follower.communicate(timeout=BUSY * 30)
     stated = desk.call("status", handle)
 
     assert (130, "\n", 101) == (follower.returncode, err, stated.returncode)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.busy import BUSY
 
 from ddplaunch.agent.evidence import proc, sockets
 
@@ -36,7 +37,7 @@ def _child() -> Iterator[subprocess.Popen[str]]:
 
 def test_a_sleeping_child(child: subprocess.Popen[str]) -> None:
     """State, parent, environment and command of a process that sleeps."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + BUSY * 10
     while (stat := proc.stat(child.pid)) is not None and stat.state != "S" and time.monotonic() < deadline:
         time.sleep(0.01)
 

@@ -9,16 +9,18 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
+from tests.busy import BUSY
+
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Bundle, Env, Files, GatePlan, JobPlan, JobStatus, ResourcePlan, Verdict
 
 START = 15.0
-"""Seconds for a process of ours to come up on a busy machine."""
+"""Seconds for a process of ours to come up."""
 
 
 def make_plan(**changes: Any) -> JobPlan:
     """Two nodes that start a script with whatever Python runs the agent; no torch is needed."""
-    gate = GatePlan(**{"timeout": 30.0, **changes.pop("gate", {})})
+    gate = GatePlan(**{"timeout": 300.0, **changes.pop("gate", {})})
     resources = ResourcePlan(**changes.pop("resources", {}))
     plain: dict[str, Any] = {
         "job": "trial",
@@ -32,7 +34,7 @@ def make_plan(**changes: Any) -> JobPlan:
 
 def wait_for(happened: Callable[[], Any], seconds: float = START) -> None:
     """Wait until it is true, and fail when it does not become so."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + BUSY * seconds
     while not happened():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
@@ -58,9 +60,11 @@ class Agent:
     def wait(self, seconds: float = 30.0) -> int:
         """Its exit code, negative for a signal."""
         try:
-            return self.process.wait(seconds)
+            return self.process.wait(BUSY * seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"still running after {seconds} s, having said:\n{self.output}") from None
+            raise AssertionError(
+                f"still running after {BUSY * seconds} s, having said:\n{self.output}"
+            ) from None
 
     @property
     def output(self) -> str:
@@ -72,7 +76,7 @@ class Agent:
         try:
             wait_for(lambda: text in self.output, seconds)
         except AssertionError:
-            raise AssertionError(f"did not say {text!r} in {seconds} s, but:\n{self.output}") from None
+            raise AssertionError(f"did not say {text!r} in {BUSY * seconds} s, but:\n{self.output}") from None
 
 
 class Job:

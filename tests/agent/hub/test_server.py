@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 import pytest
+from tests.busy import BUSY
 
 from ddplaunch.agent.codec import ContractError
 from ddplaunch.agent.hub import server as server_module
@@ -91,12 +92,12 @@ class Hub:
         """Whatever happened before: a client of the job is answered at once."""
         client = self.connect()
         client.send("echo", {"still": "here"})
-        assert client.receive(5) == ("echo", {"still": "here"})
+        assert client.receive(BUSY * 5) == ("echo", {"still": "here"})
         client.close()
 
     def close(self) -> None:
         self._over = True
-        self._thread.join(10)
+        self._thread.join(BUSY * 10)
         assert not self._thread.is_alive()
 
 
@@ -120,7 +121,7 @@ def read_line(connection: socket.socket) -> bytes:
 
 def wait_for(happened: Callable[[], Any], seconds: float = 10.0) -> None:
     """Wait until it is true, and fail when it does not become so."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + BUSY * seconds
     while not happened():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
@@ -144,7 +145,7 @@ def test_a_client_of_the_job_is_answered(hub: Hub) -> None:
     client = hub.connect()
     for size in (0, 10, 3_000_000):
         client.send("echo", {"data": "y" * size})
-        assert client.receive(10) == ("echo", {"data": "y" * size})
+        assert client.receive(BUSY * 10) == ("echo", {"data": "y" * size})
     client.close()
     wait_for(lambda: hub.desk.lost_sessions == 1)
 
@@ -226,10 +227,10 @@ def test_one_byte_a_while_is_dropped(hub: Hub, monkeypatch: pytest.MonkeyPatch) 
     with hub.raw() as connection:
         started = time.monotonic()
         with contextlib.suppress(OSError):
-            while time.monotonic() - started < 5:
+            while time.monotonic() - started < BUSY * 5:
                 connection.sendall(b"0")
                 time.sleep(0.05)
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < BUSY * 3
     hub.still_serves()
 
 
@@ -242,7 +243,7 @@ def test_a_slow_client_of_the_job_is_served(hub: Hub) -> None:
         if start < 50:
             hub.still_serves()
 
-    assert slow.receive(5) == ("echo", {"from": "slow"})
+    assert slow.receive(BUSY * 5) == ("echo", {"from": "slow"})
     slow.close()
 
 
@@ -252,9 +253,9 @@ def test_a_replayed_line_ends_the_session(hub: Hub) -> None:
     line = client._seal.seal({"kind": "echo", "body": {}})
     client._socket.sendall(line + line)
 
-    assert client.receive(5) == ("echo", {})
+    assert client.receive(BUSY * 5) == ("echo", {})
     with pytest.raises(LostError):
-        client.receive(5)
+        client.receive(BUSY * 5)
     client.close()
     hub.still_serves()
 
@@ -281,10 +282,10 @@ def test_a_desk_that_fails_loses_one_client(hub: Hub, kind: str, complaint: str)
     client = hub.connect()
     client.send(kind, {})
     with pytest.raises(LostError):
-        client.receive(5)
+        client.receive(BUSY * 5)
 
     other.send("echo", {"a": 1})
-    assert other.receive(5) == ("echo", {"a": 1})
+    assert other.receive(BUSY * 5) == ("echo", {"a": 1})
     assert any(complaint in line for line in hub.log)
     client.close()
     other.close()
@@ -295,7 +296,7 @@ def test_a_message_for_no_desk_ends_the_session(hub: Hub) -> None:
     client = hub.connect()
     client.send("dance", {})
     with pytest.raises(LostError):
-        client.receive(5)
+        client.receive(BUSY * 5)
     client.close()
 
 
@@ -342,7 +343,7 @@ def test_a_thousand_connections_at_once(hub: Hub) -> None:
     for number, client in enumerate(channels):
         client.send("echo", {"number": number})
     for number, client in enumerate(channels):
-        assert client.receive(20) == ("echo", {"number": number})
+        assert client.receive(BUSY * 20) == ("echo", {"number": number})
     for client in channels:
         client.close()
     for connection in silent:

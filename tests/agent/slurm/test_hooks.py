@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Callable
 
 import pytest
+from tests.busy import BUSY
 
 JOB = "4123456789"  # more than Slurm counts to
 Sleeper = Callable[[str], "subprocess.Popen[bytes]"]
@@ -17,7 +18,7 @@ Sleeper = Callable[[str], "subprocess.Popen[bytes]"]
 
 def call(agent: list[str], verb: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """With nothing else in the environment, as slurmd calls its hooks."""
-    return subprocess.run([*agent, verb], env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run([*agent, verb], env=environment, capture_output=True, text=True, timeout=BUSY * 60)
 
 
 @pytest.fixture(name="sleeper")
@@ -49,7 +50,7 @@ def test_the_epilog_ends_processes_of_its_job_alone(agent: list[str], sleeper: S
 
     assert 0 == done.returncode, done.stderr
     assert f"killing process {own.pid} of job {JOB}: " in done.stderr
-    assert [-signal.SIGKILL, None, None] == [own.wait(5), other.poll(), none.poll()]
+    assert [-signal.SIGKILL, None, None] == [own.wait(BUSY * 5), other.poll(), none.poll()]
 
 
 def test_the_prolog_lets_a_sound_machine_pass(agent: list[str]) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.busy import BUSY
 
 from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.protocol import Channel
@@ -32,7 +33,7 @@ class Hub:
                 connection, _ = self.listener.accept()
             except OSError:
                 return
-            self.channels.append(Channel.accept(connection, KEY, 0, time.monotonic() + 5))
+            self.channels.append(Channel.accept(connection, KEY, 0, time.monotonic() + BUSY * 5))
 
     def close(self) -> None:
         self.listener.shutdown(socket.SHUT_RDWR)
@@ -50,8 +51,8 @@ def _hub() -> Iterator[Hub]:
 
 
 def until(happened: Callable[[], object]) -> None:
-    """Wait for it, in vain for five seconds at most."""
-    deadline = time.monotonic() + 5
+    """Wait for it, a while."""
+    deadline = time.monotonic() + BUSY * 5
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.01)

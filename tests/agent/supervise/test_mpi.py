@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.busy import BUSY
 
 from ddplaunch.agent import codec, processes
 from ddplaunch.agent.contract import Bundle, Exit, Files, JobPlan, WatchdogPlan
@@ -20,7 +21,7 @@ from ddplaunch.agent.supervise import mpi
 PACKAGE = Path(processes.__file__).parents[2]
 PLAN = JobPlan("job", 3, 2, ["mpirun", "-n", "6", "{keeper}"], ["true"], mpi=True)
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-SECONDS = 60.0
+SECONDS = BUSY * 60.0
 
 
 @pytest.mark.parametrize(

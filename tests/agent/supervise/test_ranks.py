@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from tests.busy import BUSY
 
 from ddplaunch.agent.contract import Exited, Frame, Raised
 from ddplaunch.agent.evidence import proc
@@ -130,7 +131,7 @@ def test_ranks_are_found_below_others_and_not_below_themselves() -> None:
     script = "RANK=2 LOCAL_RANK=1 sh -c 'sleep 60 & wait' & wait"
     launcher = subprocess.Popen(["sh", "-c", script], start_new_session=True)
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + BUSY * 10
         found: list[tuple[int, int, int]] = []
         while not (found and proc.children(found[0][2])) and time.monotonic() < deadline:
             found = ranks.find([launcher.pid], set())

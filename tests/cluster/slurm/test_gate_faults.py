@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.busy import BUSY
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.jobs import Job
 
@@ -14,8 +15,8 @@ from ddplaunch.agent.contract import Files, Verdict
 
 MASTER = 29500
 GATE = 29400
-FIXED: dict[str, Any] = {"rendezvous": {"port": MASTER}, "gate": {"port": GATE, "timeout": "12s"}}
-"""Rules of a firewall name ports."""
+FIXED: dict[str, Any] = {"rendezvous": {"port": MASTER}, "gate": {"port": GATE, "timeout": "120s"}}
+"""Rules of a firewall name ports. No test waits for this deadline."""
 BY_NAME = {"rendezvous": {"port": MASTER, "address": "n1"}}
 GATE_ONLY = "--export=ALL,DDPLAUNCH_GATE_ONLY=1"
 ADDRESSES = {"n1": "10.99.0.11", "n2": "10.99.0.12", "n3": "10.99.0.13"}
@@ -87,7 +88,7 @@ def test_a_healthy_job_passes_soon(start: Start) -> None:
     assert [] == notes(job)
     events = job.bundle().events
     (release,) = (event for event in events if event.kind == "release")
-    assert release.at - events[0].at < 6, "\n".join(event.text for event in events)
+    assert release.at - events[0].at < BUSY * 6, "\n".join(event.text for event in events)
 
 
 def test_a_bridge_of_containers_disturbs_nobody(cluster: Cluster, start: Start) -> None:
@@ -110,7 +111,7 @@ def test_a_bridge_of_containers_disturbs_nobody(cluster: Cluster, start: Start) 
 def test_a_link_that_loses_packets(cluster: Cluster, start: Start) -> None:
     """It is slow, and no firewall: the gate passes, or says what it is."""
     cluster.nft("n2", "numgen random mod 100 < 30 drop")
-    job = start(GATE_ONLY, gate={"timeout": "30s", "port": GATE})
+    job = start(GATE_ONLY, gate={"timeout": "120s", "port": GATE})
 
     job.ended(60)
     print(job.output)
@@ -130,7 +131,7 @@ def test_a_dropped_port(cluster: Cluster, start: Start) -> None:
     code, nodes, found = verdict(job)
     assert ("port-filtered", [0]) == (code, nodes)
     assert "(n1, 10.99.0.11) port 29500: no answer in 4 s while port" in found.sentence
-    assert seconds(job) < 8
+    assert seconds(job) < BUSY * 8
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_a_rejected_port(cluster: Cluster, start: Start, answer: str) -> None:
     code, nodes, found = verdict(job)
     assert ("port-rejected", [0]) == (code, nodes)
     assert "node 2 (n3) -> node 0 (n1, 10.99.0.11) port 29500" in found.sentence
-    assert seconds(job) < 5
+    assert seconds(job) < BUSY * 5
 
 
 def test_connections_in_one_direction_only(cluster: Cluster, start: Start) -> None:
@@ -155,14 +156,14 @@ def test_connections_in_one_direction_only(cluster: Cluster, start: Start) -> No
     code, nodes, found = verdict(job)
     assert ("network-one-way", [2]) == (code, nodes)
     assert "to node 2 (n3, 10.99.0.13)" in found.sentence
-    assert seconds(job) < 8
+    assert seconds(job) < BUSY * 8
 
 
 def test_a_node_that_only_slurm_reaches(cluster: Cluster, start: Start) -> None:
     """It cannot tell the hub what it met; what it prints goes by Slurm's own connections, and is heard."""
     cluster.nft("n3", "tcp dport 1024-60999 drop", hook="output")
 
-    code, nodes, found = verdict(start(gate={"timeout": "8s"}))
+    code, nodes, found = verdict(start(gate={"timeout": "20s"}))
     assert ("port-filtered", [2]) == (code, nodes)
     assert found.sentence.startswith("node 2 (n3) -> the hub at 10.99.0.11:")
 
@@ -171,11 +172,11 @@ def test_a_hub_that_only_slurm_reaches(cluster: Cluster, start: Start) -> None:
     """When nobody gets through, the firewall is node 0's."""
     cluster.nft("n1", "iifname eth0 tcp dport 1024-60999 drop")
 
-    job = start(gate={"timeout": "8s"})
+    job = start(gate={"timeout": "20s"})
     job.said("ddplaunch verdict")
 
     assert ("port-filtered", [0]) == (job.verdict.code, job.verdict.nodes)
-    assert job.verdict.sentence.endswith(": packets vanish (and 1 more)")
+    assert job.verdict.sentence.endswith(": a firewall drops this one (and 1 more)")
 
 
 def test_large_packets_vanish_between_two_nodes(cluster: Cluster, start: Start) -> None:
@@ -185,7 +186,7 @@ def test_large_packets_vanish_between_two_nodes(cluster: Cluster, start: Start) 
 
     code, nodes, _ = verdict(job)
     assert ("mtu-black-hole", [1, 2]) == (code, nodes)
-    assert seconds(job) < 8
+    assert seconds(job) < BUSY * 8
 
 
 def test_large_packets_vanish_on_the_way_to_the_hub(cluster: Cluster, start: Start) -> None:
@@ -285,7 +286,7 @@ def test_a_wrong_name_that_nobody_uses(
 def test_a_node_that_loses_power_at_the_gate(cluster: Cluster, start: Start) -> None:
     """It had checked in, and is gone before the others are there."""
     cluster.nft("n2", f"tcp dport {GATE} drop", hook="output")
-    job = start(gate={"port": GATE, "timeout": "8s"})
+    job = start(gate={"port": GATE, "timeout": "25s"})
     job.said("node 2 (n3) checked in")
     cluster.power_off("n3")
     job.said("node 2 (n3) went away")
@@ -294,19 +295,21 @@ def test_a_node_that_loses_power_at_the_gate(cluster: Cluster, start: Start) -> 
 
     assert ("node-missing", [2]) == (job.verdict.code, job.verdict.nodes)
     assert "node 2 (n3) checked in and then went away" in job.verdict.sentence
-    assert "n3\n" == (job.folder / Files.FAULTY).read_text()
+    faulty = job.folder / Files.FAULTY
+    cluster.until(faulty.exists, "the hub has written which node is at fault", 10)
+    assert "n3\n" == faulty.read_text()
 
 
 def test_a_node_on_which_slurm_does_not_start_the_step(
     cluster: Cluster, start: Start, task_prolog: TaskProlog
 ) -> None:
     """A task prolog that hangs: the node is named when waiting for it is over."""
-    task_prolog('[ "$SLURMD_NODENAME" != n3 ] || sleep 20')
-    job = start(gate={"timeout": "5s"})
+    task_prolog('[ "$SLURMD_NODENAME" != n3 ] || sleep 60')
+    job = start(gate={"timeout": "15s"})
     job.said("ddplaunch verdict")
 
     assert ("node-missing", [2]) == (job.verdict.code, job.verdict.nodes)
-    assert "node 2 (n3) never came: waited 5 s; nodes 0 (n1) and 1 (n2) are here" == job.verdict.sentence
+    assert "node 2 (n3) never came: waited 15 s; nodes 0 (n1) and 1 (n2) are here" == job.verdict.sentence
 
 
 def test_a_node_whose_clock_is_ahead(start: Start, task_prolog: TaskProlog) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.busy import BUSY
 from tests.unit.cli.conftest import Call
 from tests.unit.cli.test_main import SCRIPT
 from tests.unit.cli.test_verbs import ended
@@ -115,7 +116,7 @@ def ask(shell: str, line: str, path: str) -> list[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=BUSY * 60,
     )
     assert "" == result.stderr
     return result.stdout.splitlines()

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from tests.busy import BUSY
 from tests.unit.cli.conftest import Call
 
 from ddplaunch import __version__
@@ -142,7 +143,7 @@ def test_a_closed_pipe_is_silent() -> None:
         stderr=subprocess.PIPE,
         text=True,
         check=False,
-        timeout=30,
+        timeout=BUSY * 30,
     )
     os.close(writing)
 
@@ -200,7 +201,7 @@ def test_what_is_called_often_imports_little(words: list[str], tmp_path: Path) -
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=BUSY * 30,
     )
 
     assert "[]" == result.stderr.splitlines()[-1]
@@ -219,7 +220,7 @@ def test_rendering_does_not_load_what_only_running_needs(job_file: Path) -> None
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=BUSY * 30,
     )
 
     assert "[]" == result.stderr

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.busy import BUSY
 
 ROOT = Path(__file__).resolve().parents[4]
 _JOB = "{apiVersion: ddplaunch/v1, name: digits, image: x, command: [train.py]}"
@@ -37,7 +38,7 @@ def test_the_client_is_not_imported(words: list[str], tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         env={"PYTHONPATH": str(ROOT / "launcher"), "XDG_STATE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
-        timeout=60,
+        timeout=BUSY * 60,
         check=False,
     )
 
