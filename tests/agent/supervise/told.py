@@ -10,6 +10,20 @@ from ddplaunch.agent import codec
 from ddplaunch.agent.contract import NodeEvidence, RankEvidence, Verdict
 from ddplaunch.agent.protocol import Body
 
+RAISES = """
+import os, time
+def fail():
+    raise ValueError("no batch")
+def stand():
+    open("stands", "w").close()
+    time.sleep(300)
+if os.environ["RANK"] == "0":
+    stand()
+while not os.path.exists("stands"):
+    time.sleep(0.01)
+fail()
+"""
+
 WAITS = """
 import os, sys, time
 def stand():
