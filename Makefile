@@ -18,6 +18,7 @@ demo: $(READY)  ## a job that trains on this machine, then a broken one, explain
 
 test:  ## lint, then every test, on a real Slurm and a real Kubernetes as well; the agent's on Python 3.9 too
 	@scripts/system-packages
+	@scripts/go-toolchain
 	@scripts/run-tests lint agent39 quick processes slurm slow kubernetes
 
 test-quick: $(READY)  ## unit, agent and golden tests, in less than a minute
@@ -25,10 +26,12 @@ test-quick: $(READY)  ## unit, agent and golden tests, in less than a minute
 
 test-kubernetes: $(READY)  ## jobs on a real Kubernetes, which is built and started first
 	@scripts/system-packages
+	@scripts/go-toolchain
 	@scripts/run-tests kubernetes
 
 test-extras: $(READY)  ## jobs on Kubernetes with the real Kueue and JobSet, and jobs of 500 nodes
 	@scripts/system-packages
+	@scripts/go-toolchain
 	@scripts/run-tests extras
 
 lint: $(READY)  ## ruff, mypy, import-linter, shellcheck

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.cluster.kubernetes.cache import locked
+from tests.cluster.kubernetes.cache import CACHE, locked
 from tests.cluster.kubernetes.images import BIN
 
 from ddplaunch.cli.main import main
@@ -63,10 +63,10 @@ def _program() -> str:
 
 
 def _build() -> None:
-    # Where Go's own instructions put it, which not every PATH has.
-    go = shutil.which("go", path=f"{os.environ['PATH']}:/usr/local/go/bin")
+    # Where scripts/go-toolchain puts it, and Go's own instructions do, which not every PATH has.
+    go = shutil.which("go", path=f"{CACHE / 'go/bin'}:{os.environ['PATH']}:/usr/local/go/bin")
     if go is None:
-        pytest.skip("there is neither helm nor go here")
+        pytest.skip("there is neither helm nor go here (scripts/go-toolchain installs it)")
     recipe = (ROOT / "docker" / "kind-node" / "build").read_text()
     version = re.search(r"^helm=(\S+)$", recipe, re.MULTILINE)
     assert version is not None

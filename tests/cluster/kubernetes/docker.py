@@ -25,7 +25,8 @@ _PID = RUN / "docker.pid"
 _LOG = CACHE / "dockerd.log"
 _CAP_SYS_RESOURCE = 24
 _PLACES = ("/usr/sbin", "/sbin", "/usr/local/go/bin")
-"""Where programs lie that not every PATH has; the last is where Go's own instructions put it."""
+"""Where programs lie that not every PATH has; the last is where Go's own instructions put it. What
+scripts/go-toolchain has installed goes before them, and before a Go that is too old."""
 _WATCHES = Path("/proc/sys/fs/inotify/max_user_instances")
 _ENOUGH = 1024
 """Of them; every node has about fifteen, of the 128 that the kernel gives to a user."""
@@ -239,7 +240,7 @@ def which(tool: str) -> str | None:
 
 
 def _path() -> str:
-    return ":".join([*filter(None, [os.environ.get("PATH")]), *_PLACES])
+    return ":".join([str(CACHE / "go/bin"), *filter(None, [os.environ.get("PATH")]), *_PLACES])
 
 
 def _may_raise_limits() -> bool:

@@ -36,7 +36,7 @@ def missing() -> str:
     tools = ("go", "debootstrap", "jq", "docker")
     absent = [tool for tool in tools if docker.which(tool) is None]
     if absent:
-        return f"needs {', '.join(absent)} (scripts/system-packages installs all but go)"
+        return f"needs {', '.join(absent)} (scripts/system-packages and scripts/go-toolchain install them)"
     if os.geteuid() != 0:
         return "needs root, to install a Debian into a folder"
     said = docker.run(["go", "env", "GOVERSION"])
