@@ -133,8 +133,10 @@ class Job:
 
     @property
     def bundle(self) -> Bundle:
-        """As the hub left it."""
-        return codec.read(Bundle, str(self._folder / "hub" / Files.BUNDLE))
+        """As the hub left it. Of a release the nodes are told before it is written."""
+        path = self._folder / "hub" / Files.BUNDLE
+        wait_for(path.exists)
+        return codec.read(Bundle, str(path))
 
     @property
     def status(self) -> JobStatus:

@@ -301,9 +301,9 @@ class GateDesk:
         code = CATALOGUE[verdicts[0].code].exit_code if exit_code is None else exit_code
         self._step = self._judged
         self._end = (self._clock() + LINGER, code)
-        self._record.judge(verdicts)
         for verdict in verdicts:
             self._record.event("verdict", f"{verdict.code}: {verdict.sentence}")
+        self._record.judge(verdicts)
         self._send_verdict(self._audience)
 
     def _tell_of_stop(self) -> None:
