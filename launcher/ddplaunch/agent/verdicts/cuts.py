@@ -21,6 +21,8 @@ _STRAYS = 8
 """Single nodes of a side for which it is tried whether a cut is shorter without them."""
 _CHECKS = 100_000
 """Looks at a path, about a tenth of a second, after which the search for fewer cuts is given up."""
+_GROWTH = 20 * _CHECKS
+"""Looks after which cuts grow no more, and the rest is told by single nodes: so wild a mesh has no shape."""
 
 
 class Cut(NamedTuple):
@@ -62,7 +64,8 @@ def describe(failed: Collection[Path], passed: Collection[Path], nodes: int) -> 
     either, _ = _neighbours([*passed, *back])
     two_way, also_least = _cover(left, either, either, True)
     cuts = _told([*one_way, *two_way], lost, nodes)
-    size = Counter(next(cut for cut in cuts if cut.holds(path)) for path in lost)
+    holders = _Holders(cuts)
+    size = Counter(next(holders.of(path)) for path in lost)
     return Description(
         [_turned(cut, lost) for cut in sorted(size, key=lambda cut: (-size[cut], *map(sorted, cut[:2])))],
         least and also_least and not (one_way and two_way),
@@ -71,17 +74,31 @@ def describe(failed: Collection[Path], passed: Collection[Path], nodes: int) -> 
 
 def _told(grown: list[_Grown], lost: set[Path], nodes: int) -> list[Cut]:
     """Paths that another cut tells anyhow must not make one longer: left out of it, while they can be."""
-    whole = [each.filled(nodes) for each in grown]
+    holders = _Holders([each.filled(nodes) for each in grown])
 
     def is_own(path: Path) -> bool:
         ways = lost.intersection((path, path[::-1]))
-        return sum(all(map(cut.holds, ways)) for cut in whole) < 2
+        return sum(all(map(cut.holds, ways)) for cut in holders.of(next(iter(ways)))) < 2
 
     lean = [each.of_paths(filter(is_own, each.paths)) for each in grown]
     told = [cut for each in lean if each.paths for cut in each.told(lost, nodes)]
-    if all(any(cut.holds(path) for cut in told) for path in lost):
+    held = _Holders(told)
+    if all(any(held.of(path)) for path in lost):
         return told
     return [cut for each in grown for cut in each.told(lost, nodes)]
+
+
+class _Holders:
+    """Which cuts hold a path, in their order, without a look at all of them."""
+
+    def __init__(self, cuts: Iterable[Cut]) -> None:
+        self._by_node: dict[int, list[Cut]] = defaultdict(list)
+        for cut in cuts:
+            for node in cut.sources | cut.targets if cut.both else cut.sources:
+                self._by_node[node].append(cut)
+
+    def of(self, path: Path) -> Iterator[Cut]:
+        return (cut for cut in self._by_node.get(path[0], ()) if cut.holds(path))
 
 
 def _turned(cut: Cut, lost: set[Path]) -> Cut:
@@ -190,7 +207,9 @@ def _cover(
 def _grow(paths: list[Path], of: dict[int, set[int]], to: dict[int, set[int]], both: bool) -> list[_Grown]:
     silent, left = _silent(paths, of, to, both)
     cuts: list[_Grown] = []
-    while left and len(cuts) <= _MOST:
+    looks = _GROWTH
+    while left and len(cuts) <= _MOST and looks > 0:
+        looks -= len(left) * (len(cuts) + 1)
         waiting = []
         for path in left:
             options = _options(path, cuts, both)
