@@ -23,6 +23,7 @@ def main():
         while time.monotonic() < until:
             weights = backward(forward(weights))
         dist.all_reduce(weights)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

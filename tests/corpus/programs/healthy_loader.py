@@ -20,6 +20,7 @@ def main():
     for batch in DataLoader(Videos(), num_workers=1):
         gradient += batch.sum()
         dist.all_reduce(gradient)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ def main():
     if dist.get_rank() == 0:
         tokenize()
     dist.barrier()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ def main():
         if dist.get_rank() == 1:
             hashlib.pbkdf2_hmac("sha256", b"seed", b"salt", rounds)
         dist.all_reduce(gradient)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ def main():
     dist.barrier()
     thin_link(SIZE / scene.SECONDS)
     dist.broadcast(parameters, 0)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

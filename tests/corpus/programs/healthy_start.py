@@ -19,6 +19,7 @@ def main():
         compile_kernels()
     dist.init_process_group("gloo")
     dist.barrier()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

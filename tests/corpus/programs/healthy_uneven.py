@@ -12,6 +12,7 @@ def main():
         share = (dist.get_rank() + step) % dist.get_world_size() / dist.get_world_size()
         scene.decode(scene.SECONDS * share)
         dist.all_reduce(gradient)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ def main():
         weights += 0.01 * gradient
     scene.stops()
     print("done", weights.sum().item(), flush=True)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
