@@ -9,6 +9,8 @@ from ddplaunch.agent.contract import CheckIn, MeshResult
 MASTER = "master"
 """What stands for a peer's number where it was node 0's master port that was tried."""
 RESPONDER = "responder"
+LIBRARY = "library"
+"""What a path is that leads to the address which a peer's library will take."""
 
 
 def parted(results: Iterable[MeshResult]) -> tuple[list[MeshResult], dict[str, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import Union
+from typing import Any, Union
 
 
 class UnknownNameError(Exception):
@@ -24,9 +24,14 @@ def resolve(name: str, deadline: float) -> list[str]:
 
     Raises UnknownNameError or UnansweredNameError.
     """
-    answer: list[Union[list[str], OSError, UnicodeError]] = []
     if numeric(name):
         return [name]
+    return list(dict.fromkeys(str(to[0]) for to in socket_addresses(name, deadline)))
+
+
+def socket_addresses(name: str, deadline: float) -> list[tuple[Any, ...]]:
+    """As getaddrinfo gives them, scopes of IPv6 and all. Raises as `resolve` does."""
+    answer: list[Union[list[tuple[Any, ...]], OSError, UnicodeError]] = []
     thread = threading.Thread(target=_ask, args=(name, answer), name=f"resolve {name}", daemon=True)
     thread.start()
     thread.join(max(0.0, deadline - time.monotonic()))
@@ -40,10 +45,9 @@ def resolve(name: str, deadline: float) -> list[str]:
     raise UnknownNameError(f"{name}: {getattr(found, 'strerror', None) or found}")
 
 
-def _ask(name: str, answer: list[Union[list[str], OSError, UnicodeError]]) -> None:
+def _ask(name: str, answer: list[Union[list[tuple[Any, ...]], OSError, UnicodeError]]) -> None:
     try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        answer.append(list(dict.fromkeys(str(entry[4][0]) for entry in found)))
+        answer.append([to for *_, to in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)])
     except (OSError, UnicodeError) as error:  # a name that IDNA refuses, e.g. a label of 64 letters
         answer.append(error)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ddplaunch.agent.contract import Agreed, CheckIn, JobPlan, MeshResult, MeshTask
+from ddplaunch.agent.paths import LIBRARY
 from ddplaunch.agent.verdicts import gate, gate_interfaces
-from ddplaunch.agent.verdicts.gate_interfaces import LIBRARY
 from ddplaunch.agent.verdicts.roll import Roll
 
 AGREED = Agreed("10.0.0.1", 29500, {"A": "b"}, {"A": "it is so"})

@@ -38,7 +38,7 @@ from ddplaunch.agent.gate.responder import Responder
 from ddplaunch.agent.hub import overheard
 from ddplaunch.agent.protocol import Body, Channel, LostError
 from ddplaunch.agent.supervise import notice
-from ddplaunch.agent.verdicts import gate_interfaces, words
+from ddplaunch.agent.verdicts import words
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 from ddplaunch.agent.verdicts.gate import PENDING
 
@@ -238,11 +238,12 @@ class Gate:
     def _mesh(self, tasks: list[MeshTask]) -> None:
         assert self._channel is not None
         results = probe.run(self._node, tasks, self._context.key, self._context.attempt)
-        peers = [each for each in results if each.what != gate_interfaces.LIBRARY]
-        told, passed = paths.parted(peers)
-        told += [each for each in results if each.what == gate_interfaces.LIBRARY and each.outcome != "ok"]
+        told, passed = paths.parted(results)
         self._channel.send("mesh-results", {"results": codec.dump(told), "passed": passed})
-        self._show("the way to the peers", [_summary(peers, self._plan.names)])
+        self._show(
+            "the way to the peers",
+            [_summary([r for r in results if r.what != paths.LIBRARY], self._plan.names)],
+        )
 
     def _give_up_master_port(self) -> None:
         if self._context.master is not None:

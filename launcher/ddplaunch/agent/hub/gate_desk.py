@@ -167,8 +167,8 @@ class GateDesk:
 
     def _to_gates(self, results: list[MeshResult]) -> list[MeshResult]:
         """Those of the mesh itself; the others tell of the libraries' addresses."""
-        self._library += [each for each in results if each.what == gate_interfaces.LIBRARY]
-        return [each for each in results if each.what != gate_interfaces.LIBRARY]
+        self._library += [each for each in results if each.what == paths.LIBRARY]
+        return [each for each in results if each.what != paths.LIBRARY]
 
     def _leaves(self, session: Session) -> None:
         """Told to stop from outside. When the last one leaves, so does the job."""

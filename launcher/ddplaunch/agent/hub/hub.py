@@ -191,6 +191,10 @@ def _cannot_listen(record: Record, port: Optional[int], error: OSError) -> None:
             nodes=[0],
             hint="the address given to the hub must be one of node 0's own",
         )
+    _give_up(record, verdict)
+
+
+def _give_up(record: Record, verdict: Verdict) -> None:
     record.event("verdict", f"{verdict.code}: {verdict.sentence}", 0)
     record.judge([verdict])
     record.end(Exit.NODE_AT_FAULT)
@@ -231,6 +235,4 @@ def _too_few_files(record: Record, files: int) -> None:
         hint="raise the limit of open files on that node: LimitNOFILE= of slurmd or of the container "
         "runtime, or /etc/security/limits.conf",
     )
-    record.event("verdict", f"{verdict.code}: {verdict.sentence}", 0)
-    record.judge([verdict])
-    record.end(Exit.NODE_AT_FAULT)
+    _give_up(record, verdict)

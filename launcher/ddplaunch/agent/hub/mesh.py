@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddplaunch.agent import paths
 from ddplaunch.agent.contract import CheckIn, JobPlan, MeshTask
 
 ALL_PAIRS = 32
@@ -56,10 +57,10 @@ def tasks(
     Without a master port it is node 0's other port. In a large job node 0 does not try everybody in return.
     """
     responders = {
-        node: MeshTask(node, addresses[node], check_in.ports["responder"], "responder")
+        node: MeshTask(node, addresses[node], check_in.ports[paths.RESPONDER], paths.RESPONDER)
         for node, check_in in check_ins.items()
     }
-    master_port = check_ins[0].ports.get("master")
+    master_port = check_ins[0].ports.get(paths.MASTER)
     found: dict[int, list[MeshTask]] = {}
     for node, others in enumerate(partners(plan.nodes)):
         if master_port is None and node != 0:
@@ -68,5 +69,5 @@ def tasks(
         if master_port is not None:
             named = check_ins[node].facts.get("names", {}).get("master") or plan.master_addr
             after = node / _PACE if plan.nodes > ALL_PAIRS else 0.0
-            found[node].append(MeshTask(0, named or addresses[0], master_port, "master", after))
+            found[node].append(MeshTask(0, named or addresses[0], master_port, paths.MASTER, after))
     return found

@@ -7,7 +7,6 @@ last state. Every event is one line of the hub's log.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import sys
 import time
@@ -75,7 +74,7 @@ class Record:
         """Something happened: `text` is one sentence for people, and a line of the hub's log."""
         event = Event(time.time(), kind, text, node, rank)
         self._events.append(event)
-        self._log.write(json.dumps(codec.dump(event), separators=(",", ":")) + "\n")
+        self._log.write(codec.text(event) + "\n")
         self._log.flush()
         self.say(f"{time.strftime('%H:%M:%S', time.localtime(event.at))} {text}")
 

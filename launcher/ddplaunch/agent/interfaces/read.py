@@ -6,10 +6,11 @@ import os
 import pwd
 import socket
 import struct
-import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ddplaunch.agent import resolve
 from ddplaunch.agent.interfaces import nccl
 from ddplaunch.agent.interfaces.facts import Address, Host
 
@@ -93,19 +94,11 @@ def _text(path: str) -> str:
 
 
 def _resolve(name: str, patience: float) -> list[str]:
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.extend(_ask(name)), daemon=True)
-    thread.start()
-    thread.join(patience)
-    return list(found)
-
-
-def _ask(name: str) -> list[str]:
     try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
+        found = resolve.socket_addresses(name, time.monotonic() + patience)
+    except (resolve.UnknownNameError, resolve.UnansweredNameError):
         return []
-    return [str(to[0]).partition("%")[0] + (f"%{to[3]}" if len(to) > 3 and to[3] else "") for *_, to in found]
+    return [str(to[0]).partition("%")[0] + (f"%{to[3]}" if len(to) > 3 and to[3] else "") for to in found]
 
 
 def _can_bind(address: str) -> bool:

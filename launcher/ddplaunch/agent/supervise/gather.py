@@ -233,21 +233,21 @@ class Gatherer:
 
 
 class _Dump:
-    """What faulthandler adds to a file from now on. Raises OSError when there is none."""
+    """What faulthandler adds to a file from now on. Raises OSError where there is none; then it may go."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        self._begin = self._size = os.path.getsize(path)
+        self._file = open(path, encoding="utf-8", errors="replace")  # noqa: SIM115 - until it is read
+        self._begin = self._size = os.fstat(self._file.fileno()).st_size
         self._grown = time.monotonic()
 
     def is_whole(self) -> bool:
-        size, now = os.path.getsize(self._path), time.monotonic()
+        size, now = os.fstat(self._file.fileno()).st_size, time.monotonic()
         if size > self._size:
             self._size, self._grown = size, now
         return self._size > self._begin and now - self._grown >= _WRITTEN
 
     def read(self) -> list[Stack]:
-        with open(self._path, encoding="utf-8", errors="replace") as file:
+        with self._file as file:
             file.seek(self._begin)
             return stacks.from_faulthandler(file.read())
 

@@ -9,15 +9,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple, Optional
 
+from ddplaunch.agent import paths
 from ddplaunch.agent.contract import Agreed, CheckIn, MeshResult, MeshTask, Verdict
 from ddplaunch.agent.resolve import is_loopback
 from ddplaunch.agent.verdicts.roll import Roll
 
-LIBRARY = "library"
-"""What a path is that leads to the address which a peer's library will take."""
 _VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}
-
-
 _NONE_HINT = (
     "`ip -br address` on that node shows its interfaces: NCCL takes a name as the beginning of one unless it "
     "stands behind `=`, Gloo takes whole names only; or leave it out, and the gate finds what works"
@@ -35,8 +32,8 @@ def tasks(tried: list[MeshTask], check_ins: dict[int, CheckIn]) -> list[MeshTask
     found = []
     for task in tried:
         takes = _facts(check_ins[task.peer])["takes"]
-        if task.what == "responder" and takes and takes[0][1] != task.address:
-            found.append(MeshTask(task.peer, takes[0][1], task.port, LIBRARY))
+        if task.what == paths.RESPONDER and takes and takes[0][1] != task.address:
+            found.append(MeshTask(task.peer, takes[0][1], task.port, paths.LIBRARY))
     return found
 
 
