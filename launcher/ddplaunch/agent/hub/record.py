@@ -115,8 +115,7 @@ class Record:
         """The job is over with this exit code of `contract.Exit`. The first call counts."""
         if self.exit_code is None:
             self.exit_code = exit_code
-            if exit_code == Exit.NODE_AT_FAULT:
-                self._blame()
+            self._blame()
             self.enter(Phase.ENDED)
             self.save()
 
