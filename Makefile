@@ -8,7 +8,7 @@ READY39 := .venv39/.ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-kubernetes test-extras lint format bench docs chart lock clean
+.PHONY: help demo test test-quick test-kubernetes test-extras faults lint format bench docs chart lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -33,6 +33,12 @@ test-extras: $(READY)  ## jobs on Kubernetes with the real Kueue and JobSet, and
 	@scripts/system-packages
 	@scripts/go-toolchain
 	@scripts/run-tests extras
+
+faults: $(READY)  ## provoke every fault RUNS times (5), on BACKEND (all), and write docs/reference/faults.md
+	@scripts/system-packages
+	@scripts/go-toolchain
+	@code=0; python -m tests.faults $(if $(RUNS),--runs $(RUNS)) $(if $(BACKEND),--backend $(BACKEND)) || code=$$?; \
+	    python scripts/generate-docs && exit $$code
 
 lint: $(READY)  ## ruff, mypy, import-linter, shellcheck
 	@scripts/lint

@@ -258,6 +258,7 @@ def test_a_pod_that_is_deleted_at_the_gate(pods: Pods) -> None:
     assert 60 == zero.last_words("gate")["exit_code"]
 
 
+@pytest.mark.fault("node-evicted")
 def test_pod_zero_is_deleted_in_mid_run(pods: Pods) -> None:
     """Its supervisor takes evidence and ends; the hub tells the other node, and says who was evicted."""
     zero, one = pods.running()

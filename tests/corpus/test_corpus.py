@@ -49,8 +49,10 @@ def _impossible(fault: Fault) -> str:
     return harness.memory_cgroups_missing() if fault.memory is not None else ""
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_fault(fault: Fault, outcome_of: Run) -> None:
+@pytest.mark.parametrize(
+    "fault", [pytest.param(fault, marks=pytest.mark.fault(fault.code), id=fault.name) for fault in FAULTS]
+)
+def test_fault(fault: Fault, outcome_of: Run, record_property: Callable[[str, object], None]) -> None:
     """The cause, the ranks at fault and their victims are told, in time, and nothing outlives the job."""
     reason = _impossible(fault)
     if reason:
@@ -67,6 +69,7 @@ def test_fault(fault: Fault, outcome_of: Run) -> None:
         assert fault.code == "launch-failed" or [*fault.culprit_nodes] == verdict.nodes
     assert (Exit.STOPPED if fault.asked else CATALOGUE[fault.code].exit_code) == outcome.exit_code
     assert [] == outcome.survivors
+    record_property("seconds", outcome.seconds)
     if outcome.seconds is not None:
         assert outcome.seconds <= LATEST, outcome.alarms
 

@@ -94,6 +94,7 @@ def _taken() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
         process.kill()
 
 
+@pytest.mark.fault("port-in-use")
 def test_master_port_in_use(job: Job, taken: tuple[int, subprocess.Popen[bytes]]) -> None:
     """A master port that is held names its holder on all nodes, soon after the last node is there."""
     port, holder = taken
@@ -109,6 +110,7 @@ def test_master_port_in_use(job: Job, taken: tuple[int, subprocess.Popen[bytes]]
     assert all(job.verdict.sentence.split(";")[0] in " ".join(gate.output.split()) for gate in gates)
 
 
+@pytest.mark.fault("port-in-use")
 def test_gate_port_in_use(job: Job, taken: tuple[int, subprocess.Popen[bytes]]) -> None:
     """A hub that cannot listen ends at once with the verdict in its status, its bundle and its log."""
     port, holder = taken
@@ -133,6 +135,7 @@ while True:
 HANG_UP = "import socket; s = socket.create_server(('127.0.0.1', {}))\nwhile True: s.accept()[0].close()"
 
 
+@pytest.mark.fault("stranger-listens")
 @pytest.mark.parametrize(("serve", "who"), [(SERVE_HTTP, "HTTP"), (GREET, "SSH"), (HANG_UP, "closed")])
 def test_a_stranger_in_the_hubs_place(job: Job, serve: str, who: str) -> None:
     """Whatever answers where the hub should is told from it, and described."""
@@ -155,6 +158,7 @@ def reachable(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+@pytest.mark.fault("stranger-listens")
 def test_the_hub_of_an_earlier_attempt(job: Job) -> None:
     """A hub of the same job's earlier attempt is a stranger, and said to be one of ours."""
     plan = make_plan()
@@ -166,6 +170,7 @@ def test_the_hub_of_an_earlier_attempt(job: Job) -> None:
     assert "another attempt" in " ".join(gate.output.split())
 
 
+@pytest.mark.fault("port-refused")
 def test_nobody_where_the_hub_should_be(job: Job) -> None:
     """A gate waits for its hub to come up, and at its deadline says what it met."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -188,6 +193,7 @@ def test_a_hub_that_comes_late_is_waited_for(job: Job) -> None:
     assert gate.wait(10) == Exit.OK
 
 
+@pytest.mark.fault("node-missing")
 def test_a_node_that_never_comes(job: Job) -> None:
     """Who waits is told for whom; at the deadline the missing node is named, at once and to all."""
     plan = make_plan(nodes=3, gate={"timeout": 8.0})
@@ -203,6 +209,7 @@ def test_a_node_that_never_comes(job: Job) -> None:
     assert hub.wait(5) == Exit.NODE_AT_FAULT
 
 
+@pytest.mark.fault("node-missing")
 def test_a_node_that_vanishes_is_missed(job: Job) -> None:
     """A gate that is killed after its check-in is missing again, and known to have been there."""
     plan = make_plan(gate={"timeout": 8.0})
@@ -231,6 +238,7 @@ def test_a_gate_that_is_started_again_takes_its_place(job: Job) -> None:
     assert [Exit.OK, Exit.OK] == [gate.wait() for gate in gates]
 
 
+@pytest.mark.fault("rank-duplicate")
 def test_two_agents_claim_one_node(job: Job) -> None:
     """Two living gates with the same index are one verdict for both, long before the deadline."""
     plan = make_plan()
@@ -243,6 +251,7 @@ def test_two_agents_claim_one_node(job: Job) -> None:
     assert (job.verdict.code, job.verdict.nodes) == ("rank-duplicate", [0])
 
 
+@pytest.mark.fault("world-size-differs")
 def test_nodes_of_different_jobs_in_size(job: Job) -> None:
     """One node that was started for another number of nodes is named by what the others were told."""
     plan = make_plan(nodes=3)
@@ -254,6 +263,7 @@ def test_nodes_of_different_jobs_in_size(job: Job) -> None:
     assert job.verdict.sentence == "node 1 was started for 5 nodes, the others for 3 nodes"
 
 
+@pytest.mark.fault("world-size-differs")
 def test_a_node_beyond_the_last(job: Job) -> None:
     """A node index that the job does not have is a wrong size, told within seconds."""
     plan = make_plan(nodes=1)
@@ -265,7 +275,11 @@ def test_a_node_beyond_the_last(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("resources", "code"), [({"shm": 1 << 50}, "shm-too-small"), ({"memory": 1 << 50}, "memory-too-small")]
+    ("resources", "code"),
+    [
+        pytest.param({"shm": 1 << 50}, "shm-too-small", marks=pytest.mark.fault("shm-too-small")),
+        pytest.param({"memory": 1 << 50}, "memory-too-small", marks=pytest.mark.fault("memory-too-small")),
+    ],
 )
 def test_more_is_asked_than_the_node_has(job: Job, resources: dict[str, int], code: str) -> None:
     """The job file's demand is held against what is really there."""
@@ -276,6 +290,7 @@ def test_more_is_asked_than_the_node_has(job: Job, resources: dict[str, int], co
     assert job.verdict.code == code
 
 
+@pytest.mark.fault("dns-not-found")
 def test_a_name_that_does_not_exist(job: Job) -> None:
     """A wrong master name is told within seconds once all nodes are there, not at the gate's deadline."""
     plan = make_plan(master_addr="x" * 64 + ".invalid")

@@ -85,8 +85,18 @@ def test_nccl_is_led_to_the_interface_that_works(cluster: MakeCluster) -> None:
 @pytest.mark.parametrize(
     ("value", "code", "said"),
     [
-        ("ib", "nccl-interface-wrong", "NCCL takes ib0 10.88.0.1, which node 1 (n1) cannot reach"),
-        ("ens", "nccl-interface-missing", "NCCL finds no interface: NCCL_SOCKET_IFNAME=ens matches none"),
+        pytest.param(
+            "ib",
+            "nccl-interface-wrong",
+            "NCCL takes ib0 10.88.0.1, which node 1 (n1) cannot reach",
+            marks=pytest.mark.fault("nccl-interface-wrong"),
+        ),
+        pytest.param(
+            "ens",
+            "nccl-interface-missing",
+            "NCCL finds no interface: NCCL_SOCKET_IFNAME=ens matches none",
+            marks=pytest.mark.fault("nccl-interface-missing"),
+        ),
     ],
 )
 def test_what_was_set_for_nccl_is_not_overridden(
@@ -128,6 +138,7 @@ def test_gloo_is_led_to_the_interface_that_works(cluster: MakeCluster) -> None:
     assert "by itself node 1 (n1)'s Gloo takes docker0 172.17.0.1" in agreed(trial, 0).why[GLOO]
 
 
+@pytest.mark.fault("gloo-interface-wrong")
 @pytest.mark.parametrize(
     ("value", "said"),
     [

@@ -79,6 +79,7 @@ def test_the_address_of_node_zero_is_learnt(cluster: MakeCluster) -> None:
     assert f"node 0 is {trial.hosts[0].address}:29500" in trial.gates[1].output
 
 
+@pytest.mark.fault("master-is-loopback")
 def test_the_masters_name_is_loopback_on_one_node(cluster: MakeCluster) -> None:
     """127.0.1.1 in one node's hosts file is found by its address on that node alone."""
     trial = cluster(3)
@@ -90,6 +91,7 @@ def test_the_masters_name_is_loopback_on_one_node(cluster: MakeCluster) -> None:
     assert "node 1 (n1) resolves n0 to 127.0.1.1" in trial.job.verdict.sentence
 
 
+@pytest.mark.fault("master-is-loopback")
 def test_the_hubs_name_is_loopback_on_one_node(cluster: MakeCluster) -> None:
     """A node that looks for the hub on itself says so within seconds: nobody else can know."""
     trial = cluster(2)
@@ -100,6 +102,7 @@ def test_the_hubs_name_is_loopback_on_one_node(cluster: MakeCluster) -> None:
     assert "master-is-loopback: node 1 (n1) resolves n0 to 127.0.1.1" in trial.gates[0].output
 
 
+@pytest.mark.fault("master-is-loopback")
 def test_a_nodes_own_name_is_loopback(cluster: MakeCluster) -> None:
     """Debian's `127.0.1.1 name` makes Gloo announce an address that no peer reaches."""
     trial = cluster(2)
@@ -119,6 +122,7 @@ def test_an_own_name_does_not_matter_when_gloo_is_told_its_interface(cluster: Ma
     assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
 
 
+@pytest.mark.fault("dns-not-found")
 def test_a_name_that_one_node_does_not_know(cluster: MakeCluster) -> None:
     """The node that cannot resolve the master is named, within seconds after all are there."""
     trial = cluster(2)
@@ -143,6 +147,7 @@ def test_a_name_that_appears_in_time(cluster: MakeCluster) -> None:
     assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
 
 
+@pytest.mark.fault("dns-unanswered")
 def test_a_name_server_that_does_not_answer(cluster: MakeCluster) -> None:
     """Silence of the name server is told from a name that does not exist."""
     trial = cluster(2)
@@ -156,6 +161,7 @@ def test_a_name_server_that_does_not_answer(cluster: MakeCluster) -> None:
     assert trial.verdict() == ("dns-unanswered", [1])
 
 
+@pytest.mark.fault("port-filtered")
 def test_a_firewall_that_drops_the_master_port(cluster: MakeCluster) -> None:
     """One dropped port among open ones is named, with one that answers."""
     trial = cluster(3)
@@ -167,6 +173,7 @@ def test_a_firewall_that_drops_the_master_port(cluster: MakeCluster) -> None:
     assert "port 29500: no answer in 4 s while port" in trial.job.verdict.sentence
 
 
+@pytest.mark.fault("port-filtered")
 def test_a_firewall_that_drops_everything_between_two_nodes(cluster: MakeCluster) -> None:
     """Two of three nodes that do not reach each other, in either direction, are both named."""
     trial = cluster(3)
@@ -178,6 +185,7 @@ def test_a_firewall_that_drops_everything_between_two_nodes(cluster: MakeCluster
     assert "nor the other way round" in trial.job.verdict.sentence
 
 
+@pytest.mark.fault("port-rejected")
 def test_a_firewall_that_rejects_the_master_port(cluster: MakeCluster) -> None:
     """An answer by RST is told from silence."""
     trial = cluster(2)
@@ -188,6 +196,7 @@ def test_a_firewall_that_rejects_the_master_port(cluster: MakeCluster) -> None:
     assert trial.verdict() == ("port-rejected", [0])
 
 
+@pytest.mark.fault("network-one-way")
 def test_connections_in_one_direction_only(cluster: MakeCluster) -> None:
     """A node that takes no connections but makes them is named: its peers' all fail, its own all work."""
     trial = cluster(3)
@@ -199,6 +208,7 @@ def test_connections_in_one_direction_only(cluster: MakeCluster) -> None:
     assert "the reverse works" in trial.job.verdict.sentence
 
 
+@pytest.mark.fault("host-unreachable")
 def test_no_route_to_a_peer(cluster: MakeCluster) -> None:
     """A missing route is said to be one."""
     trial = cluster(3)
@@ -212,6 +222,7 @@ def test_no_route_to_a_peer(cluster: MakeCluster) -> None:
     assert trial.job.verdict.sentence.startswith("node 1 (n1) -> node 2 (n2, 10.77.0.3) port")
 
 
+@pytest.mark.fault("mtu-black-hole")
 def test_large_packets_vanish_between_peers(cluster: MakeCluster) -> None:
     """Where small messages pass and large ones do not, the MTU is named, not the peer's silence."""
     trial = cluster(3)
@@ -222,6 +233,7 @@ def test_large_packets_vanish_between_peers(cluster: MakeCluster) -> None:
     assert trial.verdict() == ("mtu-black-hole", [1, 2])
 
 
+@pytest.mark.fault("mtu-black-hole")
 def test_large_packets_vanish_on_the_way_to_the_hub(cluster: MakeCluster) -> None:
     """A check-in that never arrives though its announcement did is a black hole, told before the deadline."""
     trial = cluster(2)
@@ -232,6 +244,7 @@ def test_large_packets_vanish_on_the_way_to_the_hub(cluster: MakeCluster) -> Non
     assert (trial.job.verdict.code, trial.job.verdict.nodes) == ("mtu-black-hole", [1])
 
 
+@pytest.mark.fault("port-filtered")
 def test_a_firewall_that_drops_the_hubs_port(cluster: MakeCluster) -> None:
     """Other ports of that host answer, so nothing is gained by waiting for the way to it."""
     trial = cluster(2, gate={"timeout": 90.0})
@@ -244,6 +257,7 @@ def test_a_firewall_that_drops_the_hubs_port(cluster: MakeCluster) -> None:
     assert "while other ports there answer: a firewall drops this one" in said
 
 
+@pytest.mark.fault("stranger-listens")
 def test_something_between_the_nodes_answers(cluster: MakeCluster) -> None:
     """A transparent proxy on one node, as service meshes bring them, is told from node 0."""
     trial = cluster(2)
@@ -261,6 +275,7 @@ def test_something_between_the_nodes_answers(cluster: MakeCluster) -> None:
     assert "it speaks HTTP" in trial.job.verdict.sentence
 
 
+@pytest.mark.fault("node-missing")
 def test_a_node_that_does_not_reach_the_hub(cluster: MakeCluster) -> None:
     """At the deadline the cut-off node says what it met, and the hub who never came."""
     trial = cluster(2, gate={"timeout": 6.0})
@@ -272,6 +287,7 @@ def test_a_node_that_does_not_reach_the_hub(cluster: MakeCluster) -> None:
     assert "port-filtered: node 1 (n1) -> the hub at 10.77.0.1:29400: no answer" in trial.gates[1].output
 
 
+@pytest.mark.fault("shm-too-small")
 def test_shared_memory_is_small_on_one_node(cluster: MakeCluster) -> None:
     """A small /dev/shm is found on the node that has it."""
     trial = cluster(2, resources={"shm": 64 << 20})
@@ -284,6 +300,7 @@ def test_shared_memory_is_small_on_one_node(cluster: MakeCluster) -> None:
     assert trial.job.verdict.sentence == "node 1 (n1): /dev/shm is 16 MiB; wanted: 64 MiB"
 
 
+@pytest.mark.fault("disk-full")
 def test_a_disk_that_is_full_on_one_node(cluster: MakeCluster, tmp_path: Any) -> None:
     """A temporary folder without room is found by writing to it."""
     trial = cluster(2)

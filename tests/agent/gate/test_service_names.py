@@ -75,6 +75,7 @@ def test_a_name_that_leads_to_an_earlier_job_for_a_while(pods: Callable[..., Pod
     assert [Exit.OK, Exit.OK] == [gate.wait() for gate in gates], gates[1].output
 
 
+@pytest.mark.fault("dns-disagrees")
 def test_a_name_that_goes_on_leading_to_an_earlier_job(pods: Callable[..., Pods]) -> None:
     """The node that is led astray is named, and where to."""
     trial = pods(timeout=6.0)

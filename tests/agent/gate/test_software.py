@@ -31,6 +31,7 @@ def other_python() -> str | None:
     return None
 
 
+@pytest.mark.fault("version-differs")
 def test_a_node_with_another_python(job: Job, tmp_path: Path) -> None:
     """The odd one out among three nodes is named with its version and theirs. Real interpreters."""
     other = other_python()
@@ -66,6 +67,7 @@ def make_torch(folder: Path, version: str, nccl: str) -> dict[str, str]:
     return {"PYTHONPATH": str(folder)}
 
 
+@pytest.mark.fault("version-differs")
 def test_a_node_with_another_torch(job: Job, tmp_path: Path) -> None:
     """torch and NCCL are compared by what their wheels say, without importing them."""
     old, new = (
@@ -89,6 +91,7 @@ def _bare(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "bin" / "python")
 
 
+@pytest.mark.fault("image-lacks")
 def test_no_torch(job: Job, bare: str) -> None:
     """A Python without torch is named, before torchrun could fail to start."""
     plan = make_plan(nodes=1, launch=TORCHRUN, python=bare)
@@ -99,6 +102,7 @@ def test_no_torch(job: Job, bare: str) -> None:
     assert f"{bare} has no torch" in job.verdict.sentence
 
 
+@pytest.mark.fault("image-lacks")
 @pytest.mark.parametrize(
     ("changes", "lacks"),
     [

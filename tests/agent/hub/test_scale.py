@@ -78,6 +78,7 @@ class Limited:
     words = ("bash", "-c", 'ulimit -n 90; exec "$@"', "limited")
 
 
+@pytest.mark.fault("files-too-few")
 def test_a_hub_that_cannot_hold_so_many_connections_says_so_at_once(job: Job) -> None:
     """Before anybody comes, and with the number that it needs."""
     hub = job.hub(PLAN, host=Limited)

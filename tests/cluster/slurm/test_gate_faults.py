@@ -123,6 +123,7 @@ def test_a_link_that_loses_packets(cluster: Cluster, start: Start) -> None:
 # --- ports and packets
 
 
+@pytest.mark.fault("port-filtered")
 def test_a_dropped_port(cluster: Cluster, start: Start) -> None:
     """The master's port alone is closed: its node is named, and a port that answers."""
     cluster.nft("n1", f"tcp dport {MASTER} drop")
@@ -134,6 +135,7 @@ def test_a_dropped_port(cluster: Cluster, start: Start) -> None:
     assert seconds(job) < BUSY * 8
 
 
+@pytest.mark.fault("port-rejected")
 @pytest.mark.parametrize(
     "answer", ["tcp reset", "icmpx type port-unreachable", "icmpx type admin-prohibited"]
 )
@@ -148,6 +150,7 @@ def test_a_rejected_port(cluster: Cluster, start: Start, answer: str) -> None:
     assert seconds(job) < BUSY * 5
 
 
+@pytest.mark.fault("network-one-way")
 def test_connections_in_one_direction_only(cluster: Cluster, start: Start) -> None:
     """A node that makes connections and takes none."""
     cluster.nft("n3", "tcp flags & (syn | ack) == syn drop")
@@ -159,6 +162,7 @@ def test_connections_in_one_direction_only(cluster: Cluster, start: Start) -> No
     assert seconds(job) < BUSY * 8
 
 
+@pytest.mark.fault("port-filtered")
 def test_a_node_that_only_slurm_reaches(cluster: Cluster, start: Start) -> None:
     """It cannot tell the hub what it met; what it prints goes by Slurm's own connections, and is heard."""
     cluster.nft("n3", "tcp dport 1024-60999 drop", hook="output")
@@ -168,6 +172,7 @@ def test_a_node_that_only_slurm_reaches(cluster: Cluster, start: Start) -> None:
     assert found.sentence.startswith("node 2 (n3) -> the hub at 10.99.0.11:")
 
 
+@pytest.mark.fault("port-filtered")
 def test_a_hub_that_only_slurm_reaches(cluster: Cluster, start: Start) -> None:
     """When nobody gets through, the firewall is node 0's."""
     cluster.nft("n1", "iifname eth0 tcp dport 1024-60999 drop")
@@ -179,6 +184,7 @@ def test_a_hub_that_only_slurm_reaches(cluster: Cluster, start: Start) -> None:
     assert job.verdict.sentence.endswith(": a firewall drops this one (and 1 more)")
 
 
+@pytest.mark.fault("mtu-black-hole")
 def test_large_packets_vanish_between_two_nodes(cluster: Cluster, start: Start) -> None:
     """Both ends are named: which of them is at fault cannot be seen from there."""
     cluster.nft("n3", "ip saddr 10.99.0.12 meta length > 1000 drop")
@@ -189,6 +195,7 @@ def test_large_packets_vanish_between_two_nodes(cluster: Cluster, start: Start) 
     assert seconds(job) < BUSY * 8
 
 
+@pytest.mark.fault("mtu-black-hole")
 def test_large_packets_vanish_on_the_way_to_the_hub(cluster: Cluster, start: Start) -> None:
     """The node's check-in never arrives, though it said that it would come."""
     cluster.nft("n1", "ip saddr 10.99.0.12 meta length > 1000 drop")
@@ -197,6 +204,7 @@ def test_large_packets_vanish_on_the_way_to_the_hub(cluster: Cluster, start: Sta
     assert ("mtu-black-hole", [1]) == (code, nodes)
 
 
+@pytest.mark.fault("host-unreachable")
 def test_no_route(cluster: Cluster, start: Start) -> None:
     """A route that is missing on one node, to one other."""
     cluster.run("n2", ["ip", "route", "add", "unreachable", "10.99.0.13"])
@@ -210,6 +218,7 @@ def test_no_route(cluster: Cluster, start: Start) -> None:
 # --- names
 
 
+@pytest.mark.fault("master-is-loopback")
 def test_node_zero_is_loopback_on_one_node(cluster: Cluster, start: Start) -> None:
     """The job uses the name, and one node's hosts file leads it to itself."""
     names(cluster, "n3", n1="127.0.1.1")
@@ -219,6 +228,7 @@ def test_node_zero_is_loopback_on_one_node(cluster: Cluster, start: Start) -> No
     assert found.sentence.startswith("node 2 (n3) resolves n1 to 127.0.1.1")
 
 
+@pytest.mark.fault("master-is-loopback")
 def test_a_nodes_own_name_is_loopback(cluster: Cluster, start: Start) -> None:
     """Gloo would announce it to the peers."""
     names(cluster, "n2", n2="127.0.1.1")
@@ -228,6 +238,7 @@ def test_a_nodes_own_name_is_loopback(cluster: Cluster, start: Start) -> None:
     assert found.sentence.startswith("node 1 (n2)'s own name n2 resolves to 127.0.1.1")
 
 
+@pytest.mark.fault("master-is-not-node-zero")
 def test_one_node_takes_another_for_node_zero(cluster: Cluster, start: Start) -> None:
     """An old address in one hosts file: the node is named, and whose address it is."""
     names(cluster, "n3", n1="10.99.0.12")
@@ -240,6 +251,7 @@ def test_one_node_takes_another_for_node_zero(cluster: Cluster, start: Start) ->
     )
 
 
+@pytest.mark.fault("master-is-not-node-zero")
 def test_the_job_names_another_machine_as_its_master(start: Start) -> None:
     """The login node, say: nobody finds the master there."""
     job = start(rendezvous={"port": MASTER, "address": "10.99.0.1"})
@@ -249,6 +261,7 @@ def test_the_job_names_another_machine_as_its_master(start: Start) -> None:
     assert "at 10.99.0.1, which is not an address of node 0 (n1, 10.99.0.11)" in found.sentence
 
 
+@pytest.mark.fault("dns-not-found")
 def test_a_name_that_one_node_does_not_know(cluster: Cluster, start: Start) -> None:
     """The job uses the name, and the node reaches node 0 all the same: that is how its verdict is known."""
     names(cluster, "n3", n1=None)
@@ -283,6 +296,7 @@ def test_a_wrong_name_that_nobody_uses(
 # --- nodes and clocks
 
 
+@pytest.mark.fault("node-missing")
 def test_a_node_that_loses_power_at_the_gate(cluster: Cluster, start: Start) -> None:
     """It had checked in, and is gone before the others are there."""
     cluster.nft("n2", f"tcp dport {GATE} drop", hook="output")
@@ -300,6 +314,7 @@ def test_a_node_that_loses_power_at_the_gate(cluster: Cluster, start: Start) -> 
     assert "n3\n" == faulty.read_text()
 
 
+@pytest.mark.fault("node-missing")
 def test_a_node_on_which_slurm_does_not_start_the_step(
     cluster: Cluster, start: Start, task_prolog: TaskProlog
 ) -> None:
@@ -312,6 +327,7 @@ def test_a_node_on_which_slurm_does_not_start_the_step(
     assert "node 2 (n3) never came: waited 15 s; nodes 0 (n1) and 1 (n2) are here" == job.verdict.sentence
 
 
+@pytest.mark.fault("clock-skew")
 def test_a_node_whose_clock_is_ahead(start: Start, task_prolog: TaskProlog) -> None:
     """A minute, on one node: torchrun's c10d rendezvous would drop it."""
     task_prolog(AHEAD)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.jobs import Job
 from tests.cluster.slurm.test_gate_faults import GATE_ONLY, names, notes, verdict
@@ -36,6 +37,7 @@ def test_gloo_is_led_past_a_bridge_of_containers(cluster: Cluster, work: Path) -
     )
 
 
+@pytest.mark.fault("gloo-interface-wrong")
 def test_a_name_that_is_no_whole_name(cluster: Cluster, work: Path) -> None:
     """As good as it would be for NCCL."""
     code, nodes, found = verdict(start(cluster, work, env={"GLOO_SOCKET_IFNAME": "eth"}))
@@ -44,6 +46,7 @@ def test_a_name_that_is_no_whole_name(cluster: Cluster, work: Path) -> None:
     assert "Gloo finds no interface: GLOO_SOCKET_IFNAME=eth: no interface is called 'eth'" in found.sentence
 
 
+@pytest.mark.fault("gloo-interface-wrong")
 def test_a_bridge_that_was_set_on_purpose(cluster: Cluster, work: Path) -> None:
     """Every node has it, and nobody reaches it."""
     for node in cluster.nodes:

@@ -62,6 +62,7 @@ def test_every_rank_is_at_home_on_its_node(cluster: Cluster, work: Path, launche
     job.leaves_nothing()
 
 
+@pytest.mark.fault("mpi-partial-collective")
 @EITHER
 def test_half_of_the_ranks_reduce(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
     """`if rank < size / 2` around a collective of all: those who wait, and those who have gone past it."""
@@ -79,6 +80,7 @@ def test_half_of_the_ranks_reduce(cluster: Cluster, work: Path, launcher: dict[s
     job.leaves_nothing()
 
 
+@pytest.mark.fault("mpi-unmatched")
 @EITHER
 def test_a_message_between_nodes_that_is_not_received(
     cluster: Cluster, work: Path, launcher: dict[str, Any]
@@ -98,6 +100,7 @@ def test_a_message_between_nodes_that_is_not_received(
     job.leaves_nothing()
 
 
+@pytest.mark.fault("mpi-rank-lost")
 @EITHER
 def test_a_rank_that_does_not_come_to_mpi(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
     """All others stand in the import of mpi4py."""
@@ -115,6 +118,7 @@ def test_a_rank_that_does_not_come_to_mpi(cluster: Cluster, work: Path, launcher
     job.leaves_nothing()
 
 
+@pytest.mark.fault("rank-killed")
 @EITHER
 def test_a_rank_that_is_killed_on_another_node(
     cluster: Cluster, work: Path, launcher: dict[str, Any]

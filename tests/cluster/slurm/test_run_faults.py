@@ -44,6 +44,7 @@ def at(job: Job, kind: str, text: str = "") -> float:
     return next(event.at for event in job.bundle().events if event.kind == kind and text in event.text)
 
 
+@pytest.mark.fault("network-lost")
 def test_a_node_is_cut_off(cluster: Cluster, start: Start) -> None:
     """All but Slurm's own connections: Slurm sees nothing, and the node is known within ten seconds."""
     job = start()
@@ -78,6 +79,7 @@ def test_a_cut_that_is_mended_ends_nothing(cluster: Cluster, work: Path) -> None
     assert [] == job.bundle().verdicts
 
 
+@pytest.mark.fault("rank-exited-early")
 def test_a_rank_is_done_before_the_others(start: Start) -> None:
     """Uneven data on the second node."""
     job = start(step="if rank == 1 and step == 20: return")
@@ -86,6 +88,7 @@ def test_a_rank_is_done_before_the_others(start: Start) -> None:
     assert ("rank-exited-early", [1], [1], [0]) == (found.code, found.ranks, found.nodes, found.victims)
 
 
+@pytest.mark.fault("rank-in-dataloader")
 def test_a_rank_waits_for_its_data(start: Start) -> None:
     """The loader's worker on the second node reads for ever."""
     job = start(NEVER, "batch(rank)")
@@ -96,6 +99,7 @@ def test_a_rank_waits_for_its_data(start: Start) -> None:
     assert "(program.py:" in found.sentence
 
 
+@pytest.mark.fault("rank-killed-memory")
 def test_a_rank_takes_more_memory_than_the_job_has(start: Start) -> None:
     """Slurm's memory cgroup kills it: the rank and its node are named, with the limit."""
     job = start(GREEDY, "rank == 1 and step > 3 and eat()")

@@ -153,6 +153,7 @@ def test_a_name_that_no_file_can_have(name: str) -> None:
     assert found.startswith("what cannot be read (")
 
 
+@pytest.mark.fault("port-ephemeral")
 def test_all_problems_come_at_once_and_in_order() -> None:
     """Of structure, of values and of rules, sorted by line."""
     data = GOOD + b"rendezvous: {port: 40000}\nnods: 2\nnodes: 0\nretries: 1\nretries: 2\n"

@@ -1,0 +1,94 @@
+"""No verdict without a fault that is provoked for real, and no fault that the published table leaves out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.corpus.faults import FAULTS
+from tests.faults import table
+from tests.faults.times import seconds
+
+from ddplaunch.agent.contract import Bundle, Event, Verdict
+from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+
+WITHOUT = {
+    "cpu-busy": "no job ends by it, for slow is not broken: a note, see cluster/slurm/test_node_faults.py",
+    "network-lossy": "packets are lost by chance, so that some jobs pass: cluster/slurm/test_gate_faults.py",
+}
+"""Codes of which no real fault asks for exactly this verdict, and why."""
+
+
+def provoked() -> set[tuple[str, str]]:
+    """(code, backend) of all tests, those of the corpus included."""
+    return table.marked() | {(fault.code, "local") for fault in FAULTS}
+
+
+def test_every_code_has_a_fault() -> None:
+    """One test at least provokes it, on whatever backend; the exceptions are codes that have none."""
+    codes = {code for code, _ in provoked()}
+
+    assert {code: why for code, why in WITHOUT.items() if code not in codes} == WITHOUT
+    assert set() == CATALOGUE.keys() - codes - WITHOUT.keys()
+    assert set() == codes - CATALOGUE.keys()
+
+
+def test_the_table_knows_every_fault() -> None:
+    """`make faults RUNS=0` writes down what there is, without trying it."""
+    measured = table.load()["faults"]
+
+    assert set() == provoked() - {(code, backend) for code, cells in measured.items() for backend in cells}
+
+
+def test_a_mark_is_found_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backend is told by the folder."""
+    for place in ("tests/cluster/slurm", "tests/agent"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "test_x.py").write_text('@pytest.mark.fault("disk-' + 'full")\n')
+    monkeypatch.setattr(table, "ROOT", tmp_path)
+
+    assert {("disk-full", "slurm"), ("disk-full", "local")} == table.marked()
+
+
+def test_a_measurement_replaces_that_of_its_backend() -> None:
+    """A miss counts as a try and has no time; other backends stay; what nobody provokes any more goes."""
+    old: table.Measured = {
+        "measured": {},
+        "faults": {
+            "disk-full": {"local": {"tests": 1, "runs": 5, "hits": 5, "seconds": 1.0}},
+            "clock-skew": {"slurm": {"tests": 1, "runs": 5, "hits": 5, "seconds": 1.0}},
+        },
+    }
+    lines: list[table.Line] = [
+        ["disk-full", "slurm", "a", None, None],
+        ["disk-full", "slurm", "a", True, 2.04],
+        ["disk-full", "slurm", "a", False, 9.0],
+        ["port-in-use", "slurm", "b", None, None],
+    ]
+    new = table.merge(old, lines, ["slurm"])
+
+    cells = [table.shown("disk-full", backend, new) for backend in table.BACKENDS]
+    assert ["5/5, 1.0 s", "1/2, 2.0 s", "-"] == cells
+    assert "not run" == table.shown("port-in-use", "slurm", new)
+    assert "not yet" == table.shown("clock-skew", "slurm", new)
+
+
+def told(code: str, *nodes: int) -> Bundle:
+    """Three nodes came, one a second, and the verdict after five seconds."""
+    events = [Event(float(node), "check-in", "", node) for node in range(3)]
+    verdict = Verdict(code, "", "gate", nodes=list(nodes))
+    return Bundle("job", 0, 3, 1, 0.0, 9.0, events=[*events, Event(5.0, "verdict", "")], verdicts=[verdict])
+
+
+@pytest.mark.parametrize(
+    ("bundle", "since"),
+    [
+        (told("disk-full", 0), 3.0),
+        (told("disk-full", 2), 4.0),
+        (told("disk-full", 0, 1, 2), 3.0),
+        (told("node-missing", 2), None),
+    ],
+)
+def test_time_counts_from_the_last_healthy_node(bundle: Bundle, since: float | None) -> None:
+    """A node at fault may be late for that very reason."""
+    assert since == seconds(bundle)

@@ -1,0 +1,203 @@
+"""The table of faults and backends: what is measured in faults.json, and the page that is made of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+
+ROOT = Path(__file__).resolve().parents[2]
+MEASURED = ROOT / "docs/reference/faults.json"
+BACKENDS = ("local", "slurm", "kubernetes")
+WANTED = {
+    "dns-not-found": "KSL",
+    "dns-unanswered": "KS",
+    "dns-disagrees": "KS",
+    "master-is-loopback": "KSL",
+    "master-is-not-node-zero": "SL",
+    "port-refused": "KSL",
+    "port-filtered": "KSL",
+    "port-rejected": "KS",
+    "network-one-way": "KS",
+    "network-lossy": "S",
+    "host-unreachable": "S",
+    "mtu-black-hole": "KS",
+    "port-in-use": "KSL",
+    "port-ephemeral": "L",
+    "stranger-listens": "KSL",
+    "store-shared": "SL",
+    "nccl-interface-wrong": "KSL",
+    "nccl-interface-missing": "KSL",
+    "gloo-interface-wrong": "KSL",
+    "ip-family-mixed": "KS",
+    "node-missing": "KS",
+    "rank-duplicate": "SL",
+    "world-size-differs": "SL",
+    "environment-differs": "KSL",
+    "version-differs": "SL",
+    "hardware-differs": "S",
+    "gpu-missing": "KS",
+    "gpu-held": "",
+    "shm-too-small": "KSL",
+    "memlock-too-small": "SL",
+    "memory-too-small": "SL",
+    "disk-full": "SL",
+    "files-too-few": "L",
+    "cpu-busy": "SL",
+    "clock-skew": "S",
+    "backend-unfit": "L",
+    "image-lacks": "KSL",
+    "launch-failed": "L",
+    "rank-late-to-init": "KSL",
+    "device-shared": "",
+    "collective-mismatch": "KSL",
+    "collective-skipped": "L",
+    "group-partial": "L",
+    "p2p-deadlock": "L",
+    "async-not-waited": "L",
+    "rank-in-dataloader": "KSL",
+    "rank-in-user-code": "KSL",
+    "exception-swallowed": "L",
+    "rank-failed": "KSL",
+    "rank-exited-early": "KSL",
+    "rank-killed-memory": "KSL",
+    "rank-killed-bus": "KSL",
+    "rank-killed": "KSL",
+    "rank-stopped": "L",
+    "gil-held": "L",
+    "io-stuck": "S",
+    "lock-deadlock": "L",
+    "cpu-starved": "KSL",
+    "network-lost": "KS",
+    "gpu-stuck": "",
+    "slow-broadcast": "KSL",
+    "slow": "L",
+    "mpi-partial-collective": "SL",
+    "mpi-unmatched": "SL",
+    "mpi-rank-lost": "SL",
+    "node-evicted": "KS",
+    "unknown": "L",
+}
+"""Causes, those that have no code yet among them, and where each must be provoked, by a backend's initial.
+
+Empty: it takes hardware, and is judged from what was recorded on some.
+"""
+
+Measured = dict[str, Any]
+"""{"measured": {backend: {"runs", "cpus", "load"}}, "faults": {code: {backend: cell}}}
+
+A cell is {"tests", "runs", "hits", "seconds"}: `runs` counts the single tries, `seconds` is their median from
+fault to verdict, or None.
+"""
+Line = list[Any]
+"""[code, backend, name of the test, hit or None when it was only found, seconds or None]."""
+
+HEAD = """\
+# Faults and verdicts
+
+Generated from faults.json, which `make faults` measures: every cause is provoked for real, and is a hit when
+the right verdict names the right nodes or ranks.
+
+A cell holds hits of tries, and the median of the seconds from the fault to the first word about it. At the
+gate that is from the check-in of the last healthy node; while a job runs, from the death, the last sign, or
+the moment since which nothing moves, `notice_after` included, which is 3 to 10 s in these tests. A node that
+never comes is told when `gate.timeout` is over. `not run`: there is a test, and no measurement yet.
+`not yet`: there is no test. `-`: the cause is not asked for there, or it takes hardware and is judged from
+recorded facts.
+"""
+
+
+def load() -> Measured:
+    """What was measured last."""
+    found: Measured = json.loads(MEASURED.read_text("utf-8"))
+    return found
+
+
+def text(measured: Measured) -> str:
+    """As it is committed: in the table's order."""
+    faults = {code: _ordered(measured["faults"].get(code, {})) for code in codes(measured)}
+    kept = {"measured": _ordered(measured["measured"]), "faults": {c: f for c, f in faults.items() if f}}
+    return json.dumps(kept, indent=1) + "\n"
+
+
+def merge(old: Measured, lines: Iterable[Line], backends: Iterable[str]) -> Measured:
+    """The measurement of these backends anew, where there were tries; what no test provokes is forgotten."""
+    found: dict[str, dict[str, list[Line]]] = {}
+    for line in lines:
+        found.setdefault(line[0], {}).setdefault(line[1], []).append(line)
+    faults: dict[str, dict[str, Any]] = {}
+    for code in {*found, *old["faults"]}:
+        kept = {b: c for b, c in old["faults"].get(code, {}).items() if b not in backends}
+        for backend, those in found.get(code, {}).items():
+            kept[backend] = _cell(those, old["faults"].get(code, {}).get(backend, {}))
+        faults[code] = kept
+    return {"measured": old["measured"], "faults": faults}
+
+
+def _cell(lines: list[Line], old: dict[str, Any]) -> dict[str, Any]:
+    tests = len({line[2] for line in lines})
+    tries = [line for line in lines if line[3] is not None]
+    if not tries:
+        return {"runs": 0, "hits": 0, "seconds": None, **old, "tests": tests}
+    told = [line[4] for line in tries if line[3] and line[4] is not None]
+    seconds = round(statistics.median(told), 1) if told else None
+    return {"tests": tests, "runs": len(tries), "hits": sum(line[3] for line in tries), "seconds": seconds}
+
+
+def page(measured: Measured) -> str:
+    """faults.md."""
+    parts = [HEAD, *(_of(backend, measured) for backend in BACKENDS), ""]
+    parts += [f"| | {' | '.join(BACKENDS)} |", "|---|---|---|---|"]
+    for code in codes(measured):
+        name = f"[{code}](verdicts.md#{code})" if code in CATALOGUE else code
+        cells = [shown(code, backend, measured) for backend in BACKENDS]
+        parts.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(parts) + "\n"
+
+
+def codes(measured: Measured) -> list[str]:
+    """All, in the order of the causes; what was added to the catalogue since stands last."""
+    return list(dict.fromkeys([*WANTED, *CATALOGUE, *sorted(measured["faults"])]))
+
+
+def shown(code: str, backend: str, measured: Measured) -> str:
+    """A cell."""
+    cell = measured["faults"].get(code, {}).get(backend)
+    if cell is None:
+        return "not yet" if backend[0].upper() in WANTED.get(code, "") else "-"
+    if not cell["runs"]:
+        return "not run"
+    seconds = "" if cell["seconds"] is None else f", {cell['seconds']} s"
+    return f"{cell['hits']}/{cell['runs']}{seconds}"
+
+
+def marked() -> set[tuple[str, str]]:
+    """(code, backend) of the tests that name a code where they are marked, without collecting them."""
+    found = set()
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        place = path.relative_to(ROOT).as_posix()
+        backend = next((name for name in BACKENDS[1:] if f"/cluster/{name}/" in place), "local")
+        found |= {(code, backend) for code in re.findall(r'mark\.fault\("([a-z-]+)"\)', path.read_text())}
+    return found
+
+
+def _of(backend: str, measured: Measured) -> str:
+    cells = [of[backend] for of in measured["faults"].values() if backend in of]
+    hits, runs = sum(cell["hits"] for cell in cells), sum(cell["runs"] for cell in cells)
+    about = measured["measured"].get(backend)
+    if not about or not runs:
+        return f"- {backend}: not run"
+    share = f"{100 * hits / runs:.1f} %"
+    return (
+        f"- {backend}: {hits} of {runs} right ({share}), each test {about['runs']} times, "
+        f"on {about['cpus']} CPUs under a load of {about['load']}"
+    )
+
+
+def _ordered(values: dict[str, Any]) -> dict[str, Any]:
+    return {backend: values[backend] for backend in BACKENDS if backend in values}

@@ -1,0 +1,49 @@
+"""How soon a fault was told, from what the job's hub wrote down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ddplaunch.agent.contract import Bundle, Event, Verdict
+from ddplaunch.agent.facts import JobEvidence
+
+AT_THE_DEADLINE = frozenset({"node-missing"})
+"""Codes that are told when `gate.timeout` is over, and not before: their time is the job file's choice."""
+
+
+def seconds(bundle: Bundle) -> float | None:
+    """From the fault to the first word about it; None where nobody can say, or nothing was told.
+
+    At the gate: from the check-in of the last healthy node. While the job runs: from the death, from a lost
+    node's last sign, or from the moment since which nothing moves.
+    """
+    told = _first(bundle.events, "notice", "verdict")
+    if told is None or not bundle.verdicts or bundle.verdicts[0].code in AT_THE_DEADLINE:
+        return None
+    if bundle.verdicts[0].where == "gate":
+        since = _last_check_in(bundle.events, bundle.verdicts)
+    else:
+        since = _began(bundle.events, bundle.evidence)
+    return None if since is None else max(told.at - since, 0.0)
+
+
+def _last_check_in(events: Iterable[Event], verdicts: list[Verdict]) -> float | None:
+    """Of the nodes that are not at fault; of all, when all are."""
+    came = [event for event in events if event.kind == "check-in" and event.node is not None]
+    culprits = {node for verdict in verdicts for node in verdict.nodes}
+    healthy = [event for event in came if event.node not in culprits]
+    return max((event.at for event in healthy or came), default=None)
+
+
+def _began(events: Iterable[Event], evidence: JobEvidence | None) -> float | None:
+    if evidence is not None and evidence.lost:
+        return min(lost.at for lost in evidence.lost)
+    death = _first(events, "death")
+    if death is not None:
+        return death.at
+    nodes = evidence.evidence if evidence is not None else []
+    return max((node.at - rank.stuck_for for node in nodes for rank in node.ranks), default=None)
+
+
+def _first(events: Iterable[Event], *kinds: str) -> Event | None:
+    return next((event for event in events if event.kind in kinds), None)
