@@ -29,6 +29,12 @@ if unfit:
     sys.exit(79)
 
 if __name__ == "__main__":
+    loader = globals()["__loader__"]
+    if hasattr(loader, "archive"):
+        import packed  # type: ignore[import-not-found]
+
+        member = loader.get_data(os.path.join(loader.archive, packed.MEMBER))
+        sys.meta_path.insert(0, packed.Modules(loader.archive, member))
     from ddplaunch.agent.cli import main
 
     sys.exit(main())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import struct
 import tarfile
 import zlib
@@ -27,6 +28,8 @@ job file that runs on one target should run on another."""
 _PACKAGE = Path(__file__).parents[1]
 _PACKERS = [Path(__file__).with_name(name) for name in ("archive.py", "deflate.py", "lean.py")]
 _ENTRY = "__main__.py"
+_FINDER = "packed.py"  # beside the entry, as it finds all others
+_MODULES = "modules"  # those, by the name that the finder knows
 _NEW_YEAR_1980 = (0, 1 << 5 | 1)
 _REGULAR_FILE = 0o100644
 _UNIX = 3 << 8 | 20
@@ -40,11 +43,9 @@ def agent_archive(package: Path = _PACKAGE) -> bytes:
     Its second line is the digest of what it was made from. Packing takes longer than the rest of `render`, so
     the result is kept where Python keeps what it compiles, and is taken from there until a source changes.
     """
-    entry = package / "agent" / _ENTRY
     modules = [package / "__init__.py", *(package / "agent").rglob("*.py")]
-    members = {path.relative_to(package.parent).as_posix(): path for path in modules if path != entry}
-    members[_ENTRY] = entry
-    sources = {name: path.read_bytes() for name, path in sorted(members.items())}
+    paths = {path.relative_to(package.parent).as_posix(): path for path in modules}
+    sources = {name: path.read_bytes() for name, path in sorted(paths.items())}
     digest = _digest([*sources.items(), *((path.name, path.read_bytes()) for path in _PACKERS)])
     head = f"#!/usr/bin/env python3\n# {digest}\n".encode()
 
@@ -53,7 +54,7 @@ def agent_archive(package: Path = _PACKAGE) -> bytes:
         data = kept.read_bytes()
         if data.startswith(head) and data[-_END.size :].startswith(_END_MARK):
             return data
-    data = head + _zip(sources, offset=len(head))
+    data = head + _zip(_members(sources), offset=len(head))
     with suppress(OSError):
         kept.write_bytes(data)
     return data
@@ -66,11 +67,18 @@ def _digest(sources: Iterable[tuple[str, bytes]]) -> str:
     return digest.hexdigest()
 
 
-def _zip(sources: Mapping[str, bytes], offset: int) -> bytes:
+def _members(sources: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What the zip file holds: Python finds the entry and the finder by itself, and the finder all others."""
+    files = {name: lean(source.decode()).encode() for name, source in sources.items()}
+    first = {name: files.pop(f"ddplaunch/agent/{name}") for name in (_ENTRY, _FINDER)}
+    head = json.dumps({name: len(data) for name, data in files.items()}, separators=(",", ":")).encode()
+    return dict(sorted({**first, _MODULES: b"".join([head, b"\n", *files.values()])}.items()))
+
+
+def _zip(members: Mapping[str, bytes], offset: int) -> bytes:
     """A zip archive that begins `offset` bytes into its file; the standard module would pack with zlib."""
     bodies, directory = [], []
-    for name, source in sources.items():
-        data = lean(source.decode()).encode()
+    for name, data in members.items():
         # The entry has to speak where zlib is missing.
         method, packed = (0, data) if name == _ENTRY else (8, deflate(data))
         sizes = (zlib.crc32(data), len(packed), len(data), len(name))

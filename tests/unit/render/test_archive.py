@@ -104,7 +104,7 @@ def test_an_archive_that_cannot_be_kept_is_made_all_the_same(copy: Path) -> None
 
 def test_the_agent_is_small() -> None:
     """The agent fits beside a job's source into one Kubernetes ConfigMap."""
-    assert 200_000 > len(agent_archive())
+    assert 160_000 > len(agent_archive())
 
 
 def test_the_agent_runs_as_a_file_of_its_own(agent: Path) -> None:
@@ -156,16 +156,15 @@ def test_the_entry_knows_the_contract() -> None:
 
 
 def test_the_archive_is_a_sound_zip_file() -> None:
-    """Other tools read it as well: names in order, checksums right, the entry stored."""
+    """Other tools read it as well: checksums right, the entry stored."""
     with zipfile.ZipFile(io.BytesIO(agent_archive())) as found:
         members = found.infolist()
         broken = found.testzip()
 
     assert None is broken
-    assert sorted(member.filename for member in members) == [member.filename for member in members]
     assert ["__main__.py"] == [m.filename for m in members if m.compress_type == zipfile.ZIP_STORED]
     assert {((1980, 1, 1, 0, 0, 0), 0o100644 << 16)} == {(m.date_time, m.external_attr) for m in members}
-    assert {"ddplaunch/__init__.py", "ddplaunch/agent/contract.py"} < {m.filename for m in members}
+    assert ["__main__.py", "modules", "packed.py"] == [m.filename for m in members]
 
 
 letters = st.characters(exclude_characters="/\0", exclude_categories=["Cs"])
