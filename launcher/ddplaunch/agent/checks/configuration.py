@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+from ddplaunch.agent.checks import names
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
+from ddplaunch.agent.interfaces import nccl, read
 
 _COMPARED = ("NCCL_", "GLOO_", "TORCH_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -16,8 +18,10 @@ def check(context: Context) -> CheckResult:
     """FAIL for a node index that the job does not have; UNKNOWN for what torchrun or NCCL may trip over."""
     plan = context.plan
     variables = {**context.environment, **plan.env}
+    told = {**read.settings(variables, nccl.NEWEST), **variables}
     facts: dict[str, Any] = {
-        "environment": {k: v for k, v in sorted(variables.items()) if k.startswith(_COMPARED)}
+        "environment": {k: v for k, v in sorted(told.items()) if k.startswith(_COMPARED)},
+        "gpus": names.has_gpus(),
     }
     if context.node >= plan.nodes:
         return failed(

@@ -41,7 +41,7 @@ def check(context: Context, patience: float = PATIENCE) -> CheckResult:
         "master": master,
         "interfaces": interfaces(),
         "own_bindable": _bindable(answers[own]),
-        "gpus": _has_gpus(),
+        "gpus": has_gpus(),
         "addresses": {name: found for name, found in answers.items() if isinstance(found, list)},
         "unresolved": {name: str(error) for name, error in answers.items() if isinstance(error, Exception)},
     }
@@ -120,7 +120,8 @@ def _text(answer: Answer) -> str:
     return ", ".join(answer) if isinstance(answer, list) else "no address"
 
 
-def _has_gpus() -> bool:
+def has_gpus() -> bool:
+    """Whether a driver of NVIDIA or AMD is at work here."""
     import glob
 
     return bool(glob.glob("/dev/nvidia[0-9]*") or glob.glob("/dev/kfd"))

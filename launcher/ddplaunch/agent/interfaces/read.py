@@ -31,13 +31,19 @@ def host(environment: Mapping[str, str], release: nccl.Version, patience: float 
     """
     own = socket.gethostname()
     home = _home()
-    files = {path: _text(path) for path in nccl.files(dict(environment), home, release)}
-    found = Host(addresses(), dict(environment), files, home, own)
+    found = Host(addresses(), dict(environment), _files(environment, home, release), home, own)
     for name in {own, nccl.comm_id_name(found, release)} - {""}:
         found.names[name] = _resolve(name, patience)
     asked = [*found.names.get(own, []), _LOOPBACK]
     found.bindable.extend(address for address in dict.fromkeys(asked) if _can_bind(address))
     return found
+
+
+def settings(environment: Mapping[str, str], release: nccl.Version) -> dict[str, str]:
+    """What ranks with that environment tell NCCL, by it or by NCCL's own files."""
+    home = _home()
+    told = Host([], dict(environment), _files(environment, home, release), home)
+    return {name: setting.value for name, setting in nccl.settings(told, release).items()}
 
 
 def addresses() -> list[Address]:
@@ -83,6 +89,10 @@ def _home() -> str:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
         return ""
+
+
+def _files(environment: Mapping[str, str], home: str, release: nccl.Version) -> dict[str, str]:
+    return {path: _text(path) for path in nccl.files(dict(environment), home, release)}
 
 
 def _text(path: str) -> str:

@@ -32,6 +32,7 @@ CATALOGUE: dict[str, Entry] = {
             "world-size-differs": "nodes were started with different sizes",
             "rank-duplicate": "two processes claim the same place in the job",
             "version-differs": "torch, NCCL or Python differ between nodes",
+            "environment-differs": "a setting that must be the same on all nodes is not",
             "nccl-interface-missing": "NCCL finds no network interface that it may take",
             "nccl-interface-wrong": "NCCL was told to take an interface that peers do not reach",
             "gloo-interface-wrong": "Gloo finds no such interface, or takes one that peers do not reach",

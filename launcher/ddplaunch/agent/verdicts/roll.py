@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ddplaunch.agent.contract import CheckIn, JobPlan, MeshResult, Verdict
 from ddplaunch.agent.verdicts import words
+
+V = TypeVar("V", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -51,3 +55,14 @@ def addresses(check_in: CheckIn, name: str) -> list[str]:
     """Of `name`, as the node resolves it; empty when it does not, or was not asked to."""
     found: list[str] = check_in.facts.get("names", {}).get("addresses", {}).get(name, [])
     return found
+
+
+def odd_ones(values: dict[int, V]) -> tuple[V, dict[V, list[int]]]:
+    """What most say, by a tie what the lowest node says; and who says otherwise. `values` is not empty."""
+    counts = Counter(values.values())
+    right = max((values[node] for node in sorted(values)), key=lambda value: counts[value])
+    odd: dict[V, list[int]] = {}
+    for node in sorted(values):
+        if values[node] != right:
+            odd.setdefault(values[node], []).append(node)
+    return right, odd

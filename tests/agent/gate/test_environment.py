@@ -1,0 +1,131 @@
+"""A setting that one node alone has: what torch makes of it, and what the gate says before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.agent.gate.hosts import Host
+from tests.agent.gate.jobs import Job
+from tests.agent.gate.test_network import GATE_PORT, Cluster, Make, MakeCluster
+
+from ddplaunch.agent.contract import Exit
+
+TORCH = str(Path(__file__).resolve().parents[3] / ".venv" / "bin" / "python")
+SUM = """
+import datetime, torch, torch.distributed as dist
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=5))
+ones = torch.ones(1)
+dist.all_reduce(ones)
+print("sum", int(ones), flush=True)
+dist.destroy_process_group()
+"""
+Ranks = Callable[[list[dict[str, str]]], list[str]]
+
+
+@pytest.fixture(name="cluster")
+def _cluster(network: Make, job: Job) -> MakeCluster:
+    """A function that makes a Cluster of so many hosts."""
+    return lambda count, **changes: Cluster(job, network(count), **changes)
+
+
+@pytest.fixture(name="ranks")
+def _ranks(network: Make) -> Ranks:
+    """A function that runs a rank of torch on a host for each environment; returns what each says."""
+
+    def run(environments: list[dict[str, str]]) -> list[str]:
+        hosts = network(len(environments))
+        started = [
+            _rank(host, node, len(hosts), own) for node, (host, own) in enumerate(zip(hosts, environments))
+        ]
+        return [rank.communicate(timeout=120)[0] for rank in started]
+
+    return run
+
+
+def _rank(host: Host, rank: int, size: int, own: dict[str, str]) -> subprocess.Popen[str]:
+    where = {"MASTER_ADDR": "n0", "MASTER_PORT": "29500", "WORLD_SIZE": str(size), "RANK": str(rank)}
+    env = {**os.environ, **where, **own, "OMP_NUM_THREADS": "1"}
+    words = [*host.words, TORCH, "-c", SUM]
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=quiet, text=True, env=env)
+
+
+def start(trial: Cluster, odd: int, **own: str) -> None:
+    """All gates, of which one has these variables."""
+    hub = trial.job.hub(trial.plan, address=None, port=GATE_PORT, host=trial.hosts[0])
+    assert hub.process.poll() is None, hub.output
+    where = f"{trial.hosts[0].address}:{GATE_PORT}"
+    for node, host in enumerate(trial.hosts):
+        env = own if node == odd else {}
+        trial.gates.append(trial.job.gate(trial.plan, node, hub=where, host=host, env=env))
+
+
+@pytest.mark.fault("environment-differs")
+def test_torch_is_told_to_check_its_collectives_on_one_node(cluster: MakeCluster) -> None:
+    """The node is named; when all nodes have it, as the hint says, the job starts."""
+    trial = cluster(3)
+    start(trial, 1, TORCH_DISTRIBUTED_DEBUG="DETAIL")
+
+    assert [Exit.MISCONFIGURED] * 3 == trial.end()
+    assert ("environment-differs", [1]) == trial.verdict()
+    said = trial.job.verdict.sentence
+    assert said.startswith("node 1 (n1) has TORCH_DISTRIBUTED_DEBUG=DETAIL, the others no TORCH_DIST")
+    assert "set it for all nodes, by `env` in the job file" in trial.job.verdict.hint
+
+
+def test_what_the_job_file_sets_stands_above_what_a_node_sets(cluster: MakeCluster) -> None:
+    """That mends it, whatever one of the nodes has."""
+    trial = cluster(2, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+    start(trial, 1, TORCH_DISTRIBUTED_DEBUG="OFF")
+
+    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+
+
+@pytest.mark.fault("environment-differs")
+def test_nccls_own_file_of_one_node(cluster: MakeCluster, tmp_path: Path) -> None:
+    """On nodes with GPUs; not what is in the environment counts, but what NCCL will read."""
+    trial = cluster(2)
+    for host in trial.hosts:
+        host.environment["GPU"] = "nvidia0"
+    (tmp_path / "nccl.conf").write_text("NCCL_PROTO=LL\n")
+    start(trial, 0, NCCL_CONF_FILE=str(tmp_path / "nccl.conf"))
+
+    assert [Exit.MISCONFIGURED] * 2 == trial.end()
+    assert ("environment-differs", [1]) == trial.verdict()
+    assert "node 1 (n1) has no NCCL_PROTO, node 0 (n0) NCCL_PROTO=LL: each" in trial.job.verdict.sentence
+
+
+def test_what_each_node_may_have_for_itself_is_noted(cluster: MakeCluster) -> None:
+    """The job starts."""
+    trial = cluster(2)
+    start(trial, 1, NCCL_DEBUG="INFO", OMP_NUM_THREADS="3", TORCH_DISTRIBUTED_DEBUG="INFO")
+
+    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    assert "note: NCCL_DEBUG differs: node 1 (n1) INFO, elsewhere not set" in trial.gates[0].output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"),
+        pytest.param("TORCH_DIST_INIT_BARRIER", "1", marks=pytest.mark.whole),
+        pytest.param("TORCH_GLOO_LAZY_INIT", "1", marks=pytest.mark.whole),
+        pytest.param("GLOO_DEVICE_TRANSPORT", "UV", marks=pytest.mark.whole),
+    ],
+)
+def test_torch_does_not_come_through_with_it_on_one_node(ranks: Ranks, name: str, value: str) -> None:
+    """What the rule rests on, with real ranks: the one that has it does not get its sum."""
+    assert "sum 2\n" != ranks([{}, {name: value}])[1]
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+@pytest.mark.parametrize(("name", "value"), [("TORCH_DISTRIBUTED_DEBUG", "INFO"), ("USE_LIBUV", "0")])
+def test_torch_comes_through_with_what_is_only_noted(ranks: Ranks, name: str, value: str) -> None:
+    """And why it is no verdict."""
+    assert ["sum 2\n"] * 2 == ranks([{}, {name: value}])
