@@ -163,7 +163,7 @@ def test_a_pod_without_a_record(
     real = partial(name_server.ask, server="127.0.0.1", port=server.port)
     monkeypatch.setattr(name_server, "ask", real)
     plan = make_plan(names=[NAME, NAME.replace("run-0", "run-1")])
-    result = service.check(Context(plan, "", node, 0, b"k"), patience=0.0)
+    result = service.check(Context(plan, "", node, 0, b"k", again=True))
 
     assert (status, verdict) == (result.status, result.code)
 

@@ -216,6 +216,7 @@ class CheckResult:
     hint: str = ""
     code: str = ""  # verdict code, when FAIL
     facts: dict[str, Any] = field(default_factory=dict)
+    patience: Optional[float] = None  # of a FAIL that may pass: seconds to wait for that alone
 
 
 @dataclass(frozen=True)

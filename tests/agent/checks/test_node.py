@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import socket
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_names_that_resolve(tmp_path: Path) -> None:
 
 def test_the_masters_name_must_resolve(tmp_path: Path) -> None:
     """Without an address of node 0 nothing can start; it is said for how long was asked."""
-    result = names.check(make_context(tmp_path, master_addr=TOO_LONG), patience=0.5)
+    result = names.check(dataclasses.replace(make_context(tmp_path, master_addr=TOO_LONG), again=True))
 
     assert (result.status, result.code) == (Status.FAIL, "dns-not-found")
     assert "asked for" in result.observed
@@ -103,7 +104,7 @@ def test_the_master_is_whom_the_ranks_will_look_for(
 
 def test_a_peers_name_need_not(tmp_path: Path) -> None:
     """Peers are reached where they check in from; a name that is not known yet is only noted."""
-    result = names.check(make_context(tmp_path, names=["127.0.0.1", TOO_LONG]), patience=0.5)
+    result = names.check(make_context(tmp_path, names=["127.0.0.1", TOO_LONG]))
 
     assert result.status == Status.UNKNOWN
     assert TOO_LONG in result.facts["unresolved"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, TypeVar
@@ -16,7 +17,10 @@ T = TypeVar("T")
 
 @dataclass
 class Context:
-    """One node of one job. `master` is what the port check leaves behind: the master port, held open."""
+    """One node of one job. `master` is what the port check leaves behind: the master port, held open.
+
+    `again`: this is not the first look, and whoever fails is asked again, so no check need be patient.
+    """
 
     plan: JobPlan
     folder: str  # the job's, as the contract names it
@@ -25,6 +29,8 @@ class Context:
     key: bytes
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     master: Optional[socket.socket] = None
+    again: bool = False
+    started: float = field(default_factory=time.monotonic)
     _shared: dict[str, Any] = field(default_factory=dict)
     _sharing: threading.Lock = field(default_factory=threading.Lock)
 
@@ -67,7 +73,16 @@ def unknown(check: str, observed: str, hint: str = "", **facts: Any) -> CheckRes
 
 
 def failed(
-    check: str, code: str, observed: str, wanted: str = "", hint: str = "", **facts: Any
+    check: str,
+    code: str,
+    observed: str,
+    wanted: str = "",
+    hint: str = "",
+    patience: Optional[float] = None,
+    **facts: Any,
 ) -> CheckResult:
-    """The job cannot run here; `code` is of the verdict catalogue, `observed` a clause about this node."""
-    return CheckResult(check, Status.FAIL, observed, wanted, hint, code, facts)
+    """The job cannot run here; `code` is of the verdict catalogue, `observed` a clause about this node.
+
+    `patience`: it may pass, and is worth so many seconds when nobody else is awaited.
+    """
+    return CheckResult(check, Status.FAIL, observed, wanted, hint, code, facts, patience)

@@ -44,4 +44,4 @@ def check(context: Context) -> CheckResult:
 
 def _full(observed: str, place: str) -> CheckResult:
     hint = f"`df -h {place}` on that node; make room there"
-    return failed("disk", "disk-full", observed, f"at least {size(LEAST)}", hint)
+    return failed("disk", "disk-full", observed, f"at least {size(LEAST)}", hint, patience=0.0)

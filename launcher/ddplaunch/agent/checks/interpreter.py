@@ -26,7 +26,7 @@ def check(context: Context) -> CheckResult:
         _launcher(context)
         found = _program(context, facts)
     except Lacks as lacks:
-        where = {"looked_in": lacks.where} if lacks.where else {}
+        where: dict[str, Any] = {"looked_in": lacks.where} if lacks.where else {}
         return failed("interpreter", "image-lacks", lacks.observed, lacks.wanted, lacks.hint, **where)
     return passed("interpreter", f"{facts['executable']}{found}")
 

@@ -18,6 +18,8 @@ from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, resol
 PATIENCE = 3.0
 """Seconds in which the master's name may still appear before the node checks in without it. The gate goes on
 asking for as long as the job waits for anybody."""
+_BRIEF = 0.5
+"""Likewise when it is asked again."""
 _PAUSE = 0.25
 _ALL_PEERS = 32
 """Nodes up to which everybody resolves everybody; above, a thousand nodes would ask a million questions."""
@@ -25,13 +27,12 @@ _ALL_PEERS = 32
 Answer = Union[list[str], UnknownNameError, UnansweredNameError]
 
 
-def check(context: Context, patience: float = PATIENCE) -> CheckResult:
+def check(context: Context) -> CheckResult:
     """FAIL only for the master's name: connections to peers use the addresses they check in with."""
-    started = time.monotonic()
     own = socket.gethostname()
     master = context.master_name
     peers = [name for name in _peers(context) if name != master]
-    deadline = started + patience
+    deadline = time.monotonic() + (_BRIEF if context.again else PATIENCE)
     answers = _ask([own, *([master] if master else []), *peers], deadline)
     while isinstance(answers.get(master), Exception) and time.monotonic() + _PAUSE < deadline:
         time.sleep(_PAUSE)
@@ -46,7 +47,7 @@ def check(context: Context, patience: float = PATIENCE) -> CheckResult:
         "unresolved": {name: str(error) for name, error in answers.items() if isinstance(error, Exception)},
     }
     if master and isinstance(answers[master], Exception):
-        return _no_master(master, answers[master], time.monotonic() - started, facts)
+        return _no_master(master, answers[master], time.monotonic() - context.started, facts)
     silent = [name for name in peers if isinstance(answers[name], Exception)]
     if silent:
         return unknown("names", f"{', '.join(silent[:4])}: no address (yet)", **facts)
@@ -66,6 +67,7 @@ def _no_master(master: str, answer: Answer, seconds: float, facts: dict[str, Any
             f"cannot resolve {master}: no such name, asked for {seconds:.0f} s",
             wanted="an address of node 0",
             hint=f"`getent hosts {master}` on that node shows the same; check the name, DNS and /etc/hosts",
+            patience=0.0,
             **facts,
         )
     return failed(
@@ -74,6 +76,7 @@ def _no_master(master: str, answer: Answer, seconds: float, facts: dict[str, Any
         f"cannot resolve {master}: the name server does not answer, asked for {seconds:.0f} s ({answer})",
         wanted="an address of node 0",
         hint="check the name servers in /etc/resolv.conf on that node",
+        patience=0.0,
         **facts,
     )
 

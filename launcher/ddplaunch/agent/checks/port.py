@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Optional
+from typing import Any, Optional
 
 from ddplaunch.agent.checks import ports
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
+
+_ENDING = 30.0
+"""Seconds for what is left of an earlier attempt to end: so long processes have before they are killed."""
+_PASSING = 3.0
+"""Likewise for anybody else: little enough to be told of soon."""
 
 
 def check(context: Context) -> CheckResult:
@@ -21,7 +26,7 @@ def check(context: Context) -> CheckResult:
     try:
         context.master = ports.listen(None, port)
     except OSError as error:
-        return _cannot_listen(port, error)
+        return _cannot_listen(context, port, error)
     low, high = ports.ephemeral_range()
     if low <= port <= high:
         return unknown(
@@ -41,24 +46,28 @@ def _choose(context: Context) -> CheckResult:
     return passed("port", f"{ports.number(context.master)} is free, chosen here")
 
 
-def _cannot_listen(port: int, error: OSError) -> CheckResult:
+def _cannot_listen(context: Context, port: int, error: OSError) -> CheckResult:
     if error.errno == errno.EADDRINUSE:
-        return in_use("port", port)
+        holder = ports.holder(port)
+        return in_use("port", port, holder, patience=_ENDING if _is_ours(context, holder) else _PASSING)
     return unknown("port", f"cannot listen on {port}: {error.strerror}", hint="choose another port")
 
 
-def in_use(check: str, port: int) -> CheckResult:
+def _is_ours(context: Context, holder: Optional[ports.Holder]) -> bool:
+    """Whether it is held by an earlier attempt of this job, or by another step of it."""
+    slurm = context.environment.get("SLURM_JOB_ID")
+    ours = {f"ddplaunch job {context.plan.job}", *([f"Slurm job {slurm}"] if slurm else [])}
+    return holder is not None and holder.job in ours
+
+
+def in_use(
+    check: str, port: int, holder: Optional[ports.Holder], patience: Optional[float] = None
+) -> CheckResult:
     """The failure that names who holds `port` on this node."""
-    holder = ports.holder(port)
     who = holder.text if holder else "a process that cannot be seen from here"
-    return failed(
-        check,
-        "port-in-use",
-        f"port {port} is held by {who}",
-        wanted="a free port",
-        hint=_remedy(holder),
-        **({"holder": holder.facts()} if holder else {}),
-    )
+    facts: dict[str, Any] = {"holder": holder.facts()} if holder else {}
+    held = f"port {port} is held by {who}"
+    return failed(check, "port-in-use", held, "a free port", _remedy(holder), patience, **facts)
 
 
 def _remedy(holder: Optional[ports.Holder]) -> str:

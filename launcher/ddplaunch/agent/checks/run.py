@@ -56,6 +56,11 @@ def run(
     return [each.result(deadline) for each in runs]
 
 
+def again(context: Context, name: str, seconds: float) -> Optional[CheckResult]:
+    """One check once more; None when it does not answer in time."""
+    return _Run(name, dict(CHECKS)[name], context).answer(time.monotonic() + seconds)
+
+
 class _Run:
     """One check in a thread of its own, which is left behind when it overruns: a file system may hold it."""
 
@@ -72,8 +77,11 @@ class _Run:
         except Exception as error:
             self._result = unknown(self._name, f"the check broke: {type(error).__name__}: {error}")
 
-    def result(self, deadline: float) -> CheckResult:
+    def answer(self, deadline: float) -> Optional[CheckResult]:
         self._thread.join(max(0.0, deadline - time.monotonic()))
-        return self._result or unknown(
+        return self._result
+
+    def result(self, deadline: float) -> CheckResult:
+        return self.answer(deadline) or unknown(
             self._name, f"no answer in {time.monotonic() - self._started:.0f} s", hint="the node is very slow"
         )

@@ -26,18 +26,18 @@ SLOW = 1.0
 _LONGEST = 3.0
 
 
-def check(context: Context, patience: float = PATIENCE, since: float = 0.0) -> CheckResult:
-    """FAIL only on node 0. `since`: time.monotonic() when it was asked for first, if that was before."""
+def check(context: Context) -> CheckResult:
+    """FAIL only on node 0."""
     if not words.are_pods(context.plan.names):
         return passed("service", "no Service of Kubernetes names the nodes")
     name = context.plan.names[context.node]
-    started = time.monotonic()
+    deadline = time.monotonic() + (0.0 if context.again else PATIENCE)
     while True:
         answer = name_server.ask(name, time.monotonic() + _TRY)
-        if answer.status == name_server.FOUND or time.monotonic() + _PAUSE > started + patience:
+        if answer.status == name_server.FOUND or time.monotonic() + _PAUSE > deadline:
             break
         time.sleep(_PAUSE)
-    seconds = time.monotonic() - (since or started)
+    seconds = time.monotonic() - context.started
     facts: dict[str, Any] = {"status": answer.status, "said": answer.said, "seconds": seconds}
     if answer.status == name_server.FOUND:
         seconds = _reverse(answer.addresses[0])
@@ -56,6 +56,7 @@ def check(context: Context, patience: float = PATIENCE, since: float = 0.0) -> C
         observed,
         wanted="a record of this pod, by which the others find it",
         hint=pods.HINTS["unanswered" if unanswered else "not-found"],
+        patience=0.0,
         **facts,
     )
 

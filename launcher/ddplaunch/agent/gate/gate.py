@@ -16,7 +16,7 @@ from typing import Any, Optional
 
 from ddplaunch.agent import codec, paths, termination
 from ddplaunch.agent.addresses import Address, address_of
-from ddplaunch.agent.checks import names, port, ports, service
+from ddplaunch.agent.checks import port, ports
 from ddplaunch.agent.checks import run as checks
 from ddplaunch.agent.checks.context import Context, passed
 from ddplaunch.agent.contract import (
@@ -40,11 +40,12 @@ from ddplaunch.agent.protocol import Body, Channel, LostError
 from ddplaunch.agent.supervise import notice
 from ddplaunch.agent.verdicts import words
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
-from ddplaunch.agent.verdicts.gate import PENDING
 
 _MARGIN = 30.0
 """Seconds beyond our own deadline that the hub, which rules the deadline, may take for its word."""
 _SAY_EVERY = 3.0
+_ASK = 1.0
+"""Seconds for a check that is asked again: the hub waits for our word, too."""
 _TELL_EVERY = 10.0
 """Seconds after which the hub hears again of what still stands against us."""
 
@@ -142,6 +143,7 @@ class Gate:
         """From here on peers can prove their way to us, to a port like torch's own and to the master's."""
         self._listener = ports.listen(None, 0)
         self._responder.listen(self._listener)
+        self._context.again = True
         if self._context.master is not None:
             self._responder.listen(self._context.master)
 
@@ -158,6 +160,7 @@ class Gate:
         facts["hub"] = {
             "round_trip": self._reach.round_trip,
             "met": str(self._reach.met),
+            "before": self._reach.before,
             "detours": self._reach.detours,
             "nameless": self._reach.nameless,
         }
@@ -208,32 +211,29 @@ class Gate:
 
     def _wait(self, body: Body) -> None:
         now = time.monotonic()
-        missing = body.get("missing")
-        if missing and now - self._said > _SAY_EVERY:
+        missing, passing = body.get("missing"), body.get("passing")
+        if (missing or passing) and now - self._said > _SAY_EVERY:
             self._said = now
             more = f" and {body['more']} more" if body.get("more") else ""
-            who = words.nodes(missing, self._plan.names) + more
-            self._say(f"waiting for {who} ({body.get('seconds', 0):.0f} s)")
-        if any(result.code in PENDING for result in self._results):
+            who = [words.nodes(missing, self._plan.names) + more] if missing else []
+            self._say(f"waiting for {'; '.join([*who, *(passing or [])])} ({body.get('seconds', 0):.0f} s)")
+        if any(result.patience is not None for result in self._results):
             self._ask_again()
 
     def _ask_again(self) -> None:
-        """A name that was not known may be by now; the hub hears of it, or how long it has not been."""
-        before = self._results
-        self._results = [self._fresh(result) if result.code in PENDING else result for result in before]
-        known = [
-            new for new, old in zip(self._results, before) if new.code not in PENDING and old.code in PENDING
+        """What has failed may have passed by now; the hub hears of it, or for how long it has not."""
+        before, held = self._results, self._context.master
+        self._results = [
+            result if result.patience is None else checks.again(self._context, result.check, _ASK) or result
+            for result in before
         ]
-        if known:
-            self._show("the name is known now", known)
-        if known or time.monotonic() - self._checked_in > _TELL_EVERY:
+        if self._context.master is not held and self._context.master is not None:
+            self._responder.listen(self._context.master)
+        passed = [new for new, old in zip(self._results, before) if new.status != old.status]
+        if passed:
+            self._show(f"what was waited for, after {self._seconds():.0f} s", passed)
+        if passed or time.monotonic() - self._checked_in > _TELL_EVERY:
             self._check_in()
-
-    def _fresh(self, result: CheckResult) -> CheckResult:
-        if result.check == "service":
-            return service.check(self._context, patience=0.0, since=self._started)
-        found = names.check(self._context, patience=0.5)
-        return result if found.status == Status.FAIL else found
 
     def _mesh(self, tasks: list[MeshTask]) -> None:
         assert self._channel is not None

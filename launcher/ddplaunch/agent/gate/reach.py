@@ -41,6 +41,8 @@ _LONGEST_PAUSE = 1.0
 _BRIEF = 5.0
 """Seconds that do not outweigh what was met for longer before."""
 _SAY_EVERY = 5.0
+_LONG = 2.0
+"""Seconds without the hub that are worth a line."""
 _ASK = 1.0
 _ELSEWHERE = 9
 """A port on which nobody listens: a machine that says so is up, and so is the way to it and back."""
@@ -100,6 +102,7 @@ class Reach:
         self._dead = dead
         self._failures: dict[Address, _Failure] = {}
         self._are_pods = words.are_pods(names)
+        self.before = ""  # what was met until the hub was, if that took long
         self.nameless = 0.0  # seconds for which the hub's name was denied before it was known
         self.met: Optional[Address] = None
         self.round_trip = 0.0  # seconds of the last introduction
@@ -121,6 +124,10 @@ class Reach:
                     denied = self._failures.pop(address, None)
                     if denied is not None and self.nameless:
                         self._say(pods.denied(self.nameless))
+                    seconds = time.monotonic() - started
+                    if denied is not None and seconds > _LONG:
+                        self.before = f"{denied.lasting().detail}, for {seconds:.0f} s"
+                        self._say(f"reached the hub; until now: {self.before}")
                     self.met = address
                     return channel
             dead = self._dead()

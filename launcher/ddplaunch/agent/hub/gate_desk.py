@@ -8,24 +8,20 @@ from collections.abc import Iterable
 from typing import Callable, Optional
 
 from ddplaunch.agent import codec, paths
-from ddplaunch.agent.contract import CheckIn, Exit, Files, JobPlan, MeshResult, Phase, Verdict
+from ddplaunch.agent.contract import CheckIn, Exit, JobPlan, MeshResult, Phase, Verdict
 from ddplaunch.agent.hub import agree, mesh
-from ddplaunch.agent.hub.overheard import Cry, Overheard
 from ddplaunch.agent.hub.record import Record
+from ddplaunch.agent.hub.roll_call import RollCall
 from ddplaunch.agent.hub.server import Session, tell
 from ddplaunch.agent.protocol import Body
 from ddplaunch.agent.verdicts import gate as rules
 from ddplaunch.agent.verdicts import gate_interfaces
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 
-SETTLE = 2.0
-"""Seconds after the last arrival in which more nodes may come before a failure that is certain is told."""
-STALL = 4.0
-"""Seconds from a node's "here" to its check-in. Both are sent together; only a black hole parts them."""
-UNREACHED = 20.0
-"""Seconds for which a node has told, by the way of its output, that it does not reach us."""
 MESH_SECONDS = 20.0
 """For all probes of all nodes; each takes 11 s at the very most."""
+BESIDE = 8.0
+"""Likewise, where something stands against the job already: what is found in that time is told with it."""
 _REPORTS = 200
 """Nodes that are given a second more: they wait for their turn, and their results for theirs."""
 LINGER = 2.0
@@ -53,21 +49,13 @@ class GateDesk:
         self._gate_only = gate_only
         self._record = record
         self._clock = clock
-        self._opened = clock()
-        self._deadline = self._opened + plan.gate.timeout
+        self._roll = RollCall(plan, record, clock)
         self._gates: dict[int, Session] = {}
-        self._came: dict[int, float] = {}  # node -> when it checked in first
-        self._here: dict[int, float] = {}  # node -> since when its check-in is awaited
-        self._strays: list[CheckIn] = []
-        self._vanished: set[int] = set()
         self._audience: set[Session] = set()  # who is to hear how it ends, strays included
-        self._arrived = self._opened
-        self._overheard = Overheard(record.path(Files.GATES))
-        self._cries: dict[int, Cry] = {}  # the last one of each node that does not reach us
-        self._known: Optional[list[Verdict]] = None  # what stands against the job so far; None: look again
         self._told = 0.0
         self._noted: set[str] = set()
         self._reported: set[int] = set()
+        self._stands: list[Verdict] = []  # what stood against the job before the mesh was tried
         self._notes: list[str] = []  # as they are told with the release
         self._library: list[MeshResult] = []  # paths to where a peer's NCCL or Gloo will listen
         self._mends: dict[int, gate_interfaces.Mend] = {}
@@ -79,7 +67,7 @@ class GateDesk:
     async def received(self, session: Session, kind: str, body: Body) -> None:
         if kind == "here":
             session.node = codec.load(int, body.get("node"))
-            self._here[session.node] = self._clock()
+            self._roll.announced(session.node)
         elif kind == "check-in":
             self._checked_in(session, codec.load(CheckIn, body.get("check_in")))
         elif kind == "mesh-results":
@@ -98,16 +86,12 @@ class GateDesk:
         if node is None or self._gates.get(node) is not session:
             return
         del self._gates[node]
+        self._roll.left(node)
         if self._step in (self._released, self._judged):
             return
-        self._vanished.add(node)
-        self._known = None
-        self._arrived = self._clock()
         self._record.check_ins.pop(node, None)
         self._record.node(node, phase=Phase.STARTING, detail="its gate went away")
-        self._record.event(
-            "waiting", f"{self._record.node_name(node)} went away before the gate was through", node
-        )
+        self._roll.lost(node)
 
     async def tick(self, now: float) -> None:
         self._step(now)
@@ -121,28 +105,17 @@ class GateDesk:
 
     def _checked_in(self, session: Session, check_in: CheckIn) -> None:
         session.node = node = check_in.node
-        self._known = None
-        self._here.pop(node, None)
-        self._cries.pop(node, None)
         self._audience.add(session)
         if self._step == self._judged:
             self._send_verdict([session])
             return
         if self._is_stray(session, check_in):
-            self._strays.append(check_in)
-            self._record.event(
-                "check-in", f"{check_in.host} also claims to be {self._record.node_name(node)}", node
-            )
+            self._roll.stray(check_in)
             return
         hub = {**check_in.facts.get("hub", {}), "received": time.time(), "reached_at": session.local}
         check_in = dataclasses.replace(check_in, facts={**check_in.facts, "hub": hub})
-        if node not in self._gates:
-            self._arrived = self._clock()
-            who = self._record.node_name(node)
-            self._record.event("check-in", f"{who} checked in: {check_in.host}", node)
         self._gates[node] = session
-        self._came.setdefault(node, self._clock())
-        self._vanished.discard(node)
+        self._roll.came(check_in)
         self._record.check_ins[node] = check_in
         self._record.enter(Phase.GATE)
         self._record.node(node, phase=Phase.GATE, host=check_in.host, detail="")
@@ -175,6 +148,7 @@ class GateDesk:
         node = session.node
         if node is not None and self._gates.get(node) is session:
             del self._gates[node]
+            self._roll.left(node)
             self._record.event("end", f"{self._record.node_name(node)} was told to stop at the gate", node)
         if not self._gates and self._step not in (self._released, self._judged):
             self._tell_of_stop()
@@ -185,51 +159,28 @@ class GateDesk:
         if self._record.phase not in (Phase.STARTING, Phase.GATE):
             self._step = self._released  # we were started again, and supervisors have come: the gate is past
             return
-        missing = sorted(set(range(self._plan.nodes)) - set(self._gates))
-        self._record.wait_for(missing if self._gates else [])
-        verdicts = self._verdicts(now, missing)
-        if verdicts:
-            self._tell(verdicts)
-        elif not missing:
+        look = self._roll.look(now)
+        awaited = {*look.missing, *(node for node, _ in look.passing)}
+        self._record.wait_for(awaited if self._gates else [])
+        if look.verdicts:
+            self._tell(look.verdicts)
+        elif not awaited:
             self._begin_mesh(now)
         elif now - self._told >= max(_WAITING_EVERY, len(self._gates) / _EASY):
             self._told = now
-            self._overhear()
-            body = {"missing": missing[:_NAMED], "more": len(missing[_NAMED:])}
-            tell(self._gates.values(), "waiting", {**body, "seconds": round(now - self._opened, 1)})
-
-    def _verdicts(self, now: float, missing: list[int]) -> list[Verdict]:
-        """What can be told now: all of it once waiting is over, before that only what no arrival can cure."""
-        late = now > self._deadline
-        stalled = [n for n, since in self._here.items() if n in missing and now - since > STALL]
-        cries = [cry for node, cry in self._cries.items() if node in missing]
-        if late or not missing:
-            known = {*stalled, *(cry.node for cry in cries)}
-            return self._judge([n for n in missing if n not in known], stalled, cries)
-        if now - self._arrived <= SETTLE:
-            return []
-        if stalled or self._known is None:
-            self._known = self._judge(None, stalled, [cry for cry in cries if cry.seconds >= UNREACHED])
-        certain = [verdict for verdict in self._known if not self._may_pass(verdict, now)]
-        return self._known if certain else []
-
-    def _may_pass(self, verdict: Verdict, now: float) -> bool:
-        came = max((self._came.get(node, now) for node in verdict.nodes), default=now)
-        return verdict.code in rules.PENDING and now - came < rules.PENDING_SECONDS
-
-    def _overhear(self) -> None:
-        for cry in self._overheard.listen():
-            if cry.node not in self._gates and 0 <= cry.node < self._plan.nodes:
-                if cry.node not in self._cries:
-                    self._record.event("waiting", f"it says itself: {cry.verdict.sentence}", cry.node)
-                self._cries[cry.node] = cry
-                self._known = None
+            self._roll.overhear()
+            passing = [self._roll.awaited(node, result) for (node, _), result in look.passing.items()]
+            body = {"missing": look.missing[:_NAMED], "more": len(look.missing[_NAMED:])}
+            seconds = round(now - self._roll.opened, 1)
+            tell(self._gates.values(), "waiting", {**body, "passing": passing[:_NAMED], "seconds": seconds})
 
     def _begin_mesh(self, now: float) -> None:
         check_ins = self._record.check_ins
         self._record.wait_for([])
         self._note("check-in")
-        self._mesh_deadline = now + MESH_SECONDS + self._plan.nodes / _REPORTS
+        self._stands = self._judge()
+        beside = BESIDE if self._stands else MESH_SECONDS
+        self._mesh_deadline = now + beside + self._plan.nodes / _REPORTS
         self._step = self._meshing
         if not self._plan.gate.enabled or "mesh" in self._plan.gate.skip:
             self._reported = set(self._gates)
@@ -244,7 +195,7 @@ class GateDesk:
 
     def _note(self, kind: str) -> None:
         """What people should know although the job can run, each once."""
-        for note in rules.notes(self._roll()):
+        for note in rules.notes(self._known()):
             if note not in self._noted:
                 self._noted.add(note)
                 self._record.event(kind, f"note: {note}")
@@ -257,12 +208,12 @@ class GateDesk:
         gone = [n for n in late if n not in self._gates]
         if late and not gone and now < self._mesh_deadline:
             return
-        verdicts = self._judge(missing=gone or late)
+        verdicts = self._judge(gone if self._stands else gone or late)
         if verdicts:
             self._tell(verdicts)
             return
         self._note("mesh")
-        roll = self._roll()
+        roll = self._known()
         self._mends = gate_interfaces.mends(roll)
         agreed = agree.agree(self._plan, self._record.check_ins, self._addresses())
         self._record.agreed = gate_interfaces.for_all(agreed, self._mends, roll)
@@ -292,8 +243,8 @@ class GateDesk:
         if self._step == self._unbinding:
             self._step = self._released
             self._record.enter(Phase.RENDEZVOUS)
-            self._record.event("release", f"the way is clear after {self._clock() - self._opened:.1f} s")
-            self._notes = rules.notes(self._roll())
+            self._record.event("release", f"the way is clear after {self._clock() - self._roll.opened:.1f} s")
+            self._notes = rules.notes(self._known())
             self._send_release(self._gates.values())
             self._record.save()
 
@@ -308,7 +259,7 @@ class GateDesk:
 
     def _tell_of_stop(self) -> None:
         """Nobody's fault; unless a node went away before, which may be why a scheduler stops the others."""
-        lost = sorted(self._vanished)
+        lost = sorted(self._roll.vanished)
         self._tell(self._record.verdicts or (self._judge(missing=lost) if lost else []), Exit.STOPPED)
 
     def _send_verdict(self, sessions: Iterable[Session]) -> None:
@@ -328,33 +279,11 @@ class GateDesk:
 
     # ---------------------------------------------------------------- facts
 
-    def _judge(
-        self,
-        missing: Optional[list[int]] = None,
-        stalled: Optional[list[int]] = None,
-        cries: Optional[list[Cry]] = None,
-    ) -> list[Verdict]:
-        return rules.judge(self._roll(missing, stalled, cries))
+    def _judge(self, missing: Optional[list[int]] = None) -> list[Verdict]:
+        return rules.judge(self._known(missing))
 
-    def _roll(
-        self,
-        missing: Optional[list[int]] = None,
-        stalled: Optional[list[int]] = None,
-        cries: Optional[list[Cry]] = None,
-    ) -> rules.Roll:
-        return rules.Roll(
-            plan=self._plan,
-            check_ins=self._record.check_ins,
-            waited=self._clock() - self._opened,
-            missing=missing or [],
-            vanished=sorted(self._vanished),
-            stalled=stalled or [],
-            unreached={cry.node: cry.verdict for cry in cries or []},
-            strays=self._strays,
-            mesh=self._record.mesh,
-            passed=self._record.passed,
-            library=self._library,
-        )
+    def _known(self, missing: Optional[list[int]] = None) -> rules.Roll:
+        return dataclasses.replace(self._roll.roll(missing), library=self._library)
 
     def _addresses(self) -> dict[int, str]:
         check_ins = self._record.check_ins

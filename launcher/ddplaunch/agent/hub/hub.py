@@ -174,7 +174,7 @@ def _listen(plan: JobPlan, attempt: int, key: bytes, place: Place) -> socket.soc
 def _cannot_listen(record: Record, port: Optional[int], error: OSError) -> None:
     """The verdict of a hub that nobody will ever reach: node 0's alone, and the whole job's."""
     if error.errno == errno.EADDRINUSE and port is not None:
-        result = in_use("hub", port)
+        result = in_use("hub", port, ports.holder(port))
         verdict = Verdict(
             result.code,
             f"node 0: {result.observed}; the gate needs it",

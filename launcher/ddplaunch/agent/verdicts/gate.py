@@ -1,33 +1,30 @@
 """Whether the way is clear: rules over the check-ins of all nodes. `gate_mesh` has those over the mesh.
 
-A rule says nothing where facts are missing. What must be mended first stands first: what makes every attempt
-fail before what another node would cure.
+A rule says nothing where facts are missing. In which order their verdicts are told is `order`'s to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
-from ddplaunch.agent.contract import CheckIn, CheckResult, Exit, Status, Verdict
-from ddplaunch.agent.verdicts import gate_environment, gate_interfaces, gate_mesh, gate_names, pods, words
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.contract import CheckIn, CheckResult, Status, Verdict
+from ddplaunch.agent.verdicts import gate_interfaces, gate_mesh, gate_names, pods, words
+from ddplaunch.agent.verdicts.order import Kind, mesh_alone, order
 from ddplaunch.agent.verdicts.roll import Roll as Roll
-from ddplaunch.agent.verdicts.roll import odd_ones
 
 CLOCK_TOLERANCE = 15.0
 """Seconds. torchrun's c10d rendezvous drops a node whose last heartbeat, by the other's clock, is older."""
-PENDING = frozenset({"dns-not-found", "dns-unanswered"})
-"""Codes that may cure themselves while the job waits for nodes anyway: a name takes a while to appear."""
-PENDING_SECONDS = 60.0
-"""After which it is not waited for any more: twice as long as a name server remembers its absence."""
+
+V = TypeVar("V", bound=Hashable)
 
 
 def judge(roll: Roll) -> list[Verdict]:
     """All that stands against the job, first things first. Empty: nothing known does."""
-    found = [verdict for rule in RULES for verdict in rule(roll)]
-    return sorted(found, key=lambda v: CATALOGUE[v.code].exit_code != Exit.MISCONFIGURED)
+    roll = mesh_alone(roll)
+    return order(roll, [(kind, list(rule(roll))) for kind, rule in RULES])
 
 
 def notes(roll: Roll) -> list[str]:
@@ -38,7 +35,14 @@ def notes(roll: Roll) -> list[str]:
         found.append(
             "the nodes' clocks differ: " + ", ".join(f"{roll.node(n)} {s:+.0f} s" for n, s in skews.items())
         )
-    found += gate_environment.notes(roll)
+    environments = {
+        n: c.facts.get("configuration", {}).get("environment", {}) for n, c in roll.check_ins.items()
+    }
+    for name in sorted({name for values in environments.values() for name in values}):
+        odd = _odd_ones({node: values.get(name, "") for node, values in environments.items()})
+        if odd[1]:
+            said = [f"{roll.nodes(who)} {value or 'not set'}" for value, who in odd[1].items()]
+            found.append(f"{name} differs: {', '.join(said)}, elsewhere {odd[0] or 'not set'}")
     if roll.checks("names"):
         found += gate_names.notes(roll)
     found += gate_interfaces.notes(roll)
@@ -67,7 +71,7 @@ def differing_sizes(roll: Roll) -> Iterator[Verdict]:
     sizes = {c.node: (c.nodes, c.nproc_per_node) for c in everybody}
     if not sizes:
         return
-    right, odd = odd_ones(sizes)
+    right, odd = _odd_ones(sizes)
     for size, who in odd.items():
         ranks = f" x {size[1]}" if size[1] != right[1] else ""
         right_ranks = f" x {right[1]}" if ranks else ""
@@ -114,7 +118,7 @@ def differing_versions(roll: Roll) -> Iterator[Verdict]:
         return
     known = {n: c.facts["versions"] for n, c in roll.check_ins.items() if c.facts.get("versions")}
     short = {node: tuple(_version(facts).items()) for node, facts in known.items()}
-    right, odd = odd_ones(short) if short else ((), {})
+    right, odd = _odd_ones(short) if short else ((), {})
     if odd:
         who = sorted(node for group in odd.values() for node in group)
         first = next(iter(odd))
@@ -208,25 +212,36 @@ def missing_nodes(roll: Roll) -> Iterator[Verdict]:
         )
 
 
-RULES: tuple[Callable[[Roll], Any], ...] = (
-    duplicate_rank,
-    differing_sizes,
-    failed_checks,
-    gate_names.master_is_loopback,
-    gate_names.master_is_not_node_zero,
-    differing_versions,
-    gate_environment.differing,
-    gate_interfaces.missing,
-    judge_clocks,
-    unreached_hub,
-    missing_nodes,
-    gate_mesh.failed_paths,
-    gate_interfaces.wrong,
+RULES: tuple[tuple[Kind, Callable[[Roll], Iterable[Verdict]]], ...] = (
+    (Kind.WHO, duplicate_rank),
+    (Kind.WHO, differing_sizes),
+    (Kind.NAME, gate_names.master_is_loopback),
+    (Kind.NAME, gate_names.master_is_not_node_zero),
+    (Kind.HERE, unreached_hub),
+    (Kind.HERE, missing_nodes),
+    (Kind.TOLD, differing_versions),
+    (Kind.TOLD, gate_interfaces.missing),
+    (Kind.HOME, failed_checks),
+    (Kind.HOME, judge_clocks),
+    (Kind.WAY, gate_mesh.failed_paths),
+    (Kind.WAY, gate_interfaces.wrong),
 )
+"""What each speaks of. Their own order is nobody's concern."""
 
 
 def _of_zero(roll: Roll) -> list[CheckResult]:
     return roll.check_ins[0].checks if 0 in roll.check_ins else []
+
+
+def _odd_ones(values: dict[int, V]) -> tuple[V, dict[V, list[int]]]:
+    """What most say, by a tie what the lowest node says; and who says otherwise. `values` is not empty."""
+    counts = Counter(values.values())
+    right = max((values[node] for node in sorted(values)), key=lambda value: counts[value])
+    odd: dict[V, list[int]] = {}
+    for node in sorted(values):
+        if values[node] != right:
+            odd.setdefault(values[node], []).append(node)
+    return right, odd
 
 
 def _details(roll: Roll, found: list[tuple[int, CheckResult]], first: CheckResult) -> list[str]:

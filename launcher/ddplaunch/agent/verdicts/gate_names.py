@@ -76,6 +76,22 @@ def leads_astray(roll: Roll, result: MeshResult) -> bool:
     return bool(tried and own) and not any(each in own or is_loopback(each) for each in tried)
 
 
+def leads_nowhere(roll: Roll, result: MeshResult) -> bool:
+    """Whether this path failed because its node does not know the master's name, or takes it for its own."""
+    return result.what == "master" and result.outcome != "ok" and is_misled(roll, result.node)
+
+
+def is_misled(roll: Roll, node: int) -> bool:
+    """Whether the master's name leads this node nowhere, or to itself."""
+    check_in = roll.check_ins.get(node)
+    if check_in is None or not roll.checks("names"):
+        return False
+    master = master_of(roll, check_in)
+    if master in check_in.facts.get("names", {}).get("unresolved", {}):
+        return True
+    return _elsewhere(roll, check_in) and any(map(is_loopback, addresses(check_in, master)))
+
+
 def notes(roll: Roll) -> list[str]:
     """Of nodes that do not find node 0 by its name, where the job does not use the name."""
     name = roll.plan.names[0] if roll.plan.names else ""

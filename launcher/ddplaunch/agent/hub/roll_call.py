@@ -1,0 +1,214 @@
+"""Who is here, who is awaited, and what stands against the job that may still pass by itself.
+
+Nobody is told of a failure before it is certain: it cannot pass, or was given the time that it is worth.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Callable, NamedTuple, Optional
+
+from ddplaunch.agent.contract import CheckIn, CheckResult, Files, JobPlan, Status, Verdict
+from ddplaunch.agent.hub.overheard import Cry, Overheard
+from ddplaunch.agent.hub.record import Record
+from ddplaunch.agent.verdicts import gate as rules
+from ddplaunch.agent.verdicts import words
+
+SETTLE = 2.0
+"""Seconds after the last arrival in which more nodes may come before a failure that is certain is told."""
+STALL = 4.0
+"""Seconds from a node's "here" to its check-in. Both are sent together; only a black hole parts them."""
+UNREACHED = 20.0
+"""Seconds for which a node has told, by the way of its output, that it does not reach us."""
+PASSES = 60.0
+"""Seconds for which what may pass is given time while others are awaited anyway: twice as long as a name
+server remembers that there was no such name."""
+LATE = 3.0
+"""Seconds of waiting that are worth a line in the log."""
+_SAY_EVERY = 30.0
+
+Held = dict[tuple[int, str], CheckResult]
+
+
+class Look(NamedTuple):
+    """How the roll call stands. Nothing at all: it is over, and all is well so far as nodes know at home."""
+
+    verdicts: list[Verdict]  # certain: the job ends by them
+    missing: list[int]
+    passing: Held  # by node and check: what is waited for
+
+
+class RollCall:
+    """Times are the desk's monotonic clock."""
+
+    def __init__(self, plan: JobPlan, record: Record, clock: Callable[[], float]) -> None:
+        self._plan = plan
+        self._record = record
+        self._clock = clock
+        self.opened = clock()
+        self.deadline = self.opened + plan.gate.timeout
+        self.strays: list[CheckIn] = []
+        self.vanished: set[int] = set()
+        self._present: set[int] = set()
+        self._first: dict[int, float] = {}  # node -> when it checked in first
+        self._announced: dict[int, float] = {}  # node -> since when its check-in is awaited
+        self._begun: Optional[float] = None  # when the first one came
+        self._arrived = self.opened  # when the last one did
+        self._failing: dict[int, list[CheckResult]] = {}  # what may pass, by node
+        self._overheard = Overheard(record.path(Files.GATES))
+        self._cries: dict[int, Cry] = {}  # the last one of each node that does not reach us
+        self._known: Optional[list[Verdict]] = None  # what is certain by now; None: look again
+        self._held: Held = {}
+        self._said = self.opened + LATE - _SAY_EVERY
+
+    # ---------------------------------------------------------------- what happens
+
+    def announced(self, node: int) -> None:
+        """Its check-in is under way."""
+        self._announced[node] = self._clock()
+
+    def stray(self, check_in: CheckIn) -> None:
+        """It claims a place that is taken, or that there is not."""
+        self._known = None
+        self._forget(check_in.node)
+        self.strays.append(check_in)
+        who = self._record.node_name(check_in.node)
+        self._record.event("check-in", f"{check_in.host} also claims to be {who}", check_in.node)
+
+    def came(self, check_in: CheckIn) -> None:
+        """It is here, or has news of itself."""
+        node, now, who = check_in.node, self._clock(), self._record.node_name(check_in.node)
+        self._known = None
+        if node not in self._present:
+            late = now - self._begun if self._begun is not None else 0.0
+            waited = f", {late:.0f} s after the first" if late >= LATE else ""
+            before = check_in.facts.get("hub", {}).get("before")
+            met = f"; until then it did not reach the hub: {before}" if before else ""
+            self._arrived = now
+            self._record.event("check-in", f"{who} checked in: {check_in.host}{waited}{met}", node)
+        self._begun = now if self._begun is None else self._begun
+        self._present.add(node)
+        self._first.setdefault(node, now)
+        self.vanished.discard(node)
+        self._forget(node)
+        self._compare(check_in, now - self._first[node])
+
+    def lost(self, node: int) -> None:
+        """Its gate went away before it was through."""
+        self.left(node)
+        self._failing.pop(node, None)
+        self.vanished.add(node)
+        self._arrived = self._clock()
+        who = self._record.node_name(node)
+        self._record.event("waiting", f"{who} went away before the gate was through", node)
+
+    def left(self, node: int) -> None:
+        """Nobody speaks for it any more."""
+        self._known = None
+        self._present.discard(node)
+
+    def overhear(self) -> None:
+        """What those say who are not here, where their output can be read."""
+        for cry in self._overheard.listen():
+            if cry.node not in self._present and 0 <= cry.node < self._plan.nodes:
+                if cry.node not in self._cries:
+                    self._record.event("waiting", f"it says itself: {cry.verdict.sentence}", cry.node)
+                self._cries[cry.node] = cry
+                self._known = None
+
+    def _forget(self, node: int) -> None:
+        self._announced.pop(node, None)
+        self._cries.pop(node, None)
+
+    def _compare(self, check_in: CheckIn, seconds: float) -> None:
+        """Say what has come up that may pass, and what of it has passed."""
+        node, who = check_in.node, self._record.node_name(check_in.node)
+        failed = [r for r in check_in.checks if r.status == Status.FAIL and r.patience is not None]
+        before = {result.check for result in self._failing.get(node, [])}
+        for result in failed:
+            if result.check not in before:
+                self._record.event("waiting", f"it may pass: {who}: {result.observed}", node)
+        for result in check_in.checks:
+            if result.check in before and result.status != Status.FAIL:
+                self._record.event("waiting", f"{who}: {result.observed}, after {seconds:.0f} s", node)
+        self._failing[node] = failed
+
+    # ---------------------------------------------------------------- how it stands
+
+    def look(self, now: float) -> Look:
+        """What is certain, or else what is waited for. At the deadline everything is certain."""
+        missing = sorted(set(range(self._plan.nodes)) - self._present)
+        held = self._passing(now, bool(missing))
+        stalled = [n for n, since in self._announced.items() if n in missing and now - since > STALL]
+        cries = [cry for node, cry in self._cries.items() if node in missing]
+        if missing and now > self.deadline:
+            known = {*stalled, *(cry.node for cry in cries)}
+            return Look(self._judge([n for n in missing if n not in known], stalled, cries), missing, {})
+        if missing and now - self._arrived <= SETTLE:
+            return Look([], missing, held)
+        long = [cry for cry in cries if cry.seconds >= UNREACHED]
+        if stalled or self._known is None or held.keys() != self._held.keys():
+            self._held, self._known = held, self._judge(None, stalled, long, held)
+        if missing and self._known:
+            return Look(self._judge(None, stalled, long), missing, {})
+        if not missing and self._known:
+            return Look([], [], {})  # told with what the nodes find of the paths between them
+        self._say(now, missing, held)
+        return Look([], missing, held)
+
+    def roll(
+        self,
+        missing: Optional[list[int]] = None,
+        stalled: Optional[list[int]] = None,
+        cries: Optional[list[Cry]] = None,
+    ) -> rules.Roll:
+        """All that is known of the nodes, and of what they tried."""
+        return rules.Roll(
+            plan=self._plan,
+            check_ins=self._record.check_ins,
+            waited=self._clock() - self.opened,
+            missing=missing or [],
+            vanished=sorted(self.vanished),
+            stalled=stalled or [],
+            unreached={cry.node: cry.verdict for cry in cries or []},
+            strays=self.strays,
+            mesh=self._record.mesh,
+            passed=self._record.passed,
+        )
+
+    def _judge(
+        self, missing: Optional[list[int]], stalled: list[int], cries: list[Cry], but: Iterable[object] = ()
+    ) -> list[Verdict]:
+        """`but`: what is not held against its node yet."""
+        roll, spared = self.roll(missing, stalled, cries), set(but)
+        if spared:
+            without = {
+                n: dataclasses.replace(c, checks=[r for r in c.checks if (n, r.check) not in spared])
+                for n, c in roll.check_ins.items()
+            }
+            roll = dataclasses.replace(roll, check_ins=without)
+        return rules.judge(roll)
+
+    def _passing(self, now: float, others: bool) -> Held:
+        """`others`: are awaited, so that patience costs nothing."""
+        if now > self.deadline:
+            return {}
+        return {
+            (node, result.check): result
+            for node, failing in self._failing.items()
+            for result in failing
+            if (now - self._first[node] < PASSES if others else now - self._arrived < (result.patience or 0))
+        }
+
+    def _say(self, now: float, missing: list[int], held: Held) -> None:
+        if self._present and (missing or held) and now - self._said >= _SAY_EVERY:
+            self._said = now
+            what = [words.nodes(missing, self._plan.names)] if missing else []
+            what += [self.awaited(node, result) for (node, _), result in held.items()]
+            bound = f"{now - self.opened:.0f} s of at most {self._plan.gate.timeout:.0f} s"
+            self._record.event("waiting", f"waiting for {'; '.join(what)} ({bound})")
+
+    def awaited(self, node: int, result: CheckResult) -> str:
+        """'node 0 (n1), where port 29500 is held by pid 812 (python)'."""
+        return f"{self._record.node_name(node)}, where {result.observed}"

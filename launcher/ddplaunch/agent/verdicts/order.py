@@ -1,0 +1,113 @@
+"""Several causes at once: in which order they are told, what is no cause of its own, what hides what. Pure.
+
+First stands what makes every attempt fail, for the first verdict's exit code is the job's and may forbid
+another one. Among those, first what others cannot be known without: who is who, by which names, who is here;
+then what all were told, what each found at home, and at last the ways between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from enum import IntEnum
+from typing import Any
+
+from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.verdicts import gate_names, words
+from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.verdicts.roll import Roll
+
+
+class Kind(IntEnum):
+    """Of what a rule speaks. In the order of mending."""
+
+    WHO = 0
+    NAME = 1
+    HERE = 2
+    TOLD = 3
+    HOME = 4
+    WAY = 5
+
+
+_NAMES = frozenset({"dns-not-found", "dns-unanswered", "dns-disagrees"})
+"""Of names, whichever check or rule found them."""
+
+Found = tuple[Kind, list[Verdict]]
+"""What one rule says, in its own order."""
+
+
+def order(roll: Roll, found: Iterable[Found]) -> list[Verdict]:
+    """Each cause once, whatever the order of the rules, with what cannot be known because of it."""
+    ranked = [
+        (kind if verdict.code not in _NAMES else Kind.NAME, index, verdict)
+        for kind, verdicts in found
+        for index, verdict in enumerate(verdicts)
+    ]
+    causes = [each for each in ranked if not _is_consequence(roll, each[2], [v for *_, v in ranked])]
+    causes.sort(key=lambda each: (_may_pass_elsewhere(each[2]), *each[:2], *_content(each[2])))
+    return _with_hidden(roll, [(kind, verdict) for kind, _, verdict in causes])
+
+
+def mesh_alone(roll: Roll) -> Roll:
+    """Without paths that fail because a node is gone, or because a name leads nowhere."""
+    gone = {*roll.missing, *roll.vanished}
+    mesh = [
+        result
+        for result in roll.mesh
+        if not {result.node, result.peer} & gone and not gate_names.leads_nowhere(roll, result)
+    ]
+    library = [result for result in roll.library if not {result.node, result.peer} & gone]
+    return replace(roll, mesh=mesh, library=library)
+
+
+def _may_pass_elsewhere(verdict: Verdict) -> bool:
+    return CATALOGUE[verdict.code].exit_code != Exit.MISCONFIGURED
+
+
+def _content(verdict: Verdict) -> tuple[str, list[int], str]:
+    return verdict.code, verdict.nodes, verdict.sentence
+
+
+def _is_consequence(roll: Roll, verdict: Verdict, all_of_them: list[Verdict]) -> bool:
+    """Whether another cause explains all of it."""
+    others: dict[str, set[int]] = {}
+    for each in all_of_them:
+        others.setdefault(each.code, set()).update(each.nodes)
+    if verdict.code == "version-differs":  # a node without torch has none of its versions
+        return set(verdict.nodes) <= others.get("image-lacks", set())
+    if verdict.code == "node-missing" and roll.missing and not roll.vanished:
+        if "rank-duplicate" in others:  # who claims a place that is taken leaves its own empty
+            return len(verdict.nodes) <= len(roll.strays)
+        if "world-size-differs" in others:  # of a smaller job there are no more
+            return min(verdict.nodes) >= min(c.nodes for c in (*roll.check_ins.values(), *roll.strays))
+    return False
+
+
+def _with_hidden(roll: Roll, causes: list[tuple[Kind, Verdict]]) -> list[Verdict]:
+    absent = [node for node in range(roll.plan.nodes) if node not in roll.check_ins]
+    told = next((v for kind, v in causes if kind == Kind.HERE), causes[0][1] if causes else None)
+    return [
+        replace(verdict, facts=[*verdict.facts, *_hidden(roll, verdict, absent if verdict is told else [])])
+        for _, verdict in causes
+    ]
+
+
+def _hidden(roll: Roll, verdict: Verdict, absent: list[int]) -> list[str]:
+    """`absent`: the nodes that are not here, if this verdict is the one to say so."""
+    if absent:
+        ways = ", and the paths between the nodes" if roll.checks("mesh") else ""
+        found = words.one_or(absent, "what it finds", "what they find")
+        return [f"not known before {roll.nodes(absent)} is here: {found} at home{ways}"]
+    if verdict.code == "port-in-use" and roll.plan.nodes > 1:
+        return ["not known before it is free: whether the other nodes reach that port"]
+    unversed = [node for node in verdict.nodes if not _facts(roll, node).get("versions")]
+    if verdict.code == "image-lacks" and unversed and roll.checks("versions"):
+        return [f"not known before it is there: which versions {roll.nodes(unversed)} would run with"]
+    misled = [node for node in verdict.nodes if gate_names.is_misled(roll, node)]
+    if misled and verdict.code in (*_NAMES, "master-is-loopback"):
+        return [f"not known before the name leads there: whether {roll.nodes(misled)} can reach the master"]
+    return []
+
+
+def _facts(roll: Roll, node: int) -> dict[str, Any]:
+    return roll.check_ins[node].facts if node in roll.check_ins else {}
