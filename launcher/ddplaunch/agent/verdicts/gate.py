@@ -5,20 +5,18 @@ A rule says nothing where facts are missing. In which order their verdicts are t
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable
 
 from ddplaunch.agent.contract import CheckIn, CheckResult, Status, Verdict
-from ddplaunch.agent.verdicts import gate_interfaces, gate_mesh, gate_names, pods, words
+from ddplaunch.agent.verdicts import gate_environment, gate_interfaces, gate_mesh, gate_names, pods, words
 from ddplaunch.agent.verdicts.order import Kind, mesh_alone, order
 from ddplaunch.agent.verdicts.roll import Roll as Roll
+from ddplaunch.agent.verdicts.roll import odd_ones
 
 CLOCK_TOLERANCE = 15.0
 """Seconds. torchrun's c10d rendezvous drops a node whose last heartbeat, by the other's clock, is older."""
-
-V = TypeVar("V", bound=Hashable)
 
 
 def judge(roll: Roll) -> list[Verdict]:
@@ -35,14 +33,7 @@ def notes(roll: Roll) -> list[str]:
         found.append(
             "the nodes' clocks differ: " + ", ".join(f"{roll.node(n)} {s:+.0f} s" for n, s in skews.items())
         )
-    environments = {
-        n: c.facts.get("configuration", {}).get("environment", {}) for n, c in roll.check_ins.items()
-    }
-    for name in sorted({name for values in environments.values() for name in values}):
-        odd = _odd_ones({node: values.get(name, "") for node, values in environments.items()})
-        if odd[1]:
-            said = [f"{roll.nodes(who)} {value or 'not set'}" for value, who in odd[1].items()]
-            found.append(f"{name} differs: {', '.join(said)}, elsewhere {odd[0] or 'not set'}")
+    found += gate_environment.notes(roll)
     if roll.checks("names"):
         found += gate_names.notes(roll)
     found += gate_interfaces.notes(roll)
@@ -71,7 +62,7 @@ def differing_sizes(roll: Roll) -> Iterator[Verdict]:
     sizes = {c.node: (c.nodes, c.nproc_per_node) for c in everybody}
     if not sizes:
         return
-    right, odd = _odd_ones(sizes)
+    right, odd = odd_ones(sizes)
     for size, who in odd.items():
         ranks = f" x {size[1]}" if size[1] != right[1] else ""
         right_ranks = f" x {right[1]}" if ranks else ""
@@ -118,7 +109,7 @@ def differing_versions(roll: Roll) -> Iterator[Verdict]:
         return
     known = {n: c.facts["versions"] for n, c in roll.check_ins.items() if c.facts.get("versions")}
     short = {node: tuple(_version(facts).items()) for node, facts in known.items()}
-    right, odd = _odd_ones(short) if short else ((), {})
+    right, odd = odd_ones(short) if short else ((), {})
     if odd:
         who = sorted(node for group in odd.values() for node in group)
         first = next(iter(odd))
@@ -220,6 +211,7 @@ RULES: tuple[tuple[Kind, Callable[[Roll], Iterable[Verdict]]], ...] = (
     (Kind.HERE, unreached_hub),
     (Kind.HERE, missing_nodes),
     (Kind.TOLD, differing_versions),
+    (Kind.TOLD, gate_environment.differing),
     (Kind.TOLD, gate_interfaces.missing),
     (Kind.HOME, failed_checks),
     (Kind.HOME, judge_clocks),
@@ -231,17 +223,6 @@ RULES: tuple[tuple[Kind, Callable[[Roll], Iterable[Verdict]]], ...] = (
 
 def _of_zero(roll: Roll) -> list[CheckResult]:
     return roll.check_ins[0].checks if 0 in roll.check_ins else []
-
-
-def _odd_ones(values: dict[int, V]) -> tuple[V, dict[V, list[int]]]:
-    """What most say, by a tie what the lowest node says; and who says otherwise. `values` is not empty."""
-    counts = Counter(values.values())
-    right = max((values[node] for node in sorted(values)), key=lambda value: counts[value])
-    odd: dict[V, list[int]] = {}
-    for node in sorted(values):
-        if values[node] != right:
-            odd.setdefault(values[node], []).append(node)
-    return right, odd
 
 
 def _details(roll: Roll, found: list[tuple[int, CheckResult]], first: CheckResult) -> list[str]:
