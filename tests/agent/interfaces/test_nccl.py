@@ -23,6 +23,7 @@ from ddplaunch.agent.interfaces.facts import Address, Host
 
 OLD, NEW = (2, 27, 7), (2, 30, 7)
 LO = address("lo", "127.0.0.1/8")
+OTHER6 = address("veth7", "fe80::7/64")
 
 
 def taken(facts: Host, release: nccl.Version = NEW) -> str:
@@ -230,3 +231,26 @@ def test_before_2_30_a_windows_line_end_belongs_to_the_value() -> None:
 def test_a_version_nobody_knows_is_the_newest(text: str, expected: nccl.Version) -> None:
     """As packages spell it."""
     assert expected == nccl.version(text)
+
+
+@pytest.mark.parametrize(
+    ("rdma", "environment", "expected"),
+    [
+        (False, {}, [ETH, ENP, OTHER6]),
+        (False, {"NCCL_SOCKET_IFNAME": "^docker"}, [ETH, ENP]),  # nobody can tell whether fe80:: works there
+        (False, {"NCCL_NET_PLUGIN": "ofi"}, [ETH]),
+        (False, {"NCCL_NET_PLUGIN": "none"}, [ETH, ENP, OTHER6]),
+        (True, {}, [ETH]),
+        (True, {"NCCL_IB_DISABLE": "0"}, [ETH]),
+        (True, {"NCCL_IB_DISABLE": "1"}, [ETH, ENP, OTHER6]),
+        (True, {"NCCL_NET": "Socket"}, [ETH, ENP, OTHER6]),
+        (True, {"NCCL_SOCKET_IFNAME": "=enp94s0np0"}, [ENP]),
+    ],
+)
+def test_peers_must_reach_the_bootstrap_and_what_carries_data(
+    rdma: bool, environment: dict[str, str], expected: list[Address]
+) -> None:
+    """Which is all of its sockets' interfaces, unless RDMA or a plugin does it."""
+    facts = host(DOCKER, ETH, ENP, OTHER6, **environment)
+
+    assert expected == nccl.reached(facts, NEW, rdma).addresses

@@ -28,9 +28,10 @@ def check(context: Context, root: str = "/") -> CheckResult:
     on_gpus = bool(glob.glob(f"{root}dev/nvidia[0-9]*"))
     release = nccl.version(facts.get("nccl") or "")
     host = read.host(environment, release, names.PATIENCE)
-    choice = nccl.bootstrap(host, release) if on_gpus else gloo.gloo(host)
-    known = nccl.settings(host, release) if on_gpus else {}
-    value = known[NCCL].value if NCCL in known else "" if on_gpus else environment.get(GLOO, "")
+    known = {name: each.value for name, each in nccl.settings(host, release).items()}
+    rdma = bool(glob.glob(f"{root}sys/class/infiniband/*"))
+    choice = nccl.reached(host, release, rdma) if on_gpus else gloo.gloo(host)
+    value = known.get(NCCL, "") if on_gpus else environment.get(GLOO, "")
     found: dict[str, Any] = {
         "library": "NCCL" if on_gpus else "Gloo",
         "takes": [[each.interface, each.address] for each in choice.addresses],

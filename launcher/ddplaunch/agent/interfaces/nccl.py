@@ -74,6 +74,25 @@ def sockets(host: Host, release: Version) -> Choice:
     return _find(host, settings(host, release), release, _MOST)
 
 
+def reached(host: Host, release: Version, rdma: bool) -> Choice:
+    """What peers must reach: the bootstrap's address, and all that carry data where sockets do.
+
+    `rdma`: there are devices. Of a link-local address that was asked for nobody can tell whether it works.
+    """
+    first, given = bootstrap(host, release), settings(host, release)
+    value = {name: each.value for name, each in given.items()}
+    plugin = value.get("NCCL_NET_PLUGIN", "none") != "none"
+    others = plugin or (rdma and value.get("NCCL_IB_DISABLE", "0") == "0")
+    if others and value.get("NCCL_NET", "").lower() != "socket":
+        return first
+    more = [
+        each
+        for each in sockets(host, release).addresses
+        if each not in first.addresses and not (each.scope and value.get("NCCL_SOCKET_IFNAME"))
+    ]
+    return Choice([*first.addresses, *more], first.why)
+
+
 def comm_id_name(host: Host, release: Version) -> str:
     """The name or IPv4 address in NCCL_COMM_ID, which getaddrinfo(3) is asked for; empty where it is not."""
     value = settings(host, release).get("NCCL_COMM_ID", Setting("", "")).value

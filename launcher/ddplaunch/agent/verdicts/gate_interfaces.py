@@ -28,13 +28,14 @@ class Mend(NamedTuple):
 
 
 def tasks(tried: list[MeshTask], check_ins: dict[int, CheckIn]) -> list[MeshTask]:
-    """Further paths for one node: to each peer's library, where it takes another address than the gate's."""
-    found = []
-    for task in tried:
-        takes = _facts(check_ins[task.peer])["takes"]
-        if task.what == paths.RESPONDER and takes and takes[0][1] != task.address:
-            found.append(MeshTask(task.peer, takes[0][1], task.port, paths.LIBRARY))
-    return found
+    """Further paths for one node: to what each peer's library takes besides the gate's own address."""
+    return [
+        MeshTask(task.peer, address, task.port, paths.LIBRARY)
+        for task in tried
+        if task.what == paths.RESPONDER
+        for _, address in _facts(check_ins[task.peer])["takes"]
+        if address != task.address
+    ]
 
 
 def missing(roll: Roll) -> Iterator[Verdict]:
@@ -64,11 +65,11 @@ def wrong(roll: Roll) -> Iterator[Verdict]:
         works = _proven(roll, first)
         yield Verdict(
             f"{library.lower()}-interface-wrong",
-            f"{_taken(roll, first)}, which {roll.node(path.node)} cannot reach ({path.outcome})"
+            f"{_taken(roll, path)}, which {roll.node(path.node)} cannot reach ({path.outcome})"
             + (f"; {works} works" if works else ""),
             "gate",
             nodes=nodes,
-            facts=[f"{_taken(roll, node)}: {_facts(roll.check_ins[node])['why']}" for node in nodes],
+            facts=[f"{_taken(roll, bad[node])}: {_facts(roll.check_ins[node])['why']}" for node in nodes],
             hint=f"leave {variable} out, and the gate sets what works"
             + (f"; or name {works}" if works else "")
             + "; /etc/nccl.conf and ~/.nccl.conf may set it, too" * (library == "NCCL"),
@@ -85,9 +86,10 @@ def for_all(agreed: Agreed, mends: dict[int, Mend], roll: Roll) -> Agreed:
     """One mend for all nodes, where it changes nothing on the others: a script has one environment."""
     kinds = {mend[:2] for mend in mends.values()}
     others = [_facts(c) for node, c in roll.check_ins.items() if node not in mends]
-    names = {facts["takes"][0][0] if facts["takes"] and not facts["set"] else "" for facts in others}
+    free = all(facts["takes"] and not facts["set"] for facts in others)
+    names = {name for facts in others for name, _ in facts["takes"]}
     mend = next(iter(mends.values()), None)
-    fits = mend is not None and len(kinds) == 1 and names <= {mend.value.lstrip("=")}
+    fits = mend is not None and len(kinds) == 1 and free and names <= {mend.value.lstrip("=")}
     return settle(agreed, mend) if mend is not None and fits else agreed
 
 
@@ -110,17 +112,28 @@ def notes(roll: Roll) -> list[str]:
 
 
 def _unreached(roll: Roll) -> dict[int, MeshResult]:
-    """By node: a path on which its library's address was not reached by a peer that reaches the node."""
+    """By node: a path on which its library's address was not reached by a peer that reaches the node.
+
+    Of several the one to the address that the library takes first.
+    """
     apart = {(path.node, path.peer) for path in roll.mesh if path.outcome != "ok"}
     bad = [path for path in roll.library if path.outcome != "ok" and (path.node, path.peer) not in apart]
-    return {path.peer: path for path in sorted(bad, key=lambda path: (path.peer, -path.node))}
+    found: dict[int, MeshResult] = {}
+    for path in sorted(bad, key=lambda path: (path.peer, _place(roll, path), path.node)):
+        found.setdefault(path.peer, path)
+    return found
+
+
+def _place(roll: Roll, path: MeshResult) -> int:
+    takes = _facts(roll.check_ins[path.peer])["takes"]
+    return next((place for place, (_, address) in enumerate(takes) if address == path.address), len(takes))
 
 
 def _mend(roll: Roll, node: int, path: MeshResult) -> Optional[Mend]:
     facts, works = _facts(roll.check_ins[node]), _proven(roll, node)
     if facts["set"] or not works:
         return None
-    why = f"by itself {_taken(roll, node)}, which {roll.node(path.node)} cannot reach"
+    why = f"by itself {_taken(roll, path)}, which {roll.node(path.node)} cannot reach"
     exact = "=" if facts["library"] == "NCCL" else ""  # a prefix otherwise; Gloo takes whole names only
     return Mend(_VARIABLES[facts["library"]], exact + works, why)
 
@@ -130,9 +143,10 @@ def _facts(check_in: CheckIn) -> dict[str, Any]:
     return found if "takes" in found else {"library": "", "takes": []}
 
 
-def _taken(roll: Roll, node: int) -> str:
-    facts = _facts(roll.check_ins[node])
-    return f"{roll.node(node)}'s {facts['library']} takes {' '.join(facts['takes'][0])}"
+def _taken(roll: Roll, path: MeshResult) -> str:
+    facts = _facts(roll.check_ins[path.peer])
+    which = next((name for name, address in facts["takes"] if address == path.address), "")
+    return f"{roll.node(path.peer)}'s {facts['library']} takes {which} {path.address}"
 
 
 def _all(check_in: CheckIn) -> str:
