@@ -161,6 +161,7 @@ class ResourcePlan:
     cpus: Optional[float] = None
     memory: Optional[int] = None  # bytes
     shm: Optional[int] = None  # bytes
+    rdma: Optional[int] = None  # devices
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ def make(spec: JobSpec, target: str, base: Path) -> Plan:
             cpus=spec.resources.cpus,
             memory=spec.resources.memory,
             shm=spec.resources.shm,
+            rdma=spec.resources.rdma,
         ),
     )
     return Plan(

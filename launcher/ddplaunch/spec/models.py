@@ -37,6 +37,8 @@ CheckName = Literal[
     "versions",
     "interfaces",
     "gpus",
+    "rdma",
+    "memlock",
     "shm",
     "memory",
     "cpu",

@@ -19,11 +19,13 @@ if [ -n "$FULL_DISK" ]; then
     mount -t tmpfs -o size=1M tmpfs "$FULL_DISK"
     dd if=/dev/zero of="$FULL_DISK/full" bs=64k 2>/dev/null || true
 fi
-if [ -n "$GPU" ]; then  # a file is all that a check looks for
+if [ -n "$RDMA" ]; then mount --bind "$RDMA/sys/class" /sys/class; fi
+if [ -n "$GPU$RDMA" ]; then  # a file is all that a check looks for
     dev=$(mktemp -d -p "${files%/*}")
     cp -a /dev/null /dev/zero /dev/urandom /dev/tty "$dev"
     mkdir "$dev/shm"
-    cp -a /dev/null "$dev/$GPU"
+    if [ -n "$GPU" ]; then cp -a /dev/null "$dev/$GPU"; fi
+    if [ -n "$RDMA" ]; then cp -r "$RDMA/dev/infiniband" "$dev"; fi
     mount --bind "$dev" /dev
 fi
 exec "$@"
@@ -56,13 +58,15 @@ class Host:
         self.address = address
         self.files = files
         self.environment: dict[str, str] = {}
+        self.limits: list[str] = []  # words that take something from whatever is started there
 
     @property
     def words(self) -> list[str]:
         """What comes before a command that shall run on this host."""
         enter = ["nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "--mount", "--uts"]
-        settings = [f"{name}={self.environment.get(name, '')}" for name in ("SHM_SIZE", "FULL_DISK", "GPU")]
-        return [*enter, "env", *settings, "sh", "-c", _ENTER, "sh", self.name, str(self.files)]
+        names = ("SHM_SIZE", "FULL_DISK", "GPU", "RDMA")
+        settings = [f"{name}={self.environment.get(name, '')}" for name in names]
+        return [*self.limits, *enter, "env", *settings, "sh", "-c", _ENTER, "sh", self.name, str(self.files)]
 
     def hosts(self, names: dict[str, str]) -> None:
         """Its /etc/hosts, also for what runs there already."""

@@ -37,6 +37,7 @@ CATALOGUE: dict[str, Entry] = {
             "nccl-interface-wrong": "NCCL was told to take an interface that peers do not reach",
             "gloo-interface-wrong": "Gloo finds no such interface, or takes one that peers do not reach",
             "shm-too-small": "/dev/shm is too small for what the job will put there",  # noqa: S108 - a name
+            "memlock-too-small": "ranks may lock too little memory for RDMA",
             "memory-too-small": "a node has less memory than the job asks for",
             "image-lacks": "the interpreter, torch or the script is not there",
         },
@@ -60,7 +61,8 @@ CATALOGUE: dict[str, Entry] = {
             "node-missing": "a node never came",
             "network-lost": "a node, or the way to it, went away while the job ran",
             "cpu-busy": "the node's CPUs are taken by others",
-            "gpu-missing": "a node has fewer GPUs than the job asks for",
+            "gpu-missing": "a node has fewer GPUs, or RDMA devices, than the job asks for",
+            "rdma-unfit": "a node's RDMA devices are there, and cannot carry the job",
             "disk-full": "there is no room where the job writes",
             "clock-skew": "the nodes' clocks differ",
             "files-too-few": "the hub may not open as many files as the job has nodes",

@@ -1,0 +1,70 @@
+"""How much memory a rank may lock: RDMA pins what it sends from, and the kernel counts that.
+
+Linux, drivers/infiniband/core/umem.c: beyond a process's soft RLIMIT_MEMLOCK pinning fails with ENOMEM,
+unless it has CAP_IPC_LOCK in the first user namespace. NCCL says `Call to ibv_reg_mr failed with error Cannot
+allocate memory`, or ibv_create_cq, when it makes its first connection, and the other ranks wait.
+"""
+
+from __future__ import annotations
+
+import resource
+
+from ddplaunch.agent.checks import rdma
+from ddplaunch.agent.checks.context import Context, failed, passed, unknown
+from ddplaunch.agent.contract import CheckResult
+from ddplaunch.agent.verdicts import words
+
+LEAST = 64 << 20
+"""Bytes. A connection of NCCL has buffers of 9 MiB (4 for large messages, 5 for small ones), a ring of two
+channels has four connections, and they are pinned wherever the GPU's own memory cannot be. What systems have
+by default is far below: 64 KiB, or 8 MiB by systemd and newer kernels."""
+_IPC_LOCK = 1 << 14  # linux/capability.h
+_FIRST_NAMESPACE = ["0", "0", "4294967295"]
+_HINTS = {
+    "slurm": "Slurm gives a job the limit of the shell that submits it: set "
+    "`PropagateResourceLimitsExcept=MEMLOCK` in slurm.conf and `LimitMEMLOCK=infinity` in slurmd.service; "
+    "where slurmd's own limit is high already, `ulimit -l unlimited` before sbatch does",
+    "pods": "`LimitMEMLOCK=infinity` in containerd.service on the machines; the capability IPC_LOCK, which "
+    "`resources.rdma` gives to the pods, counts only where the image runs as root",
+    "": "`ulimit -l unlimited` where the job is started; if that is refused, `* - memlock unlimited` in "
+    "/etc/security/limits.conf, or `docker run --ulimit memlock=-1`",
+}
+
+
+def check(context: Context, root: str = "/") -> CheckResult:
+    """FAIL where the ranks send by RDMA and cannot pin what that takes. They inherit the gate's limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    facts = {"soft": soft, "hard": hard}
+    observed = f"{_size(soft)} may be locked"
+    if soft == resource.RLIM_INFINITY or not rdma.is_used(context, root):
+        return passed("memlock", observed, **facts)
+    if _is_free():
+        return passed("memlock", f"{observed}, and CAP_IPC_LOCK lifts that", **facts)
+    pods = words.are_pods(context.plan.names)
+    hint = _HINTS["pods" if pods else "slurm" if context.environment.get("SLURM_JOB_ID") else ""]
+    if soft >= LEAST:
+        return unknown("memlock", f"{observed}, which may not do for RDMA", hint, **facts)
+    more = f" (a process may raise it to {_size(hard)})" if hard != soft else ""
+    return failed(
+        "memlock",
+        "memlock-too-small",
+        f"a rank may lock {_size(soft)} of memory{more}, which RDMA cannot work with",
+        "unlimited",
+        hint,
+        **facts,
+    )
+
+
+def _is_free() -> bool:
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as file:
+            first = file.read().split() == _FIRST_NAMESPACE
+        with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
+            held = next(line.split()[1] for line in file if line.startswith("CapEff:"))
+        return first and bool(int(held, 16) & _IPC_LOCK)
+    except (OSError, StopIteration, ValueError):
+        return False
+
+
+def _size(limit: int) -> str:
+    return "unlimited" if limit == resource.RLIM_INFINITY else words.size(limit)

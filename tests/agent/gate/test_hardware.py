@@ -1,0 +1,112 @@
+"""Hardware that stands against a job. Devices are those of recorded machines; gates and limits are real."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+from tests.agent.checks.infiniband import HALF_DOWN, HOST_GIDS, POD_GIDS, ROCE, sysfs
+from tests.agent.gate.hosts import Host
+from tests.agent.gate.jobs import Job
+from tests.agent.gate.test_network import Cluster, Make
+
+from ddplaunch.agent.contract import Exit
+
+MakeTrial = Callable[..., Cluster]
+RAISED = ["prlimit", "--memlock=unlimited"]
+LIMITED = ["prlimit", "--memlock=65536:65536", "setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"]
+
+
+@pytest.fixture(name="trial")
+def _trial(network: Make, tmp_path: Path, agent: list[str]) -> Iterator[MakeTrial]:
+    """A function that makes a job on two hosts, the same hosts each time, with these devices on each."""
+    hosts: list[Host] = []
+    made: list[Job] = []
+
+    def make(*devices: tuple[str, str], **changes: Any) -> Cluster:
+        hosts.extend([] if hosts else network(2))
+        folder = tmp_path / f"try-{len(made)}"
+        for number, (host, shown) in enumerate(zip(hosts, devices)):
+            host.environment["RDMA"] = sysfs(folder / f"root-{number}", *shown) if shown[0] else ""
+        folder.mkdir(exist_ok=True)
+        for job in made:
+            job.close()
+        made.append(Job(folder, agent))
+        return Cluster(made[-1], hosts, **changes)
+
+    yield make
+    for job in made:
+        job.close()
+
+
+def passes(trial: Cluster) -> bool:
+    """Whether the job starts."""
+    trial.start()
+    return [Exit.OK] * 2 == trial.end()
+
+
+NONE, HOST, POD, HALF = ("", ""), (ROCE, HOST_GIDS), (ROCE, POD_GIDS), (HALF_DOWN, "")
+
+
+@pytest.mark.fault("memlock-too-small")
+def test_too_little_memory_may_be_locked_on_one_node(trial: MakeTrial) -> None:
+    """As for a user whose shell has the common default. Following the hint, the job starts.
+
+    Where not even root may raise a limit, the node's own is lifted by its capability instead.
+    """
+    first = trial(HOST, HOST, resources={"rdma": 2})
+    first.hosts[1].limits = LIMITED
+    first.start()
+
+    assert [Exit.MISCONFIGURED] * 2 == first.end()
+    assert ("memlock-too-small", [1]) == first.verdict()
+    said = "node 1 (n1): a rank may lock 64 KiB of memory, which RDMA cannot work with; wanted: unlimited"
+    assert said == first.job.verdict.sentence
+
+    assert "`ulimit -l unlimited` where the job is started" in first.job.verdict.hint
+    may = 0 == subprocess.run([*RAISED, "true"], capture_output=True, check=False).returncode
+    first.hosts[1].limits = [*RAISED, *LIMITED[2:]] if may else []
+    assert passes(trial(HOST, HOST, resources={"rdma": 2}))
+
+
+@pytest.mark.fault("gpu-missing")
+def test_no_rdma_device_on_one_node(trial: MakeTrial) -> None:
+    """The scheduler counted what is not there. With the device in its container, the job starts."""
+    first = trial(HOST, NONE, resources={"rdma": 2})
+    first.start()
+
+    assert [Exit.NODE_AT_FAULT] * 2 == first.end()
+    assert ("gpu-missing", [1]) == first.verdict()
+    assert "node 1 (n1): no RDMA device is here; wanted: 2" == first.job.verdict.sentence
+    assert "A container must be given /dev/infiniband, too" in first.job.verdict.hint
+    assert passes(trial(HOST, HOST, resources={"rdma": 2}))
+
+
+@pytest.mark.fault("rdma-unfit")
+def test_an_address_that_has_another_index_on_one_node(trial: MakeTrial) -> None:
+    """NCCL would fail on that node alone. Following the hint, the job starts."""
+    wanted = {"resources": {"rdma": 2}}
+    first = trial(HOST, POD, env={"NCCL_IB_GID_INDEX": "3"}, **wanted)
+    first.start()
+
+    assert [Exit.NODE_AT_FAULT] * 2 == first.end()
+    assert ("rdma-unfit", [1]) == first.verdict()
+    assert "NCCL_IB_GID_INDEX=3 is empty on mlx5_0 port 1 and mlx5_1 port 1" in first.job.verdict.sentence
+    assert "leave NCCL_IB_GID_INDEX out" in first.job.verdict.hint
+    assert passes(trial(HOST, POD, **wanted))
+
+
+@pytest.mark.fault("rdma-unfit")
+def test_a_port_is_down_on_one_node(trial: MakeTrial) -> None:
+    """NCCL would leave it out without a word."""
+    first = trial(HALF, HALF, resources={"rdma": 1}, env={"NCCL_IB_HCA": "mlx4_0:1"})
+    first.start()
+
+    assert [Exit.NODE_AT_FAULT] * 2 == first.end()
+    assert ("rdma-unfit", [0, 1]) == first.verdict()
+    said = "nodes 0 (n0) and 1 (n1): mlx4_0 port 1 is DOWN, Disabled; wanted: 1"
+    assert said == first.job.verdict.sentence
+    assert passes(trial(HALF, HALF, resources={"rdma": 1}, env={"NCCL_IB_HCA": "mlx4_0:2"}))
