@@ -69,8 +69,10 @@ def test_the_time_limit_is_told_before_it_ends_the_job(cluster: Cluster, work: P
     # Slurm looks at the clock every half minute, and warns at the last look that comes in time.
     cluster.login(["scontrol", "update", f"JobId={job.number}", "EndTime=now+65"])
 
-    assert "TIMEOUT" == job.ended(120)
-    assert ("node-evicted", [0, 1]) == (job.verdict.code, sorted(_ranks(job)))
+    assert "TIMEOUT" == job.ended(120), job.output
+    told = [(verdict.code, verdict.sentence) for verdict in job.bundle().verdicts]
+    assert ["node-evicted"] == [code for code, _ in told], f"{told}\n{job.output}"
+    assert [0, 1] == sorted(_ranks(job)), job.output
     assert "its time limit is near" in job.verdict.sentence
     assert "ddplaunch notice: the job goes on" in job.output
     job.leaves_nothing()
