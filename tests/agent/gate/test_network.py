@@ -140,7 +140,7 @@ def test_a_name_that_appears_in_time(cluster: MakeCluster) -> None:
     trial.start(only=range(1))
     trial.gates[0].says("cannot resolve n0")
     trial.hosts[0].hosts({"n0": "10.77.0.1", "n1": "10.77.0.2"})
-    trial.gates[0].says("the name is known now")
+    trial.gates[0].says("what was waited for, after")
     where = f"{trial.hosts[0].address}:{GATE_PORT}"
     trial.gates.append(trial.job.gate(trial.plan, 1, hub=where, host=trial.hosts[1]))
 

@@ -88,7 +88,7 @@ def test_a_path_on_which_packets_get_lost() -> None:
     late.join()
     responder.close(listener)
 
-    assert ("ok", "1 of 5 tries failed") == found
+    assert ("ok", "packets are lost, 1 of 5 tries failed") == found
 
 
 def test_garbage_does_not_harm_a_responder(responder: tuple[Responder, int]) -> None:

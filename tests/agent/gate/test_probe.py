@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from ddplaunch.agent.checks import ports
@@ -25,3 +26,18 @@ def test_a_path_is_tried_when_it_is_its_turn() -> None:
     assert ["ok", "ok"] == [result.outcome for result in results]
     assert time.monotonic() - started >= 3.0
     assert results[1].seconds < 3.0
+
+
+def test_a_path_that_opens_while_it_is_tried() -> None:
+    """A refusal may pass as silence may: rules of a firewall arrive, a listener comes up."""
+    with ports.listen("127.0.0.1", 0) as taken:
+        number = ports.number(taken)
+    responder = Responder(b"key", 0)
+    late = threading.Timer(1.0, lambda: responder.listen(ports.listen("127.0.0.1", number)))
+    late.start()
+    (result,) = probe.run(1, [MeshTask(0, "127.0.0.1", number, "responder")], b"key", 0)
+    late.join()
+    responder.close(next(iter(responder._threads)))
+
+    assert "ok" == result.outcome
+    assert result.detail.startswith("refused for ")

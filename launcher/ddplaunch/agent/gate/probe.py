@@ -28,6 +28,10 @@ _AGAIN = 4
 does not."""
 _AGAIN_SECONDS = 1.3
 """For each of these, likewise: the kernel sends a packet twice in that time."""
+_PAUSE = 0.5
+"""Between tries of a path that is refused at once: rules of a firewall may be on their way, and last no longer
+than what is silent is given."""
+_ANSWERED = ("refused", "reset", "unreachable")
 _DOUBTS = 32
 """Paths of one node that are tried again; where more are silent it is no matter of single packets."""
 _MOVED = 4096
@@ -57,7 +61,7 @@ def run(node: int, tasks: list[MeshTask], key: bytes, attempt: int) -> list[Mesh
         time.sleep(task.after)
         with slots:
             started = time.monotonic()
-            found = _try(task, key, attempt, data, SECONDS)
+            found = _patient(task, key, attempt, data)
             if found.silent and doubts.acquire(blocking=False):
                 again = [lambda: _try(task, key, attempt, data, _AGAIN_SECONDS)] * _AGAIN
                 found = _together_with(found, _all_at_once(again))
@@ -88,10 +92,22 @@ def _together_with(first: _Try, again: list[_Try]) -> _Try:
     tries = [first, *again]
     failed = sum(each.outcome != "ok" for each in tries)
     if failed < len(tries):
-        return _Try("ok", f"{failed} of {len(tries)} tries failed")
+        return _Try("ok", f"packets are lost, {failed} of {len(tries)} tries failed")
     partly = [each for each in tries if each.met]
     if any(each.moved for each in partly) or (partly and len(partly) < len(tries)):
         return _Try("lossy", f"none of {len(tries)} tries came through whole, {len(partly)} did in part")
+    return first
+
+
+def _patient(task: MeshTask, key: bytes, attempt: int, data: str) -> _Try:
+    """As long as it is answered that there is no way, within the time that silence would take."""
+    started = time.monotonic()
+    first = found = _try(task, key, attempt, data, SECONDS)
+    while found.outcome in _ANSWERED and time.monotonic() - started + _PAUSE < SECONDS:
+        time.sleep(_PAUSE)
+        found = _try(task, key, attempt, data, _AGAIN_SECONDS)
+        if found.outcome == "ok":
+            return _Try("ok", f"{first.outcome} for {time.monotonic() - started:.1f} s before it was open")
     return first
 
 

@@ -131,7 +131,8 @@ class RollCall:
                 self._record.event("waiting", f"it may pass: {who}: {result.observed}", node)
         for result in check_in.checks:
             if result.check in before and result.status != Status.FAIL:
-                self._record.event("waiting", f"{who}: {result.observed}, after {seconds:.0f} s", node)
+                passed = f"it passed after {seconds:.0f} s: {who}: {result.observed}"
+                self._record.event("waiting", passed, node)
         self._failing[node] = failed
 
     # ---------------------------------------------------------------- how it stands

@@ -120,8 +120,8 @@ def judge(results: list[MeshResult], names: Sequence[str] = (), nodes: Optional[
 def notes(results: list[MeshResult], names: Sequence[str]) -> list[str]:
     """Of paths that pass, but not at the first try."""
     return [
-        f"packets are lost between {words.node(result.node, names)} and "
-        f"{words.node(result.peer, names, result.address)}: {result.detail}"
+        f"{words.node(result.node, names)} -> {words.node(result.peer, names, result.address)} "
+        f"port {result.port}: {result.detail}"
         for result in results
         if result.outcome == "ok" and result.detail
     ]

@@ -1,0 +1,237 @@
+"""Real faults that pass while the gate waits: the job starts, and its logs say what was waited for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+from tests.agent.gate.hosts import Host
+from tests.agent.gate.jobs import Agent, Job, make_plan, wait_for
+
+from ddplaunch.agent.contract import Env, Exit, JobPlan
+
+GATE_PORT = 29400
+MASTER_PORT = 29500
+Make = Callable[[int], list[Host]]
+LASTING = pytest.mark.parametrize(
+    "seconds", [pytest.param(6.0, id="soon"), pytest.param(40.0, id="late", marks=pytest.mark.whole)]
+)
+"""For how long a fault lasts: what is waited for is said every few seconds, and a name is denied for 30 s."""
+
+
+class Cluster:
+    """A job whose nodes are hosts, started one by one. Node 0's hub is up from the start."""
+
+    def __init__(self, job: Job, hosts: list[Host], **changes: Any) -> None:
+        self.job = job
+        self.hosts = hosts
+        fixed = {"names": [host.name for host in hosts], "nodes": len(hosts), "master_port": MASTER_PORT}
+        self.plan: JobPlan = make_plan(**{**fixed, **changes})
+        self.gates: dict[int, Agent] = {}
+        self.hub = job.hub(self.plan, address=None, port=GATE_PORT, host=hosts[0])
+
+    def start(self, *nodes: int, hub: str = "", env: dict[str, str] | None = None) -> None:
+        """`hub`: by which name these know it."""
+        for node in nodes:
+            where = f"{hub or self.hosts[0].address}:{GATE_PORT}"
+            self.gates[node] = self.job.gate(self.plan, node, hub=where, host=self.hosts[node], env=env)
+
+    def hold(self, port: int, **env: str) -> subprocess.Popen[bytes]:
+        """Somebody who listens on node 0."""
+        code = f"import socket, time; s = socket.create_server(('', {port})); print(1, flush=True)"
+        words = [*self.hosts[0].words, "env", *(f"{k}={v}" for k, v in env.items())]
+        words += [sys.executable, "-c", f"{code}; time.sleep(300)"]
+        holder = subprocess.Popen(words, stdout=subprocess.PIPE)
+        assert holder.stdout is not None
+
+        def close() -> None:
+            holder.kill()
+            holder.communicate()
+
+        self.job.on_close.append(close)
+        holder.stdout.readline()
+        return holder
+
+    def starts(self) -> list[str]:
+        """What the log tells in sentences, once all have passed."""
+        said = {node: gate.output for node, gate in self.gates.items() if gate.wait(60) != Exit.OK}
+        assert not said, said
+        assert [] == self.job.bundle.verdicts
+        return [event.text for event in self.job.bundle.events]
+
+
+@pytest.fixture(name="cluster")
+def _cluster(network: Make, job: Job) -> Callable[..., Cluster]:
+    """A function that makes a Cluster of so many hosts."""
+    return lambda count, **changes: Cluster(job, network(count), **changes)
+
+
+MakeCluster = Callable[..., Cluster]
+
+
+def only(texts: list[str], begin: str) -> str:
+    """The one sentence that begins so."""
+    (found,) = (text for text in texts if text.startswith(begin))
+    return found
+
+
+@LASTING
+def test_node_zeros_name_appears(cluster: MakeCluster, seconds: float) -> None:
+    """A node that does not know it goes on asking, and says for how long it did."""
+    trial = cluster(2)
+    trial.hosts[1].hosts({"n1": "10.77.0.2"})
+    trial.start(0)
+    trial.start(1, hub="n0")
+    time.sleep(seconds)
+    trial.gates[1].says("waiting for the hub on node 0")
+    trial.hosts[1].hosts({"n0": "10.77.0.1", "n1": "10.77.0.2"})
+
+    told = trial.starts()
+    assert "node 1 (n1) checked in: n1, " in only(told, "node 1 (n1) checked in")
+    assert "until then it did not reach the hub: n0: " in only(told, "node 1 (n1) checked in")
+    assert only(told, "waiting for node 1 (n1) (").endswith(" of at most 300 s)")
+    assert "reached the hub; until now: n0: " in trial.gates[1].output
+
+
+@LASTING
+def test_the_masters_name_appears(cluster: MakeCluster, seconds: float) -> None:
+    """The ranks would go by a name that one node does not know, though it found the hub by its address."""
+    trial = cluster(3, master_addr="n0")
+    trial.hosts[1].hosts({"n1": "10.77.0.2"})
+    trial.start(0, 1)
+    trial.gates[1].says("cannot resolve n0")
+    time.sleep(seconds)
+    trial.hosts[1].hosts({host.name: host.address for host in trial.hosts})
+    trial.gates[1].says("what was waited for, after")
+    trial.start(2)
+
+    told = trial.starts()
+    assert "cannot resolve n0: no such name" in only(told, "it may pass: node 1 (n1): ")
+    assert "node 1 (n1): n1 -> 10.77.0.2; node 0 is n0 -> 10.77.0.1" in only(told, "it passed after ")
+
+
+@pytest.mark.parametrize(
+    "seconds", [pytest.param(4.0, id="soon"), pytest.param(60.0, id="late", marks=pytest.mark.whole)]
+)
+def test_a_node_comes_late(cluster: MakeCluster, seconds: float) -> None:
+    """The others wait for it, and say so."""
+    trial = cluster(3)
+    trial.start(0, 1)
+    for node in (0, 1):
+        trial.hub.says(f"node {node} (n{node}) checked in")
+    time.sleep(seconds)
+    trial.start(2)
+
+    told = trial.starts()
+    assert "s after the first" in only(told, "node 2 (n2) checked in: n2, ")
+    assert any(text.startswith("waiting for node 2 (n2) (") for text in told)
+    assert "waiting for node 2 (n2) (" in trial.gates[1].output
+
+
+def test_the_masters_port_is_freed_while_a_node_is_awaited(cluster: MakeCluster) -> None:
+    """Whoever holds it is named; then node 0 holds it itself, and the way to it is tried as ever."""
+    trial = cluster(2)
+    holder = trial.hold(MASTER_PORT)
+    trial.start(0)
+    trial.hub.says("it may pass: node 0 (n0): port 29500 is held by pid ")
+    trial.gates[0].says("waiting for node 1 (n1); node 0 (n0), where port 29500 is held by pid ")
+    holder.kill()
+    trial.hub.says("node 0 (n0): 29500 is free")
+    trial.start(1)
+
+    told = trial.starts()
+    assert f"is held by pid {holder.pid} ({sys.executable}" in only(told, "it may pass: node 0 (n0): ")
+    assert {"1"} <= set(trial.job.bundle.passed)
+    assert "master" in trial.job.bundle.passed["1"]
+
+
+def test_the_masters_port_is_held_by_an_earlier_attempt(cluster: MakeCluster) -> None:
+    """All are here, and what is left of the job's last attempt is still ending: it is given time for that."""
+    trial = cluster(2)
+    holder = trial.hold(MASTER_PORT, **{Env.JOB: "trial"})
+    trial.start(0, 1)
+    for gate in trial.gates.values():
+        gate.says("waiting for node 0 (n0), where port 29500 is held by pid ")
+    time.sleep(5.0)  # beyond what anybody else is given
+    holder.kill()
+
+    assert "29500 is free" in only(trial.starts(), "it passed after ")
+
+
+def test_a_disk_is_freed_while_a_node_is_awaited(cluster: MakeCluster, tmp_path: Path) -> None:
+    """Another job's files are being removed, say."""
+    trial = cluster(2)
+    (tmp_path / "tmp").mkdir()
+    trial.hosts[0].environment["FULL_DISK"] = str(tmp_path / "tmp")
+    trial.start(0, env={"TMPDIR": str(tmp_path / "tmp")})
+    trial.hub.says(f"it may pass: node 0 (n0): cannot write to {tmp_path / 'tmp'}: No space left on device")
+    target = ["nsenter", "--target", str(trial.gates[0].process.pid), "--mount"]
+    place = str(tmp_path / "tmp")
+    subprocess.run([*target, "mount", "-o", "remount,size=64M", place], check=True)
+    subprocess.run([*target, "rm", f"{place}/full"], check=True)
+    trial.hub.says("it passed after ")
+    trial.start(1)
+
+    assert f"free in {place}" in only(trial.starts(), "it passed after ")
+
+
+@LASTING
+def test_the_way_to_the_hub_opens(cluster: MakeCluster, seconds: float) -> None:
+    """Nothing of a node came through, and then all did."""
+    trial = cluster(2)
+    trial.hosts[0].firewall("ip saddr 10.77.0.2 drop")
+    trial.start(0, 1)
+    time.sleep(seconds)
+    trial.gates[1].says("waiting for the hub on node 0")
+    subprocess.run(["ip", "netns", "exec", trial.hosts[0].namespace, "nft", "flush", "ruleset"], check=True)
+
+    met = only(trial.starts(), "node 1 (n1) checked in: n1")
+    assert "until then it did not reach the hub: 10.77.0.1 port 29400: " in met
+
+
+def test_the_hubs_port_opens(cluster: MakeCluster) -> None:
+    """A firewall swallows the first packets to it, and to it alone."""
+    trial = cluster(2)
+    trial.hosts[0].firewall(f"tcp dport {GATE_PORT} ip saddr 10.77.0.2 quota until 200 bytes drop")
+    trial.start(0, 1)
+
+    assert "until then it did not reach the hub" in only(trial.starts(), "node 1 (n1) checked in")
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("quota until 330 bytes drop", "packets are lost, 1 of 5 tries failed"),
+        ("quota until 100 bytes reject with tcp reset", "refused for "),
+    ],
+)
+def test_a_path_between_nodes_opens(cluster: MakeCluster, rule: str, said: str) -> None:
+    """A network's rules arrive seconds after the node: the first packets to a port do not come through."""
+    trial = cluster(3)
+    trial.hosts[0].firewall(f"tcp dport {MASTER_PORT} ip saddr 10.77.0.2 {rule}")
+    trial.start(0, 1, 2)
+
+    note = only(trial.starts(), "note: ")
+    assert (
+        note.startswith(f"note: node 1 (n1) -> node 0 (n0, n0) port {MASTER_PORT}: ") or "10.77.0.1" in note
+    )
+    assert said in note
+
+
+def test_a_fault_that_stays_is_told_in_time(cluster: MakeCluster) -> None:
+    """Waiting has an end: a stranger's hold on the port is told soon after the last node is here."""
+    trial = cluster(2)
+    trial.hold(MASTER_PORT)
+    trial.start(0, 1)
+
+    assert [Exit.NODE_AT_FAULT] * 2 == [gate.wait() for gate in trial.gates.values()]
+    events = trial.job.bundle.events
+    last = max(event.at for event in events if event.kind == "check-in")
+    told = next(event.at for event in events if event.kind == "verdict")
+    assert 3.0 <= told - last
+    assert "port-in-use" == trial.job.verdict.code
+    wait_for(lambda: trial.hub.process.poll() is not None)
