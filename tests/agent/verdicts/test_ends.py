@@ -123,6 +123,15 @@ def test_rank_crashed_in_native_code() -> None:
     assert "PYTHONFAULTHANDLER" in verdict.hint
 
 
+def test_a_thread_that_outlived_its_program_is_told_how_to_end() -> None:
+    """C++'s last words of a program that ended while threads of torch ran: nothing is wrong with its build."""
+    words = "terminate called without an active exception"
+    verdict = only(job(victim(0), dead(1, 0, signal=6, last_output=words), why="death"))
+
+    assert ("rank-killed", [1]) == (verdict.code, verdict.ranks)
+    assert "destroy_process_group()" in verdict.hint
+
+
 def test_bus_error_tells_of_shared_memory() -> None:
     """SIGBUS says how full /dev/shm is."""
     verdict = only(job(dead(0, 0, signal=7), victim(1), why="death", shm_size=64 << 20, shm_used=64 << 20))

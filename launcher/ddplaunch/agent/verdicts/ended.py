@@ -27,6 +27,11 @@ _CRASH = (
 )
 _BUS = "A shared mapping lost its memory: /dev/shm ran full, or a mapped file was cut. Make /dev/shm larger."
 _SENDERS = {**dict.fromkeys(["SIGSEGV", "SIGILL", "SIGFPE", "SIGABRT"], _CRASH), "SIGBUS": _BUS}
+_TERMINATE = "terminate called without an active exception"
+_GOODBYE = (
+    "A thread still ran while the process ended, most often one of torch's own: call "
+    "torch.distributed.destroy_process_group() as the program's last act."
+)
 _HELD = re.compile(r"Killed process (\d+) .*anon-rss:(\d+)kB")
 """Linux, mm/oom_kill.c: who was killed, and the resident memory of its own that it held."""
 _MEMORY = (
@@ -77,7 +82,8 @@ def rank_killed(situation: Situation) -> Optional[Verdict]:
     if first.what == "SIGBUS" or first.loader:
         facts += _shared_memory(situation, first.rank)
     sentence = f"{_killed_whom(causes)} killed by {first.what}"
-    hint = _SENDERS.get(first.what, _SOMEBODY)
+    unfinished = first.what == "SIGABRT" and _TERMINATE in situation.ranks[first.rank].last_output
+    hint = _GOODBYE if unfinished else _SENDERS.get(first.what, _SOMEBODY)
     return _verdict(situation, "rank-killed", causes, sentence, facts, hint, 0.95)
 
 
