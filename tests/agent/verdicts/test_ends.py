@@ -124,7 +124,7 @@ def test_rank_crashed_in_native_code() -> None:
 
 
 def test_a_thread_that_outlived_its_program_is_told_how_to_end() -> None:
-    """C++'s last words of a program that ended while threads of torch ran: nothing is wrong with its build."""
+    """C++'s last words of a program that ended while threads of torch ran: its build is not to blame."""
     words = "terminate called without an active exception"
     verdict = only(job(victim(0), dead(1, 0, signal=6, last_output=words), why="death"))
 
