@@ -6,14 +6,17 @@ Most of a test is waiting, so several clusters on one machine cost little. Every
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cluster.kubernetes import cluster as clusters
 from tests.cluster.kubernetes import docker, images
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.faults import Faults
+from tests.cluster.kubernetes.gates import PLAIN, Start
+from tests.cluster.kubernetes.jobs import STEPS, Documents, Job
 
 
 @pytest.hookimpl(trylast=True)
@@ -63,3 +66,13 @@ def _namespace(cluster: Cluster) -> Iterator[str]:
     with cluster.namespace() as name:
         yield name
         print(cluster.describe(name))  # shown when the test failed
+
+
+@pytest.fixture(name="start")
+def _start(cluster: Cluster, namespace: str, tmp_path: Path) -> Start:
+    """A function that submits a job of two nodes whose ranks do next to nothing, and need no torch."""
+
+    def start(change: Callable[[Documents], None] = lambda documents: None, **keys: Any) -> Job:
+        return Job.submit(cluster, namespace, tmp_path, STEPS, change, **{**PLAIN, **keys})
+
+    return start

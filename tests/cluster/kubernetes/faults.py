@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ class Faults:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._nodes = list(cluster.nodes)
-        self._undo: dict[str, Callable[[], None]] = {}
+        self._undo: dict[str, Callable[[], object]] = {}
 
     # --------------------------------------------------------------- a node's network
 
@@ -42,6 +43,13 @@ class Faults:
     def run(self, node: str, *words: str, stdin: str = "") -> str:
         """Run a command inside a node, as its root."""
         return docker.docker("exec", "--interactive", node, *words, stdin=stdin.encode())
+
+    def in_pod(self, node: str, address: str, script: str) -> str:
+        """Run a shell script of the node's in the network of its pod that has this address."""
+        find = f'nsenter --net="$each" ip -oneline address | grep -qF " {address}/" || continue'
+        enter = f'exec nsenter --net="$each" sh -ec {shlex.quote(script)}'
+        loop = f"for each in /var/run/netns/*; do {find}; {enter}; done; exit 1"
+        return self.run(node, "sh", "-c", loop)
 
     # --------------------------------------------------------------- a node's life
 
@@ -80,6 +88,15 @@ class Faults:
         """Devices that the scheduler counts and that do not exist."""
         self._patch_resource(node, resource, {"op": "add", "value": str(count)})
         self._undo[f"{resource} {node}"] = partial(self._patch_resource, node, resource, {"op": "remove"})
+
+    def add_devices(self, count: int) -> list[dict[str, Any]]:
+        """Files of that many GPUs on all workers, with no GPU behind them; volumes that show them to pods."""
+        names = [f"nvidia{number}" for number in range(count)]
+        for node in self.cluster.workers:
+            made = [f"[ -e /dev/{name} ] || mknod /dev/{name} c 195 {n}" for n, name in enumerate(names)]
+            self._undo[f"devices {node}"] = partial(self.run, node, "sh", "-c", "rm -f /dev/nvidia[0-9]*")
+            self.run(node, "sh", "-ec", "; ".join(made))
+        return [{"name": name, "host_path": f"/dev/{name}", "mount_path": f"/dev/{name}"} for name in names]
 
     def _patch_resource(self, node: str, resource: str, change: dict[str, Any]) -> None:
         name = resource.replace("/", "~1")

@@ -20,7 +20,7 @@ from tests.cluster.kubernetes.cluster import Cluster
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Bundle, Verdict
 from ddplaunch.plan import plan
-from ddplaunch.render import render
+from ddplaunch.render.kubernetes import render
 from ddplaunch.spec.load import load
 
 STEPS = """
@@ -64,11 +64,13 @@ class Job:
         program: str,
         change: Callable[[Documents], None] = lambda documents: None,
         apply: Sequence[str] = ("apply", "--server-side"),
+        gate_only: bool = False,
         **keys: Any,
     ) -> Job:
         """Render a job that runs `program`, `change` what was rendered, and apply it.
 
-        It has torch, unless `python` among the keys is another than this machine's.
+        It has torch, unless `python` among the keys is another than this machine's. With `gate_only` nobody
+        trains once the gate is passed.
         """
         (work / "program.py").write_text(program)
         torch = {} if "python" in keys else with_torch(cluster)
@@ -84,7 +86,7 @@ class Job:
             **keys,
         }
         (work / "job.yaml").write_text(json.dumps(values))
-        rendered = render(plan.make(load(work / "job.yaml"), "kubernetes", work))
+        rendered = render(plan.make(load(work / "job.yaml"), "kubernetes", work), gate_only=gate_only)
         ((_, file),) = rendered.files.items()
         documents: Documents = list(yaml.safe_load_all(file.content))
         change(documents)
