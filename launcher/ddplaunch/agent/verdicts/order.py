@@ -39,9 +39,10 @@ Found = tuple[Kind, list[Verdict]]
 def order(roll: Roll, found: Iterable[Found]) -> list[Verdict]:
     """Each cause once, whatever the order of the rules, with what cannot be known because of it."""
     ranked = [
-        (kind if verdict.code not in _NAMES else Kind.NAME, index, verdict)
+        # Of ways between nodes their rule knows best which is the worst.
+        (Kind.NAME if verdict.code in _NAMES else kind, place if kind == Kind.WAY else 0, verdict)
         for kind, verdicts in found
-        for index, verdict in enumerate(verdicts)
+        for place, verdict in enumerate(verdicts)
     ]
     causes = [each for each in ranked if not _is_consequence(roll, each[2], [v for *_, v in ranked])]
     causes.sort(key=lambda each: (_may_pass_elsewhere(each[2]), *each[:2], *_content(each[2])))
@@ -96,8 +97,8 @@ def _hidden(roll: Roll, verdict: Verdict, absent: list[int]) -> list[str]:
     """`absent`: the nodes that are not here, if this verdict is the one to say so."""
     if absent:
         ways = ", and the paths between the nodes" if roll.checks("mesh") else ""
-        found = words.one_or(absent, "what it finds", "what they find")
-        return [f"not known before {roll.nodes(absent)} is here: {found} at home{ways}"]
+        found = words.one_or(absent, "is here: what it finds", "are here: what they find")
+        return [f"not known before {roll.nodes(absent)} {found} at home{ways}"]
     if verdict.code == "port-in-use" and roll.plan.nodes > 1:
         return ["not known before it is free: whether the other nodes reach that port"]
     unversed = [node for node in verdict.nodes if not _facts(roll, node).get("versions")]
