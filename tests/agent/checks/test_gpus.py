@@ -1,15 +1,23 @@
-"""GPUs by their device files."""
+"""GPUs by their device files, and by what nvidia-smi said of real ones."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.agent.checks.make import make_context
+from tests.agent.checks.nvidia import A100_MIXED, H200_BUSY, install
 from tests.agent.gate.jobs import make_plan
 
 from ddplaunch.agent.checks import gpus
 from ddplaunch.agent.checks.context import Context
-from ddplaunch.agent.contract import Status
+from ddplaunch.agent.contract import CheckResult, Status
+
+FIRST = "GPU 0 has 127.0 GiB of 140.4 GiB held by pid 1328667 (/usr/local/bin/python3.10)"
 
 
 @pytest.mark.parametrize(
@@ -32,3 +40,91 @@ def test_devices(tmp_path: Path, wanted: int | None, files: list[str], status: s
     result = gpus.check(Context(make_plan(resources={"gpus": wanted}), "", 0, 0, b"k"), f"{tmp_path}/")
 
     assert (status, code) == (result.status, result.code)
+
+
+def checked(
+    folder: Path, text: str, wanted: int | None = 1, ranks: int = 1, **environment: Any
+) -> CheckResult:
+    """On a machine where nvidia-smi says that."""
+    (folder / "dev").mkdir(exist_ok=True)
+    for number in range(8):
+        (folder / f"dev/nvidia{number}").touch()
+    environment = {"PATH": install(folder / "bin", text), **environment}
+    context = make_context(folder, environment=environment, resources={"gpus": wanted}, nproc_per_node=ranks)
+    return gpus.check(context, f"{folder}/")
+
+
+@pytest.mark.parametrize(
+    ("visible", "ranks", "said"),
+    [
+        ("2", 1, ""),
+        ("2,4,5,6", 4, ""),
+        ("2,0", 1, ""),
+        ("GPU-4e9e74b7", 1, ""),
+        ("2,0", 2, FIRST),
+        ("7", 1, "GPU 7 has 56.7 GiB of 140.4 GiB held by pid 1758887 outside of this container"),
+        (
+            "",
+            8,
+            f"{FIRST}; 3 more alike: 1, 3, 7",
+        ),
+    ],
+)
+def test_a_gpu_that_somebody_else_holds(tmp_path: Path, visible: str, ranks: int, said: str) -> None:
+    """It counts if a rank will use it; what is left of a process that has ended does not."""
+    result = checked(tmp_path, H200_BUSY, ranks=ranks, CUDA_VISIBLE_DEVICES=visible)
+
+    assert (Status.FAIL, "gpu-held") == (result.status, result.code) if said else Status.PASS == result.status
+    assert said == result.observed or not said
+    assert (["NVIDIA H200"], ranks if ranks < 3 else len(visible.split(",")) if visible else 8) == (
+        result.facts["models"],
+        result.facts["count"],
+    )
+
+
+def test_who_asks_for_no_gpus_is_told_only(tmp_path: Path) -> None:
+    """A job that names none may share one."""
+    assert Status.UNKNOWN == checked(tmp_path, H200_BUSY, wanted=None).status
+
+
+def test_the_holder_is_described_where_it_is_seen(tmp_path: Path) -> None:
+    """By what it runs, whose it is, and of which job it is."""
+    env = {**os.environ, "SLURM_JOB_ID": "770"}
+    words = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, env=env) as other:
+        text = H200_BUSY.replace("1328667, /usr/local/bin/python3.10", f"{other.pid}, {sys.executable}")
+        result = checked(tmp_path, text)
+        other.communicate(b"\n")
+
+    assert f"held by pid {other.pid} ({sys.executable} -c input()" in result.observed
+    assert result.observed.endswith(", Slurm job 770)")
+
+
+def test_a_number_that_means_another_process_here(tmp_path: Path) -> None:
+    """This very one is no /usr/local/bin/tritonserver."""
+    text = H200_BUSY.replace("1328667, /usr/local/bin/python3.10", f"{os.getpid()}, /usr/bin/tritonserver")
+
+    assert f"held by pid {os.getpid()} (/usr/bin/tritonserver)" in checked(tmp_path, text).observed
+
+
+def test_models_are_for_the_hub_to_compare(tmp_path: Path) -> None:
+    """Two kinds in one machine are both there; what is not told of memory is nobody's."""
+    result = checked(tmp_path, A100_MIXED, ranks=3)
+
+    assert Status.PASS == result.status
+    assert ["NVIDIA A100 80GB PCIe", "NVIDIA A100-SXM4-80GB"] == result.facts["models"]
+
+
+@pytest.mark.parametrize(
+    "tool", ["#!/bin/sh\nexit 9\n", "#!/bin/sh\necho No devices were found\n", "no program"]
+)
+def test_a_driver_that_does_not_answer(tmp_path: Path, tool: str) -> None:
+    """Nothing is known then, and nothing held against the job."""
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidia0").touch()
+    path = install(tmp_path / "bin", H200_BUSY)
+    (tmp_path / "bin/nvidia-smi").write_text(tool)
+    context = make_context(tmp_path, environment={"PATH": path}, resources={"gpus": 1})
+    result = gpus.check(context, f"{tmp_path}/")
+
+    assert (Status.PASS, []) == (result.status, result.facts["models"])

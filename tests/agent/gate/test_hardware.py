@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 import pytest
 from tests.agent.checks.infiniband import HALF_DOWN, HOST_GIDS, POD_GIDS, ROCE, sysfs
+from tests.agent.checks.nvidia import A100_MIXED, H200_BUSY, H200_HELD, install
 from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Job
 from tests.agent.gate.test_network import Cluster, Make
@@ -16,6 +17,8 @@ from tests.agent.gate.test_network import Cluster, Make
 from ddplaunch.agent.contract import Exit
 
 MakeTrial = Callable[..., Cluster]
+GPU = {"CUDA_VISIBLE_DEVICES": "2"}
+"""Of the recorded machine; Slurm sets it."""
 RAISED = ["prlimit", "--memlock=unlimited"]
 LIMITED = ["prlimit", "--memlock=65536:65536", "setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"]
 
@@ -99,6 +102,7 @@ def test_an_address_that_has_another_index_on_one_node(trial: MakeTrial) -> None
     assert passes(trial(HOST, POD, **wanted))
 
 
+@pytest.mark.whole
 @pytest.mark.fault("rdma-unfit")
 def test_a_port_is_down_on_one_node(trial: MakeTrial) -> None:
     """NCCL would leave it out without a word."""
@@ -110,3 +114,69 @@ def test_a_port_is_down_on_one_node(trial: MakeTrial) -> None:
     said = "nodes 0 (n0) and 1 (n1): mlx4_0 port 1 is DOWN, Disabled; wanted: 1"
     assert said == first.job.verdict.sentence
     assert passes(trial(HALF, HALF, resources={"rdma": 1}, env={"NCCL_IB_HCA": "mlx4_0:2"}))
+
+
+def with_gpus(trial: Cluster, folder: Path, *shown: str) -> Cluster:
+    """Each host has GPUs, of which nvidia-smi, a fake, says what was recorded on a real machine."""
+    for host, text in zip(trial.hosts, shown):
+        host.environment["GPU"] = "nvidia0"
+        host.limits = ["env", f"PATH={install(folder / host.name, text)}:/usr/sbin:/sbin"]
+    return trial
+
+
+@pytest.mark.fault("gpu-held")
+def test_a_gpu_is_held_on_one_node(trial: MakeTrial, tmp_path: Path) -> None:
+    """By a process of another container. Once it has ended, the job starts."""
+    asked: dict[str, Any] = {"resources": {"gpus": 1}, "nproc_per_node": 1, "env": GPU}
+    first = with_gpus(trial(**asked), tmp_path, H200_BUSY, H200_HELD)
+    first.start()
+
+    assert [Exit.NODE_AT_FAULT] * 2 == first.end()
+    assert ("gpu-held", [1]) == first.verdict()
+    said = (
+        "node 1 (n1): GPU 2 has 103.4 GiB of 140.4 GiB held by pid 1425258 (python3); wanted: GPUs of its own"
+    )
+    assert said == first.job.verdict.sentence
+    assert first.job.verdict.hint.startswith("end that process")
+    assert passes(with_gpus(trial(**asked), tmp_path, H200_BUSY, H200_BUSY))
+
+
+def test_a_gpu_that_is_given_back_soon(trial: MakeTrial, tmp_path: Path) -> None:
+    """The driver takes a moment to clear up behind a process that has ended: the job waits that long."""
+    asked: dict[str, Any] = {"resources": {"gpus": 1}, "nproc_per_node": 1, "env": GPU}
+    first = with_gpus(trial(**asked), tmp_path, H200_BUSY, H200_HELD)
+    first.start()
+    first.gates[1].says("GPU 2 has")
+    install(tmp_path / "n1", H200_BUSY)
+
+    assert [Exit.OK] * 2 == first.end()
+
+
+@pytest.mark.fault("hardware-differs")
+def test_another_kind_of_gpu_on_one_node(trial: MakeTrial, tmp_path: Path) -> None:
+    """Following the hint, the job starts."""
+    asked: dict[str, Any] = {"resources": {"gpus": 1}, "nproc_per_node": 1}
+    first = with_gpus(trial(**asked, env=GPU), tmp_path, H200_BUSY, A100_MIXED.replace("4, NV", "2, NV"))
+    first.start()
+
+    assert [Exit.NODE_AT_FAULT] * 2 == first.end()
+    assert ("hardware-differs", [1]) == first.verdict()
+    assert "node 1 (n1) has NVIDIA A100-SXM4-80GB, node 0 (n0) NVIDIA H200" == first.job.verdict.sentence
+    assert "if the difference is meant, `gate: {skip: [gpus]}`" in first.job.verdict.hint
+    assert passes(trial(**asked, env=GPU, gate={"skip": ["gpus"]}))
+
+
+@pytest.mark.fault("hardware-differs")
+def test_rdma_is_up_on_one_node_only(trial: MakeTrial) -> None:
+    """Nobody has asked for it, and NCCL would take it. Following the hint, the job starts."""
+    first = trial(HOST, NONE)
+    for host in first.hosts:
+        host.environment["GPU"] = "nvidia0"
+    first.start()
+
+    assert [Exit.NODE_AT_FAULT] * 2 == first.end()
+    assert ("hardware-differs", [1]) == first.verdict()
+    said = "node 1 (n1) has no RDMA port that is up, node 0 (n0) has: NCCL would take RDMA on one side"
+    assert first.job.verdict.sentence.startswith(said)
+    assert '`env: {NCCL_IB_DISABLE: "1"}`' in first.job.verdict.hint
+    assert passes(trial(HOST, NONE, env={"NCCL_IB_DISABLE": "1"}))

@@ -1,12 +1,16 @@
-"""Whether the GPUs are there that the job asks for: a container sees those it was given, as devices."""
+"""Whether the GPUs that the job asks for are there, and nobody else's: by their devices and by nvidia-smi."""
 
 from __future__ import annotations
 
 import glob
-from typing import Optional
+import shutil
+import subprocess
+from typing import Any, NamedTuple, Optional
 
+from ddplaunch.agent.checks import ports
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
+from ddplaunch.agent.verdicts.words import size
 
 _DEVICES = {
     "NVIDIA": "dev/nvidia[0-9]*",
@@ -18,17 +22,35 @@ _DEVICES = {
     "WSL": "dev/dxg",
 }
 """Device files of what PyTorch may run on."""
+_HELD = 0.1
+"""Share of a GPU's memory. A driver, a monitor, a desktop take less; a job that trains takes what it gets."""
+_PATIENCE = 3.0
+"""Seconds: what a process held that has just ended is not free at once."""
+_SECONDS = 5.0
+"""For one question to the driver, which wakes GPUs where nothing keeps them awake."""
+_HELD_HINT = (
+    "end that process, or have the scheduler give GPUs to one job at a time; `nvidia-smi` on that machine, "
+    "outside of any container, shows all processes, and `fuser -v /dev/nvidia*` those that it does not"
+)
+
+
+class Gpu(NamedTuple):
+    """As nvidia-smi tells it. Bytes; None where this kind of GPU does not tell."""
+
+    number: int
+    uuid: str
+    name: str
+    total: Optional[int]
+    used: Optional[int]
 
 
 def check(context: Context, root: str = "/") -> CheckResult:
-    """FAIL when there is no GPU at all where some are asked for: a driver may have more files, or fewer."""
+    """FAIL, where some are asked for, if there is none at all, or if one that the ranks will use is held."""
     wanted: Optional[int] = context.plan.resources.gpus
     counts = {kind: len(glob.glob(root + pattern)) for kind, pattern in _DEVICES.items()}
     found = {kind: count for kind, count in counts.items() if count}
     shown = ", ".join(f"{count} of {kind}" for kind, count in found.items()) or "no GPU"
-    if not wanted:
-        return passed("gpus", shown, devices=found)
-    if not found:
+    if wanted and not found:
         return failed(
             "gpus",
             "gpu-missing",
@@ -38,13 +60,88 @@ def check(context: Context, root: str = "/") -> CheckResult:
             "container runtime's GPU support, at work on that machine? `nvidia-smi` there",
             devices=found,
         )
-    if max(found.values()) < wanted:
-        return _fewer(wanted, shown, found)
-    return passed("gpus", shown, devices=found)
+    gpus = _used_by_ranks(context, _ask(context)) if {"NVIDIA", "WSL"} & set(found) else []
+    names = sorted({gpu.name for gpu in gpus})
+    facts: dict[str, Any] = {"devices": found, "models": names, "count": len(gpus)}
+    shown += f": {', '.join(names)}" if names else ""
+    held = [gpu for gpu in gpus if gpu.used and gpu.total and gpu.used > _HELD * gpu.total]
+    if held:
+        said = _held(context, held)
+        if wanted:
+            alone = "GPUs of its own"
+            return failed("gpus", "gpu-held", said, alone, _HELD_HINT, _PATIENCE, **facts)
+        return unknown("gpus", said, _HELD_HINT, **facts)
+    if wanted and max(found.values()) < wanted:
+        return _fewer(wanted, shown, facts)
+    return passed("gpus", shown, **facts)
 
 
-def _fewer(wanted: int, shown: str, found: dict[str, int]) -> CheckResult:
+def _fewer(wanted: int, shown: str, facts: dict[str, Any]) -> CheckResult:
     hint = (
         "a device may serve several ranks (MIG, WSL); else the machine has lost a GPU: `nvidia-smi`, `dmesg`"
     )
-    return unknown("gpus", f"{shown}; the job asks for {wanted}", hint, devices=found)
+    return unknown("gpus", f"{shown}; the job asks for {wanted}", hint, **facts)
+
+
+def _used_by_ranks(context: Context, gpus: list[Gpu]) -> list[Gpu]:
+    """By CUDA_VISIBLE_DEVICES, then one for each rank. Parts of GPUs (MIG) are not told apart: none."""
+    visible = context.variable("CUDA_VISIBLE_DEVICES")
+    if visible:
+        chosen = []
+        for word in visible.split(","):
+            one = word.strip()
+            chosen += [g for g in gpus if (str(g.number) == one if one.isdigit() else g.uuid.startswith(one))]
+        gpus = chosen
+    return gpus[: context.plan.nproc_per_node]
+
+
+def _ask(context: Context) -> list[Gpu]:
+    rows = _smi(context, "gpu=index,uuid,memory.total,memory.used,name")
+    return [
+        Gpu(int(index), uuid, name, _bytes(total), _bytes(used)) for index, uuid, total, used, name in rows
+    ]
+
+
+def _smi(context: Context, query: str) -> list[list[str]]:
+    """Rows of five and of four words; none where nobody answers."""
+    tool = shutil.which("nvidia-smi", path=context.environment.get("PATH"))
+    if tool is None:
+        return []
+    words = [tool, f"--query-{query}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    most = query.count(",")  # what comes last may hold commas itself
+    rows = [
+        [word.strip() for word in line.split(",", most)]
+        for line in done.stdout.decode(errors="replace").splitlines()
+    ]
+    return [row for row in rows if len(row) == most + 1 and done.returncode == 0]
+
+
+def _bytes(text: str) -> Optional[int]:
+    """Of MiB; None of '[N/A]'."""
+    return int(text) << 20 if text.isdigit() else None
+
+
+def _held(context: Context, held: list[Gpu]) -> str:
+    """'GPU 2 has 71.0 GiB of 79.6 GiB held by pid 991 (python3 train.py, user bob, Slurm job 770)'."""
+    first = held[0]
+    used, total = size(first.used or 0), size(first.total or 0)
+    rows = _smi(context, "compute-apps=gpu_uuid,pid,used_memory,process_name")
+    who = [_process(int(pid), name) for uuid, pid, _, name in rows if uuid == first.uuid and pid.isdigit()]
+    by = " and ".join(who[:2]) + (f" and {len(who) - 2} more" if len(who) > 2 else "")
+    more = (
+        f"; {len(held) - 1} more alike: {', '.join(str(gpu.number) for gpu in held[1:])}" if held[1:] else ""
+    )
+    return f"GPU {first.number} has {used} of {total} held by {by or 'nobody who can be seen'}{more}"
+
+
+def _process(pid: int, name: str) -> str:
+    """The driver counts processes as the machine does; a container may have another one by that number."""
+    if name.startswith("["):  # [Not Found]: another container's
+        return f"pid {pid} outside of this container"
+    here = ports.process(pid)
+    program = name.split()[0].rpartition("/")[2]
+    return here.text if here and program in here.command else f"pid {pid} ({name})"

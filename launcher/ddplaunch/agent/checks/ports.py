@@ -23,7 +23,7 @@ _LISTEN = "0A"  # of /proc/net/tcp
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a port. `pid` is None when the process is another user's or another container's."""
+    """Who holds a port, or a GPU. `pid` is None when the process is another user's or another container's."""
 
     user_id: int
     pid: Optional[int] = None
@@ -114,10 +114,20 @@ def holder(port: int) -> Optional[Holder]:
     for state, _, user_id, inode in sorted(entries, key=lambda entry: entry[0] != _LISTEN):
         if state == _LISTEN or inode:
             pid = _owner(inode)
-            if pid is None:
-                return Holder(user_id)
-            return Holder(user_id, pid, proc.command_line(pid), _job(proc.environment(pid)))
+            return Holder(user_id) if pid is None else _described(user_id, pid)
     return None
+
+
+def process(pid: int) -> Optional[Holder]:
+    """Who that is; None when it is not to be seen from here."""
+    try:
+        return _described(os.stat(f"/proc/{pid}").st_uid, pid)
+    except OSError:
+        return None
+
+
+def _described(user_id: int, pid: int) -> Holder:
+    return Holder(user_id, pid, proc.command_line(pid), _job(proc.environment(pid)))
 
 
 def _entries(name: str) -> list[tuple[str, int, int, int]]:

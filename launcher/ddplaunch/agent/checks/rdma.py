@@ -58,13 +58,15 @@ def check(context: Context, root: str = "/") -> CheckResult:
     devices = sorted({port.device for port in here})
     taken = [port for port in here if _takes(told.get("NCCL_IB_HCA", ""), port)]
     active = [port for port in taken if port.active]
+    used = is_used(context, root)
     facts: dict[str, Any] = {"devices": devices, "active": len(active), "gid": _gids(told, active)}
+    facts["used"] = used
     shown = ", ".join(f"{port} {port.state} {port.rate}" for port in here) or "no RDMA device"
     if asked and not devices:
         hidden = sorted(map(os.path.basename, glob.glob(f"{root}sys/class/infiniband/*")))
         said = f"{words.listing(hidden)}: no file in /dev/infiniband" if hidden else "no RDMA device is here"
         return failed("rdma", "gpu-missing", said, f"{asked}", _ABSENT_HINT, **facts)
-    if not is_used(context, root):
+    if not used:
         return passed("rdma", shown, **facts)
     wrong = _wrong_gid(told, active)
     if wrong:

@@ -62,6 +62,8 @@ CATALOGUE: dict[str, Entry] = {
             "network-lost": "a node, or the way to it, went away while the job ran",
             "cpu-busy": "the node's CPUs are taken by others",
             "gpu-missing": "a node has fewer GPUs, or RDMA devices, than the job asks for",
+            "gpu-held": "a GPU that the job will use is held by somebody else",
+            "hardware-differs": "the nodes' GPUs, or their networks, are not of one kind",
             "rdma-unfit": "a node's RDMA devices are there, and cannot carry the job",
             "disk-full": "there is no room where the job writes",
             "clock-skew": "the nodes' clocks differ",

@@ -10,7 +10,15 @@ from dataclasses import replace
 from typing import Any, Callable
 
 from ddplaunch.agent.contract import CheckIn, CheckResult, Status, Verdict
-from ddplaunch.agent.verdicts import gate_environment, gate_interfaces, gate_mesh, gate_names, pods, words
+from ddplaunch.agent.verdicts import (
+    gate_environment,
+    gate_hardware,
+    gate_interfaces,
+    gate_mesh,
+    gate_names,
+    pods,
+    words,
+)
 from ddplaunch.agent.verdicts.order import Kind, mesh_alone, order
 from ddplaunch.agent.verdicts.roll import Roll as Roll
 from ddplaunch.agent.verdicts.roll import odd_ones
@@ -37,6 +45,7 @@ def notes(roll: Roll) -> list[str]:
     if roll.checks("names"):
         found += gate_names.notes(roll)
     found += gate_interfaces.notes(roll)
+    found += gate_hardware.notes(roll)
     return found + gate_mesh.notes(roll.mesh, roll.plan.names)
 
 
@@ -215,6 +224,7 @@ RULES: tuple[tuple[Kind, Callable[[Roll], Iterable[Verdict]]], ...] = (
     (Kind.TOLD, gate_interfaces.missing),
     (Kind.HOME, failed_checks),
     (Kind.HOME, judge_clocks),
+    (Kind.HOME, gate_hardware.differing),
     (Kind.WAY, gate_mesh.failed_paths),
     (Kind.WAY, gate_interfaces.wrong),
 )

@@ -1,0 +1,96 @@
+"""Whether the nodes' hardware goes together: GPUs of one kind, one network that all of them have. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.verdicts.roll import Roll, odd_ones
+
+_ONE_KIND = (
+    "ask the scheduler for one kind of node: `slurm.constraint`, `kubernetes.node_selector`; if the "
+    "difference is meant, `gate: {skip: [gpus]}`"
+)
+_ONE_NETWORK = (
+    "mend or leave out the nodes without, as `ibstat` there shows them; or do without on all: `env: "
+    '{NCCL_IB_DISABLE: "1"}`'
+)
+_ONE_INDEX = (
+    "leave NCCL_IB_GID_INDEX out, and NCCL 2.21 or newer finds the right index on each node by itself"
+)
+
+
+def differing(roll: Roll) -> Iterator[Verdict]:
+    """What breaks or slows a job on such nodes. GPUs are judged only for a job that asks for some."""
+    if roll.plan.resources.gpus and roll.checks("gpus"):
+        yield from _compared(roll, "hardware-differs", "", "has", "have", _models(roll), _ONE_KIND)
+    if roll.checks("rdma"):
+        yield from _two_networks(roll)
+        rdma = _facts(roll, "rdma")
+        gids = {node: facts["gid"] for node, facts in rdma.items() if facts.get("used") and facts.get("gid")}
+        by = "by NCCL_IB_GID_INDEX "
+        yield from _compared(roll, "rdma-unfit", by, "takes", "take", gids, _ONE_INDEX)
+
+
+def _compared(
+    roll: Roll, code: str, before: str, one: str, many: str, values: dict[int, str], hint: str
+) -> Iterator[Verdict]:
+    right, odd = odd_ones(values) if values else ("", {})
+    if odd:
+        who = sorted(node for nodes in odd.values() for node in nodes)
+        rest = sorted(set(values) - set(who))
+        others = roll.node(rest[0]) if len(rest) == 1 else "the others"
+        said = [f"{roll.nodes(has)} {words.one_or(has, one, many)} {value}" for value, has in odd.items()]
+        yield Verdict(
+            code,
+            f"{before}{'; '.join(said)}, {others} {right}",
+            "gate",
+            nodes=who,
+            facts=[f"{roll.node(node)}: {value}" for node, value in sorted(values.items())],
+            hint=hint,
+        )
+
+
+def _two_networks(roll: Roll) -> Iterator[Verdict]:
+    """Where RDMA was asked for, the nodes without have said so themselves."""
+    known = _facts(roll, "rdma")
+    without = [node for node, facts in known.items() if not facts.get("active")]
+    users = [node for node, facts in known.items() if facts.get("active") and facts.get("used")]
+    if without and users and not roll.plan.resources.rdma:
+        lack, have = words.one_or(without, "has", "have"), words.one_or(users, "has", "have")
+        yield Verdict(
+            "hardware-differs",
+            f"{roll.nodes(without)} {lack} no RDMA port that is up, {roll.nodes(users)} {have}: NCCL would "
+            "take RDMA on one side and TCP on the other, and wait",
+            "gate",
+            nodes=without,
+            facts=[
+                f"{roll.node(node)}: {', '.join(facts.get('devices', [])) or 'no RDMA device'}"
+                for node, facts in known.items()
+            ],
+            hint=_ONE_NETWORK,
+        )
+
+
+def notes(roll: Roll) -> list[str]:
+    """What a person should know although the job can run."""
+    found = []
+    models = _models(roll) if not roll.plan.resources.gpus else {}
+    right, odd = odd_ones(models) if models else ("", {})
+    if odd:
+        said = [f"{roll.nodes(who)} {kind}" for kind, who in odd.items()]
+        found.append(f"the GPUs differ: {', '.join(said)}, elsewhere {right}")
+    return found
+
+
+def _models(roll: Roll) -> dict[int, str]:
+    """By node: the names of the GPUs that its ranks will use; nodes that tell none are left out."""
+    known = {node: facts.get("models") for node, facts in _facts(roll, "gpus").items()}
+    return {node: " and ".join(models) for node, models in known.items() if models}
+
+
+def _facts(roll: Roll, check: str) -> dict[int, dict[str, Any]]:
+    known = {node: check_in.facts.get(check) for node, check_in in sorted(roll.check_ins.items())}
+    return {node: facts for node, facts in known.items() if facts}
