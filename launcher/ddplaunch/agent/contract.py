@@ -243,7 +243,7 @@ class MeshTask:
     peer: int
     address: str
     port: int
-    what: str  # "responder" | "master" | "library"
+    what: str  # "responder" | "master" | "library" | "store"
     after: float = 0.0  # seconds from now on, so that not all come to one node at once
 
 

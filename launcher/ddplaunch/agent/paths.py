@@ -11,12 +11,16 @@ MASTER = "master"
 RESPONDER = "responder"
 LIBRARY = "library"
 """What a path is that leads to the address which a peer's library will take."""
+STORE = "store"
+"""Likewise, to one of several addresses behind node 0's name."""
+BESIDE = (LIBRARY, STORE)
+"""What is tried beside the mesh itself."""
 
 
 def parted(results: Iterable[MeshResult]) -> tuple[list[MeshResult], dict[str, int]]:
     """Of one node: what failed, or passed with a remark; and milliseconds by peer of what just passed.
 
-    Of a library's address it is only of interest that it fails.
+    Of paths beside the mesh it is only of interest that they fail.
     """
     told, passed = [], {}
     for result in results:

@@ -68,6 +68,11 @@ def is_loopback(address: str) -> bool:
     return address == "::1" or address.startswith(("127.", "::ffff:127."))
 
 
+def family(address: str) -> str:
+    """'IPv6' or 'IPv4'."""
+    return "IPv6" if ":" in address else "IPv4"
+
+
 def plain_address(address: str) -> str:
     """Without the prefix that IPv4 wears on a socket of both families."""
     return address[7:] if address.startswith("::ffff:") and "." in address else address

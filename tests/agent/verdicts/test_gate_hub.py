@@ -17,6 +17,7 @@ from ddplaunch.agent.verdicts.gate_hub import unreached
         ("refused", "port-refused", [0]),
         ("timeout", "port-filtered", [1]),
         ("unreachable", "host-unreachable", [1]),
+        ("family", "ip-family-mixed", [1]),
         ("reset", "stranger-listens", [0]),
         ("stranger", "stranger-listens", [0]),
         ("gone", "node-missing", [0]),

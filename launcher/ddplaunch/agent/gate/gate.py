@@ -242,7 +242,7 @@ class Gate:
         self._channel.send("mesh-results", {"results": codec.dump(told), "passed": passed})
         self._show(
             "the way to the peers",
-            [_summary([r for r in results if r.what != paths.LIBRARY], self._plan.names)],
+            [_summary([r for r in results if r.what not in paths.BESIDE], self._plan.names)],
         )
 
     def _give_up_master_port(self) -> None:

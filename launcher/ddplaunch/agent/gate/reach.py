@@ -7,12 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Callable, Optional
 
-from ddplaunch.agent import name_server
+from ddplaunch.agent import addresses, name_server
 from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.gate import stranger
 from ddplaunch.agent.protocol import Channel, RefusedError, StrangerError, UnreachableError
-from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, is_loopback, numeric, resolve
+from ddplaunch.agent.resolve import (
+    UnansweredNameError,
+    UnknownNameError,
+    family,
+    is_loopback,
+    numeric,
+    resolve,
+)
 from ddplaunch.agent.verdicts import pods, words
 from ddplaunch.agent.verdicts.gate_hub import unreached
 
@@ -155,9 +162,10 @@ class Reach:
             kind = "gone"
         if kind == "not-found" and self._own_record().status == name_server.FOUND:
             kind = "absent"
-        found = unreached(
-            self._node, address, self._addresses(address), kind, failure.detail, seconds, self._names
-        )
+        where, own = self._addresses(address), addresses.own()
+        if kind == "unreachable" and own and not set(map(family, own)) & set(map(family, where)):
+            kind = "family"
+        found = unreached(self._node, address, where, kind, failure.detail, seconds, self._names)
         found.facts.extend(
             f"{other}: {text}" for other, text in self.detours.items() if other != str(address)
         )

@@ -15,7 +15,7 @@ from ddplaunch.agent.hub.roll_call import RollCall
 from ddplaunch.agent.hub.server import Session, tell
 from ddplaunch.agent.protocol import Body
 from ddplaunch.agent.verdicts import gate as rules
-from ddplaunch.agent.verdicts import gate_interfaces
+from ddplaunch.agent.verdicts import gate_families, gate_interfaces
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 
 MESH_SECONDS = 20.0
@@ -57,7 +57,7 @@ class GateDesk:
         self._reported: set[int] = set()
         self._stands: list[Verdict] = []  # what stood against the job before the mesh was tried
         self._notes: list[str] = []  # as they are told with the release
-        self._library: list[MeshResult] = []  # paths to where a peer's NCCL or Gloo will listen
+        self._library: list[MeshResult] = []  # paths beside the mesh
         self._mends: dict[int, gate_interfaces.Mend] = {}
         self._step: Callable[[float], None] = self._roll_call
         self._end: Optional[tuple[float, int]] = None
@@ -139,9 +139,9 @@ class GateDesk:
             self._record.passed[str(session.node)] = {**passed, **more}
 
     def _to_gates(self, results: list[MeshResult]) -> list[MeshResult]:
-        """Those of the mesh itself; the others tell of the libraries' addresses."""
-        self._library += [each for each in results if each.what == paths.LIBRARY]
-        return [each for each in results if each.what != paths.LIBRARY]
+        """Those of the mesh itself; the others tell of further addresses."""
+        self._library += [each for each in results if each.what in paths.BESIDE]
+        return [each for each in results if each.what not in paths.BESIDE]
 
     def _leaves(self, session: Session) -> None:
         """Told to stop from outside. When the last one leaves, so does the job."""
@@ -191,6 +191,7 @@ class GateDesk:
         self._record.event("mesh", f"all nodes are here; they try {number} paths to each other")
         for node, session in self._gates.items():
             more = gate_interfaces.tasks(tasks[node], check_ins)
+            more += gate_families.tasks(tasks[node], check_ins[node])
             session.send("mesh", {"tasks": [plain[task] for task in tasks[node]] + codec.dump(more)})
 
     def _note(self, kind: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Callable
 from ddplaunch.agent.contract import CheckIn, CheckResult, Status, Verdict
 from ddplaunch.agent.verdicts import (
     gate_environment,
+    gate_families,
     gate_hardware,
     gate_interfaces,
     gate_mesh,
@@ -44,6 +45,7 @@ def notes(roll: Roll) -> list[str]:
     found += gate_environment.notes(roll)
     if roll.checks("names"):
         found += gate_names.notes(roll)
+    found += gate_families.notes(roll)
     found += gate_interfaces.notes(roll)
     found += gate_hardware.notes(roll)
     return found + gate_mesh.notes(roll.mesh, roll.plan.names)
@@ -227,6 +229,9 @@ RULES: tuple[tuple[Kind, Callable[[Roll], Iterable[Verdict]]], ...] = (
     (Kind.HOME, gate_hardware.differing),
     (Kind.WAY, gate_mesh.failed_paths),
     (Kind.WAY, gate_interfaces.wrong),
+    (Kind.NAME, gate_families.silent_names),
+    (Kind.WAY, gate_families.apart),
+    (Kind.WAY, gate_families.chosen),
 )
 """What each speaks of. Their own order is nobody's concern."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.contract import Verdict
-from ddplaunch.agent.resolve import is_loopback
+from ddplaunch.agent.resolve import family, is_loopback
 from ddplaunch.agent.verdicts import pods, words
 
 _CODES = {
@@ -16,6 +16,7 @@ _CODES = {
     "timeout": "port-filtered",
     "filtered": "port-filtered",
     "unreachable": "host-unreachable",
+    "family": "ip-family-mixed",
     "reset": "stranger-listens",
     "stranger": "stranger-listens",
     "gone": "node-missing",
@@ -29,6 +30,7 @@ _HINTS = {
     "timeout": "a firewall, NetworkPolicy or security group drops the port, or the address is nobody's",
     "filtered": "a firewall, NetworkPolicy or security group drops the port: open it, or set `gate.port`",
     "unreachable": "`ip route get ADDRESS` on that node; both must be in networks that reach each other",
+    "family": "`ip -br address` on both nodes: they need addresses of one family, IPv4 or IPv6",
     "reset": "something accepts connections there and closes them: a proxy, or a service mesh",
     "stranger": "choose another port (`gate.port`), or keep that program away from it",
     "stale": "look for the name in DNS and /etc/hosts on that node",
@@ -50,7 +52,7 @@ def unreached(
     seconds: float,
     names: Sequence[str] = (),
 ) -> Verdict:
-    """`kind`: of UnreachableError, or stranger | gone | filtered.
+    """`kind`: of UnreachableError, or stranger | gone | filtered | family.
 
     `addresses`: the hub's, as this node resolves it. `names`: of the job's nodes.
     """
@@ -76,6 +78,7 @@ def unreached(
         "filtered": f"{me} -> the hub at {where}: no answer for {seconds:.0f} s, while other ports there "
         "answer: a firewall drops this one",
         "unreachable": f"{me} -> the hub at {where}: {detail}",
+        "family": f"{me} has no address of {family((addresses or [host])[0])}, and the hub is at {where}",
         "reset": f"{me} -> the hub at {where}: connections are closed at once",
         "stranger": f"what answers {me} at {where} is not the hub of this job: {detail}",
         "stale": f"{me} resolves {host} to {', '.join(addresses) or 'nothing now'}, where the hub of an "

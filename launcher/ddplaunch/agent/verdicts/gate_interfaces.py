@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Optional
 from ddplaunch.agent import paths
 from ddplaunch.agent.contract import Agreed, CheckIn, MeshResult, MeshTask, Verdict
 from ddplaunch.agent.resolve import is_loopback
+from ddplaunch.agent.verdicts import gate_families
 from ddplaunch.agent.verdicts.roll import Roll
 
 _VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}
@@ -117,7 +118,8 @@ def _unreached(roll: Roll) -> dict[int, MeshResult]:
     Of several the one to the address that the library takes first.
     """
     apart = {(path.node, path.peer) for path in roll.mesh if path.outcome != "ok"}
-    bad = [path for path in roll.library if path.outcome != "ok" and (path.node, path.peer) not in apart]
+    failed = [path for path in roll.library if path.what == paths.LIBRARY and path.outcome != "ok"]
+    bad = [p for p in failed if (p.node, p.peer) not in apart and not gate_families.is_chosen(roll, p)]
     found: dict[int, MeshResult] = {}
     for path in sorted(bad, key=lambda path: (path.peer, _place(roll, path), path.node)):
         found.setdefault(path.peer, path)

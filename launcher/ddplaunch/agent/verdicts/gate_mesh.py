@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 
 from ddplaunch.agent import paths
 from ddplaunch.agent.contract import MeshResult, Verdict
-from ddplaunch.agent.verdicts import gate_names, pods, words
+from ddplaunch.agent.verdicts import gate_families, gate_names, pods, words
 from ddplaunch.agent.verdicts.cuts import Cut, Path, describe
 from ddplaunch.agent.verdicts.roll import Roll
 
@@ -72,7 +72,9 @@ class _Facts(NamedTuple):
 
 def failed_paths(roll: Roll) -> list[Verdict]:
     """The rule over a whole gate. That a path does not lead to node 0 at all is another rule's."""
-    failed = [r for r in roll.mesh if not gate_names.leads_astray(roll, r)]
+    failed = [
+        r for r in roll.mesh if not gate_names.leads_astray(roll, r) and not gate_families.explains(roll, r)
+    ]
     if all(result.outcome == "ok" for result in failed):
         return []
     results = [*failed, *paths.whole(roll.passed, roll.check_ins)]

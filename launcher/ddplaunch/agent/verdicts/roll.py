@@ -31,7 +31,7 @@ class Roll:
     strays: list[CheckIn] = field(default_factory=list)  # claim a place that is taken, or that there is not
     mesh: list[MeshResult] = field(default_factory=list)  # what failed, or passed with a remark
     passed: dict[str, dict[str, int]] = field(default_factory=dict)  # the rest, see `paths`
-    library: list[MeshResult] = field(default_factory=list)  # to where NCCL or Gloo of a peer will listen
+    library: list[MeshResult] = field(default_factory=list)  # paths beside it
 
     def checks(self, name: str) -> bool:
         """Whether the job wants this check."""

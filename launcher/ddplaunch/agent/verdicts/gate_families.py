@@ -1,0 +1,160 @@
+"""IPv4 and IPv6: where a name's one leads to node 0 and its other does not, or nodes have not the same. Pure.
+
+torch's TCPStore asks for IPv6 addresses first. One that refuses, or to which there is no route, costs it a
+moment, then it takes the next; one that is silent costs it all of its patience, and the job with it
+(torch/csrc/distributed/c10d/socket.cpp, and tried).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Optional
+
+from ddplaunch.agent import paths
+from ddplaunch.agent.contract import CheckIn, MeshResult, MeshTask, Verdict
+from ddplaunch.agent.resolve import family, is_loopback, numeric
+from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.verdicts.roll import Roll, addresses, odd_ones
+
+_SILENT = ("timeout", "stalled")
+_NAME_HINT = (
+    "name node 0 by the address that answers, `rendezvous.address: {}`, or leave that out, and the gate "
+    "finds it; else take the other one from the name (DNS, /etc/hosts), or let its packets through: a "
+    "firewall has rules of its own for IPv6"
+)
+_NODE_HINT = "give all nodes an address of one family, in a network by which they reach each other"
+_FAMILY_HINT = "leave NCCL_SOCKET_FAMILY out, or route what it asks for; /etc/nccl.conf may set it, too"
+
+
+def tasks(tried: list[MeshTask], check_in: CheckIn) -> list[MeshTask]:
+    """Further paths for one node: to each address of the master's name, where it has both families."""
+    found = []
+    for task in tried:
+        known = addresses(check_in, task.address) if task.what == paths.MASTER else []
+        if len({family(each) for each in known}) > 1:
+            found += [MeshTask(task.peer, each, task.port, paths.STORE, task.after) for each in known]
+    return found
+
+
+def silent_names(roll: Roll) -> Iterator[Verdict]:
+    """Nodes for which the master's name has an IPv6 address that swallows packets, and one that answers."""
+    wrong = {node: path for node in roll.check_ins if (path := _silent(roll, node)) is not None}
+    if not wrong:
+        return
+    node, path = min(wrong.items())
+    name, answers = _master(roll, node), _answering(roll, node)
+    yield Verdict(
+        "ip-family-mixed",
+        f"{roll.nodes(wrong)} {words.one_or([*wrong], 'resolves', 'resolve')} {name} to {path.address}, "
+        f"where packets to port {path.port} vanish, and to {answers[0]}, which answers: torch tries IPv6 "
+        "first, and waits there",
+        "gate",
+        nodes=[*wrong],
+        facts=[f"{roll.node(each.node)} -> {each.detail or each.address}" for each in wrong.values()],
+        hint=_NAME_HINT.format(answers[0]),
+    )
+
+
+def apart(roll: Roll) -> Iterator[Verdict]:
+    """Nodes that no address joins to the others: one side has IPv4 alone, the other IPv6."""
+    failed = [result for result in roll.mesh if lacks_family(roll, result)]
+    if not failed:
+        return
+    first = min(failed, key=lambda result: (result.node, result.peer))
+    families = {node: _families(c) for node, c in roll.check_ins.items()}
+    _, odd = odd_ones(families)
+    yield Verdict(
+        "ip-family-mixed",
+        f"{roll.node(first.node)} has {_shown(families[first.node])} and cannot reach "
+        f"{words.node(first.peer, roll.plan.names, first.address)}",
+        "gate",
+        nodes=sorted(node for who in odd.values() for node in who) or [first.node],
+        facts=[f"{roll.node(node)}: {', '.join(_own(c))}" for node, c in sorted(roll.check_ins.items())],
+        hint=_NODE_HINT,
+    )
+
+
+def chosen(roll: Roll) -> Iterator[Verdict]:
+    """NCCL was told to take a family by which peers do not reach the interface that they do reach."""
+    wrong = {path.peer: path for path in roll.library if path.outcome != "ok" and is_chosen(roll, path)}
+    if not wrong:
+        return
+    node, path = min(wrong.items())
+    yield Verdict(
+        "ip-family-mixed",
+        f"{roll.node(node)}'s NCCL takes {path.address}, for NCCL_SOCKET_FAMILY={_asked(roll, node)}, which "
+        f"{roll.node(path.node)} cannot reach ({path.outcome}); it reaches {roll.check_ins[node].address}",
+        "gate",
+        nodes=[*wrong],
+        facts=[f"{roll.node(each)}: NCCL_SOCKET_FAMILY={_asked(roll, each)}" for each in wrong],
+        hint=_FAMILY_HINT,
+    )
+
+
+def notes(roll: Roll) -> list[str]:
+    """Of IPv6 addresses of the master's name that lead nowhere, and say so."""
+    return [
+        f"{roll.node(path.node)} is answered {path.outcome} at {path.address}, an address of "
+        f"{_master(roll, path.node)}, before torch tries the next"
+        for path in roll.library
+        if path.what == paths.STORE and ":" in path.address and path.outcome not in ("ok", *_SILENT)
+    ]
+
+
+def explains(roll: Roll, result: MeshResult) -> bool:
+    """Whether this failure of the mesh is told by the rules above."""
+    waited = result.what == paths.MASTER and result.outcome != "ok"  # too long for the next address's good
+    return lacks_family(roll, result) or (waited and _silent(roll, result.node) is not None)
+
+
+def lacks_family(roll: Roll, result: MeshResult) -> bool:
+    """Whether there is no way because its node has no address like the one that it tried."""
+    if result.outcome != "unreachable" or result.node not in roll.check_ins:
+        return False
+    own = _families(roll.check_ins[result.node])
+    return bool(own) and numeric(result.address) and family(result.address) not in own
+
+
+def is_chosen(roll: Roll, path: MeshResult) -> bool:
+    """Whether this path leads to an address that NCCL takes for its family's sake alone."""
+    if path.what != paths.LIBRARY or path.peer not in roll.check_ins:
+        return False
+    there = roll.check_ins[path.peer]
+    other = family(path.address) != family(there.address)
+    of_nccl = there.facts.get("interfaces", {}).get("library") == "NCCL"
+    return other and of_nccl and _asked(roll, path.peer) in ("AF_INET", "AF_INET6")
+
+
+def _silent(roll: Roll, node: int) -> Optional[MeshResult]:
+    """The path to an IPv6 address that torch will not come past, where one of the others answers."""
+    found = [path for path in roll.library if path.what == paths.STORE and path.node == node]
+    silent = [path for path in found if path.outcome in _SILENT and ":" in path.address]
+    return silent[0] if silent and _answering(roll, node) else None
+
+
+def _answering(roll: Roll, node: int) -> list[str]:
+    failed = {path.address for path in roll.library if path.what == paths.STORE and path.node == node}
+    return [each for each in addresses(roll.check_ins[node], _master(roll, node)) if each not in failed]
+
+
+def _master(roll: Roll, node: int) -> str:
+    check_in = roll.check_ins[node]
+    return str(check_in.facts.get("names", {}).get("master") or roll.plan.master_addr or "")
+
+
+def _asked(roll: Roll, node: int) -> str:
+    environment = roll.check_ins[node].facts.get("configuration", {}).get("environment", {})
+    return str(environment.get("NCCL_SOCKET_FAMILY", ""))
+
+
+def _own(check_in: CheckIn) -> list[str]:
+    found = check_in.facts.get("names", {}).get("interfaces", [])
+    return [address for _, address in found if not is_loopback(address)]
+
+
+def _families(check_in: CheckIn) -> frozenset[str]:
+    return frozenset(map(family, _own(check_in)))
+
+
+def _shown(families: frozenset[str]) -> str:
+    return f"only {' and '.join(sorted(families))} addresses"

@@ -1,0 +1,172 @@
+"""IPv4 and IPv6 in one job: names that lead by one alone, nodes that have no family in common."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agent.gate.hosts import Host, run
+from tests.agent.gate.jobs import Job
+from tests.agent.gate.test_network import GATE_PORT, MASTER_PORT, Cluster, Make, MakeCluster
+
+from ddplaunch.agent.contract import Exit
+
+TORCH = str(Path(__file__).resolve().parents[3] / ".venv" / "bin" / "python")
+STORE = """
+import datetime, sys, torch.distributed as dist
+where = ("n0", 29500, None, sys.argv[1] == "server", datetime.timedelta(seconds=10))
+store = dist.TCPStore(*where, wait_for_workers=False)
+print("up", flush=True)
+sys.stdin.readline()
+"""
+PIPES: dict[str, Any] = {
+    "stdin": subprocess.PIPE,
+    "stdout": subprocess.PIPE,
+    "stderr": subprocess.DEVNULL,
+    "text": True,
+}
+SIX = "fd00:77::{}"
+REFUSED = "reject with icmpv6 admin-prohibited"
+
+
+@pytest.fixture(name="cluster")
+def _cluster(network: Make, job: Job) -> MakeCluster:
+    """A function that makes a Cluster of so many hosts."""
+    return lambda count, **changes: Cluster(job, network(count), **changes)
+
+
+def six(host: Host, address: str) -> None:
+    """A further address, of IPv6; usable at once."""
+    run("ip", "-n", host.namespace, "addr", "add", f"{address}/64", "dev", "eth0", "nodad")
+
+
+def both(trial: Cluster, port: int, answer: str) -> None:
+    """Two hosts with both families, of which the second knows both of the first's; one lets nobody in."""
+    for place, host in enumerate(trial.hosts):
+        six(host, SIX.format(place + 1))
+    lines = ["127.0.0.1 localhost", f"{SIX.format(1)} n0", "10.77.0.1 n0", "10.77.0.2 n1"]
+    (trial.hosts[1].files / "hosts").write_text("\n".join(lines) + "\n")
+    chain = "add table ip6 t; add chain ip6 t input { type filter hook input priority 0; }"
+    rule = f"add rule ip6 t input tcp dport {port} {answer}"
+    run("ip", "netns", "exec", trial.hosts[0].namespace, "nft", f"{chain}; {rule}")
+
+
+@pytest.mark.fault("ip-family-mixed")
+def test_an_ipv6_address_that_swallows_packets(cluster: MakeCluster) -> None:
+    """torch would wait there for ever, though the gate itself comes through by the other address."""
+    trial = cluster(2)
+    both(trial, MASTER_PORT, "drop")
+    trial.start()
+
+    assert [Exit.NODE_AT_FAULT] * 2 == trial.end()
+    assert ("ip-family-mixed", [1]) == trial.verdict()
+    verdict = trial.job.verdict
+    assert verdict.sentence.startswith(
+        "node 1 (n1) resolves n0 to fd00:77::1, where packets to port 29500 vanish, and to 10.77.0.1, which"
+    )
+    assert "name node 0 by the address that answers, `rendezvous.address: 10.77.0.1`" in verdict.hint
+
+
+@pytest.mark.parametrize("master", ["10.77.0.1", None])
+def test_what_the_hint_says_mends_it(cluster: MakeCluster, master: str | None) -> None:
+    """By the address, or by none."""
+    trial = cluster(2, master_addr=master)
+    both(trial, MASTER_PORT, "drop")
+    trial.start()
+
+    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+
+
+def test_an_ipv6_address_that_answers_and_lets_nobody_in(cluster: MakeCluster) -> None:
+    """torch takes the next one, and the log says so."""
+    trial = cluster(2)
+    both(trial, MASTER_PORT, REFUSED)
+    trial.start()
+
+    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    assert (
+        "note: node 1 (n1) is answered unreachable at fd00:77::1, an address of n0" in trial.gates[1].output
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("answer", "said"), [("drop", ""), pytest.param(REFUSED, "up\n", marks=pytest.mark.whole)]
+)
+def test_what_torch_makes_of_it(cluster: MakeCluster, answer: str, said: str) -> None:
+    """Its store: what the verdict, and the note, rest on."""
+    trial = cluster(2)
+    both(trial, MASTER_PORT, answer)
+    server, client = (
+        subprocess.Popen([*host.words, TORCH, "-c", STORE, what], **PIPES)
+        for host, what in zip(trial.hosts, ("server", "client"))
+    )
+    try:
+        assert ["up\n", said] == [each.stdout.readline() for each in (server, client) if each.stdout]
+    finally:
+        for each in (server, client):
+            each.communicate("\n", timeout=60)
+
+
+@pytest.mark.fault("ip-family-mixed")
+def test_a_node_that_has_only_ipv6(cluster: MakeCluster) -> None:
+    """It says so itself, for it reaches nobody."""
+    trial = cluster(2, gate={"timeout": 12.0})
+    namespace = trial.hosts[1].namespace
+    run("ip", "-n", namespace, "addr", "flush", "dev", "eth0", "scope", "global")
+    six(trial.hosts[1], SIX.format(2))
+    trial.start()
+
+    assert [Exit.NODE_AT_FAULT] * 2 == trial.end()
+    said = trial.gates[1].output
+    assert "ip-family-mixed: node 1 (n1) has no address of IPv4, and the hub is at 10.77.0.1:29400" in said
+
+
+@pytest.mark.fault("ip-family-mixed")
+def test_two_nodes_that_only_node_zero_reaches(cluster: MakeCluster) -> None:
+    """One has IPv4 alone, the other IPv6; node 0 has both, and both have come to its hub."""
+    trial = cluster(3, master_addr=None)
+    six(trial.hosts[0], SIX.format(1))
+    run("ip", "-n", trial.hosts[2].namespace, "addr", "flush", "dev", "eth0", "scope", "global")
+    six(trial.hosts[2], SIX.format(3))
+    trial.job.hub(trial.plan, address=None, port=GATE_PORT, host=trial.hosts[0])
+    for node, address in enumerate(("10.77.0.1", "10.77.0.1", f"[{SIX.format(1)}]")):
+        where = f"{address}:{GATE_PORT}"
+        trial.gates.append(trial.job.gate(trial.plan, node, hub=where, host=trial.hosts[node]))
+
+    assert [Exit.NODE_AT_FAULT] * 3 == trial.end(), [gate.output for gate in trial.gates]
+    assert ("ip-family-mixed", [1, 2]) == trial.verdict()
+    assert "node 1 (n1) has only IPv4 addresses and cannot reach node 2 (n2, fd00:77::3)" in (
+        trial.job.verdict.sentence
+    )
+
+
+@pytest.mark.fault("ip-family-mixed")
+def test_a_family_that_was_set_for_nccl(cluster: MakeCluster) -> None:
+    """By which nobody is reached: every host has its own IPv6 network. Left out, the job starts."""
+    trial = cluster(2, python=TORCH)
+    for place, host in enumerate(trial.hosts):
+        six(host, f"fd00:{place}::1")
+        host.environment["GPU"] = "nvidia0"
+    trial.start(env={"NCCL_SOCKET_FAMILY": "AF_INET6"})
+
+    assert [Exit.NODE_AT_FAULT] * 2 == trial.end(), [gate.output for gate in trial.gates]
+    assert ("ip-family-mixed", [0, 1]) == trial.verdict()
+    said = trial.job.verdict
+    assert said.sentence.startswith(
+        "node 0 (n0)'s NCCL takes fd00::1, for NCCL_SOCKET_FAMILY=AF_INET6, which"
+    )
+    assert "leave NCCL_SOCKET_FAMILY out" in said.hint
+
+
+def test_without_it_nccl_takes_what_peers_reach(cluster: MakeCluster) -> None:
+    """The same hosts."""
+    trial = cluster(2, python=TORCH)
+    for place, host in enumerate(trial.hosts):
+        six(host, f"fd00:{place}::1")
+        host.environment["GPU"] = "nvidia0"
+    trial.start()
+
+    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
