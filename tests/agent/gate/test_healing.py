@@ -6,62 +6,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable
+from typing import Callable
 
 import pytest
+from tests.agent.gate.cluster import GATE_PORT, MASTER_PORT, Cluster
 from tests.agent.gate.hosts import Host
-from tests.agent.gate.jobs import Agent, Job, make_plan, wait_for
+from tests.agent.gate.jobs import Job
 
-from ddplaunch.agent.contract import Env, Exit, JobPlan
+from ddplaunch.agent.contract import Env, Exit
 
-GATE_PORT = 29400
-MASTER_PORT = 29500
 Make = Callable[[int], list[Host]]
 LASTING = pytest.mark.parametrize(
     "seconds", [pytest.param(6.0, id="soon"), pytest.param(40.0, id="late", marks=pytest.mark.whole)]
 )
 """For how long a fault lasts: what is waited for is said every few seconds, and a name is denied for 30 s."""
-
-
-class Cluster:
-    """A job whose nodes are hosts, started one by one. Node 0's hub is up from the start."""
-
-    def __init__(self, job: Job, hosts: list[Host], **changes: Any) -> None:
-        self.job = job
-        self.hosts = hosts
-        fixed = {"names": [host.name for host in hosts], "nodes": len(hosts), "master_port": MASTER_PORT}
-        self.plan: JobPlan = make_plan(**{**fixed, **changes})
-        self.gates: dict[int, Agent] = {}
-        self.hub = job.hub(self.plan, address=None, port=GATE_PORT, host=hosts[0])
-
-    def start(self, *nodes: int, hub: str = "", env: dict[str, str] | None = None) -> None:
-        """`hub`: by which name these know it."""
-        for node in nodes:
-            where = f"{hub or self.hosts[0].address}:{GATE_PORT}"
-            self.gates[node] = self.job.gate(self.plan, node, hub=where, host=self.hosts[node], env=env)
-
-    def hold(self, port: int, **env: str) -> subprocess.Popen[bytes]:
-        """Somebody who listens on node 0."""
-        code = f"import socket, time; s = socket.create_server(('', {port})); print(1, flush=True)"
-        words = [*self.hosts[0].words, "env", *(f"{k}={v}" for k, v in env.items())]
-        words += [sys.executable, "-c", f"{code}; time.sleep(300)"]
-        holder = subprocess.Popen(words, stdout=subprocess.PIPE)
-        assert holder.stdout is not None
-
-        def close() -> None:
-            holder.kill()
-            holder.communicate()
-
-        self.job.on_close.append(close)
-        holder.stdout.readline()
-        return holder
-
-    def starts(self) -> list[str]:
-        """What the log tells in sentences, once all have passed."""
-        said = {node: gate.output for node, gate in self.gates.items() if gate.wait(60) != Exit.OK}
-        assert not said, said
-        assert [] == self.job.bundle.verdicts
-        return [event.text for event in self.job.bundle.events]
 
 
 @pytest.fixture(name="cluster")
@@ -98,6 +56,7 @@ def test_node_zeros_name_appears(cluster: MakeCluster, seconds: float) -> None:
 
 
 @LASTING
+@pytest.mark.whole
 def test_the_masters_name_appears(cluster: MakeCluster, seconds: float) -> None:
     """The ranks would go by a name that one node does not know, though it found the hub by its address."""
     trial = cluster(3, master_addr="n0")
@@ -180,6 +139,7 @@ def test_a_disk_is_freed_while_a_node_is_awaited(cluster: MakeCluster, tmp_path:
 
 
 @LASTING
+@pytest.mark.whole
 def test_the_way_to_the_hub_opens(cluster: MakeCluster, seconds: float) -> None:
     """Nothing of a node came through, and then all did."""
     trial = cluster(2)
@@ -222,16 +182,16 @@ def test_a_path_between_nodes_opens(cluster: MakeCluster, rule: str, said: str) 
     assert said in note
 
 
+@pytest.mark.whole
 def test_a_fault_that_stays_is_told_in_time(cluster: MakeCluster) -> None:
     """Waiting has an end: a stranger's hold on the port is told soon after the last node is here."""
     trial = cluster(2)
     trial.hold(MASTER_PORT)
     trial.start(0, 1)
 
-    assert [Exit.NODE_AT_FAULT] * 2 == [gate.wait() for gate in trial.gates.values()]
+    assert [("port-in-use", [0])] == [(verdict.code, verdict.nodes) for verdict in trial.refuses()]
     events = trial.job.bundle.events
     last = max(event.at for event in events if event.kind == "check-in")
     told = next(event.at for event in events if event.kind == "verdict")
     assert 3.0 <= told - last
-    assert "port-in-use" == trial.job.verdict.code
-    wait_for(lambda: trial.hub.process.poll() is not None)
+    assert Exit.NODE_AT_FAULT == trial.hub.wait()
