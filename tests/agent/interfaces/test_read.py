@@ -69,3 +69,18 @@ def test_files_and_names_are_read(
     assert facts.names["localhost"][0] in ("127.0.0.1", "::1")
     assert "127.0.0.1" in facts.bindable
     assert os.environ.get("HOME") != str(home)
+
+
+def test_links_are_as_the_system_shows_them() -> None:
+    """MTU and speed of every interface; what /sys does not know, nobody does."""
+    links = read.links()
+    names = {path.name for path in Path("/sys/class/net").iterdir() if (path / "mtu").exists()}
+
+    assert names == set(links)
+    for name, link in links.items():
+        folder = Path("/sys/class/net") / name
+        try:
+            speed = int((folder / "speed").read_text())
+        except OSError:
+            speed = -1
+        assert (int((folder / "mtu").read_text()), max(speed, 0)) == (link.mtu, link.speed or 0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.agent.verdicts.test_gate import PLAN, check_in, only
 
-from ddplaunch.agent.contract import GatePlan, ResourcePlan
+from ddplaunch.agent.contract import GatePlan, MeshResult, ResourcePlan
 from ddplaunch.agent.verdicts import gate
 from ddplaunch.agent.verdicts.gate import Roll
 
@@ -84,3 +84,60 @@ def test_an_index_that_means_two_things() -> None:
 
     assert ("rdma-unfit", [1]) == (verdict.code, verdict.nodes)
     assert "by NCCL_IB_GID_INDEX node 1 takes IB/RoCE v1, the others RoCE v2" == verdict.sentence
+
+
+def linked(*links: list[int | None], plan: Any = PLAN, takes: str = "eth0", **more: Any) -> Roll:
+    """Nodes whose library takes eth0, with these MTUs and speeds; docker0 is everybody's."""
+    choice = {"library": "Gloo", "takes": [[takes, "x"]], "why": "", "set": False} if takes else {}
+    facts = [{**choice, "links": {"eth0": each, "docker0": [1500, None]}} for each in links]
+    here = {
+        node: check_in(
+            node, facts={"interfaces": each, "names": {"interfaces": [["eth0", f"10.0.0.{node}"]]}}
+        )
+        for node, each in enumerate(facts)
+    }
+    return Roll(plan, here, **more)
+
+
+@pytest.mark.parametrize("takes", ["eth0", ""])
+def test_packets_of_another_size_on_one_node(takes: str) -> None:
+    """A note, for TCP agrees on a size between two ends: by the library's interface, or the way it came."""
+    odd = linked([1500, None], [9000, None], [1500, None], takes=takes)
+
+    assert [] == gate.judge(odd)
+    assert ["the MTU is 9000 on node 1, 1500 on all other nodes"] == gate.notes(odd)
+    assert [] == gate.notes(linked([9000, None], [9000, None], [9000, None], takes=takes))
+
+
+@pytest.mark.parametrize("takes", ["docker0", "eth1"])
+def test_only_what_is_used_counts(takes: str) -> None:
+    """Of other interfaces nothing is said, nor of those that are not known."""
+    assert [] == gate.notes(linked([1500, None], [9000, None], [1500, None], takes=takes))
+
+
+def test_a_black_hole_rests_on_the_sizes_too() -> None:
+    """The facts say who believes what; or, if all believe the same, that the path carries less."""
+    bad = [MeshResult(1, 2, "10.0.0.2", 4000, "responder", "stalled", seconds=3.0)]
+    for sizes, said in (
+        ((1500, 9000, 9000), "the MTU is 1500 on node 0, 9000 on all other nodes"),
+        ((9000, 9000, 9000), "the MTU is 9000 on all nodes"),
+    ):
+        verdict = only(gate.judge(linked(*([size, None] for size in sizes), mesh=bad)))
+        assert ("mtu-black-hole", said) == (verdict.code, verdict.facts[-1])
+
+
+@pytest.mark.parametrize(
+    ("speeds", "notes"),
+    [
+        (
+            (100000, 100000, 10000),
+            ["the network is slower on some nodes: 10 Gbit/s on node 2, 100 elsewhere"],
+        ),
+        ((100000, 25000, 100000), []),
+        ((None, 1000, 1000), []),
+        ((10000, None, 1000), ["the network is slower on some nodes: 1 Gbit/s on node 2, 10 elsewhere"]),
+    ],
+)
+def test_a_slow_link(speeds: tuple[int | None, ...], notes: list[str]) -> None:
+    """Ten times slower is worth a word; what is not known is not."""
+    assert notes == gate.notes(linked(*([1500, speed] for speed in speeds)))

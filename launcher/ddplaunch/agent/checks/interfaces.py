@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import glob
-from typing import Any
+from typing import Any, Optional
 
 from ddplaunch.agent.checks import names, python
 from ddplaunch.agent.checks.context import Context, passed, unknown
 from ddplaunch.agent.checks.python import Lacks
 from ddplaunch.agent.contract import CheckResult
 from ddplaunch.agent.interfaces import gloo, nccl, read
+from ddplaunch.agent.interfaces.facts import UP
 
 NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 
@@ -20,8 +21,9 @@ def check(context: Context, root: str = "/") -> CheckResult:
         facts = python.facts(context) or {}
     except Lacks:
         facts = {}
+    links = _links()
     if not facts.get("torch") or context.plan.mpi:
-        return passed("interfaces", "no torch here whose library would take one")
+        return passed("interfaces", "no torch here whose library would take one", links=links)
     environment = {**context.environment, **context.plan.env}
     if context.plan.gate.interface:
         environment.update({NCCL: f"={context.plan.gate.interface}", GLOO: context.plan.gate.interface})
@@ -37,7 +39,15 @@ def check(context: Context, root: str = "/") -> CheckResult:
         "takes": [[each.interface, each.address] for each in choice.addresses],
         "why": choice.why,
         "set": len(value) > 1,
+        "links": links,
     }
     if not choice.addresses:
         return unknown("interfaces", f"{found['library']} finds none: {choice.why}", **found)
     return passed("interfaces", f"{found['library']} takes {choice}: {choice.why}", **found)
+
+
+def _links() -> dict[str, list[Optional[int]]]:
+    """MTU and Mbit/s of those that peers may come by."""
+    known = read.links()
+    used = {each.interface for each in read.addresses() if each.flags & UP} - {"lo"}
+    return {name: [link.mtu, link.speed] for name, link in known.items() if name in used}

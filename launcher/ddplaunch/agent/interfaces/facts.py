@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field
+from typing import Optional
 
 UP = 0x1  # net/if.h
 RUNNING = 0x40
@@ -35,6 +36,14 @@ class Address:
 
     def __str__(self) -> str:
         return f"{self.interface} {self.address}"
+
+
+@dataclass(frozen=True)
+class Link:
+    """What an interface is able to carry."""
+
+    mtu: int  # bytes
+    speed: Optional[int] = None  # Mbit/s; None where the kernel does not know
 
 
 @dataclass(frozen=True)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
 import pwd
 import socket
 import struct
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Optional
 
 from ddplaunch.agent import resolve
 from ddplaunch.agent.interfaces import nccl
-from ddplaunch.agent.interfaces.facts import Address, Host
+from ddplaunch.agent.interfaces.facts import Address, Host, Link
 
 # linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h
 _REQUEST_DUMP = 0x301
 _ERROR, _DONE = 2, 3
 _GET_LINK, _GET_ADDR = 18, 22
-_LINK_NAME = 3
+_LINK_NAME, _LINK_MTU = 3, 4
 _ADDR_ADDRESS, _ADDR_LOCAL, _ADDR_LABEL = 1, 2, 3
+# linux/sockios.h, linux/ethtool.h: struct ethtool_cmd is 44 bytes, and may be asked for by anybody
+_IOCTL, _GET_SETTINGS, _SETTINGS = 0x8946, 1, "I8xH14xH14x"
 _PATIENCE = 2.0
 _LOOPBACK = "127.0.0.1"
 
@@ -60,6 +64,28 @@ def addresses() -> list[Address]:
                 address = socket.inet_ntop(family, has.get(_ADDR_LOCAL) or has[_ADDR_ADDRESS])
                 found.append(Address(_word(has.get(_ADDR_LABEL, b"")) or name, address, prefix, flags, index))
         return found
+
+
+def links() -> dict[str, Link]:
+    """By interface. In the namespace that we are in, whatever /sys shows."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
+        kernel.settimeout(_PATIENCE)
+        found = [has for _, has in _dump(kernel, _GET_LINK, "HxxiI4x")]
+    mtus = {_word(has[_LINK_NAME]): struct.unpack("I", has[_LINK_MTU])[0] for has in found}
+    return {name: Link(mtu, _speed(name)) for name, mtu in mtus.items()}
+
+
+def _speed(interface: str) -> Optional[int]:
+    settings = array.array("B", struct.pack(_SETTINGS, _GET_SETTINGS, 0, 0))
+    request = struct.pack("16sP16x", interface.encode(), settings.buffer_info()[0])
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+            fcntl.ioctl(asked, _IOCTL, request)
+    except OSError:
+        return None
+    _, low, high = struct.unpack(_SETTINGS, settings)
+    found: int = high << 16 | low
+    return found if 0 < found < 1 << 31 and found != 0xFFFF else None  # else unknown, in one way or another
 
 
 def _dump(kernel: socket.socket, what: int, head: str) -> Iterator[tuple[Any, dict[int, bytes]]]:

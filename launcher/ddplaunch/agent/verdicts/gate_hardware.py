@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from ddplaunch.agent.contract import Verdict
@@ -20,6 +21,10 @@ _ONE_NETWORK = (
 _ONE_INDEX = (
     "leave NCCL_IB_GID_INDEX out, and NCCL 2.21 or newer finds the right index on each node by itself"
 )
+
+_SLOWER = 10
+"""Times, from where on a person should know: all wait for the slowest at every step."""
+_SHOWN = 4
 
 
 def differing(roll: Roll) -> Iterator[Verdict]:
@@ -76,12 +81,50 @@ def _two_networks(roll: Roll) -> Iterator[Verdict]:
 
 def notes(roll: Roll) -> list[str]:
     """What a person should know although the job can run."""
-    found = []
+    found = mtus(roll) if len(set(_links(roll, 0).values())) > 1 else []
+    speeds = _links(roll, 1)
+    slow = [node for node, speed in speeds.items() if speed * _SLOWER <= max(speeds.values())]
+    if slow:
+        slowest = ", ".join(f"{speeds[node] / 1000:g} Gbit/s on {roll.node(node)}" for node in slow[:_SHOWN])
+        found.append(
+            f"the network is slower on some nodes: {slowest}, {max(speeds.values()) / 1000:g} elsewhere"
+        )
     models = _models(roll) if not roll.plan.resources.gpus else {}
     right, odd = odd_ones(models) if models else ("", {})
     if odd:
         said = [f"{roll.nodes(who)} {kind}" for kind, who in odd.items()]
         found.append(f"the GPUs differ: {', '.join(said)}, elsewhere {right}")
+    return found
+
+
+def mtus(roll: Roll) -> list[str]:
+    """How large the nodes believe that packets may be, by the interface that each of them uses."""
+    known = _links(roll, 0)
+    if not known:
+        return []
+    usual, odd = odd_ones(known)
+    said = [f"{mtu} on {roll.nodes(who)}, " for mtu, who in odd.items()]
+    return [f"the MTU is {''.join(said)}{usual} on all {'other ' if odd else ''}nodes"]
+
+
+def with_mtus(roll: Roll, verdicts: list[Verdict]) -> list[Verdict]:
+    """What a black hole rests on beside the paths."""
+    return [
+        replace(each, facts=[*each.facts, *mtus(roll)]) if each.code == "mtu-black-hole" else each
+        for each in verdicts
+    ]
+
+
+def _links(roll: Roll, what: int) -> dict[int, int]:
+    """By node: MTU (0), or Mbit/s (1), of what its library takes, else of the way by which it came."""
+    found = {}
+    for node, facts in _facts(roll, "interfaces").items():
+        own = roll.check_ins[node]
+        taken = [name for name, _ in facts.get("takes", [])]
+        came = [name for name, at in own.facts.get("names", {}).get("interfaces", []) if at == own.address]
+        values = facts.get("links", {}).get((taken + came + [""])[0], [])
+        if values and values[what]:
+            found[node] = values[what]
     return found
 
 
