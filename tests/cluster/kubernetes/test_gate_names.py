@@ -12,6 +12,7 @@ from tests.cluster.kubernetes.gates import (
     document,
     first_told,
     gate,
+    one_pod,
     passes,
     pod,
     told,
@@ -125,7 +126,7 @@ def test_a_name_that_is_used_again_while_the_old_pods_end(cluster: Cluster, star
 @pytest.mark.fault("dns-disagrees")
 def test_a_name_that_still_leads_to_an_earlier_jobs_pod(cluster: Cluster, start: Start) -> None:
     """Somebody deleted the Job and left its pods. Node 0 of the new one is not scheduled yet."""
-    old = start(gate=gate(timeout="10m"), nodes=3, kubernetes={"pod_template": {}})
+    old = start(one_pod, gate=gate(timeout="10m"))
     old.said(0, "hub", "listens on")
     words = ["--namespace", old.namespace]
     before = old.address(0)

@@ -65,5 +65,5 @@ def test_a_port_that_another_job_has(faults: Faults, namespace: str, tmp_path: P
     assert "PodFailurePolicy" == two.ended()
     assert first == two.machine(0)
     (found,) = [Verdict(**each) for each in two.last_words(0, "gate")["verdicts"]]
-    assert ("port-in-use", [0]) == (found.code, found.nodes)
+    assert ("store-shared", [0]) == (found.code, found.nodes)
     assert "port 29400 is held by" in found.sentence
