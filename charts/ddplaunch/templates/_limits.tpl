@@ -13,8 +13,8 @@
 {{- include "ddplaunch.problem" (list "launch" "mpi" "torchrun for --to kubernetes"
   "mpirun needs a way to start processes in other pods; on Kubernetes ddplaunch has torchrun only") -}}
 {{- end -}}
-{{- if .Values.gate.smoke_test -}}
-{{- include "ddplaunch.problem" (list "gate.smoke_test" "true" "false" "this version's gate runs no collective yet") -}}
+{{- if and .Values.gate.smoke_test (eq .Values.launch "mpi") -}}
+{{- include "ddplaunch.problem" (list "gate.smoke_test" "true" "false with launch: mpi" "it tries torch's backends") -}}
 {{- end -}}
 {{- if and .Values.retries (not $options.jobset) -}}
 {{- include "ddplaunch.problem" (list "retries" (int .Values.retries | toString) "0, or kubernetes.jobset"

@@ -37,6 +37,7 @@
 {{- $_ := set $plan "timeout" (include "ddplaunch.seconds" ($gate.timeout | default "10m") | float64) -}}
 {{- $_ := set $plan "port" (include "ddplaunch.hubPort" . | int) -}}
 {{- with $gate.interface }}{{ $_ := set $plan "interface" . }}{{ end -}}
+{{- if $gate.smoke_test }}{{ $_ := set $plan "smoke_test" true }}{{ end -}}
 {{- toJson $plan -}}
 {{- end -}}
 

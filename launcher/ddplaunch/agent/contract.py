@@ -144,6 +144,7 @@ class GatePlan:
     port: Optional[int] = None  # hub's port; None: chosen where it runs; 0: derived from the key by all nodes
     interface: Optional[str] = None
     skip: list[str] = field(default_factory=list)  # names of checks
+    smoke_test: Optional[bool] = None  # a real collective of all ranks, after the mesh; None: no
 
 
 @dataclass(frozen=True)
@@ -257,6 +258,24 @@ class MeshResult:
     outcome: str  # "ok" | "refused" | "timeout" | "unreachable" | "reset" | "stranger" | "stalled" | "lossy"
     detail: str = ""  # what a stranger said, errno's name; of "ok": that some tries failed
     seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class SmokeRank:
+    """How far one rank of the collective smoke test came. `stage` is what it has behind it."""
+
+    node: int
+    rank: int
+    backend: str  # "gloo" | "nccl"
+    stage: str  # "started" | "imported" | "store" (reached) | "group" (made) | "done"
+    size: int = 0  # bytes of the largest all_reduce whose result was right
+    seconds: float = 0.0  # of all of them
+    rate: float = 0.0  # bytes a second of the largest
+    error: str = ""  # what it raised, or how it ended; empty and not done: it stood still
+    kind: str = ""  # of the error: "timeout" | "refused" | "unreachable" (the store), "sum"
+    waits: list[str] = field(default_factory=list)  # addresses that answer it nothing
+    listens: list[str] = field(default_factory=list)  # where its peers shall reach it
+    log: list[str] = field(default_factory=list)  # the end of NCCL's own
 
 
 # --- verdicts

@@ -29,6 +29,7 @@ examples:
   ddplaunch doctor --nodes 2
   ddplaunch doctor job.yaml
   ddplaunch doctor job.yaml --html doctor.html
+  ddplaunch doctor job.yaml --smoke
 """
 
 
@@ -43,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nodes", type=arguments.at_least(1), metavar="N", help="without FILE: how many nodes (default: 1)"
     )
+    parser.add_argument(
+        "--smoke", action="store_true", help="also let all ranks import torch and add up, for real"
+    )
     arguments.target(parser)
     arguments.as_json(parser)
     parser.add_argument(
@@ -52,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do it, and return the exit code."""
+    from msgspec.structs import replace
+
     from ddplaunch.backends import connect
     from ddplaunch.cli import exits, watch
     from ddplaunch.plan.plan import make
@@ -59,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
     spec = _spec(args)
     if args.to == "kubernetes":
         spec = _of_its_own(spec)
+    if args.smoke:
+        spec = replace(spec, gate=replace(spec.gate, smoke_test=True))
     plan = make(spec, args.to, Path(args.file).parent if args.file else Path())
     backend = connect(args.to)
     handle = backend.submit(_gate_only(plan))

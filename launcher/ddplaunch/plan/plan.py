@@ -54,6 +54,7 @@ def make(spec: JobSpec, target: str, base: Path) -> Plan:
             port=targets.gate_port(spec, target),
             interface=spec.gate.interface,
             skip=list(spec.gate.skip),
+            smoke_test=spec.gate.smoke_test or None,
         ),
         watchdog=WatchdogPlan(
             notice_after=spec.watchdog.notice_after,

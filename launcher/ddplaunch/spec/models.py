@@ -37,6 +37,7 @@ CheckName = Literal[
     "versions",
     "interfaces",
     "gpus",
+    "backend",
     "rdma",
     "memlock",
     "shm",
@@ -186,8 +187,9 @@ class Gate(Section, frozen=True, kw_only=True):
     smoke_test: Annotated[
         bool,
         Meta(
-            description="Run one small collective on the job's own backend; off, because it imports torch "
-            "first."
+            description="After the other checks, let all ranks import torch and add up, from 4 bytes to "
+            "16 MiB, by the job's own backend; off, because that takes as long as torch takes to import, "
+            "and a few seconds."
         ),
     ] = False
 

@@ -98,9 +98,10 @@ def test_secrets_travel_as_references() -> None:
 
 
 def test_all_that_a_local_run_cannot_do_is_said_at_once() -> None:
-    """Volumes, cluster Secrets and the smoke test are reported together, each with its path."""
+    """Volumes, cluster Secrets and a smoke test of what has no torch are reported together."""
     job = spec(
         gate=Gate(smoke_test=True),
+        launch="mpi",
         volumes=(Volume(name="data", mount_path="/data", claim="data"),),
         secrets={"TOKEN": SecretRef(secret=SecretKey(name="hf", key="token"))},
     )

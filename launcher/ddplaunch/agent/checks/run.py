@@ -7,6 +7,7 @@ import time
 from typing import Callable, Optional
 
 from ddplaunch.agent.checks import (
+    backend,
     clock,
     configuration,
     cpu,
@@ -36,6 +37,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("versions", interpreter.versions),
     ("interfaces", interfaces.check),
     ("gpus", gpus.check),
+    ("backend", backend.check),
     ("rdma", rdma.check),
     ("memlock", memlock.check),
     ("shm", shm.check),

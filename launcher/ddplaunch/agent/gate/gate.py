@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from ddplaunch.agent import codec, paths, termination
 from ddplaunch.agent.addresses import Address, address_of
@@ -40,6 +40,9 @@ from ddplaunch.agent.protocol import Body, Channel, LostError
 from ddplaunch.agent.supervise import notice
 from ddplaunch.agent.verdicts import words
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+
+if TYPE_CHECKING:
+    from ddplaunch.agent.gate.smoke import Smoke
 
 _MARGIN = 30.0
 """Seconds beyond our own deadline that the hub, which rules the deadline, may take for its word."""
@@ -94,6 +97,7 @@ class Gate:
         self._listener: Optional[socket.socket] = None
         self._results: list[CheckResult] = []
         self._channel: Optional[Channel] = None
+        self._smoke: Optional[Smoke] = None
         self._said = 0.0
         self._checked_in = 0.0
         self.verdicts: list[Verdict] = []  # as they were told
@@ -121,6 +125,8 @@ class Gate:
                 raise
             finally:
                 self._channel.close()
+                if self._smoke is not None:
+                    self._smoke.close()
 
     def fail(self, verdicts: list[Verdict]) -> int:
         """Say why; returns the exit code."""
@@ -192,13 +198,18 @@ class Gate:
         """Do what the hub asks until it says how the gate ends. Raises LostError, HubUnreachedError."""
         assert self._channel is not None
         while time.monotonic() < self._deadline + _MARGIN:
-            message = self._channel.receive(timeout=1.0)
+            message = self._channel.receive(timeout=1.0 if self._smoke is None else 0.1)
+            if self._smoke is not None:
+                for kind, body in self._smoke.poll():
+                    self._channel.send(kind, body)
             if message is None or message[0] == "waiting":
                 self._wait(message[1] if message else {})
                 continue
             kind, body = message
             if kind == "mesh":
                 self._mesh(codec.load(list[MeshTask], body.get("tasks")))
+            elif kind.startswith("smoke"):
+                self._do_smoke(kind, body)
             elif kind == "unbind":
                 self._give_up_master_port()
                 self._channel.send("unbound", {})
@@ -244,6 +255,20 @@ class Gate:
             "the way to the peers",
             [_summary([r for r in results if r.what not in paths.BESIDE], self._plan.names)],
         )
+
+    def _do_smoke(self, kind: str, body: Body) -> None:
+        from ddplaunch.agent.gate import smoke  # which most jobs do without
+
+        if kind == "smoke":
+            self._say("smoke test: all ranks import torch")
+            self._deadline += smoke.SECONDS
+            agreed, backends = (
+                codec.load(Agreed, body.get("agreed")),
+                codec.load(list[str], body.get("backends")),
+            )
+            self._smoke = smoke.Smoke(self._context, self._folder, agreed, backends, self._show)
+        elif self._smoke is not None:
+            self._smoke.told(kind, body)
 
     def _give_up_master_port(self) -> None:
         if self._context.master is not None:

@@ -13,6 +13,7 @@ from ddplaunch.agent.hub import agree, mesh
 from ddplaunch.agent.hub.record import Record
 from ddplaunch.agent.hub.roll_call import RollCall
 from ddplaunch.agent.hub.server import Session, tell
+from ddplaunch.agent.hub.smoke_desk import SmokeTest
 from ddplaunch.agent.protocol import Body
 from ddplaunch.agent.verdicts import gate as rules
 from ddplaunch.agent.verdicts import gate_families, gate_interfaces
@@ -36,7 +37,7 @@ _NAMED = 64
 class GateDesk:
     """Sessions of gates, from `here` to `release` or `verdict`."""
 
-    kinds = frozenset({"here", "check-in", "mesh-results", "unbound", "leave"})
+    kinds = frozenset({"here", "check-in", "mesh-results", "unbound", "leave"}) | SmokeTest.kinds
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class GateDesk:
         self._notes: list[str] = []  # as they are told with the release
         self._library: list[MeshResult] = []  # paths beside the mesh
         self._mends: dict[int, gate_interfaces.Mend] = {}
+        self._smoke = SmokeTest(record)
         self._step: Callable[[float], None] = self._roll_call
         self._end: Optional[tuple[float, int]] = None
 
@@ -73,6 +75,8 @@ class GateDesk:
         elif kind == "mesh-results":
             results = self._to_gates(codec.load(list[MeshResult], body.get("results")))
             self._results(session, results, codec.load(dict[str, int], body.get("passed", {})))
+        elif kind in SmokeTest.kinds:
+            self._smoke.received(session, kind, body)
         elif kind == "unbound":
             self._release()
         elif kind == "leave":
@@ -218,6 +222,26 @@ class GateDesk:
         self._mends = gate_interfaces.mends(roll)
         agreed = agree.agree(self._plan, self._record.check_ins, self._addresses())
         self._record.agreed = gate_interfaces.for_all(agreed, self._mends, roll)
+        if self._plan.gate.enabled and self._plan.gate.smoke_test:
+            self._step = self._smoking
+            self._send_agreed(self._gates.values(), "smoke", self._smoke.begin(now, roll))
+        else:
+            self._unbind(now)
+
+    def _smoking(self, now: float) -> None:
+        """All ranks add up for once, where the job asks for it."""
+        gone = [n for n in range(self._plan.nodes) if n not in self._gates]
+        verdicts: Optional[list[Verdict]] = None
+        if gone:
+            verdicts = self._judge(missing=gone) or None
+        else:
+            verdicts = self._smoke.step(now, self._known(), self._gates)
+        if verdicts:
+            self._tell(verdicts)
+        elif verdicts is not None:
+            self._unbind(now)
+
+    def _unbind(self, now: float) -> None:
         self._step = self._unbinding
         self._mesh_deadline = now + LINGER
         if 0 in self._gates:
@@ -269,6 +293,9 @@ class GateDesk:
         tell(sessions, "verdict", {"verdicts": codec.dump(verdicts), "exit_code": self._end[1]})
 
     def _send_release(self, sessions: Iterable[Session]) -> None:
+        self._send_agreed(sessions, "release", {"notes": self._notes})
+
+    def _send_agreed(self, sessions: Iterable[Session], kind: str, body: Body) -> None:
         agreed = self._record.agreed
         assert agreed is not None
         alike: dict[Optional[gate_interfaces.Mend], list[Session]] = {}
@@ -276,7 +303,7 @@ class GateDesk:
             alike.setdefault(self._mends.get(session.node or 0), []).append(session)
         for mend, those in alike.items():
             told = gate_interfaces.settle(agreed, mend) if mend else agreed
-            tell(those, "release", {"agreed": codec.dump(told), "notes": self._notes})
+            tell(those, kind, {"agreed": codec.dump(told), **body})
 
     # ---------------------------------------------------------------- facts
 

@@ -39,6 +39,7 @@ CATALOGUE: dict[str, Entry] = {
             "shm-too-small": "/dev/shm is too small for what the job will put there",  # noqa: S108 - a name
             "memlock-too-small": "ranks may lock too little memory for RDMA",
             "memory-too-small": "a node has less memory than the job asks for",
+            "backend-unfit": "the job's collectives cannot run on this backend here",
             "image-lacks": "the interpreter, torch or the script is not there",
         },
     ),

@@ -1,0 +1,252 @@
+"""The collective smoke test of one node: its ranks' processes, how far they came, and their end with us."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pkgutil
+import re
+import signal
+import socket
+import struct
+import subprocess
+import time
+from typing import Any, Callable
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.checks import python
+from ddplaunch.agent.checks.context import Context
+from ddplaunch.agent.checks.python import Lacks
+from ddplaunch.agent.contract import Agreed, CheckResult, SmokeRank, Status
+from ddplaunch.agent.evidence import proc
+from ddplaunch.agent.protocol import Body
+from ddplaunch.agent.resolve import plain_address
+from ddplaunch.agent.supervise import launch
+from ddplaunch.agent.verdicts import gate_smoke, words
+
+IMPORT = 60.0
+"""Seconds until torch must be there: a Python environment on a busy network file system takes its time."""
+PATIENCE = 20.0
+"""Seconds without a step of any rank here."""
+STUCK = 8.0
+"""The same where a peer has answered nothing in that time: the kernel has asked it three times."""
+SECONDS = 240.0
+"""By which the gate may last longer."""
+GRACE = 3.0
+"""The same once a rank has failed: the others may have something of their own to say, or just wait for it."""
+_LINES = 12
+_PREFIX = re.compile(r"^(\[[^]]*\] )?\S+:\d+:\d+ (\[\d+\] )?")
+_TOLD = re.compile(r"NCCL WARN|Bootstrap|\bvia\b|Init COMPLETE|\w+\.cc?:\d+ -> \d")
+_SYN_SENT, _LISTEN = "02", "0A"
+
+Show = Callable[[str, list[CheckResult]], None]
+
+
+class _Rank:
+    def __init__(self, found: SmokeRank, process: subprocess.Popen[bytes], log: str) -> None:
+        self.process = process
+        self.log = log
+        self.facts: dict[str, Any] = codec.dump(found)
+        self.port = 0
+        self._text = b""
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+
+    def read(self) -> bool:
+        """Whether it has moved."""
+        assert self.process.stdout is not None
+        data = self.process.stdout.read() or b""
+        *lines, self._text = (self._text + data).split(b"\n")
+        for line in lines:
+            with contextlib.suppress(ValueError):  # a sitecustomize may print, too
+                said = json.loads(line)
+                self.port = said.pop("port", self.port)
+                self.facts.update(said)
+        if self.process.poll() is not None and not self.over:
+            code = self.process.returncode
+            end = f"was killed by {words.signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+            self.facts["error"] = f"its process {end}: {_last(self.log)}"
+        return bool(lines)
+
+    @property
+    def over(self) -> bool:
+        return self.facts["stage"] == "done" or bool(self.facts["error"])
+
+    @property
+    def ready(self) -> bool:
+        return self.facts["stage"] == "imported" and (self.facts["rank"] != 0 or self.port != 0)
+
+    def tell(self, body: Body) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.write(json.dumps(body).encode() + b"\n")
+            self.process.stdin.flush()
+
+    def found(self) -> SmokeRank:
+        if self.facts["stage"] != "done":
+            self.facts["waits"], self.facts["listens"] = _sockets(self.process.pid)
+            self.facts["log"] = nccl_lines(f"{self.log}.nccl")
+        return codec.load(SmokeRank, self.facts)
+
+
+class Smoke:
+    """From the hub's `smoke` on. `poll` gives what is to be sent to it; `close` leaves nothing behind."""
+
+    def __init__(
+        self, context: Context, folder: str, agreed: Agreed, backends: list[str], show: Show
+    ) -> None:
+        self._nodes, self._backends, self._show = context.plan.nodes, backends, show
+        self._started = self._moved = self._looked = time.monotonic()
+        self._stage = "importing"  # then "ready", "going", perhaps "stopped", and "told"
+        self._failed: list[SmokeRank] = []
+        self._ranks: list[_Rank] = []
+        each = context.plan.nproc_per_node or 1
+        here = range(context.node * each, (context.node + 1) * each)
+        try:
+            interpreter = (python.facts(context) or {}).get("executable", context.plan.python)
+            place = launch.Place(context.folder, context.node)
+            env = launch.environment(
+                context.plan, context.node, context.attempt, agreed, place, context.environment
+            )
+            self._start(context, folder, env, interpreter, [(b, rank) for b in backends for rank in here])
+        except (Lacks, launch.LaunchError, OSError) as error:
+            self._failed = [
+                SmokeRank(context.node, rank, b, "started", error=str(error))
+                for b in backends
+                for rank in here
+            ]
+
+    def _start(
+        self,
+        context: Context,
+        folder: str,
+        env: dict[str, str],
+        interpreter: str,
+        ranks: list[tuple[str, int]],
+    ) -> None:
+        each = context.plan.nproc_per_node or 1
+        script = os.path.join(folder, "smoke_rank.py")
+        with open(script, "wb") as file:
+            file.write(pkgutil.get_data(__package__, "smoke_rank.py") or b"")
+        for backend, rank in ranks:
+            log = os.path.join(folder, f"smoke-{backend}-{rank}.log")
+            told = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": f"{log}.nccl"} if backend == "nccl" else {}
+            numbers = (rank, each * context.plan.nodes, rank % each)
+            with open(log, "wb") as output:
+                process = subprocess.Popen(
+                    [interpreter, script, str(os.getpid()), backend, *map(str, numbers)],
+                    env={**env, **told},
+                    cwd=context.workdir if os.path.isdir(context.workdir) else None,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=output,
+                    start_new_session=True,
+                )
+            self._ranks.append(_Rank(SmokeRank(context.node, rank, backend, "started"), process, log))
+
+    def told(self, kind: str, body: Body) -> None:
+        """`smoke-go`: all ranks of the job are there. `smoke-stop`: one has failed."""
+        if kind == "smoke-go" and self._stage == "ready":
+            self._stage, self._moved = "going", time.monotonic()
+            ports = codec.load(dict[str, int], body.get("ports"))
+            for rank in self._ranks:
+                rank.tell({"address": body.get("address"), "port": ports[rank.facts["backend"]]})
+        elif kind == "smoke-stop" and self._stage != "told":
+            self._stage = "stopped"
+
+    def poll(self) -> list[tuple[str, Body]]:
+        """What the hub is to hear now."""
+        now = time.monotonic()
+        for rank in self._ranks:
+            if rank.read():
+                self._moved = now
+        if self._stage == "told":
+            return []
+        failed = bool(self._failed) or any(rank.facts["error"] for rank in self._ranks)
+        imported = all(rank.ready for rank in self._ranks)
+        if self._stage == "importing" and imported and not failed:
+            self._stage = "ready"
+            return [("smoke-ready", {"ports": {r.facts["backend"]: r.port for r in self._ranks if r.port}})]
+        if now < self._until(failed) and not all(rank.over for rank in self._ranks):
+            return []
+        self._stage = "told"
+        results = self._failed + [rank.found() for rank in self._ranks]
+        self._show("all ranks add up", [_row(self._nodes, results, backend) for backend in self._backends])
+        return [("smoke-results", {"ranks": codec.dump(results)})]
+
+    def _until(self, failed: bool) -> float:
+        if failed and self._stage != "stopped":
+            return self._moved + GRACE
+        if self._stage == "going" and time.monotonic() > max(self._moved + STUCK, self._looked + 1):
+            self._looked = time.monotonic()
+            if any(_sockets(rank.process.pid)[0] for rank in self._ranks if not rank.over):
+                return 0.0
+        ends = {"importing": self._started + IMPORT, "going": self._moved + PATIENCE, "stopped": 0.0}
+        return ends.get(self._stage, float("inf"))
+
+    def close(self) -> None:
+        """Every process of it ends now, also those that they have started."""
+        for rank in self._ranks:
+            with contextlib.suppress(OSError):
+                os.killpg(rank.process.pid, signal.SIGKILL)
+        for rank in self._ranks:
+            rank.process.wait()
+            for pipe in (rank.process.stdin, rank.process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+        self._ranks = []
+
+
+def _row(nodes: int, results: list[SmokeRank], backend: str) -> CheckResult:
+    passes = all(rank.stage == "done" for rank in results if rank.backend == backend)
+    status = Status.PASS if passes else Status.FAIL
+    return CheckResult("smoke", status, gate_smoke.told(nodes, results, backend))
+
+
+def _sockets(pid: int) -> tuple[list[str], list[str]]:
+    """Addresses to which it connects in vain, or that confirm nothing of what it sends; and its own."""
+    inodes = proc.socket_inodes(pid)
+    waits, listens = set(), set()
+    for name in ("tcp", "tcp6"):
+        try:
+            with open(f"/proc/net/{name}", encoding="ascii") as file:
+                rows = [line.split() for line in file.read().splitlines()[1:]]
+        except OSError:
+            continue
+        for row in rows:
+            if int(row[9]) not in inodes:
+                continue
+            unconfirmed = int(row[6], 16) and int(row[4].partition(":")[0], 16)
+            if row[3] == _SYN_SENT or unconfirmed:
+                waits.add(_address(row[2]))
+            elif row[3] == _LISTEN:
+                listens.add(_address(row[1]))
+    return sorted(waits), sorted(listens - {"0.0.0.0", "::"})
+
+
+def _address(text: str) -> str:
+    """As /proc/net has it: words of 32 bits in the machine's own order, and a port."""
+    text = text.partition(":")[0]
+    data = b"".join(struct.pack("=I", int(text[at : at + 8], 16)) for at in range(0, len(text), 8))
+    return plain_address(socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data))
+
+
+def _last(log: str) -> str:
+    lines = _lines(log) or ["it said nothing"]
+    return words.clipped(lines[-1])
+
+
+def nccl_lines(log: str) -> list[str]:
+    """What NCCL's own log has of where it stands, without who says it."""
+    found = [words.clipped(_PREFIX.sub("", line)) for line in _lines(log) if _TOLD.search(line)]
+    return found[-_LINES:]
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return [line for line in file.read()[-65536:].splitlines() if line.strip()]
+    except OSError:
+        return []

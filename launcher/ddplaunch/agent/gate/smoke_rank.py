@@ -1,0 +1,100 @@
+"""Run by the trainer's Python, never imported by the agent: one rank that joins a group of all and adds up.
+
+Arguments: the agent's pid, the backend, this rank, the number of ranks, the local rank. Says as lines of JSON
+how far it came. Waits for one line of its own, with the address and the port of rank 0's store, and when all
+is said for its end: peers may still need what it holds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+SIZES = (4, 1 << 10, 1 << 16, 1 << 20, 1 << 24)
+"""Bytes, so that packets come alone, fill a link's frames, and fill its queues."""
+_CONNECT = 5.0
+_PATIENCE = timedelta(seconds=15)
+"""After which a library may raise by itself; the agent waits a little longer."""
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_KINDS = {TimeoutError: "timeout", ConnectionRefusedError: "refused"}
+
+_kept: list[Any] = []
+"""The store: rank 0's serves the others for as long as this process lives."""
+
+
+def say(**facts: Any) -> None:
+    """One line for the agent."""
+    os.write(1, json.dumps(facts).encode() + b"\n")
+
+
+def main(parent: int, backend: str, rank: int, world: int, local: int) -> None:
+    """All of it."""
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        return
+    torch, distributed = import_module("torch"), import_module("torch.distributed")
+    say(stage="imported")
+    if rank == 0:
+        _kept.append(_store(distributed, "127.0.0.1", 0))
+        say(port=_kept[0].port)
+    where = json.loads(sys.stdin.readline() or "{}")
+    if not where:
+        return
+    if not _kept:
+        try:
+            socket.create_connection((where["address"], where["port"]), _CONNECT).close()
+        except OSError as error:
+            say(error=str(error), kind=_KINDS.get(type(error), "unreachable"))
+            return
+        _kept.append(_store(distributed, where["address"], where["port"]))
+    say(stage="store")
+    device = "cpu"
+    if backend == "nccl":
+        torch.cuda.init()
+        device = f"cuda:{local % torch.cuda.device_count()}"
+        torch.cuda.set_device(device)
+    distributed.init_process_group(backend, store=_kept[0], rank=rank, world_size=world, timeout=_PATIENCE)
+    say(stage="group")
+    add_up(torch, distributed, device, rank, world)
+
+
+def _store(distributed: Any, address: str, port: int) -> Any:
+    return distributed.TCPStore(address, port, is_master=port == 0, timeout=_PATIENCE, wait_for_workers=False)
+
+
+def add_up(torch: Any, distributed: Any, device: str, rank: int, world: int) -> None:
+    """All sizes; every number of what comes out must be right."""
+    begun, wanted = time.monotonic(), world * (world + 1) / 2
+    seconds = 0.0
+    for size in SIZES:
+        for _ in range(3):
+            numbers = torch.full((size // 4,), rank + 1.0, device=device)
+            started = time.monotonic()
+            distributed.all_reduce(numbers)
+            found = float(numbers.min()), float(numbers.max())  # which waits for a GPU to be done
+            seconds = time.monotonic() - started
+            if found != (wanted, wanted):
+                say(
+                    error=f"{size} bytes add up to {found[0]:g} to {found[1]:g} instead of {wanted:g}",
+                    kind="sum",
+                )
+                return
+        say(size=size)
+    say(stage="done", seconds=time.monotonic() - begun, rate=SIZES[-1] / seconds)
+
+
+if __name__ == "__main__":
+    try:
+        main(int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:6]))
+    except Exception as failure:
+        say(error=f"{type(failure).__name__}: {failure}"[:1000])
+    sys.stdin.read()
+    os._exit(0)  # its threads need not be waited for

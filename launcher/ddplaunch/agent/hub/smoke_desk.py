@@ -1,0 +1,75 @@
+"""The collective smoke test as the hub leads it: all import torch, all go, and it says how that went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Optional
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import SmokeRank, Verdict
+from ddplaunch.agent.hub.record import Record
+from ddplaunch.agent.hub.server import Session, tell
+from ddplaunch.agent.protocol import Body
+from ddplaunch.agent.verdicts import gate_smoke
+from ddplaunch.agent.verdicts.roll import Roll
+
+IMPORT = 75.0
+"""Seconds for all gates to say that their ranks are there; each ends by itself a little earlier."""
+RUN = 180.0
+"""For all results: a gate tells its own 20 s after its ranks have stopped to move."""
+GRACE = 2.0
+"""For the others, once a node has told of a failure."""
+_LAST = 5.0
+
+
+class SmokeTest:
+    """From `begin` until `step` gives the verdicts, or none."""
+
+    kinds = frozenset({"smoke-ready", "smoke-results"})
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._backends: list[str] = []
+        self._ports: dict[str, int] = {}
+        self._ready: set[int] = set()
+        self._results: dict[int, list[SmokeRank]] = {}
+        self._stage = "importing"
+        self._deadline = 0.0
+
+    def begin(self, now: float, roll: Roll) -> Body:
+        """What all gates are told."""
+        self._backends = gate_smoke.backends(roll)
+        self._deadline = now + IMPORT
+        text = f"smoke test: {' and '.join(self._backends)} on {roll.plan.nodes} node(s)"
+        self._record.event("mesh", text)
+        return {"backends": self._backends}
+
+    def received(self, session: Session, kind: str, body: Body) -> None:
+        if session.node is None:
+            return
+        if kind == "smoke-ready":
+            self._ready.add(session.node)
+            self._ports.update(codec.load(dict[str, int], body.get("ports")))
+        else:
+            self._results[session.node] = codec.load(list[SmokeRank], body.get("ranks"))
+
+    def step(self, now: float, roll: Roll, gates: Mapping[int, Session]) -> Optional[list[Verdict]]:
+        """None: it goes on."""
+        if self._stage == "importing" and len(self._ready) == roll.plan.nodes and self._record.agreed:
+            self._stage, self._deadline = "going", now + RUN
+            tell(
+                gates.values(), "smoke-go", {"address": self._record.agreed.master_addr, "ports": self._ports}
+            )
+        failed = any(rank.stage != "done" for ranks in self._results.values() for rank in ranks)
+        if failed and self._stage in ("importing", "going"):
+            self._stage, self._deadline = "failing", min(self._deadline, now + GRACE)
+        late = now > self._deadline
+        if late and self._stage != "stopped":
+            self._stage, self._deadline, late = "stopped", now + _LAST, False
+            tell([s for n, s in gates.items() if n not in self._results], "smoke-stop", {})
+        if len(self._results) < roll.plan.nodes and not late:
+            return None
+        ranks = [rank for _, each in sorted(self._results.items()) for rank in each]
+        for text in gate_smoke.notes(roll, ranks, self._backends):
+            self._record.event("mesh", text)
+        return gate_smoke.judge(roll, ranks, self._backends)

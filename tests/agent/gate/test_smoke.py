@@ -1,0 +1,212 @@
+"""The collective smoke test: real ranks of real torch, in namespaces whose faults the mesh does not see."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agent.gate.hosts import Host
+from tests.agent.gate.jobs import Agent, Job, make_plan, wait_for
+from tests.agent.gate.test_interfaces import add
+from tests.agent.gate.test_network import GATE_PORT, MASTER_PORT, Cluster, Make, MakeCluster
+
+from ddplaunch.agent import processes
+from ddplaunch.agent.contract import Exit, Files
+
+ROOT = Path(__file__).resolve().parents[3]
+TORCH = str(ROOT / ".venv" / "bin" / "python")
+GLOO = "GLOO_SOCKET_IFNAME"
+ALONE = {"smoke_test": True, "skip": ["mesh"]}
+"""Nothing but the smoke test looks at the network."""
+SECONDS = 60.0
+"""For torch to be imported and to add up on a busy machine, beyond what a verdict takes."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(name="cluster")
+def _cluster(network: Make, job: Job) -> MakeCluster:
+    """A function that makes a Cluster of so many hosts, with one rank each."""
+    return lambda count, **changes: Cluster(
+        job, network(count), **{"python": TORCH, "nproc_per_node": 1, **changes}
+    )
+
+
+def end(trial: Cluster) -> list[int]:
+    """Exit codes of all gates."""
+    return [gate.wait(SECONDS) for gate in trial.gates]
+
+
+def output(trial: Cluster) -> str:
+    """What all gates have said."""
+    return "\n".join(gate.output for gate in trial.gates)
+
+
+def start_with(trial: Cluster, env: dict[str, str]) -> None:
+    """Node 1 alone has these variables."""
+    trial.start(only=range(1))
+    where = f"{trial.hosts[0].address}:{GATE_PORT}"
+    trial.gates.append(trial.job.gate(trial.plan, 1, hub=where, host=trial.hosts[1], env=env))
+
+
+def again(trial: Cluster, **changes: Any) -> Cluster:
+    """The same hosts after a hint was followed."""
+    trial.job.hub_process.wait()
+    fresh = Cluster(trial.job, trial.hosts, python=TORCH, nproc_per_node=1, **changes)
+    fresh.start()
+    return fresh
+
+
+def drop(host: Host, what: str) -> None:
+    """Of all that comes to this host, but for the gate's and the master's own."""
+    spared = f"{{ {GATE_PORT}, {MASTER_PORT} }}"
+    host.firewall(f"tcp dport {spared} accept", f"tcp sport {spared} accept", f"{what} drop")
+
+
+def test_all_ranks_add_up(cluster: MakeCluster) -> None:
+    """With what the gate has set: by itself Gloo would take a bridge that leads nowhere."""
+    trial = cluster(2, nproc_per_node=2, gate={"smoke_test": True})
+    add(trial.hosts[1], "docker0", "172.17.0.1/16")
+    trial.hosts[1].hosts({"n0": "10.77.0.1", "n1": "172.17.0.1"})
+    trial.start()
+
+    assert [Exit.OK] * 2 == end(trial), output(trial)
+    assert f"{GLOO}=eth0 is set" in output(trial)
+    for gate in trial.gates:
+        assert "ok    smoke  gloo all_reduce of 4 ranks: 4 B to 16 MiB in " in gate.output, gate.output
+
+
+@pytest.mark.fault("gloo-interface-wrong")
+def test_an_address_that_no_peer_reaches(cluster: MakeCluster) -> None:
+    """Node 1's Gloo was told to take a bridge; the sockets of its rank show it.
+
+    Of two ranks the one with the higher address connects, so the bridge has a low one. Without the setting,
+    and with the mesh, the job starts.
+    """
+    trial = cluster(2, gate=ALONE)
+    add(trial.hosts[1], "docker0", "10.7.0.1/16")
+    start_with(trial, {GLOO: "docker0"})
+
+    assert [Exit.MISCONFIGURED] * 2 == end(trial), output(trial)
+    assert ("gloo-interface-wrong", [1]) == trial.verdict()
+    sentence = "node 1 (n1): Gloo listens at 10.7.0.1, where peers do not reach it"
+    assert sentence == trial.job.verdict.sentence
+    assert "leave GLOO_SOCKET_IFNAME out, and `mesh` out of `gate.skip`" in trial.job.verdict.hint
+
+    fixed = again(trial, gate={"smoke_test": True})
+    assert [Exit.OK] * 2 == end(fixed), output(fixed)
+
+
+@pytest.mark.fault("port-filtered")
+@pytest.mark.parametrize(("host", "said"), [(0, "cannot connect to rank 0's store"), (1, "connects to")])
+def test_ports_that_the_kernel_chooses_are_closed(cluster: MakeCluster, host: int, said: str) -> None:
+    """The master's and the gate's are open: to the store on node 0, and to Gloo itself on node 1."""
+    trial = cluster(3, gate=ALONE)
+    drop(trial.hosts[host], 'iifname "eth0" tcp dport 32768-60999 tcp flags & (syn | ack) == syn')
+    trial.start()
+
+    assert [Exit.NODE_AT_FAULT] * 3 == end(trial), output(trial)
+    assert ("port-filtered", [host]) == trial.verdict()
+    assert said in trial.job.verdict.sentence
+    assert "open all TCP ports between the nodes" in trial.job.verdict.hint
+
+
+@pytest.mark.whole
+@pytest.mark.fault("mtu-black-hole")
+def test_large_packets_vanish(cluster: MakeCluster) -> None:
+    """What fits into one frame adds up, and then nothing is confirmed any more."""
+    trial = cluster(2, gate=ALONE)
+    drop(trial.hosts[1], "meta length > 1000")
+    trial.start()
+
+    assert [Exit.NODE_AT_FAULT] * 2 == end(trial), output(trial)
+    assert ("mtu-black-hole", [0, 1]) == trial.verdict()
+    said = trial.job.verdict.sentence
+    assert "node 0 (n0) -> 10.77.0.2: 1 KiB add up, and nothing larger is confirmed" == said
+
+
+@pytest.mark.fault("backend-unfit")
+def test_nccl_fails_where_gloo_passes(cluster: MakeCluster) -> None:
+    """There is a device of a GPU, and no driver behind it: real NCCL says so, and it is quoted.
+
+    A job that says gloo starts there, and hears of it.
+    """
+    trial = cluster(2, gate={"smoke_test": True})
+    for host in trial.hosts:
+        host.environment["GPU"] = "nvidia0"
+    trial.start()
+
+    assert [Exit.MISCONFIGURED] * 2 == end(trial), output(trial)
+    assert ("backend-unfit", [0, 1]) == trial.verdict()
+    sentence = (
+        "nccl fails on ranks 0 and 1 in CUDA, where gloo's all_reduce passes: RuntimeError: Found no NVIDIA"
+    )
+    assert trial.job.verdict.sentence.startswith(sentence)
+    assert "A job without GPUs takes gloo" in trial.job.verdict.hint
+    assert "ok    smoke  gloo all_reduce of 2 ranks" in trial.gates[1].output
+
+    fixed = again(trial, gate={"smoke_test": True}, command=["train.py", "--backend", "gloo"])
+    assert [Exit.OK] * 2 == end(fixed), output(fixed)
+    assert "FAIL  smoke  nccl: rank 1 stands" in fixed.gates[1].output
+
+
+@pytest.mark.fault("backend-unfit")
+def test_nccl_without_gpus_needs_no_smoke_test(job: Job) -> None:
+    """Where the job says nccl, and there is no device: with gloo it starts."""
+    for command, code in ((["--backend", "nccl"], Exit.MISCONFIGURED), (["--backend", "gloo"], Exit.OK)):
+        plan = make_plan(nodes=1, command=["train.py", *command])
+        job.hub(plan)
+        gate = job.gate(plan, 0)
+        assert code == gate.wait(), gate.output
+        assert job.hub_process.wait() == code if code else True
+        if code:
+            assert "backend-unfit: node 0: the job says --backend nccl, and no device of a GPU" in gate.output
+            (job.folder("hub") / Files.HUB).unlink()
+
+
+@pytest.mark.fault("image-lacks")
+def test_torch_that_cannot_be_imported(cluster: MakeCluster, tmp_path: Path) -> None:
+    """On one node, where it is found and is no good."""
+    (tmp_path / "broken" / "torch").mkdir(parents=True)
+    text = "raise ImportError('libcudart.so.13: cannot open shared object file')"
+    (tmp_path / "broken" / "torch" / "__init__.py").write_text(text)
+    trial = cluster(2, gate={"smoke_test": True, "skip": ["mesh", "versions"]})
+    start_with(trial, {"PYTHONPATH": str(tmp_path / "broken")})
+
+    assert [Exit.MISCONFIGURED] * 2 == end(trial), output(trial)
+    assert ("image-lacks", [1]) == trial.verdict()
+    assert "node 1 (n1): torch cannot be imported: ImportError: libcudart.so.13" in trial.job.verdict.sentence
+
+
+def test_nothing_outlives_a_gate_that_is_killed(cluster: MakeCluster) -> None:
+    """Neither its ranks, which are in process groups of their own, nor what waits for them."""
+    trial = cluster(2, gate=ALONE)
+    trial.start(only=range(1, 2))
+    trial.gates.insert(0, trial.job.gate(trial.plan, 0, hub=f"127.0.0.1:{GATE_PORT}", host=trial.hosts[0]))
+    gate = trial.gates[0]
+    wait_for(lambda: ranks(gate), SECONDS)
+    children = ranks(gate)
+    gate.process.send_signal(signal.SIGKILL)
+    wait_for(lambda: not any(alive(pid) for pid in children))
+    assert Exit.NODE_AT_FAULT == trial.gates[1].wait(SECONDS)
+    assert "node 0 (n0) checked in and then went away" in trial.gates[1].output
+
+
+def ranks(gate: Agent) -> list[int]:
+    """Processes of the smoke test below a gate."""
+    return [pid for pid in processes.descendants(gate.process.pid) if "smoke_rank.py" in command(pid)]
+
+
+def command(pid: int) -> str:
+    """Empty for one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def alive(pid: int) -> bool:
+    """Whether it is still such a rank: numbers are used again."""
+    return "smoke_rank.py" in command(pid)
