@@ -51,7 +51,10 @@ def test_node_zeros_name_appears(cluster: MakeCluster, seconds: float) -> None:
     told = trial.starts()
     assert "node 1 (n1) checked in: n1, " in only(told, "node 1 (n1) checked in")
     assert "until then it did not reach the hub: n0: " in only(told, "node 1 (n1) checked in")
-    assert only(told, "waiting for node 1 (n1) (").endswith(" of at most 300 s)")
+    waits = [text for text in told if text.startswith("waiting for node 1 (n1) (")]
+    assert waits
+    assert all(text.endswith(" of at most 300 s)") for text in waits)
+    assert not any(text.startswith("note: ") for text in told), "the name is known by now"
     assert "reached the hub; until now: n0: " in trial.gates[1].output
 
 
@@ -70,7 +73,7 @@ def test_the_masters_name_appears(cluster: MakeCluster, seconds: float) -> None:
 
     told = trial.starts()
     assert "cannot resolve n0: no such name" in only(told, "it may pass: node 1 (n1): ")
-    assert "node 1 (n1): n1 -> 10.77.0.2; node 0 is n0 -> 10.77.0.1" in only(told, "it passed after ")
+    assert ": node 1 (n1): " in only(told, "it passed after ")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,7 @@ def test_the_masters_port_is_freed_while_a_node_is_awaited(cluster: MakeCluster)
     holder = trial.hold(MASTER_PORT)
     trial.start(0)
     trial.hub.says("it may pass: node 0 (n0): port 29500 is held by pid ")
-    trial.gates[0].says("waiting for node 1 (n1); node 0 (n0), where port 29500 is held by pid ")
+    trial.gates[0].says("waiting for node 1 (n1); node 0 (n0): port 29500 is held by pid ")
     holder.kill()
     trial.hub.says("node 0 (n0): 29500 is free")
     trial.start(1)
@@ -114,7 +117,7 @@ def test_the_masters_port_is_held_by_an_earlier_attempt(cluster: MakeCluster) ->
     holder = trial.hold(MASTER_PORT, **{Env.JOB: "trial"})
     trial.start(0, 1)
     for gate in trial.gates.values():
-        gate.says("waiting for node 0 (n0), where port 29500 is held by pid ")
+        gate.says("waiting for node 0 (n0): port 29500 is held by pid ")
     time.sleep(5.0)  # beyond what anybody else is given
     holder.kill()
 

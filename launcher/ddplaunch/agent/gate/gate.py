@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _MARGIN = 30.0
 """Seconds beyond our own deadline that the hub, which rules the deadline, may take for its word."""
 _SAY_EVERY = 3.0
-_ASK = 1.0
+_ASK = 2.0
 """Seconds for a check that is asked again: the hub waits for our word, too."""
 _TELL_EVERY = 10.0
 """Seconds after which the hub hears again of what still stands against us."""
@@ -111,6 +111,8 @@ class Gate:
         finally:
             checking.join(checks.SECONDS + 1)
         self._listen()
+        if self._reach.before:
+            self._look_again("names")  # what was not known then may be known now
         while True:
             self._channel = channel or self._reach.connect(self._deadline)
             channel = None
@@ -233,18 +235,25 @@ class Gate:
 
     def _ask_again(self) -> None:
         """What has failed may have passed by now; the hub hears of it, or for how long it has not."""
-        before, held = self._results, self._context.master
-        self._results = [
-            result if result.patience is None else checks.again(self._context, result.check, _ASK) or result
-            for result in before
-        ]
-        if self._context.master is not held and self._context.master is not None:
-            self._responder.listen(self._context.master)
+        before = self._results
+        self._look_again()
         passed = [new for new, old in zip(self._results, before) if new.status != old.status]
         if passed:
             self._show(f"what was waited for, after {self._seconds():.0f} s", passed)
         if passed or time.monotonic() - self._checked_in > _TELL_EVERY:
             self._check_in()
+
+    def _look_again(self, also: str = "") -> None:
+        """At what may pass, and at this check."""
+        held = self._context.master
+        self._results = [
+            checks.again(self._context, each.check, _ASK) or each
+            if each.patience is not None or each.check == also
+            else each
+            for each in self._results
+        ]
+        if self._context.master is not held and self._context.master is not None:
+            self._responder.listen(self._context.master)
 
     def _mesh(self, tasks: list[MeshTask]) -> None:
         assert self._channel is not None

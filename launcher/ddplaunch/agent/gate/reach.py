@@ -129,7 +129,7 @@ class Reach:
                 channel = self._call(address, deadline)
                 if channel is not None:
                     denied = self._failures.pop(address, None)
-                    if denied is not None and self.nameless:
+                    if denied is not None and self.nameless and self._are_pods:
                         self._say(pods.denied(self.nameless))
                     seconds = time.monotonic() - started
                     if denied is not None and seconds > _LONG:

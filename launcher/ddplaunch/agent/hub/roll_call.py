@@ -20,7 +20,8 @@ SETTLE = 2.0
 STALL = 4.0
 """Seconds from a node's "here" to its check-in. Both are sent together; only a black hole parts them."""
 UNREACHED = 20.0
-"""Seconds for which a node has told, by the way of its output, that it does not reach us."""
+"""Seconds for which a node has told, by the way of its output, that it does not reach us. A name may take
+longer to appear."""
 PASSES = 60.0
 """Seconds for which what may pass is given time while others are awaited anyway: twice as long as a name
 server remembers that there was no such name."""
@@ -148,7 +149,7 @@ class RollCall:
             return Look(self._judge([n for n in missing if n not in known], stalled, cries), missing, {})
         if missing and now - self._arrived <= SETTLE:
             return Look([], missing, held)
-        long = [cry for cry in cries if cry.seconds >= UNREACHED]
+        long = [cry for cry in cries if cry.seconds >= _patience(cry)]
         if stalled or self._known is None or held.keys() != self._held.keys():
             self._held, self._known = held, self._judge(None, stalled, long, held)
         if missing and self._known:
@@ -211,5 +212,9 @@ class RollCall:
             self._record.event("waiting", f"waiting for {'; '.join(what)} ({bound})")
 
     def awaited(self, node: int, result: CheckResult) -> str:
-        """'node 0 (n1), where port 29500 is held by pid 812 (python)'."""
-        return f"{self._record.node_name(node)}, where {result.observed}"
+        """'node 0 (n1): port 29500 is held by pid 812 (python)'."""
+        return f"{self._record.node_name(node)}: {result.observed}"
+
+
+def _patience(cry: Cry) -> float:
+    return PASSES if cry.verdict.code in ("dns-not-found", "dns-unanswered") else UNREACHED
