@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.cluster.slurm.cluster import Cluster, missing
 from tests.cluster.slurm.machines import ROOT, ClusterError
+
+TaskProlog = Callable[[str], None]
 
 
 @pytest.fixture(name="session_clusters", scope="session")
@@ -78,3 +80,16 @@ def _opt(cluster: Cluster) -> Path:
             [ROOT / "slurm/install", folder], env={**cluster.env, "PYTHON": sys.executable}, check=True
         )
     return folder
+
+
+@pytest.fixture(name="task_prolog")
+def _task_prolog(cluster: Cluster, work: Path) -> TaskProlog:
+    """A function that has Slurm run these lines before every task."""
+
+    def install(lines: str) -> None:
+        script = work / "task-prolog"
+        script.write_text(f"#!/bin/bash\n{lines}\n")
+        script.chmod(0o755)
+        cluster.configure(f"TaskProlog={script}")
+
+    return install

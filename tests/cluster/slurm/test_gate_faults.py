@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.busy import BUSY
 from tests.cluster.slurm.cluster import Cluster
+from tests.cluster.slurm.conftest import TaskProlog
 from tests.cluster.slurm.jobs import Job
 
 from ddplaunch.agent.contract import Files, Verdict
@@ -26,26 +27,12 @@ AHEAD = f"""
 printf 'export %s\\n' LD_PRELOAD={FAKETIME} FAKETIME=+61s DONT_FAKE_MONOTONIC=1
 """
 Start = Callable[..., Job]
-TaskProlog = Callable[[str], None]
 
 
 @pytest.fixture(name="start")
 def _start(cluster: Cluster, work: Path) -> Start:
     """A function that submits a job of three nodes; none of them comes to train."""
     return lambda *options, **keys: Job.submit(cluster, work, "", *options, **{"nodes": 3, **FIXED, **keys})
-
-
-@pytest.fixture(name="task_prolog")
-def _task_prolog(cluster: Cluster, work: Path) -> TaskProlog:
-    """A function that has Slurm run these lines before every task."""
-
-    def install(lines: str) -> None:
-        script = work / "task-prolog"
-        script.write_text(f"#!/bin/bash\n{lines}\n")
-        script.chmod(0o755)
-        cluster.configure(f"TaskProlog={script}")
-
-    return install
 
 
 def verdict(job: Job) -> tuple[str, list[int], Verdict]:
@@ -62,6 +49,11 @@ def notes(job: Job) -> list[str]:
     print(job.output)
     assert ("COMPLETED", []) == (state, job.bundle().verdicts)
     return [text for line in job.output.splitlines() if (text := line.partition(" note: ")[2])]
+
+
+def mended(start: Start, *options: str, **keys: Any) -> list[str]:
+    """The hint was followed: the job passes its gate. Returns the notes."""
+    return notes(start(GATE_ONLY, *options, **keys))
 
 
 def seconds(job: Job) -> float:
