@@ -1,0 +1,153 @@
+"""How long what may pass is waited for, and what the log says of it. Time is the test's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import CheckIn, CheckResult, Files, GatePlan, JobPlan, Status, Verdict
+from ddplaunch.agent.hub.overheard import Cry, line
+from ddplaunch.agent.hub.record import Record
+from ddplaunch.agent.hub.roll_call import PASSES, SETTLE, UNREACHED, RollCall
+
+NAME = CheckResult("names", Status.FAIL, "cannot resolve n0", code="dns-not-found", patience=0.0)
+PORT = CheckResult("port", Status.FAIL, "port 29500 is held", code="port-in-use", patience=3.0)
+SHM = CheckResult("shm", Status.FAIL, "64 MiB", code="shm-too-small")
+
+
+class Trial:
+    """The roll call of a job of three nodes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 1000.0
+        self.plan = JobPlan("trial", 3, 2, ["{python}"], ["train.py"], gate=GatePlan(timeout=120.0))
+        self.record = Record(self.plan, str(folder), 0)
+        self.folder = folder
+        self.roll = RollCall(self.plan, self.record, lambda: self.now)
+
+    def comes(self, node: int, *checks: CheckResult) -> None:
+        facts: dict[str, Any] = {"hub": {"received": time.time()}}
+        check_in = CheckIn(node, f"n{node}", 3, 2, "10.0.0.1", {}, time.time(), facts=facts, checks=[*checks])
+        self.record.check_ins[node] = check_in
+        self.roll.came(check_in)
+
+    def after(self, seconds: float) -> list[str]:
+        """Codes of what is told by then, looked at every second as the hub does."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(end, self.now + 1.0)
+            verdicts = self.roll.look(self.now).verdicts
+            if verdicts:
+                return [verdict.code for verdict in verdicts]
+        return []
+
+    def over(self) -> bool:
+        """Whether the mesh may begin."""
+        return self.roll.look(self.now) == ([], [], {})
+
+    @property
+    def said(self) -> list[str]:
+        return [event.text for event in self.record.bundle().events]
+
+
+@pytest.fixture(name="trial")
+def _trial(tmp_path: Path) -> Iterator[Trial]:
+    trial = Trial(tmp_path)
+    yield trial
+    trial.record.close()
+
+
+def test_what_cannot_pass_is_told_soon(trial: Trial) -> None:
+    """Nobody's arrival cures it; but whoever comes in the same moment is heard as well."""
+    trial.comes(0, SHM)
+
+    assert [] == trial.after(SETTLE)
+    assert ["shm-too-small"] == trial.after(1.0)
+
+
+def test_what_may_pass_is_given_time_while_others_are_awaited(trial: Trial) -> None:
+    """And no more than is of use: a name that is not there after a minute is not on its way."""
+    trial.comes(0, PORT)
+    trial.comes(1, NAME)
+
+    assert [] == trial.after(PASSES - 1.0)
+    assert ["dns-not-found", "port-in-use"] == trial.after(1.0)
+
+
+def test_all_that_is_wrong_is_told_with_what_cannot_pass(trial: Trial) -> None:
+    """What else there is may have passed by the next attempt; who mends the one sees to the other."""
+    trial.comes(0, PORT)
+    trial.comes(1, SHM)
+
+    assert ["shm-too-small", "port-in-use"] == trial.after(SETTLE + 1.0)
+
+
+def test_what_is_worth_waiting_for_alone(trial: Trial) -> None:
+    """All are here: a name is not waited for any more, a port a little."""
+    trial.comes(0)
+    trial.comes(1)
+    trial.now += 10.0
+    trial.comes(2, NAME)
+    assert trial.over()
+    trial.comes(2)
+    trial.comes(0, PORT)
+    assert not trial.over()
+    assert [] == trial.after(2.0)
+    assert {(0, "port"): PORT} == trial.roll.look(trial.now).passing
+    trial.after(1.0)
+    assert trial.over()
+
+
+def test_at_the_deadline_nothing_is_waited_for(trial: Trial) -> None:
+    """Whoever is not here is missing, and whatever has not passed stands."""
+    trial.comes(0, PORT)
+    trial.now += 110.0
+    trial.comes(1, NAME)
+
+    assert [] == trial.roll.look(trial.now).verdicts
+    trial.now = trial.roll.deadline + 0.1
+    verdicts = trial.roll.look(trial.now).verdicts
+    assert ["dns-not-found", "node-missing", "port-in-use"] == [verdict.code for verdict in verdicts]
+
+
+def test_the_log_says_what_is_waited_for_and_what_has_passed(trial: Trial) -> None:
+    """Of late nodes how late they are; of what failed at first how long it took."""
+    trial.comes(0, PORT)
+    trial.after(40.0)
+    trial.comes(0, CheckResult("port", Status.PASS, "29500 is free"))
+    trial.comes(1)
+    trial.comes(2)
+
+    assert [
+        "node 0 checked in: n0",
+        "it may pass: node 0: port 29500 is held",
+        "waiting for nodes 1 and 2; node 0: port 29500 is held (3 s of at most 120 s)",
+        "waiting for nodes 1 and 2; node 0: port 29500 is held (33 s of at most 120 s)",
+        "it passed after 40 s: node 0: 29500 is free",
+        "node 1 checked in: n1, 40 s after the first",
+        "node 2 checked in: n2, 40 s after the first",
+    ] == trial.said
+
+
+@pytest.mark.parametrize(("code", "seconds"), [("port-filtered", UNREACHED), ("dns-not-found", PASSES)])
+def test_a_node_that_cries_is_waited_for(trial: Trial, code: str, seconds: float) -> None:
+    """A name may take a minute to appear, a closed port seldom opens."""
+
+    def cry(seconds: float) -> None:
+        said = line(Cry(1, seconds, Verdict(code, "node 1 -> the hub: in vain", "gate", nodes=[1])))
+        with (trial.folder / Files.GATES).open("a") as file:
+            file.write(f"{said}\n")
+        trial.roll.overhear()
+
+    trial.comes(0)
+    trial.comes(2)
+    cry(seconds - 1.0)
+    assert [] == trial.after(5.0)
+    cry(seconds)
+    assert [code] == trial.after(1.0)
+    assert codec.dump(trial.record.bundle().events[2])["text"] == "it says itself: node 1 -> the hub: in vain"
