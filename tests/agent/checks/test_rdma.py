@@ -78,12 +78,17 @@ def test_none_is_here(tmp_path: Path, hidden: bool, said: str) -> None:
     assert said == result.observed
 
 
-def test_fewer_than_asked_for_may_do(tmp_path: Path) -> None:
-    """What a device plugin counts need not be devices."""
-    result = rdma.check(context(tmp_path, 8), sysfs(tmp_path, ROCE, HOST_GIDS))
+def test_fewer_than_asked_for(tmp_path: Path) -> None:
+    """In a pod, for what a device plugin counts need not be devices; elsewhere they are."""
+    root = sysfs(tmp_path, ROCE, HOST_GIDS)
+    asks: dict[str, Any] = {"environment": {"HOME": ""}, "resources": {"rdma": 8}}
+    result = rdma.check(make_context(tmp_path, **asks, names=["run-0.run.ns.svc.cluster.local"]), root)
 
     assert (Status.UNKNOWN, "") == told(result)
     assert "the job asks for 8" in result.observed
+    result = rdma.check(make_context(tmp_path, **asks), root)
+    assert (Status.FAIL, "gpu-missing") == told(result)
+    assert "only mlx5_0 and mlx5_1 are here" == result.observed
 
 
 @pytest.mark.parametrize(("wanted", "status"), [("mlx4_0:2", Status.PASS), ("=mlx4_0:1", Status.FAIL)])

@@ -83,7 +83,7 @@ def test_no_rdma_device_on_one_node(trial: MakeTrial) -> None:
 
     assert [Exit.NODE_AT_FAULT] * 2 == first.end()
     assert ("gpu-missing", [1]) == first.verdict()
-    assert "node 1 (n1): no RDMA device is here; wanted: 2" == first.job.verdict.sentence
+    assert "node 1 (n1): no RDMA device is here; wanted: RDMA devices: 2" == first.job.verdict.sentence
     assert "A container must be given /dev/infiniband, too" in first.job.verdict.hint
     assert passes(trial(HOST, HOST, resources={"rdma": 2}))
 
@@ -111,7 +111,7 @@ def test_a_port_is_down_on_one_node(trial: MakeTrial) -> None:
 
     assert [Exit.NODE_AT_FAULT] * 2 == first.end()
     assert ("rdma-unfit", [0, 1]) == first.verdict()
-    said = "nodes 0 (n0) and 1 (n1): mlx4_0 port 1 is DOWN, Disabled; wanted: 1"
+    said = "nodes 0 (n0) and 1 (n1): mlx4_0 port 1 is DOWN, Disabled; wanted: RDMA devices: 1"
     assert said == first.job.verdict.sentence
     assert passes(trial(HALF, HALF, resources={"rdma": 1}, env={"NCCL_IB_HCA": "mlx4_0:2"}))
 

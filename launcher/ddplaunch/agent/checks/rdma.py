@@ -65,7 +65,7 @@ def check(context: Context, root: str = "/") -> CheckResult:
     if asked and not devices:
         hidden = sorted(map(os.path.basename, glob.glob(f"{root}sys/class/infiniband/*")))
         said = f"{words.listing(hidden)}: no file in /dev/infiniband" if hidden else "no RDMA device is here"
-        return failed("rdma", "gpu-missing", said, f"{asked}", _ABSENT_HINT, **facts)
+        return failed("rdma", "gpu-missing", said, f"RDMA devices: {asked}", _ABSENT_HINT, **facts)
     if not used:
         return passed("rdma", shown, **facts)
     wrong = _wrong_gid(told, active)
@@ -73,12 +73,15 @@ def check(context: Context, root: str = "/") -> CheckResult:
         return failed("rdma", "rdma-unfit", wrong, hint=_GID_HINT, **facts)
     problem, hint = _problem(told, taken, min(asked or len(taken), len(devices)))
     if problem and asked:
-        return failed("rdma", "rdma-unfit", problem, f"{asked}", hint, **facts)
+        return failed("rdma", "rdma-unfit", problem, f"RDMA devices: {asked}", hint, **facts)
     if problem:
         return unknown("rdma", problem, hint, **facts)
-    if len(devices) < asked:
+    if len(devices) < asked and words.are_pods(context.plan.names):
         hint = "a device plugin may count one device several times"
         return unknown("rdma", f"{shown}; the job asks for {asked}", hint, **facts)
+    if len(devices) < asked:
+        said = f"only {words.listing(devices)} {words.one_or(devices, 'is', 'are')} here"
+        return failed("rdma", "gpu-missing", said, f"RDMA devices: {asked}", _ABSENT_HINT, **facts)
     return passed("rdma", shown, **facts)
 
 

@@ -89,7 +89,7 @@ def _numbered(noun: str, numbers: Iterable[int]) -> str:
     return f"{noun}{'s' if len(ordered) > 1 else ''} {listing(parts)}"
 
 
-def one_or(numbers: Sequence[int], one: str, many: str) -> str:
+def one_or(numbers: Sequence[object], one: str, many: str) -> str:
     """The verb for one rank, or for several."""
     return one if len(numbers) == 1 else many
 
