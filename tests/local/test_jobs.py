@@ -204,6 +204,15 @@ def test_a_python_that_is_not_there_is_said_at_the_gate(desk: Desk) -> None:
     assert "ddplaunch explain image-lacks" in waited.stderr
 
 
+def test_the_doctor_lets_ranks_add_up(desk: Desk) -> None:
+    """With the job file's own Python; the desk reads how fast, and nothing is left of them."""
+    seen = desk.call("doctor", desk.job(nodes=2, nproc=1), "--smoke")
+
+    assert 0 == seen.returncode, seen.stdout + seen.stderr
+    assert "smoke test: gloo all_reduce of 2 ranks: 4 B to 16 MiB in " in seen.stdout
+    gone(desk)
+
+
 def test_the_doctor_says_when_the_way_is_clear(desk: Desk) -> None:
     """All checks of two nodes, no training, exit code 0."""
     seen = desk.call("doctor", "--nodes", "2")

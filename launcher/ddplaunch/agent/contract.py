@@ -325,7 +325,7 @@ class JobStatus:
 @dataclass(frozen=True)
 class Event:
     at: float
-    kind: str  # phase, check-in, waiting, mesh, release, verdict, notice, death, evidence, end
+    kind: str  # phase, check-in, waiting, mesh, smoke, release, verdict, notice, death, evidence, end
     text: str  # one sentence for people
     node: Optional[int] = None
     rank: Optional[int] = None

@@ -12,7 +12,7 @@ _SHOWN = {Status.PASS: "pass", Status.FAIL: "FAIL", Status.UNKNOWN: "unknown"}
 
 
 def checks_text(bundle: Bundle, paint: Paint = PLAIN) -> str:
-    """The checks in the order in which they ran, then the connections between the nodes."""
+    """The checks in the order in which they ran, then connections between nodes, and the smoke test."""
     found: dict[tuple[str, str, str, str], list[int]] = {}
     for check_in in bundle.check_ins:
         for check in check_in.checks:
@@ -32,6 +32,7 @@ def checks_text(bundle: Bundle, paint: Paint = PLAIN) -> str:
         if hint:
             lines.append(f"{'':<{width}}           hint: {hint}")
     lines += _mesh(bundle, paint)
+    lines += [printable(event.text) for event in bundle.events if event.kind == "smoke"]
     return "\n".join(lines)
 
 

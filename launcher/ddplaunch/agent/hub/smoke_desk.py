@@ -40,8 +40,7 @@ class SmokeTest:
         """What all gates are told."""
         self._backends = gate_smoke.backends(roll)
         self._deadline = now + IMPORT
-        text = f"smoke test: {' and '.join(self._backends)} on {roll.plan.nodes} node(s)"
-        self._record.event("mesh", text)
+        self._record.event("smoke", f"all ranks import torch, to add up by {' and '.join(self._backends)}")
         return {"backends": self._backends}
 
     def received(self, session: Session, kind: str, body: Body) -> None:
@@ -71,5 +70,5 @@ class SmokeTest:
             return None
         ranks = [rank for _, each in sorted(self._results.items()) for rank in each]
         for text in gate_smoke.notes(roll, ranks, self._backends):
-            self._record.event("mesh", text)
+            self._record.event("smoke", text)
         return gate_smoke.judge(roll, ranks, self._backends)
