@@ -17,6 +17,7 @@ from tests.cluster.kubernetes.gates import (
     comes,
     containers,
     gate,
+    one_pod,
     passes,
     placed,
     told,
@@ -98,6 +99,33 @@ def test_nodes_with_different_software(cluster: Cluster, start: Start) -> None:
     assert ("version-differs", [1]) == (code, nodes)
     assert found.sentence.startswith("node 1 (job-1) has torch 2.14.0, node 0 (job-0) torch 2.13.0")
     assert Exit.MISCONFIGURED == job.last_words(0, "gate")["exit"]
+
+
+@pytest.mark.fault("environment-differs")
+def test_a_setting_that_was_changed_between_two_pods(cluster: Cluster, start: Start, namespace: str) -> None:
+    """All pods take it from one ConfigMap, at the moment at which each is started."""
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+
+    def from_settings(documents: Documents) -> None:
+        for name in ("gate", "trainer"):
+            source = {"configMapRef": {"name": "settings", "optional": True}}
+            containers(documents)[name]["envFrom"] = [source]
+
+    def at_first(documents: Documents) -> None:
+        from_settings(documents)
+        one_pod(documents)
+
+    job = start(at_first)
+    job.said(0, "gate", "waiting for node 1")
+    cluster.apply({**settings, "data": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}, namespace=namespace)
+    comes(job)
+
+    code, nodes, found = told(job, 0)
+    assert ("environment-differs", [1]) == (code, nodes)
+    assert found.sentence.startswith("node 1 (job-1) has TORCH_DISTRIBUTED_DEBUG=DETAIL, node 0 (job-0) no ")
+    assert "set it for all nodes, by `env` in the job file" in found.hint
+
+    passes(start(from_settings, **CLEAR, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}))
 
 
 # --- nodes
