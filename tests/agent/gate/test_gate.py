@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -121,6 +122,25 @@ def test_gate_port_in_use(job: Job, taken: tuple[int, subprocess.Popen[bytes]]) 
     assert str(holder.pid) in job.verdict.sentence
     assert job.status.exit_code == Exit.NODE_AT_FAULT
     assert "port-in-use" in hub.output
+
+
+def test_gate_port_that_is_freed(job: Job, taken: tuple[int, subprocess.Popen[bytes]]) -> None:
+    """An earlier attempt's hub may not have ended yet: it is waited for, and the log says for whom."""
+    port, holder = taken
+    waiting = f"waiting for port {port}, held by pid {holder.pid} ({sys.executable}"
+
+    def free() -> None:
+        wait_for(lambda: hasattr(job, "hub_process") and waiting in job.hub_process.output)
+        holder.kill()
+
+    freeing = threading.Thread(target=free)
+    freeing.start()
+    plan = make_plan(nodes=1)
+    job.hub(plan, address=None, port=port)
+    freeing.join()
+
+    assert Exit.OK == job.gate(plan, 0).wait()
+    assert any(event.text.startswith(waiting) for event in job.bundle.events)
 
 
 SERVE_HTTP = (

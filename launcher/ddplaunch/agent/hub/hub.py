@@ -36,6 +36,9 @@ LAST = 35.0
 that node 0's supervisor took before us, it stays within the pod's grace period."""
 _COLUMNS = 120
 _LOCAL = "127.0.0.1"
+_HELD = 4.0
+"""Seconds for whoever holds our port, say the hub of an earlier attempt, to let go of it."""
+_PAUSE = 0.2
 _RESOLVE = 1.0
 _FILES = 65536
 """Open files, as far as the system lets us."""
@@ -67,7 +70,7 @@ def main(plan: JobPlan, folder: str, attempt: int, key: bytes, place: Place, gat
         _too_few_files(record, files)
     else:
         try:
-            listener = _listen(plan, attempt, key, place)
+            listener = _listen(record, attempt, key, place)
         except OSError as error:
             _cannot_listen(record, place.port, error)
         else:
@@ -165,10 +168,22 @@ class ControlDesk:
         """Nothing to end."""
 
 
-def _listen(plan: JobPlan, attempt: int, key: bytes, place: Place) -> socket.socket:
+def _listen(record: Record, attempt: int, key: bytes, place: Place) -> socket.socket:
+    """Raises OSError when nothing is free, or the port that it must be is held for too long."""
     if place.port is None:
-        return ports.first_free(place.host, plan.job, attempt, key, "hub")
-    return ports.listen(place.host, place.port)
+        return ports.first_free(place.host, record.plan.job, attempt, key, "hub")
+    begun, said = time.monotonic(), False
+    while True:
+        try:
+            return ports.listen(place.host, place.port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() - begun > _HELD:
+                raise
+        if not said:
+            said, holder = True, ports.holder(place.port)
+            by = f", held by {holder.text}" if holder else ""
+            record.event("waiting", f"waiting for port {place.port}{by}")
+        time.sleep(_PAUSE)
 
 
 def _cannot_listen(record: Record, port: Optional[int], error: OSError) -> None:
