@@ -39,15 +39,19 @@ class Cluster:
         words = [*self.hosts[0].words, "env", *(f"{k}={v}" for k, v in env.items())]
         words += [sys.executable, "-c", f"{code}; time.sleep(300)"]
         holder = subprocess.Popen(words, stdout=subprocess.PIPE)
-        assert holder.stdout is not None
+        self.ends_with(holder)
+        return holder
+
+    def ends_with(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait for its first line; it is ended with the job."""
+        assert process.stdout is not None
+        process.stdout.readline()
 
         def close() -> None:
-            holder.kill()
-            holder.communicate()
+            process.kill()
+            process.communicate()
 
         self.job.on_close.append(close)
-        holder.stdout.readline()
-        return holder
 
     def starts(self) -> list[str]:
         """What the log tells in sentences, once all have passed."""

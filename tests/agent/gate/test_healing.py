@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Callable
 
 import pytest
+from tests.agent.gate import names
 from tests.agent.gate.cluster import GATE_PORT, MASTER_PORT, Cluster
 from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Job
@@ -38,15 +39,23 @@ def only(texts: list[str], begin: str) -> str:
 
 
 @LASTING
-def test_node_zeros_name_appears(cluster: MakeCluster, seconds: float) -> None:
-    """A node that does not know it goes on asking, and says for how long it did."""
+def test_node_zeros_name_appears(cluster: MakeCluster, seconds: float, tmp_path: Path) -> None:
+    """The name server denies it at first. Who needs it goes on asking, and says for how long it did."""
     trial = cluster(2)
+    known = tmp_path / "known"
+    known.touch()
+    serve = [*trial.hosts[0].words, sys.executable, names.__file__, str(known)]
+    server = subprocess.Popen(serve, stdout=subprocess.PIPE)
+    trial.ends_with(server)
+    (trial.hosts[1].files / "nsswitch.conf").write_text("hosts: files dns\n")
+    (trial.hosts[1].files / "resolv.conf").write_text(f"nameserver {trial.hosts[0].address}\n")
     trial.hosts[1].hosts({"n1": "10.77.0.2"})
     trial.start(0)
     trial.start(1, hub="n0")
     time.sleep(seconds)
     trial.gates[1].says("waiting for the hub on node 0")
-    trial.hosts[1].hosts({"n0": "10.77.0.1", "n1": "10.77.0.2"})
+    (tmp_path / "new").write_text("10.77.0.1 n0\n")
+    (tmp_path / "new").replace(known)
 
     told = trial.starts()
     assert "node 1 (n1) checked in: n1, " in only(told, "node 1 (n1) checked in")
