@@ -6,9 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.faults import Faults
-from tests.cluster.kubernetes.jobs import STEPS, Documents, Job
+from tests.cluster.kubernetes.gates import one_pod, passes
+from tests.cluster.kubernetes.jobs import STEPS, Job
+from tests.cluster.kubernetes.pods import pod
 
 from ddplaunch.agent.contract import Verdict
 
@@ -20,6 +23,16 @@ dist.all_reduce(ones)
 print("up, of", int(ones), flush=True)
 time.sleep(600)
 """
+PORT = 29400
+HOLDER = f"""
+import socket, time
+with socket.create_server(("", {PORT})):
+    print("holds", flush=True)
+    time.sleep(600)
+"""
+GATE: dict[str, Any] = {"timeout": "60s", "skip": ["interpreter", "versions"]}
+NAMED: dict[str, Any] = {"python": "python3", "gate": {**GATE, "port": PORT}}
+UNNAMED: dict[str, Any] = {"python": "python3", "gate": GATE, "gate_only": True}
 HOST: dict[str, Any] = {"kubernetes": {"host_network": True}}
 
 
@@ -28,6 +41,14 @@ def submit(cluster: Cluster, namespace: str, work: Path, name: str, program: str
     folder = work / name
     folder.mkdir()
     return Job.submit(cluster, namespace, folder, program, name=name, **HOST, **keys)
+
+
+def ended(job: Job) -> Verdict:
+    """The only verdict of its node 0, for it has no other."""
+    assert "PodFailurePolicy" == job.ended()
+    print(job.logs())
+    (found,) = [Verdict(**each) for each in job.last_words(0, "gate")["verdicts"]]
+    return found
 
 
 def test_two_jobs_share_the_machines(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
@@ -48,22 +69,40 @@ def test_two_jobs_share_the_machines(cluster: Cluster, namespace: str, tmp_path:
     assert 2 == len(set(listening)), listening
 
 
+@pytest.mark.fault("store-shared")
 def test_a_port_that_another_job_has(faults: Faults, namespace: str, tmp_path: Path) -> None:
     """Both job files name it: the second job ends at once, and says so, instead of asking the first's hub."""
-    first, second = faults.cluster.workers
+    _, second = faults.cluster.workers
     faults.cordon(second)
-
-    def one_pod(documents: Documents) -> None:
-        documents[-1]["spec"]["parallelism"] = 1
-
-    gate = {"port": 29400, "timeout": "60s", "skip": ["interpreter", "versions"]}
-    keys = {"python": "python3", "gate": gate, "change": one_pod}
-    one = submit(faults.cluster, namespace, tmp_path, "one", STEPS, **keys)
+    one = submit(faults.cluster, namespace, tmp_path, "one", STEPS, **NAMED, change=one_pod)
     one.said(0, "hub", "listens on")
-    two = submit(faults.cluster, namespace, tmp_path, "two", STEPS, **keys)
+    two = submit(faults.cluster, namespace, tmp_path, "two", STEPS, **NAMED, change=one_pod)
 
-    assert "PodFailurePolicy" == two.ended()
-    assert first == two.machine(0)
-    (found,) = [Verdict(**each) for each in two.last_words(0, "gate")["verdicts"]]
+    found = ended(two)
     assert ("store-shared", [0]) == (found.code, found.nodes)
     assert "port 29400 is held by" in found.sentence
+    assert "leave gate.port out" in found.hint
+
+    faults.uncordon(second)
+    passes(submit(faults.cluster, namespace, tmp_path, "mended", STEPS, **UNNAMED))
+
+
+@pytest.mark.fault("port-in-use")
+def test_a_port_that_something_else_has(faults: Faults, namespace: str, tmp_path: Path) -> None:
+    """A service of the machine, say, that is no job's."""
+    first, second = faults.cluster.workers
+    faults.cordon(second)
+    holder = pod("holder", first, HOLDER)
+    holder["spec"]["hostNetwork"] = True
+    faults.cluster.apply(holder, namespace=namespace)
+    words = ["logs", "holder", "--namespace", namespace]
+    faults.cluster.until(lambda: "holds" in faults.cluster.kubectl(*words, check=False), "it holds it", 60)
+    job = submit(faults.cluster, namespace, tmp_path, "job", STEPS, **NAMED, change=one_pod)
+
+    found = ended(job)
+    assert ("port-in-use", [0]) == (found.code, found.nodes)
+    assert "port 29400 is held by" in found.sentence
+    assert "choose another port, or leave gate.port out: then a free one is found" in found.hint
+
+    faults.uncordon(second)
+    passes(submit(faults.cluster, namespace, tmp_path, "mended", STEPS, **UNNAMED))
