@@ -129,6 +129,7 @@ class Gate:
                 self._channel.close()
                 if self._smoke is not None:
                     self._smoke.close()
+                    self._smoke = None
 
     def fail(self, verdicts: list[Verdict]) -> int:
         """Say why; returns the exit code."""

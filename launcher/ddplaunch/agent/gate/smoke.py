@@ -111,6 +111,7 @@ class Smoke:
             )
             self._start(context, folder, env, interpreter, [(b, rank) for b in backends for rank in here])
         except (Lacks, launch.LaunchError, OSError) as error:
+            self.close()
             self._failed = [
                 SmokeRank(context.node, rank, b, "started", error=str(error))
                 for b in backends

@@ -87,7 +87,7 @@ def add_up(torch: Any, distributed: Any, device: str, rank: int, world: int) -> 
                     kind="sum",
                 )
                 return
-        say(size=size)
+            say(size=size)
     say(stage="done", seconds=time.monotonic() - begun, rate=SIZES[-1] / seconds)
 
 

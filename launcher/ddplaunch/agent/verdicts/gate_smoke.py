@@ -47,11 +47,11 @@ def _has_gpus(facts: dict[str, dict[str, object]]) -> bool:
 def judge(roll: Roll, ranks: Sequence[SmokeRank], wanted: Sequence[str]) -> list[Verdict]:
     """What stands against the job's own backend, the first of `wanted`."""
     bad = _failed(ranks, wanted[0])
-    if not bad:
-        return []
     lost = sorted(set(range(roll.plan.nodes)) - {rank.node for rank in ranks})
     if lost:
         return [_verdict("node-missing", f"{roll.nodes(lost)} did not answer in the smoke test", lost, bad)]
+    if not bad:
+        return []
     by_gloo = _failed(ranks, "gloo")
     for rule, those in ((_imports, bad), (_store, bad), (_group, by_gloo), (_sums, by_gloo)):
         for found in rule(roll, those):  # what stands in both's way is told of Gloo, the plainer witness
