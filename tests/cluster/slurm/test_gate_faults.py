@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,11 @@ def notes(job: Job) -> list[str]:
     print(job.output)
     assert ("COMPLETED", []) == (state, job.bundle().verdicts)
     return [text for line in job.output.splitlines() if (text := line.partition(" note: ")[2])]
+
+
+def flush(cluster: Cluster, node: str) -> None:
+    """Its firewall lets everything through."""
+    cluster.run(node, ["nft", "flush", "ruleset"])
 
 
 def mended(start: Start, *options: str, **keys: Any) -> list[str]:
@@ -124,7 +130,10 @@ def test_a_dropped_port(cluster: Cluster, start: Start) -> None:
     code, nodes, found = verdict(job)
     assert ("port-filtered", [0]) == (code, nodes)
     assert "(n1, 10.99.0.11) port 29500: no answer in 4 s while port" in found.sentence
+    assert "open all TCP ports between the nodes" in found.hint
     assert seconds(job) < BUSY * 8
+    flush(cluster, "n1")
+    mended(start)
 
 
 @pytest.mark.fault("port-rejected")
@@ -139,6 +148,7 @@ def test_a_rejected_port(cluster: Cluster, start: Start, answer: str) -> None:
     code, nodes, found = verdict(job)
     assert ("port-rejected", [0]) == (code, nodes)
     assert "node 2 (n3) -> node 0 (n1, 10.99.0.11) port 29500" in found.sentence
+    assert "look for a REJECT rule on the way" in found.hint
     assert seconds(job) < BUSY * 5
 
 
@@ -151,7 +161,12 @@ def test_connections_in_one_direction_only(cluster: Cluster, start: Start) -> No
     code, nodes, found = verdict(job)
     assert ("network-one-way", [2]) == (code, nodes)
     assert "to node 2 (n3, 10.99.0.13)" in found.sentence
+    assert (
+        "look at the firewall, NetworkPolicy or security group of the node that is not reached" in found.hint
+    )
     assert seconds(job) < BUSY * 8
+    flush(cluster, "n3")
+    mended(start)
 
 
 @pytest.mark.fault("port-filtered")
@@ -182,9 +197,12 @@ def test_large_packets_vanish_between_two_nodes(cluster: Cluster, start: Start) 
     cluster.nft("n3", "ip saddr 10.99.0.12 meta length > 1000 drop")
     job = start()
 
-    code, nodes, _ = verdict(job)
+    code, nodes, found = verdict(job)
     assert ("mtu-black-hole", [1, 2]) == (code, nodes)
     assert seconds(job) < BUSY * 8
+    assert "test with `ping -M do -s 1472`" in found.hint
+    flush(cluster, "n3")
+    mended(start)
 
 
 @pytest.mark.fault("mtu-black-hole")
@@ -201,10 +219,13 @@ def test_no_route(cluster: Cluster, start: Start) -> None:
     """A route that is missing on one node, to one other."""
     cluster.run("n2", ["ip", "route", "add", "unreachable", "10.99.0.13"])
     try:
-        code, nodes, _ = verdict(start())
+        code, nodes, found = verdict(start())
+        asked = re.findall(r"`(ip route get) ADDRESS` on the first node", found.hint)[0].split()
+        assert "No route to host" in cluster.run("n2", [*asked, "10.99.0.13"], check=False).stderr
     finally:
         cluster.run("n2", ["ip", "route", "del", "unreachable", "10.99.0.13"])
     assert ("host-unreachable", [1, 2]) == (code, nodes)
+    mended(start)
 
 
 # --- names
@@ -218,6 +239,8 @@ def test_node_zero_is_loopback_on_one_node(cluster: Cluster, start: Start) -> No
     code, nodes, found = verdict(start(**BY_NAME))
     assert ("master-is-loopback", [2]) == (code, nodes)
     assert found.sentence.startswith("node 2 (n3) resolves n1 to 127.0.1.1")
+    names(cluster, "n3")
+    mended(start, **BY_NAME)
 
 
 @pytest.mark.fault("master-is-loopback")
@@ -228,6 +251,9 @@ def test_a_nodes_own_name_is_loopback(cluster: Cluster, start: Start) -> None:
     code, nodes, found = verdict(start())
     assert ("master-is-loopback", [1]) == (code, nodes)
     assert found.sentence.startswith("node 1 (n2)'s own name n2 resolves to 127.0.1.1")
+    assert "look for the name in /etc/hosts on that node" in found.hint
+    names(cluster, "n2")
+    mended(start)
 
 
 @pytest.mark.fault("master-is-not-node-zero")
@@ -251,6 +277,8 @@ def test_the_job_names_another_machine_as_its_master(start: Start) -> None:
     code, nodes, found = verdict(job)
     assert ("master-is-not-node-zero", [0, 1, 2]) == (code, nodes)
     assert "at 10.99.0.1, which is not an address of node 0 (n1, 10.99.0.11)" in found.sentence
+    assert "leave `rendezvous.address` out" in found.hint
+    mended(start)
 
 
 @pytest.mark.fault("dns-not-found")
@@ -258,8 +286,12 @@ def test_a_name_that_one_node_does_not_know(cluster: Cluster, start: Start) -> N
     """The job uses the name, and the node reaches node 0 all the same: that is how its verdict is known."""
     names(cluster, "n3", n1=None)
 
-    code, nodes, _ = verdict(start(**BY_NAME))
+    code, nodes, found = verdict(start(**BY_NAME))
     assert ("dns-not-found", [2]) == (code, nodes)
+    (command,) = re.findall(r"`(getent hosts [^`]+)` on that node shows the same", found.hint)
+    assert "" == cluster.run("n3", command.split(), check=False).stdout
+    names(cluster, "n3")
+    mended(start, **BY_NAME)
 
 
 @pytest.mark.parametrize(
@@ -328,3 +360,6 @@ def test_a_node_whose_clock_is_ahead(start: Start, task_prolog: TaskProlog) -> N
     code, nodes, found = verdict(job)
     assert ("clock-skew", [2]) == (code, nodes)
     assert found.sentence.startswith("node 2 (n3)'s clock is 6")
+    assert "start its time service" in found.hint
+    task_prolog("true")
+    mended(start, rendezvous={"backend": "c10d", "port": MASTER})

@@ -44,6 +44,8 @@ def test_a_name_that_is_no_whole_name(cluster: Cluster, work: Path) -> None:
 
     assert ("gloo-interface-wrong", [0, 1, 2]) == (code, nodes)
     assert "Gloo finds no interface: GLOO_SOCKET_IFNAME=eth: no interface is called 'eth'" in found.sentence
+    assert "Gloo takes whole names only" in found.hint
+    notes(start(cluster, work, env={"GLOO_SOCKET_IFNAME": "eth0"}))
 
 
 @pytest.mark.fault("gloo-interface-wrong")
@@ -57,3 +59,5 @@ def test_a_bridge_that_was_set_on_purpose(cluster: Cluster, work: Path) -> None:
     assert ("gloo-interface-wrong", [0, 1, 2]) == (code, nodes)
     assert "takes docker0 172.17.0.1, which" in found.sentence
     assert "eth0 works" in found.sentence
+    assert "leave GLOO_SOCKET_IFNAME out" in found.hint
+    notes(start(cluster, work))

@@ -122,6 +122,7 @@ def test_a_node_that_was_started_for_another_size(start: Start, task_prolog: Tas
 
 
 @pytest.mark.fault("version-differs")
+@pytest.mark.whole
 def test_a_node_with_another_torch(start: Start, task_prolog: TaskProlog, work: Path) -> None:
     """A folder that only n3's PYTHONPATH has."""
     other = make_torch(work / "other", "2.13.0", "2.27.5")["PYTHONPATH"]
@@ -180,6 +181,7 @@ def test_less_memory_than_the_job_file_says(start: Start) -> None:
 
 
 @pytest.mark.fault("disk-full")
+@pytest.mark.whole
 def test_no_room_for_temporary_files(cluster: Cluster, start: Start) -> None:
     """On one node, where the job's TMPDIR lies."""
     cluster.fill("n2", "/dev/shm")
@@ -193,6 +195,7 @@ def test_no_room_for_temporary_files(cluster: Cluster, start: Start) -> None:
 
 
 @pytest.mark.fault("files-too-few")
+@pytest.mark.whole
 def test_a_daemon_that_may_not_open_many_files(cluster: Cluster, start: Start) -> None:
     """The hub has slurmd's limit, which not even root's own processes are given back."""
     (daemon,) = cluster._daemons("n1", "slurmd")
@@ -243,6 +246,7 @@ def test_a_proxy_on_one_node_answers(cluster: Cluster, start: Start, serve: Serv
 
 
 @pytest.mark.fault("dns-unanswered")
+@pytest.mark.whole
 def test_a_name_server_that_is_silent_to_one_node(
     cluster: Cluster, start: Start, work: Path, nowhere: None
 ) -> None:
