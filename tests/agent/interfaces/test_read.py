@@ -6,6 +6,8 @@ import ctypes
 import os
 import pwd
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,33 @@ def test_links_are_as_the_system_shows_them() -> None:
         except OSError:
             speed = -1
         assert (int((folder / "mtu").read_text()), max(speed, 0)) == (link.mtu, link.speed or 0)
+
+
+FAST = """
+import ctypes, fcntl, os, socket, struct
+from ddplaunch.agent.interfaces import read
+
+class Settings(ctypes.Structure):  # struct ethtool_cmd
+    _fields_ = [(name, ctypes.c_uint32) for name in ("cmd", "supported", "advertising")]
+    _fields_ += [("speed", ctypes.c_uint16), ("bytes", ctypes.c_uint8 * 6)]
+    _fields_ += [(name, ctypes.c_uint32) for name in ("maxtxpkt", "maxrxpkt")]
+    _fields_ += [("speed_hi", ctypes.c_uint16), ("mdix", ctypes.c_uint8 * 2), ("rest", ctypes.c_uint32 * 3)]
+
+tun = os.open("/dev/net/tun", os.O_RDWR)
+fcntl.ioctl(tun, 0x400454CA, struct.pack("16sH22x", b"fast0", 0x1002))  # TUNSETIFF, IFF_TAP | IFF_NO_PI
+faster = Settings(cmd=2, speed=400000 & 0xFFFF, speed_hi=400000 >> 16)  # ETHTOOL_SSET
+with socket.socket() as asked:
+    fcntl.ioctl(asked, 0x8946, struct.pack("16sP16x", b"fast0", ctypes.addressof(faster)))  # SIOCETHTOOL
+print(read.links()["fast0"].speed)
+"""
+
+
+def test_a_speed_of_more_than_16_bits() -> None:
+    """A virtual interface that was told to be as fast as InfiniBand, in a network of its own."""
+    if os.geteuid() != 0 or not Path("/dev/net/tun").exists():
+        pytest.skip("needs root and /dev/net/tun, to make an interface")
+    words = ["unshare", "--net", sys.executable, "-c", FAST]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(words, capture_output=True, text=True, env=env, check=False)
+
+    assert "400000\n" == done.stdout, done.stderr
