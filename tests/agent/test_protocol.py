@@ -156,6 +156,13 @@ def test_another_key_or_attempt_is_refused(listener: socket.socket, key: bytes, 
     assert isinstance(got[0], RefusedError)
 
 
+def test_who_is_refused_is_told_whose_job_it_is() -> None:
+    """Its name, where it has one, and nothing else of it."""
+    answers = [json.loads(ServerHandshake(KEY, 0, job).answer(b"\n")[0]) for job in ("other", "")]
+
+    assert [{"refused": "key", "job": "other"}, {"refused": "key"}] == answers
+
+
 def test_another_version_is_refused_by_the_server(listener: socket.socket) -> None:
     """A client of another version is told so, before its key matters."""
     handshake = ServerHandshake(KEY, 0)

@@ -255,8 +255,8 @@ class MeshResult:
     address: str
     port: int
     what: str
-    outcome: str  # "ok" | "refused" | "timeout" | "unreachable" | "reset" | "stranger" | "stalled" | "lossy"
-    detail: str = ""  # what a stranger said, errno's name; of "ok": that some tries failed
+    outcome: str  # ok | refused | timeout | unreachable | reset | stranger | shared | stalled | lossy
+    detail: str = ""  # what a stranger, or another job, said, errno's name; of "ok": that some tries failed
     seconds: float = 0.0
 
 

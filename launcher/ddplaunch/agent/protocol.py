@@ -4,7 +4,7 @@
 
     server  {"ddplaunch": 1, "nonce": S}                     plain: it tells a hub from a stranger
     client  MAC {"ddplaunch": 1, "nonce": C}                 MAC over S: it knows the key
-    server  MAC {"kind": "welcome", "body": {}}              or plain {"refused": "key" | "version"}
+    server  MAC {"kind": "welcome", "body": {}}              or plain {"refused": "key", "job": NAME}
     both    MAC {"kind": KIND, "body": {...}}                each with its own counter
 
 A MAC is HMAC-SHA256 over direction, both nonces, the counter and the JSON, under the job's key mixed with the
@@ -121,8 +121,9 @@ class Seal:
 class ServerHandshake:
     """The server's side of the first three lines, for blocking and asynchronous callers alike."""
 
-    def __init__(self, key: bytes, attempt: int) -> None:
+    def __init__(self, key: bytes, attempt: int, job: str = "") -> None:
         self.seal = Seal(key, attempt, server=True)
+        self._job = job
         self._nonce = os.urandom(16).hex()
         self.seal.nonces = self._nonce.encode()
         self.hello = _plain({"ddplaunch": VERSION, "nonce": self._nonce})
@@ -135,7 +136,8 @@ class ServerHandshake:
         data = self.seal.open(line)
         nonce = data.get("nonce") if isinstance(data, dict) else None
         if not isinstance(nonce, str) or not nonce:
-            return _plain({"refused": "key"}), False
+            called = {"job": self._job} if self._job else {}
+            return _plain({"refused": "key", **called}), False
         self.seal.nonces += b" " + nonce.encode()
         return self.seal.seal({"kind": "welcome", "body": {}}), True
 
@@ -193,10 +195,15 @@ class Channel:
         return channel
 
     @classmethod
-    def accept(cls, connection: socket.socket, key: bytes, attempt: int, deadline: float) -> Channel:
-        """The server's side on an accepted socket. Raises LostError or RefusedError, and then closes it."""
+    def accept(
+        cls, connection: socket.socket, key: bytes, attempt: int, deadline: float, job: str = ""
+    ) -> Channel:
+        """The server's side on an accepted socket. Raises LostError or RefusedError, and then closes it.
+
+        `job`: its name, for whoever came to the wrong one.
+        """
         channel = cls(connection)
-        handshake = ServerHandshake(key, attempt)
+        handshake = ServerHandshake(key, attempt, job)
         try:
             channel._write(handshake.hello, deadline)
             line = channel._line(deadline, HELLO_LIMIT)
@@ -335,7 +342,8 @@ def _refusal(line: bytes) -> ProtocolError:
     if why == "version":
         return RefusedError("version", f"the hub speaks version {_version_of(line)}, this agent {VERSION}")
     if why == "key":
-        return RefusedError("key", "it is the hub of another job, or of another attempt of this one")
+        called = f", called {data['job']!r}" if data.get("job") else ""
+        return RefusedError("key", f"it is ddplaunch of another job, or of another attempt{called}")
     return StrangerError(line, f"it greets like ddplaunch and then said {line[:80]!r}")
 
 

@@ -16,6 +16,15 @@ from ddplaunch.agent.contract import Env, Status
 
 LISTEN = "import socket; s = socket.create_server(('127.0.0.1', {})); print(1, flush=True); s.accept()"
 
+GREET = """
+import socket
+s = socket.create_server(("127.0.0.1", {}))
+print(1, flush=True)
+while True:
+    s.accept()[0].sendall(b'{{"ddplaunch":1,"nonce":"00"}}')
+"""
+"""As a gate of ddplaunch does that holds its port."""
+
 
 def free_port() -> int:
     """Outside the ephemeral range, and free a moment ago."""
@@ -110,6 +119,24 @@ def test_the_check_names_the_holder(tmp_path: Path, number: int) -> None:
 
     assert (result.status, result.code) == (Status.FAIL, "port-in-use")
     assert f"port {number} is held by pid {os.getpid()} (" in result.observed
+
+
+@pytest.mark.parametrize(("name", "code"), [("other", "store-shared"), ("trial", "port-in-use")])
+def test_another_jobs_rendezvous_is_no_mere_process(
+    tmp_path: Path, number: int, name: str, code: str
+) -> None:
+    """Unless it is known to be of this very job: then it is a leftover, which ends."""
+    words = [sys.executable, "-c", GREET.format(number)]
+    environment = {**os.environ, Env.JOB: name}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        result = port.check(make_context(tmp_path, master_port=number))
+        process.kill()
+
+    assert (result.status, result.code) == (Status.FAIL, code)
+    assert f"port {number} is held by pid {process.pid} (" in result.observed
+    assert ("of ddplaunch, of another job" in result.observed) == (code == "store-shared")
 
 
 def test_the_check_holds_the_port(tmp_path: Path, number: int) -> None:

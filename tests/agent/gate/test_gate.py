@@ -178,15 +178,15 @@ def reachable(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.mark.fault("stranger-listens")
+@pytest.mark.fault("store-shared")
 def test_the_hub_of_an_earlier_attempt(job: Job) -> None:
-    """A hub of the same job's earlier attempt is a stranger, and said to be one of ours."""
+    """A hub of another attempt of the same job is another job's, and said to be one of ours."""
     plan = make_plan()
     job.hub(plan, attempt=1)
     gate = job.gate(plan, 1)
 
     assert gate.wait(15) == Exit.NODE_AT_FAULT
-    assert "stranger-listens" in gate.output
+    assert "store-shared" in gate.output
     assert "another attempt" in " ".join(gate.output.split())
 
 

@@ -41,7 +41,7 @@ def test_the_table() -> None:
 @pytest.fixture(name="responder")
 def _responder() -> Iterator[tuple[Responder, int]]:
     """A responder and its port."""
-    responder = Responder(KEY, 0)
+    responder = Responder(KEY, 0, "trial")
     listener = ports.listen("127.0.0.1", 0)
     port = ports.number(listener)
     responder.listen(listener)
@@ -73,8 +73,8 @@ def test_a_responder_of_another_job(responder: tuple[Responder, int], key: bytes
     """Reaching another job's node is no way to our own."""
     found, detail = outcome(responder[1], key, attempt)
 
-    assert found == "stranger"
-    assert "another job" in detail
+    assert found == "shared"
+    assert detail == "it is ddplaunch of another job, or of another attempt, called 'trial'"
 
 
 def test_a_path_on_which_packets_get_lost() -> None:
@@ -184,8 +184,9 @@ def test_a_question_is_bounded() -> None:
     ],
 )
 def test_signs(said: bytes, clause: str) -> None:
-    """Known greetings are named, others are shown."""
+    """Known greetings are named, others are shown; of jobs it is known that they are."""
     assert clause in stranger.describe(said)
+    assert stranger.is_job(said) == (clause in ("of ddplaunch", "TCPStore of another training job"))
 
 
 def test_nothing_said_is_nothing_described() -> None:
@@ -204,6 +205,8 @@ def test_torchs_own_store_is_recognized() -> None:
         "127.0.0.1", port, 1, True, wait_for_workers=False
     )
 
-    assert "TCPStore" in stranger.describe(stranger.ask("127.0.0.1", port, 2.0))
+    said = stranger.ask("127.0.0.1", port, 2.0)
+    assert "TCPStore" in stranger.describe(said)
+    assert stranger.is_job(said)
     store.set("still", "here")
     assert store.get("still") == b"here"

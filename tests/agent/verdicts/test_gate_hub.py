@@ -20,6 +20,7 @@ from ddplaunch.agent.verdicts.gate_hub import unreached
         ("family", "ip-family-mixed", [1]),
         ("reset", "stranger-listens", [0]),
         ("stranger", "stranger-listens", [0]),
+        ("shared", "store-shared", [0]),
         ("gone", "node-missing", [0]),
     ],
 )

@@ -46,6 +46,7 @@ def between(a: int, b: int, outcome: str) -> dict[Path, str]:
         ({(1, 0, "master"): "refused"}, [("port-rejected", [0])]),
         ({(1, 0, "master"): "timeout"}, [("port-filtered", [0])]),
         ({(1, 0, "master"): "stranger"}, [("stranger-listens", [0])]),
+        ({(1, 0, "master"): "shared"}, [("store-shared", [0])]),
         ({(1, 0, "master"): "reset"}, [("stranger-listens", [0])]),
         ({(n, 0, "master"): "timeout" for n in range(4)}, [("port-filtered", [0])]),
         ({(0, 0, "master"): "timeout"}, [("port-filtered", [0])]),

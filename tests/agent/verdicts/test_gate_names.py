@@ -79,7 +79,7 @@ def test_node_zero_may_know_itself_by_any_name() -> None:
     ("outcome", "detail", "tail"),
     [
         ("refused", "Connection refused", ": it is node 1 (n2)'s"),
-        ("stranger", "it is the TCPStore of another training job", ": it is node 1 (n2)'s"),
+        ("shared", "it is the TCPStore of another training job", ": it is node 1 (n2)'s"),
     ],
 )
 def test_a_master_that_is_another_node(outcome: str, detail: str, tail: str) -> None:

@@ -9,11 +9,14 @@ from typing import Any, Optional
 from ddplaunch.agent.checks import ports
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
+from ddplaunch.agent.gate import stranger
 
 _ENDING = 30.0
 """Seconds for what is left of an earlier attempt to end: so long processes have before they are killed."""
 _PASSING = 3.0
 """Likewise for anybody else: little enough to be told of soon."""
+_ASK = 1.0
+_JOB_REMEDY = "choose another port, or leave it out: then each job finds its own"
 
 
 def check(context: Context) -> CheckResult:
@@ -49,7 +52,8 @@ def _choose(context: Context) -> CheckResult:
 def _cannot_listen(context: Context, port: int, error: OSError) -> CheckResult:
     if error.errno == errno.EADDRINUSE:
         holder = ports.holder(port)
-        return in_use("port", port, holder, patience=_ENDING if _is_ours(context, holder) else _PASSING)
+        ours = _is_ours(context, holder)
+        return in_use("port", port, holder, ours, patience=_ENDING if ours else _PASSING)
     return unknown("port", f"cannot listen on {port}: {error.strerror}", hint="choose another port")
 
 
@@ -61,12 +65,23 @@ def _is_ours(context: Context, holder: Optional[ports.Holder]) -> bool:
 
 
 def in_use(
-    check: str, port: int, holder: Optional[ports.Holder], patience: Optional[float] = None
+    check: str,
+    port: int,
+    holder: Optional[ports.Holder],
+    ours: bool = False,
+    patience: Optional[float] = None,
 ) -> CheckResult:
-    """The failure that names who holds `port` on this node."""
+    """The failure that names who holds `port` on this node; `ours`: it is known to be of this very job.
+
+    Where it is another job's rendezvous, who is let in there would train with that one.
+    """
     who = holder.text if holder else "a process that cannot be seen from here"
     facts: dict[str, Any] = {"holder": holder.facts()} if holder else {}
     held = f"port {port} is held by {who}"
+    said = b"" if ours else stranger.ask("127.0.0.1", port, _ASK)
+    if stranger.is_job(said):
+        met = f"{held}: {stranger.describe(said)}"
+        return failed(check, "store-shared", met, "a port of this job's own", _JOB_REMEDY, patience, **facts)
     return failed(check, "port-in-use", held, "a free port", _remedy(holder), patience, **facts)
 
 

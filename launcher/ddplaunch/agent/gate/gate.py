@@ -93,7 +93,7 @@ class Gate:
         self._folder = os.path.join(folder, Files.NODE.format(node=node))
         self._context = Context(plan, folder, node, attempt, key)
         self._reach = Reach(node, plan.names, hub, key, attempt, self._say, self._cry, self._hub_is_dead)
-        self._responder = Responder(key, attempt)
+        self._responder = Responder(key, attempt, plan.job)
         self._listener: Optional[socket.socket] = None
         self._results: list[CheckResult] = []
         self._channel: Optional[Channel] = None

@@ -9,7 +9,7 @@ from typing import Callable, NamedTuple, TypeVar
 
 from ddplaunch.agent.contract import MeshResult, MeshTask
 from ddplaunch.agent.gate.responder import digest
-from ddplaunch.agent.gate.stranger import OURS, ask, describe
+from ddplaunch.agent.gate.stranger import OURS, ask, describe, is_job
 from ddplaunch.agent.protocol import (
     Channel,
     LostError,
@@ -122,9 +122,9 @@ def _try(task: MeshTask, key: bytes, attempt: int, data: str, seconds: float) ->
         said = error.said or ask(task.address, task.port, _ASK)
         if not error.said and said.startswith(OURS):
             return _Try("stalled", "it answers, and too late", silent=True, met=True)
-        return _Try("stranger", describe(said) or str(error), silent=not said)
+        return _Try("shared" if is_job(said) else "stranger", describe(said) or str(error), silent=not said)
     except RefusedError as error:
-        return _Try("stranger", str(error))
+        return _Try("shared" if error.why == "key" else "stranger", str(error))
     except ProtocolError as error:
         return _Try("reset", str(error))
     try:

@@ -25,10 +25,19 @@ from ddplaunch.agent.verdicts.gate_hub import unreached
 
 NAMELESS = 60.0
 """Seconds for a pod's own record to appear: twice as long as a name server remembers its absence."""
-PATIENCE = {"stranger": 3.0, "reset": 4.0, "silent": 10.0, "loopback": 4.0, "gone": 4.0, "filtered": 8.0}
+PATIENCE = {
+    "stranger": 3.0,
+    "shared": 3.0,
+    "reset": 4.0,
+    "silent": 10.0,
+    "loopback": 4.0,
+    "gone": 4.0,
+    "filtered": 8.0,
+}
 """Seconds for what seldom passes. A hub that serves a thousand nodes may be silent for a moment."""
 POD_PATIENCE = {
     "stranger": 10.0,
+    "shared": 10.0,
     "reset": 20.0,
     "silent": 20.0,
     "loopback": 4.0,
@@ -65,7 +74,7 @@ class HubUnreachedError(Exception):
 
 @dataclass
 class _Failure:
-    kind: str  # of UnreachableError, or stranger | silent | filtered
+    kind: str  # of UnreachableError, or stranger | shared | silent | filtered
     detail: str
     since: float  # since when there was no other
     before: Optional[_Failure] = None  # what there was until then
@@ -201,7 +210,9 @@ class Reach:
             except StrangerError as error:
                 kind, detail = self._who(address, error.said, deadline)
             except RefusedError as error:
-                kind, detail = "stale" if self._are_pods and error.why == "key" else "stranger", str(error)
+                kind, detail = "stranger", str(error)
+                if error.why == "key":
+                    kind = "stale" if self._are_pods else "shared"
             if before is not None and kind in ("unanswered", "timeout") and patience - begun < _CALL:
                 continue  # the deadline cut it short: what was found before says more
             if before is not None and before.kind == kind:
@@ -221,7 +232,7 @@ class Reach:
         patience = min(_ASK, max(deadline - time.monotonic(), 0.1))
         said = said or stranger.ask(address.host, address.port, patience)
         if said:
-            return "stranger", stranger.describe(said)
+            return "shared" if stranger.is_job(said) else "stranger", stranger.describe(said)
         return "silent", "it accepts connections and is silent"
 
     def _answers_elsewhere(self, address: Address, deadline: float) -> bool:

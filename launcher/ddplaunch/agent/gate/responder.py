@@ -19,8 +19,9 @@ _AT_ONCE = 256
 class Responder:
     """Listens wherever `listen` was called, until `close`. A thread for each peer: they come once."""
 
-    def __init__(self, key: bytes, attempt: int) -> None:
+    def __init__(self, key: bytes, attempt: int, job: str = "") -> None:
         self._key = key
+        self._job = job
         self._attempt = attempt
         self._slots = threading.BoundedSemaphore(_AT_ONCE)
         self._threads: dict[socket.socket, threading.Thread] = {}
@@ -54,7 +55,9 @@ class Responder:
 
     def _answer(self, connection: socket.socket) -> None:
         try:
-            channel = Channel.accept(connection, self._key, self._attempt, time.monotonic() + PATIENCE)
+            channel = Channel.accept(
+                connection, self._key, self._attempt, time.monotonic() + PATIENCE, self._job
+            )
             try:
                 message = channel.receive(PATIENCE)
                 if message is not None and message[0] == "payload":

@@ -21,8 +21,13 @@ _SIGNS = (
     (b"\x15\x03", "it speaks TLS"),
     (b"RFB ", "it is a VNC server"),
     (b"220", "it greets like a mail or FTP server"),
-    (OURS, "it is of ddplaunch, but not of this job"),
+    (OURS, "it is of ddplaunch, of another job or attempt"),
 )
+
+
+def is_job(said: bytes) -> bool:
+    """Whether whoever said that is there for another job as we are for ours."""
+    return said.startswith((_STORE_PONG, OURS))
 
 
 def describe(said: bytes) -> str:

@@ -95,7 +95,7 @@ async def _serve(
     orders: Orders,
 ) -> None:
     gates, run = GateDesk(plan, record, gate_only), RunDesk(plan, record)
-    server = Server(key, attempt, (gates, run, ControlDesk(record, (gates, run))), record.say)
+    server = Server(key, attempt, (gates, run, ControlDesk(record, (gates, run))), record.say, plan.job)
     stopper = asyncio.get_running_loop().create_task(_obey(orders, server, run, record))
 
     port = ports.number(listener)

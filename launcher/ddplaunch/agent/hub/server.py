@@ -108,8 +108,11 @@ def tell(sessions: Iterable[Session], kind: str, body: Body) -> None:
 class Server:
     """Accepts on `listener`, proves clients, and hands their messages to the desks."""
 
-    def __init__(self, key: bytes, attempt: int, desks: Sequence[Desk], log: Callable[[str], None]) -> None:
+    def __init__(
+        self, key: bytes, attempt: int, desks: Sequence[Desk], log: Callable[[str], None], job: str = ""
+    ) -> None:
         self._key = key
+        self._job = job
         self._attempt = attempt
         self._desks = desks
         self._log = log
@@ -146,7 +149,7 @@ class Server:
         self._writers.add(writer)
         try:
             lines = _Lines(reader)
-            handshake = ServerHandshake(self._key, self._attempt)
+            handshake = ServerHandshake(self._key, self._attempt, self._job)
             if await asyncio.wait_for(self._prove(lines, writer, handshake), HELLO_SECONDS):
                 await self._session(lines, Session(writer, handshake))
         except (OSError, EOFError, asyncio.TimeoutError):

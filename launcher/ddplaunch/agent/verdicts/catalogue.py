@@ -59,6 +59,7 @@ CATALOGUE: dict[str, Entry] = {
             "network-one-way": "one node reaches the other, but not the other way round",
             "network-lossy": "many packets between two nodes are lost, large and small",
             "mtu-black-hole": "small messages pass, large ones vanish",
+            "store-shared": "another job answers where this one has its rendezvous",
             "stranger-listens": "something that is not of this job answers on the port",
             "node-missing": "a node never came",
             "network-lost": "a node, or the way to it, went away while the job ran",

@@ -19,6 +19,7 @@ _CODES = {
     "family": "ip-family-mixed",
     "reset": "stranger-listens",
     "stranger": "stranger-listens",
+    "shared": "store-shared",
     "gone": "node-missing",
     "stale": "dns-disagrees",
     "absent": "node-missing",
@@ -33,6 +34,8 @@ _HINTS = {
     "family": "`ip -br address` on both nodes: they need addresses of one family, IPv4 or IPv6",
     "reset": "something accepts connections there and closes them: a proxy, or a service mesh",
     "stranger": "choose another port (`gate.port`), or keep that program away from it",
+    "shared": "two jobs have one address and port: choose another `gate.port`, or leave it out; if the "
+    "address is not node 0's, correct it",
     "stale": "look for the name in DNS and /etc/hosts on that node",
     "absent": "ask the scheduler for node 0",
     "gone": "node 0 went down, or its hub was killed; its log may say why",
@@ -52,7 +55,7 @@ def unreached(
     seconds: float,
     names: Sequence[str] = (),
 ) -> Verdict:
-    """`kind`: of UnreachableError, or stranger | gone | filtered | family.
+    """`kind`: of UnreachableError, or stranger | shared | gone | filtered | family.
 
     `addresses`: the hub's, as this node resolves it. `names`: of the job's nodes.
     """
@@ -81,11 +84,12 @@ def unreached(
         "family": f"{me} has no address of {family((addresses or [host])[0])}, and the hub is at {where}",
         "reset": f"{me} -> the hub at {where}: connections are closed at once",
         "stranger": f"what answers {me} at {where} is not the hub of this job: {detail}",
+        "shared": f"{me} meets another job at {where}, where the hub of this one should be: {detail}",
         "stale": f"{me} resolves {host} to {', '.join(addresses) or 'nothing now'}, where the hub of an "
         f"earlier job of this name, or of an earlier attempt, answered for {seconds:.0f} s",
         "absent": f"{words.node(0, names)} has no address after {seconds:.0f} s, while {me} has one",
         "gone": f"the hub on {words.node(0, names)} went away while {me} was at the gate",
     }[kind]
-    culprits = [0] if kind in ("refused", "stranger", "gone", "reset", "absent") else [node]
-    hint = pods.HINTS[kind] if words.are_pods(names) else _HINTS[kind]
+    culprits = [0] if kind in ("refused", "stranger", "shared", "gone", "reset", "absent") else [node]
+    hint = pods.HINTS.get(kind, _HINTS[kind]) if words.are_pods(names) else _HINTS[kind]
     return Verdict(_CODES[kind], said, "gate", nodes=culprits, facts=[detail], hint=hint)

@@ -33,6 +33,8 @@ _HINTS = {
     "mtu-black-hole": MTU_HINT,
     "network-lossy": "`ip -s link` and `ethtool -S` on both nodes: errors and drops; a bad cable, a duplex "
     "that does not match, or a link that is overrun",
+    "store-shared": "two jobs have one address and port: choose another `rendezvous.port`, or leave it out, "
+    "and each job finds its own; if the address is not node 0's, name that: `rendezvous.address`",
     "stranger-listens": "something stands between the nodes, a proxy or a service mesh, or the address is "
     "another machine's; exclude the job's ports from it",
 }
@@ -146,6 +148,7 @@ def _kind(result: MeshResult, facts: _Facts) -> str:
         "unreachable": "host-unreachable",
         "stalled": "mtu-black-hole",
         "lossy": "network-lossy",
+        "shared": "store-shared",
     }.get(result.outcome, "stranger-listens")
 
 
@@ -225,6 +228,9 @@ def _of_path(who: str, fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
         return f"packets are lost between {who} and {facts.peer(bad)}: {bad.detail}"
     if code == "host-unreachable":
         return f"{way}: {bad.detail}"
+    if code == "store-shared":
+        where = f"{bad.address} port {bad.port}"
+        return f"{who} would meet another job at {where}, not {facts.node(bad.peer)}: {bad.detail}"
     return f"what answers {who} on {bad.address} port {bad.port} is not {facts.node(bad.peer)}: {bad.detail}"
 
 
@@ -241,7 +247,7 @@ def _of_groups(fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
         return f"between {one} and {other} 1 kB passes, 64 kB stalls for {bad.seconds:.0f} s{count}"
     if code == "network-lossy":
         return f"packets are lost between {one} and {other}: {bad.detail}{count}"
-    if code == "stranger-listens":
+    if code in ("stranger-listens", "store-shared"):
         return f"what answers {one} in the place of {other} is not of this job: {bad.detail}{count}"
     listed = sorted({result.port for result in fault.found})
     ports = f"port {listed[0]}" if len(listed) == 1 else "any port"

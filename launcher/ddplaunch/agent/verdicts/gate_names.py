@@ -50,7 +50,13 @@ def master_is_not_node_zero(roll: Roll) -> Iterator[Verdict]:
     first = wrong[min(wrong)]
     tried = _tried(roll, first)
     owner = _owner(roll, tried[0])
-    met = f": it is {owner}'s" if owner else f": {first.detail}" if first.outcome == "stranger" else ""
+    met = (
+        f": it is {owner}'s"
+        if owner
+        else f": {first.detail}"
+        if first.outcome in ("stranger", "shared")
+        else ""
+    )
     shown = first.address if tried == [first.address] else f"{first.address} ({', '.join(tried)})"
     yield Verdict(
         "master-is-not-node-zero",

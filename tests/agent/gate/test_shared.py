@@ -1,0 +1,151 @@
+"""Two jobs with one address and port: which of them is told so, whose the other is, and what mends it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Callable
+
+import pytest
+from tests.agent.gate.hosts import Host
+from tests.agent.gate.jobs import Agent, Job, make_plan
+from tests.agent.gate.test_network import GATE_PORT, MASTER_PORT, Cluster, Make, MakeCluster
+
+from ddplaunch.agent.contract import Env, Exit
+
+TORCH = str(Path(__file__).resolve().parents[3] / ".venv" / "bin" / "python")
+STORE = """
+import sys, torch.distributed as dist
+store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), None, True, wait_for_workers=False)
+print("up", flush=True)
+sys.stdin.readline()
+"""
+Serve = Callable[[Host, int], int]
+
+
+@pytest.fixture(name="cluster")
+def _cluster(network: Make, job: Job) -> MakeCluster:
+    """A function that makes a Cluster of so many hosts."""
+    return lambda count, **changes: Cluster(job, network(count), **changes)
+
+
+@pytest.fixture(name="store")
+def _store() -> Iterator[Serve]:
+    """A function that has another job's store listen on a host; returns its process."""
+    started = []
+
+    def serve(host: Host, port: int) -> int:
+        words = ["env", f"{Env.JOB}=other", TORCH, "-c", STORE, str(port)]
+        process = subprocess.Popen([*host.words, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        return process.pid
+
+    yield serve
+    for process in started:
+        process.communicate(b"\n")
+
+
+def other(trial: Cluster, port: int) -> Agent:
+    """The hub, with a name and a key of its own, of another job on the first host."""
+    key, trial.job.key = trial.job.key, b"another key"
+    hub = trial.job.hub(make_plan(job="other"), address=None, port=port, host=trial.hosts[0])
+    trial.job.key = key
+    hub.folder.rename(hub.folder.with_name("other"))
+    return hub
+
+
+@pytest.mark.slow
+@pytest.mark.fault("store-shared")
+def test_another_jobs_store_has_the_master_port(cluster: MakeCluster, store: Serve) -> None:
+    """Whose it is, and what it is: who joined there would train with that job."""
+    trial = cluster(2)
+    pid = store(trial.hosts[0], MASTER_PORT)
+    trial.start()
+
+    assert [Exit.NODE_AT_FAULT] * 2 == trial.end()
+    assert ("store-shared", [0]) == trial.verdict()
+    said = trial.job.verdict.sentence
+    assert f"port {MASTER_PORT} is held by pid {pid} (" in said
+    assert "ddplaunch job other): it is the TCPStore of another training job" in said
+    assert "choose another port, or leave it out" in trial.job.verdict.hint
+
+
+@pytest.mark.slow
+def test_without_a_port_of_its_own_choice_each_job_finds_one(cluster: MakeCluster, store: Serve) -> None:
+    """As the hint says."""
+    trial = cluster(2, master_port=None)
+    store(trial.hosts[0], MASTER_PORT)
+    trial.start()
+
+    assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
+
+
+@pytest.mark.slow
+@pytest.mark.fault("store-shared")
+def test_one_node_is_led_to_another_jobs_store(cluster: MakeCluster, store: Serve) -> None:
+    """Node 0 has its port, and a rule that somebody left behind leads node 1 elsewhere."""
+    trial = cluster(2)
+    store(trial.hosts[1], 29501)
+    trial.hosts[1].firewall(f"tcp dport {MASTER_PORT} redirect to :29501", hook="nat")
+    trial.start()
+
+    assert [Exit.NODE_AT_FAULT] * 2 == trial.end()
+    assert ("store-shared", [0]) == trial.verdict()
+    assert trial.job.verdict.sentence == (
+        "node 1 (n1) would meet another job at n0 port 29500, not node 0 (n0): it is the TCPStore of another "
+        "training job"
+    )
+
+
+@pytest.mark.fault("store-shared")
+def test_another_jobs_hub_has_the_gates_port(cluster: MakeCluster) -> None:
+    """The hub ends at once, and says whose it is; with another port the job starts."""
+    trial = cluster(2)
+    first = other(trial, GATE_PORT)
+    hub = trial.job.hub(trial.plan, address=None, port=GATE_PORT, host=trial.hosts[0])
+
+    assert Exit.NODE_AT_FAULT == hub.wait(10)
+    assert ("store-shared", [0]) == (trial.job.verdict.code, trial.job.verdict.nodes)
+    assert f"port {GATE_PORT} is held by pid {first.process.pid} (" in trial.job.verdict.sentence
+    assert "choose another port, or leave gate.port out" in trial.job.verdict.hint
+
+
+@pytest.mark.fault("store-shared")
+def test_a_node_is_sent_to_another_jobs_hub(cluster: MakeCluster) -> None:
+    """It is told which job that is, by its name and by nothing else of it."""
+    trial = cluster(2)
+    other(trial, GATE_PORT)
+    gate = trial.job.gate(trial.plan, 1, hub=f"{trial.hosts[0].address}:{GATE_PORT}", host=trial.hosts[1])
+
+    assert Exit.NODE_AT_FAULT == gate.wait()
+    said = " ".join(gate.output.split())
+    assert f"store-shared: node 1 (n1) meets another job at 10.77.0.1:{GATE_PORT}, where the hub of" in said
+    assert "it is ddplaunch of another job, or of another attempt, called 'other'" in said
+    assert "another key" not in said
+
+
+@pytest.mark.fault("store-shared")
+def test_another_jobs_gate_holds_the_master_port(
+    cluster: MakeCluster, tmp_path: Path, agent: list[str]
+) -> None:
+    """It waits for its own nodes meanwhile. Both jobs wanted the same port, and one was first."""
+    trial = cluster(2)
+    before = Job(tmp_path / "before", agent)
+    (tmp_path / "before").mkdir()
+    try:
+        plan = make_plan(job="other", master_port=MASTER_PORT)
+        before.hub(plan, address=None, port=GATE_PORT + 1, host=trial.hosts[0])
+        waiting = before.gate(plan, 0, hub=f"127.0.0.1:{GATE_PORT + 1}", host=trial.hosts[0])
+        waiting.says("waiting for node 1")
+        trial.start()
+
+        assert [Exit.NODE_AT_FAULT] * 2 == trial.end()
+        assert ("store-shared", [0]) == trial.verdict()
+        said = trial.job.verdict.sentence
+        assert f"port {MASTER_PORT} is held by pid {waiting.process.pid} (" in said
+        assert "it is of ddplaunch, of another job or attempt" in said
+    finally:
+        before.close()
