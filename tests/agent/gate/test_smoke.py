@@ -23,6 +23,17 @@ ALONE = {"smoke_test": True, "skip": ["mesh"]}
 SECONDS = 60.0
 """For torch to be imported and to add up on a busy machine, beyond what a verdict takes."""
 
+WRONG = """
+import sys
+if "smoke_rank.py" in " ".join(sys.orig_argv):
+    import torch.distributed as distributed
+    right = distributed.all_reduce
+    def all_reduce(numbers):
+        right(numbers)
+        numbers[-1] += numbers.numel() > 4096
+    distributed.all_reduce = all_reduce
+"""
+
 pytestmark = pytest.mark.slow
 
 
@@ -184,6 +195,22 @@ def test_torch_that_cannot_be_imported(cluster: MakeCluster, tmp_path: Path) -> 
     assert [Exit.MISCONFIGURED] * 2 == end(trial), output(trial)
     assert ("image-lacks", [1]) == trial.verdict()
     assert "node 1 (n1): torch cannot be imported: ImportError: libcudart.so.13" in trial.job.verdict.sentence
+
+
+@pytest.mark.whole
+@pytest.mark.fault("backend-unfit")
+def test_sums_that_are_wrong(cluster: MakeCluster, tmp_path: Path) -> None:
+    """One number of many, on one node, from some size on: a link or a memory that nobody checks."""
+    (tmp_path / "sitecustomize.py").write_text(WRONG)
+    trial = cluster(2, gate=ALONE)
+    start_with(trial, {"PYTHONPATH": str(tmp_path)})
+
+    assert [Exit.MISCONFIGURED] * 2 == end(trial), output(trial)
+    assert ("backend-unfit", [1]) == trial.verdict()
+    sentence = (
+        "gloo fails on rank 1 at all_reduce of more than 1 KiB: 65536 bytes add up to 3 to 4 instead of 3"
+    )
+    assert sentence == trial.job.verdict.sentence
 
 
 def test_nothing_outlives_a_gate_that_is_killed(cluster: MakeCluster) -> None:

@@ -147,15 +147,16 @@ def _sums(roll: Roll, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
 
 def _unfit(roll: Roll, backend: str, bad: Sequence[SmokeRank], passed: Sequence[str]) -> Verdict:
     """One library, and where in it."""
-    first = min(bad, key=lambda rank: (not rank.error, rank.rank))
+    own = [rank for rank in bad if rank.error and not nccl_log.ECHO.search(rank.error)] or bad
+    first = own[0]
     layer: Optional[nccl_log.Layer] = None
     if backend == "nccl":
         layer = nccl_log.layer([rank.log for rank in bad], first.error, roll.plan.nodes > 1)
-    nodes = sorted({rank.node for rank in bad})
+    nodes = sorted({rank.node for rank in own})
     other = f", where {passed[0]}'s all_reduce passes" if passed else ""
-    place = f" in {layer.name}" if layer else f" at {_STAGES[first.stage]}"
+    place = f" in {layer.name}" if layer else f" at {_at(first)}"
     quoted = (layer.line if layer else "") or words.clipped(first.error) or "nothing moved for 20 s"
-    sentence = f"{backend} fails on {words.ranks(rank.rank for rank in bad)}{place}{other}: {quoted}"
+    sentence = f"{backend} fails on {words.ranks(rank.rank for rank in own)}{place}{other}: {quoted}"
     hint = layer.hint if layer else _BY_HAND
     found = _verdict("backend-unfit", sentence, nodes, bad, hint)
     return replace(found, confidence=_DOUBTFUL) if layer and not layer.sure else found
@@ -176,8 +177,11 @@ def _stands(bad: Sequence[SmokeRank]) -> str:
     """'ranks 0-3 stand in init_process_group'."""
     first = bad[0]
     alike = [rank.rank for rank in bad if (rank.stage, rank.size) == (first.stage, first.size)]
-    stage = _STAGES[first.stage] if not first.size else f"all_reduce of more than {words.size(first.size)}"
-    return f"{words.ranks(alike)} {words.one_or(alike, 'stands', 'stand')} in {stage}"
+    return f"{words.ranks(alike)} {words.one_or(alike, 'stands', 'stand')} in {_at(first)}"
+
+
+def _at(rank: SmokeRank) -> str:
+    return f"all_reduce of more than {words.size(rank.size)}" if rank.size else _STAGES[rank.stage]
 
 
 def _known(roll: Roll, node: int) -> set[str]:

@@ -34,7 +34,7 @@ _LAYERS = (
     ("CUDA", r"(?i)cuda failure|cuda error|cuda device|nvidia driver|no cuda"),
 )
 _HARMLESS = re.compile(r"libibverbs|[Pp]lugin (load|No|:)|libnccl-net")
-_ECHO = re.compile(
+ECHO = re.compile(
     r"[Cc]losed by|Broken pipe|reset by peer|recv failed|Failed to execute operation|encountered progressing"
 )
 """What ranks say whose peer has failed."""
@@ -54,8 +54,8 @@ class Layer(NamedTuple):
 def layer(logs: Sequence[Sequence[str]], error: str, between_nodes: bool) -> Optional[Layer]:
     """Of the ranks that did not pass; `error` is what torch raised on the first. None: nothing tells."""
     told = [found for log in logs for found in _warned(log)]
-    told.sort(key=lambda each: bool(_ECHO.search(each.line)))
-    if told and not _ECHO.search(told[0].line):
+    told.sort(key=lambda each: bool(ECHO.search(each.line)))
+    if told and not ECHO.search(told[0].line):
         return told[0]
     for line in reversed(error.splitlines()):  # the deepest reason stands last
         name = _of(line)
