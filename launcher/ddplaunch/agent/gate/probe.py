@@ -29,8 +29,8 @@ does not."""
 _AGAIN_SECONDS = 1.3
 """For each of these, likewise: the kernel sends a packet twice in that time."""
 _PAUSE = 0.5
-"""Between tries of a path that is refused at once: rules of a firewall may be on their way, and last no longer
-than what is silent is given."""
+"""Between tries of a path that is refused at once: rules of a firewall may be on their way. All of them last
+no longer than what is silent is given."""
 _ANSWERED = ("refused", "reset", "unreachable")
 _DOUBTS = 32
 """Paths of one node that are tried again; where more are silent it is no matter of single packets."""
