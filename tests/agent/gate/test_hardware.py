@@ -12,7 +12,7 @@ from tests.agent.checks.infiniband import HALF_DOWN, HOST_GIDS, POD_GIDS, ROCE, 
 from tests.agent.checks.nvidia import A100_MIXED, H200_BUSY, H200_HELD, install
 from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Job
-from tests.agent.gate.test_network import Cluster, Make
+from tests.agent.gate.test_network import GATE_PORT, Cluster, Make
 
 from ddplaunch.agent.contract import Exit
 
@@ -142,12 +142,15 @@ def test_a_gpu_is_held_on_one_node(trial: MakeTrial, tmp_path: Path) -> None:
 
 
 def test_a_gpu_that_is_given_back_soon(trial: MakeTrial, tmp_path: Path) -> None:
-    """The driver takes a moment to clear up behind a process that has ended: the job waits that long."""
+    """The driver takes a moment to clear up behind a process that has ended: it is looked at again."""
     asked: dict[str, Any] = {"resources": {"gpus": 1}, "nproc_per_node": 1, "env": GPU}
     first = with_gpus(trial(**asked), tmp_path, H200_BUSY, H200_HELD)
-    first.start()
-    first.gates[1].says("GPU 2 has")
+    first.start(only=range(1, 2))
+    first.gates[0].says("GPU 2 has")
     install(tmp_path / "n1", H200_BUSY)
+    first.gates[0].says("what was waited for")
+    where = f"{first.hosts[0].address}:{GATE_PORT}"
+    first.gates.append(first.job.gate(first.plan, 0, hub=where, host=first.hosts[0]))
 
     assert [Exit.OK] * 2 == first.end()
 
