@@ -129,6 +129,16 @@ def test_memory_against_the_demand(tmp_path: Path, wanted: int | None, status: s
     assert result.facts["total"] > 0
 
 
+def test_memory_that_others_hold_may_be_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is worth a moment of a job that waits anyway; what a node does not have never comes."""
+    monkeypatch.setattr(memory, "meminfo", lambda: {"MemTotal": 1 << 20, "MemAvailable": 1 << 10})
+    held = memory.check(make_context(tmp_path, resources={"memory": 1 << 20}))
+    lacking = memory.check(make_context(tmp_path, resources={"memory": 1 << 21}))
+
+    assert (Status.FAIL, 0.0) == (held.status, held.patience)
+    assert (Status.FAIL, None) == (lacking.status, lacking.patience)
+
+
 def test_meminfo_in_bytes(tmp_path: Path) -> None:
     """/proc/meminfo counts in kB, and has lines without a unit."""
     path = tmp_path / "meminfo"

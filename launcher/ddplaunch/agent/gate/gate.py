@@ -49,6 +49,7 @@ _MARGIN = 30.0
 _SAY_EVERY = 3.0
 _ASK = 2.0
 """Seconds for a check that is asked again: the hub waits for our word, too."""
+_PAUSE = 0.8
 _TELL_EVERY = 10.0
 """Seconds after which the hub hears again of what still stands against us."""
 
@@ -100,6 +101,7 @@ class Gate:
         self._smoke: Optional[Smoke] = None
         self._said = 0.0
         self._checked_in = 0.0
+        self._asked = 0.0
         self.verdicts: list[Verdict] = []  # as they were told
 
     def run(self) -> int:
@@ -231,8 +233,10 @@ class Gate:
             more = f" and {body['more']} more" if body.get("more") else ""
             who = [words.nodes(missing, self._plan.names) + more] if missing else []
             self._say(f"waiting for {'; '.join([*who, *(passing or [])])} ({body.get('seconds', 0):.0f} s)")
-        if any(result.patience is not None for result in self._results):
+        # With a pause, so that what the hub says is not left to pile up while checks take their time.
+        if now - self._asked > _PAUSE and any(each.patience is not None for each in self._results):
             self._ask_again()
+            self._asked = time.monotonic()
 
     def _ask_again(self) -> None:
         """What has failed may have passed by now; the hub hears of it, or for how long it has not."""

@@ -131,7 +131,7 @@ class Reach:
     def connect(self, deadline: float) -> Channel:
         """Raises HubUnreachedError at the deadline, or sooner when more waiting would not help."""
         started = time.monotonic()
-        self._failures = {}
+        self._failures, self.before = {}, ""
         pause, said = _PAUSE, started
         while True:
             for address in self._hub:
