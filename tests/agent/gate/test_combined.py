@@ -77,6 +77,8 @@ def mended(host: Host) -> None:
     subprocess.run(["ip", "netns", "exec", host.namespace, "nft", "flush", "ruleset"], check=True)
 
 
+@pytest.mark.fault("master-is-loopback")
+@pytest.mark.fault("port-filtered")
 def test_a_loopback_name_and_a_dropped_port(trials: MakeTrials) -> None:
     """One node takes itself for the master, another's packets to it vanish. Mended is one after the other."""
     lab = trials(3)
@@ -107,6 +109,8 @@ def test_a_loopback_name_and_a_dropped_port(trials: MakeTrials) -> None:
     trial.starts()
 
 
+@pytest.mark.fault("version-differs")
+@pytest.mark.fault("shm-too-small")
 def test_another_torch_and_little_shared_memory(trials: MakeTrials, tmp_path: Path) -> None:
     """What all must have alike stands before what one lacks."""
     lab = trials(2)
@@ -143,6 +147,8 @@ def test_a_missing_node_hides_a_dropped_port(trials: MakeTrials) -> None:
 
 
 @pytest.mark.whole
+@pytest.mark.fault("dns-not-found")
+@pytest.mark.fault("stranger-listens")
 def test_an_unknown_name_and_a_stranger(trials: MakeTrials) -> None:
     """One node does not know the master's name, another meets a proxy in its place."""
     lab = trials(3)
@@ -162,6 +168,8 @@ def test_an_unknown_name_and_a_stranger(trials: MakeTrials) -> None:
 
 
 @pytest.mark.whole
+@pytest.mark.fault("port-filtered")
+@pytest.mark.fault("mtu-black-hole")
 def test_two_pairs_that_fail_in_two_ways(trials: MakeTrials) -> None:
     """Nothing passes between two nodes, and of two others only what is small."""
     lab = trials(4)
@@ -175,6 +183,7 @@ def test_two_pairs_that_fail_in_two_ways(trials: MakeTrials) -> None:
 
 @pytest.mark.whole
 @pytest.mark.skipif(not os.path.exists(FAKETIME), reason="needs libfaketime")
+@pytest.mark.fault("port-filtered")
 def test_a_clock_ahead_and_a_dropped_port(trials: MakeTrials) -> None:
     """What a node finds at home stands before the ways between nodes. (Under libfaketime it tries none.)"""
     lab = trials(3)
@@ -187,6 +196,8 @@ def test_a_clock_ahead_and_a_dropped_port(trials: MakeTrials) -> None:
     assert [("clock-skew", [1]), ("port-filtered", [0])] == brief(trial.refuses())
 
 
+@pytest.mark.fault("shm-too-small")
+@pytest.mark.fault("network-one-way")
 def test_little_shared_memory_and_connections_one_way(trials: MakeTrials) -> None:
     """What makes every attempt fail stands before what another node may cure."""
     lab = trials(3)
@@ -202,6 +213,8 @@ def test_little_shared_memory_and_connections_one_way(trials: MakeTrials) -> Non
 
 
 @pytest.mark.whole
+@pytest.mark.fault("port-in-use")
+@pytest.mark.fault("port-filtered")
 def test_a_held_port_and_a_closed_way(trials: MakeTrials) -> None:
     """Nobody can try the master's port while somebody else holds it; the nodes' other ports are tried."""
     lab = trials(3)
