@@ -96,6 +96,12 @@ def _spec(args: argparse.Namespace) -> JobSpec:
     from ddplaunch.spec.load import load
     from ddplaunch.spec.models import JobSpec
 
+    if args.file is None and args.to == "kubernetes":
+        raise UsageError(
+            "a check-up on Kubernetes needs a job file: it is made by pods, and they need an image",
+            hint="`ddplaunch init` writes one; name your `image:` there, then "
+            "`ddplaunch doctor job.yaml --to kubernetes`",
+        )
     if args.file is None:
         return JobSpec(api_version="ddplaunch/v1", name="doctor", nodes=args.nodes or 1, command=("true",))
     if args.nodes is not None:

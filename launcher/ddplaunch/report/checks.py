@@ -12,7 +12,7 @@ _SHOWN = {Status.PASS: "pass", Status.FAIL: "FAIL", Status.UNKNOWN: "unknown"}
 
 
 def checks_text(bundle: Bundle, paint: Paint = PLAIN) -> str:
-    """The checks in the order in which they ran, then connections between nodes, and the smoke test."""
+    """The checks in the order in which they run, then connections between nodes, and the smoke test."""
     found: dict[tuple[str, str, str, str], list[int]] = {}
     for check_in in bundle.check_ins:
         for check in check_in.checks:
@@ -23,10 +23,11 @@ def checks_text(bundle: Bundle, paint: Paint = PLAIN) -> str:
                 printable(check.hint) if check.status != Status.PASS else "",
             )
             found.setdefault(key, []).append(check_in.node)
+    order = list(dict.fromkeys(name for name, *_ in found))
     tone = {Status.PASS: paint.good, Status.FAIL: paint.bad, Status.UNKNOWN: paint.odd}
     width = max((len(name) for name, *_ in found), default=0)
     lines = []
-    for (name, status, said, hint), nodes in found.items():
+    for (name, status, said, hint), nodes in sorted(found.items(), key=lambda each: order.index(each[0][0])):
         word = tone.get(status, paint.odd)(f"{_SHOWN.get(status, status):<7}")
         lines.append(f"{name:<{width}}  {word}  {some('node', nodes)}" + (f": {said}" if said else ""))
         if hint:
@@ -43,7 +44,8 @@ def _said(check: CheckResult) -> str:
 
 
 def _mesh(bundle: Bundle, paint: Paint) -> list[str]:
-    failed = [result for result in bundle.mesh if result.outcome != "ok"]
+    mesh = sorted(bundle.mesh, key=lambda result: (result.node, result.peer))
+    failed = [result for result in mesh if result.outcome != "ok"]
     number = len(bundle.mesh) + sum(map(len, bundle.passed.values()))
     lines = [
         paint.bad(f"node {each.node} to node {each.peer}, {each.address}:{each.port}: {each.outcome}")

@@ -31,10 +31,18 @@ def job_data(job: Job) -> dict[str, Any]:
 
 
 def doctor_data(diagnosis: Diagnosis) -> dict[str, Any]:
-    """`doctor --json`: the same, and which node reaches which: a row of letters for each that tried."""
+    """`doctor --json`: the same, what each node found at home, and which node reaches which.
+
+    `rows` of that are words of letters, one word for each node that tried.
+    """
     bundle = diagnosis.bundle
     reached = bundle and {"legend": reachability.STATES, "rows": reachability.rows(bundle)}
-    return {**diagnosis_data(diagnosis), "reachability": reached}
+    checks = [
+        {"node": check_in.node, **{key: value for key, value in codec.dump(check).items() if key != "facts"}}
+        for check_in in (bundle.check_ins if bundle else [])
+        for check in check_in.checks
+    ]
+    return {**diagnosis_data(diagnosis), "checks": checks, "reachability": reached}
 
 
 def diagnosis_data(diagnosis: Diagnosis) -> dict[str, Any]:

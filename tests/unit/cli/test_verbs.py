@@ -304,6 +304,14 @@ def test_doctor_takes_a_file_or_a_number(call: Call, job_file: Path) -> None:
     assert 2 == call("doctor", "job.yaml", "--nodes", "3").code
 
 
+def test_doctor_needs_an_image_for_pods(call: Call) -> None:
+    """Which only a job file names."""
+    answer = call("doctor", "--nodes", "2", "--to", "kubernetes")
+
+    assert (2, "") == (answer.code, answer.out)
+    assert "`ddplaunch doctor job.yaml --to kubernetes`" in answer.err
+
+
 @pytest.mark.parametrize("words", [["run"], ["run", "--"]])
 def test_run_needs_a_command(call: Call, words: list[str]) -> None:
     """The hint shows one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.unit.report import conftest as given
 
+from ddplaunch.agent.contract import CheckResult
 from ddplaunch.report.checks import checks_text
 
 TABLE = """\
@@ -18,3 +19,14 @@ node 1 to node 0, 10.0.0.1:4000: timeout (5 s)
 def test_one_line_per_check_and_result() -> None:
     """Nodes with the same result share a line, and only what did not pass is explained."""
     assert TABLE == checks_text(given.bundle())
+
+
+def test_results_of_one_check_stand_together() -> None:
+    """Though each node measured something else."""
+    check_ins = [
+        given.check_in(node, CheckResult("cpu", "unknown", f"load {node}"), CheckResult("disk", "pass", ""))
+        for node in (0, 1)
+    ]
+    table = checks_text(given.bundle(check_ins=check_ins))
+
+    assert ["cpu", "cpu", "disk"] == [line.split()[0] for line in table.splitlines()[:3]]

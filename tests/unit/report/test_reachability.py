@@ -65,6 +65,7 @@ def test_doctor_gives_the_matrix_to_scripts(diagnosis: Diagnosis) -> None:
     data = machine.doctor_data(diagnosis)
 
     assert data["reachability"]["rows"] == [".o", "t."]
+    assert {"node": 0, "check": "names", "status": "pass"}.items() <= data["checks"][0].items()
     assert data["reachability"]["legend"].keys() >= {".", "o", "t"}
     assert machine.diagnosis_data(diagnosis).items() <= data.items()
 

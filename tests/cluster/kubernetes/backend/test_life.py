@@ -148,6 +148,25 @@ def test_a_check_up_in_a_restricted_namespace(cluster: Cluster, cli: Cli, write:
         assert (0, True) == (code, "the way is clear" in out), out + said
 
 
+def test_a_check_up_of_a_port_that_is_closed(faults: Faults, cli: Cli, write: Write, tmp_path: Path) -> None:
+    """For people as a page with a map of who reaches whom, for scripts as letters; nobody trains."""
+    for machine in faults.cluster.workers:
+        faults.nft(machine, "tcp dport 29500 drop")
+    gate = {"skip": ["interpreter", "versions"]}
+    path, page = write("digits", rendezvous={"port": 29500}, gate=gate), tmp_path / "doctor.html"
+    code, out, said = cli("doctor", path, "--to", "kubernetes", "--json", "--html", page)
+
+    print(said)
+    found = json.loads(out)
+    assert (104, ["port-filtered"]) == (code, [each["code"] for each in found["verdicts"]])
+    assert ["oo", "t."] == found["reachability"]["rows"]
+    assert {0, 1} == {each["node"] for each in found["checks"]}
+    cell = re.search(r"<title>node 1 \(\S+\) to node 0 \(\S+\): ([^<]*)</title>", page.read_text())
+    assert cell is not None
+    assert " port 29500 (master): timeout, " in cell[1]
+    assert ": ok in " in cell[1]
+
+
 @pytest.mark.timeout(900)
 def test_the_api_server_is_away(faults: Faults, cli: Cli, write: Write) -> None:
     """For half a minute, while somebody waits: he is told, and no line is lost or doubled."""

@@ -146,6 +146,21 @@ def test_doctor_tries_the_nodes_and_trains_nothing(cluster: Cluster, files: Path
     assert "step 0" not in done.stderr
 
 
+def test_doctor_shows_who_reaches_whom(cluster: Cluster, files: Path) -> None:
+    """For people as a page with a map, for scripts as letters."""
+    (files / "job.yaml").write_text(JOB + "rendezvous: {port: 29500}\n")
+    cluster.nft("n1", "ip saddr 10.99.0.12 tcp dport 29500 drop")
+    words = ["doctor", "job.yaml", "--to", "slurm", "--json", "--html", "doctor.html"]
+    done = ddplaunch(cluster, files, *words, check=False)
+
+    found = json.loads(done.stdout)
+    assert (104, ["port-filtered"]) == (done.returncode, [each["code"] for each in found["verdicts"]])
+    assert ["oo", "t."] == found["reachability"]["rows"]
+    assert {0, 1} == {each["node"] for each in found["checks"]}
+    page = (files / "doctor.html").read_text()
+    assert "<title>node 1 (n2) to node 0 (n1): 10.99.0.11 port 29500 (master): timeout, " in page
+
+
 def test_a_refusal_ends_with_its_own_exit_code(cluster: Cluster, files: Path) -> None:
     """106: the cluster refused; nothing on standard output."""
     (files / "job.yaml").write_text(JOB + "slurm: {partition: zebra}\n")
