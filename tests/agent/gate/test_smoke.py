@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,8 @@ def drop(host: Host, what: str) -> None:
 def test_all_ranks_add_up(cluster: MakeCluster) -> None:
     """With what the gate has set: by itself Gloo would take a bridge that leads nowhere."""
     trial = cluster(2, nproc_per_node=2, gate={"smoke_test": True})
-    add(trial.hosts[1], "docker0", "172.17.0.1/16")
-    trial.hosts[1].hosts({"n0": "10.77.0.1", "n1": "172.17.0.1"})
+    add(trial.hosts[1], "docker0", "10.7.0.1/16")
+    trial.hosts[1].hosts({"n0": "10.77.0.1", "n1": "10.7.0.1"})
     trial.start()
 
     assert [Exit.OK] * 2 == end(trial), output(trial)
@@ -214,13 +215,15 @@ def test_sums_that_are_wrong(cluster: MakeCluster, tmp_path: Path) -> None:
 
 
 def test_nothing_outlives_a_gate_that_is_killed(cluster: MakeCluster) -> None:
-    """Neither its ranks, which are in process groups of their own, nor what waits for them."""
+    """Its ranks are in process groups of their own, and hear nothing any more."""
     trial = cluster(2, gate=ALONE)
     trial.start(only=range(1, 2))
     trial.gates.insert(0, trial.job.gate(trial.plan, 0, hub=f"127.0.0.1:{GATE_PORT}", host=trial.hosts[0]))
     gate = trial.gates[0]
-    wait_for(lambda: ranks(gate), SECONDS)
+    wait_for(lambda: [pid for pid in ranks(gate) if "libtorch" in read(pid, "maps")], SECONDS)
     children = ranks(gate)
+    for pid in children:
+        os.kill(pid, signal.SIGSTOP)  # deaf, as one that hangs in a driver
     gate.process.send_signal(signal.SIGKILL)
     wait_for(lambda: not any(alive(pid) for pid in children))
     assert Exit.NODE_AT_FAULT == trial.gates[1].wait(SECONDS)
@@ -229,17 +232,17 @@ def test_nothing_outlives_a_gate_that_is_killed(cluster: MakeCluster) -> None:
 
 def ranks(gate: Agent) -> list[int]:
     """Processes of the smoke test below a gate."""
-    return [pid for pid in processes.descendants(gate.process.pid) if "smoke_rank.py" in command(pid)]
+    return [pid for pid in processes.descendants(gate.process.pid) if "smoke_rank.py" in read(pid, "cmdline")]
 
 
-def command(pid: int) -> str:
-    """Empty for one that is gone."""
+def read(pid: int, name: str) -> str:
+    """Of /proc; empty for a process that is gone."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
+        return Path(f"/proc/{pid}/{name}").read_text()
     except OSError:
         return ""
 
 
 def alive(pid: int) -> bool:
     """Whether it is still such a rank: numbers are used again."""
-    return "smoke_rank.py" in command(pid)
+    return "smoke_rank.py" in read(pid, "cmdline")
