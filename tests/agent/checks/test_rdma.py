@@ -142,6 +142,23 @@ def test_an_index_that_is_empty(tmp_path: Path, gids: str, index: str, status: s
         assert (Status.PASS, "") == told(rdma.check(context(tmp_path, 2), root))  # the hint
 
 
+def test_an_index_that_is_empty_on_a_device_beside(tmp_path: Path) -> None:
+    """A card for storage need not have what those near the GPUs have: nobody knows whether NCCL takes it."""
+    gids = "\n".join([*HOST_GIDS.splitlines()[:5], *POD_GIDS.splitlines()[5:]])
+    result = rdma.check(context(tmp_path, 1, NCCL_IB_GID_INDEX="3"), sysfs(tmp_path, ROCE, gids))
+
+    assert (Status.UNKNOWN, "") == told(result)
+    assert result.observed.startswith("NCCL_IB_GID_INDEX=3 is empty on mlx5_1 port 1, which has 4, 5, 6, 7")
+
+
+def test_a_device_beside_that_has_no_address(tmp_path: Path) -> None:
+    """One is asked for, and one is fit."""
+    gids = "\n".join(HOST_GIDS.splitlines()[:5])
+
+    assert Status.PASS == rdma.check(context(tmp_path, 1), sysfs(tmp_path, ROCE, gids)).status
+    assert Status.FAIL == rdma.check(context(tmp_path, 2), sysfs(tmp_path, ROCE, gids)).status
+
+
 def test_what_an_index_means(tmp_path: Path) -> None:
     """The hub compares it between nodes."""
     root = sysfs(tmp_path, ROCE, HOST_GIDS)
@@ -155,7 +172,7 @@ def test_a_port_without_any_address(tmp_path: Path) -> None:
     result = rdma.check(context(tmp_path, 1), sysfs(tmp_path, ROCE))
 
     assert (Status.FAIL, "rdma-unfit") == told(result)
-    assert "mlx5_0 port 1 and mlx5_1 port 1 of RoCE has no address (GID) here" == result.observed
+    assert "mlx5_0 port 1 and mlx5_1 port 1 of RoCE have no address (GID) here" == result.observed
 
 
 @pytest.mark.parametrize(

@@ -68,9 +68,13 @@ def check(context: Context, root: str = "/") -> CheckResult:
         return failed("rdma", "gpu-missing", said, f"RDMA devices: {asked}", _ABSENT_HINT, **facts)
     if not used:
         return passed("rdma", shown, **facts)
-    wrong = _wrong_gid(told, active)
-    if wrong:
-        return failed("rdma", "rdma-unfit", wrong, hint=_GID_HINT, **facts)
+    empty = _without_index(told, active)
+    if empty:
+        has = ", ".join(map(str, sorted(empty[0].gids))) or "none"
+        said = f"NCCL_IB_GID_INDEX={_index(told)} is empty on {_listed(empty)}, which has {has}"
+        if len(empty) == len(active):
+            return failed("rdma", "rdma-unfit", said, hint=_GID_HINT, **facts)
+        return unknown("rdma", said, _GID_HINT, **facts)  # it may be one that no GPU is near to
     problem, hint = _problem(told, taken, min(asked or len(taken), len(devices)))
     if problem and asked:
         return failed("rdma", "rdma-unfit", problem, f"RDMA devices: {asked}", hint, **facts)
@@ -160,13 +164,9 @@ def _index(told: Mapping[str, str]) -> int:
         return -1
 
 
-def _wrong_gid(told: Mapping[str, str], active: list[Port]) -> str:
+def _without_index(told: Mapping[str, str], active: list[Port]) -> list[Port]:
     index = _index(told)
-    empty = [port for port in active if port.ethernet and index >= 0 and index not in port.gids]
-    if not empty:
-        return ""
-    has = ", ".join(map(str, sorted(empty[0].gids))) or "none"
-    return f"NCCL_IB_GID_INDEX={index} is empty on {words.listing([*map(str, empty)])}, which has {has}"
+    return [port for port in active if port.ethernet and index >= 0 and index not in port.gids]
 
 
 def _gids(told: Mapping[str, str], active: list[Port]) -> str:
@@ -180,9 +180,16 @@ def _problem(told: Mapping[str, str], taken: list[Port], wanted: int) -> tuple[s
     if not taken:
         return f"NCCL_IB_HCA={told.get('NCCL_IB_HCA')} matches no device here", _HCA_HINT
     down = [port for port in taken if not port.active]
-    if len(taken) - len(down) < wanted:
-        return f"{words.listing([f'{port} is {port.state}' for port in down])}", _DOWN_HINT
-    mute = [str(port) for port in taken if port.active and port.ethernet and not port.gids]
+    mute = [port for port in taken if port.active and port.ethernet and not port.gids]
+    if len(taken) - len(down) - len(mute) >= wanted:
+        return "", ""
     if mute:
-        return f"{words.listing(mute)} of RoCE has no address (GID) here", _ADDRESS_HINT
-    return "", ""
+        return (
+            f"{_listed(mute)} of RoCE {words.one_or(mute, 'has', 'have')} no address (GID) here",
+            _ADDRESS_HINT,
+        )
+    return words.listing([f"{port} is {port.state}" for port in down]), _DOWN_HINT
+
+
+def _listed(found: list[Port]) -> str:
+    return words.listing([*map(str, found)])
