@@ -109,13 +109,14 @@ def test_what_each_node_may_have_for_itself_is_noted(cluster: MakeCluster) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"),
-        pytest.param("TORCH_DIST_INIT_BARRIER", "1", marks=pytest.mark.whole),
-        pytest.param("TORCH_GLOO_LAZY_INIT", "1", marks=pytest.mark.whole),
-        pytest.param("GLOO_DEVICE_TRANSPORT", "UV", marks=pytest.mark.whole),
+        ("TORCH_DIST_INIT_BARRIER", "1"),
+        ("TORCH_GLOO_LAZY_INIT", "1"),
+        ("GLOO_DEVICE_TRANSPORT", "UV"),
     ],
 )
 def test_torch_does_not_come_through_with_it_on_one_node(ranks: Ranks, name: str, value: str) -> None:

@@ -69,7 +69,7 @@ def test_an_ipv6_address_that_swallows_packets(cluster: MakeCluster) -> None:
     assert "name node 0 by the address that answers, `rendezvous.address: 10.77.0.1`" in verdict.hint
 
 
-@pytest.mark.parametrize("master", ["10.77.0.1", None])
+@pytest.mark.parametrize("master", ["10.77.0.1", pytest.param(None, marks=pytest.mark.whole)])
 def test_what_the_hint_says_mends_it(cluster: MakeCluster, master: str | None) -> None:
     """By the address, or by none."""
     trial = cluster(2, master_addr=master)
@@ -92,9 +92,8 @@ def test_an_ipv6_address_that_answers_and_lets_nobody_in(cluster: MakeCluster) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("answer", "said"), [("drop", ""), pytest.param(REFUSED, "up\n", marks=pytest.mark.whole)]
-)
+@pytest.mark.whole
+@pytest.mark.parametrize(("answer", "said"), [("drop", ""), (REFUSED, "up\n")])
 def test_what_torch_makes_of_it(cluster: MakeCluster, answer: str, said: str) -> None:
     """Its store: what the verdict, and the note, rest on."""
     trial = cluster(2)
@@ -113,7 +112,7 @@ def test_what_torch_makes_of_it(cluster: MakeCluster, answer: str, said: str) ->
 @pytest.mark.fault("ip-family-mixed")
 def test_a_node_that_has_only_ipv6(cluster: MakeCluster) -> None:
     """It says so itself, for it reaches nobody."""
-    trial = cluster(2, gate={"timeout": 12.0})
+    trial = cluster(2, gate={"timeout": 6.0})
     namespace = trial.hosts[1].namespace
     run("ip", "-n", namespace, "addr", "flush", "dev", "eth0", "scope", "global")
     six(trial.hosts[1], SIX.format(2))

@@ -74,6 +74,7 @@ def test_another_jobs_store_has_the_master_port(cluster: MakeCluster, store: Ser
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_without_a_port_of_its_own_choice_each_job_finds_one(cluster: MakeCluster, store: Serve) -> None:
     """As the hint says."""
     trial = cluster(2, master_port=None)

@@ -22,7 +22,7 @@ def check_in(node: int, environment: dict[str, str], gpus: bool, **facts: Any) -
 
 def roll(*environments: dict[str, str], gpus: bool = True, rdma: bool = False) -> Roll:
     """A node for each."""
-    facts = {"rdma": {"devices": ["mlx5_0"]}} if rdma else {}
+    facts = {"rdma": {"active": 1}} if rdma else {}
     plan = JobPlan("trial", len(environments), 1, ["{python}"], ["train.py"])
     nodes = {node: check_in(node, each, gpus, **facts) for node, each in enumerate(environments)}
     return Roll(plan, {node: CheckIn(**{**vars(c), "nodes": len(nodes)}) for node, c in nodes.items()})

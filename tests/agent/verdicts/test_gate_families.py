@@ -121,3 +121,24 @@ def test_an_address_that_nccl_was_told_to_take(family: str, codes: list[str]) ->
     path = MeshResult(0, 1, "fd00::2", 40000, "library", "unreachable")
 
     assert codes == [v.code for v in gate.judge(Roll(PLAN, nodes, library=[path]))]
+
+
+def test_nodes_are_named_in_their_order() -> None:
+    """Not in that of their arrival, or of their results."""
+    asks: dict[str, Any] = {"configuration": {"environment": {"NCCL_SOCKET_FAMILY": "AF_INET6"}}}
+    nodes: dict[int, CheckIn] = {}
+    for node in (1, 0):
+        takes: dict[str, Any] = {
+            "library": "NCCL",
+            "takes": [["eth0", f"fd00::{node + 1}"]],
+            "why": "it does",
+            "set": False,
+        }
+        nodes[node] = check_in(node, [SIX, FOUR], **asks, interfaces=takes)
+    library = [
+        MeshResult(1 - node, node, f"fd00::{node + 1}", 40000, "library", "timeout") for node in (1, 0)
+    ]
+    stores = [MeshResult(node, 0, SIX, 29500, "store", "timeout") for node in (1, 0)]
+    found = gate.judge(Roll(PLAN, nodes, library=[*library, *stores]))
+
+    assert [("ip-family-mixed", [0, 1])] * 2 == [(verdict.code, verdict.nodes) for verdict in found]

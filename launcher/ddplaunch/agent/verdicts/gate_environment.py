@@ -116,10 +116,10 @@ def _plain(check_in: CheckIn, name: str) -> str:
 
 
 def _network(check_in: CheckIn) -> str:
-    """What NCCL will send by: a plugin, if one is named; RDMA where there is a device; else sockets."""
-    devices: Any = check_in.facts.get("rdma", {}).get("devices")
+    """What NCCL will send by: a plugin, if one is named; RDMA where a port is up; else sockets."""
+    active: Any = check_in.facts.get("rdma", {}).get("active")
     plugin = _plain(check_in, "NCCL_NET_PLUGIN")
-    without = not devices or _flag(_plain(check_in, "NCCL_IB_DISABLE"))
+    without = not active or _flag(_plain(check_in, "NCCL_IB_DISABLE"))
     return _plain(check_in, "NCCL_NET") or plugin.replace("NONE", "") or ("SOCKET" if without else "IB")
 
 

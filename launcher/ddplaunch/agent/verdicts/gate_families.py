@@ -38,7 +38,7 @@ def tasks(tried: list[MeshTask], check_in: CheckIn) -> list[MeshTask]:
 
 def silent_names(roll: Roll) -> Iterator[Verdict]:
     """Nodes for which the master's name has an IPv6 address that swallows packets, and one that answers."""
-    wrong = {node: path for node in roll.check_ins if (path := _silent(roll, node)) is not None}
+    wrong = {node: path for node in sorted(roll.check_ins) if (path := _silent(roll, node)) is not None}
     if not wrong:
         return
     node, path = min(wrong.items())
@@ -76,7 +76,8 @@ def apart(roll: Roll) -> Iterator[Verdict]:
 
 def chosen(roll: Roll) -> Iterator[Verdict]:
     """NCCL was told to take a family by which peers do not reach the interface that they do reach."""
-    wrong = {path.peer: path for path in roll.library if path.outcome != "ok" and is_chosen(roll, path)}
+    bad = [path for path in roll.library if path.outcome != "ok" and is_chosen(roll, path)]
+    wrong = {path.peer: path for path in sorted(bad, key=lambda path: (path.peer, -path.node))}
     if not wrong:
         return
     node, path = min(wrong.items())
