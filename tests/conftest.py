@@ -47,6 +47,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 _PROCESSES = (
     "tests/agent/gate",
     "tests/agent/hub/test_hub.py",
+    "tests/agent/hub/test_smoke_desk.py",
     "tests/agent/supervise",
     "tests/agent/test_pods.py",
     "tests/agent/test_local.py",

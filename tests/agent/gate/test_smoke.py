@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.agent.gate.test_network import GATE_PORT, MASTER_PORT, Cluster, Make,
 
 from ddplaunch.agent import processes
 from ddplaunch.agent.contract import Exit, Files
+from ddplaunch.agent.gate import smoke
+from ddplaunch.agent.verdicts import nccl_log
 
 ROOT = Path(__file__).resolve().parents[3]
 TORCH = str(ROOT / ".venv" / "bin" / "python")
@@ -33,6 +36,12 @@ if "smoke_rank.py" in " ".join(sys.orig_argv):
         right(numbers)
         numbers[-1] += numbers.numel() > 4096
     distributed.all_reduce = all_reduce
+"""
+
+BOOTSTRAP = """
+import ctypes, glob, sys
+(path,) = [p for folder in sys.path for p in glob.glob(folder + "/nvidia/nccl/lib/libnccl.so.2")]
+ctypes.CDLL(path).ncclGetUniqueId(ctypes.create_string_buffer(128))
 """
 
 pytestmark = pytest.mark.slow
@@ -196,6 +205,17 @@ def test_torch_that_cannot_be_imported(cluster: MakeCluster, tmp_path: Path) -> 
     assert [Exit.MISCONFIGURED] * 2 == end(trial), output(trial)
     assert ("image-lacks", [1]) == trial.verdict()
     assert "node 1 (n1): torch cannot be imported: ImportError: libcudart.so.13" in trial.job.verdict.sentence
+
+
+def test_what_the_real_nccl_says_without_an_interface(tmp_path: Path) -> None:
+    """Its bootstrap needs no GPU, so that its own words can be had here."""
+    env = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": str(tmp_path / "log"), "NCCL_SOCKET_IFNAME": "nosuch"}
+    subprocess.run([TORCH, "-c", BOOTSTRAP], env={**os.environ, **env}, check=True)
+    found = nccl_log.layer([smoke.nccl_lines(str(tmp_path / "log"))], "", between_nodes=True)
+
+    assert found is not None
+    assert ("bootstrap", True) == (found.name, found.sure)
+    assert "no socket interface found" in found.line
 
 
 @pytest.mark.whole

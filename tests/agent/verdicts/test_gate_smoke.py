@@ -143,6 +143,11 @@ def test_what_stands_in_both_ways_is_told_of_gloo() -> None:
         ),
         ([rank(0, stage="imported"), rank(1, stage="started", error="ImportError")], "image-lacks", [1]),
         ([rank(0, stage="started"), rank(1, stage="imported")], "image-lacks", [0]),
+        (
+            [rank(0, stage="started"), rank(1, stage="started", error="its process was killed by SIGKILL")],
+            "memory-too-small",
+            [1],
+        ),
         ([rank(0, stage="store", waits=["10.0.0.2"]), rank(1, stage="store")], "port-filtered", [1]),
         (
             [rank(0, stage="store"), rank(1, stage="store", listens=["127.0.1.1"])],

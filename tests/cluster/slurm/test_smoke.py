@@ -14,6 +14,21 @@ SECONDS = 90
 """For torch to be imported on a busy machine, three times."""
 
 
+@pytest.mark.whole
+@pytest.mark.fault("memory-too-small")
+def test_memory_that_does_not_hold_torch(cluster: Cluster, work: Path) -> None:
+    """The kernel kills ranks that have not even imported it; with what the hint says they add up."""
+    keys = {"nodes": 1, "nproc_per_node": 4, "gate": {"smoke_test": True, "skip": ["memory"]}}
+    job = Job.submit(cluster, work, "", GATE_ONLY, **keys, resources={"memory": "350Mi"})
+
+    print(job.ended(SECONDS), job.output)
+    assert ("memory-too-small", [0]) == (job.verdict.code, job.verdict.nodes)
+    assert "got SIGKILL while importing torch" in job.verdict.sentence
+
+    job = Job.submit(cluster, work, "", GATE_ONLY, **keys, resources={"memory": "3Gi"})
+    assert "COMPLETED" == job.ended(SECONDS), job.output
+
+
 @pytest.mark.fault("port-filtered")
 def test_ports_between_two_nodes_are_closed(cluster: Cluster, work: Path) -> None:
     """Nothing but the smoke test looks at them; when the firewall lets them through, all ranks add up."""

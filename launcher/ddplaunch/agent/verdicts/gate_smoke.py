@@ -25,6 +25,8 @@ _MESH_HINT = "leave `mesh` out of `gate.skip`: it says which path it is; then "
 _FIREWALL = "open all TCP ports between the nodes: the ranks listen on ports that the kernel chooses"
 _DOUBTFUL = 0.6
 """Where nothing was said, and the layer is where it stood still."""
+_LIKELY = 0.8
+"""Where nobody but the kernel kills, and it does for memory."""
 _BY_HAND = "`run/node-N/smoke-*.log` in the job's folder has what the ranks said"
 
 
@@ -87,7 +89,15 @@ def _imports(roll: Roll, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
     those = [rank for rank in bad if rank.stage == "started"]
     if those and any(rank.error for rank in those):
         those = [rank for rank in those if rank.error]
-    if those:
+    killed = [rank for rank in those if "SIGKILL" in rank.error]
+    if killed:
+        nodes = sorted({rank.node for rank in killed})
+        sentence = (
+            f"{roll.nodes(nodes)}: {words.ranks(r.rank for r in killed)} got SIGKILL while importing torch"
+        )
+        hint = "`resources.memory`: torch takes 0.3 GiB a rank, more with CUDA; `dmesg` there has more"
+        yield replace(_verdict("memory-too-small", sentence, nodes, killed, hint), confidence=_LIKELY)
+    elif those:
         nodes = sorted({rank.node for rank in those})
         why = words.clipped(those[0].error) or "it is not there after a minute"
         sentence = f"{roll.nodes(nodes)}: torch cannot be imported: {why}"
