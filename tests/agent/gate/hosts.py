@@ -81,6 +81,10 @@ class Host:
         text = "; ".join([table, *(f"add rule ip t {hook} {rule}" for rule in rules)])
         run("ip", "netns", "exec", self.namespace, "nft", text)
 
+    def open(self) -> None:
+        """No rule is left."""
+        run("ip", "netns", "exec", self.namespace, "nft", "flush", "ruleset")
+
 
 class Network:
     """`count` hosts n0, n1, … that reach and know each other."""

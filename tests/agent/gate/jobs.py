@@ -153,6 +153,12 @@ class Job:
         """Of a node, or of the hub."""
         return self._folder / name
 
+    def again(self) -> None:
+        """The job is to be started once more; what it left goes aside."""
+        for place in ("hub", *(f"node-{node}" for node in range(8))):
+            if self.folder(place).exists():
+                self.folder(place).rename(self._folder / f"{place}-before")
+
     def close(self) -> None:
         """End what is still running or open."""
         for close in self.on_close:

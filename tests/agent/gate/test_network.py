@@ -48,6 +48,14 @@ class Cluster:
         assert all(f"{code}: " in gate.output for gate in self.gates)
         return code, self.job.verdict.nodes
 
+    def mended(self) -> None:
+        """The hint of the verdict was followed: started again, the job passes."""
+        self.job.hub_process.wait()
+        self.job.again()
+        self.gates = []
+        self.start()
+        assert [Exit.OK] * len(self.hosts) == self.end(), [gate.output for gate in self.gates]
+
 
 @pytest.fixture(name="cluster")
 def _cluster(network: Make, job: Job) -> Callable[..., Cluster]:
@@ -89,6 +97,24 @@ def test_the_masters_name_is_loopback_on_one_node(cluster: MakeCluster) -> None:
     assert [Exit.MISCONFIGURED] * 3 == trial.end()
     assert trial.verdict() == ("master-is-loopback", [1])
     assert "node 1 (n1) resolves n0 to 127.0.1.1" in trial.job.verdict.sentence
+    assert "give it the address that the other nodes see" in trial.job.verdict.hint
+    trial.hosts[1].hosts({"n0": "10.77.0.1", "n1": "10.77.0.2", "n2": "10.77.0.3"})
+    trial.mended()
+
+
+@pytest.mark.fault("master-is-not-node-zero")
+def test_the_masters_name_leads_to_another_node(cluster: MakeCluster) -> None:
+    """An old address in one node's hosts file: the node is named, and whose address it is."""
+    trial = cluster(3)
+    trial.hosts[1].hosts({"n0": "10.77.0.3", "n1": "10.77.0.2", "n2": "10.77.0.3"})
+    trial.start()
+
+    assert [Exit.MISCONFIGURED] * 3 == trial.end()
+    assert trial.verdict() == ("master-is-not-node-zero", [1])
+    assert "it is node 2 (n2)'s" in trial.job.verdict.sentence
+    assert "look for the name in /etc/hosts and DNS on that node" in trial.job.verdict.hint
+    trial.hosts[1].hosts({"n0": "10.77.0.1", "n1": "10.77.0.2", "n2": "10.77.0.3"})
+    trial.mended()
 
 
 @pytest.mark.fault("master-is-loopback")
@@ -171,6 +197,8 @@ def test_a_firewall_that_drops_the_master_port(cluster: MakeCluster) -> None:
     assert [Exit.NODE_AT_FAULT] * 3 == trial.end()
     assert trial.verdict() == ("port-filtered", [0])
     assert "port 29500: no answer in 4 s while port" in trial.job.verdict.sentence
+    trial.hosts[0].open()
+    trial.mended()
 
 
 @pytest.mark.fault("port-filtered")
@@ -194,6 +222,8 @@ def test_a_firewall_that_rejects_the_master_port(cluster: MakeCluster) -> None:
 
     assert [Exit.NODE_AT_FAULT] * 2 == trial.end()
     assert trial.verdict() == ("port-rejected", [0])
+    trial.hosts[0].open()
+    trial.mended()
 
 
 @pytest.mark.fault("network-one-way")
