@@ -112,7 +112,7 @@ def test_no_route_within_a_family_is_another_matter() -> None:
 )
 def test_an_address_that_nccl_was_told_to_take(family: str, codes: list[str]) -> None:
     """By its family, and not by its interface; else it is the interface's verdict."""
-    facts = {
+    facts: dict[str, Any] = {
         "configuration": {"environment": {"NCCL_SOCKET_FAMILY": family} if family else {}},
         "interfaces": {"library": "NCCL", "takes": [["eth0", "fd00::2"]], "why": "it does", "set": True},
     }
