@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import threading
 import zlib
 from base64 import b64decode
@@ -18,7 +19,7 @@ from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.cluster import Cluster
 
 from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Verdict
+from ddplaunch.agent.contract import Bundle, Files, Verdict
 from ddplaunch.plan import plan
 from ddplaunch.render.kubernetes import render
 from ddplaunch.spec.load import load
@@ -198,7 +199,10 @@ class Job:
         """As it stands in the hub's log."""
         self.cluster.until(lambda: _END in self._hub(), "the hub's last words", 120, self.logs)
         text = self._hub().rpartition(_BEGIN)[2].partition(_END)[0]
-        return codec.load(Bundle, json.loads(zlib.decompress(b64decode(text))))
+        found = zlib.decompress(b64decode(text))
+        place = Path(tempfile.mkdtemp(dir=self._heard.parent)) / Path(Files.BUNDLE).name
+        place.write_bytes(found)  # where `make faults` looks for it
+        return codec.load(Bundle, json.loads(found))
 
     @property
     def verdict(self) -> Verdict:

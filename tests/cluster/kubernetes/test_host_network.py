@@ -88,6 +88,7 @@ def test_a_port_that_another_job_has(faults: Faults, namespace: str, tmp_path: P
 
 
 @pytest.mark.fault("port-in-use")
+@pytest.mark.whole
 def test_a_port_that_something_else_has(faults: Faults, namespace: str, tmp_path: Path) -> None:
     """A service of the machine, say, that is no job's."""
     first, second = faults.cluster.workers

@@ -74,6 +74,7 @@ def test_a_name_that_no_interface_has(cluster: Cluster, faults: Faults, start: S
 
 
 @pytest.mark.fault("nccl-interface-wrong")
+@pytest.mark.whole
 def test_nccl_was_told_a_network_that_leads_nowhere(cluster: Cluster, faults: Faults, start: Start) -> None:
     """It would announce its address there to all peers; the pods' own network works."""
     volumes = [*with_torch(cluster)["volumes"], *faults.add_devices(1)]

@@ -69,6 +69,7 @@ def test_digits(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
         assert (0, 0, []) == (words["exit"], words["exit_code"], words["verdicts"])
 
 
+@pytest.mark.fault("rank-in-dataloader")
 def test_a_rank_waits_for_its_data(start: Start) -> None:
     """The loader's worker in the second pod reads for ever."""
     found = ended(start(NEVER, "batch(rank)"), Exit.HANG)
@@ -77,6 +78,7 @@ def test_a_rank_waits_for_its_data(start: Start) -> None:
     assert "(program.py:" in found.sentence
 
 
+@pytest.mark.fault("collective-mismatch")
 def test_ranks_call_different_collectives(start: Start) -> None:
     """In the second pod it is a broadcast."""
     step = "step == 20 and rank == 1 and dist.broadcast(torch.ones(1000), 0)"
@@ -86,6 +88,7 @@ def test_ranks_call_different_collectives(start: Start) -> None:
     assert "broadcast" in found.sentence
 
 
+@pytest.mark.fault("rank-killed-memory")
 def test_a_rank_takes_more_memory_than_its_container_has(start: Start) -> None:
     """The kernel kills it: the rank and its node are named, with the container's limit."""
     job = start(GREEDY, "rank == 1 and step > 3 and eat()", resources={"memory": "900Mi"})
@@ -95,6 +98,7 @@ def test_a_rank_takes_more_memory_than_its_container_has(start: Start) -> None:
     assert "rank 1 was killed for memory on node 1 (job-1): limit 900 MiB" in found.sentence
 
 
+@pytest.mark.fault("network-lost")
 def test_a_whole_container_is_killed(faults: Faults, start: Start) -> None:
     """As where the kernel kills all of it for memory: its supervisor has gone without a word."""
     job = start()
@@ -107,6 +111,7 @@ def test_a_whole_container_is_killed(faults: Faults, start: Start) -> None:
     assert "OOMKilled" in found.hint
 
 
+@pytest.mark.fault("network-lost")
 def test_a_pod_is_cut_off(faults: Faults, start: Start) -> None:
     """All packets to and from one machine's pods: the node is named, though it lives."""
     job = start()
@@ -118,6 +123,7 @@ def test_a_pod_is_cut_off(faults: Faults, start: Start) -> None:
     assert found.sentence.startswith("node 1 (job-1) stopped answering at ")
 
 
+@pytest.mark.fault("node-evicted")
 def test_a_machine_is_drained(faults: Faults, start: Start) -> None:
     """The pod on it is told to stop, and the job ends with the word for that."""
     job = start()

@@ -114,6 +114,7 @@ def test_two_jobs_at_once(
     assert [] == left(cluster, namespace)
 
 
+@pytest.mark.fault("node-evicted")
 def test_a_pod_deleted_by_hand(
     cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
 ) -> None:

@@ -27,6 +27,7 @@ def check(seen: Job, code: str, hint: str) -> None:
     assert hint in seen.hint
 
 
+@pytest.mark.fault("node-missing")
 def test_no_machine_takes_it(cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str) -> None:
     """GPUs that nobody has, labels that no machine carries, a claim that does not exist."""
     text = f"{len(cluster.workers)} Insufficient nvidia.com/gpu"
@@ -51,6 +52,7 @@ def _here(backend: KubernetesBackend, namespace: str) -> list[Job]:
     return [each for each in backend.jobs() if each.handle.path.startswith(f"{namespace}/")]
 
 
+@pytest.mark.fault("node-missing")
 def test_the_image_is_not_there(backend: KubernetesBackend, job: Make) -> None:
     """A registry that does not exist; an image that may not be pulled; one that runs as root."""
     text = "the image registry.invalid/nosuch:1 cannot be pulled: the registry's name does not resolve"
