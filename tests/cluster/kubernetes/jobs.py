@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ import threading
 import zlib
 from base64 import b64decode
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,8 @@ class Job:
         self.namespace = namespace
         self.name = name
         self._heard = work / "hub.log"
+        self.record: Callable[[str, object], None] = lambda name, value: None
+        """Takes properties of the test."""
 
     @classmethod
     def submit(
@@ -140,6 +144,24 @@ class Job:
         ]
         return self.cluster.kubectl(*words, check=False)
 
+    def heard_at(self, pod: str, container: str, pattern: str) -> list[float]:
+        """When, since the epoch, it said something that has this; empty when it has not, or is gone."""
+        words = ["logs", "--timestamps", "--namespace", self.namespace, pod, "--container", container]
+        lines = [line.partition(" ") for line in self.cluster.kubectl(*words, check=False).splitlines()]
+        return [when(stamp) for stamp, _, said in lines if re.search(pattern, said)]
+
+    def told_after(self, code: str) -> float | None:
+        """Seconds from the last check-in, else from the hub's start, to a gate's verdict; None: not known."""
+        pods = [pod["metadata"]["name"] for pod in self.all_pods()]
+        told = [at for pod in pods for at in self.heard_at(pod, "gate", f"^{code}: ")]
+        hubs = [
+            at
+            for what in (r"node \d+ .*checked in", "listens on")
+            for pod in pods
+            for at in self.heard_at(pod, "hub", what)[-1:]
+        ]
+        return min(told) - hubs[0] if told and hubs else None
+
     def logs(self) -> str:
         """Everybody's."""
         parts = [
@@ -212,3 +234,8 @@ class Job:
 
     def _get(self, *words: str) -> Any:
         return self.cluster.get(*words, "--namespace", self.namespace)
+
+
+def when(text: str) -> float:
+    """An RFC 3339 time, whose nanoseconds Python does not read, since the epoch."""
+    return datetime.fromisoformat(re.sub(r"(\.\d{6})\d*", r"\1", text)).timestamp()
