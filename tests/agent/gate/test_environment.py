@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.agent.gate.hosts import Host
@@ -130,3 +133,25 @@ def test_torch_does_not_come_through_with_it_on_one_node(ranks: Ranks, name: str
 def test_torch_comes_through_with_what_is_only_noted(ranks: Ranks, name: str, value: str) -> None:
     """And why it is no verdict."""
     assert ["sum 2\n"] * 2 == ranks([{}, {name: value}])
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+@pytest.mark.parametrize("odd", [0, 1])
+def test_torchrun_waits_with_it_on_one_node(network: Make, tmp_path: Path, odd: int) -> None:
+    """Without what it does not write down, the other node's torchrun starts no rank."""
+    (tmp_path / "rank.py").write_text("print('rank')\n")
+    words = ["-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--master-addr=n0"]
+    started: list[Any] = []
+    for node, host in enumerate(network(2)):
+        env = {**os.environ, **({"TORCH_ELASTIC_WORKER_IDENTICAL": "1"} if node == odd else {})}
+        command = [*host.words, TORCH, *words, f"--node-rank={node}", str(tmp_path / "rank.py")]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        started.append(subprocess.Popen(command, env=env, start_new_session=True, **pipes))
+    try:
+        assert started[odd].stdout.readline() == b"rank\n"
+        assert [] == select.select([started[1 - odd].stdout], [], [], 10.0)[0]
+    finally:
+        for process in started:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()

@@ -90,6 +90,11 @@ def test_an_answer_at_the_ipv6_address_is_a_note(outcome: str) -> None:
     )
 
 
+def test_a_machine_without_ipv6_is_no_news() -> None:
+    """Its localhost may have ::1 all the same."""
+    assert [] == gate.notes(roll(store("::1", "unreachable"), known=["::1", "127.0.0.1"]))
+
+
 def test_no_route_to_another_family() -> None:
     """It is not the route that is missing."""
     nodes = {0: check_in(0, [], [FOUR]), 1: check_in(1, [], ["fd00::2"])}

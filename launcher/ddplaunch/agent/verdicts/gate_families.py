@@ -98,7 +98,10 @@ def notes(roll: Roll) -> list[str]:
         f"{roll.node(path.node)} is answered {path.outcome} at {path.address}, an address of "
         f"{_master(roll, path.node)}, before torch tries the next"
         for path in roll.library
-        if path.what == paths.STORE and ":" in path.address and path.outcome not in ("ok", *_SILENT)
+        if path.what == paths.STORE
+        and ":" in path.address
+        and path.outcome not in ("ok", *_SILENT)
+        and not is_loopback(path.address)  # of localhost; many machines have no ::1, and it costs nothing
     ]
 
 
