@@ -54,7 +54,7 @@
 {{- define "ddplaunch.plan.resources" -}}
 {{- $asked := .Values.resources -}}
 {{- $plan := dict -}}
-{{- range $key := list "gpus" "cpus" -}}
+{{- range $key := list "gpus" "cpus" "rdma" -}}
 {{- if hasKey $asked $key }}{{ $_ := set $plan $key (get $asked $key) }}{{ end -}}
 {{- end -}}
 {{- range $key := list "memory" "shm" -}}
