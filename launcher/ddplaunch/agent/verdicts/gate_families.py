@@ -8,7 +8,6 @@ moment, then it takes the next; one that is silent costs it all of its patience,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Optional
 
 from ddplaunch.agent import paths
 from ddplaunch.agent.contract import CheckIn, MeshResult, MeshTask, Verdict
@@ -38,20 +37,20 @@ def tasks(tried: list[MeshTask], check_in: CheckIn) -> list[MeshTask]:
 
 def silent_names(roll: Roll) -> Iterator[Verdict]:
     """Nodes for which the master's name has an IPv6 address that swallows packets, and one that answers."""
-    wrong = {node: path for node in sorted(roll.check_ins) if (path := _silent(roll, node)) is not None}
+    wrong = _silent(roll)
     if not wrong:
         return
-    node, path = min(wrong.items())
-    name, answers = _master(roll, node), _answering(roll, node)
+    node, (path, answers) = next(iter(wrong.items()))
+    name = _master(roll, node)
     yield Verdict(
         "ip-family-mixed",
         f"{roll.nodes(wrong)} {words.one_or([*wrong], 'resolves', 'resolve')} {name} to {path.address}, "
-        f"where packets to port {path.port} vanish, and to {answers[0]}, which answers: torch tries IPv6 "
+        f"where packets to port {path.port} vanish, and to {answers}, which answers: torch tries IPv6 "
         "first, and waits there",
         "gate",
         nodes=[*wrong],
-        facts=[f"{roll.node(each.node)} -> {each.detail or each.address}" for each in wrong.values()],
-        hint=_NAME_HINT.format(answers[0]),
+        facts=[f"{roll.node(each.node)} -> {each.detail or each.address}" for each, _ in wrong.values()],
+        hint=_NAME_HINT.format(answers),
     )
 
 
@@ -105,10 +104,16 @@ def notes(roll: Roll) -> list[str]:
     ]
 
 
-def explains(roll: Roll, result: MeshResult) -> bool:
-    """Whether this failure of the mesh is told by the rules above."""
-    waited = result.what == paths.MASTER and result.outcome != "ok"  # too long for the next address's good
-    return lacks_family(roll, result) or (waited and _silent(roll, result.node) is not None)
+def unexplained(roll: Roll) -> list[MeshResult]:
+    """The mesh without those failures that the rules above tell."""
+    silent = _silent(roll)
+    return [
+        result
+        for result in roll.mesh
+        if not lacks_family(roll, result)
+        # Too long was waited at one address for the next one's good.
+        and not (result.what == paths.MASTER and result.outcome != "ok" and result.node in silent)
+    ]
 
 
 def lacks_family(roll: Roll, result: MeshResult) -> bool:
@@ -129,16 +134,24 @@ def is_chosen(roll: Roll, path: MeshResult) -> bool:
     return other and of_nccl and _asked(roll, path.peer) in ("AF_INET", "AF_INET6")
 
 
-def _silent(roll: Roll, node: int) -> Optional[MeshResult]:
-    """The path to an IPv6 address that torch will not come past, where one of the others answers."""
-    found = [path for path in roll.library if path.what == paths.STORE and path.node == node]
-    silent = [path for path in found if path.outcome in _SILENT and ":" in path.address]
-    return silent[0] if silent and _answering(roll, node) else None
+def _silent(roll: Roll) -> dict[int, tuple[MeshResult, str]]:
+    """By node: the path to an IPv6 address that torch will not come past, and one that answers."""
+    failed: dict[int, dict[str, MeshResult]] = {}
+    for path in roll.library:
+        if path.what == paths.STORE and path.outcome != "ok" and path.node in roll.check_ins:
+            failed.setdefault(path.node, {})[path.address] = path
+    found = {}
+    for node, by_address in sorted(failed.items()):
+        known = addresses(roll.check_ins[node], _master(roll, node))
+        silent = [by_address[each] for each in known if each in by_address and _swallows(by_address[each])]
+        answering = [each for each in known if each not in by_address]
+        if silent and answering:
+            found[node] = silent[0], answering[0]
+    return found
 
 
-def _answering(roll: Roll, node: int) -> list[str]:
-    failed = {path.address for path in roll.library if path.what == paths.STORE and path.node == node}
-    return [each for each in addresses(roll.check_ins[node], _master(roll, node)) if each not in failed]
+def _swallows(path: MeshResult) -> bool:
+    return ":" in path.address and path.outcome in _SILENT
 
 
 def _master(roll: Roll, node: int) -> str:

@@ -74,9 +74,7 @@ class _Facts(NamedTuple):
 
 def failed_paths(roll: Roll) -> list[Verdict]:
     """The rule over a whole gate. That a path does not lead to node 0 at all is another rule's."""
-    failed = [
-        r for r in roll.mesh if not gate_names.leads_astray(roll, r) and not gate_families.explains(roll, r)
-    ]
+    failed = [r for r in gate_families.unexplained(roll) if not gate_names.leads_astray(roll, r)]
     if all(result.outcome == "ok" for result in failed):
         return []
     results = [*failed, *paths.whole(roll.passed, roll.check_ins)]
