@@ -66,7 +66,7 @@ def test_a_missing_node_hides_a_dropped_port(
     """That the paths were not tried is said; when the node comes, so is what is wrong with one of them."""
     cluster.nft("n1", f"ip saddr 10.99.0.12 tcp dport {MASTER} drop")
     task_prolog(f'[ "$SLURMD_NODENAME" != n3 ] || [ -e {work}/mended ] || sleep 60')
-    gate: dict[str, Any] = {"port": GATE, "timeout": "12s"}
+    gate: dict[str, Any] = {"port": GATE, "timeout": "15s"}
     job = start(gate=gate)
     job.said("ddplaunch verdict")
 

@@ -21,8 +21,6 @@ from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 
 MESH_SECONDS = 20.0
 """For all probes of all nodes; each takes 11 s at the very most."""
-BESIDE = 8.0
-"""Likewise, where something stands against the job already: what is found in that time is told with it."""
 _REPORTS = 200
 """Nodes that are given a second more: they wait for their turn, and their results for theirs."""
 LINGER = 2.0
@@ -56,7 +54,6 @@ class GateDesk:
         self._told = 0.0
         self._noted: set[str] = set()
         self._reported: set[int] = set()
-        self._stands: list[Verdict] = []  # what stood against the job before the mesh was tried
         self._notes: list[str] = []  # as they are told with the release
         self._library: list[MeshResult] = []  # paths beside the mesh
         self._mends: dict[int, gate_interfaces.Mend] = {}
@@ -182,9 +179,7 @@ class GateDesk:
         check_ins = self._record.check_ins
         self._record.wait_for([])
         self._note("check-in")
-        self._stands = self._judge()
-        beside = BESIDE if self._stands else MESH_SECONDS
-        self._mesh_deadline = now + beside + self._plan.nodes / _REPORTS
+        self._mesh_deadline = now + MESH_SECONDS + self._plan.nodes / _REPORTS
         self._step = self._meshing
         if not self._plan.gate.enabled or "mesh" in self._plan.gate.skip:
             self._reported = set(self._gates)
@@ -213,7 +208,7 @@ class GateDesk:
         gone = [n for n in late if n not in self._gates]
         if late and not gone and now < self._mesh_deadline:
             return
-        verdicts = self._judge(gone if self._stands else gone or late)
+        verdicts = self._judge(missing=gone or late)
         if verdicts:
             self._tell(verdicts)
             return
