@@ -35,6 +35,7 @@ SECONDS = 240.0
 """By which the gate may last longer."""
 GRACE = 3.0
 """The same once a rank has failed: the others may have something of their own to say, or just wait for it."""
+_END = 5.0
 _LINES = 12
 _PREFIX = re.compile(r"^(\[[^]]*\] )?\S+:\d+:\d+ (\[\d+\] )?")
 _TOLD = re.compile(r"NCCL WARN|Bootstrap|\bvia\b|Init COMPLETE|\w+\.cc?:\d+ -> \d")
@@ -59,7 +60,7 @@ class _Rank:
         data = self.process.stdout.read() or b""
         *lines, self._text = (self._text + data).split(b"\n")
         for line in lines:
-            with contextlib.suppress(ValueError):  # a sitecustomize may print, too
+            with contextlib.suppress(ValueError, AttributeError):  # a sitecustomize may print, too
                 said = json.loads(line)
                 self.port = said.pop("port", self.port)
                 self.facts.update(said)
@@ -187,12 +188,13 @@ class Smoke:
         return ends.get(self._stage, float("inf"))
 
     def close(self) -> None:
-        """Every process of it ends now, also those that they have started."""
+        """Every process of it ends now, and what it has started; one that hangs in a driver outlives SIGKILL."""
         for rank in self._ranks:
-            with contextlib.suppress(OSError):
+            if rank.process.poll() is None:  # else its number may be another's by now
                 os.killpg(rank.process.pid, signal.SIGKILL)
         for rank in self._ranks:
-            rank.process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                rank.process.wait(_END)
             for pipe in (rank.process.stdin, rank.process.stdout):
                 if pipe is not None:
                     with contextlib.suppress(OSError):
