@@ -188,7 +188,7 @@ class Smoke:
         return ends.get(self._stage, float("inf"))
 
     def close(self) -> None:
-        """Every process of it ends now, and what it has started; one that hangs in a driver outlives SIGKILL."""
+        """Every process of it ends now, and what it has started; in a driver it may hang on."""
         for rank in self._ranks:
             if rank.process.poll() is None:  # else its number may be another's by now
                 os.killpg(rank.process.pid, signal.SIGKILL)
