@@ -88,18 +88,27 @@ def test_all_that_is_wrong_is_told_with_what_cannot_pass(trial: Trial) -> None:
 
 
 def test_what_is_worth_waiting_for_alone(trial: Trial) -> None:
-    """All are here: a name is not waited for any more, a port a little."""
-    trial.comes(0)
+    """All are here: a name is not waited for any more, a port alone is for a little."""
     trial.comes(1)
-    trial.now += 10.0
     trial.comes(2, NAME)
+    trial.now += 10.0
+    trial.comes(0, PORT)
     assert trial.over()
     trial.comes(2)
-    trial.comes(0, PORT)
-    assert not trial.over()
-    assert [] == trial.after(2.0)
     assert {(0, "port"): PORT} == trial.roll.look(trial.now).passing
+    assert [] == trial.after(2.0)
+    assert not trial.over()
     trial.after(1.0)
+    assert trial.over()
+
+
+def test_what_was_waited_for_long_enough(trial: Trial) -> None:
+    """The last one's arrival does not begin it anew."""
+    trial.comes(0, PORT)
+    trial.comes(1)
+    trial.now += 10.0
+    trial.comes(2)
+
     assert trial.over()
 
 

@@ -200,7 +200,7 @@ class RollCall:
             (node, result.check): result
             for node, failing in self._failing.items()
             for result in failing
-            if (now - self._first[node] < PASSES if others else now - self._arrived < (result.patience or 0))
+            if now - self._first[node] < (PASSES if others else result.patience or 0.0)
         }
 
     def _say(self, now: float, missing: list[int], held: Held) -> None:
