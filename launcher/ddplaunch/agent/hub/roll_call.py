@@ -33,7 +33,9 @@ Held = dict[tuple[int, str], CheckResult]
 
 
 class Look(NamedTuple):
-    """How the roll call stands. Nothing at all: it is over, and all is well so far as nodes know at home."""
+    """How the roll call stands. Nothing at all: it is over, and the paths between the nodes are next, with
+    which whatever stands against the job by then is told.
+    """
 
     verdicts: list[Verdict]  # certain: the job ends by them
     missing: list[int]
