@@ -45,6 +45,7 @@ WANTED = {
     "gpu-held": "",
     "shm-too-small": "KSL",
     "memlock-too-small": "SL",
+    "rdma-unfit": "",
     "memory-too-small": "SL",
     "disk-full": "SL",
     "files-too-few": "L",
