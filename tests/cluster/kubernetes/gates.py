@@ -34,27 +34,35 @@ def told(
     job: Job, node: int, container: str = "gate", seconds: float = 180.0
 ) -> tuple[str, list[int], Verdict]:
     """(code, culprits, all of it): the only verdict that this container left for the kubelet."""
-    job.cluster.until(
-        lambda: bool(job.pods().get(node)) and job.last_words(node, container)["exit"] is not None,
-        f"{container} of node {node} ends",
-        seconds,
-        job.logs,
-    )
+
+    def ended() -> bool:
+        job.watch()
+        return node in job.pods() and job.last_words(node, container)["exit"] is not None
+
+    job.cluster.until(ended, f"{container} of node {node} ends", seconds, job.logs)
     words = job.last_words(node, container)
     print(job.logs())
     assert words["exit"] == words["exit_code"]
     (found,) = words["verdicts"]
     verdict = Verdict(**found)
+    job.record("seconds", job.told_after(verdict.code))
     return verdict.code, verdict.nodes, verdict
 
 
 def first_told(job: Job) -> list[Verdict]:
     """By nodes that have to see for themselves: some give up first, the others are deleted over it."""
-    assert "PodFailurePolicy" == job.ended(240)
+
+    def ended() -> bool:
+        job.watch()
+        return bool(job.condition())
+
+    job.cluster.until(ended, "the job ends", 240, job.logs)
+    assert "PodFailurePolicy" == job.condition()["reason"]
     print(job.logs())
     words = [job.last_words(node, "gate") for node in job.pods()]
     found = [Verdict(**each) for end in words for each in end.get("verdicts", [])]
     assert found, words
+    job.record("seconds", job.told_after(found[0].code))
     return found
 
 

@@ -57,6 +57,7 @@ class Job:
         self.namespace = namespace
         self.name = name
         self._heard = work / "hub.log"
+        self._came = 0.0
         self.record: Callable[[str, object], None] = lambda name, value: None
         """Takes properties of the test."""
 
@@ -150,17 +151,17 @@ class Job:
         lines = [line.partition(" ") for line in self.cluster.kubectl(*words, check=False).splitlines()]
         return [when(stamp) for stamp, _, said in lines if re.search(pattern, said)]
 
+    def watch(self) -> None:
+        """Keep in mind when the last node checked in: the hub's log goes with its pod."""
+        if 0 in self.pods():
+            log = self.heard_at(self.pod(0), "hub", r"listens on|node \d+ .*checked in")
+            self._came = log[-1] if log else self._came
+
     def told_after(self, code: str) -> float | None:
         """Seconds from the last check-in, else from the hub's start, to a gate's verdict; None: not known."""
         pods = [pod["metadata"]["name"] for pod in self.all_pods()]
         told = [at for pod in pods for at in self.heard_at(pod, "gate", f"^{code}: ")]
-        hubs = [
-            at
-            for what in (r"node \d+ .*checked in", "listens on")
-            for pod in pods
-            for at in self.heard_at(pod, "hub", what)[-1:]
-        ]
-        return min(told) - hubs[0] if told and hubs else None
+        return min(told) - self._came if told and self._came else None
 
     def logs(self) -> str:
         """Everybody's."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.faults import Faults
 from tests.cluster.kubernetes.gates import MENDED, Start, pod, told, trained
-from tests.cluster.kubernetes.jobs import STEPS, Documents, Job, with_torch
+from tests.cluster.kubernetes.jobs import Documents, Job, with_torch
 
 NET1 = "ip link add net1 type veth peer name far; ip address add 192.168.77.1{node}/24 dev net1; "
 NET1 += "ip link set far up; ip link set net1 up"
@@ -20,16 +16,6 @@ import time
 while "net1:" not in open("/proc/net/dev").read():
     time.sleep(0.1)
 """
-
-
-@pytest.fixture(name="start")
-def _start(cluster: Cluster, namespace: str, tmp_path: Path) -> Start:
-    """A function that submits a job of two nodes that have torch."""
-
-    def start(change: Callable[[Documents], None] = lambda documents: None, **keys: Any) -> Job:
-        return Job.submit(cluster, namespace, tmp_path, STEPS, change, **keys)
-
-    return start
 
 
 def attached(documents: Documents) -> None:
@@ -48,50 +34,50 @@ def attach(faults: Faults, job: Job) -> Job:
 
 
 @pytest.mark.fault("gloo-interface-wrong")
-def test_a_name_that_is_no_whole_name(start: Start) -> None:
+def test_a_name_that_is_no_whole_name(submit: Start) -> None:
     """As good as it would be for NCCL; pods have loopback and eth0 to choose from."""
-    code, nodes, found = told(start(env={"GLOO_SOCKET_IFNAME": "eth"}), 0)
+    code, nodes, found = told(submit(env={"GLOO_SOCKET_IFNAME": "eth"}), 0)
 
     assert ("gloo-interface-wrong", [0, 1]) == (code, nodes)
     assert "GLOO_SOCKET_IFNAME=eth: no interface is called 'eth'" in found.sentence
     assert all("eth0" in fact for fact in found.facts)
     assert "Gloo takes whole names only" in found.hint
 
-    trained(start(**MENDED, env={"GLOO_SOCKET_IFNAME": "eth0"}))
+    trained(submit(**MENDED, env={"GLOO_SOCKET_IFNAME": "eth0"}))
 
 
 @pytest.mark.fault("nccl-interface-missing")
-def test_a_name_that_no_interface_has(cluster: Cluster, faults: Faults, start: Start) -> None:
+def test_a_name_that_no_interface_has(cluster: Cluster, faults: Faults, submit: Start) -> None:
     """InfiniBand's, say, in pods that were given none. With a device of a GPU there torch takes NCCL."""
     volumes = [*with_torch(cluster)["volumes"], *faults.add_devices(1)]
-    code, nodes, found = told(start(env={"NCCL_SOCKET_IFNAME": "ib0"}, volumes=volumes), 0)
+    code, nodes, found = told(submit(env={"NCCL_SOCKET_IFNAME": "ib0"}, volumes=volumes), 0)
 
     assert ("nccl-interface-missing", [0, 1]) == (code, nodes)
     assert "NCCL_SOCKET_IFNAME=ib0" in found.sentence
     assert "or leave it out, and the gate finds what works" in found.hint
 
-    trained(start(**MENDED, volumes=volumes))
+    trained(submit(**MENDED, volumes=volumes))
 
 
 @pytest.mark.fault("nccl-interface-wrong")
 @pytest.mark.whole
-def test_nccl_was_told_a_network_that_leads_nowhere(cluster: Cluster, faults: Faults, start: Start) -> None:
+def test_nccl_was_told_a_network_that_leads_nowhere(cluster: Cluster, faults: Faults, submit: Start) -> None:
     """It would announce its address there to all peers; the pods' own network works."""
     volumes = [*with_torch(cluster)["volumes"], *faults.add_devices(1)]
-    job = attach(faults, start(attached, env={"NCCL_SOCKET_IFNAME": "net1"}, volumes=volumes))
+    job = attach(faults, submit(attached, env={"NCCL_SOCKET_IFNAME": "net1"}, volumes=volumes))
 
     _asks_for_eth0(job, "NCCL")
-    trained(attach(faults, start(attached, **MENDED, volumes=volumes)))
+    trained(attach(faults, submit(attached, **MENDED, volumes=volumes)))
 
 
 @pytest.mark.whole
 @pytest.mark.fault("gloo-interface-wrong")
-def test_gloo_was_told_a_network_that_leads_nowhere(faults: Faults, start: Start) -> None:
+def test_gloo_was_told_a_network_that_leads_nowhere(faults: Faults, submit: Start) -> None:
     """Likewise, and there is no GPU."""
-    job = attach(faults, start(attached, env={"GLOO_SOCKET_IFNAME": "net1"}))
+    job = attach(faults, submit(attached, env={"GLOO_SOCKET_IFNAME": "net1"}))
 
     _asks_for_eth0(job, "Gloo")
-    trained(attach(faults, start(attached, **MENDED, env={"GLOO_SOCKET_IFNAME": "eth0"})))
+    trained(attach(faults, submit(attached, **MENDED, env={"GLOO_SOCKET_IFNAME": "eth0"})))
 
 
 def _asks_for_eth0(job: Job, library: str) -> None:

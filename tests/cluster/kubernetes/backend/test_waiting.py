@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from tests.cluster.kubernetes.backend.conftest import Make, left, wait
 from tests.cluster.kubernetes.cluster import Cluster
 
