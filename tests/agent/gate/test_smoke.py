@@ -120,14 +120,9 @@ def test_an_address_that_no_peer_reaches(cluster: MakeCluster) -> None:
     assert [Exit.OK] * 2 == end(fixed), output(fixed)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("port-filtered")
-@pytest.mark.parametrize(
-    ("host", "said"),
-    [
-        pytest.param(0, "cannot connect to rank 0's store", marks=pytest.mark.whole),
-        (1, "connects to"),
-    ],
-)
+@pytest.mark.parametrize(("host", "said"), [(0, "cannot connect to rank 0's store"), (1, "connects to")])
 def test_ports_that_the_kernel_chooses_are_closed(cluster: MakeCluster, host: int, said: str) -> None:
     """The master's and the gate's are open: to the store on node 0, and to Gloo itself on node 1."""
     trial = cluster(3, gate=ALONE)
