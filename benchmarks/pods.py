@@ -74,10 +74,10 @@ def _faults(cluster: Any, folder: Path, runs: int) -> list[Line]:
     rows: list[tuple[str, str, dict[str, Any], str, float]] = [
         ("no torch in the image", "", {"gate": {"port": GATE}}, "image-lacks", AIM),
         ("the master's port dropped", f"tcp dport {MASTER} drop", {}, "port-filtered", AIM),
-        ("large packets dropped", "meta length gt 1000 drop", {}, "mtu-black-hole", AIM),
+        ("large packets dropped", f"{_BETWEEN_PODS} meta length gt 1000 drop", {}, "mtu-black-hole", AIM),
         ("the hub's port dropped", f"tcp dport {GATE} drop", {}, "port-filtered", 12.0),
         # A pod's network may be late: so long nobody can tell a drop from that.
-        ("nothing passes between pods", f"{_BETWEEN_PODS} meta l4proto tcp drop", {}, "port-filtered", 40.0),
+        ("no TCP passes between pods", f"{_BETWEEN_PODS} meta l4proto tcp drop", {}, "port-filtered", 40.0),
         # A name server may deny a name for 30 s after it is there, and a record may be late.
         ("no Service", "", {"change": _without_service}, "dns-not-found", 65.0),
     ]

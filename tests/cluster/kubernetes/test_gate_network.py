@@ -19,7 +19,7 @@ from tests.cluster.kubernetes.gates import (
 )
 from tests.cluster.kubernetes.jobs import Documents
 
-BETWEEN_PODS = "ip saddr 10.244.0.0/16 ip daddr 10.244.0.0/16 meta l4proto tcp "
+BETWEEN_PODS = "ip saddr 10.244.0.0/16 ip daddr 10.244.0.0/16 "
 """Not to the API server: CoreDNS, too, is a pod that would lose its."""
 SERVE_HTTP = [
     "python3",
@@ -32,7 +32,7 @@ SERVE_HTTP = [
 @pytest.mark.fault("port-filtered")
 def test_packets_between_pods_are_dropped(faults: Faults, start: Start) -> None:
     """As by a NetworkPolicy that denies all: node 1 has node 0's address, and gets no answer."""
-    faults.nft(faults.cluster.workers[0], BETWEEN_PODS + "drop")
+    faults.nft(faults.cluster.workers[0], BETWEEN_PODS + "meta l4proto tcp drop")
     job = start(gate=gate(timeout="90s"))  # of which a new pod's network is given 35 s
 
     code, nodes, found = told(job, 1)
@@ -134,7 +134,7 @@ def test_connections_in_one_direction_only(faults: Faults, start: Start) -> None
 def test_large_packets_vanish(faults: Faults, start: Start) -> None:
     """Between the two machines, as by a tunnel with an MTU too large."""
     for machine in faults.cluster.workers:
-        faults.nft(machine, "meta length gt 1000 drop")
+        faults.nft(machine, BETWEEN_PODS + "meta length gt 1000 drop")
     job = start()
 
     code, nodes, found = told(job, 0)
