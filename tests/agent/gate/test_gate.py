@@ -232,7 +232,7 @@ def test_a_node_that_never_comes(job: Job) -> None:
 @pytest.mark.fault("node-missing")
 def test_a_node_that_vanishes_is_missed(job: Job) -> None:
     """A gate that is killed after its check-in is missing again, and known to have been there."""
-    plan = make_plan(gate={"timeout": 8.0})
+    plan = make_plan(gate={"timeout": 16.0})  # in which both come, one after the other
     hub = job.hub(plan)
     gone = job.gate(plan, 1)
     hub.says("node 1 checked in")
