@@ -24,7 +24,8 @@ def seconds(bundle: Bundle) -> float | None:
         since = _last_check_in(bundle.events, bundle.verdicts)
     else:
         since = _began(bundle.events, bundle.evidence)
-    return None if since is None else max(told.at - since, 0.0)
+    # Evidence that was taken anew after the first word tells of a later moment.
+    return None if since is None or since > told.at else told.at - since
 
 
 def _last_check_in(events: Iterable[Event], verdicts: list[Verdict]) -> float | None:
