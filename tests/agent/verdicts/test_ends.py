@@ -115,6 +115,14 @@ def test_rank_killed() -> None:
     assert "node 1: the cgroup counted no kill for memory, and the kernel logged none" in verdict.facts
 
 
+@pytest.mark.parametrize(("after", "culprit"), [(0.3, 1), (0.8, 0)])
+def test_sigkill_may_be_the_answer_to_another_end(after: float, culprit: int) -> None:
+    """MPI's launcher ends all ranks over the one that crashed, and clocks of two nodes differ a little."""
+    verdict = only(job(dead(0, 0, signal=9), dead(1, after, signal=11), why="death", per_node=1))
+
+    assert ("rank-killed", [culprit]) == (verdict.code, verdict.ranks)
+
+
 def test_rank_crashed_in_native_code() -> None:
     """SIGSEGV is the rank's own doing, and the hint says how to see where."""
     verdict = only(job(victim(0), dead(1, 0, signal=11), why="death"))

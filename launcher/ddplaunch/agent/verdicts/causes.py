@@ -51,9 +51,19 @@ def first_ends(situation: Situation, kind: str) -> list[Cause]:
 
 
 def causes_of(situation: Situation) -> list[Cause]:
-    """Every end that is the rank's own, the first one first. An end without a known reason comes last."""
+    """Every end that is the rank's own, the first one first. An end without a known reason comes last.
+
+    With SIGKILL a launcher may have answered another rank's end, on a node whose clock is not quite ours.
+    """
     found = [cause for number in situation.ranks if (cause := _cause(situation, number)) is not None]
-    return sorted(found, key=lambda cause: (cause.kind == "code", cause.at, cause.rank))
+    return sorted(
+        found,
+        key=lambda cause: (
+            cause.kind == "code",
+            cause.at + _ONE_LOOK * (cause.what == "SIGKILL"),
+            cause.rank,
+        ),
+    )
 
 
 def _cause(situation: Situation, number: int) -> Optional[Cause]:
