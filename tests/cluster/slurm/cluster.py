@@ -29,6 +29,8 @@ from tests.cluster.slurm.box import Box
 from tests.cluster.slurm.faults import Faults
 from tests.cluster.slurm.machines import CONTROLLER, ClusterError
 
+from ddplaunch.backends.slurm import states
+
 _PREFIX = "ddplaunch-slurm-"
 _PARTS = ("etc/slurm", "log", "munge", "state", "spool", "dev", "boxes")
 
@@ -154,13 +156,12 @@ class Cluster(Faults):
 
     def ended(self, job: int, seconds: float = 60.0) -> str:
         """Wait until the job is over; returns its last state."""
-        live = ("?", "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "SUSPENDED")
         state = ""
 
         def over() -> bool:
             nonlocal state
             state = self.state(job)
-            return state not in live
+            return not state or state in states.ENDED
 
         self.until(over, f"job {job} is over", seconds, lambda: state)
         return state
