@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pwd
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Callable, TypeVar
 
 import pytest
+from tests.busy import BUSY
 
 from ddplaunch.agent.interfaces import nccl, read
+
+T = TypeVar("T")
 
 
 class _Entry(ctypes.Structure):
@@ -45,11 +51,25 @@ def getifaddrs() -> list[tuple[str, int, str]]:
     return found
 
 
+def at_rest(system: Callable[[], T], ours: Callable[[], T]) -> tuple[T, T]:
+    """What the two say while nothing comes or goes: others make interfaces here, and remove them."""
+    deadline = time.monotonic() + BUSY * 5
+    while True:
+        with contextlib.suppress(OSError):  # one went away while it was read
+            before, found = system(), ours()
+            if before == system():
+                return before, found
+        assert time.monotonic() < deadline, "interfaces come and go all the time"
+        time.sleep(0.05)
+
+
 def test_addresses_are_those_of_getifaddrs_in_its_order() -> None:
     """Names, flags and addresses."""
-    found = [(each.interface, each.flags, each.address) for each in read.addresses()]
+    said, found = at_rest(
+        getifaddrs, lambda: [(each.interface, each.flags, each.address) for each in read.addresses()]
+    )
 
-    assert getifaddrs() == found
+    assert said == found
     assert any(("lo", "127.0.0.1") == (name, address) for name, _, address in found)
 
 
@@ -73,19 +93,26 @@ def test_files_and_names_are_read(
     assert os.environ.get("HOME") != str(home)
 
 
+def links() -> dict[str, tuple[int, int]]:
+    """MTU, and speed or 0, of each interface, by the files that the kernel shows."""
+    found = {}
+    for file in Path("/sys/class/net").glob("*/mtu"):
+        try:
+            speed = int((file.parent / "speed").read_text())
+        except OSError:
+            speed = 0
+        found[file.parent.name] = int(file.read_text()), max(speed, 0)
+    return found
+
+
 def test_links_are_as_the_system_shows_them() -> None:
     """MTU and speed of every interface; what /sys does not know, nobody does."""
-    links = read.links()
-    names = {path.name for path in Path("/sys/class/net").iterdir() if (path / "mtu").exists()}
+    said, found = at_rest(
+        links, lambda: {name: (link.mtu, link.speed or 0) for name, link in read.links().items()}
+    )
 
-    assert names == set(links)
-    for name, link in links.items():
-        folder = Path("/sys/class/net") / name
-        try:
-            speed = int((folder / "speed").read_text())
-        except OSError:
-            speed = -1
-        assert (int((folder / "mtu").read_text()), max(speed, 0)) == (link.mtu, link.speed or 0)
+    assert "lo" in said
+    assert said == found
 
 
 FAST = """
