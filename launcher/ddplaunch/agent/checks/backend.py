@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import glob
 import re
 
+from ddplaunch.agent.checks import gpus
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
-from ddplaunch.agent.checks.gpus import _DEVICES as DEVICES
 from ddplaunch.agent.contract import CheckResult
 
 _NAMED = re.compile(r"[\w-]*(?<!rdzv[-_])backend=(nccl|gloo)", re.IGNORECASE)
@@ -16,7 +15,7 @@ _NAMED = re.compile(r"[\w-]*(?<!rdzv[-_])backend=(nccl|gloo)", re.IGNORECASE)
 def check(context: Context, root: str = "/") -> CheckResult:
     """FAIL when nccl is named and no device of any GPU is here."""
     said, where = named(context)
-    devices = any(glob.glob(root + pattern) for pattern in DEVICES.values())
+    devices = gpus.devices(root)
     wanted = context.plan.resources.gpus
     if said == "nccl" and not devices and not wanted:  # else it is the GPUs that are missing
         return failed(

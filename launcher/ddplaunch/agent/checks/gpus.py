@@ -44,11 +44,16 @@ class Gpu(NamedTuple):
     used: Optional[int]
 
 
+def devices(root: str = "/") -> dict[str, int]:
+    """How many of each kind are here."""
+    counts = {kind: len(glob.glob(root + pattern)) for kind, pattern in _DEVICES.items()}
+    return {kind: count for kind, count in counts.items() if count}
+
+
 def check(context: Context, root: str = "/") -> CheckResult:
     """FAIL, where some are asked for, if there is none at all, or if one that the ranks will use is held."""
     wanted: Optional[int] = context.plan.resources.gpus
-    counts = {kind: len(glob.glob(root + pattern)) for kind, pattern in _DEVICES.items()}
-    found = {kind: count for kind, count in counts.items() if count}
+    found = devices(root)
     shown = ", ".join(f"{count} of {kind}" for kind, count in found.items()) or "no GPU"
     if wanted and not found:
         return failed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 from typing import Any, Optional
 
-from ddplaunch.agent.checks import names, python
+from ddplaunch.agent.checks import gpus, names, python
 from ddplaunch.agent.checks.context import Context, passed, unknown
 from ddplaunch.agent.checks.python import Lacks
 from ddplaunch.agent.contract import CheckResult
@@ -27,7 +27,7 @@ def check(context: Context, root: str = "/") -> CheckResult:
     environment = {**context.environment, **context.plan.env}
     if context.plan.gate.interface:
         environment.update({NCCL: f"={context.plan.gate.interface}", GLOO: context.plan.gate.interface})
-    on_gpus = bool(glob.glob(f"{root}dev/nvidia[0-9]*"))
+    on_gpus = "NVIDIA" in gpus.devices(root)
     release = nccl.version(facts.get("nccl") or "")
     host = read.host(environment, release, names.PATIENCE)
     known = {name: each.value for name, each in nccl.settings(host, release).items()}

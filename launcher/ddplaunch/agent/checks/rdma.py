@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ddplaunch.agent.checks import gpus
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
 from ddplaunch.agent.interfaces import nccl, read
@@ -95,7 +96,7 @@ def is_used(context: Context, root: str = "/") -> bool:
         return True
     told = _told(context)
     off = told.get("NCCL_IB_DISABLE", "0") != "0" or told.get("NCCL_NET", "IB").upper() != "IB"
-    on_gpus = bool(glob.glob(f"{root}dev/nvidia[0-9]*")) and not context.plan.mpi
+    on_gpus = "NVIDIA" in gpus.devices(root) and not context.plan.mpi
     return on_gpus and not off and any(port.active for port in ports(root))
 
 

@@ -164,9 +164,9 @@ class Gate:
         """First a word that passes anywhere, then one of a few kB: a black hole swallows only the second."""
         assert self._channel is not None
         assert self._listener is not None
-        listening = {"responder": ports.number(self._listener)}
+        listening = {paths.RESPONDER: ports.number(self._listener)}
         if self._context.master is not None:
-            listening["master"] = ports.number(self._context.master)
+            listening[paths.MASTER] = ports.number(self._context.master)
         facts = {result.check: result.facts for result in self._results}
         facts["hub"] = {
             "round_trip": self._reach.round_trip,
@@ -276,10 +276,8 @@ class Gate:
         if kind == "smoke":
             self._say("smoke test: all ranks import torch")
             self._deadline += smoke.SECONDS
-            agreed, backends = (
-                codec.load(Agreed, body.get("agreed")),
-                codec.load(list[str], body.get("backends")),
-            )
+            agreed = codec.load(Agreed, body.get("agreed"))
+            backends = codec.load(list[str], body.get("backends"))
             self._smoke = smoke.Smoke(self._context, self._folder, agreed, backends, self._show)
         elif self._smoke is not None:
             self._smoke.told(kind, body)

@@ -98,8 +98,7 @@ class RollCall:
         self._compare(check_in, now - self._first[node])
 
     def lost(self, node: int) -> None:
-        """Its gate went away before it was through."""
-        self.left(node)
+        """It has `left`, and was not told to: its gate went away before it was through."""
         self._failing.pop(node, None)
         self.vanished.add(node)
         self._arrived = self._clock()

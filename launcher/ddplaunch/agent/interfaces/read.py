@@ -52,8 +52,7 @@ def settings(environment: Mapping[str, str], release: nccl.Version) -> dict[str,
 
 def addresses() -> list[Address]:
     """As getifaddrs(3) gives them, which asks the kernel the same."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
-        kernel.settimeout(_PATIENCE)
+    with _kernel() as kernel:
         links = {}
         for head, has in _dump(kernel, _GET_LINK, "HxxiI4x"):
             links[head[1]] = (_word(has[_LINK_NAME]), head[2])
@@ -68,8 +67,7 @@ def addresses() -> list[Address]:
 
 def links() -> dict[str, Link]:
     """By interface. In the namespace that we are in, whatever /sys shows."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
-        kernel.settimeout(_PATIENCE)
+    with _kernel() as kernel:
         found = [has for _, has in _dump(kernel, _GET_LINK, "HxxiI4x")]
     mtus = {_word(has[_LINK_NAME]): struct.unpack("I", has[_LINK_MTU])[0] for has in found}
     return {name: Link(mtu, _speed(name)) for name, mtu in mtus.items()}
@@ -86,6 +84,12 @@ def _speed(interface: str) -> Optional[int]:
     _, low, high = struct.unpack(_SETTINGS, settings)
     found: int = high << 16 | low
     return found if 0 < found < 1 << 31 and found != 0xFFFF else None  # else unknown, in one way or another
+
+
+def _kernel() -> socket.socket:
+    kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+    kernel.settimeout(_PATIENCE)
+    return kernel
 
 
 def _dump(kernel: socket.socket, what: int, head: str) -> Iterator[tuple[Any, dict[int, bytes]]]:

@@ -80,7 +80,7 @@ def differing_sizes(roll: Roll) -> Iterator[Verdict]:
         yield Verdict(
             "world-size-differs",
             f"{roll.nodes(who)} {words.one_or(who, 'was', 'were')} started for {_count(size[0])}{ranks}, "
-            f"{_rest(roll, sizes, [n for who in odd.values() for n in who])} "
+            f"{roll.rest(sizes, [n for who in odd.values() for n in who])} "
             f"for {_count(right[0])}{right_ranks}",
             "gate",
             nodes=who,
@@ -129,7 +129,7 @@ def differing_versions(roll: Roll) -> Iterator[Verdict]:
         yield Verdict(
             "version-differs",
             f"{roll.nodes(odd[first])} {words.one_or(odd[first], 'has', 'have')} "
-            f"{_spelt(dict(first), differing)}, {_rest(roll, short, who)} {_spelt(dict(right), differing)}",
+            f"{_spelt(dict(first), differing)}, {roll.rest(short, who)} {_spelt(dict(right), differing)}",
             "gate",
             nodes=who,
             facts=[
@@ -248,11 +248,6 @@ def _details(roll: Roll, found: list[tuple[int, CheckResult]], first: CheckResul
     if "looked_in" in first.facts:
         details.append(f"looked for in {first.facts['looked_in']}")
     return details
-
-
-def _rest(roll: Roll, values: dict[int, Any], odd: list[int]) -> str:
-    rest = sorted(set(values) - set(odd))
-    return roll.nodes(rest) if len(rest) == 1 else "the others"
 
 
 def _version(facts: dict[str, str]) -> dict[str, str]:

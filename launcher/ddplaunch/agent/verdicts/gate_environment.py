@@ -55,8 +55,7 @@ def differing(roll: Roll) -> Iterator[Verdict]:
         found.setdefault(tuple(sorted(node for who in odd.values() for node in who)), []).append((name, why))
     for who, settings in found.items():
         first = next(node for node in sorted(roll.check_ins) if node not in who)
-        rest = sorted(set(roll.check_ins) - set(who))
-        others = roll.node(first) if len(rest) == 1 else "the others"
+        others = roll.rest(roll.check_ins, who)
         names = [name for name, _ in settings]
         here, there = (_told(roll.check_ins[node], names) for node in (who[0], first))
         yield Verdict(

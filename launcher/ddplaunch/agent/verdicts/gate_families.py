@@ -13,6 +13,7 @@ from ddplaunch.agent import paths
 from ddplaunch.agent.contract import CheckIn, MeshResult, MeshTask, Verdict
 from ddplaunch.agent.resolve import family, is_loopback, numeric
 from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.verdicts.gate_names import master_of
 from ddplaunch.agent.verdicts.roll import Roll, addresses, odd_ones
 
 _SILENT = ("timeout", "stalled")
@@ -41,7 +42,7 @@ def silent_names(roll: Roll) -> Iterator[Verdict]:
     if not wrong:
         return
     node, (path, answers) = next(iter(wrong.items()))
-    name = _master(roll, node)
+    name = master_of(roll, roll.check_ins[node])
     yield Verdict(
         "ip-family-mixed",
         f"{roll.nodes(wrong)} {words.one_or([*wrong], 'resolves', 'resolve')} {name} to {path.address}, "
@@ -95,7 +96,7 @@ def notes(roll: Roll) -> list[str]:
     """Of IPv6 addresses of the master's name that lead nowhere, and say so."""
     return [
         f"{roll.node(path.node)} is answered {path.outcome} at {path.address}, an address of "
-        f"{_master(roll, path.node)}, before torch tries the next"
+        f"{master_of(roll, roll.check_ins[path.node])}, before torch tries the next"
         for path in roll.library
         if path.what == paths.STORE
         and ":" in path.address
@@ -142,7 +143,7 @@ def _silent(roll: Roll) -> dict[int, tuple[MeshResult, str]]:
             failed.setdefault(path.node, {})[path.address] = path
     found = {}
     for node, by_address in sorted(failed.items()):
-        known = addresses(roll.check_ins[node], _master(roll, node))
+        known = addresses(roll.check_ins[node], master_of(roll, roll.check_ins[node]))
         silent = [by_address[each] for each in known if each in by_address and _swallows(by_address[each])]
         answering = [each for each in known if each not in by_address]
         if silent and answering:
@@ -152,11 +153,6 @@ def _silent(roll: Roll) -> dict[int, tuple[MeshResult, str]]:
 
 def _swallows(path: MeshResult) -> bool:
     return ":" in path.address and path.outcome in _SILENT
-
-
-def _master(roll: Roll, node: int) -> str:
-    check_in = roll.check_ins[node]
-    return str(check_in.facts.get("names", {}).get("master") or roll.plan.master_addr or "")
 
 
 def _asked(roll: Roll, node: int) -> str:

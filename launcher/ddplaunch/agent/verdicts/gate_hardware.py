@@ -45,8 +45,7 @@ def _compared(
     right, odd = odd_ones(values) if values else ("", {})
     if odd:
         who = sorted(node for nodes in odd.values() for node in nodes)
-        rest = sorted(set(values) - set(who))
-        others = roll.node(rest[0]) if len(rest) == 1 else "the others"
+        others = roll.rest(values, who)
         said = [f"{roll.nodes(has)} {words.one_or(has, one, many)} {value}" for value, has in odd.items()]
         yield Verdict(
             code,

@@ -161,12 +161,8 @@ def _proven(roll: Roll, node: int) -> str:
 
     Node 0 may come to its own hub by loopback. Then it is where the others reached it that counts.
     """
-    check_in = roll.check_ins[node]
-    tried = {check_in.address}
-    if node == 0:
-        tried |= {c.facts.get("hub", {}).get("reached_at", "") for c in roll.check_ins.values()}
-    first: dict[str, str] = {}
-    for name, address in check_in.facts.get("names", {}).get("interfaces", []):
+    tried, first = roll.met_at(node), dict[str, str]()
+    for name, address in roll.check_ins[node].facts.get("names", {}).get("interfaces", []):
         first.setdefault(name, address)
     found = [name for name, address in first.items() if address in tried and ":" not in name]
     return min(found, key=lambda name: is_loopback(first[name]), default="")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
+from ddplaunch.agent import paths
 from ddplaunch.agent.contract import CheckIn, MeshResult, Verdict
 from ddplaunch.agent.resolve import is_loopback
 from ddplaunch.agent.verdicts import gate_hub, words
@@ -76,7 +77,7 @@ def master_is_not_node_zero(roll: Roll) -> Iterator[Verdict]:
 
 def leads_astray(roll: Roll, result: MeshResult) -> bool:
     """Whether this path failed because it does not lead to node 0's machine."""
-    if result.what != "master" or result.outcome == "ok" or 0 not in roll.check_ins:
+    if result.what != paths.MASTER or result.outcome == "ok" or 0 not in roll.check_ins:
         return False
     tried, own = _tried(roll, result), _own(roll.check_ins[0])
     return bool(tried and own) and not any(each in own or is_loopback(each) for each in tried)
@@ -84,7 +85,7 @@ def leads_astray(roll: Roll, result: MeshResult) -> bool:
 
 def leads_nowhere(roll: Roll, result: MeshResult) -> bool:
     """Whether this path failed because its node does not know the master's name, or takes it for its own."""
-    return result.what == "master" and result.outcome != "ok" and is_misled(roll, result.node)
+    return result.what == paths.MASTER and result.outcome != "ok" and is_misled(roll, result.node)
 
 
 def is_misled(roll: Roll, node: int) -> bool:

@@ -125,7 +125,7 @@ def _group(roll: Roll, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
         rank.node: address
         for rank in those
         for address in rank.listens
-        if address not in _known(roll, rank.node)
+        if address not in roll.met_at(rank.node)
     }
     if odd:
         node, address = min(odd.items())
@@ -138,7 +138,7 @@ def _group(roll: Roll, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
             continue
         address = rank.waits[0]
         to = roll.node(rank.node)
-        peers = [node for node in roll.check_ins if address in _known(roll, node)]
+        peers = [node for node in roll.check_ins if address in roll.met_at(node)]
         to = f"{to} -> {roll.node(peers[0])}" if peers else to
         sentence = f"{to}: rank {rank.rank} connects to {address} in vain, on a port that the kernel chose"
         yield _verdict("port-filtered", sentence, peers or [rank.node], bad, _MESH_HINT + _FIREWALL)
@@ -149,7 +149,7 @@ def _sums(roll: Roll, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
     for rank in bad:
         if rank.stage == "group" and rank.waits:
             address = rank.waits[0]
-            ends = {node for node in roll.check_ins if address in _known(roll, node)} | {rank.node}
+            ends = {node for node in roll.check_ins if address in roll.met_at(node)} | {rank.node}
             passes = f"{words.size(rank.size)} add up" if rank.size else "connections are made"
             sentence = f"{roll.node(rank.node)} -> {address}: {passes}, and nothing larger is confirmed"
             yield _verdict("mtu-black-hole", sentence, sorted(ends), bad, _MESH_HINT + gate_mesh.MTU_HINT)
@@ -192,12 +192,3 @@ def _stands(bad: Sequence[SmokeRank]) -> str:
 
 def _at(rank: SmokeRank) -> str:
     return f"all_reduce of more than {words.size(rank.size)}" if rank.size else _STAGES[rank.stage]
-
-
-def _known(roll: Roll, node: int) -> set[str]:
-    """Addresses by which the gate knows a node."""
-    if node != 0:
-        return {roll.check_ins[node].address}
-    return {c.facts.get("hub", {}).get("reached_at", "") for c in roll.check_ins.values()} | {
-        roll.check_ins[0].address
-    }

@@ -45,6 +45,18 @@ class Roll:
         """'nodes 1 (n2) and 2 (n3)'."""
         return words.nodes(numbers, self.plan.names)
 
+    def rest(self, known: Iterable[int], odd: Iterable[int]) -> str:
+        """Those of `known` that are not `odd`: by name when it is one, else 'the others'."""
+        found = set(known) - set(odd)
+        return self.nodes(found) if len(found) == 1 else "the others"
+
+    def met_at(self, number: int) -> set[str]:
+        """Addresses by which the gate knows a node; node 0 may have come to its own hub by loopback."""
+        found = {self.check_ins[number].address}
+        if number == 0:
+            found |= {c.facts.get("hub", {}).get("reached_at", "") for c in self.check_ins.values()}
+        return found
+
 
 def home(check_in: CheckIn) -> tuple[str, str]:
     """Nodes with the same home share a loopback interface."""
