@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from ddplaunch.agent.contract import Env
-from ddplaunch.agent.evidence import proc
+from ddplaunch.agent.evidence import proc, sockets
 
 _LOWEST, _HIGHEST = 10000, 32767
 """Above what services use, below what Linux hands out to outgoing connections by default."""
 EPHEMERAL = (32768, 60999)
 """What Linux hands out by default, where we cannot ask."""
 _TRIES = 200
-_LISTEN = "0A"  # of /proc/net/tcp
 
 
 @dataclass(frozen=True)
@@ -110,11 +109,11 @@ def number(listener: socket.socket) -> int:
 
 def holder(port: int) -> Optional[Holder]:
     """Who holds `port` here: a listener if there is one. None: nobody that can be seen."""
-    entries = [entry for name in ("tcp", "tcp6") for entry in _entries(name) if entry[1] == port]
-    for state, _, user_id, inode in sorted(entries, key=lambda entry: entry[0] != _LISTEN):
-        if state == _LISTEN or inode:
-            pid = _owner(inode)
-            return Holder(user_id) if pid is None else _described(user_id, pid)
+    there = [each for each in sockets.table() if each.port == port]
+    for each in sorted(there, key=lambda each: each.state != sockets.LISTEN):
+        if each.state == sockets.LISTEN or each.inode:
+            pid = _owner(each.inode)
+            return Holder(each.user_id) if pid is None else _described(each.user_id, pid)
     return None
 
 
@@ -128,17 +127,6 @@ def process(pid: int) -> Optional[Holder]:
 
 def _described(user_id: int, pid: int) -> Holder:
     return Holder(user_id, pid, proc.command_line(pid), _job(proc.environment(pid)))
-
-
-def _entries(name: str) -> list[tuple[str, int, int, int]]:
-    """(state, local port, user id, inode) of every socket in /proc/net."""
-    try:
-        with open(f"/proc/net/{name}", encoding="ascii") as file:
-            lines = file.read().splitlines()[1:]
-    except OSError:
-        return []
-    rows = [line.split() for line in lines]
-    return [(row[3], int(row[1].rpartition(":")[2], 16), int(row[7]), int(row[9])) for row in rows]
 
 
 def _owner(inode: int) -> Optional[int]:

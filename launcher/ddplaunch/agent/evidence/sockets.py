@@ -1,14 +1,19 @@
-"""Bytes through TCP sockets, asked of the kernel by NETLINK_SOCK_DIAG: how far a transfer has come.
+"""TCP sockets of this network namespace, and the bytes through them: how far a transfer has come.
 
-/proc/PID/io counts what goes through write() but not what comes through recv(), which is how collectives and
-downloads read. Numbers are of this network namespace. Layouts: linux/inet_diag.h and linux/tcp.h.
+Which there are is read from /proc/net. Bytes are asked of the kernel by NETLINK_SOCK_DIAG: /proc/PID/io counts
+what goes through write() but not what comes through recv(), which is how collectives and downloads read.
+Layouts: linux/inet_diag.h and linux/tcp.h.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
+from typing import NamedTuple
 
+from ddplaunch.agent.resolve import plain_address
+
+SYN_SENT, LISTEN = "02", "0A"
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
@@ -24,6 +29,43 @@ _BYTES = struct.Struct("=QQ")
 _BYTES_OFFSET = 120  # tcpi_bytes_acked, tcpi_bytes_received; kernels before 4.1 end earlier
 _WAIT = 1.0
 """Seconds for the kernel's answer, which takes about 10 ms for 10,000 sockets."""
+
+
+class Tcp(NamedTuple):
+    """A line of /proc/net/tcp or tcp6."""
+
+    state: str
+    local: str  # as /proc/net has it, like `remote`; `address` reads it
+    remote: str
+    unconfirmed: bool  # something was sent again, and is not confirmed yet
+    user_id: int
+    inode: int
+
+    @property
+    def port(self) -> int:
+        return int(self.local.rpartition(":")[2], 16)
+
+
+def table() -> list[Tcp]:
+    """Every TCP socket, IPv4 first."""
+    found = []
+    for name in ("tcp", "tcp6"):
+        try:
+            with open(f"/proc/net/{name}", encoding="ascii") as file:
+                rows = [line.split() for line in file.read().splitlines()[1:]]
+        except OSError:
+            continue
+        for row in rows:
+            again = bool(int(row[6], 16) and int(row[4].partition(":")[0], 16))
+            found.append(Tcp(row[3], row[1], row[2], again, int(row[7]), int(row[9])))
+    return found
+
+
+def address(text: str) -> str:
+    """Of /proc/net's words of 32 bits in the machine's own order, and a port."""
+    text = text.partition(":")[0]
+    data = b"".join(struct.pack("=I", int(text[at : at + 8], 16)) for at in range(0, len(text), 8))
+    return plain_address(socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data))
 
 
 def bytes_by_inode() -> dict[int, int]:

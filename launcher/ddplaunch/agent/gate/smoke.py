@@ -8,8 +8,6 @@ import os
 import pkgutil
 import re
 import signal
-import socket
-import struct
 import subprocess
 import time
 from typing import Any, Callable
@@ -19,9 +17,8 @@ from ddplaunch.agent.checks import python
 from ddplaunch.agent.checks.context import Context
 from ddplaunch.agent.checks.python import Lacks
 from ddplaunch.agent.contract import Agreed, CheckResult, SmokeRank, Status
-from ddplaunch.agent.evidence import proc
+from ddplaunch.agent.evidence import proc, sockets
 from ddplaunch.agent.protocol import Body
-from ddplaunch.agent.resolve import plain_address
 from ddplaunch.agent.supervise import launch
 from ddplaunch.agent.verdicts import gate_smoke, words
 
@@ -39,7 +36,6 @@ _END = 5.0
 _LINES = 12
 _PREFIX = re.compile(r"^(\[[^]]*\] )?\S+:\d+:\d+ (\[\d+\] )?")
 _TOLD = re.compile(r"NCCL WARN|Bootstrap|\bvia\b|Init COMPLETE|\w+\.cc?:\d+ -> \d")
-_SYN_SENT, _LISTEN = "02", "0A"
 
 Show = Callable[[str, list[CheckResult]], None]
 
@@ -211,29 +207,10 @@ def _row(nodes: int, results: list[SmokeRank], backend: str) -> CheckResult:
 def _sockets(pid: int) -> tuple[list[str], list[str]]:
     """Addresses to which it connects in vain, or that confirm nothing of what it sends; and its own."""
     inodes = proc.socket_inodes(pid)
-    waits, listens = set(), set()
-    for name in ("tcp", "tcp6"):
-        try:
-            with open(f"/proc/net/{name}", encoding="ascii") as file:
-                rows = [line.split() for line in file.read().splitlines()[1:]]
-        except OSError:
-            continue
-        for row in rows:
-            if int(row[9]) not in inodes:
-                continue
-            unconfirmed = int(row[6], 16) and int(row[4].partition(":")[0], 16)
-            if row[3] == _SYN_SENT or unconfirmed:
-                waits.add(_address(row[2]))
-            elif row[3] == _LISTEN:
-                listens.add(_address(row[1]))
+    own = [each for each in sockets.table() if each.inode in inodes]
+    waits = {sockets.address(s.remote) for s in own if s.state == sockets.SYN_SENT or s.unconfirmed}
+    listens = {sockets.address(s.local) for s in own if s.state == sockets.LISTEN}
     return sorted(waits), sorted(listens - {"0.0.0.0", "::"})
-
-
-def _address(text: str) -> str:
-    """As /proc/net has it: words of 32 bits in the machine's own order, and a port."""
-    text = text.partition(":")[0]
-    data = b"".join(struct.pack("=I", int(text[at : at + 8], 16)) for at in range(0, len(text), 8))
-    return plain_address(socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data))
 
 
 def _last(log: str) -> str:
