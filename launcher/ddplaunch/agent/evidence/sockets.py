@@ -1,7 +1,8 @@
 """TCP sockets of this network namespace, and the bytes through them: how far a transfer has come.
 
-Which there are is read from /proc/net. Bytes are asked of the kernel by NETLINK_SOCK_DIAG: /proc/PID/io counts
-what goes through write() but not what comes through recv(), which is how collectives and downloads read.
+Which there are is read from /proc/net. Bytes are asked of the kernel by NETLINK_SOCK_DIAG: /proc/PID/io
+counts what goes through write() but not what comes through recv(), by which collectives and
+downloads read.
 Layouts: linux/inet_diag.h and linux/tcp.h.
 """
 
