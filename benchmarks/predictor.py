@@ -32,7 +32,7 @@ def main() -> int:
     asked, wrong = sum(found.counts.values()), len(found.disagreements)
     print(f"{found.layouts} hosts, {asked} questions, {wrong} disagreements")
     for library, count in sorted(found.counts.items()):
-        print(f"  {library:<12} {count:>6}")
+        print(f"  {library:<18} {count:>6}")
     print("rules that decided")
     for rule, count in sorted(found.rules.items(), key=lambda each: -each[1]):
         print(f"  {rule:<60} {count:>6}")

@@ -12,6 +12,8 @@ import signal
 import sys
 from typing import Any
 
+from tests.agent.interfaces import data
+
 from ddplaunch.agent.interfaces import library
 
 _NEW_NETWORK = 0x40000000  # linux/sched.h
@@ -20,10 +22,12 @@ _SECONDS = 30
 
 
 def main(what: str, path: str) -> None:
-    """Questions are {"of": …, "network": a file, "environment": {…}}, answers as of `library`."""
-    if what == "nccl":
-        ctypes.CDLL(path)
-    else:
+    """Questions are {"of": …, "network": a file, "environment": {…}}, answers as of `library`.
+
+    NCCL's has `data` as well: ['eth0:10.0.0.5'].
+    """
+    finder = data.Finder(path) if what == "nccl" else None
+    if finder is None:
         import torch.distributed.rpc  # noqa: F401
     print("ready", flush=True)
     for line in sys.stdin:
@@ -33,7 +37,7 @@ def main(what: str, path: str) -> None:
         if child == 0:
             os.close(end)
             signal.alarm(_SECONDS)
-            _ask(question, what, path, answer)
+            _ask(question, path, finder, answer)
             os._exit(0)
         os.close(answer)
         with os.fdopen(end) as pipe:
@@ -42,7 +46,7 @@ def main(what: str, path: str) -> None:
         print(text or json.dumps({"broke": status}), flush=True)
 
 
-def _ask(question: dict[str, Any], what: str, path: str, answer: int) -> None:
+def _ask(question: dict[str, Any], path: str, finder: data.Finder | None, answer: int) -> None:
     network = os.open(str(question["network"]), os.O_RDONLY)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(network, _NEW_NETWORK) != 0:
@@ -51,8 +55,10 @@ def _ask(question: dict[str, Any], what: str, path: str, answer: int) -> None:
     os.environ.update(question["environment"])
     if question["of"] == "tensorpipe":
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # it aborts aloud where it cannot listen
-    if what == "nccl":
-        found = library.nccl(path)
+    if finder is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # its log goes there
+        found = library.nccl(path)  # which reads its files, too
+        found["data"] = finder.find()
     else:
         found = library.gloo() if question["of"] == "gloo" else library.tensorpipe()
     os.write(answer, json.dumps(found).encode())

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.agent.interfaces import layouts
+from tests.agent.interfaces.settings import FILES, Setting, for_nccl, for_torch
 
 from ddplaunch.agent.interfaces import gloo, nccl, read
 from ddplaunch.agent.interfaces.facts import Choice, Host
@@ -71,13 +72,12 @@ class Lab:
         self._judge_as = judge_as
         etc = folder / "etc"
         shutil.copytree("/etc", etc, symlinks=True, ignore_dangling_symlinks=True)
-        for name in layouts.FILES[1:3]:
+        for name in FILES[1:3]:
             (folder / name).parent.mkdir()
         (etc / "passwd").write_text(f"root:x:0:0:root:{folder}/PASSWD:/bin/sh\n")
         (etc / "nsswitch.conf").write_text("hosts: files\npasswd: files\n")
         (etc / "nccl.conf").unlink(missing_ok=True)
         subprocess.run(["mount", "--bind", etc, "/etc"], check=True)
-        socket.sethostname("own")
         self._nccl = {path: Asker("nccl", path) for path in libraries}
         self._torch = Asker("torch") if torch else None
         self.layouts = 0
@@ -105,11 +105,11 @@ class Lab:
         )
         self.layouts += 1
         for setting in range(settings):
-            self._ask_nccl(number, setting, layouts.for_nccl(made, setting))
+            self._ask_nccl(number, setting, for_nccl(made, setting))
         for setting in range(of_torch):
-            self._ask_torch(number, setting, layouts.for_torch(made, setting))
+            self._ask_torch(number, setting, for_torch(made, setting))
 
-    def _ask_nccl(self, number: int, which: int, setting: layouts.Setting) -> None:
+    def _ask_nccl(self, number: int, which: int, setting: Setting) -> None:
         environment = self._apply(setting)
         for asker in self._nccl.values():
             for _ in range(_TRIES):
@@ -119,12 +119,13 @@ class Lab:
                 host = read.host(environment, release)
                 if host.addresses == before:
                     break
-            choice = nccl.bootstrap(host, release)
             name = f"NCCL {said.get('version')}"
-            ours = [f"{each.interface}:{each.address}" for each in choice.addresses]
-            self._compare(name, (number, which), host, choice, ours, said)
+            for purpose, key, predict in (("", "using", nccl.bootstrap), (" data", "data", nccl.sockets)):
+                choice = predict(host, release)
+                ours = [f"{each.interface}:{each.address}" for each in choice.addresses]
+                self._compare(name + purpose, (number, which), host, choice, ours, said.get(key), said)
 
-    def _ask_torch(self, number: int, which: int, setting: layouts.Setting) -> None:
+    def _ask_torch(self, number: int, which: int, setting: Setting) -> None:
         assert self._torch is not None
         environment = self._apply(setting)
         for name, predict in (("gloo", gloo.gloo), ("tensorpipe", gloo.tensorpipe)):
@@ -136,29 +137,43 @@ class Lab:
                     break
             choice = predict(host)
             ours = [each.address for each in choice.addresses]
-            self._compare(name, (number, which), host, choice, ours, said)
+            aborts: list[str] | None = [] if name == "tensorpipe" else None  # where it cannot listen
+            theirs = said.get("using", aborts)
+            self._compare(name, (number, which), host, choice, ours, theirs, said)
 
     def _compare(
-        self, library: str, where: tuple[int, int], host: Host, choice: Choice, ours: list[str], said: Any
+        self,
+        library: str,
+        where: tuple[int, int],
+        host: Host,
+        choice: Choice,
+        ours: list[str],
+        theirs: list[str] | None,
+        said: Any,
     ) -> None:
-        """`ours`: as the library spells it."""
+        """`ours`: as the library spells it; `said` is all that it said."""
         self.counts[library] += 1
         self.rules[_rule(choice)] += 1
-        aborts: list[str] | None = [] if library == "tensorpipe" else None  # where it cannot listen
-        if ours != said.get("using", aborts):
+        if ours != theirs:
             facts = {"host": dataclasses.asdict(host), "why": choice.why, "said": said}
             self.disagreements.append(
                 {"library": library, "layout, setting": where, "predicted": ours, **facts}
             )
 
-    def _apply(self, setting: layouts.Setting) -> dict[str, str]:
+    def _apply(self, setting: Setting) -> dict[str, str]:
         """Files into their places, names of files in the environment into paths; returns the environment."""
+        socket.sethostname(setting.name)
         (self._folder / "etc/hosts").write_text(setting.hosts)
-        for name in layouts.FILES:
+        for name in FILES:
             path = self._folder / name.lstrip("/")
+            if path.is_dir():
+                path.rmdir()
             path.unlink(missing_ok=True)
-            if name in setting.files:
-                path.write_text(setting.files[name], newline="")
+            text = setting.files.get(name)
+            if text is not None:
+                path.write_text(text, encoding="utf-8", newline="")
+            elif name in setting.files:
+                path.mkdir()
         places = {name: str(self._folder / name) for name in ("HOME", "PASSWD", "OTHER")}
         return {name: places.get(value, value) for name, value in setting.environment.items()}
 

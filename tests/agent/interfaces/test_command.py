@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from ddplaunch.agent.interfaces import command
+
 NOWHERE = "/nowhere/python3"
 
 
@@ -54,6 +56,64 @@ def test_for_programs_it_is_json(agent: list[str]) -> None:
         of(data, "NCCL, bootstrap")["why"],
     )
     assert (None, None, None) == (data["nccl"], data["torch"], of(data, "Gloo")["agrees"])
+
+
+def script(path: Path, *lines: str) -> str:
+    """In place of a Python."""
+    path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_library_that_crashes_is_told(agent: list[str], tmp_path: Path) -> None:
+    """By the signal, where it has left no word; what torch had said before stays."""
+    dies = script(tmp_path / "dies", "kill -SEGV $$")
+    half = 'echo \'{"version": "2.15.0", "gloo": {"using": ["127.0.0.1"]}}\'; kill -ABRT $$'
+    later = script(tmp_path / "later", f'[ "$2" = nccl ] && exit 3; {half}')
+    said = json.loads(interfaces(agent, "--json", "--python", dies).stdout)
+    partly = json.loads(interfaces(agent, "--json", "--python", later).stdout)
+
+    assert ["it ended with SIGSEGV"] * 2 == [
+        of(said, name)["trouble"] for name in ("NCCL, bootstrap", "Gloo")
+    ]
+    assert "it ended with 3" == of(partly, "NCCL, bootstrap")["trouble"]
+    assert ["127.0.0.1"] == of(partly, "Gloo")["library_says"]
+    assert (None, "it ended with SIGABRT") == (
+        of(partly, "TensorPipe")["library_says"],
+        of(partly, "TensorPipe")["trouble"],
+    )
+
+
+def test_a_library_that_takes_it_and_fails_is_told(agent: list[str], tmp_path: Path) -> None:
+    """As NCCL does over an IPv6 address that somebody else has, too."""
+    answer = '{"version": "2.30.7", "using": ["lo:127.0.0.1"], "said": "Call to bind failed"}'
+    python = script(tmp_path / "python", f"echo '{answer}'")
+    done = interfaces(agent, "--python", python, NCCL_SOCKET_IFNAME="lo")
+
+    assert "the library itself says the same, and fails: Call to bind failed\n" in done.stdout
+
+
+def test_a_library_that_hangs_is_waited_for_and_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is said for whom, and how long at most."""
+    monkeypatch.setattr(command, "SECONDS", 1.0)
+    monkeypatch.setattr(command, "QUIET", 0.1)
+    command.main(script(tmp_path / "hangs", "exec sleep 600"), as_json=False)
+    said = capsys.readouterr()
+
+    assert "waiting for nccl to answer, at most 1 s\nwaiting for torch to answer, at most 1 s\n" == said.err
+    assert 3 == said.out.count("the library could not be asked: no answer in 1 s")
+
+
+def test_a_host_without_addresses_is_told_so(agent: list[str]) -> None:
+    """In a network of its own, where not even loopback is up."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to make a network")
+    done = interfaces(["unshare", "--net", *agent], "--python", NOWHERE)
+
+    assert "in which libraries look at them\n  none\n" in done.stdout
+    assert "  NCCL, bootstrap          none\n" in done.stdout
 
 
 @pytest.mark.slow

@@ -24,6 +24,9 @@ LO = address("lo", "127.0.0.1/8")
         ("=eth0", []),
         ("eth0,nosuch", []),
         ("eth0,", [ETH]),
+        (",eth0", []),
+        ("eth0,,enp94s0np0", []),
+        ("é", []),
     ],
 )
 def test_gloo_takes_whole_names_in_the_lists_order(value: str, expected: list[object]) -> None:
@@ -53,6 +56,19 @@ def test_unset_the_hosts_own_name_decides(resolved: list[str], bindable: list[st
     assert [expected] * 2 == [str(gloo.gloo(facts)), str(gloo.tensorpipe(facts))]
 
 
+def test_a_host_name_of_64_letters_is_too_long_for_gloo() -> None:
+    """Linux allows it, torch does not; where an interface is named nobody asks for the host's name."""
+    name = f"n1.{61 * 'x'}"
+    facts = host(ETH, name=name, names={name: ["10.0.0.5"]}, bindable=["10.0.0.5"])
+    named = replace(facts, environment={"GLOO_SOCKET_IFNAME": "eth0"})
+
+    assert ([], "this host's name has 64 letters, more than torch can hold: set GLOO_SOCKET_IFNAME") == (
+        gloo.gloo(facts).addresses,
+        gloo.gloo(facts).why,
+    )
+    assert [[ETH]] * 2 == [gloo.gloo(named).addresses, gloo.tensorpipe(facts).addresses]
+
+
 def test_an_address_that_no_interface_has() -> None:
     """Where nothing was ever up anything can be bound: Gloo asks whose it is, TensorPipe does not."""
     facts = Host([], name="n1", names={"n1": ["10.9.9.9"]}, bindable=["10.9.9.9", "127.0.0.1"])
@@ -77,3 +93,20 @@ def test_tensorpipe_takes_one_name_that_runs_or_loopback(name: str, expected: ob
     facts = replace(host(ETH, IDLE, TP_SOCKET_IFNAME=name), bindable=["127.0.0.1"])
 
     assert [expected] == gloo.tensorpipe(facts).addresses
+
+
+@pytest.mark.parametrize(
+    ("own", "peer", "expected"),
+    [
+        ("172.17.0.1", "10.0.0.5", True),
+        ("10.0.0.5", "172.17.0.1", False),
+        ("9.0.0.1", "10.0.0.1", False),  # as numbers, not as text
+        ("10.0.0.5", "10.0.0.5", True),  # the ports decide
+        ("fd00::10", "fd00::9", True),
+        ("fd00::9", "fd00::10", False),
+        ("fd00::9", "10.0.0.5", False),
+    ],
+)
+def test_of_two_ranks_the_higher_address_connects(own: str, peer: str, expected: bool) -> None:
+    """The lower one listens."""
+    assert expected == gloo.connects(own, peer)

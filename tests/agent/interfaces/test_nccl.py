@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.agent.interfaces.hosts import (
     ALIAS,
@@ -68,6 +70,8 @@ def test_unset_the_order_is_ib_then_others_then_docker_then_loopback(
         ("^=lo,eth0", ENP),
         (",,", LO),  # no entry: every interface
         ("e", ETH),  # one letter does not count
+        ("=,eth0", ETH),
+        ("^=eth0,lo", ENP),
         ("", ETH),
     ],
 )
@@ -76,7 +80,9 @@ def test_set_it_is_a_prefix_unless_told_otherwise(wanted: str, expected: Address
     assert str(expected) == taken(host(ETH, ENP, NCCL_SOCKET_IFNAME=wanted))
 
 
-@pytest.mark.parametrize("wanted", ["=eth", "nosuch", "=^eth0", "^,", "eth1 ,enp94s0np0 "])
+@pytest.mark.parametrize(
+    "wanted", ["=eth", "nosuch", "=^eth0", "==eth0", "^,", "eth1 ,enp94s0np0 ", " eth0", "é"]
+)
 def test_set_to_what_is_not_there_nothing_else_is_tried(wanted: str) -> None:
     """Nothing is trimmed, and there is no way back."""
     assert f"NCCL_SOCKET_IFNAME={wanted} matches none" == taken(host(ETH, ENP, NCCL_SOCKET_IFNAME=wanted))
@@ -134,14 +140,39 @@ def test_2_29_takes_the_first_ipv4_interface_outside_the_subnet() -> None:
 def test_a_link_local_comm_id_needs_its_interface() -> None:
     """The same network is on every link."""
     other = address("eth1", "fe80::6/64")
+    indexes = {"eth0": LOCAL6.index, "alias": LOCAL6.index, "idle": 99}
 
-    assert str(LOCAL6) == taken(host(other, LOCAL6, NCCL_COMM_ID="[fe80::9%eth0]:29500"))
-    assert "no interface is in the subnet of NCCL_COMM_ID fe80::9" == taken(
-        host(other, LOCAL6, NCCL_COMM_ID="[fe80::9]:29500")
-    )
+    for name in ("eth0", "alias"):
+        facts = host(other, LOCAL6, NCCL_COMM_ID=f"[fe80::9%{name}]:29500", indexes=indexes)
+        assert str(LOCAL6) == taken(facts)
+    for value in ("[fe80::9]:29500", "[fe80::9%nosuch]:1", "[fd00::9%idle]:1", "[nonsense]:1"):
+        facts = host(other, LOCAL6, ETH6, NCCL_COMM_ID=value, indexes=indexes)
+        assert f"no interface is in the subnet of NCCL_COMM_ID={value}" == taken(facts)
+    assert str(ETH6) == taken(host(other, LOCAL6, ETH6, NCCL_COMM_ID="[fd00::9%nosuch]:1", indexes=indexes))
 
 
-@pytest.mark.parametrize("value", ["", "x", "nowhere:29500", "[fd00::9", "[nonsense]:1"])
+def test_a_host_name_of_64_letters_is_cut_since_2_30() -> None:
+    """Before, it ran into what lies behind it, and was no name any more."""
+    cut, name = 63 * "n", 64 * "n"
+    facts = host(ETH, ENP, NCCL_COMM_ID=f"{name}:29500", names={cut: ["10.0.2.9"], name: ["10.0.0.9"]})
+
+    assert ["", cut] == [nccl.comm_id_name(facts, release) for release in (OLD, NEW)]
+    assert taken(facts, OLD).endswith("gives no address")
+    assert str(ENP) == taken(facts, NEW)
+
+
+@pytest.mark.parametrize(("release", "expected"), [((2, 26, 2), [ETH, ENP]), ((2, 27, 3), []), (NEW, [])])
+def test_since_2_27_data_too_fails_where_the_comm_id_has_no_address(
+    release: nccl.Version, expected: list[Address]
+) -> None:
+    """Before, it was left out of account; where NCCL_SOCKET_IFNAME is set it still is."""
+    facts = host(ETH, ENP, NCCL_COMM_ID="nowhere:29500")
+    named = replace(facts, environment={**facts.environment, "NCCL_SOCKET_IFNAME": "en"})
+
+    assert [expected, [ENP]] == [nccl.sockets(each, release).addresses for each in (facts, named)]
+
+
+@pytest.mark.parametrize("value", ["", "x", "nowhere:29500", "[fd00::9", ":29500", "fd00::9:29500"])
 def test_a_comm_id_without_an_address_is_an_end(value: str) -> None:
     """NCCL refuses it."""
     assert f"NCCL_COMM_ID={value} gives no address" == taken(host(ETH, NCCL_COMM_ID=value))
@@ -210,10 +241,12 @@ def test_the_environment_is_stronger_than_any_file() -> None:
         ("NCCL_SOCKET_IFNAME = en\n", NEW, ETH),
         ("NCCL_SOCKET_IFNAME=en\nNCCL_SOCKET_IFNAME=eth\n", NEW, ENP),
         ("NCCL_SOCKET_IFNAME=en\r\n", NEW, ENP),
+        ("NCCL_SOCKET_IFNAME=en\0rest\n", NEW, ENP),
+        (f"NCCL_SOCKET_IFNAME=^lo,{1016 * ','}ethernet\n", NEW, ENP),  # of which three letters are read
     ],
 )
 def test_lines_of_a_file(text: str, release: nccl.Version, expected: Address) -> None:
-    """Nothing is trimmed; the first line wins."""
+    """Nothing is trimmed; the first line wins; of a value 1023 bytes are read, and none after a NUL."""
     assert str(expected) == taken(host(ETH, ENP, files={"/etc/nccl.conf": text}), release)
 
 

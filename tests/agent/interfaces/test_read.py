@@ -93,6 +93,27 @@ def test_files_and_names_are_read(
     assert os.environ.get("HOME") != str(home)
 
 
+@pytest.mark.parametrize("odd", ["pipe", "folder", "/dev/zero", "/nowhere", ""])
+def test_settings_that_are_no_plain_file_keep_nobody_waiting(odd: str, tmp_path: Path) -> None:
+    """NCCL itself waits for a pipe, and for the end of /dev/zero."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    path = str(tmp_path / odd) if odd in ("pipe", "folder") else odd
+
+    assert {} == {
+        name: each
+        for name, each in read.settings({"NCCL_CONF_FILE": path, "HOME": ""}, nccl.NEWEST).items()
+        if name not in ("NCCL_CONF_FILE", "HOME")
+    }
+
+
+def test_the_interface_in_a_comm_id_is_known_by_its_alias() -> None:
+    """As if_nametoindex(3) knows it, which cuts off what follows a colon."""
+    facts = read.host({"NCCL_COMM_ID": "[fe80::1%lo:7]:29500"}, nccl.NEWEST)
+
+    assert {"lo:7": socket.if_nametoindex("lo")} == facts.indexes
+
+
 def links() -> dict[str, tuple[int, int]]:
     """MTU, and speed or 0, of each interface, by the files that the kernel shows."""
     found = {}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pkgutil
+import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from ddplaunch.agent.contract import Exit
@@ -16,12 +17,18 @@ from ddplaunch.agent.interfaces.facts import RUNNING, UP, Choice
 
 SECONDS = 60.0
 """For a library's answer: torch takes its time on a busy network file system."""
+QUIET = 5.0
+"""Seconds until the waiting is told."""
 
 
 def main(python: str, as_json: bool) -> int:
     """Data on standard output, whatever the libraries say; `python` is the one that has them."""
     with ThreadPoolExecutor() as pool:
-        of_nccl, of_torch = pool.map(lambda what: _ask(python, what), ("nccl", "torch"))
+        asked = {what: pool.submit(_ask, python, what) for what in ("nccl", "torch")}
+        late = wait(asked.values(), QUIET).not_done
+        for what in (what for what, answer in asked.items() if answer in late):
+            sys.stderr.write(f"waiting for {what} to answer, at most {SECONDS:.0f} s\n")
+        of_nccl, of_torch = asked["nccl"].result(), asked["torch"].result()
     release = nccl.version(of_nccl.get("version", ""))
     try:
         host = read.host(os.environ, release)
@@ -51,11 +58,18 @@ def _ask(python: str, what: str) -> dict[str, Any]:
     try:
         done = subprocess.run([python, "-", what], input=code, capture_output=True, timeout=SECONDS)
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found
-    except (OSError, subprocess.TimeoutExpired) as error:
+        return found if done.returncode == 0 else {"trouble": _end(done.returncode), **found}
+    except OSError as error:
         return {"trouble": str(error)}
+    except subprocess.TimeoutExpired:
+        return {"trouble": f"no answer in {SECONDS:.0f} s"}
     except (ValueError, IndexError):
-        return {"trouble": (done.stderr.decode(errors="replace").split("\n") or [""])[-2:][0]}
+        said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        return {"trouble": said or _end(done.returncode)}
+
+
+def _end(code: int) -> str:
+    return f"it ended with {signal.Signals(-code).name if code < 0 else code}"
 
 
 def _row(purpose: str, choice: Choice, answer: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +95,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     lines += [
         f"  {each['interface']:<15}  {each['address']}/{each['prefix']}, {each['state']}"
         for each in found["addresses"]
-    ]
+    ] or ["  none"]
     known = f"NCCL {found['nccl']}" if found["nccl"] else "no NCCL here: judged as the newest known"
     lines += [
         "",
@@ -91,7 +105,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
         takes = f",\n{'':27}".join(map(" ".join, row["takes"])) or "none"
         lines += [f"  {row['for']:<23}  {takes}", f"{'':27}{row['why']}"]
         if row["agrees"]:
-            lines.append(f"{'':27}the library itself says the same")
+            fails = f", and fails: {row['trouble']}" if row["trouble"] else ""
+            lines.append(f"{'':27}the library itself says the same{fails}")
         elif row["library_says"] is not None:
             lines.append(
                 f"{'':27}BUT the library itself says {row['library_says']} {row['trouble']}".rstrip()

@@ -56,6 +56,7 @@ class Host:
     home: str = ""  # the user's folder, by the password database
     name: str = ""  # gethostname(2)
     names: dict[str, list[str]] = field(default_factory=dict)  # getaddrinfo(3), in its order; "fe80::1%2"
+    indexes: dict[str, int] = field(default_factory=dict)  # if_nametoindex(3), which knows aliases as well
     bindable: list[str] = field(default_factory=list)  # of these addresses, where a socket can be bound
 
 
@@ -65,6 +66,7 @@ class Choice:
 
     addresses: list[Address]  # in the library's order; none: it finds nothing, and fails
     why: str
+    told: bool = False  # somebody has named interfaces, or excluded some
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.addresses)) or "none"

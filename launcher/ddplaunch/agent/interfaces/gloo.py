@@ -6,35 +6,50 @@ c10d/init.cpp, c10d/ProcessGroupGloo.cpp and rpc/tensorpipe_agent.cpp; tensorpip
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Optional
 
 from ddplaunch.agent.interfaces.facts import RUNNING, UP, Address, Choice, Host
 
 _LOOPBACK = "127.0.0.1"
+_NAME = 64
+"""HOST_NAME_MAX of limits.h: torch keeps no room for the end of such a name."""
 
 
 def gloo(host: Host) -> Choice:
     """One address for each entry of GLOO_SOCKET_IFNAME, used in turn; else that of the host's own name."""
     value = host.environment.get("GLOO_SOCKET_IFNAME", "")
-    if len(value) < 2:
+    if len(value.encode(errors="surrogateescape")) < 2:
         ignored = f"GLOO_SOCKET_IFNAME={value} is too short to count; " if value else ""
-        return _by_name(host, ignored, fallback=True)
+        if len(host.name) >= _NAME:
+            long = f"this host's name has {_NAME} letters, more than torch can hold"
+            return Choice([], f"{ignored}{long}: set GLOO_SOCKET_IFNAME")
+        return _by_name(host, ignored)
     found = []
     for name in value.removesuffix(",").split(","):
-        each = _exactly(host.addresses, name) if name else next(iter(_by_name(host, "").addresses), None)
+        each = _exactly(host.addresses, name)
         if each is None:
-            return Choice(
-                [], f"GLOO_SOCKET_IFNAME={value}: no interface is called {name!r} and has an address"
-            )
+            why = f"GLOO_SOCKET_IFNAME={value}: no interface is called {name!r} and has an address"
+            return Choice([], why, told=True)
         found.append(each)
-    return Choice(found, f"GLOO_SOCKET_IFNAME={value}: exact names")
+    return Choice(found, f"GLOO_SOCKET_IFNAME={value}: exact names", told=True)
+
+
+def connects(own: str, peer: str) -> bool:
+    """Whether of two ranks the one that listens at `own` may be the one to open their connection.
+
+    The higher address does, and nobody ever needs to reach it. Of equal ones the ports decide, which are not
+    known beforehand. Of two families none does: both give up.
+    """
+    here, there = ipaddress.ip_address(own), ipaddress.ip_address(peer)
+    return here.version == there.version and here.packed >= there.packed
 
 
 def tensorpipe(host: Host) -> Choice:
     """For RPC. Where it finds nothing it takes loopback, and says so only in a warning."""
     name = host.environment.get("TP_SOCKET_IFNAME")
     if name is None:
-        return _by_name(host, "", fallback=True, anybodys=True)
+        return _by_name(host, "", anybodys=True)
     running = [each for each in host.addresses if each.flags & UP and each.flags & RUNNING]
     found = _exactly(running, name)
     if found is not None:
@@ -46,7 +61,7 @@ def _exactly(addresses: list[Address], name: str) -> Optional[Address]:
     return next((each for each in addresses if each.interface == name), None)
 
 
-def _by_name(host: Host, ignored: str, fallback: bool = False, anybodys: bool = False) -> Choice:
+def _by_name(host: Host, ignored: str, anybodys: bool = False) -> Choice:
     """The first address of the host's own name that can be bound; `anybodys`: by whatever interface."""
     given = host.names.get(host.name, [])
     usable = [address for address in given if address in host.bindable]
@@ -59,7 +74,7 @@ def _by_name(host: Host, ignored: str, fallback: bool = False, anybodys: bool = 
         if given
         else (f"this host's name, {host.name}, does not resolve")
     )
-    return _loopback(host, ignored + lost, anybodys) if fallback else Choice([], ignored + lost)
+    return _loopback(host, ignored + lost, anybodys)
 
 
 def _loopback(host: Host, lost: str, anybodys: bool) -> Choice:

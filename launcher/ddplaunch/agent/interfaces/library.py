@@ -18,7 +18,10 @@ from typing import Any, Callable
 
 
 def nccl(path: str = "") -> dict[str, Any]:
-    """`using`: ['eth0:10.0.0.5'], as NCCL's own log says it, without a scope; empty when it finds none."""
+    """`using`: ['eth0:10.0.0.5'], as NCCL's own log says it, without a scope; empty when it finds none.
+
+    `said`: why it fails, where it does: over that interface it may do so as well.
+    """
     wheels = [os.path.join(folder, "nvidia/nccl/lib/libnccl.so.2") for folder in sys.path]
     library = ctypes.CDLL(path or next(filter(os.path.isfile, wheels), "libnccl.so.2"))
     number = ctypes.c_int()
@@ -29,7 +32,7 @@ def nccl(path: str = "") -> dict[str, Any]:
     with tempfile.TemporaryFile() as log:
         kept = os.dup(1)
         os.dup2(log.fileno(), 1)
-        library.ncclGetUniqueId(ctypes.create_string_buffer(128))
+        failed = library.ncclGetUniqueId(ctypes.create_string_buffer(128))
         ctypes.CDLL(None).fflush(None)
         os.dup2(kept, 1)
         log.seek(0)
@@ -37,7 +40,7 @@ def nccl(path: str = "") -> dict[str, Any]:
     return {
         "version": f"{code // 10000}.{code // 100 % 100}.{code % 100}",
         "using": re.findall(r"Bootstrap ?: Using ([^\s%<]+)", text)[:1],
-        "said": " ".join(re.findall(r"NCCL WARN (.*)", text)[-1:]),
+        "said": " ".join(re.findall(r"NCCL WARN (.*)", text)[-1:]) if failed else "",
     }
 
 

@@ -18,14 +18,20 @@ NEWEST: Version = (2, 32)
 """Assumed where nobody knows the version."""
 _MOST = 16
 """Interfaces, and entries of a list: MAX_IFS."""
+_LONGEST = 63
+"""Bytes of a host's name."""
+_VALUE = 1023
+"""Bytes of a value in its files."""
 _FILE = "/etc/nccl.conf"
 
 # When rules changed; a release has the rule from this version on.
 _OTHER_FILE: Version = (2, 23)  # NCCL_CONF_FILE
 _REMARKS: Version = (2, 26)  # '#' in its files
+_REFUSES: Version = (2, 27)  # data, too, fails where NCCL_COMM_ID gives no address
 _ONLY_RUNNING: Version = (2, 28)  # and virbr comes last
 _BACKWARDS: Version = (2, 29)  # its test of an IPv4 subnet is the wrong way round, until
 _FORWARDS: Version = (2, 30)  # and $HOME, not the password database, says where the user's file is
+_CUT: Version = (2, 30)  # a host's name that is too long; before, it ran into what lies behind it
 
 
 class Setting(NamedTuple):
@@ -55,18 +61,15 @@ def settings(host: Host, release: Version) -> dict[str, Setting]:
         for line in host.files.get(path, "").split("\n"):
             if release >= _FORWARDS and line.endswith("\r"):
                 line = line[:-1]
-            name, equals, value = line.partition("=")
+            name, equals, value = line.partition("\0")[0].partition("=")
             if name and equals and not (release >= _REMARKS and line.startswith("#")):
-                found.setdefault(name, Setting(value, path))
+                found.setdefault(name, Setting(value[:_VALUE], path))
     return found
 
 
 def bootstrap(host: Host, release: Version) -> Choice:
     """Where this rank listens for the others before any communicator is there; at most one address."""
-    given = settings(host, release)
-    if "NCCL_COMM_ID" in given:
-        return _by_id(host, given, release)
-    return _find(host, given, release, 1)
+    return _bootstrap(host, settings(host, release), release)
 
 
 def sockets(host: Host, release: Version) -> Choice:
@@ -79,31 +82,39 @@ def reached(host: Host, release: Version, rdma: bool) -> Choice:
 
     `rdma`: there are devices. Of a link-local address that was asked for nobody can tell whether it works.
     """
-    first, given = bootstrap(host, release), settings(host, release)
+    given = settings(host, release)
     value = {name: each.value for name, each in given.items()}
+    first, named = _bootstrap(host, given, release), value.get("NCCL_SOCKET_IFNAME", "")
     plugin = value.get("NCCL_NET_PLUGIN", "none") != "none"
     others = plugin or (rdma and value.get("NCCL_IB_DISABLE", "0") == "0")
-    if others and value.get("NCCL_NET", "").lower() != "socket":
-        return first
-    more = [
-        each
-        for each in sockets(host, release).addresses
-        if each not in first.addresses and not (each.scope and value.get("NCCL_SOCKET_IFNAME"))
-    ]
-    return Choice([*first.addresses, *more], first.why)
+    more = []
+    if not others or value.get("NCCL_NET", "").lower() == "socket":
+        every = _find(host, given, release, _MOST).addresses
+        more = [each for each in every if each not in first.addresses and not (each.scope and named)]
+    return Choice([*first.addresses, *more], first.why, not _short(named))
 
 
 def comm_id_name(host: Host, release: Version) -> str:
     """The name or IPv4 address in NCCL_COMM_ID, which getaddrinfo(3) is asked for; empty where it is not."""
     value = settings(host, release).get("NCCL_COMM_ID", Setting("", "")).value
-    return "" if len(value) < 2 or value.startswith("[") else (_entries(value) or [""])[0]
+    return "" if _short(value) or value.startswith("[") else _host_name(value, release)
+
+
+def comm_id_interface(host: Host, release: Version) -> str:
+    """The one in an IPv6 address in NCCL_COMM_ID, which if_nametoindex(3) is asked for; may be empty."""
+    value = settings(host, release).get("NCCL_COMM_ID", Setting("", "")).value
+    return value.partition("]")[0].partition("%")[2] if value.startswith("[") else ""
+
+
+def _bootstrap(host: Host, given: dict[str, Setting], release: Version) -> Choice:
+    return _by_id(host, given, release) if "NCCL_COMM_ID" in given else _find(host, given, release, 1)
 
 
 def _find(host: Host, given: dict[str, Setting], release: Version, most: int) -> Choice:
     wanted = given.get("NCCL_SOCKET_IFNAME", Setting("", ""))
     family = given.get("NCCL_SOCKET_FAMILY", Setting("", "")).value
     look = _Look(host.addresses, family, release, most)
-    if len(wanted.value) > 1:
+    if not _short(wanted.value):
         where = f" ({wanted.source})" if wanted.source else ""
         said = f"NCCL_SOCKET_IFNAME={wanted.value}{where}"
         found = look.matching(wanted.value)
@@ -118,9 +129,10 @@ def _unset(host: Host, given: dict[str, Setting], look: _Look, ignored: str) -> 
     found = look.matching("ib")
     if found:
         return Choice(found, f"{ignored}names that begin with ib go first")
-    if len(given.get("NCCL_COMM_ID", Setting("", "")).value) > 1:
+    if not _short(given.get("NCCL_COMM_ID", Setting("", "")).value):
         choice = _by_id(host, given, look.release)
-        if choice.addresses:
+        refused = _target(given["NCCL_COMM_ID"].value, host, look.release) is None
+        if choice.addresses or (refused and look.release >= _REFUSES):
             return choice
     last = ["docker", "lo", "virbr"] if look.release >= _ONLY_RUNNING else ["docker", "lo"]
     found = look.matching("^" + ",".join(last))
@@ -186,6 +198,18 @@ def _entries(text: str) -> list[str]:
     return [name for name in (entry.partition(":")[0] for entry in text.split(",")) if name]
 
 
+def _short(value: str) -> bool:
+    """As good as not set: one byte."""
+    return len(value.encode(errors="surrogateescape")) < 2
+
+
+def _host_name(value: str, release: Version) -> str:
+    name = (_entries(value) or [""])[0]
+    if len(name.encode(errors="surrogateescape")) > _LONGEST:
+        return name[:_LONGEST] if release >= _CUT else ""
+    return name
+
+
 def _meaning(wanted: str, first: str) -> str:
     unless, exact, entries = _parse(wanted)
     if not entries:
@@ -197,7 +221,7 @@ def _meaning(wanted: str, first: str) -> str:
 def _by_id(host: Host, given: dict[str, Setting], release: Version) -> Choice:
     """The bootstrap of a job with NCCL_COMM_ID goes by its subnet; nothing else is asked."""
     value = given["NCCL_COMM_ID"].value
-    target = _target(value, host)
+    target = _target(value, host, release)
     if target is None:
         return Choice([], f"NCCL_COMM_ID={value} gives no address")
     remote, scope = target
@@ -207,24 +231,22 @@ def _by_id(host: Host, given: dict[str, Setting], release: Version) -> Choice:
         if inside != backwards:
             said = f"the first {'outside' if backwards else 'in'} the subnet of NCCL_COMM_ID {remote}"
             return Choice([each], f"{said}, by a fault of NCCL 2.29" if backwards else said)
-    return Choice([], f"no interface is in the subnet of NCCL_COMM_ID {remote}")
+    return Choice([], f"no interface is in the subnet of NCCL_COMM_ID={value}")
 
 
 def _alike(addresses: list[Address], remote: str) -> Iterator[Address]:
     return (each for each in addresses if each.ipv6 == (":" in remote))
 
 
-def _target(value: str, host: Host) -> Optional[tuple[str, int]]:
-    """Address and scope; None when NCCL refuses it."""
+def _target(value: str, host: Host, release: Version) -> Optional[tuple[str, int]]:
+    """Address and scope; None when NCCL refuses it. What stands in brackets it does not judge."""
     if not value.startswith("["):
-        name = (_entries(value) or [""])[0]
-        found = host.names.get(name, []) if len(value) > 1 else []
+        found = [] if _short(value) else host.names.get(_host_name(value, release), [])
         return (found[0].partition("%")[0], 0) if found else None
     inside, bracket, _ = value[1:].partition("]")
     address, _, interface = inside.partition("%")
     try:
         ipaddress.IPv6Address(address)
     except ValueError:
-        return None
-    index = next((each.index for each in host.addresses if each.interface == interface), 0)
-    return (address, index) if bracket else None
+        address = "::"
+    return (address, host.indexes.get(interface, 0)) if bracket else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import fcntl
 import os
 import pwd
@@ -25,6 +26,7 @@ _ADDR_ADDRESS, _ADDR_LOCAL, _ADDR_LABEL = 1, 2, 3
 # linux/sockios.h, linux/ethtool.h: struct ethtool_cmd is 44 bytes, and may be asked for by anybody
 _IOCTL, _GET_SETTINGS, _SETTINGS = 0x8946, 1, "I8xH14xH14x"
 _PATIENCE = 2.0
+_FILE = 1 << 20  # bytes of NCCL's settings, which may be said to be in /dev/zero
 _LOOPBACK = "127.0.0.1"
 
 
@@ -38,6 +40,9 @@ def host(environment: Mapping[str, str], release: nccl.Version, patience: float 
     found = Host(addresses(), dict(environment), _files(environment, home, release), home, own)
     for name in {own, nccl.comm_id_name(found, release)} - {""}:
         found.names[name] = _resolve(name, patience)
+    with contextlib.suppress(OSError):
+        named = nccl.comm_id_interface(found, release)
+        found.indexes[named] = socket.if_nametoindex(named)
     asked = [*found.names.get(own, []), _LOOPBACK]
     found.bindable.extend(address for address in dict.fromkeys(asked) if _can_bind(address))
     return found
@@ -127,10 +132,14 @@ def _files(environment: Mapping[str, str], home: str, release: nccl.Version) -> 
 
 def _text(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
-            return file.read()
+        with open(path, "rb", opener=_at_once) as file:
+            return (file.read(_FILE) or b"").decode(errors="replace")
     except OSError:
         return ""
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # NCCL waits for a pipe, which is no reason to wait as well
 
 
 def _resolve(name: str, patience: float) -> list[str]:
