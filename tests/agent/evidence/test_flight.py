@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from ddplaunch.agent.contract import Collective, Group
 from ddplaunch.agent.evidence import flight
 
@@ -43,6 +45,15 @@ def dump(*entries: dict[str, Any], **status: tuple[int, int]) -> dict[str, Any]:
 def test_counters_are_numbers_by_group() -> None:
     """What torch writes as strings; -1, nothing yet, is 0."""
     assert flight.counters(dump(_0=(17, 16), _1=(-1, -1))) == {"0": (17, 16), "1": (0, 0)}
+
+
+@pytest.mark.parametrize(("retired", "completed"), [(True, 17), (False, 16)])
+def test_a_number_that_gloo_left_behind_is_made_good_by_the_entries(retired: bool, completed: int) -> None:
+    """A thread that was overtaken has written its own over a later one."""
+    other = entry(40, pg_id=1)
+    found = flight.counters(dump(entry(16), entry(17, retired=retired), other, _0=(17, 15), _1=(-1, -1)))
+
+    assert (17, completed) == found["0"]
 
 
 def test_a_dump_without_any_group_has_no_counters() -> None:

@@ -285,3 +285,23 @@ def test_whether_a_stack_moves_needs_two_looks(clock: Clock) -> None:
     clock.second(frames=IN_COLLECTIVE)
 
     assert clock.progress.stack_moves is False
+
+
+def test_a_collective_that_may_be_done_keeps_nobody_waiting(clock: Clock) -> None:
+    """And that it is done, found out late, is no progress of now."""
+    clock.second(counted=(6, 5), is_doubtful=True)
+    clock.seconds(4, counted=(6, 5), is_doubtful=True)
+    assert clock.progress.waits(clock.now) is False
+
+    clock.second(counted=(6, 6))
+    assert (5.0, False) == (clock.stuck, clock.progress.waits(clock.now))
+
+
+def test_a_collective_that_is_found_to_be_open_is_waited_for(clock: Clock) -> None:
+    """Its end is progress then."""
+    clock.seconds(3, counted=(6, 5), is_doubtful=True)
+    clock.second(counted=(6, 5))
+    assert clock.progress.waits(clock.now) is True
+
+    clock.second(counted=(6, 6))
+    assert 0.0 == clock.stuck

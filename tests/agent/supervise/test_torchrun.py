@@ -50,6 +50,35 @@ dist.all_reduce(tensor)
 )
 
 
+LAGS = (
+    HEAD
+    + """
+import json
+from torch._C import _distributed_c10d as native
+def lags():
+    (status,) = json.loads(native._dump_fr_trace_json(False, False))["pg_status"].values()
+    return status["last_completed_collective"] != status["last_enqueued_collective"]
+def evaluate():
+    time.sleep(300)
+dist.init_process_group("gloo")
+store = dist.distributed_c10d._get_default_store()
+tensor = torch.ones(4)
+for burst in range(2000):
+    for step in range(10):
+        dist.all_reduce(tensor)
+    time.sleep(0.005)  # for Gloo's threads to have written their numbers
+    if rank == 1:  # what lags then lags for good
+        store.set(f"lags {burst}", str(lags() and (time.sleep(0.05) or lags())))
+    if store.get(f"lags {burst}") == b"True":
+        break
+print("lags", burst, flush=True)
+if rank == {evaluates}:
+    evaluate()
+dist.all_reduce(tensor)
+"""
+)
+
+
 def train(node: Node, program: str, hub: Hub | None, ranks: int = 2, *flags: str, **more: Any) -> None:
     """Start `ranks` ranks of `program` by the real torchrun."""
     path = node.folder / "train.py"
@@ -68,6 +97,37 @@ def beats(hub: Hub) -> list[Beat]:
     return [codec.load(Beat, body["beat"]) for body in hub.bodies("beat")]
 
 
+def waits(hub: Hub) -> list[bool]:
+    """Of each rank, by the last beat."""
+    return [rank.waits for rank in beats(hub)[-1].ranks]
+
+
+@pytest.mark.parametrize("evaluates", [0, 1])
+def test_what_a_rank_has_done_is_known_though_gloos_threads_overtake_one_another(
+    node: Node, hub: Hub, evaluates: int
+) -> None:
+    """Whether the rank whose number of the last one done is left behind waits for another, or for none."""
+    train(node, LAGS.replace("{evaluates}", str(evaluates)), hub)
+
+    def stuck() -> bool:
+        last = beats(hub)[-1:]
+        return bool(last and last[0].ranks and min(rank.stuck_for for rank in last[0].ranks) >= 5)
+
+    wait_for(stuck, 2 * START, "a beat in which both ranks are stuck")
+    wait_for(
+        lambda: waits(hub) == [rank != evaluates for rank in range(2)],
+        START,
+        "a beat in which the other rank waits, and not the one that evaluates",
+    )
+    hub.send("collect", {"id": 1, "why": "still", "deadline": 3.0})
+    lags = evidence(hub, 1).ranks[1]
+    ((called, done),) = [(group.enqueued, group.completed) for group in lags.groups]
+    wait_for(lambda: beats(hub)[-1].ranks[1].completed == done, START, "a beat that tells what is done")
+    hub.send("end", end(50))
+
+    assert called - done == (evaluates == 0)
+
+
 def test_a_hang_after_good_steps(node: Node, hub: Hub) -> None:
     """Phases in order, counters that grow; then who waits, who stands where, and what each has called."""
     train(node, EVALUATES, hub)
@@ -77,6 +137,10 @@ def test_a_hang_after_good_steps(node: Node, hub: Hub) -> None:
         return bool(last and last[0].ranks and min(rank.stuck_for for rank in last[0].ranks) >= 5)
 
     wait_for(stuck, START, "a beat in which both ranks are stuck")
+    wait_for(
+        lambda: waits(hub) == [True, False], START, "a beat in which the first rank waits, and not the other"
+    )
+    wait_for(lambda: beats(hub)[-1].ranks[0].completed == 2500, START, "a beat that tells what is done")
     begun = time.monotonic()
     hub.send("collect", {"id": 1, "why": "still", "deadline": 3.0})
     found = evidence(hub, 1)
@@ -90,7 +154,6 @@ def test_a_hang_after_good_steps(node: Node, hub: Hub) -> None:
     completed = [beat.ranks[0].completed for beat in beats(hub) if len(beat.ranks) == 2]
     assert completed == sorted(completed)
     assert completed[-1] == 2500
-    assert [rank.waits for rank in beats(hub)[-1].ranks] == [True, False]
 
     waiting, evaluating = found.ranks
     assert names(waiting)[0] == "all_reduce"

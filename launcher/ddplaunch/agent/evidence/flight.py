@@ -17,14 +17,23 @@ _STEPS = 64
 
 
 def counters(dump: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """Process group id -> (last enqueued, last completed); torch's "none yet", -1, is 0 here."""
+    """Process group id -> (last enqueued, last completed); torch's "none yet", -1, is 0 here.
+
+    With Gloo a thread that is overtaken writes its own number over that of a later collective, and there it
+    stays: where the dump has entries, those that are done count as well.
+    """
+    done: dict[str, int] = {}
+    for entry in dump.get("entries", []):
+        if _done(entry) and not entry.get("is_p2p"):
+            number = str(entry.get("pg_id", 0))
+            done[number] = max(done.get(number, 0), int(entry.get("collective_seq_id", 0)))
     found = {}
     for name, status in dump.get("pg_status", {}).items():
         enqueued, completed = (
             max(0, int(status.get(key, 0)))
             for key in ("last_enqueued_collective", "last_completed_collective")
         )
-        found[name] = (enqueued, completed)
+        found[name] = (enqueued, max(completed, done.get(name, 0)))
     return found
 
 

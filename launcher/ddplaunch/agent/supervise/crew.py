@@ -119,6 +119,9 @@ class Crew:
         if self.launch is not None and self.launch_exit is None and self.launch.poll() is not None:
             code = self.launch.returncode
             self.launch_exit = Exited(time.time(), code if code >= 0 else None, -code if code < 0 else None)
+        for rank in found:  # a rank that is the launch command may be known only after that was buried
+            if self.launch is not None and self.launch.pid == rank.pid and self.launch.returncode is not None:
+                rank.learn_exit(self.launch.returncode)
         if self.launch is None and self._plan.mpi and self._all_have_ended():
             code = int(any(ranks.bad(rank.exit) for rank in self.ranks.values()))
             self.launch_exit = Exited(time.time(), code, by_us=self.dismissed)

@@ -9,11 +9,11 @@ import contextlib
 import dataclasses
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterable, Sequence
 from typing import Callable, Optional
 
+from ddplaunch.agent import machines
 from ddplaunch.agent.contract import Exited, NodeEvidence, Process, Stack
 from ddplaunch.agent.evidence import cgroup, kernel, mpi, proc, py_spy, stacks
 from ddplaunch.agent.supervise import describe
@@ -70,7 +70,7 @@ class Gatherer:
             self._missing.append(self._sampler.sockets_missing)
         return NodeEvidence(
             node=self._node,
-            host=socket.gethostname(),
+            host=machines.host(),
             at=time.time(),
             phase=phase,
             ranks=[describe.so_far(rank) for rank in ranks],

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional
 
-from ddplaunch.agent import termination
+from ddplaunch.agent import machines, termination
 from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.protocol import Body, Channel, LostError, Message, ProtocolError
 
@@ -68,7 +67,7 @@ class Link:
         if self._lost:
             self._tell("the hub answers again")
         self._lost, self._failed, self._pause = False, 0, 1.0
-        self.send("join", {"node": self._node, "host": socket.gethostname(), "pid": os.getpid()})
+        self.send("join", {"node": self._node, "host": machines.host(), "pid": os.getpid()})
 
     def call_first(self) -> None:
         """The first calls have more patience: without the hub nobody judges."""

@@ -34,6 +34,7 @@ class Sample(NamedTuple):
     runnable: bool
     news: bool  # it printed something new since the last sample
     counted: Optional[tuple[int, int]] = None  # collectives called and done, of all groups
+    is_doubtful: bool = False  # whether the last that was called may be done all the same
     initialized: Optional[bool] = None
     sent: Optional[int] = None  # bytes through sockets, when they were asked for
     frames: Optional[list[Frame]] = None  # of the main thread, when it was looked at
@@ -50,6 +51,7 @@ class Progress:
         self._bytes = 0
         self._sent: Optional[int] = None
         self._counted: Optional[tuple[int, int]] = None
+        self._is_doubtful = False
         self._initialized: Optional[bool] = None
         self._seen: set[Hashable] = set()
         self._looks: deque[tuple[float, Hashable]] = deque()
@@ -67,7 +69,14 @@ class Progress:
     @property
     def pending(self) -> bool:
         """A collective was called and is not done."""
-        return self._counted is not None and self._counted[0] > self._counted[1]
+        return self._counted is not None and self._counted[0] > self._counted[1] and not self._is_doubtful
+
+    @property
+    def leaves_doubts(self) -> bool:
+        """It was looked at, and its counters may be wrong: by them it might wait for what is done, and what
+        it has done is told wrong even where its stack says that it waits.
+        """
+        return self._is_doubtful and bool(self._frames)
 
     @property
     def stack_moves(self) -> Optional[bool]:
@@ -77,11 +86,7 @@ class Progress:
     def waits(self, now: float) -> bool:
         """Whether it stands in a collective or in init_process_group, as far as is known without asking."""
         if self._frames and now - self._looks[-1][0] < _WINDOW:
-            if (
-                stacks.collective(self._frames)
-                or stacks.in_init(self._frames)
-                or stacks.mpi_function(self._frames)
-            ):
+            if _waits_by_its_stack(self._frames):
                 return True
             # DDP waits inside of backward(), where no frame of torch.distributed shows.
             return self.pending and not stacks.in_loader(self._frames) and self.still_for(now) >= 1.0
@@ -110,7 +115,9 @@ class Progress:
     def _called(self, sample: Sample) -> bool:
         changed = False
         if sample.counted is not None:
-            changed, self._counted = sample.counted != (self._counted or sample.counted), sample.counted
+            before, self._counted = self._counted or sample.counted, sample.counted
+            found_out = self._is_doubtful and sample.counted[0] == before[0]  # it may be done for long
+            changed, self._is_doubtful = sample.counted != before and not found_out, sample.is_doubtful
         if sample.initialized is not None:
             changed = changed or self._initialized not in (None, sample.initialized)
             self._initialized = sample.initialized
@@ -138,6 +145,10 @@ class Progress:
         if len(self._looks) > 1 and self._looks[-1][1] != self._looks[-2][1]:
             self._moved = sample.at
         return bool(new) and not first
+
+
+def _waits_by_its_stack(frames: list[Frame]) -> bool:
+    return bool(stacks.collective(frames) or stacks.in_init(frames) or stacks.mpi_function(frames))
 
 
 def _moves(sample: Sample, last: Sample) -> bool:

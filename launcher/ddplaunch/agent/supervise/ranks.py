@@ -48,6 +48,7 @@ class Rank:
         self.initialized: Optional[bool] = None
         self.was_initialized = False
         self.counted: Optional[tuple[int, int]] = None
+        self.settled = 0  # collectives called when it was found out whether the last one is done
         self.mpi_mute = False  # MPI is loaded, and native code holds the GIL
         self.raised: list[Raised] = []
         self.last_output = ""
@@ -60,6 +61,12 @@ class Rank:
     def program(self) -> int:
         """The process to look at: the interpreter, when the worker is a shell script around it."""
         return self.line.pid if self.line is not None else self.pid
+
+    def question(self, suspicious: bool) -> bytes:
+        """What to ask its hook now: everything only once for a collective, if nothing else tells."""
+        if not suspicious:
+            return b"count"
+        return b"dump" if self.progress.leaves_doubts else b"look"
 
     @property
     def alive(self) -> bool:

@@ -48,8 +48,8 @@ class Sampler:
         answer = rank.line.answer if rank.line is not None else None
         frames = frames_of(answer)
         deeper = [frames_of(lines[pid].answer) for pid in children if pid in lines]
-        now_counted, rank.initialized = counted(answer), initialized(answer, rank.initialized)
-        rank.counted = now_counted or rank.counted
+        now_counted, is_doubtful = count(rank, answer)
+        rank.initialized = initialized(answer, rank.initialized)
         rank.mpi_mute = _is_mute_in_mpi(rank)
         rank.was_initialized = rank.was_initialized or bool(rank.initialized)
         news, rank.news = rank.news, False
@@ -60,6 +60,7 @@ class Sampler:
             runnable=stat is not None and stat.state == "R",
             news=news,
             counted=now_counted,
+            is_doubtful=is_doubtful,
             initialized=rank.initialized,
             sent=sent[-1][1] if sent else None,
             frames=frames,
@@ -134,6 +135,21 @@ def family(pid: int) -> list[int]:
         if not generation or len(found) > _CHILDREN:
             break
     return found[:_CHILDREN]
+
+
+def count(rank: Rank, answer: Optional[dict[str, Any]]) -> tuple[Optional[tuple[int, int]], bool]:
+    """As `counted`; and whether Gloo's threads, that overtake one another, may have left it behind."""
+    found = counted(answer)
+    if answer is None or found is None:
+        return None, False
+    called, done = found
+    if rank.counted is not None and called >= rank.counted[0]:
+        done = max(done, rank.counted[1])  # as the entries have told, or a thread before it was overtaken
+    gloo = (answer.get("recorders") or {}).get("gloo") or {}
+    if "entries" in gloo:
+        rank.settled = called
+    rank.counted = called, done
+    return rank.counted, bool(gloo) and called > done and rank.settled != called
 
 
 def counted(answer: Optional[dict[str, Any]]) -> Optional[tuple[int, int]]:

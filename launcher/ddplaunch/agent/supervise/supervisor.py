@@ -181,7 +181,7 @@ class Supervisor:
         for rank in self.crew.alive:
             suspicious = rank.progress.suspicious(now)
             if rank.line is not None:
-                rank.line.ask(b"look" if suspicious else b"count")
+                rank.line.ask(rank.question(suspicious))
             if suspicious:
                 for line in self._children_of(rank):
                     line.ask(b"look")
