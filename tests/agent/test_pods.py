@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 import zlib
 from base64 import b64decode
 from collections.abc import Iterator
@@ -56,13 +57,14 @@ def missing() -> str:
 class Pod:
     """One pod: a folder, and containers that are started in it one after the other."""
 
-    def __init__(self, agent: list[str], folder: Path, plan: JobPlan, node: int) -> None:
+    def __init__(self, agent: list[str], folder: Path, plan: JobPlan, node: int, key: str) -> None:
         folder.mkdir()
         os.chown(folder, USER, USER)
         codec.write(str(folder / Files.PLAN), plan)
         self.folder = folder
         self._agent = agent
         self._node = node
+        self._key = key
         self.containers: dict[str, Agent] = {}
 
     def start(self, verb: str, **env: str) -> Agent:
@@ -73,7 +75,7 @@ class Pod:
         variables = {
             "PATH": os.environ["PATH"],
             Env.NODE: str(self._node),
-            Env.KEY: "the uid of the job",
+            Env.KEY: self._key,
             Env.HUB: "localhost:0",
             Env.NAMES: "localhost,localhost",
             Env.TERMINATION: str(end),
@@ -111,6 +113,8 @@ class Pods:
     def __init__(self, agent: list[str], folder: Path) -> None:
         self._agent = agent
         self._folder = folder
+        # The hub's port follows from it, and another worker's pods are on the same localhost.
+        self.key = str(uuid.uuid4())
         self.pods: list[Pod] = []
         self.go = folder / "go"
 
@@ -120,7 +124,7 @@ class Pods:
         script.write_text(program)
         gate = {"port": 0, "skip": ["interpreter", "versions"], **plan.pop("gate", {})}
         job = make_plan(launch=[python()], command=[str(script)], nproc_per_node=None, gate=gate, **plan)
-        self.pods = [Pod(self._agent, self._folder / f"pod-{node}", job, node) for node in (0, 1)]
+        self.pods = [Pod(self._agent, self._folder / f"pod-{node}", job, node, self.key) for node in (0, 1)]
         return self.pods
 
     def running(self, program: str = WAITS, **plan: Any) -> list[Pod]:
@@ -350,7 +354,7 @@ def test_somebody_asks_in_the_hubs_container(pods: Pods, agent: list[str]) -> No
     zero, _ = pods.running()
     env = {
         "PATH": os.environ["PATH"],
-        Env.KEY: "the uid of the job",
+        Env.KEY: pods.key,
         Env.ATTEMPT: "0",
         Env.HUB: "x.{domain}:0",
     }

@@ -182,6 +182,7 @@ def test_another_version_is_refused_by_the_server(listener: socket.socket) -> No
         (b"\xff\xfe\x00 no text at all", StrangerError),
         (b"[1, 2]\n", StrangerError),
         (b"x" * 70_000, StrangerError),
+        (b"[" * 60_000 + b"\n", StrangerError),
         (b"", StrangerError),
     ],
 )
@@ -278,3 +279,24 @@ def test_a_line_of_an_earlier_connection_is_not_taken() -> None:
     server.nonces = b"s2 c"
 
     assert server.open(line) is None
+
+
+def test_a_silent_address_leaves_time_for_the_next(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name with two: connecting to the second, and its introduction, still fit."""
+    with socket.create_server(("127.0.0.2", port_of(listener)), backlog=0) as silent:
+        fillers = [socket.socket() for _ in range(3)]  # whose queue is full: packets to it vanish
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(silent.getsockname())
+        monkeypatch.setattr(protocol, "resolve", lambda host, deadline: ["127.0.0.2", "127.0.0.1"])
+        thread, got = accept_in_thread(listener)
+
+        Channel.connect("n0", port_of(listener), KEY, 0, soon(2.0)).close()
+
+        thread.join()
+        assert isinstance(got[0], Channel)
+        got[0].close()
+        for filler in fillers:
+            filler.close()

@@ -80,6 +80,7 @@ class Env:
     HUB = "DDPLAUNCH_HUB"  # host:port of the hub, or several with commas, to be tried in order; see `places`
     NAMES = "DDPLAUNCH_NAMES"  # the nodes' names in node order, or their pattern, where the plan has none
     NAMESPACE = "DDPLAUNCH_NAMESPACE"  # of the pod, for the two above
+    MACHINE = "DDPLAUNCH_MACHINE"  # that the pod is on, see `machines`
     TERMINATION = "DDPLAUNCH_TERMINATION"  # in a container: the file for its last words, see `termination`
     JOB = "DDPLAUNCH_JOB"  # the job's name, for the trainer's own use
     SOURCE = "DDPLAUNCH_SOURCE"  # folder where the job's source was unpacked
@@ -113,6 +114,7 @@ class Files:
     HUB_ADDRESS = "run/hub.address"  # one line, as in Env.HUB: by name first, then by address
     HUB_LOG = "run/hub.log"
     GATES = "run/gate.log"  # all gates' output, where a scheduler brings it to the hub's machine
+    SRUN = "run/srun.log"  # likewise, of the ranks' step: what srun says, and nodes where no supervisor is
     STATUS = "run/status.json"  # JobStatus, replaced whole at every change
     EVENTS = "run/events.jsonl"  # one Event a line
     FAULTY = "run/faulty"  # names of the nodes at fault, one a line, where the job may work without them
@@ -226,7 +228,7 @@ class CheckIn:
     """A node's first words to the hub: who it is, what it found at home, where peers reach it."""
 
     node: int
-    host: str
+    host: str  # "n3", of a pod "digits-2 on worker2"
     nodes: int  # how many nodes this one was told of
     nproc_per_node: Optional[int]
     address: str  # the address peers shall connect to

@@ -35,7 +35,7 @@ HELLO_SECONDS = 5.0
 LINE_LIMIT = 32 * 1024 * 1024
 """Bytes of the longest line: the evidence of a node with many ranks takes a few MiB."""
 _ADDRESS_SECONDS = 3.0
-"""Seconds for one address when a name has several: a dead one must not eat the time of the next."""
+"""Seconds at most for one address when a name has several: a dead one must not eat the time of the next."""
 _CHUNK = 256 * 1024
 _BYTES_ACKED = 120
 """Offset of tcpi_bytes_acked in struct tcp_info (linux/tcp.h), since Linux 4.1."""
@@ -108,10 +108,7 @@ class Seal:
         if not hmac.compare_digest(mac, self._mac(self._directions[1], self._received, text)):
             return None
         self._received += 1
-        try:
-            return json.loads(text)
-        except ValueError:
-            return None
+        return _parsed(text)
 
     def _mac(self, direction: bytes, counter: int, text: bytes) -> bytes:
         head = b"%s %s %d " % (direction, self.nonces, counter)
@@ -154,12 +151,17 @@ def _plain(data: Any) -> bytes:
     return encode(data) + b"\n"
 
 
+def _parsed(text: bytes) -> Any:
+    """None when it is not JSON, or nested as only an attack is."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _version_of(text: bytes) -> Optional[int]:
     """The version that a hello, or a plain refusal, claims; None when it is neither."""
-    try:
-        data = json.loads(text)
-    except ValueError:
-        return None
+    data = _parsed(text)
     version = data.get("ddplaunch") if isinstance(data, dict) else None
     return version if type(version) is int else None
 
@@ -334,11 +336,8 @@ class Channel:
 
 
 def _refusal(line: bytes) -> ProtocolError:
-    try:
-        data = json.loads(line)
-        why = data.get("refused") if isinstance(data, dict) else None
-    except ValueError:
-        why = None
+    data = _parsed(line)
+    why = data.get("refused") if isinstance(data, dict) else None
     if why == "version":
         return RefusedError("version", f"the hub speaks version {_version_of(line)}, this agent {VERSION}")
     if why == "key":
@@ -356,10 +355,10 @@ def _dial(host: str, port: int, deadline: float) -> socket.socket:
     except UnansweredNameError as error:
         raise UnreachableError("unanswered", str(error)) from error
     failure: Optional[UnreachableError] = None
-    for address in addresses:
+    for place, address in enumerate(addresses):
         patience = deadline - time.monotonic()
         if len(addresses) > 1:
-            patience = min(patience, _ADDRESS_SECONDS)
+            patience = min(patience / (len(addresses) - place), _ADDRESS_SECONDS)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         connection = socket.socket(family, socket.SOCK_STREAM)
         try:

@@ -76,10 +76,19 @@ def test_a_gpu_that_somebody_else_holds(tmp_path: Path, visible: str, ranks: int
 
     assert (Status.FAIL, "gpu-held") == (result.status, result.code) if said else Status.PASS == result.status
     assert said == result.observed or not said
-    assert (["NVIDIA H200"], ranks if ranks < 3 else len(visible.split(",")) if visible else 8) == (
-        result.facts["models"],
-        result.facts["count"],
-    )
+    seen = len(visible.split(",")) if visible else 8
+    assert (["NVIDIA H200"], seen) == (result.facts["models"], result.facts["count"])
+
+
+@pytest.mark.parametrize(("rights", "count"), [((1, 2), 8), ((1, 2, 21, 22), None)])
+def test_parts_of_a_gpu_are_not_counted(tmp_path: Path, rights: tuple[int, ...], count: int | None) -> None:
+    """A node may be given several of one GPU, and is as good as one with as many of several."""
+    folder = tmp_path / "dev/nvidia-caps"
+    folder.mkdir(parents=True)
+    for number in rights:
+        (folder / f"nvidia-cap{number}").touch()
+
+    assert count == checked(tmp_path, H200_BUSY, wanted=None, ranks=1).facts["count"]
 
 
 def test_who_asks_for_no_gpus_is_told_only(tmp_path: Path) -> None:

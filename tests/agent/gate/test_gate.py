@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 from tests.agent.gate.jobs import Job, make_plan, wait_for
+from tests.busy import BUSY
 
 from ddplaunch.agent import codec
 from ddplaunch.agent.checks import ports
 from ddplaunch.agent.checks.run import CHECKS
 from ddplaunch.agent.contract import Agreed, Exit, Files, Phase
+from ddplaunch.agent.protocol import Channel, ProtocolError
 
 
 def agreed(job: Job, node: int) -> Agreed:
@@ -170,6 +174,28 @@ def test_a_stranger_in_the_hubs_place(job: Job, serve: str, who: str) -> None:
     assert code == Exit.NODE_AT_FAULT
     assert "stranger-listens: " in gate.output
     assert who in gate.output
+
+
+def test_a_hub_that_takes_a_node_and_drops_it(job: Job) -> None:
+    """The gate comes again, not more than about once a second, and at its deadline gives up."""
+    came: list[float] = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with contextlib.suppress(ProtocolError):  # at its deadline it is in a hurry
+                    Channel.accept(connection, job.key, 0, time.monotonic() + BUSY * 5).close()
+                    came.append(time.monotonic())
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        gate = job.gate(make_plan(gate={"timeout": 4.0}), 1, hub=f"127.0.0.1:{listener.getsockname()[1]}")
+        assert gate.wait(20) == Exit.NODE_AT_FAULT
+
+    assert len(came) >= 2
+    assert came[-1] - came[0] > 0.5 * (len(came) - 1)
+    assert "trying again" in gate.output
 
 
 def reachable(port: int) -> bool:

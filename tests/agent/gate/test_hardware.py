@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 import pytest
 from tests.agent.checks.infiniband import HALF_DOWN, HOST_GIDS, POD_GIDS, ROCE, sysfs
-from tests.agent.checks.nvidia import A100_MIXED, H200_BUSY, H200_HELD, install
+from tests.agent.checks.nvidia import A100_MIXED, H200_BUSY, H200_FREE, H200_HELD, install
 from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Job
 from tests.agent.gate.test_network import GATE_PORT, Cluster, Make
@@ -167,6 +167,22 @@ def test_another_kind_of_gpu_on_one_node(trial: MakeTrial, tmp_path: Path) -> No
     assert "node 1 (n1) has NVIDIA A100-SXM4-80GB, node 0 (n0) NVIDIA H200" == first.job.verdict.sentence
     assert "if the difference is meant, `gate: {skip: [gpus]}`" in first.job.verdict.hint
     assert passes(trial(**asked, env=GPU, gate={"skip": ["gpus"]}))
+
+
+@pytest.mark.whole
+@pytest.mark.fault("hardware-differs")
+def test_a_gpu_is_lost_on_one_node(trial: MakeTrial, tmp_path: Path) -> None:
+    """Its driver lists one less than the job asks for. With another machine in its place, the job starts."""
+    asked: dict[str, Any] = {"resources": {"gpus": 4}, "nproc_per_node": 4}
+    lost = "\n".join(row for row in H200_FREE.split("\n") if row[:2] != "3,")
+    first = with_gpus(trial(**asked), tmp_path, H200_FREE, lost)
+    first.start()
+
+    assert [Exit.NODE_AT_FAULT] * 2 == first.end()
+    assert ("hardware-differs", [1]) == first.verdict()
+    assert "node 1 (n1) has 3 x NVIDIA H200, node 0 (n0) 4 x NVIDIA H200" == first.job.verdict.sentence
+    assert "a machine that has lost a GPU says so in `dmesg`" in first.job.verdict.hint
+    assert passes(with_gpus(trial(**asked), tmp_path, H200_FREE, H200_FREE))
 
 
 @pytest.mark.fault("hardware-differs")

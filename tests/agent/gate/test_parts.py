@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import resource
 import socket
 import threading
 import time
@@ -99,6 +101,27 @@ def test_garbage_does_not_harm_a_responder(responder: tuple[Responder, int]) -> 
 
     assert ("ok", "") == outcome(responder[1])
     silent.close()
+
+
+def test_a_responder_outlives_a_lack_of_files(responder: tuple[Responder, int]) -> None:
+    """Who comes meanwhile waits in the kernel's queue."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    early = socket.socket()
+    held: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        early.connect(("127.0.0.1", responder[1]))
+        time.sleep(0.3)  # it accepts in vain meanwhile, which nothing shows
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for each in held:
+            os.close(each)
+
+    assert ("ok", "") == outcome(responder[1])
+    early.close()
 
 
 def test_a_closed_responder_leaves_its_port() -> None:

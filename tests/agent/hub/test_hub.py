@@ -221,6 +221,40 @@ def test_a_node_that_goes_silent_in_the_mesh(job: Job) -> None:
     assert (verdict["code"], verdict["nodes"]) == ("node-missing", [1])
 
 
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_node_that_goes_after_its_results(job: Job, gone: int) -> None:
+    """It is missing as soon as it is gone, whoever it is and whatever the others still try."""
+    plan = make_plan(nodes=3, gate={"timeout": 60.0})
+    job.hub(plan)
+    nodes = nodes_of(job, 3)
+    for node in nodes:
+        node.check_in(plan)
+    nodes[gone].try_paths()
+    nodes[gone].channel.send("status", {})
+    nodes[gone].expect("status")
+    nodes[gone].channel.close()
+
+    for node in nodes[:gone] + nodes[gone + 1 :]:
+        (verdict,) = node.expect("verdict", 5)["verdicts"]
+        assert ("node-missing", [gone]) == (verdict["code"], verdict["nodes"])
+
+
+def test_a_node_that_goes_when_all_paths_are_tried(job: Job) -> None:
+    """Node 0 is asked for the master port, and never answers: nobody is released to look for it there."""
+    plan = make_plan(gate={"timeout": 60.0})
+    job.hub(plan)
+    first, second = nodes_of(job, 2)
+    for node in (first, second):
+        node.check_in(plan)
+    for node in (first, second):
+        node.try_paths()
+    first.expect("unbind")
+    first.channel.close()
+
+    (verdict,) = second.expect("verdict", 5)["verdicts"]
+    assert ("node-missing", [0]) == (verdict["code"], verdict["nodes"])
+
+
 def cry(job: Job, node: int, seconds: float, nodes: list[int]) -> None:
     """A gate that cannot reach the hub says so in its output, which srun labels and brings here."""
     verdict = Verdict("port-filtered", f"node {node} -> the hub: no answer", "gate", nodes=nodes)
@@ -234,8 +268,9 @@ def test_a_node_that_cannot_reach_the_hub_is_overheard(job: Job) -> None:
     hub = job.hub(plan)
     (first,) = nodes_of(job, 1)
     first.check_in(plan)
+    hub.says("waiting for node 1 (")
     cry(job, 1, 5.0, [1])
-    hub.says("it says itself: node 1 -> the hub: no answer")
+    hub.says("port-filtered: node 1 -> the hub: no answer")
     assert first.channel.receive(0.5) is None or first.expect("waiting")["missing"] == [1]
     cry(job, 1, 25.0, [1])
 
@@ -266,9 +301,10 @@ def test_who_came_after_all_is_not_overheard(job: Job) -> None:
     first.check_in(plan)
     with (job.folder("hub") / Files.GATES).open("ab") as file:
         file.write(b'1: {"unreached":1}\n{"unreached":"x","seconds":1}\n\xff\n')
+    hub.says("waiting for node 1 (")
     cry(job, 1, 5.0, [1])
     cry(job, 7, 50.0, [7])
-    hub.says("it says itself: node 1")
+    hub.says("port-filtered: node 1 -> the hub")
     second.check_in(plan)
 
     for node in (first, second):

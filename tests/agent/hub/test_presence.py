@@ -88,6 +88,19 @@ def test_a_supervisor_that_is_starved_is_not_lost(hub: Hub) -> None:
     assert [] == hub.wires[0].got("notice") + hub.wires[0].got("end")
 
 
+def test_a_lost_pod_is_named_with_its_machine(tmp_path: Path) -> None:
+    """To all nodes alike, and in the record; names alone are not what fails."""
+    hub = Hub(tmp_path, names=[f"d-{node}.d.lab.svc.cluster.local" for node in range(2)])
+    hub.says(1, "join", {"node": 1, "host": "d-1 on worker2", "pid": 1})
+    hub.wires[1].silent_for = 8.0
+    hub.ticks(20)
+    hub.record.close()
+
+    ((told,),) = [each["verdicts"] for each in hub.wires[0].got("notice")]
+    assert told["sentence"].startswith("node 1 (d-1 on worker2)")
+    assert [told["sentence"]] == [verdict.sentence for verdict in hub.record.verdicts]
+
+
 def test_a_node_that_answers_again_is_forgiven(hub: Hub) -> None:
     """A switch has found another way: the notice is taken back, and nothing was ended."""
     hub.wires[1].silent_for = 8.0

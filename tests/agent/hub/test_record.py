@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +38,15 @@ def test_the_status_is_there_from_the_start(record: Record) -> None:
 
     assert (found.job, found.attempt, found.phase) == ("trial", 3, Phase.STARTING)
     assert [0, 1] == [node.node for node in found.nodes]
+
+
+def test_a_node_that_never_comes_is_called_as_its_scheduler_calls_it(tmp_path: Path) -> None:
+    """Its number alone sends nobody to the machine."""
+    record = Record(dataclasses.replace(PLAN, names=["n1", "n7"]), str(tmp_path), attempt=0)
+    assert ["n1", "n7"] == [node.host for node in status(record).nodes]
+    record.node(1, host="n7.example")
+    assert "n7.example" == record.nodes[1].host
+    record.close()
 
 
 def test_changes_follow_the_throttle(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,3 +125,35 @@ def test_a_log_that_nobody_reads_does_not_end_the_job(
     sys.stdout.close()
 
     assert len(record.bundle().events) == 2
+
+
+def test_a_folder_that_goes_away_does_not_end_the_job(
+    record: Record, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What cannot be written is told once, each time kept for the next, and written when that works again."""
+    shutil.rmtree(tmp_path)
+    for phase in (Phase.GATE, Phase.RUNNING):
+        record.event("phase", f"now {phase}")
+        record.enter(phase)
+        record.flush()
+    record.judge([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+    said = capsys.readouterr().out
+    assert 1 == said.count(f"cannot write {record.path(Files.STATUS)}: No such file or directory")
+    (tmp_path / Files.RUN).mkdir(parents=True)
+    record.flush()
+
+    assert (Phase.RUNNING, 1) == (status(record).phase, len(status(record).verdicts))
+
+
+def test_a_full_disk_does_not_end_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Events go to the log alone."""
+    (tmp_path / Files.RUN).mkdir()
+    os.symlink("/dev/full", tmp_path / Files.EVENTS)
+    record = Record(PLAN, str(tmp_path), attempt=0)
+    for text in ("one", "two"):
+        record.event("phase", text)
+    record.close()
+
+    said = capsys.readouterr().out.splitlines()
+    assert [f"the hub cannot write {record.path(Files.EVENTS)}: No space left on device"] == said[:1]
+    assert ["one", "two"] == [line.partition(" ")[2] for line in said[1:]]

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from ddplaunch.agent import codec
 from ddplaunch.agent.contract import CheckIn, CheckResult, Files, GatePlan, JobPlan, Status, Verdict
+from ddplaunch.agent.hub.eviction import TOGETHER
 from ddplaunch.agent.hub.overheard import Cry, line
 from ddplaunch.agent.hub.record import Record
-from ddplaunch.agent.hub.roll_call import PASSES, SETTLE, UNREACHED, RollCall
+from ddplaunch.agent.hub.roll_call import PASSES, SETTLE, STALL, UNREACHED, RollCall
 
 NAME = CheckResult("names", Status.FAIL, "cannot resolve n0", code="dns-not-found", patience=0.0)
 PORT = CheckResult("port", Status.FAIL, "port 29500 is held", code="port-in-use", patience=3.0)
@@ -48,7 +48,19 @@ class Trial:
 
     def over(self) -> bool:
         """Whether the mesh may begin."""
-        return self.roll.look(self.now) == ([], [], {})
+        return self.roll.look(self.now)[:3] == ([], [], {})
+
+    def foreseen(self) -> list[str] | None:
+        """Codes of what the job would end by."""
+        found = self.roll.look(self.now).foreseen
+        return None if found is None else [verdict.code for verdict in found]
+
+    def hears(self, node: int, seconds: float, code: str = "port-filtered") -> None:
+        """What a gate prints that has not reached the hub for so many seconds."""
+        said = line(Cry(node, seconds, Verdict(code, f"node {node} -> the hub: in vain", "gate", [node])))
+        with (self.folder / Files.GATES).open("a") as file:
+            file.write(f"{said}\n")
+        self.roll.overhear()
 
     @property
     def said(self) -> list[str]:
@@ -146,17 +158,90 @@ def test_the_log_says_what_is_waited_for_and_what_has_passed(trial: Trial) -> No
 @pytest.mark.parametrize(("code", "seconds"), [("port-filtered", UNREACHED), ("dns-not-found", PASSES)])
 def test_a_node_that_cries_is_waited_for(trial: Trial, code: str, seconds: float) -> None:
     """A name may take a minute to appear, a closed port seldom opens."""
-
-    def cry(seconds: float) -> None:
-        said = line(Cry(1, seconds, Verdict(code, "node 1 -> the hub: in vain", "gate", nodes=[1])))
-        with (trial.folder / Files.GATES).open("a") as file:
-            file.write(f"{said}\n")
-        trial.roll.overhear()
-
     trial.comes(0)
     trial.comes(2)
-    cry(seconds - 1.0)
+    trial.hears(1, seconds - 1.0, code)
     assert [] == trial.after(5.0)
-    cry(seconds)
+    trial.hears(1, seconds, code)
     assert [code] == trial.after(1.0)
-    assert codec.dump(trial.record.bundle().events[2])["text"] == "it says itself: node 1 -> the hub: in vain"
+
+
+def test_what_would_end_the_job_is_foreseen_while_it_may_pass(trial: Trial) -> None:
+    """All of it; not in the moment in which others come, and not any more when it has passed."""
+    trial.comes(0, PORT)
+    trial.comes(1, NAME)
+    trial.after(SETTLE)
+    assert [None] == [trial.foreseen()]
+    trial.after(1.0)
+    assert trial.foreseen() == ["dns-not-found", "port-in-use"]
+    trial.comes(1)
+    trial.after(1.0)
+    assert trial.foreseen() == ["port-in-use"]
+    trial.comes(0)
+    trial.after(1.0)
+    assert trial.foreseen() == []
+
+
+def test_what_is_certain_is_foreseen_while_paths_are_tried(trial: Trial) -> None:
+    """The job ends by it when the nodes have told of the paths, and they may take their time."""
+    for node in range(3):
+        trial.comes(node, *[NAME] * (node == 2))
+
+    assert trial.over()
+    assert trial.foreseen() == ["dns-not-found"]
+
+
+def test_a_node_that_cries_is_foreseen_to_fail(trial: Trial) -> None:
+    """Until it comes. What it cried before the hub was up says nothing: it will come by now."""
+    trial.comes(0)
+    trial.comes(2)
+    trial.hears(1, 3.0)
+    trial.after(SETTLE + 1.0)
+    assert trial.foreseen() == []
+    trial.hears(1, 6.0)
+    assert trial.foreseen() == ["port-filtered"]
+    trial.comes(1)
+    assert [None] == [trial.foreseen()]
+    assert trial.over()
+
+
+def test_all_that_cry_are_told_of_when_the_first_one_gives_up(trial: Trial) -> None:
+    """Nobody reaches the hub: the fault is node 0's, though one has waited a moment less."""
+    trial.comes(0)
+    trial.now += UNREACHED
+    trial.hears(1, UNREACHED)
+    trial.hears(2, UNREACHED - 1.0)
+
+    assert ["port-filtered"] == trial.after(SETTLE + 1.0)
+    (verdict,) = trial.roll.look(trial.now).verdicts
+    assert ([0], "node 1 -> the hub: in vain (and 1 more)") == (verdict.nodes, verdict.sentence)
+
+
+@pytest.mark.parametrize(("gone", "codes"), [(False, ["mtu-black-hole"]), (True, [])])
+def test_an_announcement_without_a_check_in(trial: Trial, gone: bool, codes: list[str]) -> None:
+    """A black hole has swallowed it, unless its sender is gone: it was refused, or killed."""
+    trial.comes(0)
+    trial.roll.announced(1)
+    if gone:
+        trial.roll.silenced(1)
+
+    assert codes == trial.after(2 * STALL)
+
+
+def test_who_is_told_to_stop_is_alone_only_after_a_moment(trial: Trial) -> None:
+    """The others may be told as well; not if one of them went away without a word."""
+    for node in range(3):
+        trial.comes(node)
+    assert not trial.roll.is_ending()
+    for node in (1, 2):
+        trial.roll.left(node)
+        trial.roll.stopped(node)
+        trial.now += 0.6 * TOGETHER
+        assert (node == 1) == trial.roll.is_ending()
+    trial.now -= TOGETHER
+    assert trial.roll.is_ending()
+    assert ([1, 2], [1, 2]) == (trial.roll.roll().vanished, trial.roll.roll().stopped)
+    trial.comes(1)
+    trial.roll.lost(0)
+    assert not trial.roll.is_ending()
+    assert ([0, 2], [2]) == (trial.roll.roll().vanished, trial.roll.roll().stopped)

@@ -26,6 +26,7 @@ from ddplaunch.agent.protocol import (
     ProtocolError,
     RefusedError,
     Seal,
+    ServerHandshake,
 )
 
 KEY = b"the job's key"
@@ -80,7 +81,7 @@ class Hub:
         await self.server.drain(1.0)
 
     def connect(self, key: bytes = KEY) -> Channel:
-        return Channel.connect("127.0.0.1", self.port, key, 0, time.monotonic() + 20)
+        return Channel.connect("127.0.0.1", self.port, key, 0, time.monotonic() + BUSY * 20)
 
     def raw(self) -> socket.socket:
         """A plain connection that has read the greeting."""
@@ -158,6 +159,7 @@ def test_a_client_of_the_job_is_answered(hub: Hub) -> None:
         b"GET / HTTP/1.1\r\nHost: n0\r\n\r\n",
         b"0" * 64 + b' {"ddplaunch":1,"nonce":"c"}\n',
         b"0" * 64 + b" [[[[[[[[\n",
+        b"0" * 64 + b" " + b"[" * 60000 + b"\n",
         b'{"ddplaunch":1}\n',
         "ümlaut ünd {}\n".encode(),
     ],
@@ -168,6 +170,19 @@ def test_garbage_is_refused_and_forgotten(hub: Hub, garbage: bytes) -> None:
         connection.sendall(garbage)
         assert json.loads(read_line(connection)) == {"refused": "key"}
         assert hung_up(connection)
+    hub.still_serves()
+
+
+def test_a_mistake_of_ours_is_told_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody foresaw what these clients say: each is dropped, and the log has it once."""
+    monkeypatch.setattr(ServerHandshake, "answer", lambda *_: 1 / 0)
+    for _ in range(3):
+        with hub.raw() as connection:
+            connection.sendall(b"hello\n")
+            assert hung_up(connection)
+    monkeypatch.undo()
+
+    assert 1 == sum("ZeroDivisionError: division by zero" in line for line in hub.log)
     hub.still_serves()
 
 
@@ -188,6 +203,25 @@ def test_a_wrong_key_is_refused_once_in_the_log(hub: Hub) -> None:
     assert ["refused 127.0.0.1: it does not know this job's key"] == [
         line for line in hub.log if line.startswith("refused")
     ]
+
+
+def test_many_strangers_drown_no_other_complaint(hub: Hub) -> None:
+    """Each is told of, up to some number; a mistake of ours is told of all the same."""
+    for number in range(60):
+        source = (f"127.0.1.{number + 1}", 0)
+        with socket.create_connection(("127.0.0.1", hub.port), 20, source) as stranger:
+            read_line(stranger)
+            stranger.sendall(b"hello\n")
+            assert hung_up(stranger)
+    client = hub.connect()
+    client.send("bug", {})
+    with pytest.raises(LostError):
+        client.receive(BUSY * 5)
+    client.close()
+
+    assert 50 == sum(line.startswith("refused") for line in hub.log)
+    assert 1 == sum("further complaints" in line for line in hub.log)
+    assert any("a mistake of this desk" in line for line in hub.log)
 
 
 def test_a_line_without_end_is_cut_off(hub: Hub) -> None:
@@ -318,36 +352,34 @@ def test_a_client_that_never_reads_is_dropped(hub: Hub, monkeypatch: pytest.Monk
     hub.still_serves()
 
 
-def test_a_thousand_connections_at_once(hub: Hub) -> None:
+def test_a_thousand_connections_at_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand clients of the job, and two hundred that say nothing, are all there at once and answered."""
+    for side in ("protocol", "hub.server"):
+        monkeypatch.setattr(f"ddplaunch.agent.{side}.HELLO_SECONDS", BUSY * 10)
     raise_file_limit(6000)
-    silent = [socket.create_connection(("127.0.0.1", hub.port), 20) for _ in range(200)]
-    clients: list[Channel | None] = [None] * 1000
+    clients: list[Channel] = []
     failures: list[BaseException] = []
 
-    def work(start: int) -> None:
+    def work() -> None:
         try:
-            for index in range(start, 1000, 20):
-                clients[index] = hub.connect()
+            clients.extend(opened.enter_context(contextlib.closing(hub.connect())) for _ in range(50))
         except ProtocolError as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(start,)) for start in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    wait_for(lambda: len(hub.server.sessions) == 1000)
-    channels = [client for client in clients if client is not None]
-    for number, client in enumerate(channels):
-        client.send("echo", {"number": number})
-    for number, client in enumerate(channels):
-        assert client.receive(BUSY * 20) == ("echo", {"number": number})
-    for client in channels:
-        client.close()
-    for connection in silent:
-        connection.close()
+    with contextlib.ExitStack() as opened:
+        for _ in range(200):
+            opened.enter_context(socket.create_connection(("127.0.0.1", hub.port), 20))
+        threads = [threading.Thread(target=work) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        wait_for(lambda: len(hub.server.sessions) == 1000)
+        for number, client in enumerate(clients):
+            client.send("echo", {"number": number})
+        for number, client in enumerate(clients):
+            assert client.receive(BUSY * 20) == ("echo", {"number": number})
     wait_for(lambda: hub.server.sessions == {}, 20)
     hub.still_serves()
 

@@ -111,10 +111,17 @@ def test_the_same_failure_on_several_nodes_is_one_verdict() -> None:
 
 
 def test_what_is_unknown_fails_nobody() -> None:
-    """UNKNOWN is for people to read."""
-    odd = CheckResult("cpu", Status.UNKNOWN, "busy", code="cpu-busy")
+    """UNKNOWN is for people to read; what has a code is a note to all of them."""
+    odd = CheckResult(
+        "cpu", Status.UNKNOWN, "1 CPUs for 2 ranks", hint="ranks will take turns", code="cpu-busy"
+    )
+    plain = CheckResult("shm", Status.UNKNOWN, "64 MiB")
+    told = roll(check_in(0), check_in(1, (odd, plain)))
 
-    assert [] == gate.judge(roll(check_in(0, (odd,))))
+    assert [] == gate.judge(told)
+    assert ["cpu-busy: node 1: 1 CPUs for 2 ranks; ranks will take turns"] == gate.notes(told)
+    many = roll(*(check_in(node, (odd,)) for node in range(10)))
+    assert ["2 more of the kind"] == gate.notes(many)[8:]
 
 
 def test_misconfigured_comes_before_a_node_at_fault() -> None:
@@ -287,3 +294,33 @@ def test_every_verdict_of_the_gate_is_in_the_catalogue() -> None:
     everything = roll(check_in(1, nodes=9), strays=[check_in(0)], missing=[2], stalled=[2], mesh=bad)
 
     assert {verdict.code for verdict in gate.judge(everything)} <= set(CATALOGUE)
+
+
+def test_a_rule_that_fails_silences_no_other() -> None:
+    """Who wants to hears of it; who does not, as these tests, gets the failure itself."""
+    odd = roll(check_in(1, facts={"versions": {"python": 3}}), check_in(2, nodes=7))
+    with pytest.raises(AttributeError):
+        gate.judge(odd)
+    complaints: list[str] = []
+    verdict = only(gate.judge(odd, complaints.append))
+
+    assert ("world-size-differs", [2]) == (verdict.code, verdict.nodes)
+    assert ["AttributeError: 'int' object has no attribute 'split'"] == [
+        text.splitlines()[-1] for text in complaints
+    ]
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ([1], "node 1 was told to stop, and the other nodes were not; nodes 0 and 2 are here"),
+        ([1, 2], "node 2 never came: waited 0 s; node 0 is here"),
+    ],
+)
+def test_who_was_told_to_stop_is_not_here(missing: list[int], said: str) -> None:
+    """Its check-in is known, and it is gone."""
+    here = {node: check_in(node) for node in range(3) if node == 1 or node not in missing}
+    verdict = only(gate.judge(Roll(PLAN, here, missing=missing, vanished=[1], stopped=[1])))
+
+    assert ("node-missing", missing, said) == (verdict.code, verdict.nodes, verdict.sentence)
+    assert "node 1 had checked in and was told to stop" in verdict.facts

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.agent.verdicts.test_gate import PLAN, check_in, only
 
-from ddplaunch.agent.contract import GatePlan, MeshResult, ResourcePlan
+from ddplaunch.agent.contract import CheckResult, GatePlan, MeshResult, ResourcePlan, Status
 from ddplaunch.agent.verdicts import gate
 from ddplaunch.agent.verdicts.gate import Roll
 
@@ -45,6 +45,59 @@ def test_a_job_that_asks_for_no_gpus_is_only_told() -> None:
     assert [] == gate.judge(odd)
     said = "the GPUs differ: node 2 NVIDIA A100 80GB PCIe, elsewhere NVIDIA H100 80GB HBM3"
     assert [said] == gate.notes(odd)
+
+
+def counted(*counts: int | None, plan: Any = ASKED) -> Roll:
+    """Nodes with so many GPUs that are visible to the job."""
+    return roll("gpus", *({"models": H100, "count": count} for count in counts), plan=plan)
+
+
+def test_a_gpu_less_on_one_node() -> None:
+    """It has fallen off the bus, say: the job asks for 8, and the others have them."""
+    verdict = only(gate.judge(counted(8, 7, 8)))
+
+    assert ("hardware-differs", [1]) == (verdict.code, verdict.nodes)
+    assert f"node 1 has 7 x {H100[0]}, the others 8 x {H100[0]}" == verdict.sentence
+
+
+def test_another_model_and_fewer_of_it() -> None:
+    """One verdict for the node's hardware."""
+    facts = [{"models": H100, "count": 8}, {"models": A100, "count": 4}, {"models": H100, "count": 8}]
+    verdict = only(gate.judge(roll("gpus", *facts, plan=ASKED)))
+
+    assert f"node 1 has 4 x {A100[0]}, the others 8 x {H100[0]}" == verdict.sentence
+
+
+@pytest.mark.parametrize("counts", [(8, 16, 8), (7, 7, 7), (9, 8, 12), (8, 7, None)])
+def test_more_than_enough_or_the_same_everywhere(counts: tuple[int | None, ...]) -> None:
+    """Not every scheduler hides what it did not give; one card may serve several ranks, or be cut up."""
+    assert ([], []) == (gate.judge(counted(*counts)), gate.notes(counted(*counts)))
+
+
+def test_fewer_than_ranks_where_none_are_asked_for() -> None:
+    """A note, for they may be no matter to it: these nodes have two ranks each."""
+    odd = counted(8, 1, 4, plan=PLAN)
+
+    assert [] == gate.judge(odd)
+    assert [f"the GPUs differ: node 1 1 x {H100[0]}, elsewhere 2 x {H100[0]}"] == gate.notes(odd)
+
+
+def test_a_node_without_any_is_told_once() -> None:
+    """By itself, as gpu-missing."""
+    lost = CheckResult("gpus", Status.FAIL, "no device of a GPU is here", code="gpu-missing")
+    facts = counted(8, 8, 8)
+    facts.check_ins[1] = check_in(1, (lost,), facts={"gpus": {"devices": {}, "models": [], "count": 0}})
+
+    assert ["gpu-missing"] == [verdict.code for verdict in gate.judge(facts)]
+
+
+def test_a_rail_that_one_node_lacks() -> None:
+    """NCCL works without, and slower: a note, unless nobody sends by RDMA."""
+    facts = [{**UP, "active": 8}, {**UP, "active": 7}, {**UP, "active": 8}]
+    said = "the number of RDMA ports that are up differs, and all go by the fewest: node 1 7, elsewhere 8"
+
+    assert ([], [said]) == (gate.judge(roll("rdma", *facts)), gate.notes(roll("rdma", *facts)))
+    assert [] == gate.notes(roll("rdma", *({**each, "used": False} for each in facts)))
 
 
 @pytest.mark.parametrize("models", [(H100, H100, H100), (H100, [], H100), ([], [], [])])

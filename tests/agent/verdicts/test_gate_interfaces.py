@@ -11,12 +11,12 @@ from ddplaunch.agent.paths import LIBRARY
 from ddplaunch.agent.verdicts import gate, gate_interfaces
 from ddplaunch.agent.verdicts.roll import Roll
 
-AGREED = Agreed("10.0.0.1", 29500, {"A": "b"}, {"A": "it is so"})
+AGREED = Agreed("192.168.0.1", 29500, {"A": "b"}, {"A": "it is so"})
 
 
 def check_in(node: int, takes: list[list[str]], library: str = "NCCL", given: bool = False) -> CheckIn:
-    """A node at 10.0.0.N+1 on eth0, with docker0 and loopback, whose library takes `takes`."""
-    own = f"10.0.0.{node + 1}"
+    """A node at 192.168.0.N+1 on eth0, with docker0 and loopback, whose library takes `takes`."""
+    own = f"192.168.0.{node + 1}"
     facts: dict[str, Any] = {
         "names": {"interfaces": [["lo", "127.0.0.1"], ["docker0", "172.17.0.1"], ["eth0", own]]},
         "interfaces": {"library": library, "takes": takes, "why": "for a reason", "set": given},
@@ -24,7 +24,7 @@ def check_in(node: int, takes: list[list[str]], library: str = "NCCL", given: bo
     # Node 0 comes to its own hub by loopback.
     address = own if node else "127.0.0.1"
     if node:
-        facts["hub"] = {"reached_at": "10.0.0.1"}
+        facts["hub"] = {"reached_at": "192.168.0.1"}
     return CheckIn(node, f"n{node}", 2, 1, address, {}, 0.0, machine=str(node), facts=facts)
 
 
@@ -39,16 +39,16 @@ def roll(*check_ins: CheckIn, library: list[MeshResult] | None = None, **more: A
     return Roll(plan, {c.node: c for c in check_ins}, library=library or [], **more)
 
 
-DOCKER, ETH0, ETH1 = [["docker0", "172.17.0.1"]], [["eth0", "10.0.0.1"]], [["eth0", "10.0.0.2"]]
+DOCKER, ETH0, ETH1 = [["docker0", "172.17.0.1"]], [["eth0", "192.168.0.1"]], [["eth0", "192.168.0.2"]]
 
 
 def test_only_where_the_library_goes_elsewhere_there_is_more_to_try() -> None:
     """A node whose library takes the address that the mesh tries anyway costs nothing more."""
     check_ins = {0: check_in(0, DOCKER), 1: check_in(1, ETH1)}
     tried = [
-        MeshTask(0, "10.0.0.1", 40000, "responder"),
-        MeshTask(1, "10.0.0.2", 40001, "responder"),
-        MeshTask(0, "10.0.0.1", 29500, "master"),
+        MeshTask(0, "192.168.0.1", 40000, "responder"),
+        MeshTask(1, "192.168.0.2", 40001, "responder"),
+        MeshTask(0, "192.168.0.1", 29500, "master"),
     ]
 
     expected = [MeshTask(0, "172.17.0.1", 40000, LIBRARY)]
@@ -57,9 +57,9 @@ def test_only_where_the_library_goes_elsewhere_there_is_more_to_try() -> None:
 
 def test_nodes_that_say_nothing_of_it_are_left_alone() -> None:
     """No torch, an older agent, a check that is skipped."""
-    silent = CheckIn(1, "n1", 2, 1, "10.0.0.2", {}, 0.0, facts={"interfaces": {}})
+    silent = CheckIn(1, "n1", 2, 1, "192.168.0.2", {}, 0.0, facts={"interfaces": {}})
 
-    assert [] == gate_interfaces.tasks([MeshTask(1, "10.0.0.2", 40001, "responder")], {1: silent})
+    assert [] == gate_interfaces.tasks([MeshTask(1, "192.168.0.2", 40001, "responder")], {1: silent})
     assert [] == gate.judge(roll(check_in(0, ETH0), silent))
 
 
@@ -84,6 +84,59 @@ def test_a_choice_that_works_is_left_as_it_is() -> None:
     assert ({}, [], []) == (gate_interfaces.mends(facts), gate.notes(facts), gate.judge(facts))
 
 
+def test_nobody_needs_to_reach_the_gloo_that_connects_itself() -> None:
+    """Of two ranks the one with the higher address does; NCCL's connect both ways."""
+    higher = [["docker0", "192.168.99.1"]]
+    failed = [MeshResult(0, 1, "192.168.99.1", 40000, LIBRARY, "refused")]
+    by_gloo, by_nccl = (
+        gate.judge(roll(check_in(0, ETH0, each), check_in(1, higher, each, given=True), library=failed))
+        for each in ("Gloo", "NCCL")
+    )
+
+    assert ([], ["nccl-interface-wrong"]) == (by_gloo, [verdict.code for verdict in by_nccl])
+
+
+def test_a_bridge_that_all_have_is_reached_by_nobody() -> None:
+    """Of equal addresses the ports decide who connects."""
+    failed = [path(0, 1), path(1, 0)]
+    (verdict,) = gate.judge(
+        roll(*(check_in(node, DOCKER, "Gloo", given=True) for node in (0, 1)), library=failed)
+    )
+
+    assert [0, 1] == verdict.nodes
+
+
+def test_who_connects_may_change_with_what_is_mended() -> None:
+    """Node 1 has connected to node 2 no more than node 2 to node 1, until it is given a higher address."""
+    low, middle = [["docker0", "172.17.0.1"]], [["docker0", "172.18.0.1"]]
+    nodes = [
+        check_in(0, [["eth0", "10.0.0.1"]], "Gloo"),
+        check_in(1, low, "Gloo"),
+        check_in(2, middle, "Gloo"),
+    ]
+    failed = [
+        MeshResult(2, 1, "172.17.0.1", 40001, LIBRARY, "refused"),
+        MeshResult(1, 2, "172.18.0.1", 40002, LIBRARY, "refused"),
+    ]
+
+    assert [1] == [*gate_interfaces.mends(roll(*nodes[:2], nodes[2], library=failed[:1]))]
+    assert [1, 2] == sorted(gate_interfaces.mends(roll(*nodes, library=failed)))
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_gloo_joins_no_two_families(given: bool) -> None:
+    """Whatever is routed: the odd one is led to its other address, or told so."""
+    odd = check_in(2, [["eth0", "fd00::3"]], "Gloo", given=given)
+    facts = roll(check_in(0, ETH0, "Gloo"), check_in(1, ETH1, "Gloo"), odd)
+    said = [(verdict.code, verdict.nodes, verdict.sentence) for verdict in gate.judge(facts)]
+
+    takes = "node 2's Gloo takes eth0 fd00::3, which node 0 cannot reach"
+    sentence = f"{takes} (Gloo joins no IPv6 to 192.168.0.1); eth0 works"
+    assert ([("gloo-interface-wrong", [2], sentence)] if given else []) == said
+    mend = {2: ("GLOO_SOCKET_IFNAME", "eth0", f"by itself {takes}")}
+    assert ({} if given else mend) == gate_interfaces.mends(facts)
+
+
 @pytest.mark.parametrize("library", ["NCCL", "Gloo"])
 def test_what_somebody_has_set_is_not_overridden(library: str) -> None:
     """If peers do not reach it, it is said what works."""
@@ -105,7 +158,7 @@ def test_a_library_that_finds_nothing(library: str, code: str) -> None:
 
     assert (code, [1]) == (verdict.code, verdict.nodes)
     assert f"node 1: {library} finds no interface: for a reason" == verdict.sentence
-    assert ["node 1 has lo 127.0.0.1, docker0 172.17.0.1, eth0 10.0.0.2"] == verdict.facts
+    assert ["node 1 has lo 127.0.0.1, docker0 172.17.0.1, eth0 192.168.0.2"] == verdict.facts
 
 
 def test_one_node_alone_may_need_no_interface() -> None:

@@ -87,11 +87,21 @@ def test_a_master_that_is_another_node(outcome: str, detail: str, tail: str) -> 
     misled = check_in(2, master="n1", n1=["10.0.0.2"])
     (verdict,) = gate.judge(roll(misled, mesh=[to_master(2, "n1", outcome, detail)]))
 
-    assert ("master-is-not-node-zero", [2]) == (verdict.code, verdict.nodes)
+    assert ("dns-disagrees", [2]) == (verdict.code, verdict.nodes)
+    assert "nodes 0 (n1) and 1 (n2) resolve n1 to it" == verdict.facts[-1]
     assert verdict.sentence == (
         "node 2 (n3) would look for the master at n1 (10.0.0.2), which is not an address of "
         f"node 0 (n1, 10.0.0.1){tail}"
     )
+
+
+def test_a_masters_name_that_leads_everybody_elsewhere() -> None:
+    """Then nobody disagrees, and the name itself is wrong."""
+    misled = [check_in(node, master="n1", n1=["10.0.0.2"]) for node in range(3)]
+    mesh = [to_master(node, "n1", "refused", "Connection refused") for node in range(3)]
+    (verdict,) = gate.judge(roll(*misled, mesh=mesh))
+
+    assert ("master-is-not-node-zero", [0, 1, 2]) == (verdict.code, verdict.nodes)
 
 
 def test_a_master_that_is_nobody_of_this_job() -> None:

@@ -160,7 +160,7 @@ evidences = st.builds(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(evidences)
 def test_a_verdict_is_well_formed(evidence: JobEvidence) -> None:
     """No evidence makes a rule fail; culprits and victims are known ranks, never the same, in order."""

@@ -66,7 +66,7 @@ def test_no_description_contradicts_what_was_seen(failed: set[Path], passed: set
     is_right(describe(failed, passed - failed, NODES), failed, passed - failed)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(33, 120), st.integers(0, 99), st.floats(0.02, 0.6))
 def test_where_anything_fails_the_description_is_still_right(nodes: int, seed: int, share: float) -> None:
     """Paths that fail at random are no cuts; all are told nevertheless."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Optional
+from typing import Any, Optional
 
-from ddplaunch.agent.checks.context import Context, passed, unknown
-from ddplaunch.agent.contract import CheckResult
+from ddplaunch.agent.checks.context import Context, passed
+from ddplaunch.agent.contract import CheckResult, Status
 
 _WINDOW = 0.2
 """Seconds of looking: long enough to tell busy from idle, short beside the rest of the gate."""
@@ -27,14 +27,22 @@ def check(context: Context) -> CheckResult:
     ranks = context.plan.nproc_per_node or 1
     wanted = context.plan.resources.cpus
     if wanted and cpus < wanted:
-        return unknown("cpu", f"{observed}; the job asks for {wanted:g}", "ranks will be slow", **facts)
-    if busy > _BUSY and load > _BUSY * cpus:
-        return unknown(
-            "cpu", f"{observed}: others use them", "`top` on that node shows who; ranks will be slow", **facts
-        )
+        return _scarce(f"{observed}; the job asks for {wanted:g}", "ranks will be slow", facts)
     if cpus < ranks:
-        return unknown("cpu", f"{observed} for {ranks} ranks", "ranks will take turns", **facts)
+        return _scarce(f"{observed} for {ranks} ranks", "ranks will take turns", facts)
+    threads = context.variable("OMP_NUM_THREADS")  # unset it is 1: torchrun sees to that where there are many
+    if threads.isdigit() and cpus < ranks * int(threads):
+        many = f"{ranks} rank{'s' * (ranks > 1)} of {threads} threads"
+        return _scarce(f"{observed} for {many}", "threads will take turns: lower OMP_NUM_THREADS", facts)
+    if busy > _BUSY and load > _BUSY * cpus:
+        return _scarce(
+            f"{observed}: others use them", "`top` on that node shows who; ranks will be slow", facts
+        )
     return passed("cpu", observed, **facts)
+
+
+def _scarce(observed: str, hint: str, facts: dict[str, Any]) -> CheckResult:
+    return CheckResult("cpu", Status.UNKNOWN, observed, hint=hint, code="cpu-busy", facts=facts)
 
 
 def quota(folder: str = "/sys/fs/cgroup") -> Optional[float]:

@@ -65,9 +65,11 @@ def check(context: Context, root: str = "/") -> CheckResult:
             "container runtime's GPU support, at work on that machine? `nvidia-smi` there",
             devices=found,
         )
-    gpus = _used_by_ranks(context, _ask(context)) if {"NVIDIA", "WSL"} & set(found) else []
+    visible = _visible(context, _ask(context)) if {"NVIDIA", "WSL"} & set(found) else []
+    gpus = visible[: context.plan.nproc_per_node]  # one for each rank
     names = sorted({gpu.name for gpu in gpus})
-    facts: dict[str, Any] = {"devices": found, "models": names, "count": len(gpus)}
+    count = None if _parts(root) else len(visible)
+    facts: dict[str, Any] = {"devices": found, "models": names, "count": count}
     shown += f": {', '.join(names)}" if names else ""
     held = [gpu for gpu in gpus if gpu.used and gpu.total and gpu.used > _HELD * gpu.total]
     if held:
@@ -88,16 +90,26 @@ def _fewer(wanted: int, shown: str, facts: dict[str, Any]) -> CheckResult:
     return unknown("gpus", f"{shown}; the job asks for {wanted}", hint, **facts)
 
 
-def _used_by_ranks(context: Context, gpus: list[Gpu]) -> list[Gpu]:
-    """By CUDA_VISIBLE_DEVICES, then one for each rank. Parts of GPUs (MIG) are not told apart: none."""
-    visible = context.variable("CUDA_VISIBLE_DEVICES")
-    if visible:
-        chosen = []
-        for word in visible.split(","):
-            one = word.strip()
-            chosen += [g for g in gpus if (str(g.number) == one if one.isdigit() else g.uuid.startswith(one))]
-        gpus = chosen
-    return gpus[: context.plan.nproc_per_node]
+def _visible(context: Context, gpus: list[Gpu]) -> list[Gpu]:
+    """By CUDA_VISIBLE_DEVICES. Parts of GPUs (MIG) are not told apart: none."""
+    told = context.variable("CUDA_VISIBLE_DEVICES")
+    if not told:
+        return gpus
+    chosen = []
+    for word in told.split(","):
+        one = word.strip()
+        chosen += [g for g in gpus if (str(g.number) == one if one.isdigit() else g.uuid.startswith(one))]
+    return chosen
+
+
+def _parts(root: str) -> bool:
+    """Whether a GPU is cut into parts (MIG), of which the job may have several.
+
+    A file for each right to one; 1 and 2 are those to cut and to watch ("Device Nodes and Capabilities" of
+    NVIDIA's MIG user guide).
+    """
+    numbers = [path.rpartition("cap")[2] for path in glob.glob(f"{root}dev/nvidia-caps/nvidia-cap*")]
+    return any(number.isdigit() and int(number) > 2 for number in numbers)
 
 
 def _ask(context: Context) -> list[Gpu]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from typing import Any, Optional
+from typing import Any
 
 from ddplaunch.agent.checks import gpus, names, python
 from ddplaunch.agent.checks.context import Context, passed, unknown
@@ -21,33 +21,35 @@ def check(context: Context, root: str = "/") -> CheckResult:
         facts = python.facts(context) or {}
     except Lacks:
         facts = {}
-    links = _links()
+    ways = _ways()
     if not facts.get("torch") or context.plan.mpi:
-        return passed("interfaces", "no torch here whose library would take one", links=links)
+        return passed("interfaces", "no torch here whose library would take one", **ways)
     environment = {**context.environment, **context.plan.env}
     if context.plan.gate.interface:
         environment.update({NCCL: f"={context.plan.gate.interface}", GLOO: context.plan.gate.interface})
     on_gpus = "NVIDIA" in gpus.devices(root)
     release = nccl.version(facts.get("nccl") or "")
     host = read.host(environment, release, names.PATIENCE)
-    known = {name: each.value for name, each in nccl.settings(host, release).items()}
     rdma = bool(glob.glob(f"{root}sys/class/infiniband/*"))
     choice = nccl.reached(host, release, rdma) if on_gpus else gloo.gloo(host)
-    value = known.get(NCCL, "") if on_gpus else environment.get(GLOO, "")
     found: dict[str, Any] = {
         "library": "NCCL" if on_gpus else "Gloo",
         "takes": [[each.interface, each.address] for each in choice.addresses],
         "why": choice.why,
-        "set": len(value) > 1,
-        "links": links,
+        "set": choice.told,
+        **ways,
     }
     if not choice.addresses:
         return unknown("interfaces", f"{found['library']} finds none: {choice.why}", **found)
     return passed("interfaces", f"{found['library']} takes {choice}: {choice.why}", **found)
 
 
-def _links() -> dict[str, list[Optional[int]]]:
-    """MTU and Mbit/s of those that peers may come by."""
+def _ways() -> dict[str, Any]:
+    """MTU and Mbit/s of those that peers may come by, and how large each address's network is."""
     known = read.links()
-    used = {each.interface for each in read.addresses() if each.flags & UP} - {"lo"}
-    return {name: [link.mtu, link.speed] for name, link in known.items() if name in used}
+    used = [each for each in read.addresses() if each.flags & UP and each.interface != "lo"]
+    links = {each.interface: known[each.interface] for each in used if each.interface in known}
+    return {
+        "links": {name: [link.mtu, link.speed] for name, link in links.items()},
+        "prefixes": {each.address: each.prefix for each in used},
+    }

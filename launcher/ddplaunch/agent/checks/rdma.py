@@ -59,7 +59,7 @@ def check(context: Context, root: str = "/") -> CheckResult:
     devices = sorted({port.device for port in here})
     taken = [port for port in here if _takes(told.get("NCCL_IB_HCA", ""), port)]
     active = [port for port in taken if port.active]
-    used = is_used(context, root)
+    used = _is_used(context, told, here, root)
     facts: dict[str, Any] = {"devices": devices, "active": len(active), "gid": _gids(told, active)}
     facts["used"] = used
     shown = ", ".join(f"{port} {port.state} {port.rate}" for port in here) or "no RDMA device"
@@ -92,12 +92,15 @@ def check(context: Context, root: str = "/") -> CheckResult:
 
 def is_used(context: Context, root: str = "/") -> bool:
     """Whether the ranks will send by RDMA: the job asks for it, or NCCL takes it without being asked."""
+    return _is_used(context, _told(context), ports(root), root)
+
+
+def _is_used(context: Context, told: Mapping[str, str], here: list[Port], root: str) -> bool:
     if context.plan.resources.rdma:
         return True
-    told = _told(context)
     off = told.get("NCCL_IB_DISABLE", "0") != "0" or told.get("NCCL_NET", "IB").upper() != "IB"
     on_gpus = "NVIDIA" in gpus.devices(root) and not context.plan.mpi
-    return on_gpus and not off and any(port.active for port in ports(root))
+    return on_gpus and not off and any(port.active for port in here)
 
 
 def ports(root: str = "/") -> list[Port]:

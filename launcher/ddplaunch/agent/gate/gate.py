@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
 
-from ddplaunch.agent import codec, paths, termination
+from ddplaunch.agent import codec, machines, paths, termination
 from ddplaunch.agent.addresses import Address, address_of
 from ddplaunch.agent.checks import port, ports
 from ddplaunch.agent.checks import run as checks
@@ -123,6 +123,7 @@ class Gate:
                 return self._converse()
             except LostError as error:
                 self._say(f"lost the hub ({error}), trying again")
+                time.sleep(_PAUSE)  # one that takes us and drops us again is not to be overrun
             except _StoppedError:
                 with contextlib.suppress(LostError):  # so that nobody takes this for the node's fault
                     self._channel.send("leave", {"why": "told to stop"}, timeout=1.0)
@@ -177,7 +178,7 @@ class Gate:
         }
         check_in = CheckIn(
             node=self._node,
-            host=socket.gethostname(),
+            host=machines.host(),
             nodes=self._plan.nodes,
             nproc_per_node=self._plan.nproc_per_node,
             address=self._address(),
@@ -314,9 +315,8 @@ class Gate:
         print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
     def _cry(self, verdict: Verdict, seconds: float) -> None:
-        """The hub may hear of us by the way that our output takes; a pod's takes none to its like."""
-        if not termination.wanted():
-            print(overheard.line(overheard.Cry(self._node, seconds, verdict)), flush=True)
+        """Our output may take a way that leads to the hub, or to whoever has started the job."""
+        print(overheard.line(overheard.Cry(self._node, seconds, verdict)), flush=True)
 
     def _hub_is_dead(self) -> Optional[Verdict]:
         """What a hub beside us says that cannot listen; nobody will ever reach it and be told."""

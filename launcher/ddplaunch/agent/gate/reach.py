@@ -56,9 +56,8 @@ _PAUSE = 0.1
 _LONGEST_PAUSE = 1.0
 _BRIEF = 5.0
 """Seconds that do not outweigh what was met for longer before."""
-_SAY_EVERY = 5.0
 _LONG = 2.0
-"""Seconds without the hub that are worth a line."""
+"""Seconds without the hub that are worth a line, and at least so many between two; ever more of them."""
 _ASK = 1.0
 _ELSEWHERE = 9
 """A port on which nobody listens: a machine that says so is up, and so is the way to it and back."""
@@ -92,8 +91,8 @@ class Reach:
     Now and then `say` gets a line, what we wait for and how long, and `cry` what would be the verdict by now.
     `dead` is asked why the hub will never come, where that can be known.
 
-    `hub` are its name and addresses, tried in this order. While there are addresses, a name that leads
-    nowhere is no reason to wait, nor what the verdict is about: it is a fact beside it.
+    `hub` are its name and addresses. These come first: while there are some, a name that leads nowhere is
+    no reason to wait, nor what the verdict is about, but a fact beside it.
     """
 
     def __init__(
@@ -109,8 +108,8 @@ class Reach:
     ) -> None:
         self._node = node
         self._names = names
-        self._hub = hub
-        self._decisive = [each for each in hub if numeric(each.host)] or list(hub)
+        self._hub = sorted(hub, key=lambda each: not numeric(each.host))
+        self._decisive = [each for each in self._hub if numeric(each.host)] or self._hub
         self._key = key
         self._attempt = attempt
         self._say = say
@@ -121,6 +120,7 @@ class Reach:
         self.before = ""  # what was met until the hub was, if that took long
         self.nameless = 0.0  # seconds for which the hub's name was denied before it was known
         self.met: Optional[Address] = None
+        self._started = self._said = 0.0  # this waiting, and the last word about it
         self.round_trip = 0.0  # seconds of the last introduction
 
     @property
@@ -130,9 +130,9 @@ class Reach:
 
     def connect(self, deadline: float) -> Channel:
         """Raises HubUnreachedError at the deadline, or sooner when more waiting would not help."""
-        started = time.monotonic()
+        self._started = self._said = time.monotonic()
         self._failures, self.before = {}, ""
-        pause, said = _PAUSE, started
+        pause = _PAUSE
         while True:
             for address in self._hub:
                 channel = self._call(address, deadline)
@@ -140,12 +140,13 @@ class Reach:
                     denied = self._failures.pop(address, None)
                     if denied is not None and self.nameless and self._are_pods:
                         self._say(pods.denied(self.nameless))
-                    seconds = time.monotonic() - started
+                    seconds = time.monotonic() - self._started
                     if denied is not None and seconds > _LONG:
                         self.before = f"{denied.lasting().detail}, for {seconds:.0f} s"
                         self._say(f"reached the hub; until now: {self.before}")
                     self.met = address
                     return channel
+                self._tell()
             dead = self._dead()
             if dead is not None:
                 raise HubUnreachedError(dead)
@@ -153,14 +154,18 @@ class Reach:
             if all(self._is_over(address, now, deadline) for address in self._decisive):
                 if now >= deadline:
                     self._failures = {each: found.lasting() for each, found in self._failures.items()}
-                raise HubUnreachedError(self.verdict(now - started))
-            if now - said > _SAY_EVERY:
-                said = now
-                detail = self._failures[self._decisive[0]].detail
-                self._say(f"waiting for the hub on node 0 ({now - started:.0f} s): {detail}")
-                self._cry(self.verdict(now - started), now - started)
+                raise HubUnreachedError(self.verdict(now - self._started))
             time.sleep(min(pause, max(deadline - now, 0)))
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _tell(self) -> None:
+        """What stands in the way by now, when that was not told for a while."""
+        now = time.monotonic()
+        failure = self._failures.get(self._decisive[0])
+        if failure is not None and now - self._said >= max(_LONG, (self._said - self._started) / 4):
+            self._said, seconds = now, now - self._started
+            self._say(f"waiting for the hub on node 0 ({seconds:.0f} s): {failure.detail}")
+            self._cry(self.verdict(seconds), seconds)
 
     def verdict(self, seconds: float, gone: str = "") -> Verdict:
         """Why the hub was not reached in so many seconds; `gone`: what it did not do any more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import socket
 import threading
@@ -12,6 +13,9 @@ from ddplaunch.agent.protocol import Channel, ProtocolError
 
 PATIENCE = 5.0
 """Seconds a peer may take for each of its messages."""
+_CLOSED = (errno.EINVAL, errno.EBADF)
+"""What accept(2) gives for a listener that was closed."""
+_PAUSE = 0.1
 _AT_ONCE = 256
 """Probes answered at the same time; more wait in the kernel's queue."""
 
@@ -48,8 +52,11 @@ class Responder:
                 connection, _ = listener.accept()
             except ConnectionError:
                 continue  # the peer was gone before we looked
-            except OSError:
-                return
+            except OSError as error:
+                if error.errno in _CLOSED:
+                    return
+                time.sleep(_PAUSE)  # no more files, say; the next one may come when there are
+                continue
             self._slots.acquire()
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 

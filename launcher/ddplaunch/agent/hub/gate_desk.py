@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from typing import Callable, Optional
 from ddplaunch.agent import codec, paths
 from ddplaunch.agent.contract import CheckIn, Exit, JobPlan, MeshResult, Phase, Verdict
 from ddplaunch.agent.hub import agree, mesh
+from ddplaunch.agent.hub.outlook import Outlook
 from ddplaunch.agent.hub.record import Record
 from ddplaunch.agent.hub.roll_call import RollCall
 from ddplaunch.agent.hub.server import Session, tell
@@ -25,6 +27,9 @@ _REPORTS = 200
 """Nodes that are given a second more: they wait for their turn, and their results for theirs."""
 LINGER = 2.0
 """Seconds for everybody to read the verdict before the hub ends."""
+_SOON = 1.0
+"""Seconds of trying paths after which it is told what stands anyway; most take less, and then all is told."""
+_LISTEN_EVERY = 0.5
 _WAITING_EVERY = 1.0
 _EASY = 500
 """Gates that are told every second whom they wait for; of more, so many each second."""
@@ -49,8 +54,11 @@ class GateDesk:
         self._record = record
         self._clock = clock
         self._roll = RollCall(plan, record, clock)
+        self._outlook = Outlook(record)
         self._gates: dict[int, Session] = {}
         self._audience: set[Session] = set()  # who is to hear how it ends, strays included
+        self._foreseen: list[Verdict] = []  # stands already while the paths are tried
+        self._listened = 0.0
         self._told = 0.0
         self._noted: set[str] = set()
         self._reported: set[int] = set()
@@ -79,11 +87,16 @@ class GateDesk:
         elif kind == "leave":
             self._leaves(session)
         if self._step != self._roll_call or len(self._gates) == self._plan.nodes:
-            self._step(self._clock())  # what everybody waits for does not wait for the next tick
+            # What everybody waits for does not wait for the next tick, to which it is left to fail: a mistake
+            # of ours is not the fault of who spoke last, whose connection it would cost.
+            with contextlib.suppress(Exception):
+                self._step(self._clock())
 
     async def lost(self, session: Session) -> None:
         node = session.node
         self._audience.discard(session)
+        if node is not None and node not in self._gates:
+            self._roll.silenced(node)
         if node is None or self._gates.get(node) is not session:
             return
         del self._gates[node]
@@ -93,6 +106,8 @@ class GateDesk:
         self._record.check_ins.pop(node, None)
         self._record.node(node, phase=Phase.STARTING, detail="its gate went away")
         self._roll.lost(node)
+        if self._step != self._roll_call:
+            self._step(self._clock())  # before it comes again, and waits for what the others have had
 
     async def tick(self, now: float) -> None:
         self._step(now)
@@ -150,7 +165,7 @@ class GateDesk:
         if node is not None and self._gates.get(node) is session:
             del self._gates[node]
             self._roll.left(node)
-            self._record.event("end", f"{self._record.node_name(node)} was told to stop at the gate", node)
+            self._roll.stopped(node)
         if not self._gates and self._step not in (self._released, self._judged):
             self._tell_of_stop()
 
@@ -160,16 +175,23 @@ class GateDesk:
         if self._record.phase not in (Phase.STARTING, Phase.GATE):
             self._step = self._released  # we were started again, and supervisors have come: the gate is past
             return
+        if now - self._listened >= _LISTEN_EVERY:
+            self._listened = now
+            self._roll.overhear()
         look = self._roll.look(now)
         awaited = {*look.missing, *(node for node, _ in look.passing)}
         self._record.wait_for(awaited if self._gates else [])
         if look.verdicts:
             self._tell(look.verdicts)
-        elif not awaited:
+            return
+        if not awaited:
+            self._foreseen = look.foreseen or []
             self._begin_mesh(now)
-        elif now - self._told >= max(_WAITING_EVERY, len(self._gates) / _EASY):
+            return
+        if look.foreseen is not None:
+            self._outlook.tell(look.foreseen)
+        if now - self._told >= max(_WAITING_EVERY, len(self._gates) / _EASY):
             self._told = now
-            self._roll.overhear()
             passing = [self._roll.awaited(node, result) for (node, _), result in look.passing.items()]
             body = {"missing": look.missing[:_NAMED], "more": len(look.missing[_NAMED:])}
             seconds = round(now - self._roll.opened, 1)
@@ -179,6 +201,7 @@ class GateDesk:
         check_ins = self._record.check_ins
         self._record.wait_for([])
         self._note("check-in")
+        self._mesh_began = now
         self._mesh_deadline = now + MESH_SECONDS + self._plan.nodes / _REPORTS
         self._step = self._meshing
         if not self._plan.gate.enabled or "mesh" in self._plan.gate.skip:
@@ -187,7 +210,8 @@ class GateDesk:
         tasks = mesh.tasks(self._plan, check_ins, self._addresses())
         plain = {task: codec.dump(task) for task in {each for some in tasks.values() for each in some}}
         number = sum(map(len, tasks.values()))
-        self._record.event("mesh", f"all nodes are here; they try {number} paths to each other")
+        many = f"{number} path{'s' * (number != 1)}"
+        self._record.event("mesh", f"all nodes are here; they try {many} to each other")
         for node, session in self._gates.items():
             more = gate_interfaces.tasks(tasks[node], check_ins)
             more += gate_families.tasks(tasks[node], check_ins[node])
@@ -195,23 +219,23 @@ class GateDesk:
 
     def _note(self, kind: str) -> None:
         """What people should know although the job can run, each once."""
-        for note in rules.notes(self._known()):
+        for note in self._known_notes():
             if note not in self._noted:
                 self._noted.add(note)
                 self._record.event(kind, f"note: {note}")
 
     def _meshing(self, now: float) -> None:
-        everybody = len(self._gates) == self._plan.nodes
-        if everybody and len(self._reported) < self._plan.nodes and now < self._mesh_deadline:
+        if self._is_broken_up():
             return
-        late = [n for n in range(self._plan.nodes) if n not in self._reported]
-        gone = [n for n in late if n not in self._gates]
-        if late and not gone and now < self._mesh_deadline:
+        if len(self._reported) < self._plan.nodes and now < self._mesh_deadline:
+            if now - self._mesh_began > _SOON:
+                self._outlook.tell(self._foreseen)
             return
-        verdicts = self._judge(missing=gone or late)
+        verdicts = self._judge(missing=[n for n in range(self._plan.nodes) if n not in self._reported])
         if verdicts:
             self._tell(verdicts)
             return
+        self._outlook.tell([])
         self._note("mesh")
         roll = self._known()
         self._mends = gate_interfaces.mends(roll)
@@ -225,12 +249,9 @@ class GateDesk:
 
     def _smoking(self, now: float) -> None:
         """All ranks add up for once, where the job asks for it."""
-        gone = [n for n in range(self._plan.nodes) if n not in self._gates]
-        verdicts: Optional[list[Verdict]] = None
-        if gone:
-            verdicts = self._judge(missing=gone) or None
-        else:
-            verdicts = self._smoke.step(now, self._known(), self._gates)
+        if self._is_broken_up():
+            return
+        verdicts = self._smoke.step(now, self._known(), self._gates)
         if verdicts:
             self._tell(verdicts)
         elif verdicts is not None:
@@ -244,8 +265,15 @@ class GateDesk:
 
     def _unbinding(self, now: float) -> None:
         """Node 0 gives up the master port before anybody's trainer may connect to it."""
-        if now > self._mesh_deadline:
+        if not self._is_broken_up() and now > self._mesh_deadline:
             self._release()
+
+    def _is_broken_up(self) -> bool:
+        """Whether somebody has gone, whatever he had done by then: the others would wait for him."""
+        gone = len(self._gates) < self._plan.nodes
+        if gone and not self._roll.is_ending():
+            self._tell(self._judge(missing=[n for n in range(self._plan.nodes) if n not in self._gates]))
+        return gone
 
     def _released(self, now: float) -> None:
         """Nothing is left to do at this desk; where the gate was all there is to do, the hub goes last."""
@@ -264,12 +292,13 @@ class GateDesk:
             self._step = self._released
             self._record.enter(Phase.RENDEZVOUS)
             self._record.event("release", f"the way is clear after {self._clock() - self._roll.opened:.1f} s")
-            self._notes = rules.notes(self._known())
+            self._notes = self._known_notes()
             self._send_release(self._gates.values())
             self._record.save()
 
     def _tell(self, verdicts: list[Verdict], exit_code: Optional[int] = None) -> None:
         code = CATALOGUE[verdicts[0].code].exit_code if exit_code is None else exit_code
+        verdicts = self._record.placed(verdicts)
         self._step = self._judged
         self._end = (self._clock() + LINGER, code)
         for verdict in verdicts:
@@ -303,7 +332,10 @@ class GateDesk:
     # ---------------------------------------------------------------- facts
 
     def _judge(self, missing: Optional[list[int]] = None) -> list[Verdict]:
-        return rules.judge(self._known(missing))
+        return rules.judge(self._known(missing), self._record.complain)
+
+    def _known_notes(self) -> list[str]:
+        return rules.notes(self._known(), self._record.complain)
 
     def _known(self, missing: Optional[list[int]] = None) -> rules.Roll:
         return dataclasses.replace(self._roll.roll(missing), library=self._library)

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent import addresses, codec, termination
+from ddplaunch.agent import addresses, codec, machines, termination
 from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.checks import ports
 from ddplaunch.agent.checks.port import in_use
@@ -101,9 +101,14 @@ async def _serve(
     port = ports.number(listener)
     where = [Address(each, port) for each in _places(place)]
     shown = where[0].host
-    record.event("phase", f"the hub of {plan.job} listens on {shown} port {port}, for {plan.nodes} node(s)")
-    codec.replace(record.path(Files.HUB_ADDRESS), addresses.spell(where) + "\n")
-    codec.write(record.path(Files.HUB), {"host": shown, "port": port, "pid": os.getpid()})
+    size = f"{plan.nodes} node{'s' * (plan.nodes > 1)}"
+    record.event("phase", f"the hub of {plan.job} listens on {shown} port {port}, for {size}")
+    try:
+        codec.replace(record.path(Files.HUB_ADDRESS), addresses.spell(where) + "\n")
+        codec.write(record.path(Files.HUB), {"host": shown, "port": port, "pid": os.getpid()})
+    except OSError as error:
+        _cannot_tell_where(record, error)
+        return
 
     def over() -> bool:
         record.flush(patient=True)
@@ -209,6 +214,18 @@ def _cannot_listen(record: Record, port: Optional[int], error: OSError) -> None:
     _give_up(record, verdict)
 
 
+def _cannot_tell_where(record: Record, error: OSError) -> None:
+    """The verdict of a hub that nobody would find."""
+    verdict = Verdict(
+        "disk-full",
+        f"node 0: the hub cannot write {record.path(Files.HUB_ADDRESS)}: {error.strerror}",
+        "gate",
+        nodes=[0],
+        hint="`df -h` and `df -i` of that folder on node 0: make room there, or give the job another folder",
+    )
+    _give_up(record, verdict)
+
+
 def _give_up(record: Record, verdict: Verdict) -> None:
     record.event("verdict", f"{verdict.code}: {verdict.sentence}", 0)
     record.judge([verdict])
@@ -219,7 +236,8 @@ def _last_words(record: Record) -> None:
     """The verdict for people; then the bundle, so that it can be had from a finished pod's log."""
     termination.write(record.exit_code or Exit.OK, record.verdicts)
     if record.verdicts:
-        record.say("\n".join(notice.block(record.verdicts, True, record.plan.names)))
+        names = machines.names(record.plan.names, machines.known(record.nodes.values()))
+        record.say("\n".join(notice.block(record.verdicts, True, names)))
     record.event("end", f"the job has ended with exit code {record.exit_code}")
     data = codec.text(record.save()).encode()
     text = base64.b64encode(zlib.compress(data, 9)).decode()

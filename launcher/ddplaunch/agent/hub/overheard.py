@@ -7,13 +7,17 @@ nothing else. So the hub knows soon, and exactly, what a node met that it would 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.hub.tail import Tail
+from ddplaunch.agent.hub.tasks import Tasks
 
+SETTLES = 2.0
+"""Seconds from the hub's start until what is said of it counts: who cried before will come by now."""
 _MARK = b'{"unreached":'
-_AT_ONCE = 1 << 20
 
 
 class Cry(NamedTuple):
@@ -31,26 +35,21 @@ def line(cry: Cry) -> str:
 
 
 class Overheard:
-    """Reads a file that grows, or that there is not."""
+    """Reads all gates' output. `tasks` are the gates' own, as srun tells of them."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._offset = 0
+    def __init__(self, path: str, names: Sequence[str]) -> None:
+        self.tasks = Tasks(names)
+        self._output = Tail(path)
 
-    def listen(self) -> list[Cry]:
-        """What was added since the last call, as far as whole lines go."""
-        try:
-            with open(self._path, "rb") as file:
-                file.seek(self._offset)
-                data = file.read(_AT_ONCE)
-        except OSError:
-            return []
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole) or (len(data) if len(data) == _AT_ONCE else 0)
-        return [cry for text in whole.splitlines() if (cry := _read(text)) is not None]
+    def listen(self, now: float) -> list[Cry]:
+        """What was added since the last call."""
+        lines = self._output.lines()
+        self.tasks.hear(lines, now)
+        return [cry for text in lines if (cry := read(text)) is not None]
 
 
-def _read(text: bytes) -> Optional[Cry]:
+def read(text: bytes) -> Optional[Cry]:
+    """What `line` made of it; None of any other line, or of a broken one."""
     start = text.find(_MARK)
     if start < 0:
         return None
@@ -58,4 +57,4 @@ def _read(text: bytes) -> Optional[Cry]:
         found = json.loads(text[start:])
         return Cry(int(found["unreached"]), float(found["seconds"]), codec.load(Verdict, found["verdict"]))
     except (ValueError, KeyError, TypeError):
-        return None  # somebody else's line, or a broken one
+        return None

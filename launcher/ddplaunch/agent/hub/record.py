@@ -1,20 +1,22 @@
 """What is known of the job, and the files in which everybody else reads it.
 
 Both desks write here; the files follow by themselves, at most every `FLUSH_EVERY` seconds and always with the
-last state. Every event is one line of the hub's log.
+last state. Every event is one line of the hub's log. What cannot be written, because a disk is full, say, is
+tried again, and the job goes on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, Optional
 
-from ddplaunch.agent import codec
+from ddplaunch.agent import codec, machines
 from ddplaunch.agent.contract import (
     Agreed,
     Bundle,
@@ -50,7 +52,9 @@ class Record:
         self.started = time.time()
         self.phase = Phase.STARTING
         self.since = self.started
-        self.nodes = {n: NodeStatus(n, since=self.started) for n in range(plan.nodes)}
+        self.nodes = {
+            n: NodeStatus(n, words.name(n, plan.names), since=self.started) for n in range(plan.nodes)
+        }
         self.waiting_for: list[int] = []
         self.check_ins: dict[int, CheckIn] = {}
         self.mesh: list[MeshResult] = []
@@ -64,8 +68,13 @@ class Record:
         self._changed = True
         self._flushed = 0.0
         self._took = 0.0  # seconds, for the last write of the status
-        os.makedirs(os.path.join(folder, Files.RUN), exist_ok=True)
-        self._log = open(self.path(Files.EVENTS), "a", encoding="utf-8")  # noqa: SIM115 - open for life
+        self._complaints: set[str] = set()
+        try:
+            os.makedirs(os.path.join(folder, Files.RUN), exist_ok=True)
+            self._log = open(self.path(Files.EVENTS), "a", encoding="utf-8")  # noqa: SIM115 - open for life
+        except OSError as error:
+            self._unwritten(Files.EVENTS, error)
+            self._log = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open for life
         self.flush()
 
     # ---------------------------------------------------------------- what the desks say
@@ -74,8 +83,9 @@ class Record:
         """Something happened: `text` is one sentence for people, and a line of the hub's log."""
         event = Event(time.time(), kind, text, node, rank)
         self._events.append(event)
-        self._log.write(codec.text(event) + "\n")
-        self._log.flush()
+        with self._writing(Files.EVENTS):
+            self._log.write(codec.text(event) + "\n")
+            self._log.flush()
         self.say(f"{time.strftime('%H:%M:%S', time.localtime(event.at))} {text}")
 
     def say(self, text: str) -> None:
@@ -85,10 +95,22 @@ class Record:
         except (OSError, ValueError):
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open for life
 
+    def complain(self, text: str) -> None:
+        """As `say`, each text once: what fails now will fail again."""
+        if text not in self._complaints:
+            self._complaints.add(text)
+            self.say(text)
+
     def enter(self, phase: str) -> None:
         """The whole job is in `phase` now."""
         if phase != self.phase:
             self.phase, self.since, self._changed = phase, time.time(), True
+
+    def follow(self, but: Container[int]) -> None:
+        """The job is where its hindmost node is, `but` for those that have ended."""
+        running = [node.phase for number, node in self.nodes.items() if number not in but]
+        if running:
+            self.enter(min(running, key=Phase.ORDER.index))
 
     def node(self, node: int, **changes: Any) -> None:
         """`changes` are fields of NodeStatus; `since` follows the phase."""
@@ -110,6 +132,10 @@ class Record:
         self.verdicts = list(verdicts)
         self.evidence = evidence or self.evidence
         self.save()
+
+    def placed(self, verdicts: list[Verdict]) -> list[Verdict]:
+        """With the machines of pods that have been heard of."""
+        return machines.placed(verdicts, machines.known(self.nodes.values()))
 
     def end(self, exit_code: int) -> None:
         """The job is over with this exit code of `contract.Exit`. The first call counts."""
@@ -158,8 +184,10 @@ class Record:
         now = time.monotonic()
         pause = FLUSH_EVERY * max(1.0, self._took / _QUICK)
         if self._changed and not (patient and now - self._flushed < pause):
-            self._changed, self._flushed = False, now
-            codec.write(self.path(Files.STATUS), self.status())
+            self._flushed = now
+            with self._writing(Files.STATUS):
+                codec.write(self.path(Files.STATUS), self.status())
+                self._changed = False
             self._took = time.monotonic() - now
 
     def save(self) -> Bundle:
@@ -167,11 +195,23 @@ class Record:
         self._changed = True
         self.flush()
         bundle = self.bundle()
-        codec.write(self.path(Files.BUNDLE), bundle)
+        with self._writing(Files.BUNDLE):
+            codec.write(self.path(Files.BUNDLE), bundle)
         return bundle
 
     def close(self) -> None:
-        self._log.close()
+        with self._writing(Files.EVENTS):
+            self._log.close()
+
+    @contextlib.contextmanager
+    def _writing(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._unwritten(name, error)
+
+    def _unwritten(self, name: str, error: OSError) -> None:
+        self.complain(f"the hub cannot write {self.path(name)}: {error.strerror}")
 
     def node_name(self, node: int) -> str:
         """'node 2 (n3)'."""
@@ -187,7 +227,8 @@ class Record:
         }
         names = [self.plan.names[node] for node in sorted(blamed) if node < len(self.plan.names)]
         if names:
-            codec.replace(self.path(Files.FAULTY), "".join(f"{name}\n" for name in names))
+            with self._writing(Files.FAULTY):
+                codec.replace(self.path(Files.FAULTY), "".join(f"{name}\n" for name in names))
 
     def path(self, name: str) -> str:
         """Of a file named in `contract.Files`."""

@@ -1,22 +1,26 @@
 """Who is here, who is awaited, and what stands against the job that may still pass by itself.
 
-Nobody is told of a failure before it is certain: it cannot pass, or was given the time that it is worth.
+No failure ends the job before it is certain: it cannot pass, or was given the time that it is worth. People
+hear of it before, as soon as everybody had a moment to come.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent.contract import CheckIn, CheckResult, Files, JobPlan, Status, Verdict
+from ddplaunch.agent.hub import overheard
+from ddplaunch.agent.hub.eviction import TOGETHER
 from ddplaunch.agent.hub.overheard import Cry, Overheard
 from ddplaunch.agent.hub.record import Record
 from ddplaunch.agent.verdicts import gate as rules
-from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.verdicts import gate_hub, unstarted, words
 
 SETTLE = 2.0
-"""Seconds after the last arrival in which more nodes may come before a failure that is certain is told."""
+"""Seconds after the last arrival in which more nodes may come before a failure is told."""
 STALL = 4.0
 """Seconds from a node's "here" to its check-in. Both are sent together; only a black hole parts them."""
 UNREACHED = 20.0
@@ -40,6 +44,7 @@ class Look(NamedTuple):
     verdicts: list[Verdict]  # certain: the job ends by them
     missing: list[int]
     passing: Held  # by node and check: what is waited for
+    foreseen: Optional[list[Verdict]] = None  # what it would end by if nothing passed; None: too early to say
 
 
 class RollCall:
@@ -53,15 +58,18 @@ class RollCall:
         self.deadline = self.opened + plan.gate.timeout
         self.strays: list[CheckIn] = []
         self.vanished: set[int] = set()
+        self._stopped: dict[int, float] = {}  # node -> when it told us that it was told to
         self._present: set[int] = set()
         self._first: dict[int, float] = {}  # node -> when it checked in first
         self._announced: dict[int, float] = {}  # node -> since when its check-in is awaited
         self._begun: Optional[float] = None  # when the first one came
         self._arrived = self.opened  # when the last one did
         self._failing: dict[int, list[CheckResult]] = {}  # what may pass, by node
-        self._overheard = Overheard(record.path(Files.GATES))
+        self._overheard = Overheard(record.path(Files.GATES), plan.names)
         self._cries: dict[int, Cry] = {}  # the last one of each node that does not reach us
+        self._heard: set[int] = set()  # those of them who cry since we can be reached
         self._known: Optional[list[Verdict]] = None  # what is certain by now; None: look again
+        self._foreseen: list[Verdict] = []  # what will be, if nothing passes
         self._held: Held = {}
         self._said = self.opened + LATE - _SAY_EVERY
 
@@ -70,6 +78,10 @@ class RollCall:
     def announced(self, node: int) -> None:
         """Its check-in is under way."""
         self._announced[node] = self._clock()
+
+    def silenced(self, node: int) -> None:
+        """Its connection is gone, and nobody came by it."""
+        self._announced.pop(node, None)
 
     def stray(self, check_in: CheckIn) -> None:
         """It claims a place that is taken, or that there is not."""
@@ -94,6 +106,7 @@ class RollCall:
         self._present.add(node)
         self._first.setdefault(node, now)
         self.vanished.discard(node)
+        self._stopped.pop(node, None)
         self._forget(node)
         self._compare(check_in, now - self._first[node])
 
@@ -105,6 +118,17 @@ class RollCall:
         who = self._record.node_name(node)
         self._record.event("waiting", f"{who} went away before the gate was through", node)
 
+    def stopped(self, node: int) -> None:
+        """It has `left`, because it was told to."""
+        self._stopped[node] = self._clock()
+        who = self._record.node_name(node)
+        self._record.event("end", f"{who} was told to stop at the gate", node)
+
+    def is_ending(self) -> bool:
+        """Whether all who are gone were told to stop, and so lately that the others may be as well."""
+        times = self._stopped.values()
+        return bool(times) and not self.vanished and self._clock() - min(times) < TOGETHER
+
     def left(self, node: int) -> None:
         """Nobody speaks for it any more."""
         self._known = None
@@ -112,16 +136,26 @@ class RollCall:
 
     def overhear(self) -> None:
         """What those say who are not here, where their output can be read."""
-        for cry in self._overheard.listen():
+        now = self._clock()
+        for cry in self._overheard.listen(now):
             if cry.node not in self._present and 0 <= cry.node < self._plan.nodes:
-                if cry.node not in self._cries:
-                    self._record.event("waiting", f"it says itself: {cry.verdict.sentence}", cry.node)
                 self._cries[cry.node] = cry
+                if now - self.opened > overheard.SETTLES:
+                    self._heard.add(cry.node)
+                self._known = None
+        gone = self._overheard.tasks.ended(now)
+        for task in gone:
+            known = self._cries.get(task.node)
+            if task.node not in self._present and (known is None or known.seconds < math.inf):
+                before = unstarted.LEFT if task.node in self.vanished else unstarted.GATE
+                verdict = unstarted.ended([task], self._plan.names, before, len(gone))
+                self._cries[task.node] = Cry(task.node, math.inf, verdict if known is None else known.verdict)
                 self._known = None
 
     def _forget(self, node: int) -> None:
         self._announced.pop(node, None)
         self._cries.pop(node, None)
+        self._heard.discard(node)
 
     def _compare(self, check_in: CheckIn, seconds: float) -> None:
         """Say what has come up that may pass, and what of it has passed."""
@@ -150,15 +184,16 @@ class RollCall:
             return Look(self._judge([n for n in missing if n not in known], stalled, cries), missing, {})
         if missing and now - self._arrived <= SETTLE:
             return Look([], missing, held)
-        long = [cry for cry in cries if cry.seconds >= _patience(cry)]
         if stalled or self._known is None or held.keys() != self._held.keys():
+            long = [cry for cry in cries if cry.seconds >= _patience(cry)]
+            heard = [cry for cry in cries if cry.node in self._heard or cry.seconds >= _patience(cry)]
             self._held, self._known = held, self._judge(None, stalled, long, held)
-        if missing and self._known:
-            return Look(self._judge(None, stalled, long), missing, {})
-        if not missing and self._known:
-            return Look([], [], {})  # told with what the nodes find of the paths between them
+            self._foreseen = self._judge(None, stalled, heard) if held or heard else self._known
+        if self._known:
+            # When all are here, the job ends by what they find of the paths between them as well.
+            return Look(self._foreseen, missing, {}) if missing else Look([], [], {}, self._foreseen)
         self._say(now, missing, held)
-        return Look([], missing, held)
+        return Look([], missing, held, self._foreseen if now - self._arrived > SETTLE else None)
 
     def roll(
         self,
@@ -172,9 +207,10 @@ class RollCall:
             check_ins=self._record.check_ins,
             waited=self._clock() - self.opened,
             missing=missing or [],
-            vanished=sorted(self.vanished),
+            vanished=sorted({*self.vanished, *self._stopped}),
+            stopped=sorted(self._stopped),
             stalled=stalled or [],
-            unreached={cry.node: cry.verdict for cry in cries or []},
+            unreached={cry.node: gate_hub.heard(cry.verdict) for cry in cries or []},
             strays=self.strays,
             mesh=self._record.mesh,
             passed=self._record.passed,
@@ -191,7 +227,7 @@ class RollCall:
                 for n, c in roll.check_ins.items()
             }
             roll = dataclasses.replace(roll, check_ins=without)
-        return rules.judge(roll)
+        return rules.judge(roll, self._record.complain)
 
     def _passing(self, now: float, others: bool) -> Held:
         """`others`: are awaited, so that patience costs nothing."""

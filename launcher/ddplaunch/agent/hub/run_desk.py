@@ -23,6 +23,7 @@ from ddplaunch.agent.contract import (
 )
 from ddplaunch.agent.hub.doubt import DOUBT, Doubt, is_doubtful
 from ddplaunch.agent.hub.eviction import BY_ENDING, Eviction
+from ddplaunch.agent.hub.joining import Joining
 from ddplaunch.agent.hub.presence import Presence
 from ddplaunch.agent.hub.record import Record
 from ddplaunch.agent.hub.rounds import COLLECT, Round, Rounds
@@ -56,6 +57,7 @@ class RunDesk:
         self.testimony = Testimony(plan)
         self.sessions: dict[int, Session] = {}
         self.finished: dict[int, int] = {}
+        self.joining = Joining(record)
         self.presence = Presence(plan.watchdog.kill_after)
         self.rounds = Rounds(self._collect)
         self.judge_at: Optional[float] = None  # when the deaths told so far are judged
@@ -108,6 +110,7 @@ class RunDesk:
             if now >= self.leave_at or self._answering() <= self.finished.keys():
                 self.record.end(self.exit_code or 0)
             return
+        self._look_for_missing(now)
         self._look_for_lost(now)
         done = self.rounds.finished(now)
         if done is not None:
@@ -117,10 +120,11 @@ class RunDesk:
             return
         if self._heeds_eviction(now):
             return
+        ended = self.finished.keys() | self.presence.gone
         busy = self.rounds.current is not None or not self.eviction.is_plain(now)
         if self.judge_at is not None and now >= self.judge_at and not busy:
             self._judge_deaths(now)
-        elif self._over() and self.judge_at is None and not busy:
+        elif len(ended) == self.plan.nodes and self.judge_at is None and not busy:
             self._all_done()
         elif self.judge_at is None:
             self._watch(now)
@@ -140,13 +144,11 @@ class RunDesk:
     # ---------------------------------------------------------------- what was said, taken in
 
     def _join(self, session: Session, node: int, host: str, now: float) -> None:
-        if not 0 <= node < self.plan.nodes:
-            raise codec.ContractError(f"node {node} joins a job of {self.plan.nodes} nodes")
+        self.joining.joined(node, host, now)
         session.node = node
         self.sessions[node] = session
         self.presence.joined(node, session, now)
-        self.record.node(node, host=host, phase=Phase.RENDEZVOUS)
-        self._follow_phase()
+        self.record.follow(self.finished)
         if self.exit_code is not None:
             session.send("end", self._farewell())
 
@@ -157,7 +159,7 @@ class RunDesk:
         self.presence.heard(beat.node, now, sum(rank.completed for rank in beat.ranks))
         self.watch.hear(beat, now)
         self.record.node(beat.node, phase=beat.phase, detail=detail(beat))
-        self._follow_phase()
+        self.record.follow(self.finished)
 
     def _death(self, node: int, rank: RankEvidence, now: float) -> None:
         rank = self.testimony.death(node, rank)
@@ -176,7 +178,7 @@ class RunDesk:
         self.presence.finished(node)
         self.watch.forget(node, now)
         self.record.node(node, phase=Phase.ENDED, exit_code=exit_code, detail="")
-        self._follow_phase()
+        self.record.follow(self.finished)
         if self.exit_code is not None:
             return
         if exit_code == Exit.STOPPED:
@@ -213,6 +215,14 @@ class RunDesk:
         self.ending = why or "nobody said why"
         self.record.event("ending", f"the job is about to be ended from outside: {self.ending}")
         self._ask("ending", now, session)
+
+    def _look_for_missing(self, now: float) -> None:
+        """Who has not come after the gate."""
+        news = self.joining.look(now)
+        if news is not None and news.certain:
+            self._end(self._code(news.verdicts), news.verdicts, self._all_evidence("joining"), now)
+        elif news is not None:
+            self._notice(news.verdicts, self._all_evidence("joining"))
 
     def _look_for_lost(self, now: float) -> None:
         silent, back, gone = self.presence.look(now)
@@ -297,6 +307,7 @@ class RunDesk:
         if not verdicts or said == self.said:
             return
         self.said = said
+        verdicts = self.record.placed(verdicts)
         for verdict in verdicts:
             self.record.event("notice", f"{verdict.code}: {verdict.sentence}")
         if all(verdict.code == "slow" for verdict in verdicts):
@@ -370,11 +381,11 @@ class RunDesk:
     ) -> None:
         """One end for all nodes, with one reason."""
         self.exit_code, self.leave_at, self.judge_at = exit_code, now + FAREWELL, None
-        self.record.judge(verdicts, evidence)
-        for verdict in verdicts:
+        self.record.judge(self.record.placed(verdicts), evidence)
+        for verdict in self.record.verdicts:
             self.record.event("verdict", f"{verdict.code}: {verdict.sentence}")
         self._broadcast("end", self._farewell())
-        self._answer(self.rounds.give_up(), self.record.evidence, verdicts)
+        self._answer(self.rounds.give_up(), self.record.evidence, self.record.verdicts)
 
     def _farewell(self) -> Body:
         verdicts = codec.dump(self.record.verdicts)
@@ -384,15 +395,6 @@ class RunDesk:
         for session in self.sessions.values():
             session.send(kind, body)
 
-    def _over(self) -> bool:
-        return len({*self.finished, *self.presence.gone}) == self.plan.nodes
-
     def _answering(self) -> set[int]:
         """From whom something may come."""
         return set(self.sessions) - {lost.node for lost in self.presence.lost}
-
-    def _follow_phase(self) -> None:
-        """The job is where its hindmost node is."""
-        running = [node.phase for number, node in self.record.nodes.items() if number not in self.finished]
-        if running and self.sessions:
-            self.record.enter(min(running, key=Phase.ORDER.index))

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import Callable, Optional, Protocol
+from typing import Any, Callable, Optional, Protocol
 
 from ddplaunch.agent.codec import ContractError
 from ddplaunch.agent.protocol import (
@@ -117,11 +117,13 @@ class Server:
         self._desks = desks
         self._log = log
         self._complaints: set[str] = set()
+        self._refusals: set[str] = set()  # apart, so that a port scanner drowns no other complaint
         self._writers: set[asyncio.StreamWriter] = set()
         self.sessions: dict[int, Session] = {}
 
     async def serve(self, listener: socket.socket, over: Callable[[], bool]) -> None:
         """Serve until `over()`, which is asked after every tick."""
+        asyncio.get_running_loop().set_exception_handler(self._unexpected)
         server = await asyncio.start_server(self._client, sock=listener, backlog=BACKLOG)
         try:
             while not over():
@@ -154,6 +156,8 @@ class Server:
                 await self._session(lines, Session(writer, handshake))
         except (OSError, EOFError, asyncio.TimeoutError):
             pass  # clients come and go; those that mattered are reported by their desk
+        except Exception:  # which asyncio would tell of every time
+            self._complain(f"failed over a client:\n{traceback.format_exc()}")
         finally:
             self._writers.discard(writer)
             writer.close()
@@ -165,7 +169,8 @@ class Server:
         if not ours:
             await writer.drain()
             peer = writer.get_extra_info("peername")
-            self._complain(f"refused {plain_address(peer[0])}: it does not know this job's key")
+            said = f"refused {plain_address(peer[0])}: it does not know this job's key"
+            self._complain(said, self._refusals)
         return ours
 
     async def _session(self, lines: _Lines, session: Session) -> None:
@@ -199,12 +204,17 @@ class Server:
             self._complain(f"a desk failed over {what}:\n{traceback.format_exc()}")
         return False
 
-    def _complain(self, text: str) -> None:
-        """To the log, each complaint once; a port scanner shall not fill it."""
-        if text in self._complaints or len(self._complaints) > _COMPLAINTS:
+    def _unexpected(self, _: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
+        """Of what asyncio cannot do; that no more files can be opened it says BACKLOG times a second."""
+        self._complain(f"{told['message']}: {told.get('exception')}")
+
+    def _complain(self, text: str, told: Optional[set[str]] = None) -> None:
+        """To the log, each complaint once, and not without end."""
+        told = self._complaints if told is None else told
+        if text in told or len(told) > _COMPLAINTS:
             return
-        self._complaints.add(text)
-        self._log(text if len(self._complaints) <= _COMPLAINTS else "further complaints are not logged")
+        told.add(text)
+        self._log(text if len(told) <= _COMPLAINTS else "further complaints of the kind are not logged")
 
 
 class _Lines:

@@ -63,7 +63,7 @@ CATALOGUE: dict[str, Entry] = {
             "stranger-listens": "something that is not of this job answers on the port",
             "node-missing": "a node never came",
             "network-lost": "a node, or the way to it, went away while the job ran",
-            "cpu-busy": "the node's CPUs are taken by others",
+            "cpu-busy": "the node's CPUs do not suffice for its ranks, or others take them",
             "gpu-missing": "a node has fewer GPUs, or RDMA devices, than the job asks for",
             "gpu-held": "a GPU that the job will use is held by somebody else",
             "hardware-differs": "the nodes' GPUs, or their networks, are not of one kind",

@@ -165,7 +165,8 @@ def launch_failed(situation: Situation) -> Optional[Verdict]:
         victims=situation.suffering([]),
         confidence=0.9,
         facts=[f"{situation.node(number)}: {words.clipped(line)}" for line in said[-5:]],
-        hint=f"Read what it said: {Files.NODE.format(node=number)}/{Files.LAUNCH_LOG} in the job's folder.",
+        hint="`ddplaunch logs` shows all that it said, as does "
+        f"{Files.NODE.format(node=number)}/{Files.LAUNCH_LOG} in the job's folder",
     )
 
 

@@ -1,22 +1,28 @@
 """Whether the way is clear: rules over the check-ins of all nodes. `gate_mesh` has those over the mesh.
 
 A rule says nothing where facts are missing. In which order their verdicts are told is `order`'s to say.
+
+`complain`: hears of a rule that fails over facts which nobody foresaw, and that says nothing then: a mistake
+of ours must keep no job from its start, and no other rule from its word. Without it, the failure is raised.
 """
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Callable
+from typing import Any, Callable, Optional, TypeVar
 
 from ddplaunch.agent.contract import CheckIn, CheckResult, Status, Verdict
 from ddplaunch.agent.verdicts import (
     gate_environment,
     gate_families,
     gate_hardware,
+    gate_hub,
     gate_interfaces,
     gate_mesh,
     gate_names,
+    gate_subnets,
     pods,
     words,
 )
@@ -27,28 +33,55 @@ from ddplaunch.agent.verdicts.roll import odd_ones
 CLOCK_TOLERANCE = 15.0
 """Seconds. torchrun's c10d rendezvous drops a node whose last heartbeat, by the other's clock, is older."""
 
+_WARNINGS = 8
 
-def judge(roll: Roll) -> list[Verdict]:
+Complain = Optional[Callable[[str], None]]
+T = TypeVar("T")
+
+
+def judge(roll: Roll, complain: Complain = None) -> list[Verdict]:
     """All that stands against the job, first things first. Empty: nothing known does."""
-    roll = mesh_alone(roll)
-    return order(roll, [(kind, list(rule(roll))) for kind, rule in RULES])
+    (alone,) = _told(lambda roll: [mesh_alone(roll)], roll, complain) or [roll]
+    found = [(kind, _told(rule, alone, complain)) for kind, rule in RULES]
+    every = [verdict for _, verdicts in found for verdict in verdicts]
+    return _told(lambda roll: order(roll, found), alone, complain) or every
 
 
-def notes(roll: Roll) -> list[str]:
+def notes(roll: Roll, complain: Complain = None) -> list[str]:
     """What a person should know although the job can run."""
-    found = []
+    return [note for rule in NOTES for note in _told(rule, roll, complain)]
+
+
+def _told(rule: Callable[[Roll], Iterable[T]], roll: Roll, complain: Complain) -> list[T]:
+    try:
+        return list(rule(roll))
+    except Exception:  # whatever it is, it is ours: the job and the other rules are not to pay for it
+        if complain is None:
+            raise
+        complain(f"a rule of the gate failed:\n{traceback.format_exc()}")
+        return []
+
+
+def _clocks(roll: Roll) -> list[str]:
     skews = _skews(roll.check_ins)
-    if not judge_clocks(roll) and any(abs(skew) > CLOCK_TOLERANCE for skew in skews.values()):
-        found.append(
-            "the nodes' clocks differ: " + ", ".join(f"{roll.node(n)} {s:+.0f} s" for n, s in skews.items())
-        )
-    found += gate_environment.notes(roll)
-    if roll.checks("names"):
-        found += gate_names.notes(roll)
-    found += gate_families.notes(roll)
-    found += gate_interfaces.notes(roll)
-    found += gate_hardware.notes(roll)
-    return found + gate_mesh.notes(roll.mesh, roll.plan.names)
+    if judge_clocks(roll) or all(abs(skew) <= CLOCK_TOLERANCE for skew in skews.values()):
+        return []
+    said = ", ".join(f"{roll.node(n)} {s:+.0f} s" for n, s in skews.items())
+    return [f"the nodes' clocks differ: {said}"]
+
+
+def _warnings(roll: Roll) -> list[str]:
+    """What a check has a code for and no job ends by."""
+    found = [
+        f"{result.code}: {roll.node(node)}: {result.observed}; {result.hint}"
+        for node, check_in in sorted(roll.check_ins.items())
+        for result in check_in.checks
+        if result.status == Status.UNKNOWN and result.code and roll.checks(result.check)
+    ]
+    return [
+        *found[:_WARNINGS],
+        *([f"{len(found) - _WARNINGS} more of the kind"] if found[_WARNINGS:] else []),
+    ]
 
 
 def duplicate_rank(roll: Roll) -> Iterator[Verdict]:
@@ -167,18 +200,10 @@ def judge_clocks(roll: Roll) -> list[Verdict]:
 
 def unreached_hub(roll: Roll) -> Iterator[Verdict]:
     """Nodes that say themselves why they do not reach the hub. When nobody does, the fault is where it is."""
-    everybody = len(roll.unreached) > 1 and len(roll.unreached) == roll.plan.nodes - 1
-    for code in sorted({verdict.code for verdict in roll.unreached.values()}):
-        alike = {node: each for node, each in sorted(roll.unreached.items()) if each.code == code}
-        first = next(iter(alike.values()))
-        more = f" (and {len(alike) - 1} more)" if len(alike) > 1 else ""
-        culprits = sorted({culprit for each in alike.values() for culprit in each.nodes})
-        yield replace(
-            first,
-            sentence=first.sentence + more,
-            nodes=[0] if everybody and len(alike) == len(roll.unreached) else culprits,
-            facts=[*first.facts, *(each.sentence for each in list(alike.values())[1:8])],
-        )
+    alone = any(each.code == "node-missing" for each in roll.unreached.values())  # it ended by itself
+    everybody = not alone and len(roll.unreached) > 1 and len(roll.unreached) == roll.plan.nodes - 1
+    for who, verdict in gate_hub.alike(roll.unreached):
+        yield replace(verdict, nodes=[0]) if everybody and len(who) == len(roll.unreached) else verdict
 
 
 def missing_nodes(roll: Roll) -> Iterator[Verdict]:
@@ -198,15 +223,23 @@ def missing_nodes(roll: Roll) -> Iterator[Verdict]:
         never = [node for node in roll.missing if node not in roll.vanished]
         if never:
             said = f"{roll.nodes(never)} never came: waited {roll.waited:.0f} s"
+        elif set(roll.missing) <= set(roll.stopped):
+            were = words.one_or(roll.missing, "was", "were")
+            said = f"{roll.nodes(roll.missing)} {were} told to stop, and the other nodes were not"
         else:
             said = f"{roll.nodes(roll.missing)} checked in and then went away"
-        here = roll.nodes(roll.check_ins) if roll.check_ins else "nobody"
+        others = [node for node in roll.check_ins if node not in roll.missing]
+        here = roll.nodes(others) if others else "nobody"
         yield Verdict(
             "node-missing",
-            f"{said}; {here} {'is' if len(roll.check_ins) < 2 else 'are'} here",
+            f"{said}; {here} {'is' if len(others) < 2 else 'are'} here",
             "gate",
             nodes=roll.missing,
-            facts=[f"{roll.node(node)} had checked in and went away" for node in roll.vanished],
+            facts=[
+                f"{roll.node(node)} had checked in and "
+                f"{'was told to stop' if node in roll.stopped else 'went away'}"
+                for node in roll.vanished
+            ],
             hint=pods.HINTS["missing"]
             if words.are_pods(roll.plan.names)
             else "ask the scheduler for it: is it pending, pulling its image, or down? "
@@ -234,6 +267,18 @@ RULES: tuple[tuple[Kind, Callable[[Roll], Iterable[Verdict]]], ...] = (
     (Kind.WAY, gate_families.chosen),
 )
 """What each speaks of. Their own order is nobody's concern."""
+
+NOTES: tuple[Callable[[Roll], list[str]], ...] = (
+    _clocks,
+    gate_environment.notes,
+    gate_names.notes,
+    gate_families.notes,
+    gate_interfaces.notes,
+    gate_hardware.notes,
+    gate_subnets.notes,
+    _warnings,
+    lambda roll: gate_mesh.notes(roll.mesh, roll.plan.names),
+)
 
 
 def _of_zero(roll: Roll) -> list[CheckResult]:

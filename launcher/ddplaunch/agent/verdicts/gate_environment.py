@@ -43,6 +43,26 @@ _SHAPE = re.compile(
     "(P2P_)?NCHANNELS)|P2P_NET_CHUNKSIZE|P2P_LL_THRESHOLD|CHUNK_SIZE|PAT_ENABLE|NET_OVERHEAD)"
 )
 _SHAPE_WHY = "each of NCCL's ranks goes by its own, and one sends what the other does not wait for"
+_DEFAULTS = {
+    "NCCL_CHUNK_SIZE": 0,
+    "NCCL_CROSS_NIC": 2,
+    "NCCL_DMABUF_ENABLE": 1,
+    "NCCL_IB_DISABLE": 0,
+    "NCCL_IB_PCI_RELAXED_ORDERING": 2,
+    "NCCL_IB_QPS_PER_CONNECTION": 1,
+    "NCCL_IB_RETRY_CNT": 7,
+    "NCCL_MIN_P2P_NCHANNELS": 1,
+    "NCCL_NVLS_ENABLE": 2,
+    "NCCL_P2P_LL_THRESHOLD": 16384,
+    "NCCL_P2P_NET_CHUNKSIZE": 1 << 17,
+    "NCCL_PAT_ENABLE": 2,
+    "NCCL_SHM_DISABLE": 0,
+}
+"""What NCCL_PARAM gives to whoever sets nothing, alike in all releases from 2.18.1 to 2.30.7 that have it.
+
+In init.cc, enqueue.cc, graph/paths.cc, search.cc and tuning.cc, transport/shm.cc, nvls.cc and net_ib of src.
+Others have changed, or depend on the machine: NCCL_BUFFSIZE was a quarter of itself on ARM in 2.18.
+"""
 _NETWORK = ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_DISABLE")
 _NETWORK_WHY = "NCCL's ranks do not meet across two networks, and wait"
 
@@ -75,12 +95,10 @@ def differing(roll: Roll) -> Iterator[Verdict]:
 def notes(roll: Roll) -> list[str]:
     """Of what else differs, which may well be meant so: a node's interface, or its devices."""
     found = []
-    environments = {node: _environment(check_in) for node, check_in in roll.check_ins.items()}
+    environments = {node: _settings(check_in) for node, check_in in roll.check_ins.items()}
     for name in sorted({name for values in environments.values() for name in values}):
-        right, odd = odd_ones({node: values.get(name, "") for node, values in environments.items()})
-        if odd:
-            said = [f"{roll.nodes(who)} {value or 'not set'}" for value, who in odd.items()]
-            found.append(f"{name} differs: {', '.join(said)}, elsewhere {right or 'not set'}")
+        values = {node: each.get(name) or "not set" for node, each in environments.items()}
+        found += roll.differing(f"{name} differs", values)
     return found
 
 
@@ -90,9 +108,7 @@ def _harmful(roll: Roll) -> Iterator[tuple[str, str, dict[int, str]]]:
     of_nccl = {n: c for n, c in known.items() if c.facts["configuration"].get("gpus")}
     for name, (meaning, why) in _TORCH.items():
         yield from _unequal(name, why, {n: meaning(_environment(c).get(name, "")) for n, c in known.items()})
-    for name in sorted(
-        {name for c in of_nccl.values() for name in _environment(c) if _SHAPE.fullmatch(name)}
-    ):
+    for name in sorted({name for c in of_nccl.values() for name in _settings(c) if _SHAPE.fullmatch(name)}):
         yield from _unequal(name, _SHAPE_WHY, {n: _plain(c, name) for n, c in of_nccl.items()})
     networks = {n: _network(c) for n, c in of_nccl.items()}
     for name in _NETWORK:
@@ -110,8 +126,20 @@ def _environment(check_in: CheckIn) -> dict[str, str]:
     return found
 
 
+def _settings(check_in: CheckIn) -> dict[str, str]:
+    """Without what is set to what it would be anyway."""
+    return {name: value for name, value in _environment(check_in).items() if not _is_default(name, value)}
+
+
+def _is_default(name: str, value: str) -> bool:
+    try:
+        return int(value, 0) == _DEFAULTS.get(name)  # as strtoll(3) is asked to read it
+    except ValueError:
+        return False
+
+
 def _plain(check_in: CheckIn, name: str) -> str:
-    return _environment(check_in).get(name, "").strip().upper()
+    return _settings(check_in).get(name, "").strip().upper()
 
 
 def _network(check_in: CheckIn) -> str:

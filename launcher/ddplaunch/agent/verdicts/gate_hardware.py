@@ -11,8 +11,8 @@ from ddplaunch.agent.verdicts import words
 from ddplaunch.agent.verdicts.roll import Roll, odd_ones
 
 _ONE_KIND = (
-    "ask the scheduler for one kind of node: `slurm.constraint`, `kubernetes.node_selector`; if the "
-    "difference is meant, `gate: {skip: [gpus]}`"
+    "ask the scheduler for one kind of node: `slurm.constraint`, `kubernetes.node_selector`; a machine that "
+    "has lost a GPU says so in `dmesg`; if the difference is meant, `gate: {skip: [gpus]}`"
 )
 _ONE_NETWORK = (
     "mend or leave out the nodes without, as `ibstat` there shows them; or do without on all: `env: "
@@ -30,7 +30,7 @@ _SHOWN = 4
 def differing(roll: Roll) -> Iterator[Verdict]:
     """What breaks or slows a job on such nodes. GPUs are judged only for a job that asks for some."""
     if roll.plan.resources.gpus and roll.checks("gpus"):
-        yield from _compared(roll, "hardware-differs", "", "has", "have", _models(roll), _ONE_KIND)
+        yield from _compared(roll, "hardware-differs", "", "has", "have", _gpus(roll), _ONE_KIND)
     if roll.checks("rdma"):
         yield from _two_networks(roll)
         rdma = _facts(roll, "rdma")
@@ -88,12 +88,21 @@ def notes(roll: Roll) -> list[str]:
         found.append(
             f"the network is slower on some nodes: {slowest}, {max(speeds.values()) / 1000:g} elsewhere"
         )
-    models = _models(roll) if not roll.plan.resources.gpus else {}
-    right, odd = odd_ones(models) if models else ("", {})
-    if odd:
-        said = [f"{roll.nodes(who)} {kind}" for kind, who in odd.items()]
-        found.append(f"the GPUs differ: {', '.join(said)}, elsewhere {right}")
-    return found
+    if not roll.plan.resources.gpus:
+        found += roll.differing("the GPUs differ", _gpus(roll))
+    return found + _rails(roll)
+
+
+def _rails(roll: Roll) -> list[str]:
+    """A port of RDMA that some nodes lack. NCCL's nodes agree on the fewest channels, and so it is slower.
+
+    In initTransportsRank of src/init.cc, from 2.18 to 2.30.
+    """
+    known = {
+        n: facts for n, facts in _facts(roll, "rdma").items() if facts.get("active") and facts.get("used")
+    }
+    values = {node: str(facts["active"]) for node, facts in known.items()}
+    return roll.differing("the number of RDMA ports that are up differs, and all go by the fewest", values)
 
 
 def mtus(roll: Roll) -> list[str]:
@@ -127,10 +136,19 @@ def _links(roll: Roll, what: int) -> dict[int, int]:
     return found
 
 
-def _models(roll: Roll) -> dict[int, str]:
-    """By node: the names of the GPUs that its ranks will use; nodes that tell none are left out."""
-    known = {node: facts.get("models") for node, facts in _facts(roll, "gpus").items()}
-    return {node: " and ".join(models) for node, models in known.items() if models}
+def _gpus(roll: Roll) -> dict[int, str]:
+    """By node: the names of the GPUs that its ranks will use, and how many where some have too few.
+
+    More than are asked for are no matter, and of nodes that tell none nothing is known.
+    """
+    known = {node: facts for node, facts in _facts(roll, "gpus").items() if facts.get("models")}
+    names = {node: " and ".join(facts["models"]) for node, facts in known.items()}
+    if not all(facts["count"] for facts in known.values()):
+        return names
+    enough = roll.plan.resources.gpus or roll.plan.nproc_per_node
+    counts = {node: min(facts["count"], enough or facts["count"]) for node, facts in known.items()}
+    alike = len(set(counts.values())) < 2
+    return names if alike else {node: f"{counts[node]} x {name}" for node, name in names.items()}
 
 
 def _facts(roll: Roll, check: str) -> dict[int, dict[str, Any]]:

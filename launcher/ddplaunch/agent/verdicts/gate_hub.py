@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.contract import Verdict
@@ -40,6 +41,9 @@ _HINTS = {
     "absent": "ask the scheduler for node 0",
     "gone": "node 0 went down, or its hub was killed; its log may say why",
 }
+_SHOWN = 7
+_NOBODY = ": the host answers, nobody listens"
+REJECTED_HINT = "look for a REJECT rule on the way to the port, or set `gate.port` to one that is open"
 LOOPBACK_HINT = (
     "look for the name in /etc/hosts on that node (Debian writes `127.0.1.1 name`), and give it the address "
     "that the other nodes see"
@@ -75,8 +79,7 @@ def unreached(
         "not-found": f"{me} cannot resolve {host}: no such name, asked for {seconds:.0f} s",
         "unanswered": f"{me} cannot resolve {host}: the name server does not answer, "
         f"asked for {seconds:.0f} s",
-        "refused": f"{me} -> the hub at {where} refused for {seconds:.0f} s: the host answers, "
-        "nobody listens",
+        "refused": f"{me} -> the hub at {where} refused for {seconds:.0f} s{_NOBODY}",
         "timeout": f"{me} -> the hub at {where}: no answer for {seconds:.0f} s: packets vanish",
         "filtered": f"{me} -> the hub at {where}: no answer for {seconds:.0f} s, while other ports there "
         "answer: a firewall drops this one",
@@ -93,3 +96,32 @@ def unreached(
     culprits = [0] if kind in ("refused", "stranger", "shared", "gone", "reset", "absent") else [node]
     hint = pods.HINTS.get(kind, _HINTS[kind]) if words.are_pods(names) else _HINTS[kind]
     return Verdict(_CODES[kind], said, "gate", nodes=culprits, facts=[detail], hint=hint)
+
+
+def heard(found: Verdict) -> Verdict:
+    """A node's verdict as the hub sees it, which listens: a refusal is not its machine's."""
+    if found.code != "port-refused":
+        return found
+    sentence = found.sentence.replace(_NOBODY, " although it listens: something on the way rejects this port")
+    return replace(found, code="port-rejected", sentence=sentence, hint=REJECTED_HINT)
+
+
+def alike(said: Mapping[int, Verdict]) -> list[tuple[list[int], Verdict]]:
+    """Each cause once: who says it, and their one verdict, in the words of the first of them.
+
+    `said`: by node, as `unreached` made it.
+    """
+    groups: dict[str, list[int]] = {}
+    for node in sorted(said):
+        groups.setdefault(said[node].code, []).append(node)
+    return [(who, _one([said[node] for node in who])) for who in groups.values()]
+
+
+def _one(found: list[Verdict]) -> Verdict:
+    first, *others = found
+    return replace(
+        first,
+        sentence=f"{first.sentence} (and {len(others)} more)" if others else first.sentence,
+        nodes=sorted({node for each in found for node in each.nodes}),
+        facts=[*first.facts, *(each.sentence for each in others[:_SHOWN])],
+    )

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, Optional
 
 from ddplaunch.agent import paths
 from ddplaunch.agent.contract import Agreed, CheckIn, MeshResult, MeshTask, Verdict
-from ddplaunch.agent.resolve import is_loopback
+from ddplaunch.agent.interfaces import gloo
+from ddplaunch.agent.resolve import family, is_loopback
 from ddplaunch.agent.verdicts import gate_families
-from ddplaunch.agent.verdicts.roll import Roll
+from ddplaunch.agent.verdicts.roll import Roll, odd_ones
 
 _VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}
 _NONE_HINT = (
@@ -63,7 +64,7 @@ def wrong(roll: Roll) -> Iterator[Verdict]:
         if not nodes:
             continue
         first, path = nodes[0], bad[nodes[0]]
-        works = _proven(roll, first)
+        works, _ = _proven(roll, first)
         yield Verdict(
             f"{library.lower()}-interface-wrong",
             f"{_taken(roll, path)}, which {roll.node(path.node)} cannot reach ({path.outcome})"
@@ -115,24 +116,56 @@ def notes(roll: Roll) -> list[str]:
 def _unreached(roll: Roll) -> dict[int, MeshResult]:
     """By node: a path on which its library's address was not reached by a peer that reaches the node.
 
-    Of several the one to the address that the library takes first.
+    Of several the one to the address that the library takes first. Who connects to whom may change with what
+    is mended, and so it is looked at again.
     """
     apart = {(path.node, path.peer) for path in roll.mesh if path.outcome != "ok"}
     failed = [path for path in roll.library if path.what == paths.LIBRARY and path.outcome != "ok"]
-    bad = [p for p in failed if (p.node, p.peer) not in apart and not gate_families.is_chosen(roll, p)]
+    failed = [p for p in failed if (p.node, p.peer) not in apart and not gate_families.is_chosen(roll, p)]
+    taken = {node: [address for _, address in _facts(c)["takes"]] for node, c in roll.check_ins.items()}
     found: dict[int, MeshResult] = {}
-    for path in sorted(bad, key=lambda path: (path.peer, _place(roll, path), path.node)):
-        found.setdefault(path.peer, path)
-    return found
+    while True:
+        bad = [path for path in failed if _opens(roll, taken, path)] + list(_of_two_families(roll, taken))
+        bad = [path for path in bad if path.peer not in found]
+        for path in sorted(bad, key=lambda path: (path.peer, _place(taken, path), path.node)):
+            found.setdefault(path.peer, path)
+        if not bad:
+            return found
+        for node in {path.peer for path in bad}:
+            if _mend(roll, node, found[node]) is not None:
+                taken[node] = [_proven(roll, node)[1]]
 
 
-def _place(roll: Roll, path: MeshResult) -> int:
-    takes = _facts(roll.check_ins[path.peer])["takes"]
-    return next((place for place, (_, address) in enumerate(takes) if address == path.address), len(takes))
+def _opens(roll: Roll, taken: dict[int, list[str]], path: MeshResult) -> bool:
+    """Whether the library will need this path. Gloo joins the first of one list to the first of another."""
+    here, there = taken.get(path.node, []), taken[path.peer]
+    if not _of_gloo(roll, path.peer):
+        return True
+    places = [place for place, address in enumerate(there) if address == path.address]
+    return any(place >= len(here) or gloo.connects(here[place], path.address) for place in places)
+
+
+def _of_two_families(roll: Roll, taken: dict[int, list[str]]) -> Iterator[MeshResult]:
+    """Gloo gives up where one rank has an IPv4 address and another an IPv6 one, whatever is routed."""
+    known = {node: each[0] for node, each in sorted(taken.items()) if each and _of_gloo(roll, node)}
+    right, odd = odd_ones({node: family(address) for node, address in known.items()}) if known else ("", {})
+    usual = next((node for node, address in known.items() if family(address) == right), 0)
+    for node in [node for who in odd.values() for node in who]:
+        how = f"Gloo joins no {family(known[node])} to {known[usual]}"
+        yield MeshResult(usual, node, known[node], 0, paths.LIBRARY, how)
+
+
+def _of_gloo(roll: Roll, node: int) -> bool:
+    return bool(_facts(roll.check_ins[node])["library"] == "Gloo")
+
+
+def _place(taken: dict[int, list[str]], path: MeshResult) -> int:
+    places = taken[path.peer]
+    return places.index(path.address) if path.address in places else len(places)
 
 
 def _mend(roll: Roll, node: int, path: MeshResult) -> Optional[Mend]:
-    facts, works = _facts(roll.check_ins[node]), _proven(roll, node)
+    facts, works = _facts(roll.check_ins[node]), _proven(roll, node)[0]
     if facts["set"] or not works:
         return None
     why = f"by itself {_taken(roll, path)}, which {roll.node(path.node)} cannot reach"
@@ -156,13 +189,13 @@ def _all(check_in: CheckIn) -> str:
     return ", ".join(f"{name} {address}" for name, address in found) or "none"
 
 
-def _proven(roll: Roll, node: int) -> str:
-    """The interface whose first address the mesh has tried; an alias can be named to nobody.
+def _proven(roll: Roll, node: int) -> tuple[str, str]:
+    """The interface whose first address the mesh has tried, and this; an alias can be named to nobody.
 
     Node 0 may come to its own hub by loopback. Then it is where the others reached it that counts.
     """
     tried, first = roll.met_at(node), dict[str, str]()
     for name, address in roll.check_ins[node].facts.get("names", {}).get("interfaces", []):
         first.setdefault(name, address)
-    found = [name for name, address in first.items() if address in tried and ":" not in name]
-    return min(found, key=lambda name: is_loopback(first[name]), default="")
+    found = [each for each in first.items() if each[1] in tried and ":" not in each[0]]
+    return min(found, key=lambda each: is_loopback(each[1]), default=("", ""))

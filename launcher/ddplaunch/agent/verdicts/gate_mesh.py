@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 
 from ddplaunch.agent import paths
 from ddplaunch.agent.contract import MeshResult, Verdict
-from ddplaunch.agent.verdicts import gate_families, gate_hardware, gate_names, pods, words
+from ddplaunch.agent.verdicts import gate_families, gate_hardware, gate_names, gate_subnets, pods, words
 from ddplaunch.agent.verdicts.cuts import Cut, Path, describe
 from ddplaunch.agent.verdicts.roll import Roll
 
@@ -78,7 +78,8 @@ def failed_paths(roll: Roll) -> list[Verdict]:
     if all(result.outcome == "ok" for result in failed):
         return []
     results = [*failed, *paths.whole(roll.passed, roll.check_ins)]
-    return gate_hardware.with_mtus(roll, judge(results, roll.plan.names, roll.plan.nodes))
+    verdicts = judge(results, roll.plan.names, roll.plan.nodes)
+    return gate_subnets.with_subnets(roll, gate_hardware.with_mtus(roll, verdicts))
 
 
 def judge(results: list[MeshResult], names: Sequence[str] = (), nodes: Optional[int] = None) -> list[Verdict]:

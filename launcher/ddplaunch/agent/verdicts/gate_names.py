@@ -43,6 +43,7 @@ def master_is_not_node_zero(roll: Roll) -> Iterator[Verdict]:
     """The way to the master is not open, and the address that was tried is none of node 0's.
 
     Where the way is open it leads to node 0, whatever the address looks like: node 0 proved itself there.
+    Where the same name leads others to node 0, the job has named it well, and the odd nodes are at fault.
     """
     wrong = {result.node: result for result in roll.mesh if leads_astray(roll, result)}
     if not wrong:
@@ -59,8 +60,9 @@ def master_is_not_node_zero(roll: Roll) -> Iterator[Verdict]:
         else ""
     )
     shown = first.address if tried == [first.address] else f"{first.address} ({', '.join(tried)})"
+    right = [n for n, c in roll.check_ins.items() if set(addresses(c, first.address)) & set(_own(zero))]
     yield Verdict(
-        "master-is-not-node-zero",
+        "dns-disagrees" if right else "master-is-not-node-zero",
         f"{roll.nodes(wrong)} would look for the master at {shown}, which is not an address of "
         f"{words.node(0, roll.plan.names, zero.address)}{met}",
         "gate",
@@ -69,8 +71,11 @@ def master_is_not_node_zero(roll: Roll) -> Iterator[Verdict]:
             f"{roll.node(node)}: {', '.join(_tried(roll, result))} port {result.port}: {result.outcome}"
             for node, result in sorted(wrong.items())
         ]
-        + [f"{roll.node(0)} has {', '.join(_own(zero))}"],
-        hint="MASTER_ADDR must lead every node to node 0: leave `rendezvous.address` out, and the gate finds "
+        + [f"{roll.node(0)} has {', '.join(_own(zero))}"]
+        + ([f"{roll.nodes(right)} resolve {first.address} to it"] if right else []),
+        hint="look for the name in /etc/hosts and DNS on that node: the others find node 0 by it"
+        if right
+        else "MASTER_ADDR must lead every node to node 0: leave `rendezvous.address` out, and the gate finds "
         "it; or look for the name in /etc/hosts and DNS on that node",
     )
 
@@ -101,7 +106,7 @@ def is_misled(roll: Roll, node: int) -> bool:
 
 def notes(roll: Roll) -> list[str]:
     """Of nodes that do not find node 0 by its name, where the job does not use the name."""
-    name = roll.plan.names[0] if roll.plan.names else ""
+    name = roll.plan.names[0] if roll.plan.names and roll.checks("names") else ""
     found = []
     for node, check_in in sorted(roll.check_ins.items()):
         wrong = _wrong(roll, check_in, name)

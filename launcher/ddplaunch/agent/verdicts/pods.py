@@ -46,6 +46,10 @@ HINTS = {
         "`kubectl get pods` shows who is pending, pulling an image or crashing, `kubectl describe "
         "pod` why; no pod at all: `kubectl get events`. `gate.timeout` says how long the others wait"
     ),
+    "unstarted": (
+        "`kubectl describe pod` says why the container of its ranks has not started: its image, its command, "
+        "a volume"
+    ),
     "lost": (
         "`kubectl describe pod` tells what became of it: OOMKilled (the limit is the whole "
         "container's), evicted, its machine not ready"

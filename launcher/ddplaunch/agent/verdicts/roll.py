@@ -22,6 +22,7 @@ class Roll:
     waited: float = 0.0  # seconds since the hub began to wait
     missing: list[int] = field(default_factory=list)  # said to be missing only when waiting for them is over
     vanished: list[int] = field(default_factory=list)  # of the missing: had checked in, and went away
+    stopped: list[int] = field(default_factory=list)  # of the vanished: said that they were told to stop
     stalled: list[int] = field(
         default_factory=list
     )  # said that they check in, and the check-in does not come
@@ -49,6 +50,12 @@ class Roll:
         """Those of `known` that are not `odd`: by name when it is one, else 'the others'."""
         found = set(known) - set(odd)
         return self.nodes(found) if len(found) == 1 else "the others"
+
+    def differing(self, what: str, values: dict[int, str]) -> list[str]:
+        """As a note: '{what}: node 2 (n3) 16, elsewhere 8'; none where `values` are all the same."""
+        right, odd = odd_ones(values) if values else ("", {})
+        said = [f"{self.nodes(who)} {value}, " for value, who in odd.items()]
+        return [f"{what}: {''.join(said)}elsewhere {right}"] if said else []
 
     def met_at(self, number: int) -> set[str]:
         """Addresses by which the gate knows a node; node 0 may have come to its own hub by loopback."""

@@ -44,14 +44,14 @@ def node(number: int, names: Sequence[str] = (), address: str = "") -> str:
 
     `names` are the job's, in node order.
     """
-    called = ", ".join(filter(None, (_name(number, names), address)))
+    called = ", ".join(filter(None, (name(number, names), address)))
     return f"node {number} ({called})" if called else f"node {number}"
 
 
 def nodes(numbers: Iterable[int], names: Sequence[str] = ()) -> str:
     """'node 3 (n4)', 'nodes 2 and 5', 'nodes 2 (n3) and 5 (n6)', 'nodes 0-511'."""
     ordered = sorted(set(numbers))
-    if not any(_name(number, names) for number in ordered) or len(ordered) > _NAMED:
+    if not any(name(number, names) for number in ordered) or len(ordered) > _NAMED:
         return _numbered("node", ordered)
     each = [node(number, names).partition(" ")[2] for number in ordered]
     return f"node{'s' * (len(each) > 1)} {listing(each)}"
@@ -62,15 +62,15 @@ def are_pods(names: Sequence[str]) -> bool:
     return bool(names) and names[0].split(".")[3:4] == ["svc"]
 
 
-def _name(number: int, names: Sequence[str]) -> str:
+def name(number: int, names: Sequence[str]) -> str:
     """Empty where there is none. A loopback address is none: the nodes of one machine share it.
 
     Of a pod it is the host name: what follows is the same for all of them.
     """
-    name = names[number] if 0 <= number < len(names) else ""
+    found = names[number] if 0 <= number < len(names) else ""
     if are_pods(names):
-        return name.partition(".")[0]
-    return "" if is_loopback(name) else name
+        return found.partition(".")[0]
+    return "" if is_loopback(found) else found
 
 
 def _numbered(noun: str, numbers: Iterable[int]) -> str:

@@ -1,0 +1,73 @@
+"""Nodes whose part of the job has ended, or does not begin, before ddplaunch could speak there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.verdicts import pods, words
+
+GATE = "never came to the gate"
+LEFT = "came to the gate, and ended before it was through"
+RANKS = "passed the gate and never started its ranks"
+UNLAUNCHED = "Task launch failed"
+"""How srun's word begins of a task that it could not start."""
+_FACTS = 8
+
+
+class Ended(NamedTuple):
+    """A node's task that has ended, or could not be launched, and what is known of why."""
+
+    node: int
+    how: str  # srun's word: "Exited with exit code 1"
+    said: Sequence[str] = ()  # the last lines of it, or of Slurm's daemon there
+
+
+def ended(gone: Sequence[Ended], names: Sequence[str], when: str, of: Optional[int] = None) -> Verdict:
+    """`gone` in node order, not empty. `when`: GATE, LEFT or RANKS. `of`: of so many that ended in all.
+
+    Where all nodes have ended so, the job is at fault and no node; else it may work elsewhere.
+    """
+    first = gone[0]
+    more = f" (and {len(gone) - 1} more)" if len(gone) > 1 else ""
+    known = [f"{words.node(each.node, names)}: {words.clipped(line)}" for each in gone for line in each.said]
+    unlaunched = first.how.startswith(UNLAUNCHED)
+    return Verdict(
+        "launch-failed" if (of or len(gone)) == len(names) else "node-missing",
+        f"{words.node(first.node, names)} {when}: {_reason(first)}{more}",
+        "launch" if when == RANKS else "gate",
+        nodes=[each.node for each in gone],
+        facts=[*(f"srun says of {words.node(each.node, names)}: {each.how}" for each in gone), *known][
+            :_FACTS
+        ],
+        hint="see whether slurmd runs on that node: `scontrol show node NAME`"
+        if unlaunched
+        else "look at what Slurm runs there before a task (`scontrol show config | grep -i prolog`), and at "
+        "room in /tmp; `slurm.exclude` leaves a node out",
+    )
+
+
+def awaited(nodes: Sequence[int], names: Sequence[str], seconds: float) -> Verdict:
+    """Nothing is heard of their ranks since so many seconds, while those of other nodes have come."""
+    has = words.one_or(nodes, "has", "have")
+    return Verdict(
+        "node-missing",
+        f"{words.nodes(nodes, names)} {has} passed the gate, and {has} started no rank in the "
+        f"{seconds:.0f} s since the others did",
+        "launch",
+        nodes=list(nodes),
+        confidence=0.9,
+        hint=pods.HINTS["unstarted"]
+        if words.are_pods(names)
+        else "ask the scheduler for that node: a prolog, its daemon or its disk may hang there",
+    )
+
+
+def _reason(task: Ended) -> str:
+    """Its daemon's word, or its own error's, before the last line: that may be a hint, or an echo."""
+    plain = [line for line in task.said if line.strip()]
+    telling = next((line for line in plain if line.startswith(("error: ", "TaskProlog "))), None)
+    said = telling or (plain[-1] if plain else "")
+    how = f"srun: {task.how}"
+    return f"{words.clipped(said)} ({how})" if said else how

@@ -1,0 +1,129 @@
+"""A hub that lacks something: room, files for all who call, sense in what it is told, some of its nodes."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.agent.gate.jobs import Job, make_plan
+from tests.agent.hub.test_hub import Node, nodes_of
+from tests.busy import BUSY
+
+from ddplaunch.agent.contract import Exit, Files
+from ddplaunch.agent.protocol import StrangerError
+
+STRANGERS = 150
+
+
+@pytest.fixture(name="job")
+def _job(tmp_path: Path, agent: list[str]) -> Iterator[Job]:
+    job = Job(tmp_path, agent)
+    yield job
+    job.close()
+
+
+def test_a_folder_that_somebody_cleans_up(job: Job) -> None:
+    """The nodes are released all the same, and the log says what is missing."""
+    plan = make_plan()
+    hub = job.hub(plan)
+    nodes = nodes_of(job, 2)
+    shutil.rmtree(job.folder("hub") / Files.RUN)
+    for node in nodes:
+        node.check_in(plan)
+    for node in nodes:
+        node.try_paths()
+    nodes[0].expect("unbind")
+    nodes[0].channel.send("unbound", {})
+
+    assert nodes[0].expect("release") == nodes[1].expect("release")
+    hub.says(f"{Files.STATUS}: No such file or directory")
+
+
+def test_a_hub_that_cannot_say_where_it_listens(job: Job) -> None:
+    """Nobody would find it: it ends at once, and says why."""
+    (job.folder("hub") / Files.HUB).mkdir(parents=True)
+    hub = job.hub(make_plan())
+
+    assert Exit.NODE_AT_FAULT == hub.wait(10)
+    assert "disk-full: node 0: the hub cannot write " in hub.output
+    assert "Is a directory" in hub.output
+
+
+def patient(job: Job, number: int) -> Node:
+    """As a gate is with a hub that is silent for a while."""
+    deadline = time.monotonic() + BUSY * 30
+    while True:
+        try:
+            return Node(job, number)
+        except StrangerError:
+            assert time.monotonic() < deadline
+
+
+def test_more_strangers_than_files(job: Job) -> None:
+    """They take all that the hub may open; the log has it once, and when they go the nodes are let in."""
+    plan = make_plan()
+    hub = job.hub(plan, host=SimpleNamespace(words=["prlimit", "--nofile=100:100"]))
+    strangers = [socket.create_connection(("127.0.0.1", job.hub_port), 10) for _ in range(STRANGERS)]
+    hub.says("Too many open files")
+    for each in strangers:
+        each.close()
+    nodes = [patient(job, number) for number in range(2)]
+    for node in nodes:
+        node.check_in(plan)
+
+    assert [2, 2] == [len(node.expect("mesh", 20)["tasks"]) for node in nodes]
+    assert 1 == hub.output.count("Too many open files")
+
+
+def test_facts_that_no_rule_has_foreseen(job: Job) -> None:
+    """A mistake of ours is in the log once, and costs neither the job its start nor a node its connection."""
+    plan = make_plan()
+    hub = job.hub(plan)
+    nodes = nodes_of(job, 2)
+    nodes[0].check_in(plan, facts={"versions": {"python": 3}, "interfaces": {"prefixes": {"127.0.0.1": "x"}}})
+    nodes[1].check_in(plan)
+    for node in nodes:
+        node.try_paths()
+    nodes[0].expect("unbind")
+    nodes[0].channel.send("unbound", {})
+
+    assert nodes[0].expect("release") == nodes[1].expect("release")
+    assert 1 == hub.output.count("AttributeError: 'int' object has no attribute 'split'")
+    assert 1 == hub.output.count("ValueError: '127.0.0.1/x' does not appear to be")
+
+
+def test_a_node_that_is_told_to_stop_alone(job: Job) -> None:
+    """As by a drain. It did come, and is neither called late nor present; the job ends without it."""
+    plan = make_plan()
+    job.hub(plan)
+    first, second = nodes_of(job, 2)
+    for node in (first, second):
+        node.check_in(plan)
+    second.expect("mesh")
+    second.channel.send("leave", {"why": "told to stop"})
+
+    (verdict,) = first.expect("verdict")["verdicts"]
+    assert ("node-missing", [1]) == (verdict["code"], verdict["nodes"])
+    assert "node 1 was told to stop, and the other nodes were not; node 0 is here" == verdict["sentence"]
+
+
+def test_a_job_that_is_told_to_stop_while_paths_are_tried(job: Job) -> None:
+    """All nodes are, one a moment after the other: it is nobody's fault."""
+    plan = make_plan(nodes=3)
+    hub = job.hub(plan)
+    nodes = nodes_of(job, 3)
+    for node in nodes:
+        node.check_in(plan)
+    for node in nodes:
+        node.expect("mesh")
+    for node in nodes:
+        node.channel.send("leave", {"why": "told to stop"})
+        hub.says(f"node {node.number} was told to stop at the gate")
+        node.channel.close()
+
+    assert (Exit.STOPPED, []) == (hub.wait(10), job.bundle.verdicts)
