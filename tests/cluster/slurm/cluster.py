@@ -225,7 +225,9 @@ def sweep() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             young = time.time() - folder.stat().st_mtime < 60
-            if not _is_up(folder) and ((folder / "lock").exists() or not young):
+            # In this order: a cluster that is being started has its lock between two looks.
+            begun = (folder / "lock").exists() or not young
+            if begun and not _is_up(folder):
                 _clear(folder)
 
 

@@ -70,7 +70,9 @@ class Machines:
         # The kernel takes its time to remove what a powered-off node had.
         with contextlib.suppress(ClusterError):
             self._ip(CONTROLLER, f"link del {end}")
-        make = f"link add {end} type veth peer name eth0 netns {target}"
+        # A machine keeps its card: others remember the address of the card for half a minute.
+        card = "02:00:" + ":".join(f"{int(part):02x}" for part in self.address(machine).split("."))
+        make = f"link add {end} type veth peer name eth0 address {card} netns {target}"
         self._ip(CONTROLLER, make, f"link set {end} master switch up")
         up = [f"addr add {self.address(machine)}/24 dev eth0", "link set lo up", "link set eth0 up"]
         self._ip(machine, *up)

@@ -29,6 +29,7 @@ def told(job: Job) -> list[tuple[str, list[int]]]:
     return [(verdict.code, verdict.nodes) for verdict in job.bundle().verdicts]
 
 
+@pytest.mark.whole
 @pytest.mark.fault("dns-not-found")
 @pytest.mark.fault("port-filtered")
 def test_an_unknown_name_and_a_dropped_port(cluster: Cluster, start: Start) -> None:

@@ -39,17 +39,17 @@ def _start(cluster: Cluster, work: Path) -> Start:
 def verdict(job: Job) -> tuple[str, list[int], Verdict]:
     """(code, culprits, all of it) of a job that its gate has ended."""
     state = job.ended(40)
-    print(job.output)
-    assert "FAILED" == state
+    assert "FAILED" == state, job.output
     return job.verdict.code, job.verdict.nodes, job.verdict
 
 
 def notes(job: Job) -> list[str]:
-    """Of a job whose gate was passed."""
+    """Of a job whose gate was passed; that this machine is busy is left out, for it may well be."""
     state = job.ended(40)
     print(job.output)
     assert ("COMPLETED", []) == (state, job.bundle().verdicts)
-    return [text for line in job.output.splitlines() if (text := line.partition(" note: ")[2])]
+    told = [text for line in job.output.splitlines() if (text := line.partition(" note: ")[2])]
+    return [text for text in told if not text.startswith("cpu-busy")]
 
 
 def flush(cluster: Cluster, node: str) -> None:
@@ -106,18 +106,6 @@ def test_a_bridge_of_containers_disturbs_nobody(cluster: Cluster, start: Start) 
     assert "10.99.0.11" == agreed.master_addr
 
 
-def test_a_link_that_loses_packets(cluster: Cluster, start: Start) -> None:
-    """It is slow, and no firewall: the gate passes, or says what it is."""
-    cluster.nft("n2", "numgen random mod 100 < 30 drop")
-    job = start(GATE_ONLY, gate={"timeout": "120s", "port": GATE})
-
-    job.ended(60)
-    print(job.output)
-    for found in job.bundle().verdicts:
-        assert "network-lossy" == found.code
-        assert 1 in found.nodes
-
-
 # --- ports and packets
 
 
@@ -138,7 +126,12 @@ def test_a_dropped_port(cluster: Cluster, start: Start) -> None:
 
 @pytest.mark.fault("port-rejected")
 @pytest.mark.parametrize(
-    "answer", ["tcp reset", "icmpx type port-unreachable", "icmpx type admin-prohibited"]
+    "answer",
+    [
+        "tcp reset",
+        pytest.param("icmpx type port-unreachable", marks=pytest.mark.whole),
+        "icmpx type admin-prohibited",
+    ],
 )
 def test_a_rejected_port(cluster: Cluster, start: Start, answer: str) -> None:
     """A firewall that answers, in whatever way, is told from one that is silent, and from a missing route."""
@@ -150,6 +143,9 @@ def test_a_rejected_port(cluster: Cluster, start: Start, answer: str) -> None:
     assert "node 2 (n3) -> node 0 (n1, 10.99.0.11) port 29500" in found.sentence
     assert "look for a REJECT rule on the way" in found.hint
     assert seconds(job) < BUSY * 5
+    assert "reject" in cluster.run("n1", ["nft", "list", "ruleset"]).stdout
+    flush(cluster, "n1")
+    mended(start)
 
 
 @pytest.mark.fault("network-one-way")
@@ -174,9 +170,12 @@ def test_a_node_that_only_slurm_reaches(cluster: Cluster, start: Start) -> None:
     """It cannot tell the hub what it met; what it prints goes by Slurm's own connections, and is heard."""
     cluster.nft("n3", "tcp dport 1024-60999 drop", hook="output")
 
-    code, nodes, found = verdict(start(gate={"timeout": "20s"}))
+    code, nodes, found = verdict(start(gate={"timeout": "15s"}))
     assert ("port-filtered", [2]) == (code, nodes)
     assert found.sentence.startswith("node 2 (n3) -> the hub at 10.99.0.11:")
+    assert "drops the port: open it, or set `gate.port`" in found.hint
+    flush(cluster, "n3")
+    mended(start)
 
 
 @pytest.mark.fault("port-filtered")
@@ -184,11 +183,28 @@ def test_a_hub_that_only_slurm_reaches(cluster: Cluster, start: Start) -> None:
     """When nobody gets through, the firewall is node 0's."""
     cluster.nft("n1", "iifname eth0 tcp dport 1024-60999 drop")
 
-    job = start(gate={"timeout": "20s"})
+    job = start(gate={"timeout": "15s"})
     job.said("ddplaunch verdict")
 
     assert ("port-filtered", [0]) == (job.verdict.code, job.verdict.nodes)
     assert job.verdict.sentence.endswith(": a firewall drops this one (and 1 more)")
+    assert "drops the port: open it, or set `gate.port`" in job.verdict.hint
+    flush(cluster, "n1")
+    mended(start)
+
+
+@pytest.mark.whole
+@pytest.mark.fault("port-rejected")
+def test_a_hub_whose_port_is_rejected(cluster: Cluster, start: Start) -> None:
+    """A node takes that for a hub that is not there; the hub hears of it, and knows better."""
+    cluster.nft("n1", "ip saddr 10.99.0.12 tcp dport 1024-60999 reject with tcp reset")
+
+    code, nodes, found = verdict(start(gate={"timeout": "15s"}))
+    assert ("port-rejected", [0]) == (code, nodes)
+    assert re.search(r"node 1 \(n2\) -> the hub at .* refused for \d+ s although it listens", found.sentence)
+    assert "look for a REJECT rule on the way to the port" in found.hint
+    flush(cluster, "n1")
+    mended(start)
 
 
 @pytest.mark.fault("mtu-black-hole")
@@ -256,17 +272,21 @@ def test_a_nodes_own_name_is_loopback(cluster: Cluster, start: Start) -> None:
     mended(start)
 
 
-@pytest.mark.fault("master-is-not-node-zero")
+@pytest.mark.fault("dns-disagrees")
 def test_one_node_takes_another_for_node_zero(cluster: Cluster, start: Start) -> None:
     """An old address in one hosts file: the node is named, and whose address it is."""
     names(cluster, "n3", n1="10.99.0.12")
 
     code, nodes, found = verdict(start(**BY_NAME))
-    assert ("master-is-not-node-zero", [2]) == (code, nodes)
+    assert ("dns-disagrees", [2]) == (code, nodes)
     assert found.sentence == (
         "node 2 (n3) would look for the master at n1 (10.99.0.12), which is not an address of "
         "node 0 (n1, 10.99.0.11): it is node 1 (n2)'s"
     )
+    assert "nodes 0 (n1) and 1 (n2) resolve n1 to it" in found.facts
+    assert "look for the name in /etc/hosts and DNS on that node" in found.hint
+    names(cluster, "n3")
+    mended(start, **BY_NAME)
 
 
 @pytest.mark.fault("master-is-not-node-zero")
@@ -349,6 +369,9 @@ def test_a_node_on_which_slurm_does_not_start_the_step(
 
     assert ("node-missing", [2]) == (job.verdict.code, job.verdict.nodes)
     assert "node 2 (n3) never came: waited 15 s; nodes 0 (n1) and 1 (n2) are here" == job.verdict.sentence
+    job.said("own words at the gate are in")
+    assert "Killed" not in job.output  # srun, which would wait for that node once more
+    assert "waiting for node 2" not in job.output.partition("own words")[2]  # the verdict has said it all
 
 
 @pytest.mark.fault("clock-skew")

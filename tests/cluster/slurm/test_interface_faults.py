@@ -12,14 +12,14 @@ from tests.cluster.slurm.test_gate_faults import GATE_ONLY, names, notes, verdic
 
 
 def bridge(cluster: Cluster, node: str) -> None:
-    """docker0, to which the node's own name leads."""
+    """docker0, to which the node's own name leads. Peers connect to it, for their addresses are higher."""
     for words in (
         "link add docker0 type bridge",
-        "addr add 172.17.0.1/16 dev docker0",
+        "addr add 10.0.3.1/24 dev docker0",
         "link set docker0 up",
     ):
         cluster.run(node, ["ip", *words.split()])
-    names(cluster, node, **{node: "172.17.0.1"})
+    names(cluster, node, **{node: "10.0.3.1"})
 
 
 def start(cluster: Cluster, work: Path, **keys: Any) -> Job:
@@ -57,7 +57,7 @@ def test_a_bridge_that_was_set_on_purpose(cluster: Cluster, work: Path) -> None:
     code, nodes, found = verdict(start(cluster, work, env={"GLOO_SOCKET_IFNAME": "docker0"}))
 
     assert ("gloo-interface-wrong", [0, 1, 2]) == (code, nodes)
-    assert "takes docker0 172.17.0.1, which" in found.sentence
+    assert "takes docker0 10.0.3.1, which" in found.sentence
     assert "eth0 works" in found.sentence
     assert "leave GLOO_SOCKET_IFNAME out" in found.hint
     notes(start(cluster, work))

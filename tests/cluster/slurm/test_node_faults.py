@@ -15,7 +15,16 @@ from tests.busy import BUSY
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.conftest import TaskProlog
 from tests.cluster.slurm.jobs import Job
-from tests.cluster.slurm.test_gate_faults import BY_NAME, FIXED, MASTER, mended, names, seconds, verdict
+from tests.cluster.slurm.test_gate_faults import (
+    BY_NAME,
+    FIXED,
+    GATE_ONLY,
+    MASTER,
+    mended,
+    names,
+    seconds,
+    verdict,
+)
 
 SERVE = "import socket, time; s = socket.create_server(('', {})); print('up', flush=True); time.sleep(600)"
 SERVE_HTTP = """
@@ -192,6 +201,27 @@ def test_no_room_for_temporary_files(cluster: Cluster, start: Start) -> None:
     assert found.sentence.startswith("node 1 (n2): cannot write to /dev/shm: No space left on device")
     cluster.run("n2", ["mount", "-o", "remount,size=64M", "/dev/shm"])
     mended(start, **elsewhere)
+
+
+@pytest.mark.fault("cpu-busy")
+def test_a_node_with_fewer_cpus_than_ranks(cluster: Cluster, start: Start) -> None:
+    """What its daemon starts inherits its mask. The job starts, and says who is slow."""
+    two = {"nproc_per_node": 2}
+    (daemon,) = cluster._daemons("n2", "slurmd")
+    cpu = min(os.sched_getaffinity(daemon))
+    cluster.login(["taskset", "--all-tasks", "--pid", "--cpu-list", str(cpu), str(daemon)])
+    try:
+        job = start(GATE_ONLY, "--overcommit", **two)
+        state = job.ended(40)
+        print(job.output)
+        assert ("COMPLETED", []) == (state, job.bundle().verdicts)
+        assert " note: cpu-busy: node 1 (n2): 1 CPUs, " in job.output
+        assert " for 2 ranks; ranks will take turns" in job.output
+        job = start(GATE_ONLY, nproc_per_node=1)
+        assert ("COMPLETED", False) == (job.ended(40), "ranks will take turns" in job.output)
+    finally:
+        cluster.kill_slurmd("n2")
+        cluster.start_slurmd("n2")
 
 
 @pytest.mark.fault("files-too-few")

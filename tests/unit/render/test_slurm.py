@@ -67,7 +67,7 @@ def test_the_archives_ride_behind_the_script() -> None:
 ANYTHING = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(command=st.lists(ANYTHING, min_size=1), value=ANYTHING, python=st.text("a$`'\"\\ -%,ü!*", min_size=1))
 def test_bash_leaves_every_value_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, command: list[str], value: str, python: str

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ddplaunch.agent.contract import Bundle, Verdict
 from ddplaunch.backends import folder, lines
 from ddplaunch.backends.job import Handle, Job, Selection, State
-from ddplaunch.backends.slurm import limits, pending, states, submission
+from ddplaunch.backends.slurm import last_words, limits, pending, states, submission
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.evidence import collect
 from ddplaunch.backends.slurm.look import Look, Looks
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 GATE_ONLY = "--gate-only"
 """Behind the script's name: no training. The script hears of it by this variable."""
 _GATE_ONLY = "DDPLAUNCH_GATE_ONLY"
-_SCRIPT_ERROR = re.compile(r"\[slurm\] \S+ error: (.+)")
 STOP = 150.0
 """Seconds for a job to end once told: Slurm's KillWait (30 s), its epilog, a controller that is slow."""
 _POLL = 0.25
@@ -113,7 +112,8 @@ class SlurmBackend:
         told = look.told()
         cancelled = sent is not None and sent.cancelled
         submitted = sent.at if sent else (seen.submitted if seen and seen.submitted else time.time())
-        job = Job(handle(look.job_id, look.cluster), State.RUNNING, submitted, detail=look.note, status=told)
+        own = handle(look.job_id, look.cluster)
+        job = Job(own, State.RUNNING, submitted, look.name, detail=look.note, status=told)
         if seen is None or seen.state in states.ENDED:
             return self._ended(job, look, cancelled=cancelled)
         if sent is not None and sent.state:  # somebody put it back into the queue after its end
@@ -128,6 +128,8 @@ class SlurmBackend:
             missing = "; its hub is not up yet" if seen.state == "RUNNING" else ""
             says = f"Slurm calls it {seen.state.lower()} on {seen.node_list}{missing}"
             return dataclasses.replace(job, detail="; ".join(filter(None, [says, look.note])))
+        if seen.state == "COMPLETING":
+            return dataclasses.replace(job, detail="Slurm waits for its nodes to clean up after it")
         return job
 
     def _ended(self, job: Job, look: Look, *, cancelled: bool) -> Job:
@@ -141,9 +143,11 @@ class SlurmBackend:
         else:
             how = states.forgotten(told, cancelled=cancelled)
             ended = told.updated if told else time.time()
-        if not how.detail and job.status is None and how.state not in (State.SUCCEEDED, State.CANCELLED):
-            how = how._replace(detail=_script_said(look.output))
         verdicts = self._verdicts(seen, look.cluster) if seen else sent.verdicts if sent else []
+        unsaid = told is None or told.exit_code is None
+        if unsaid and how.state not in (State.SUCCEEDED, State.CANCELLED):
+            how = how._replace(detail=how.detail or last_words.of_script(look.output))
+            verdicts = verdicts or last_words.of_gates(look.folder)
         if sent is not None and not sent.state:
             kept = dataclasses.replace(
                 sent, workdir=(seen and seen.workdir) or sent.workdir, verdicts=verdicts
@@ -151,7 +155,8 @@ class SlurmBackend:
             kept = dataclasses.replace(kept, state=str(how.state), exit_code=how.exit_code)
             self._looks.remember(look, dataclasses.replace(kept, detail=how.detail, ended=ended))
         job = dataclasses.replace(job, state=how.state, exit_code=how.exit_code, detail=how.detail)
-        return dataclasses.replace(job, ended=ended, verdicts=tuple(verdicts))
+        # Slurm tells whole seconds, of its own clock: a short job would have ended before it was submitted.
+        return dataclasses.replace(job, ended=max(ended, job.submitted), verdicts=tuple(verdicts))
 
     def _verdicts(self, seen: Seen, cluster: str) -> list[Verdict]:
         numbers: list[int] = []
@@ -226,12 +231,6 @@ def _refuse_what_never_starts(wanted: limits.Wishes, queries: Queries) -> None:
             "the job could never start:" + "".join(f"\n    {text}" for text in problems),
             hint="nothing was submitted; `sinfo --format '%P %l %s %D'` shows partitions and limits",
         )
-
-
-def _script_said(output: Path | None) -> str:
-    """Why the batch script itself gave up, before there was a hub to say so."""
-    found = [_SCRIPT_ERROR.fullmatch(line) for line in lines.last_words(output, 40)] if output else []
-    return next((match[1] for match in reversed(found) if match), "")
 
 
 def _is_visible(output: Path) -> bool:

@@ -40,6 +40,8 @@ _UNANSWERED = (
     "Unable to contact slurmdbd",
 )
 """Of a controller that may have heard it."""
+_NO_CLUSTER = "Could not establish a configuration source"
+"""Of commands that are installed, and nothing more."""
 _FORMATS = ("SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_")
 """Habits of the user, which would change what we read."""
 
@@ -133,7 +135,13 @@ class Commands:
             return Answer(None, "", f"no answer in {limit or LIMIT:.0f} s")
         except sh.SignalException as error:  # somebody killed it
             return Answer(None, "", str(type(error).__name__))
-        return Answer(done.exit_code, _text(done.stdout), _text(done.stderr))
+        answer = Answer(done.exit_code, _text(done.stdout), _text(done.stderr))
+        if answer.code != 0 and _NO_CLUSTER in answer.err:
+            raise ClusterError(
+                f"`{program}` does not know of a cluster: {_NO_CLUSTER}",
+                hint="try `sinfo`; use a login node of the cluster, or set SLURM_CONF to its slurm.conf",
+            )
+        return answer
 
     def silent(self, program: str, answer: Answer, waited: float) -> ClusterError:
         """The error of a controller that does not answer."""

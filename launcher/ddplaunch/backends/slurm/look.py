@@ -42,6 +42,10 @@ class Look:
         return self.seen is None or self.seen.state in states.ENDED
 
     @property
+    def name(self) -> str:
+        return (self.seen.name if self.seen else "") or (self.sent.name if self.sent else "")
+
+    @property
     def output(self) -> Path | None:
         """Where everything that the nodes print comes together."""
         base = self.folder
@@ -50,7 +54,7 @@ class Look:
     @property
     def folder(self) -> Path | None:
         """The job's own folder; its place follows from where it was submitted, and its name and id."""
-        name = (self.seen.name if self.seen else "") or (self.sent.name if self.sent else "")
+        name = self.name
         workdir = (self.seen.workdir if self.seen else "") or (self.sent.workdir if self.sent else "")
         return Path(workdir) / f"{name}-{self.job_id}" if name and workdir else None
 

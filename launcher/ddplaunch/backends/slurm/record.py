@@ -72,7 +72,8 @@ class Records:
         except OSError as error:
             raise ClusterError(
                 f"the job's file cannot be written: {error.filename or self.folder}: {error.strerror}",
-                hint="what is sent is kept below $XDG_STATE_HOME, or ~/.local/state; make room there",
+                hint="what is sent is kept below $XDG_STATE_HOME, or ~/.local/state: make room there, or set "
+                "XDG_STATE_HOME to a folder that you may write to",
             ) from error
         return submission
 

@@ -89,7 +89,10 @@ on_node='
     folder=$1 verb=$2
     shift 2
     if [ "$verb" = gate ]; then
-        (umask 077 && mkdir "$folder") && tar -xf "$folder.tar" -C "$folder" || exit 79
+        (umask 077 && mkdir "$folder") && tar -xf "$folder.tar" -C "$folder" || {
+            echo "error: cannot unpack $folder.tar: is /tmp full?" >&2
+            exit 79
+        }
         rm -f "$folder.tar"
     fi
     trap "again=1; kill -TERM \$agent" TERM INT HUP
@@ -113,16 +116,18 @@ last() { # PID of a step: wait for it, but not for nodes that the hub has given 
         alive "$1" || return
         sleep 0.1
     done
-    kill -KILL "$1" # told to end, srun would wait for those nodes once more
+    # Told to end, srun would wait for those nodes once more; and bash would tell where in this script it was killed.
+    { kill -KILL "$1" && wait "$1"; } 2>/dev/null
 }
 
 # --- the job's files on every node
 
 if [ "$nodes" -gt 1 ]; then
-    tar -C "$folder" -cf "$folder/run/job.tar" "${files[@]}" plan.json && sbcast "$folder/run/job.tar" "$scratch.tar"
+    tar -C "$folder" -cf "$folder/run/job.tar" "${files[@]}" plan.json &&
+        said=$(sbcast "$folder/run/job.tar" "$scratch.tar" 2>&1)
 else
     tar -C "$folder" -cf "$scratch.tar" "${files[@]}" plan.json
-fi || stop 20 "sbcast could not bring the job's files to all of ${names[*]}: is /tmp full or read-only on one of them?"
+fi || stop 20 "the job's files do not come to all of ${names[*]}: is /tmp full or read-only? ${said//$'\n'/; }"
 rm -f "$folder/run/job.tar"
 
 for _ in {1..1200}; do
@@ -143,13 +148,14 @@ gate=$!
 last "$gate"
 join "$gate"
 code=$?
+refused=''
 if [ "$code" -ne 0 ]; then
-    say "each node's own words at the gate are in $folder/run/gate.log"
-    [ "$code" -eq 20 ] || [ "$code" -eq 30 ] || tail -n 30 "$folder/run/gate.log" # no verdict will explain it
+    refused=1
 elif [ -n "$DDPLAUNCH_GATE_ONLY$stopping" ]; then
     remove
 else
-    "${step[@]}" "${run_options[@]}" sh -c "$on_node" node "$scratch" run "${agent[@]}" &
+    "${step[@]}" "${run_options[@]}" sh -c "$on_node" node "$scratch" run "${agent[@]}" \
+        2> >(setsid tee "$folder/run/srun.log" >&2) & # the hub reads there who has ended before it came
     run=$!
     last "$run"
     join "$run"
@@ -165,8 +171,14 @@ done
 ! alive "$hub" || kill "$hub"
 join "$hub"
 word=$?
+[ "$word" -le 128 ] || say "error: the hub on $SLURMD_NODENAME was killed by signal $((word - 128)): for memory?"
 [ "$word" -eq 1 ] || [ "$word" -eq 79 ] || [ "$word" -gt 128 ] || code=$word
 wait # for what the hub said to be written
+if [ -n "$refused" ]; then
+    say "each node's own words at the gate are in $folder/run/gate.log"
+    [ "$word" -eq 20 ] || [ "$word" -eq 30 ] || # else there is no verdict that explains it
+        grep -v ': {"unreached":' "$folder/run/gate.log" | tail -n 30
+fi
 
 if [ -z "$comment" ]; then # the verdict where squeue and sacct show it
     first='import json, sys; print("{code}: {sentence}".format(**json.load(sys.stdin)["verdicts"][0])[:200])'

@@ -90,6 +90,7 @@ def test_a_job_that_is_left_alone_asked_and_ended(
     asked = backend.collect(handle)
     there = json.loads(ddplaunch(cluster, files, "diagnose", str(handle), "--json").stdout)
     status = ddplaunch(cluster, files, "status", str(handle), check=False)
+    listed = ddplaunch(cluster, files, "list", "--to", "slurm").stdout.splitlines()
     ddplaunch(cluster, files, "cancel", str(handle))
     after = json.loads(ddplaunch(cluster, files, "status", str(handle), "--json", check=False).stdout)
     left = backend.collect(handle)
@@ -101,6 +102,7 @@ def test_a_job_that_is_left_alone_asked_and_ended(
     assert ("asked", [1, 1]) == (asked.evidence.why, [len(node.ranks) for node in asked.evidence.evidence])
     assert ("asked", 2) == (there["evidence"]["why"], there["evidence"]["ranks"])
     assert (101, "running") == (status.returncode, there["state"])
+    assert [[str(handle), "steps", "running"]] == [line.split()[:3] for line in listed[1:]]
     assert ("cancelled", 60, "") == (after["state"], after["exit_code"], after["detail"])
     assert left is not None
     assert left.evidence is not None

@@ -55,11 +55,15 @@ def test_a_job_is_pending_runs_and_succeeds(cluster: Cluster, backend: SlurmBack
 def test_the_agents_exit_code_is_the_jobs_state(
     cluster: Cluster, backend: SlurmBackend, job: Make, code: int, state: State
 ) -> None:
-    """With the hub's word and without it, for the batch script ends with the same code."""
+    """With the hub's word and without it, for the batch script ends with the same code.
+
+    However short it was, it has not ended before it was submitted: Slurm's times are whole seconds.
+    """
     handles = [backend.submit(job("", ended=code)), backend.submit(job(f"exit {code}"))]
     found = [ended(cluster, backend, handle) for handle in handles]
 
     assert [(state, code)] * 2 == [(each.state, each.exit_code) for each in found]
+    assert all(each.submitted <= (each.ended or 0) for each in found)
 
 
 def test_many_jobs_are_one_question(cluster: Cluster, backend: SlurmBackend, job: Make, login: Login) -> None:

@@ -103,6 +103,15 @@ def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         Commands().ask("squeue")
 
 
+def test_commands_without_a_cluster_lead_to_one(write: Write) -> None:
+    """Where Slurm is installed and not set up, as on a desk; in the words of the real command."""
+    write("squeue", "echo 'squeue: fatal: Could not establish a configuration source' >&2; exit 1")
+
+    with pytest.raises(ClusterError, match="`squeue` does not know of a cluster") as caught:
+        Commands().ask("squeue")
+    assert "use a login node of the cluster, or set SLURM_CONF" in caught.value.hint
+
+
 def test_the_users_habits_do_not_change_answers(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """Formats of his own are left out, times are numbers; what sbatch gets is as it was."""
     monkeypatch.setenv("SQUEUE_FORMAT", "%i")

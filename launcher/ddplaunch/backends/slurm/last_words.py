@@ -1,0 +1,29 @@
+"""What is left of a job whose hub did not come to its last word: the script's, Slurm's and the gates' own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ddplaunch.agent.contract import Files, Verdict
+from ddplaunch.agent.hub import overheard
+from ddplaunch.agent.verdicts import gate_hub
+from ddplaunch.backends import lines
+
+_SAID = re.compile(r"\[slurm\] \S+ error: (.+)|(?:slurmstepd-\S+): error: (TaskProlog failed .+)")
+
+
+def of_script(output: Path | None) -> str:
+    """Why the batch script itself gave up, or never was; empty when it did not say so."""
+    found = [_SAID.fullmatch(line) for line in lines.last_words(output, 40)] if output else []
+    return next((match[1] or match[2] for match in reversed(found) if match), "")
+
+
+def of_gates(folder: Path | None) -> list[Verdict]:
+    """What nodes say that did not reach the hub, each cause once. `folder`: the job's."""
+    try:
+        text = (folder / Files.GATES).read_bytes() if folder else b""
+    except OSError:
+        return []
+    last = {cry.node: cry.verdict for line in text.splitlines() if (cry := overheard.read(line))}
+    return [verdict for _, verdict in gate_hub.alike(last)]

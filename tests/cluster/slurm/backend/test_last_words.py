@@ -1,0 +1,53 @@
+"""A job whose hub is killed: who waits for it is told all the same, by what the nodes have said."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.cluster.slurm.backend.test_cli import ddplaunch
+from tests.cluster.slurm.cluster import Cluster
+from tests.cluster.slurm.conftest import TaskProlog
+
+pytestmark = [pytest.mark.slurm, pytest.mark.whole]
+
+JOB = """\
+apiVersion: ddplaunch/v1
+name: short
+nodes: 2
+source: [short.py]
+command: [short.py]
+resources: {memory: 900Mi}
+"""
+KILLED = r"""
+[ "$SLURMD_NODENAME" = n1 ] && [ -e "/tmp/ddplaunch-$SLURM_JOB_ID.tar" ] || exit 0
+kill -KILL $(pgrep --full 'agent.pyz hub')
+"""
+
+
+@pytest.mark.fault("port-refused")
+def test_a_hub_that_is_killed(cluster: Cluster, work: Path, task_prolog: TaskProlog) -> None:
+    """Its node answers, and nobody listens there any more. The next one, that lives, starts the job."""
+    (work / "job.yaml").write_text(JOB)
+    (work / "short.py").write_text("print('up')\n")
+    task_prolog(KILLED)
+    waited = ddplaunch(cluster, work, "submit", "--to", "slurm", "--wait", "job.yaml", check=False)
+    handle = waited.stdout.strip()
+    (found,) = json.loads(ddplaunch(cluster, work, "diagnose", "--json", handle, check=False).stdout)[
+        "verdicts"
+    ]
+
+    assert 0 != waited.returncode
+    assert "the hub on n1 was killed by signal 9" in waited.stderr
+    assert ("port-refused", [0]) == (found["code"], found["nodes"])
+    assert re.match(r"node \d \(n\d\) -> the hub at 10.99.0.11:\d+ refused for ", found["sentence"])
+    assert found["sentence"] in " ".join(waited.stderr.split())
+    assert "is the hub on node 0 up? Its log says" in found["hint"]
+    log = (work / f"short-{handle.rpartition('/')[2]}" / "run/hub.log").read_text()
+    assert "listens on n1" in log
+    assert "the job has ended" not in log
+    task_prolog("true")
+    again = ddplaunch(cluster, work, "submit", "--to", "slurm", "--wait", "job.yaml", check=False)
+    assert 0 == again.returncode, again.stderr
