@@ -136,6 +136,10 @@ capabilities:
   value: {{ printf "%s-{node}.%s" $node $rest | quote }}
 - name: DDPLAUNCH_HUB
   value: {{ printf "%s-0.%s:%s" $node $rest (include "ddplaunch.hubPort" .) | quote }}
+- name: DDPLAUNCH_MACHINE
+  valueFrom:
+    fieldRef:
+      fieldPath: spec.nodeName
 - name: DDPLAUNCH_TERMINATION
   value: /dev/termination-log
 {{- end -}}

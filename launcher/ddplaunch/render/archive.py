@@ -56,6 +56,7 @@ def agent_archive(package: Path = _PACKAGE) -> bytes:
             return data
     data = head + _zip(_members(sources), offset=len(head))
     with suppress(OSError):
+        kept.parent.mkdir(exist_ok=True)  # not there where Python was told to keep nothing, as in many images
         kept.write_bytes(data)
     return data
 

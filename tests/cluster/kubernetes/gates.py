@@ -34,13 +34,14 @@ def told(
     job: Job, node: int, container: str = "gate", seconds: float = 180.0
 ) -> tuple[str, list[int], Verdict]:
     """(code, culprits, all of it): the only verdict that this container left for the kubelet."""
+    words: dict[str, Any] = {}
 
     def ended() -> bool:
         job.watch()
-        return node in job.pods() and job.last_words(node, container)["exit"] is not None
+        words.update(job.last_words(node, container))
+        return words["exit"] is not None
 
     job.cluster.until(ended, f"{container} of node {node} ends", seconds, job.logs)
-    words = job.last_words(node, container)
     print(job.logs())
     assert words["exit"] == words["exit_code"]
     (found,) = words["verdicts"]

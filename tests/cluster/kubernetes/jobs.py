@@ -22,6 +22,8 @@ from tests.cluster.kubernetes.cluster import Cluster
 
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Bundle, Files, Verdict
+from ddplaunch.agent.hub import overheard
+from ddplaunch.agent.hub.overheard import SETTLES
 from ddplaunch.plan import plan
 from ddplaunch.render.kubernetes import render
 from ddplaunch.spec.load import load
@@ -57,7 +59,7 @@ class Job:
         self.namespace = namespace
         self.name = name
         self._heard = work / "hub.log"
-        self._came = 0.0
+        self._hub_said: list[tuple[float, str]] = []
         self.record: Callable[[str, object], None] = lambda name, value: None
         """Takes properties of the test."""
 
@@ -118,7 +120,10 @@ class Job:
         return str(self.pods()[node]["metadata"]["name"])
 
     def machine(self, node: int) -> str:
-        """Where its pod runs."""
+        """Where its pod runs; waits until it is there."""
+        self.cluster.until(
+            lambda: "nodeName" in self.pods().get(node, {}).get("spec", {}), f"a machine for node {node}", 120
+        )
         return str(self.pods()[node]["spec"]["nodeName"])
 
     def address(self, node: int) -> str:
@@ -145,23 +150,33 @@ class Job:
         ]
         return self.cluster.kubectl(*words, check=False)
 
-    def heard_at(self, pod: str, container: str, pattern: str) -> list[float]:
-        """When, since the epoch, it said something that has this; empty when it has not, or is gone."""
+    def said_at(self, pod: str, container: str) -> list[tuple[float, str]]:
+        """Its lines, with the times since the epoch at which it said them; none when it is gone."""
         words = ["logs", "--timestamps", "--namespace", self.namespace, pod, "--container", container]
         lines = [line.partition(" ") for line in self.cluster.kubectl(*words, check=False).splitlines()]
-        return [when(stamp) for stamp, _, said in lines if re.search(pattern, said)]
+        return [(when(stamp), said) for stamp, _, said in lines if re.match(r"\d{4}-\d\d-\d\dT", stamp)]
 
     def watch(self) -> None:
-        """Keep in mind when the last node checked in: the hub's log goes with its pod."""
-        if 0 in self.pods():
-            log = self.heard_at(self.pod(0), "hub", r"listens on|node \d+ .*checked in")
-            self._came = log[-1] if log else self._came
+        """Keep the hub's log in mind: it goes with its pod."""
+        zero = self.pods().get(0)  # asked for once: a job that has failed deletes those that still run
+        if zero is not None:
+            self._hub_said = self.said_at(zero["metadata"]["name"], "hub") or self._hub_said
 
     def told_after(self, code: str) -> float | None:
-        """Seconds from the last check-in, else from the hub's start, to a gate's verdict; None: not known."""
-        pods = [pod["metadata"]["name"] for pod in self.all_pods()]
-        told = [at for pod in pods for at in self.heard_at(pod, "gate", f"^{code}: ")]
-        return min(told) - self._came if told and self._came else None
+        """Seconds from the last check-in, else from the hub's start, to the first word of a gate's verdict.
+
+        That is the hub's, a gate's own, or its cry, as far as the launcher minds it. None: not known.
+        """
+        begun = [at for at, said in self._hub_said if "listens on" in said]
+        came = begun + [at for at, said in self._hub_said if re.search(r"node \d+ .*checked in", said)]
+        told = [at for at, said in self._hub_said if re.match(rf"[\d:]+ {code}: ", said)]
+        for pod in self.all_pods():
+            for at, said in self.said_at(pod["metadata"]["name"], "gate"):
+                cry = overheard.read(said.encode())
+                heard = cry is not None and begun and at >= begun[0] + SETTLES and cry.verdict.code == code
+                if heard or said.startswith(f"{code}: "):
+                    told.append(at)
+        return max(min(told) - max(came), 0.0) if told and came else None
 
     def logs(self) -> str:
         """Everybody's."""
@@ -197,8 +212,8 @@ class Job:
         return found["type"] if found["type"] == "Complete" else found["reason"]
 
     def last_words(self, node: int, container: str) -> dict[str, Any]:
-        """What the container left for the kubelet, with its exit code as `exit`."""
-        status = self.pods()[node]["status"]
+        """What the container left for the kubelet, and its exit code as `exit`: None before it has one."""
+        status = self.pods().get(node, {}).get("status", {})
         both = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
         ends = [each["state"].get("terminated", {}) for each in both if each["name"] == container]
         end = ends[0] if ends else {}

@@ -20,12 +20,12 @@ CHART = images.ROOT / "charts" / "ddplaunch"
 
 
 def job_file(cluster: Cluster, command: list[str]) -> dict[str, Any]:
-    """Two nodes with this machine's torch."""
+    """Two nodes with this machine's torch, and one rank on each: more would take the CPUs from each other."""
     return {
         "apiVersion": "ddplaunch/v1",
         "name": "digits",
         "nodes": 2,
-        "nproc_per_node": 2,
+        "nproc_per_node": 1,
         "image": images.TRAINER,
         "source": "train.py",
         "command": command,

@@ -19,6 +19,8 @@ from tests.cluster.kubernetes.gates import (
 )
 from tests.cluster.kubernetes.jobs import Documents
 
+from ddplaunch.agent.machines import unplaced
+
 BETWEEN_PODS = "ip saddr 10.244.0.0/16 ip daddr 10.244.0.0/16 "
 """Not to the API server: CoreDNS, too, is a pod that would lose its."""
 SERVE_HTTP = [
@@ -83,7 +85,7 @@ def test_a_hub_that_does_not_come_up(start: Start) -> None:
     def stuck(documents: Documents) -> None:
         containers(documents)["hub"]["command"] = ["sh", "-c", "trap exit TERM; sleep 600 & wait"]
 
-    job = start(stuck, gate=gate(timeout="12s"))
+    job = start(stuck, gate=gate(timeout="8s"))
 
     verdicts = first_told(job)
     assert {("port-refused", (0,))} == {(found.code, tuple(found.nodes)) for found in verdicts}
@@ -105,7 +107,7 @@ def test_the_master_port_is_refused(faults: Faults, start: Start) -> None:
 
     code, nodes, found = told(job, 0)
     assert ("port-rejected", [0]) == (code, nodes)
-    assert "port 29500 is refused although node 0 (job-0) listens there" in found.sentence
+    assert "port 29500 is refused although node 0 (job-0) listens there" in unplaced(found.sentence)
     assert "look for a REJECT rule on the way" in found.hint
     assert "reject" in faults.run(faults.cluster.workers[0], "nft", "list", "ruleset")
 
@@ -123,7 +125,10 @@ def test_connections_in_one_direction_only(faults: Faults, start: Start) -> None
 
     code, nodes, found = told(job, 0)
     assert ("network-one-way", [0, 1]) == (code, nodes)  # of two nodes, either may be at fault
-    assert "node 0 (job-0) cannot open connections to node 1 (job-1, " in found.sentence
+    here, there = faults.cluster.workers
+    sentence = f"node 0 (job-0 on {here}) cannot open connections to node 1 (job-1 on {there}, "
+    assert sentence in found.sentence
+    assert sentence.partition(" to ")[0] in job.log(0, "hub")  # as kubectl shows it
     assert "lets connections out and not in" in found.hint
 
     faults.clear()

@@ -13,6 +13,7 @@ from tests.cluster.kubernetes.jobs import Job
 from tests.cluster.training import GREEDY, NEVER, TRAIN
 
 from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.machines import unplaced
 
 ROOT = Path(__file__).resolve().parents[3]
 START = 240.0
@@ -26,7 +27,7 @@ def _start(cluster: Cluster, namespace: str, tmp_path: Path) -> Start:
     """A function that submits two pods with a rank each, whose loop has this fault."""
 
     def start(before: str = "", step: str = "pass", **keys: Any) -> Job:
-        watchdog = {"notice_after": "5s", "kill_after": "12s"}
+        watchdog = {"notice_after": "5s", "kill_after": "8s"}
         program = TRAIN.format(before=before, step=step)
         return Job.submit(cluster, namespace, tmp_path, program, watchdog=watchdog, **keys)
 
@@ -95,7 +96,7 @@ def test_a_rank_takes_more_memory_than_its_container_has(start: Start) -> None:
     found = ended(job, Exit.OUT_OF_MEMORY)
 
     assert ("rank-killed-memory", [1], [1], [0]) == (found.code, found.ranks, found.nodes, found.victims)
-    assert "rank 1 was killed for memory on node 1 (job-1): limit 900 MiB" in found.sentence
+    assert "rank 1 was killed for memory on node 1 (job-1): limit 900 MiB" in unplaced(found.sentence)
 
 
 @pytest.mark.fault("network-lost")
@@ -107,7 +108,7 @@ def test_a_whole_container_is_killed(faults: Faults, start: Start) -> None:
     found = ended(job, Exit.NODE_AT_FAULT)
 
     assert ("network-lost", [1], [0]) == (found.code, found.nodes, found.victims)
-    assert "node 1 (job-1) went away: its agent ended without a word" in found.sentence
+    assert "node 1 (job-1) went away: its agent ended without a word" in unplaced(found.sentence)
     assert "OOMKilled" in found.hint
 
 
@@ -120,7 +121,7 @@ def test_a_pod_is_cut_off(faults: Faults, start: Start) -> None:
     found = ended(job, Exit.NODE_AT_FAULT)
 
     assert ("network-lost", [1], [0]) == (found.code, found.nodes, found.victims)
-    assert found.sentence.startswith("node 1 (job-1) stopped answering at ")
+    assert unplaced(found.sentence).startswith("node 1 (job-1) stopped answering at ")
 
 
 @pytest.mark.fault("node-evicted")
@@ -134,6 +135,6 @@ def test_a_machine_is_drained(faults: Faults, start: Start) -> None:
     assert "PodFailurePolicy" == job.ended()
     found = job.verdict
     assert ("node-evicted", [1], [0]) == (found.code, found.nodes, found.victims)
-    assert "node 1 (job-1) was told to stop by SIGTERM, the others were not" in found.sentence
+    assert "node 1 (job-1) was told to stop by SIGTERM, the others were not" in unplaced(found.sentence)
     assert Exit.STOPPED == job.last_words(0, "trainer")["exit"]
     assert "kubectl get events" in found.hint

@@ -61,15 +61,19 @@ def test_a_build_elsewhere_has_the_same_bytes(python: str, tmp_path: Path) -> No
 
 @pytest.fixture(name="copy")
 def _copy(tmp_path: Path) -> Path:
-    """A copy of the package that has not been packed yet."""
-    shutil.copytree(PACKAGE, tmp_path / "ddplaunch", ignore=COMPILED)
+    """A few modules of the package, packed soon; nobody has packed them yet."""
+    for name in ("__init__.py", "agent/__main__.py", "agent/packed.py", "agent/contract.py"):
+        (tmp_path / "ddplaunch" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PACKAGE / name, tmp_path / "ddplaunch" / name)
     return tmp_path / "ddplaunch"
 
 
 def test_a_kept_archive_is_used_until_a_source_changes(copy: Path) -> None:
-    """What was packed once is read, which is quick; a source that changes by one byte is packed anew."""
+    """What was packed once is read, which is quick; a source that changes by one byte is packed anew.
+
+    Python may have been told to keep nothing, and the folder not be there.
+    """
     kept = copy / "__pycache__" / "agent.pyz"
-    kept.parent.mkdir()
     first = agent_archive(copy)
     assert first == kept.read_bytes()
     marked = first[:100] + b"!" + first[101:]
@@ -84,27 +88,27 @@ def test_a_kept_archive_is_used_until_a_source_changes(copy: Path) -> None:
     assert changed == kept.read_bytes()
 
 
-@pytest.mark.parametrize(
-    "damaged", [b"", b"half of it", agent_archive()[:-1], agent_archive()[:100_000]], ids=len
-)
-def test_a_damaged_archive_is_packed_anew(copy: Path, damaged: bytes) -> None:
+@pytest.mark.parametrize("length", [0, 9, -50, -1])
+def test_a_damaged_archive_is_packed_anew(copy: Path, length: int) -> None:
     """An archive whose writing was cut short is never sent."""
-    (copy / "__pycache__").mkdir()
-    (copy / "__pycache__" / "agent.pyz").write_bytes(damaged)
+    whole = agent_archive(copy)
+    (copy / "__pycache__" / "agent.pyz").write_bytes(whole[:length])
 
-    assert agent_archive() == agent_archive(copy)
+    assert whole == agent_archive(copy)
 
 
 def test_an_archive_that_cannot_be_kept_is_made_all_the_same(copy: Path) -> None:
     """An installation that this user may not write to works, if slower."""
+    whole = agent_archive(copy)
+    shutil.rmtree(copy / "__pycache__")
     (copy / "__pycache__").write_text("a file where the folder would be")
 
-    assert agent_archive() == agent_archive(copy)
+    assert whole == agent_archive(copy)
 
 
 def test_the_agent_is_small() -> None:
     """The agent fits beside a job's source into one Kubernetes ConfigMap."""
-    assert 160_000 > len(agent_archive())
+    assert 170_000 > len(agent_archive())
 
 
 def test_the_agent_runs_as_a_file_of_its_own(agent: Path) -> None:

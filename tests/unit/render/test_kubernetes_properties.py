@@ -18,7 +18,7 @@ from ddplaunch.errors import SourceTooLargeError
 OLDEST, TESTED, NEWEST = "1.29", "1.34", "1.37"
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(JOBS)
 def test_the_schemas_know_every_manifest(job: dict[str, Any]) -> None:
     """Every field is there and of its type in the oldest version, the tested one and the newest."""
@@ -27,7 +27,7 @@ def test_the_schemas_know_every_manifest(job: dict[str, Any]) -> None:
             kubernetes_validate.validate(found, version, strict=True)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(JOBS)
 def test_every_word_arrives_as_it_was_written(job: dict[str, Any]) -> None:
     """Labels and annotations that look like numbers or booleans are text, and the plan is the job's."""

@@ -95,15 +95,15 @@ class KubernetesBackend:
             if sent is None:
                 raise _not_found(seen.namespace, seen.name)
             return self._gone(sent)
-        if sent is not None and sent.uid != objects.uid(seen.owner):
+        if sent is not None and not _is_of(sent, seen):
             sent = None  # another job has the name now
         nodes = look.nodes
         groups = standing.troubled(nodes)
-        job = Job(handle(seen.namespace, seen.name), State.RUNNING, objects.created(seen.owner))
+        job = Job(handle(seen.namespace, seen.name), State.RUNNING, objects.created(seen.owner), seen.name)
         outcome = states.outcome(seen, groups)
         if outcome is not None:
             return self._ended(job, look, outcome, groups, sent)
-        detail = [f"{group.where}: {group.trouble.text}" for group in groups]
+        detail = [group.sentence for group in groups]
         hint = next((group.trouble.hint for group in groups), "")
         if objects.is_going(seen.owner):
             detail = [*detail, "it is being deleted"]
@@ -119,7 +119,8 @@ class KubernetesBackend:
             return dataclasses.replace(job, state=State.PENDING, detail=_joined(*waiting, look.note))
         status = standing.status(seen.name, seen.attempt, nodes, look.told, time.time())
         if status.verdicts:
-            status = dataclasses.replace(status, verdicts=states.enriched(status.verdicts, groups))
+            known = states.enriched(status.verdicts, groups, look.machines)
+            status = dataclasses.replace(status, verdicts=known)
         return dataclasses.replace(job, status=status)
 
     def _ended(
@@ -134,7 +135,10 @@ class KubernetesBackend:
         verdicts: list[Verdict] = []
         if outcome.state is not State.SUCCEEDED:
             said = states.last_words(seen.pods).verdicts
-            verdicts = states.enriched(said, groups) if said else states.verdicts(seen, groups)
+            known = self._explained(sent, seen, said)
+            verdicts = (
+                states.enriched(known, groups, look.machines, said) if said else states.verdicts(seen, groups)
+            )
         job = dataclasses.replace(
             job,
             state=outcome.state,
@@ -151,6 +155,13 @@ class KubernetesBackend:
         if sent is not None and not sent.state:
             self._remember(sent, job)
         return job
+
+    def _explained(self, sent: Submission | None, seen: Seen, said: list[Verdict]) -> list[Verdict]:
+        """What the job's agents said, or what was made of it while more could be seen."""
+        if sent is None or not any(map(states.is_silence, said)):
+            return said
+        kept = self.records.bundle(sent)
+        return kept.verdicts if kept is not None and kept.attempt == seen.attempt else said
 
     def _remember(self, sent: Submission, job: Job) -> None:
         self.records.save(
@@ -170,8 +181,10 @@ class KubernetesBackend:
         if sent.state:
             how = how._replace(exit_code=sent.exit_code, detail=sent.detail)
         ended = sent.ended or time.time()
-        job = Job(handle(sent.namespace, sent.name), how.state, sent.at, ended, how.exit_code, how.detail)
-        job = dataclasses.replace(job, verdicts=tuple(sent.verdicts))
+        job = Job(handle(sent.namespace, sent.name), how.state, sent.at, sent.name, ended)
+        job = dataclasses.replace(
+            job, exit_code=how.exit_code, detail=how.detail, verdicts=tuple(sent.verdicts)
+        )
         if not sent.state:
             self._remember(sent, job)
         return job
@@ -203,7 +216,7 @@ class KubernetesBackend:
 
     def _keep(self, path: tuple[str, str], bundle: Bundle) -> None:
         sent = self._sent(*path)
-        if sent is not None:
+        if sent is not None and _is_of(sent, self._looks.at(*path).seen):
             self.records.keep(sent, bundle)
 
     def cancel(self, handle: Handle) -> Job:
@@ -215,8 +228,8 @@ class KubernetesBackend:
         seen = look.seen
         if job.state.ended or seen.owner is None:
             return job
-        uid, server = objects.uid(seen.owner), self.api.place.server
-        if sent is None or sent.uid != uid:
+        if sent is None or not _is_of(sent, seen):
+            server, uid = self.api.place.server, objects.uid(seen.owner)
             sent = Submission(server, namespace, name, uid, job.submitted)
         sent = dataclasses.replace(sent, cancelled=True)
         self.records.save(sent)
@@ -273,16 +286,29 @@ class KubernetesBackend:
             if sent is None:
                 raise _not_found(namespace, name)
             return self.records.bundle(sent)
+        if sent is not None and not _is_of(sent, seen):
+            sent = None
         bundle = None if look.ended else evidence.diagnose(self.api, seen)
         if bundle is None:
             bundle = evidence.left(self.api, seen)
         if bundle is None:
             return self.records.bundle(sent) if sent is not None else None
+        own = bundle.verdicts
         groups = standing.troubled(look.nodes)
-        bundle = dataclasses.replace(bundle, verdicts=states.enriched(bundle.verdicts, groups))
-        if sent is not None and look.ended and sent.uid == objects.uid(seen.owner):
-            self.records.keep(sent, bundle)
-        return bundle
+        unknown = set(range(bundle.nodes)) - {each.node for each in bundle.check_ins}
+        cries = self._looks.cries(seen, unknown)
+
+        def enriched(known: Bundle) -> Bundle:
+            heard = [each for each in cries if each not in known.events]
+            return dataclasses.replace(
+                known,
+                verdicts=states.enriched(known.verdicts, groups, look.machines, own),
+                events=sorted([*known.events, *heard], key=lambda event: event.at),
+            )
+
+        if sent is not None and look.ended:
+            return self.records.keep(sent, bundle, enriched)
+        return enriched(bundle)
 
     # --- names
 
@@ -303,6 +329,11 @@ class KubernetesBackend:
 def handle(namespace: str, name: str) -> Handle:
     """Of a job."""
     return Handle("kubernetes", f"{namespace}/{name}")
+
+
+def _is_of(sent: Submission, seen: Seen) -> bool:
+    """Whether it was this very job, and not another of its name."""
+    return sent.uid == objects.uid(seen.owner or {})
 
 
 def _joined(*texts: str) -> str:

@@ -78,7 +78,7 @@ def hub_pod(seen: Seen) -> Json | None:
 
 
 def _hub_runs(pod: Json) -> bool:
-    return "running" in ((objects.containers(pod).get(HUB) or {}).get("state") or {})
+    return objects.state(pod, HUB, "running") is not None
 
 
 def _ask(api: Api, seen: Seen, words: list[str], limit: float) -> str | None:

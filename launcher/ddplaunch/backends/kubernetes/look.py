@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from ddplaunch.agent.contract import JobStatus
-from ddplaunch.backends.kubernetes import evidence, objects, standing, states
+from ddplaunch.agent.contract import Event, JobStatus
+from ddplaunch.backends.kubernetes import cries, evidence, objects, standing, states
 from ddplaunch.backends.kubernetes.api import Api, SilentError
+from ddplaunch.backends.kubernetes.cries import Cries
+from ddplaunch.backends.kubernetes.objects import Json
+from ddplaunch.backends.kubernetes.pods import Trouble
 from ddplaunch.backends.kubernetes.queries import Queries, Seen
 from ddplaunch.backends.watched import Watched
 from ddplaunch.errors import ClusterError
@@ -35,11 +38,14 @@ class Look:
     seen: Seen
     told: JobStatus | None = None
     note: str = ""  # why this look may be old
+    cries: Mapping[int, Trouble] = field(default_factory=dict)  # of nodes that the hub does not know
+    machines: Mapping[int, str] = field(default_factory=dict)  # by node, of pods that are gone as well
 
     @property
     def nodes(self) -> list[standing.Node]:
         job = self.seen.job
-        return standing.nodes(job, self.seen.pods, self.seen.events) if job is not None else []
+        found = standing.nodes(job, self.seen.pods, self.seen.events) if job is not None else []
+        return [each._replace(trouble=each.trouble or self.cries.get(each.number)) for each in found]
 
     @property
     def ended(self) -> bool:
@@ -52,6 +58,9 @@ class _Watched(Watched):
         self._queries = queries
         self._asked: float | None = None  # since when an answer is due
         self._last: JobStatus | None = None
+        self._unheard = False  # whether a pod is at the gate that the hub does not know
+        self._machines: dict[int, str] = {}
+        self.cries = Cries(api)
         self._look = self._with_status(seen)
         super().__init__(_FIRST_PAUSE, _LONGEST_PAUSE)
 
@@ -77,7 +86,7 @@ class _Watched(Watched):
     def _answer(self, look: Look) -> None:
         changed = _essence(look) != _essence(self._look)
         self._look = look
-        self.soon() if changed else self.later()
+        self.soon() if changed or self._unheard else self.later()
         self._asked = None
         self.error = None
 
@@ -93,15 +102,23 @@ class _Watched(Watched):
         return 0.0 if asked is None else time.monotonic() - asked
 
     def _with_status(self, seen: Seen) -> Look:
-        look = Look(seen)
+        self._machines |= standing.machines(seen.pods)
+        look = Look(seen, machines=self._machines)
         if look.ended:
-            return look
+            missed = _missed(seen)
+            return dataclasses.replace(look, cries=self._heard(cries.in_vain(seen, missed), seen, missed))
         told = evidence.status(self._api, seen)
         last = self._last
         if told is None and last is not None and last.exit_code is not None and last.attempt == seen.attempt:
             told = last  # the hub's last word stands: its pod goes before the others
         self._last = told
-        return Look(seen, told)
+        unheard = cries.unheard(seen, told)
+        self._unheard = bool(unheard) and told is not None
+        return dataclasses.replace(look, told=told, cries=self._heard(unheard, seen))
+
+    def _heard(self, pods: Sequence[Json], seen: Seen, missed: Collection[int] = ()) -> dict[int, Trouble]:
+        self.cries.listen(seen, pods)
+        return self.cries.troubles(pods, missed)
 
 
 class Looks:
@@ -121,6 +138,12 @@ class Looks:
             fresh = False  # it is as fresh as can be
         return watched.current(fresh=fresh)
 
+    def cries(self, seen: Seen, nodes: Collection[int]) -> list[Event]:
+        """First words of these nodes' gates, which did not reach the hub. `seen`: by `at`."""
+        heard = self._watched[seen.namespace, seen.name].cries
+        heard.listen(seen, cries.in_vain(seen, nodes))
+        return heard.events(nodes)
+
     def hurry(self, namespace: str, name: str) -> None:
         """Something has happened: do not let the next look wait."""
         watched = self._watched.get((namespace, name))
@@ -131,6 +154,12 @@ class Looks:
         """Wait for the looks that are under way."""
         for watched in self._watched.values():
             watched.join()
+
+
+def _missed(seen: Seen) -> set[int]:
+    """Nodes of which the hub only knew that they never came."""
+    said = states.last_words(seen.pods).verdicts if seen.owner is not None else []
+    return {node for verdict in said if verdict.code == "node-missing" for node in verdict.nodes}
 
 
 def _essence(look: Look) -> Hashable:

@@ -133,6 +133,11 @@ def containers(pod: Mapping[str, Any]) -> dict[str, Json]:
     return {each["name"]: each for each in listed}
 
 
+def state(pod: Mapping[str, Any], container: str, kind: str) -> Json | None:
+    """What is told of a container that is `kind`: waiting, running or terminated; None: it is not."""
+    return ((containers(pod).get(container) or {}).get("state") or {}).get(kind)
+
+
 def at(text: str | None) -> float | None:
     """RFC 3339 to seconds since the epoch."""
     if not text:

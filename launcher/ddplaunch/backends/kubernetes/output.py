@@ -213,7 +213,7 @@ class _Tail:
         with self._api.stream(self._path, "read the log", query, _SILENCE) as response:
             seen_of_skip = 0
             for raw in _lines(response):
-                at, text = _stamped(raw)
+                at, text = stamped(raw)
                 if at < skip:
                     continue
                 if at == skip:
@@ -256,8 +256,8 @@ def _lines(response: Any) -> Iterator[bytes]:
         yield begun
 
 
-def _stamped(raw: bytes) -> tuple[Stamp, bytes]:
-    """`2026-11-21T11:00:00.123456789Z text`."""
+def stamped(raw: bytes) -> tuple[Stamp, bytes]:
+    """Time and text of a line `2026-11-21T11:00:00.123456789Z text`."""
     stamp, _, text = raw.partition(b" ")
     match = re.fullmatch(rb"([^.]+?)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)", stamp)
     try:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ddplaunch.agent.contract import Exit
+from ddplaunch.agent.contract import Exit, Verdict
 from ddplaunch.backends.kubernetes import objects
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, PYTHON, TRAINER, Json
 
@@ -18,6 +18,7 @@ class Trouble(NamedTuple):
     text: str
     hint: str
     ends: bool = False  # the pod is over by it
+    verdict: Verdict | None = None  # its own agent's, which `text` is taken from
 
 
 def trouble(pod: Json, events: Sequence[Json] = ()) -> Trouble | None:
@@ -100,16 +101,8 @@ _LOST = "`kubectl get nodes` shows it; the pod ends when Kubernetes gives the ma
 
 def _has_run(pod: Json) -> bool:
     return (objects.containers(pod).get(TRAINER) or {}).get("started") is True or bool(
-        _ended(pod, TRAINER) or _running(pod, TRAINER)
+        objects.state(pod, TRAINER, "terminated") or objects.state(pod, TRAINER, "running")
     )
-
-
-def _running(pod: Json, container: str) -> Json | None:
-    return ((objects.containers(pod).get(container) or {}).get("state") or {}).get("running")
-
-
-def _ended(pod: Json, container: str) -> Json | None:
-    return ((objects.containers(pod).get(container) or {}).get("state") or {}).get("terminated")
 
 
 def _terminated(pod: Json) -> Trouble | None:
@@ -137,11 +130,7 @@ def _end(container: str, ended: Json) -> Trouble | None:
             "raise `resources.memory`, or lower what the ranks and their loader workers hold",
         )
     if reason in ("StartError", "ContainerCannotRun") or "executable file not found" in message:
-        return Trouble(
-            "image-lacks",
-            f"not started: {_start_error(message)}",
-            _NEEDS_PYTHON,
-        )
+        return _not_started(container, message)
     if container == PYTHON and ended.get("exitCode") == Exit.UNUSABLE:
         why = message.partition(" hint: ")[0].removeprefix("error: ")
         return Trouble("image-lacks", f"not started: {why}", _NEEDS_PYTHON)
@@ -151,13 +140,25 @@ def _end(container: str, ended: Json) -> Trouble | None:
 
 
 _EXEC = re.compile(r'exec: "([^"]+)": (.+?)(?:: unknown)?$')
+_MOUNT = re.compile(r'error mounting "[^"]*/([^"/]+)" to rootfs at "([^"]+)": (?:.*: )?(.+)')
+_STEPS = re.compile(r"runtime create failed: |runc create failed: |container (?:process|init): ")
 
 
-def _start_error(message: str) -> str:
-    match = _EXEC.search(message)
-    if match is None:
-        return message.rpartition("runtime create failed: ")[2] or "the container runtime does not say why"
-    return f"the image has no {match[1]} ({match[2]})"
+def _not_started(container: str, message: str) -> Trouble:
+    """By the container runtime's words."""
+    lacks = _EXEC.search(message)
+    if lacks is not None:
+        return Trouble("image-lacks", f"not started: the image has no {lacks[1]} ({lacks[2]})", _NEEDS_PYTHON)
+    why = _STEPS.split(message)[-1].removesuffix(": unknown")
+    mount = _MOUNT.search(why)
+    if mount is not None:
+        why = f"{mount[1]} cannot be mounted at {mount[2]}: {mount[3]}"
+    return Trouble(
+        "launch-failed",
+        f"its container {container} was not started: {why or 'the container runtime does not say why'}",
+        "compare `volumes` and `kubernetes.pod_template` with what the image has; where only some machines "
+        "fail, `kubernetes.node_selector` keeps the job away from them",
+    )
 
 
 # --- not there yet
@@ -188,11 +189,7 @@ def _why_waiting(name: str, reason: str, message: str, image: str) -> Trouble | 
     if reason in ("CreateContainerConfigError", "CreateContainerError"):
         return _configuration(reason, message)
     if reason == "RunContainerError" or "executable file not found" in message:
-        return Trouble(
-            "image-lacks",
-            f"not started: {_start_error(message)}",
-            _NEEDS_PYTHON,
-        )
+        return _not_started(name, message)
     if reason == "CrashLoopBackOff":
         return Trouble(
             "image-lacks",
@@ -315,17 +312,23 @@ _TELLING = {
 }
 
 
+_CACHES = ("failed to sync", "not registered")
+"""What a kubelet says of a volume that it mounts a second later, once it has heard of the ConfigMap."""
+
+
 def _told(pod: Json, events: Sequence[Json]) -> Trouble | None:
     for event in reversed(events):
         known = _TELLING.get(str(event.get("reason")))
         if known is None:
             continue
-        if event.get("reason") != "NodeNotReady" and _running(pod, TRAINER):
+        if event.get("reason") != "NodeNotReady" and objects.state(pod, TRAINER, "running"):
             continue  # it got over that
         if event.get("reason") == "NodeNotReady" and objects.condition(pod, "Ready"):
             continue
         text, hint = known
         said = _line(event.get("message"))
+        if any(each in said for each in _CACHES):
+            continue
         code = "network-lost" if event.get("reason") == "NodeNotReady" and _has_run(pod) else "node-missing"
         return Trouble(code, f"{text}: {said}", hint)
     return None

@@ -6,9 +6,11 @@ One file for each name in a namespace, and beside it the bundle of a job that is
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from ddplaunch.agent.contract import Bundle, Verdict
 
 KEPT = 90 * 86400.0
 """Seconds for which a job is remembered."""
+_PATIENCE = 2.0
+"""Seconds for whoever else keeps something, which takes milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,24 @@ class Records:
             self._bundle(submission).unlink(missing_ok=True)
         self.save(submission)
 
-    def keep(self, submission: Submission, bundle: Bundle) -> None:
-        """Its evidence."""
-        with contextlib.suppress(OSError):
-            codec.write(str(self._bundle(submission)), bundle, mode=0o600)
+    def keep(
+        self,
+        submission: Submission,
+        bundle: Bundle,
+        add: Callable[[Bundle], Bundle] = lambda known: known,
+    ) -> Bundle:
+        """Its evidence, by its hub's last words; returns what is known now.
+
+        What was kept of these words, or of later ones, stays, and is what `add` adds to: pods, their logs
+        and events are soon gone, so whoever looks later sees less.
+        """
+        with self._alone():
+            kept = self.bundle(submission)
+            known = add(bundle if kept is None or kept.written < bundle.written else kept)
+            if known != kept:
+                with contextlib.suppress(OSError):
+                    codec.write(str(self._bundle(submission)), known, mode=0o600)
+        return known
 
     def bundle(self, submission: Submission) -> Bundle | None:
         """None: none was kept."""
@@ -83,6 +101,20 @@ class Records:
         known = [each for each in found if each is not None]
         return sorted(known, key=lambda each: each.at, reverse=True)
 
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One process at a time, and one thread, where the folder has locks."""
+        try:
+            lock = (self._root / "lock").open("a")
+        except OSError:  # nothing can be kept, either
+            yield
+            return
+        with lock:
+            deadline = time.monotonic() + _PATIENCE
+            while not _locked(lock.fileno()) and time.monotonic() < deadline:
+                time.sleep(0.01)  # flock(2) itself has no bound
+            yield
+
     def _path(self, server: str, namespace: str, name: str) -> Path:
         return self._root / _short(server) / namespace / f"{name}.json"
 
@@ -95,6 +127,17 @@ class Records:
             with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_mtime > KEPT:
                     path.unlink()
+
+
+def _locked(file: int) -> bool:
+    """Whether nobody else is at it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # this file system has no locks
+    return True
 
 
 def _short(server: str) -> str:

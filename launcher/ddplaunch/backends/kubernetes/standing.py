@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from ddplaunch.backends.kubernetes.pods import Trouble
 
 _NAMED = 3
 """Pods that a sentence names."""
+_NODE = re.compile(r"node \d+(?: \([^)]*\))?")
 
 
 class Node(NamedTuple):
@@ -34,6 +36,14 @@ class Group(NamedTuple):
     nodes: list[int]
     where: str  # "node 2 (pod digits-2-x7k on worker2)"
     trouble: Trouble
+
+    @property
+    def sentence(self) -> str:
+        """Of the whole group. An agent's own names its node already, and tells no pod and no machine."""
+        named = _NODE.match(self.trouble.text)
+        if named and "(" not in self.where:
+            return self.trouble.text  # its pod is gone
+        return f"{self.where}{self.trouble.text[named.end() :] if named else f': {self.trouble.text}'}"
 
 
 def nodes(job: Json, found: Sequence[Json], events: Sequence[Json]) -> list[Node]:
@@ -159,6 +169,12 @@ def where(found: Sequence[Node]) -> str:
     shown = ", ".join(named[:_NAMED]) + (", …" if len(named) > _NAMED else "")
     places = f" ({'pod' if len(named) == 1 else 'pods'} {shown})" if named else ""
     return f"{some(numbers)}{places}"
+
+
+def machines(found: Iterable[Json]) -> dict[int, str]:
+    """By node, as far as its pod has one."""
+    placed = {objects.node(pod): str(objects.spec(pod).get("nodeName") or "") for pod in found}
+    return {node: machine for node, machine in placed.items() if node is not None and machine}
 
 
 def some(numbers: Sequence[int]) -> str:

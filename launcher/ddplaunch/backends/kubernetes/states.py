@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Exit, Phase, Verdict
+from ddplaunch.agent.machines import placed, unplaced
+from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 from ddplaunch.backends.job import State
 from ddplaunch.backends.kubernetes import objects, standing
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, PYTHON, TRAINER, Json
@@ -20,7 +22,11 @@ _SAID = frozenset(value for name, value in vars(Exit).items() if name.isupper())
 
 
 _KILLED = "rank-killed-memory"
-_CODES = {_KILLED: Exit.OUT_OF_MEMORY, "image-lacks": Exit.UNUSABLE}
+_CODES = {
+    _KILLED: Exit.OUT_OF_MEMORY,
+    "image-lacks": Exit.UNUSABLE,
+    "launch-failed": CATALOGUE["launch-failed"].exit_code,
+}
 """What no agent could say itself, because it was killed or never ran."""
 
 
@@ -109,7 +115,7 @@ def _by_kubernetes(seen: Seen, reason: str, groups: Sequence[Group]) -> str:
     if reason == "DeadlineExceeded":
         limit = objects.spec(seen.job or {}).get("activeDeadlineSeconds")
         return f"Kubernetes ended it at its deadline of {limit} s (`kubernetes.active_deadline`)"
-    return "; ".join(f"{group.where}: {group.trouble.text}" for group in groups[:2])
+    return "; ".join(group.sentence for group in groups[:2])
 
 
 def gone(known: State | None, *, cancelled: bool) -> Outcome:
@@ -190,36 +196,61 @@ def verdicts(seen: Seen, groups: Sequence[Group]) -> list[Verdict]:
 
 def _verdict(group: Group) -> Verdict:
     trouble = group.trouble
-    launch = ("node-missing", "image-lacks")
+    if trouble.verdict is not None:
+        return dataclasses.replace(trouble.verdict, sentence=group.sentence)
+    launch = ("node-missing", "image-lacks", "launch-failed")
     return Verdict(
         trouble.code,
-        f"{group.where}: {trouble.text}",
+        group.sentence,
         "launch" if trouble.code in launch else "run",
         nodes=list(group.nodes),
         hint=trouble.hint,
     )
 
 
-def enriched(known: Sequence[Verdict], groups: Sequence[Group]) -> list[Verdict]:
-    """The job's own verdicts. Kubernetes knows why a node never came, and sees whom no agent outlives."""
+def enriched(
+    known: Sequence[Verdict],
+    groups: Sequence[Group],
+    machines: Mapping[int, str],
+    own: Sequence[Verdict] | None = None,
+) -> list[Verdict]:
+    """The job's own verdicts, with the nodes' `machines`.
+
+    Kubernetes knows why a node never came, and sees whom no agent outlives. Where what is `known` was
+    enriched before, from the job's `own`, what was explained then stands.
+    """
+    bare = {unplaced(each.sentence) for each in (known if own is None else own)}
     killed = [group for group in groups if group.trouble.code == _KILLED]
     besides = [] if any(each.code == _KILLED for each in known) else map(_verdict, killed)
-    return [*besides, *(_enriched(each, groups) for each in known)]
+    found = [*besides]
+    for each in known:
+        found += _enriched(each, groups) if unplaced(each.sentence) in bare else [each]
+    return placed(found, machines)
 
 
-def _enriched(verdict: Verdict, groups: Sequence[Group]) -> Verdict:
-    if verdict.code not in ("node-missing", "network-lost"):
-        return verdict
+def is_silence(verdict: Verdict) -> bool:
+    """Whether the hub only knew that a node said nothing."""
+    return verdict.code in ("node-missing", "network-lost")
+
+
+def _enriched(verdict: Verdict, groups: Sequence[Group]) -> list[Verdict]:
+    if not is_silence(verdict):
+        return [verdict]
     why = [group for group in groups if set(group.nodes) & set(verdict.nodes)]
+    cries = [group for group in why if group.trouble.verdict is not None]
+    if cries and set(verdict.nodes) <= {node for group in cries for node in group.nodes}:
+        return [_verdict(group) for group in cries]  # they came, and did not reach the hub
     if not why:
-        return verdict
-    facts = [f"{group.where}: {group.trouble.text}" for group in why]
-    return dataclasses.replace(
-        verdict,
-        sentence=f"{verdict.sentence}: {facts[0]}",
-        facts=[*facts[1:], *verdict.facts],
-        hint=why[0].trouble.hint or verdict.hint,
-    )
+        return [verdict]
+    facts = [group.sentence for group in why]
+    return [
+        dataclasses.replace(
+            verdict,
+            sentence=f"{verdict.sentence}: {facts[0]}",
+            facts=[*facts[1:], *verdict.facts],
+            hint=why[0].trouble.hint or verdict.hint,
+        )
+    ]
 
 
 def has_begun(nodes: Iterable[standing.Node]) -> bool:

@@ -227,6 +227,7 @@ def _environment(plan: Plan) -> list[dict[str, Any]]:
         {"name": Env.NAMESPACE, **_field("metadata.namespace")},
         {"name": Env.NAMES, "value": full},
         {"name": Env.HUB, "value": f"{full.format(node=0, domain='{domain}')}:{plan.job.gate.port}"},
+        {"name": Env.MACHINE, **_field("spec.nodeName")},
         {"name": Env.TERMINATION, "value": _TERMINATION},
     ]
 

@@ -1,10 +1,11 @@
-"""Images in which no agent can run: the Job ends, and says why, though nobody in its pods could."""
+"""Containers that cannot be started: the Job ends, and says why, though nobody in its pods could."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+import pytest
 from tests.cluster.kubernetes.backend.conftest import Cli, Write
 from tests.cluster.kubernetes.cluster import Cluster
 
@@ -30,6 +31,31 @@ def test_an_image_without_python_ends_the_job(
     verdicts = [each["code"] for each in status["verdicts"]]
     assert ("failed", 79, ["image-lacks"]) == (status["state"], status["exit_code"], verdicts)
     assert 60 > status["ended"] - status["submitted"]
+
+
+@pytest.mark.whole
+@pytest.mark.fault("launch-failed")
+def test_a_trainer_that_its_machine_cannot_start(cli: Cli, write: Write, namespace: str) -> None:
+    """Below a file nothing can be mounted; the gate has no such mount, and passes."""
+    shm = {"name": "shm", "mountPath": "/etc/passwd/shm"}
+    template = {"spec": {"containers": [{"name": "trainer", "volumeMounts": [shm]}]}}
+    program = "print('training', flush=True)"
+    path = write("digits", program, kubernetes={"pod_template": template})
+    code, out, said = cli("submit", path, "--to", "kubernetes", "--wait")
+    assert 100 == code, said
+
+    found = json.loads(cli("diagnose", out.strip(), "--json")[1])
+    (verdict,) = found["verdicts"]
+    assert ("failed", 40, "launch-failed") == (found["state"], found["exit_code"], verdict["code"])
+    assert 0 in verdict["nodes"]
+    why = "its container trainer was not started: shm cannot be mounted at /etc/passwd/shm: not a directory"
+    assert verdict["sentence"].endswith(why)
+    assert "`kubernetes.pod_template`" in verdict["hint"]
+
+    shm["mountPath"] = "/dev/shm"
+    path = write("mended", program, kubernetes={"pod_template": template})
+    code, _, said = cli("submit", path, "--to", "kubernetes", "--wait")
+    assert 0 == code, said
 
 
 def _end(pod: dict[str, Any]) -> dict[str, Any]:

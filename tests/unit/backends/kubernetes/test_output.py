@@ -36,12 +36,12 @@ def tail(container: str, kept: list[Bundle] | None = None) -> Any:
 )
 def test_a_line_is_known_by_its_time(stamp: bytes, at: tuple[float, int]) -> None:
     """To the nanosecond, whatever zeros are left out and whichever zone the machine keeps."""
-    assert (at, b"a b ") == output._stamped(stamp + b" a b ")
+    assert (at, b"a b ") == output.stamped(stamp + b" a b ")
 
 
 def test_a_line_without_a_time_is_shown_all_the_same() -> None:
     """As when the kubelet itself has something to say."""
-    assert ((0.0, 0), b"unable to retrieve logs") == output._stamped(b"unable to retrieve logs")
+    assert ((0.0, 0), b"unable to retrieve logs") == output.stamped(b"unable to retrieve logs")
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+import time
 from pathlib import Path
 
-from ddplaunch.agent.contract import Bundle, Verdict
+from ddplaunch.agent.contract import Bundle, Event, Verdict
 from ddplaunch.backends.job import Handle
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 from ddplaunch.backends.kubernetes.record import Records, Submission
@@ -39,6 +41,47 @@ def test_a_new_job_of_that_name_has_not_the_old_ones_evidence(tmp_path: Path) ->
 
     assert None is records.bundle(again)
     assert [again] == records.all()
+
+
+def test_nothing_that_is_kept_gives_way_to_something_poorer(tmp_path: Path) -> None:
+    """Who has not watched finds less, or the hub's bare words in its log; its later words are better."""
+    records = Records(tmp_path)
+    records.begin(SENT)
+    bare = dataclasses.replace(BUNDLE, verdicts=[Verdict("node-missing", "node 1 never came", "gate", [1])])
+    told = Verdict("dns-not-found", "node 1 cannot resolve x", "gate", [1])
+
+    assert bare == records.keep(SENT, bare)
+    better = records.keep(SENT, bare, lambda known: dataclasses.replace(known, verdicts=[told]))
+    assert [told] == better.verdicts
+
+    assert better == records.keep(SENT, bare)
+    assert better == records.keep(SENT, dataclasses.replace(bare, written=1.5, attempt=0))
+    assert better == records.bundle(SENT)
+
+    later = dataclasses.replace(bare, written=3.0, attempt=1)
+    assert later == records.keep(SENT, later)
+    assert later == records.bundle(SENT)
+
+
+def test_two_who_keep_at_once_lose_nothing(tmp_path: Path) -> None:
+    """What one adds to, the other has written, whole."""
+    records = Records(tmp_path)
+    records.begin(SENT)
+
+    def add(known: Bundle) -> Bundle:
+        time.sleep(0.001)  # others have the time to come between
+        event = Event(1.0, "notice", threading.current_thread().name)
+        return dataclasses.replace(known, events=[*known.events, event])
+
+    threads = [threading.Thread(target=records.keep, args=(SENT, BUNDLE, add)) for _ in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+    kept = records.bundle(SENT)
+    assert kept is not None
+    assert {each.name for each in threads} == {each.text for each in kept.events}
 
 
 def test_handles_ask_nobody(tmp_path: Path) -> None:

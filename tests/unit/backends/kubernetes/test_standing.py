@@ -50,3 +50,16 @@ def test_a_gate_that_said_no_has_ended() -> None:
         found.append((node.phase, node.since, node.does))
 
     assert [(Phase.ENDED, AT + 9, ""), (Phase.GATE, AT, "starting the trainer")] == found
+
+
+def test_a_volume_that_the_kubelet_has_not_heard_of_yet_is_no_trouble() -> None:
+    """It says so now and then of healthy pods, and mounts it a second later; one that is missing is."""
+    waiting = pod(0, "Pending", waiting={"reason": "PodInitializing"})
+    for said, code in (
+        ("MountVolume.SetUp failed: failed to sync configmap cache: timed out waiting", None),
+        ('MountVolume.SetUp failed for volume "agent" : object "lab"/"digits" not registered', None),
+        ('MountVolume.SetUp failed for volume "data" : secret "data" not found', "node-missing"),
+    ):
+        event = {"reason": "FailedMount", "involvedObject": {"uid": "uid-0"}, "message": said}
+        (node,) = standing.nodes({**JOB, "spec": {"completions": 1}}, [waiting], [event])
+        assert code == (node.trouble and node.trouble.code)
