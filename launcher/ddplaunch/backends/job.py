@@ -56,6 +56,7 @@ class Job:
     handle: Handle
     state: State
     submitted: float
+    name: str  # of the job file, or as its scheduler calls it; empty when nobody knows any more
     ended: float | None = None
     exit_code: int | None = None  # contract.Exit, once it has ended and said so
     detail: str = ""  # why it is pending or lost, in one sentence

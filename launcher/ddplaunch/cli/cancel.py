@@ -34,7 +34,13 @@ def run(args: argparse.Namespace) -> int:
         sys.stderr.write(f"{job.handle} had ended already: {headline(job, time.time())}\n")
     else:
         sys.stderr.write(f"stopping {before.handle} …\n")
-        job = backend.cancel(before.handle)
+        try:
+            job = backend.cancel(before.handle)
+        except KeyboardInterrupt:
+            sys.stderr.write(
+                f"\nnot waited for; `ddplaunch status {before.handle}` shows whether it has stopped"
+            )
+            raise
         sys.stderr.write(f"{job.handle} {headline(job, time.time())}\n")
     if args.json:
         from ddplaunch.report.machine import job_data

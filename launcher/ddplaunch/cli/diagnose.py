@@ -28,14 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do it, and return the exit code."""
+    from ddplaunch.cli import page
     from ddplaunch.report import diagnosis, verdict
 
+    if args.html is not None:
+        page.check(Path(args.html))
     backend, handle = jobs.find(args.handle)
     handle = backend.job(handle).handle
     bundle = backend.collect(handle)
     found = diagnosis.diagnose(backend.job(handle), bundle)
-    if args.html:
-        from ddplaunch.cli import page
+    if args.html is not None:
         from ddplaunch.report import html
 
         page.write(Path(args.html), html.page(found))

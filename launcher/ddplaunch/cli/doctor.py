@@ -59,15 +59,16 @@ def run(args: argparse.Namespace) -> int:
     from msgspec.structs import replace
 
     from ddplaunch.backends import connect
-    from ddplaunch.cli import exits, watch
-    from ddplaunch.plan.plan import make
+    from ddplaunch.cli import exits, jobs, page, watch
 
+    if args.html is not None:
+        page.check(Path(args.html))
     spec = _spec(args)
     if args.to == "kubernetes":
         spec = _of_its_own(spec)
     if args.smoke:
         spec = replace(spec, gate=replace(spec.gate, smoke_test=True))
-    plan = make(spec, args.to, Path(args.file).parent if args.file else Path())
+    plan = jobs.plan(spec, args.to, args.file or "doctor")
     backend = connect(args.to)
     handle = backend.submit(_gate_only(plan))
     try:
@@ -78,8 +79,7 @@ def run(args: argparse.Namespace) -> int:
     from ddplaunch.report import diagnosis
 
     found = diagnosis.diagnose(job, backend.collect(handle))
-    if args.html:
-        from ddplaunch.cli import page
+    if args.html is not None:
         from ddplaunch.report import html
 
         page.write(Path(args.html), html.page(found, _CLEAR))
@@ -135,7 +135,7 @@ def _print(found: Diagnosis) -> None:
 
     paint, width = terminal.paint(sys.stdout), terminal.width(sys.stdout)
     if found.bundle is not None:
-        print(checks.checks_text(found.bundle, paint))
+        print(checks.checks_text(found.bundle, paint, verdict.node_names(found)))
     if found.verdicts or found.job.state is not State.SUCCEEDED:
         print(f"\n{verdict.diagnosis_text(found, paint, width)}")
     else:

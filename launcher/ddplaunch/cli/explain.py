@@ -39,5 +39,7 @@ def _unknown(code: str, known: list[str]) -> NotFoundError:
     near = get_close_matches(code, known, n=1)
     return NotFoundError(
         f"there is no verdict {code!r}",
-        hint=f"did you mean {near[0]}?" if near else "`ddplaunch explain` lists all codes",
+        hint=f"did you mean `ddplaunch explain {near[0]}`?"
+        if near
+        else "`ddplaunch explain` lists all codes",
     )

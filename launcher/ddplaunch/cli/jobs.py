@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ddplaunch.backends.job import Handle
     from ddplaunch.plan.plan import Plan
     from ddplaunch.render.rendered import Rendered
+    from ddplaunch.spec.models import JobSpec
 
 
 def find(text: str) -> tuple[Backend, Handle]:
@@ -23,10 +24,21 @@ def find(text: str) -> tuple[Backend, Handle]:
 
 def planned(path: str, target: str) -> Plan:
     """The plan of the job file at `path` (`-`: standard input). Raises SpecError, UsageError."""
-    from ddplaunch.plan.plan import make
     from ddplaunch.spec.load import load
 
-    return make(load(path), target, Path.cwd() if path == "-" else Path(path).parent)
+    return plan(load(path), target, path)
+
+
+def plan(spec: JobSpec, target: str, path: str) -> Plan:
+    """The plan of `spec`, which came from `path`: problems bear that name. Raises SpecError, UsageError."""
+    from ddplaunch.plan.plan import make
+    from ddplaunch.spec.load import STDIN
+    from ddplaunch.spec.problems import SpecError
+
+    try:
+        return make(spec, target, Path(path).parent)
+    except SpecError as error:
+        raise error.of(STDIN if path == "-" else path) from error
 
 
 def rendered(path: str, target: str) -> Rendered:

@@ -51,13 +51,17 @@ def run(args: argparse.Namespace) -> int:
 
 def table(jobs: list[Job], now: float) -> str:
     """One line per job, under a line of headings."""
-    from ddplaunch.report.words import clock, duration
+    from ddplaunch.report.words import clock, duration, printable
 
-    rows = [("HANDLE", "STATE", "SUBMITTED", "TOOK", "WHAT")]
+    rows = [["HANDLE", "NAME", "STATE", "SUBMITTED", "TOOK", "WHAT"]]
     for job in jobs:
         took = duration((job.ended or now) - job.submitted)
-        rows.append((str(job.handle), str(job.state), clock(job.submitted), took, _what(job)))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        rows.append(
+            [str(job.handle), printable(job.name), str(job.state), clock(job.submitted), took, _what(job)]
+        )
+    if all(job.name in job.handle.path.split("/") for job in jobs):
+        rows = [[row[0], *row[2:]] for row in rows]  # the handle tells it
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     return "\n".join(
         "  ".join(f"{cell:<{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()
         for row in rows

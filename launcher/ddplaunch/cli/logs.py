@@ -46,9 +46,10 @@ def run(args: argparse.Namespace) -> int:
             sys.stdout.write(f"{line}\n")
         else:
             sys.stdout.flush()
-    if empty and wanted == Selection():
+    if empty and args.tail != 0:
         from ddplaunch.report.progress import headline
 
         job = backend.job(handle)
-        sys.stderr.write(f"{job.handle} has printed nothing: {headline(job, time.time())}\n")
+        what = "nothing" if args.rank is args.node is None else "nothing on those ranks and nodes"
+        sys.stderr.write(f"{job.handle} has printed {what}: {headline(job, time.time())}\n")
     return ExitCode.SUCCEEDED

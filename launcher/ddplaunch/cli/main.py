@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from ddplaunch import __version__
+from ddplaunch.cli import streams
 from ddplaunch.errors import DdplaunchError, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ VERBS: Final = {
     "cancel": "stop a job, evidence first",
     "diagnose": "what is wrong with a job, whose fault it is, and what to do",
     "doctor": "the gate alone, no training: a check-up of the nodes",
+    "interfaces": "which network interfaces NCCL and Gloo take on this machine, and why",
     "explain": "a page on one verdict code",
     "schema": "the JSON Schema of the job file",
     "completion": "the completion script of a shell",
@@ -48,6 +50,7 @@ EXIT_CODES: Final = {
     ExitCode.CLUSTER: "the scheduler refused, or cannot be reached",
 }
 
+_OPTIONS = ("--help", "--version", "--debug")
 _INTERRUPTED = 130
 _PIPE_CLOSED = 141
 
@@ -58,12 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = words[:1] == ["--debug"]
     if debug:
         del words[0]
+    streams.prepare()
     try:
         code = _run(words, debug)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read has enough. Python would complain once more when it closes the stream.
-        sys.stdout = open("/dev/null", "w")  # noqa: SIM115, PTH123 - lives as long as the process
+    except BrokenPipeError:  # whoever read has enough
+        streams.silence()
         return _PIPE_CLOSED
     except KeyboardInterrupt:
         sys.stderr.write("\n")
@@ -75,6 +77,7 @@ def _run(words: list[str], debug: bool) -> int:
     try:
         if not words or words in (["help"], ["-h"], ["--help"]):
             sys.stdout.write(overview())
+            sys.stdout.flush()
             return ExitCode.SUCCEEDED if words else ExitCode.USAGE
         if words[0] in ("-V", "--version"):
             sys.stdout.write(f"ddplaunch {__version__}\n")
@@ -85,6 +88,7 @@ def _run(words: list[str], debug: bool) -> int:
         arguments = verb_parser(verb).parse_args(words[1:])
         debug = debug or arguments.debug
         code: int = import_module(f"ddplaunch.cli.{verb}").run(arguments)
+        sys.stdout.flush()
         return code
     except DdplaunchError as error:
         if debug:
@@ -96,11 +100,23 @@ def _run(words: list[str], debug: bool) -> int:
     except Exception as error:
         if debug:
             raise
-        sys.stderr.write(
-            f"error: {type(error).__name__}: {error}\n\n"
-            "hint: this is a fault of ddplaunch itself; --debug shows where it happened\n"
-        )
+        sys.stderr.write(f"{_unexpected(error)}\n")
+        if isinstance(error, OSError) and error.filename is None:
+            streams.silence()  # what was not written would be tried again at the end
         return ExitCode.UNEXPECTED
+
+
+def _unexpected(error: Exception) -> DdplaunchError:
+    if isinstance(error, OSError):
+        from ddplaunch.cli import refusal
+
+        refused = refusal.of(error)
+        if refused is not None:
+            return DdplaunchError(*refused)
+    return DdplaunchError(
+        f"{type(error).__name__}: {error}",
+        hint="this is a fault of ddplaunch itself; --debug shows where it happened",
+    )
 
 
 def verb_parser(verb: str) -> Parser:
@@ -120,9 +136,10 @@ def known_verb(word: str) -> str:
         return word
     from difflib import get_close_matches
 
-    near = get_close_matches(word, VERBS, n=1)
+    kind, known = ("option", _OPTIONS) if word.startswith("-") else ("command", VERBS)
+    near = get_close_matches(word, known, n=1)
     raise UsageError(
-        f"there is no command {word!r}",
+        f"there is no {kind} {word!r}",
         hint=f"did you mean `ddplaunch {near[0]}`?" if near else "`ddplaunch --help` lists all commands",
     )
 

@@ -10,6 +10,22 @@ from typing import NoReturn
 from ddplaunch.errors import UsageError
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Folds prose to the terminal, and leaves examples and tables, which are indented, as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        import textwrap
+
+        blocks = text.split("\n\n")
+        prose = [not any(line.startswith(" ") for line in block.split("\n")) for block in blocks]
+        return "\n\n".join(
+            textwrap.fill(block, width, initial_indent=indent, break_long_words=False, break_on_hyphens=False)
+            if fold
+            else block
+            for block, fold in zip(blocks, prose, strict=True)
+        )
+
+
 class Parser(argparse.ArgumentParser):
     """Raises UsageError where argparse would print and exit."""
 
@@ -17,12 +33,28 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             prog=prog,
             description=description,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Help,
             allow_abbrev=False,  # an abbreviation that works today is ambiguous after the next release
         )
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, hint=f"`{self.prog} --help` shows how it is called")
+        raise UsageError(message, hint=self._meant(message) or f"`{self.prog} --help` shows how it is called")
+
+    def _meant(self, message: str) -> str:
+        """The option that is meant by the first that there is not; empty when none is like it."""
+        match = re.match(r"unrecognized arguments: (-[^\s=]+)", message)
+        if match is None:
+            return ""
+        from difflib import get_close_matches
+
+        near = get_close_matches(
+            match[1], [word for each in self.options() for word in each.option_strings], 1
+        )
+        return f"did you mean {near[0]}?" if near else ""
+
+    def _get_nargs_pattern(self, action: argparse.Action) -> str:
+        """The rest of a line is all of it: after an option, argparse would end it at `--`, and lose it."""
+        return "([-AO]*)" if action.nargs == argparse.REMAINDER else super()._get_nargs_pattern(action)
 
     def options(self) -> list[argparse.Action]:
         """What begins with a dash and is meant for people."""
@@ -79,10 +111,11 @@ def numbers(text: str) -> frozenset[int]:
     """`0,2-3` as the set of 0, 2, 3."""
     found: set[int] = set()
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        match = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
             raise argparse.ArgumentTypeError(f"{text!r}: wanted numbers such as 0 or 0,2-3")
-        found.update(range(int(first), int(last if dash else first) + 1))
+        found.update(range(first, last + 1))
     return frozenset(found)
 
 

@@ -103,7 +103,7 @@ def _write(rendered: Rendered, folder: Path, *, force: bool) -> None:
             path.write_bytes(file.content)
             path.chmod(0o755 if file.executable else 0o644)
     except OSError as error:
-        raise UsageError(f"{error.filename or folder} cannot be written: {error.strerror}") from error
+        raise _refused(error.filename or folder, error) from error
     names, command = ", ".join(rendered.files), " ".join(rendered.command)
     sys.stderr.write(f"wrote {names} to {folder}; `{command}` in it starts the job\n")
 
@@ -122,6 +122,13 @@ def _write_source(plan: Plan, path: str) -> None:
     try:
         Path(path).write_bytes(base64.encodebytes(source_archive(plan.source)))
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+        raise _refused(path, error) from error
     names = ", ".join(sorted(plan.source)[:_NAMED]) + (", …" if len(plan.source) > _NAMED else "")
     sys.stderr.write(f"wrote {path} with {names}; for Helm: `--set-file sourceArchive={path}`\n")
+
+
+def _refused(path: str | Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"{path} cannot be written: {error.strerror}",
+        hint="name a place that is no file yet, has room, and that you may write to",
+    )

@@ -31,6 +31,7 @@ _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What may follow the verb."""
+    parser.usage = "%(prog)s [--name NAME] [--notice-after TIME] [--kill-after TIME] -- COMMAND ..."
     parser.add_argument(
         "--name",
         type=arguments.job_name,

@@ -65,11 +65,12 @@ def text(job: Job, now: float) -> str:
             + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()
             for row in cells
         ]
-    if job.hint and not job.state.ended:
-        lines.append(f"  hint: {job.hint}")
+    hint = progress.hint(job)
+    if hint and not job.state.ended:
+        lines.append(f"  hint: {hint}")
     verdicts = known_verdicts(job)
     lines += [
-        f"  {verdict.code}" + ("" if verdict.sentence == job.detail else f": {printable(verdict.sentence)}")
+        f"  {verdict.code}" + ("" if (said := printable(verdict.sentence)) in lines[0] else f": {said}")
         for verdict in verdicts
     ]
     if verdicts:

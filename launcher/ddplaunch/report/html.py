@@ -21,7 +21,7 @@ from ddplaunch.agent.contract import (
     Verdict,
 )
 from ddplaunch.agent.verdicts import stacks, words
-from ddplaunch.report import reachability
+from ddplaunch.report import checks, reachability
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.verdict import culprits, missing, node_names
 from ddplaunch.report.words import clock, count, duration, size, some
@@ -43,7 +43,7 @@ def page(diagnosis: Diagnosis, otherwise: str = "no verdict") -> str:
         nodes = diagnosis.evidence.evidence
         body += [_ranks(nodes), _stacks(nodes), _nodes(nodes)]
     if bundle is not None:
-        body += [_gate(bundle), _mesh(bundle), _agreed(bundle), _events(bundle.events)]
+        body += [_gate(bundle, names), _mesh(bundle), _agreed(bundle), _events(bundle.events)]
     style = (files("ddplaunch.report") / "report.css").read_text("utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
@@ -186,19 +186,26 @@ def _used(used: int | None, limit: int | None) -> str:
     return f"{size(used)} of {size(limit)}" if limit else size(used)
 
 
-def _gate(bundle: Bundle) -> str:
+def _gate(bundle: Bundle, names: Sequence[str]) -> str:
+    """One row for each check and result: one for each node would put the map below thousands of rows."""
+    table = _findings(checks.findings(bundle), names)
+    every = _findings([each._replace(hint="") for each in checks.every_word(bundle)], names)
+    more = f"<details><summary>all that the nodes found</summary>{every}</details>" if every else ""
+    return _section("Gate", table + more)
+
+
+def _findings(found: Sequence[checks.Finding], names: Sequence[str]) -> str:
     rows = [
         [
-            str(check_in.node),
-            escape(check.check),
-            f'<span class="{_TONE.get(check.status, "odd")}">{escape(check.status)}</span>',
-            escape(check.observed),
-            escape(check.wanted),
+            escape(each.check),
+            f'<span class="{_TONE.get(each.status, "odd")}">{escape(each.status)}</span>',
+            escape(words.nodes(each.nodes, names)),
+            escape(each.said),
+            escape(each.hint),
         ]
-        for check_in in bundle.check_ins
-        for check in check_in.checks
+        for each in found
     ]
-    return _section("Gate", _table(["node", "check", "result", "observed", "wanted"], rows))
+    return _table(["check", "result", "nodes", "found", "hint"], rows)
 
 
 def _mesh(bundle: Bundle) -> str:

@@ -69,10 +69,11 @@ class Lines:
             self._patience *= 2
         self._remind_at = now + self._patience
         self.line(f"ddplaunch: {progress.headline(job, now)}{_who(job)}")
-        if job.hint != self._hint:
-            self._hint = job.hint
-            if job.hint:
-                self.line(f"ddplaunch: hint: {job.hint}")
+        hint = progress.hint(job)
+        if hint != self._hint:
+            self._hint = hint
+            if hint:
+                self.line(f"ddplaunch: hint: {hint}")
 
     def line(self, text: str) -> None:
         self._stream.write(f"{text}\n")
@@ -119,8 +120,9 @@ class Picture:
             return table
         now = self._clock()
         table.add_row(Text(str(self._job.handle), "bold"), Text(progress.headline(self._job, now)))
-        if self._job.hint and not self._job.state.ended:
-            table.add_row(Text("  hint"), Text(self._job.hint))
+        hint = progress.hint(self._job)
+        if hint and not self._job.state.ended:
+            table.add_row(Text("  hint"), Text(hint))
         rows = progress.rows(self._job.status) if self._job.status else []
         for row in rows[:_ROWS]:
             nodes, phase, since, detail = progress.row_text(row, now)

@@ -15,6 +15,7 @@ def job_data(job: Job) -> dict[str, Any]:
     status = codec.dump(job.status) if job.status else {}
     return {
         "handle": str(job.handle),
+        "name": job.name,
         "state": str(job.state),
         "exit_code": job.exit_code,
         "submitted": job.submitted,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from ddplaunch.agent.contract import Exit, JobStatus, Phase
+from ddplaunch.agent.contract import Exit, JobStatus, Phase, Verdict
 from ddplaunch.backends.job import Job, State
 from ddplaunch.report.words import count, duration, printable, some
 
@@ -57,13 +57,28 @@ def headline(job: Job, now: float) -> str:
     if job.status is None:
         waits = f": {job.detail}" if job.detail else ""
         return f"{job.state} for {duration(now - job.submitted)}{waits}"
-    besides = f"; {printable(job.detail)}" if job.detail else ""
+    foreseen = _foreseen(job.status)
+    more = job.detail or (f"{foreseen.sentence}; it may pass" if foreseen else "")
+    besides = f"; {printable(more)}" if more else ""
     return f"{_stands(job.status, now)}{_whom(job.status)}{besides}"
+
+
+def hint(job: Job) -> str:
+    """What to do about that for which it waits."""
+    foreseen = _foreseen(job.status) if job.status and not job.state.ended else None
+    return job.hint or (foreseen.hint if foreseen else "")
+
+
+def _foreseen(status: JobStatus) -> Verdict | None:
+    """What stands against the job while it waits at the gate, and ends it unless it passes."""
+    waits = status.exit_code is None and status.phase in (Phase.STARTING, Phase.GATE)
+    return status.verdicts[0] if waits and status.verdicts else None
 
 
 def _whom(status: JobStatus) -> str:
     """Whom the job waits for. For how long, its phase says: two clocks in one line would not agree."""
-    return f", waits for {some('node', status.waiting_for)}" if status.waiting_for else ""
+    waits = status.waiting_for and status.phase != Phase.ENDED
+    return f", waits for {some('node', status.waiting_for)}" if waits else ""
 
 
 def elsewhere(row: Row, phase: str) -> str:
@@ -71,7 +86,9 @@ def elsewhere(row: Row, phase: str) -> str:
     nodes = some("node", row.nodes)
     if row.phase == phase:
         return f"{nodes}: {row.detail}" if row.detail else ""
-    return f"{nodes} {_AT.get(row.phase, row.phase)}" + (f" ({row.detail})" if row.detail else "")
+    released = (row.phase, phase) == (Phase.GATE, Phase.RENDEZVOUS)  # and nothing has been heard of it since
+    where = "through the gate" if released else _AT.get(row.phase, row.phase)
+    return f"{nodes} {where}" + (f" ({row.detail})" if row.detail else "")
 
 
 def _stands(status: JobStatus, now: float) -> str:
@@ -94,11 +111,11 @@ def row_text(row: Row, now: float) -> tuple[str, str, str, str]:
 def place(job: Job) -> Hashable:
     """Equal as long as nothing changed that deserves a line of its own; times and counts do not."""
     if job.status is None or job.state.ended:
-        return job.state, job.hint  # of which there is one for every reason to wait
+        return job.state, hint(job)  # of which there is one for every reason to wait
     if job.status.phase == Phase.ENDED:
         return job.status.attempt, Phase.ENDED
     nodes = tuple((node.node, node.phase) for node in job.status.nodes)
-    return job.status.attempt, job.status.phase, tuple(job.status.waiting_for), nodes, job.hint
+    return job.status.attempt, job.status.phase, tuple(job.status.waiting_for), nodes, hint(job)
 
 
 def is_waiting(job: Job) -> bool:

@@ -47,8 +47,10 @@ def culprits(verdict: Verdict, names: Sequence[str] = ()) -> str:
 
 
 def node_names(diagnosis: Diagnosis) -> list[str]:
-    """In node order, by their check-ins; none for the nodes of one machine."""
-    hosts = {each.node: each.host for each in (diagnosis.bundle.check_ins if diagnosis.bundle else [])}
+    """In node order, of nodes that never came as the scheduler calls them; none for the nodes of one host."""
+    status, bundle = diagnosis.job.status, diagnosis.bundle
+    hosts = {each.node: each.host for each in (status.nodes if status else [])}
+    hosts |= {each.node: each.host for each in (bundle.check_ins if bundle else [])}
     names = [hosts.get(node, "") for node in range(max(hosts, default=-1) + 1)]
     return names if len(set(filter(None, names))) > 1 else []
 

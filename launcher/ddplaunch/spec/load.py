@@ -151,7 +151,9 @@ def _near(path: Path) -> str:
     near = swapped or difflib.get_close_matches(path.name, names, n=1)
     if near:
         return f"did you mean {path.parent / near[0]}?"
-    return "" if path.parent.is_dir() else f"there is no folder {path.parent}"
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}"
+    return "`ddplaunch init` writes one to begin with"
 
 
 def _error(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ddplaunch.errors import DdplaunchError, ExitCode
 
@@ -52,6 +53,10 @@ class SpecError(DdplaunchError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(sorted(problems, key=lambda p: (p.line, p.column, p.path, p.found)))
         super().__init__(describe(self.problems))
+
+    def of(self, file: str) -> "SpecError":
+        """The same of that file: what a target cannot do is found when only the job's name is known."""
+        return SpecError([replace(problem, file=file) for problem in self.problems])
 
 
 def describe(problems: Sequence[Problem]) -> str:

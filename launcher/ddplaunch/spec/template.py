@@ -140,11 +140,16 @@ def write_new(path: str | Path) -> None:
     """Write the template to *path*; never over an existing file, which raises `UsageError`."""
     path = Path(path)
     stem = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).lstrip("-0123456789")[:50].rstrip("-")
+    opened = False
     try:
         with path.open("x", encoding="utf-8") as stream:
+            opened = True
             stream.write(text(stem or "job"))
     except FileExistsError as error:
         raise UsageError(f"{path} exists already", hint="name another file; nothing was written") from error
     except (OSError, ValueError) as error:
+        if opened:
+            path.unlink(missing_ok=True)  # on a full disk an empty file would refuse the next try
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UsageError(f"{path} cannot be written: {reason}") from error
+        hint = "name a file in a folder that is there, has room, and that you may write to"
+        raise UsageError(f"{path} cannot be written: {reason}", hint) from error

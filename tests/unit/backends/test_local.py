@@ -218,7 +218,7 @@ def test_jobs_come_newest_first(backend: LocalBackend, job: Make) -> None:
 @pytest.mark.parametrize(
     ("path", "hint"),
     [
-        ("digits/7", "digits was submitted 1 times, the last is local://digits/1"),
+        ("digits/7", "the last submission of digits is local://digits/1"),
         ("digit", "did you mean local://digits?"),
         ("zebra", "`ddplaunch list` shows all jobs"),
     ],

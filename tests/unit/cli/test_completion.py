@@ -70,6 +70,14 @@ def test_hidden_options_are_not_offered() -> None:
     assert {"-h", "--help", "--debug"} == {word for word, _ in fitting(["completion", "-"])}
 
 
+def test_what_begins_with_two_dashes_is_completed(call: Call) -> None:
+    """As the scripts ask: argparse has a use of its own for `--`."""
+    options = {line.split("\t")[0] for line in call("completion", "--words", "submit", "--").out.splitlines()}
+
+    assert {"--to", "--wait", "--dry-run", "--json"} <= options
+    assert ":files\n" == call("completion", "--words", "run", "--", "./tr").out
+
+
 def test_a_shell_must_be_named(call: Call) -> None:
     """And must be one that is known."""
     assert (2, 2) == (call("completion").code, call("completion", "tcsh").code)

@@ -15,7 +15,7 @@ from tests.unit.cli.conftest import Call
 from ddplaunch import __version__
 from ddplaunch.agent.contract import Exit
 from ddplaunch.backends.job import Handle, Job, State
-from ddplaunch.cli import exits, main
+from ddplaunch.cli import exits, main, refusal
 from ddplaunch.errors import ClusterError, DdplaunchError, ExitCode, NotFoundError, UsageError
 
 SCRIPT = "import sys; from ddplaunch.cli.main import main; sys.exit(main())"
@@ -56,6 +56,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
     ("words", "message", "hint"),
     [
         (["rnder"], "there is no command 'rnder'", "did you mean `ddplaunch render`?"),
+        (["--hlep"], "there is no option '--hlep'", "did you mean `ddplaunch --help`?"),
         (["xyzzy"], "there is no command 'xyzzy'", "`ddplaunch --help` lists all commands"),
         (
             ["submit"],
@@ -70,7 +71,22 @@ def test_every_verb_explains_itself(verb: str) -> None:
         (
             ["submit", "--wai", "job.yaml"],
             "unrecognized arguments: --wai",
+            "did you mean --wait?",
+        ),
+        (
+            ["submit", "job.yaml", "--zebra=1", "--wait"],
+            "unrecognized arguments: --zebra=1",
             "`ddplaunch submit --help` shows how it is called",
+        ),
+        (
+            ["logs", "local://x", "--node", "3-1"],
+            "argument --node: '3-1': wanted numbers such as 0 or 0,2-3",
+            "`ddplaunch logs --help` shows how it is called",
+        ),
+        (
+            ["logs", "local://x", "--rank", "0-100000000000"],
+            "argument -r/--rank: '0-100000000000': wanted numbers such as 0 or 0,2-3",
+            "`ddplaunch logs --help` shows how it is called",
         ),
         (
             ["status", "digits"],
@@ -184,7 +200,7 @@ def test_every_exit_code_of_the_agent_has_its_own(code: int) -> None:
 )
 def test_how_a_job_ended_is_the_exit_code(state: State, code: int | None, expected: int) -> None:
     """Scripts tell failed from hung from never started."""
-    assert expected == exits.of_job(Job(Handle("local", "x/1"), state, 0.0, exit_code=code))
+    assert expected == exits.of_job(Job(Handle("local", "x/1"), state, 0.0, "x", exit_code=code))
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["rnder"]])
@@ -224,3 +240,24 @@ def test_rendering_does_not_load_what_only_running_needs(job_file: Path) -> None
     )
 
     assert "[]" == result.stderr
+
+
+def test_what_the_system_refuses_is_not_called_a_fault_of_ours(call: Call, tmp_path: Path) -> None:
+    """The path, the reason, and a command that shows more. Root may read everything, and asks as another."""
+    assert refusal.of(OSError()) is None  # and is imported, as all that follows: a stranger may not read it
+    call("list")
+    jobs = tmp_path / "state" / "ddplaunch" / "jobs"
+    jobs.mkdir(parents=True)
+    jobs.chmod(0)
+    me = os.geteuid()
+    if me == 0:
+        os.seteuid(65534)
+    try:
+        answer = call("list")
+    finally:
+        os.seteuid(me)
+
+    assert (1, "") == (answer.code, answer.out)
+    assert answer.err.startswith(
+        f"error: {jobs} cannot be read or written: Permission denied\n\nhint: `ls -ld`"
+    )

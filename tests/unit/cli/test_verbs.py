@@ -15,7 +15,11 @@ from tests.unit.cli.conftest import JOB, Answer, Call
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Bundle, Exit, JobStatus, Phase, Verdict
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.backends.local import host, store
+from ddplaunch.backends.local.backend import LocalBackend
+from ddplaunch.cli.list import table
+from ddplaunch.errors import ExitCode
 from ddplaunch.spec.schema import json_schema
 
 
@@ -152,11 +156,10 @@ def test_explain_alone_lists_all_codes(call: Call) -> None:
 
 def test_explain_knows_what_was_meant(call: Call) -> None:
     """An unknown code is 102, with the nearest one."""
-    assert (
-        102,
-        "",
-        "error: there is no verdict 'rank-in-dataloder'\n\nhint: did you mean rank-in-dataloader?\n",
-    ) == call("explain", "rank-in-dataloder")
+    answer = call("explain", "rank-in-dataloder")
+
+    assert (102, "") == (answer.code, answer.out)
+    assert "hint: did you mean `ddplaunch explain rank-in-dataloader`?" == answer.err.splitlines()[-1]
 
 
 def test_schema_is_the_models(call: Call) -> None:
@@ -222,6 +225,19 @@ def test_list_shows_finished_jobs(call: Call, folders: Path) -> None:
     assert [True] == [line.endswith("rank-failed") for line in lines if "digits/2" in line]
 
 
+def test_list_has_names_that_the_handles_do_not_tell() -> None:
+    """A number says nothing to whoever has ten of them."""
+    jobs = [
+        Job(Handle("slurm", "7"), State.RUNNING, 0.0, "digits"),
+        Job(Handle("slurm", "8"), State.LOST, 0.0, ""),
+    ]
+
+    heads, first, second = (line.split() for line in table(jobs, 1.0).splitlines())
+
+    assert ["HANDLE", "NAME", "STATE"] == heads[:3]
+    assert (["slurm://7", "digits", "running"], ["slurm://8", "lost"]) == (first[:3], second[:2])
+
+
 def test_list_shows_the_newest_twenty(call: Call, folders: Path) -> None:
     """How many are left out is said, and --all shows them."""
     for number in range(5, 30):
@@ -263,11 +279,37 @@ def test_a_job_that_printed_nothing_says_so(call: Call, folders: Path) -> None:
     assert answer.err.startswith("local://digits/4 has printed nothing: lost")
 
 
+@pytest.mark.parametrize("words", [["--rank", "7"], ["--node", "2-3"]])
+def test_ranks_that_printed_nothing_are_told_from_a_silent_job(
+    call: Call, folders: Path, words: list[str]
+) -> None:
+    """Often they are no ranks of that job."""
+    answer = call("logs", "local://digits/1", *words)
+
+    assert (0, "") == (answer.code, answer.out)
+    assert answer.err.startswith("local://digits/1 has printed nothing on those ranks and nodes: succeeded")
+
+
 def test_cancel_of_an_ended_job_is_no_error(call: Call, folders: Path) -> None:
     """And changes nothing."""
     answer = call("cancel", "local://digits/1", "--json")
 
     assert (0, "succeeded") == (answer.code, json.loads(answer.out)["state"])
+
+
+def test_cancel_that_is_not_waited_for(call: Call, folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job stops or does not; whoever pressed Ctrl-C is told where it will stand."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    alive = Job(Handle("local", "digits/1"), State.RUNNING, 0.0, "digits")
+    monkeypatch.setattr(LocalBackend, "job", lambda *_: alive)
+    monkeypatch.setattr(LocalBackend, "cancel", interrupted)
+    answer = call("cancel", "local://digits/1")
+
+    assert 130 == answer.code
+    assert "`ddplaunch status local://digits/1` shows whether it has stopped" in answer.err
 
 
 def test_diagnose_reads_what_an_ended_job_left(call: Call, folders: Path, tmp_path: Path) -> None:
@@ -291,12 +333,23 @@ def test_diagnose_of_a_lost_job_says_what_is_known(call: Call, folders: Path) ->
     assert "no verdict: the job was lost" in call("diagnose", "local://digits/4").out
 
 
-def test_a_page_that_cannot_be_written_is_an_error(call: Call, folders: Path) -> None:
-    """The path is named."""
-    answer: Answer = call("diagnose", "local://digits/2", "--html", "none/report.html")
+@pytest.mark.parametrize("page", ["none/report.html", ".", "", "state"])
+def test_a_page_that_cannot_be_written_is_an_error(call: Call, folders: Path, page: str) -> None:
+    """The path is named, and nothing is left of the attempt."""
+    answer: Answer = call("diagnose", "local://digits/2", "--html", page)
+
+    assert (2, "") == (answer.code, answer.out)
+    assert answer.err.startswith(f"error: {page or '.'} cannot be written: ")
+    assert [] == list(Path().glob(".*"))
+
+
+def test_doctor_finds_out_whether_its_page_can_be_written_before_anything_else(call: Call) -> None:
+    """A check-up of a cluster takes minutes, and its result would be lost."""
+    answer = call("doctor", "none.yaml", "--html", "none/report.html")
 
     assert (2, "") == (answer.code, answer.out)
     assert answer.err.startswith("error: none/report.html cannot be written: ")
+    assert "a folder that is there" in answer.err
 
 
 def test_doctor_takes_a_file_or_a_number(call: Call, job_file: Path) -> None:
@@ -312,6 +365,15 @@ def test_doctor_needs_an_image_for_pods(call: Call) -> None:
     assert "`ddplaunch doctor job.yaml --to kubernetes`" in answer.err
 
 
+@pytest.mark.parametrize("verb", ["doctor", "render", "submit"])
+def test_what_a_target_cannot_do_is_told_with_the_files_name(call: Call, job_file: Path, verb: str) -> None:
+    """Somebody has many job files, and a check-up has a new name each time."""
+    answer = call(verb, "job.yaml", "--to", "kubernetes")
+
+    assert 2 == answer.code
+    assert answer.err.startswith("error: 1 problem in job.yaml\n\njob.yaml: image: found no image, wanted ")
+
+
 @pytest.mark.parametrize("words", [["run"], ["run", "--"]])
 def test_run_needs_a_command(call: Call, words: list[str]) -> None:
     """The hint shows one."""
@@ -319,3 +381,16 @@ def test_run_needs_a_command(call: Call, words: list[str]) -> None:
 
     assert (2, "") == (answer.code, answer.out)
     assert "ddplaunch run -- torchrun" in answer.err
+
+
+def test_interfaces_are_told_without_any_library(call: Call) -> None:
+    """By the rules alone, and why nobody confirms them."""
+    answer = call("interfaces", "--json", "--python", "/nowhere/python")
+
+    found = json.loads(answer.out)
+    assert ExitCode.SUCCEEDED == answer.code
+    assert {"lo"} <= {each["interface"] for each in found["addresses"]}
+    assert ["NCCL, bootstrap", "NCCL, data without RDMA", "Gloo", "TensorPipe"] == [
+        each["for"] for each in found["choices"]
+    ]
+    assert "/nowhere/python" in found["choices"][0]["trouble"]

@@ -138,6 +138,7 @@ def job(state: State = State.FAILED, **changes: object) -> Job:
         "handle": Handle("local", "digits/3"),
         "state": state,
         "submitted": AT,
+        "name": "digits",
         "ended": AT + 70 if state.ended else None,
     }
     return Job(**(fields | changes))  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.report import conftest as given
 
 from ddplaunch.agent.contract import CheckResult
-from ddplaunch.report.checks import checks_text
+from ddplaunch.report.checks import checks_text, findings
 
 TABLE = """\
 names  pass     nodes 0-1
@@ -30,3 +30,23 @@ def test_results_of_one_check_stand_together() -> None:
     table = checks_text(given.bundle(check_ins=check_ins))
 
     assert ["cpu", "cpu", "disk"] == [line.split()[0] for line in table.splitlines()[:3]]
+
+
+def test_of_many_wordings_the_first_are_told_and_all_nodes_counted() -> None:
+    """Four hundred nodes measure four hundred loads, and the table stays one that a person reads."""
+    check_ins = [given.check_in(node, CheckResult("cpu", "unknown", f"load {node}")) for node in range(400)]
+    found = findings(given.bundle(nodes=400, check_ins=check_ins))
+
+    assert [f"load {node}" for node in range(8)] == [each.said for each in found[:8]]
+    assert [("likewise, in words of their own", list(range(8, 400)))] == [
+        (each.said, each.nodes) for each in found[8:]
+    ]
+
+
+def test_machines_are_called_by_their_names() -> None:
+    """Somebody has to go there; of those that passed the numbers do."""
+    lines = checks_text(given.bundle(), names=["n1", "n2"]).splitlines()
+
+    assert "port   FAIL     node 0 (n1): held by pid 812; wanted a free port" in lines
+    assert "names  pass     nodes 0-1" in lines
+    assert "node 1 (n2) to node 0 (n1), 10.0.0.1:4000: timeout (5 s)" in lines

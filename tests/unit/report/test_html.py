@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from tests.unit.report import conftest as given
 
+from ddplaunch.agent.contract import CheckResult
 from ddplaunch.backends.job import State
 from ddplaunch.report import html
 from ddplaunch.report.diagnosis import Diagnosis, diagnose
@@ -111,3 +112,19 @@ def test_it_follows_the_readers_light_and_dark(diagnosis: Diagnosis) -> None:
 
     assert "color-scheme: light dark" in page
     assert "prefers-color-scheme: dark" in page
+
+
+def test_the_gate_of_hundreds_of_nodes_is_a_short_table() -> None:
+    """One row for each check and result; what every node found is behind a word, to be opened."""
+    checks = [CheckResult(name, "pass", "fine") for name in ("names", "port", "shm", "clock")]
+    check_ins = [
+        given.check_in(node, *checks, CheckResult("cpu", "unknown", f"load {node}")) for node in range(400)
+    ]
+    bundle = given.bundle(nodes=400, check_ins=check_ins)
+    page = html.page(Diagnosis(given.job(), bundle, []))
+    gate = page[page.index("<h2>Gate</h2>") : page.index("<h2>Connections between nodes</h2>")]
+    shown, _, folded = gate.partition("<details>")
+
+    assert 1 + 4 + 9 == shown.count("<tr>")
+    assert "load 399" not in shown
+    assert "load 399" in folded

@@ -10,7 +10,7 @@ import pytest
 from tests.busy import BUSY
 from tests.unit.report import conftest as given
 
-from ddplaunch.agent.contract import JobStatus, NodeStatus, Phase
+from ddplaunch.agent.contract import JobStatus, NodeStatus, Phase, Verdict
 from ddplaunch.backends.job import Job, State
 from ddplaunch.report import live, progress
 
@@ -35,6 +35,10 @@ def waiting(**changes: object) -> Job:
     [
         (given.job(State.PENDING, detail="its hub is not up yet"), "pending for 12 s: its hub is not up yet"),
         (waiting(), "at the gate for 11 s, waits for node 1"),
+        (
+            waiting(phase=Phase.ENDED, exit_code=20),
+            "ended 11 s ago: at the gate, by a fault of a node or the network",
+        ),
         (given.job(State.RUNNING, status=given.status()), "running on 2 nodes for 7.0 s"),
         (
             given.job(State.RUNNING, status=given.status(), detail="Slurm calls it suspended on n[1-2]"),
@@ -87,6 +91,19 @@ def test_a_change_of_place_is_one_line() -> None:
     ] == said(*moments)
 
 
+def test_what_would_end_the_job_is_told_while_it_waits() -> None:
+    """Once, with what to do about it; and not any more when it has passed."""
+    held = Verdict("port-in-use", "node 0: port 29500 is held", "gate", nodes=[0], hint="`kill 812`")
+    moments = [(1.0, waiting()), (3.0, waiting(verdicts=[held])), (4.0, waiting(verdicts=[held]))]
+
+    assert [
+        "ddplaunch: at the gate for 0.0 s, waits for node 1",
+        "ddplaunch: at the gate for 2.0 s, waits for node 1; node 0: port 29500 is held; it may pass",
+        "ddplaunch: hint: `kill 812`",
+        "ddplaunch: at the gate for 4.0 s, waits for node 1",
+    ] == said(*moments, (5.0, waiting()))
+
+
 def test_a_waiting_job_is_recalled_ever_more_seldom() -> None:
     """In five minutes of waiting, six reminders."""
     lines = said(*((float(second), waiting()) for second in range(1, 301)))
@@ -111,6 +128,14 @@ def test_what_other_nodes_do_is_said_beside_the_job() -> None:
     assert [
         "ddplaunch: in rendezvous for 5.0 s; node 1 in init_process_group (waits for ranks 2, 5)"
     ] == said((10.0, job))
+
+
+def test_nodes_whose_ranks_are_to_start_are_not_called_waiting() -> None:
+    """The gate has let them through, and their supervisors have not spoken yet."""
+    nodes = [NodeStatus(number, "", Phase.GATE, AT) for number in (0, 1)]
+    job = given.job(State.RUNNING, status=given.status(phase=Phase.RENDEZVOUS, nodes=nodes))
+
+    assert ["ddplaunch: in rendezvous for 5.0 s; nodes 0-1 through the gate"] == said((10.0, job))
 
 
 def test_the_last_nodes_of_a_job_that_ends() -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from tests.unit.report import conftest as given
 
-from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.contract import JobStatus, NodeStatus, Phase, Verdict
 from ddplaunch.backends.job import State
 from ddplaunch.report import verdict
 from ddplaunch.report.diagnosis import Diagnosis, diagnose
@@ -32,6 +32,17 @@ rank 0 is in evaluate() (train.py:140) for 96 s, the others wait in barrier
 def test_the_sentence_comes_first(diagnosis: Diagnosis) -> None:
     """Then whose fault it is, why, what to do, and where to read on."""
     assert WHOLE == verdict.diagnosis_text(diagnosis)
+
+
+def test_a_culprit_that_never_came_has_a_name(diagnosis: Diagnosis) -> None:
+    """There is no check-in of it; the hub knows it from the scheduler."""
+    nodes = [NodeStatus(0, "n0"), NodeStatus(1, "n1"), NodeStatus(2, "host2")]
+    status = JobStatus("digits", 0, Phase.ENDED, given.AT, nodes, given.AT, given.AT)
+    job = dataclasses.replace(diagnosis.job, status=status)
+    lost = dataclasses.replace(given.VERDICT, nodes=[2], ranks=[])
+    text = verdict.diagnosis_text(dataclasses.replace(diagnosis, job=job, verdicts=[lost]))
+
+    assert "  culprit   node 2 (host2)" in text.splitlines()
 
 
 def test_several_verdicts_keep_their_order(diagnosis: Diagnosis) -> None:

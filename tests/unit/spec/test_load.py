@@ -127,6 +127,7 @@ def test_a_missing_file_is_answered_with_its_nearest(tmp_path: Path, asked: str)
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     """Not the file is missing then, but the way to it."""
     assert ("no such file", f"there is no folder {tmp_path / 'x'}") == _refused(tmp_path / "x" / "job.yaml")
+    assert ("no such file", "`ddplaunch init` writes one to begin with") == _refused(tmp_path / "zebra")
 
 
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:

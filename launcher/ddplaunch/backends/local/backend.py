@@ -156,6 +156,7 @@ def _look(folder: Path) -> Job:
         handle=_handle(folder),
         state=state,
         submitted=carrier.at if carrier else folder.stat().st_mtime,
+        name=folder.parent.name,
         ended=None if alive else _last_sign(folder),
         exit_code=code,
         detail=detail,

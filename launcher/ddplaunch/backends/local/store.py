@@ -49,7 +49,8 @@ class Store:
         except OSError as error:
             raise ClusterError(
                 f"the job's folder cannot be written: {error.filename or home}: {error.strerror}",
-                hint="jobs on this machine live below $XDG_STATE_HOME, or ~/.local/state; make room there",
+                hint="jobs on this machine live below $XDG_STATE_HOME, or ~/.local/state: make room there, "
+                "or set XDG_STATE_HOME to a folder that you may write to",
             ) from error
         return folder
 
@@ -92,7 +93,7 @@ class Store:
 
     def _hint(self, name: str, numbers: list[int]) -> str:
         if numbers:
-            return f"{name} was submitted {len(numbers)} times, the last is local://{name}/{numbers[-1]}"
+            return f"the last submission of {name} is local://{name}/{numbers[-1]}"
         from difflib import get_close_matches
 
         known = sorted(path.parent.name for path in self.folders())
