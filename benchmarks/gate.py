@@ -25,9 +25,11 @@ for _ in $(seq @runs@); do
     DDPLAUNCH_GATE_ONLY=1 bash ./job.sbatch >job.log 2>&1 || exit
     c=$(now)
     echo "$a $b $c" >>times
+    cat job-"$SLURM_JOB_ID"/@events@ >>events
     rm -rf job-"$SLURM_JOB_ID"
 done
 """
+_ALARM = '"kind":"notice"'
 _JOB = "{apiVersion: ddplaunch/v1, name: job, nodes: 3, command: [sleep], python: @python@}"
 
 
@@ -36,6 +38,7 @@ def run(folder: Path, runs: int) -> list[Line]:
     sys.path[:0] = [str(ROOT), str(ROOT / "launcher")]
     from tests.cluster.slurm.cluster import Cluster, missing
 
+    from ddplaunch.agent.contract import Files
     from ddplaunch.plan import plan
     from ddplaunch.render import render
     from ddplaunch.spec.load import load
@@ -48,11 +51,17 @@ def run(folder: Path, runs: int) -> list[Line]:
     cluster = Cluster.up(nodes=NODES)
     try:
         (cluster.shared / "job.sbatch").write_bytes(script.content)
-        batch = _BATCH.replace("@runs@", str(runs + 1)).replace("@nodes@", str(NODES))
+        values = {"@runs@": str(runs + 1), "@nodes@": str(NODES), "@events@": Files.EVENTS}
+        batch = _BATCH
+        for name, value in values.items():
+            batch = batch.replace(name, value)
         job = cluster.submit(batch, f"--nodes={NODES}", "--ntasks-per-node=1", cwd=cluster.shared)
         state = cluster.ended(job, 60 + 10 * runs)
         if state != "COMPLETED":
             raise SystemExit(f"the job is {state}: {(cluster.shared / 'job.log').read_text()}")
+        alarms = [line for line in (cluster.shared / "events").read_text().splitlines() if _ALARM in line]
+        if alarms:
+            raise SystemExit(f"healthy jobs were told of {len(alarms)} faults: {alarms[0]}")
         rows = [
             list(map(float, line.split())) for line in (cluster.shared / "times").read_text().splitlines()
         ]

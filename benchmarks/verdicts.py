@@ -77,7 +77,7 @@ def bridge(machines: list[Host]) -> None:
 FAULTS = [
     Fault("the master's port is dropped", "port-filtered", drop(0, f"tcp dport {MASTER_PORT}")),
     Fault("two nodes do not reach each other", "port-filtered", drop(2, "ip saddr 10.77.0.2")),
-    Fault("node 0's name is wrong on one node", "master-is-not-node-zero", wrong_name),
+    Fault("node 0's name is wrong on one node", "dns-disagrees", wrong_name),
     Fault(
         "GLOO_SOCKET_IFNAME=docker0 on one node",
         "gloo-interface-wrong",
@@ -174,7 +174,7 @@ def _gated(fault: Fault, machines: list[Host], job: Job, torch: float) -> Row:
     ours = time.monotonic() - start
     found = job.bundle
     codes = sorted({verdict.code for verdict in found.verdicts})
-    return Row(fault, ours, seconds(found) or 0.0, torch, found.verdicts[0].sentence, codes)
+    return Row(fault, ours, seconds(found, fault.code) or 0.0, torch, found.verdicts[0].sentence, codes)
 
 
 def _plain(fault: Fault, machines: list[Host], folder: Path) -> float:

@@ -12,12 +12,6 @@ from tests.faults.times import seconds
 from ddplaunch.agent.contract import Bundle, Event, Verdict
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 
-WITHOUT = {
-    "cpu-busy": "no job ends by it, for slow is not broken: a note, see cluster/slurm/test_node_faults.py",
-    "network-lossy": "packets are lost by chance, so that some jobs pass: cluster/slurm/test_gate_faults.py",
-}
-"""Codes of which no real fault asks for exactly this verdict, and why."""
-
 
 def provoked() -> set[tuple[str, str]]:
     """(code, backend) of all tests, those of the corpus included."""
@@ -25,11 +19,10 @@ def provoked() -> set[tuple[str, str]]:
 
 
 def test_every_code_has_a_fault() -> None:
-    """One test at least provokes it, on whatever backend; the exceptions are codes that have none."""
+    """One test at least provokes it, on whatever backend."""
     codes = {code for code, _ in provoked()}
 
-    assert {code: why for code, why in WITHOUT.items() if code not in codes} == WITHOUT
-    assert set() == CATALOGUE.keys() - codes - WITHOUT.keys()
+    assert set() == CATALOGUE.keys() - codes
     assert set() == codes - CATALOGUE.keys()
 
 
@@ -77,7 +70,9 @@ def told(code: str, *nodes: int) -> Bundle:
     """Three nodes came, one a second, and the verdict after five seconds."""
     events = [Event(float(node), "check-in", "", node) for node in range(3)]
     verdict = Verdict(code, "", "gate", nodes=list(nodes))
-    return Bundle("job", 0, 3, 1, 0.0, 9.0, events=[*events, Event(5.0, "verdict", "")], verdicts=[verdict])
+    return Bundle(
+        "job", 0, 3, 1, 0.0, 9.0, events=[*events, Event(5.0, "verdict", f"{code}: ")], verdicts=[verdict]
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,4 +86,4 @@ def told(code: str, *nodes: int) -> Bundle:
 )
 def test_time_counts_from_the_last_healthy_node(bundle: Bundle, since: float | None) -> None:
     """A node at fault may be late for that very reason."""
-    assert since == seconds(bundle)
+    assert since == seconds(bundle, bundle.verdicts[0].code)

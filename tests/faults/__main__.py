@@ -46,6 +46,7 @@ def main() -> int:
         "--runs", type=int, default=5, help="of each test; 0: only see which there are (default: 5)"
     )
     parser.add_argument("--backend", choices=table.BACKENDS, help="only this one (default: all)")
+    parser.add_argument("--where", choices=table.PARTS, help="only causes of the gate, or of a run")
     asked = parser.parse_args()
     backends = [asked.backend] if asked.backend else list(table.BACKENDS)
     OUTCOMES.parent.mkdir(parents=True, exist_ok=True)
@@ -53,14 +54,15 @@ def main() -> int:
     for backend in backends:
         for suite in _SUITES[backend]:
             _pytest(backend, "--collect-only", "-q", "-q", "-p", "no:xdist", *_without_processes(suite))
+    where = ["--faults-where", asked.where] if asked.where else []
     loads = []
     for number in range(asked.runs):
         for backend in backends:
             for suite in _SUITES[backend]:
                 print(f"== {backend}, {number + 1} of {asked.runs}", flush=True)
-                _pytest(backend, "-q", *suite)
+                _pytest(backend, "-q", *where, *suite)
                 loads.append(os.getloadavg()[0])
-    return _write(backends, asked.runs, loads)
+    return _write(backends, [asked.where] if asked.where else list(table.PARTS), asked.runs, loads)
 
 
 def _pytest(backend: str, *words: str) -> None:
@@ -80,13 +82,15 @@ def _without_processes(suite: tuple[str, ...]) -> list[str]:
     return words
 
 
-def _write(backends: list[str], runs: int, loads: list[float]) -> int:
+def _write(backends: list[str], parts: list[str], runs: int, loads: list[float]) -> int:
     old = table.load() if table.MEASURED.exists() else {"measured": {}, "faults": {}}
     lines = [json.loads(line) for line in OUTCOMES.read_text("utf-8").splitlines()]
     new = table.merge(old, lines, backends)
     if runs:
         load = f"{min(loads):.1f} to {max(loads):.1f}"
-        new["measured"] |= {b: {"runs": runs, "cpus": os.cpu_count(), "load": load} for b in backends}
+        about = {"runs": runs, "cpus": os.cpu_count(), "load": load}
+        for backend in backends:
+            new["measured"].setdefault(backend, {}).update(dict.fromkeys(parts, about))
     Path(table.MEASURED).write_text(table.text(new), "utf-8")
     tries = [line for line in lines if line[3] is not None]
     hits = sum(line[3] for line in tries)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faults import table
 from tests.faults.times import seconds
 
 from ddplaunch.agent import codec
@@ -36,12 +37,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The file, which is added to."""
     parser.addoption("--faults", type=Path, metavar="FILE", help="write down how provoked faults were told")
     parser.addoption("--faults-on", metavar="BACKEND", help="only those of local, slurm or kubernetes")
+    parser.addoption("--faults-where", choices=table.PARTS, help="only those of the gate, or of a run")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Only tests that provoke a fault, and of one backend if one is named."""
-    wanted = config.getoption("--faults-on")
-    chosen = [item for item in items if codes(item) and wanted in (None, backend(item.path.as_posix()))]
+    """Only tests that provoke a fault, of one backend or part of the way if one is named."""
+    on, where = config.getoption("--faults-on"), config.getoption("--faults-where")
+    asked = table.PARTS.get(where, table.WANTED)
+    chosen = [
+        item
+        for item in items
+        if on in (None, backend(item.path.as_posix())) and any(code in asked for code in codes(item))
+    ]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
 
@@ -51,20 +58,18 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """What a job left is looked at before the test's folder is emptied."""
-    if call.when == "call" and not any(name == "seconds" for name, _ in item.user_properties):
-        item.user_properties.append(("seconds", _seconds(item)))
+    own = dict(item.user_properties).get("seconds")
+    times = {code: own if own is not None else _seconds(item, code) for code in codes(item)}
     report = yield
     if report.when == "call" and not report.skipped:
-        report.user_properties.append(("faults", codes(item)))
+        report.user_properties.append(("faults", times))
     return report
 
 
-def _seconds(item: pytest.Item) -> float | None:
+def _seconds(item: pytest.Item, code: str) -> float | None:
     folders = [item.funcargs[name] for name in FOLDERS if name in getattr(item, "funcargs", {})]  # type: ignore[attr-defined]
-    told = [
-        each for folder in folders for bundle in _bundles(folder) if (each := seconds(bundle)) is not None
-    ]
-    return told[0] if told else None
+    bundles = (bundle for folder in folders for bundle in _bundles(folder))
+    return next((told for bundle in bundles if (told := seconds(bundle, code)) is not None), None)
 
 
 def _bundles(folder: Path) -> Iterator[Bundle]:
@@ -89,7 +94,10 @@ class _Scribe:
         told: dict[str, Any] = dict(report.user_properties)
         place = report.nodeid
         self._write(
-            [[code, backend(place), place, report.passed, told["seconds"]] for code in told.get("faults", [])]
+            [
+                [code, backend(place), place, report.passed, took]
+                for code, took in told.get("faults", {}).items()
+            ]
         )
 
     def _write(self, lines: list[list[Any]]) -> None:

@@ -14,7 +14,7 @@ from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "docs/reference/faults.json"
 BACKENDS = ("local", "slurm", "kubernetes")
-WANTED = {
+GATE = {
     "dns-not-found": "KSL",
     "dns-unanswered": "KS",
     "dns-disagrees": "KS",
@@ -54,6 +54,12 @@ WANTED = {
     "backend-unfit": "L",
     "image-lacks": "KSL",
     "launch-failed": "L",
+}
+"""Causes that are told before anything runs, and where each must be provoked, by a backend's initial.
+
+Empty: it takes hardware, and is judged from what was recorded on some.
+"""
+RUN = {
     "rank-late-to-init": "KSL",
     "device-shared": "",
     "collective-mismatch": "KSL",
@@ -84,16 +90,15 @@ WANTED = {
     "node-evicted": "KS",
     "unknown": "L",
 }
-"""Causes, those that have no code yet among them, and where each must be provoked, by a backend's initial.
-
-Empty: it takes hardware, and is judged from what was recorded on some.
-"""
+"""Likewise of a job that runs; those that have no code yet are among them."""
+WANTED = {**GATE, **RUN}
+PARTS = {"gate": GATE, "run": RUN}
 
 Measured = dict[str, Any]
-"""{"measured": {backend: {"runs", "cpus", "load"}}, "faults": {code: {backend: cell}}}
+"""{"measured": {backend: {part: {"runs", "cpus", "load"}}}, "faults": {code: {backend: cell}}}
 
-A cell is {"tests", "runs", "hits", "seconds"}: `runs` counts the single tries, `seconds` is their median from
-fault to verdict, or None.
+A cell is {"tests", "runs", "hits", "seconds", "slowest"}: `runs` counts the single tries, `seconds` is their
+median from fault to verdict and `slowest` their largest, or None.
 """
 Line = list[Any]
 """[code, backend, name of the test, hit or None when it was only found, seconds or None]."""
@@ -104,10 +109,12 @@ HEAD = """\
 Generated from faults.json, which `make faults` measures: every cause is provoked for real, and is a hit when
 the right verdict names the right nodes or ranks.
 
-A cell holds hits of tries, and the median of the seconds from the fault to the first word about it. At the
-gate that is from the check-in of the last healthy node; while a job runs, from the death, the last sign, or
-the moment since which nothing moves, `notice_after` included, which is 3 to 10 s in these tests. A node that
-never comes is told when `gate.timeout` is over. `not run`: there is a test, and no measurement yet.
+A cell holds hits of tries, and the median of the seconds from the fault to the first word that names it. At
+the gate that is from the check-in of the last healthy node; what may pass is named then as well, and ends the
+job when it has not. While a job runs, it is from the death, the last sign, or the moment since which nothing
+moves, `notice_after` included, which is 3 to 10 s in these tests. A node that never comes is told when
+`gate.timeout` is over; and what only the smoke test finds, where a job asks for it, is told after all ranks
+have imported torch and a collective has stood still. `not run`: there is a test, and no measurement yet.
 `not yet`: there is no test. `-`: the cause is not asked for there, or it takes hardware and is judged from
 recorded facts.
 """
@@ -144,15 +151,17 @@ def _cell(lines: list[Line], old: dict[str, Any]) -> dict[str, Any]:
     tests = len({line[2] for line in lines})
     tries = [line for line in lines if line[3] is not None]
     if not tries:
-        return {"runs": 0, "hits": 0, "seconds": None, **old, "tests": tests}
+        return {"runs": 0, "hits": 0, "seconds": None, "slowest": None, **old, "tests": tests}
     told = [line[4] for line in tries if line[3] and line[4] is not None]
     seconds = round(statistics.median(told), 1) if told else None
-    return {"tests": tests, "runs": len(tries), "hits": sum(line[3] for line in tries), "seconds": seconds}
+    slowest = round(max(told), 1) if told else None
+    hits = sum(line[3] for line in tries)
+    return {"tests": tests, "runs": len(tries), "hits": hits, "seconds": seconds, "slowest": slowest}
 
 
 def page(measured: Measured) -> str:
     """faults.md."""
-    parts = [HEAD, *(_of(backend, measured) for backend in BACKENDS), ""]
+    parts = [HEAD, *(_of(backend, part, measured) for part in PARTS for backend in BACKENDS), ""]
     parts += [f"| | {' | '.join(BACKENDS)} |", "|---|---|---|---|"]
     for code in codes(measured):
         name = f"[{code}](verdicts.md#{code})" if code in CATALOGUE else code
@@ -187,16 +196,18 @@ def marked() -> set[tuple[str, str]]:
     return found
 
 
-def _of(backend: str, measured: Measured) -> str:
-    cells = [of[backend] for of in measured["faults"].values() if backend in of]
+def _of(backend: str, part: str, measured: Measured) -> str:
+    what = f"{backend}, {'at the gate' if part == 'gate' else 'while it runs'}"
+    cells = [of[backend] for code, of in measured["faults"].items() if backend in of and code in PARTS[part]]
     hits, runs = sum(cell["hits"] for cell in cells), sum(cell["runs"] for cell in cells)
-    about = measured["measured"].get(backend)
+    about = measured["measured"].get(backend, {}).get(part)
     if not about or not runs:
-        return f"- {backend}: not run"
-    share = f"{100 * hits / runs:.1f} %"
+        return f"- {what}: not run"
+    slowest = max((cell["slowest"] for cell in cells if cell.get("slowest") is not None), default=None)
+    within = f", named within {slowest} s" if slowest is not None else ""
     return (
-        f"- {backend}: {hits} of {runs} right ({share}), each test {about['runs']} times, "
-        f"on {about['cpus']} CPUs under a load of {about['load']}"
+        f"- {what}: {hits} of {runs} right ({100 * hits / runs:.1f} %){within}; each test "
+        f"{about['runs']} times, on {about['cpus']} CPUs under a load of {about['load']}"
     )
 
 

@@ -11,16 +11,18 @@ AT_THE_DEADLINE = frozenset({"node-missing"})
 """Codes that are told when `gate.timeout` is over, and not before: their time is the job file's choice."""
 
 
-def seconds(bundle: Bundle) -> float | None:
-    """From the fault to the first word about it; None where nobody can say, or nothing was told.
+def seconds(bundle: Bundle, code: str) -> float | None:
+    """From the fault to the first word that names its cause; None where nobody can say, or it was not told.
 
     At the gate: from the check-in of the last healthy node. While the job runs: from the death, from a lost
     node's last sign, or from the moment since which nothing moves.
     """
-    told = _first(bundle.events, "notice", "verdict")
-    if told is None or not bundle.verdicts or bundle.verdicts[0].code in AT_THE_DEADLINE:
+    words = [event for event in bundle.events if event.text.startswith(f"{code}: ")]
+    told = _first(words, "notice", "verdict")
+    where = {verdict.where for verdict in bundle.verdicts if verdict.code == code}
+    if told is None or not where or code in AT_THE_DEADLINE:
         return None
-    if bundle.verdicts[0].where == "gate":
+    if "gate" in where:
         since = _last_check_in(bundle.events, bundle.verdicts)
     else:
         since = _began(bundle.events, bundle.evidence)
