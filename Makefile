@@ -8,7 +8,7 @@ READY39 := .venv39/.ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-kubernetes test-extras faults lint format bench docs chart lock clean
+.PHONY: help demo test test-quick test-kubernetes test-extras test-whole faults lint format bench docs chart lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -19,7 +19,7 @@ demo: $(READY)  ## a job that trains on this machine, then a broken one, explain
 test:  ## lint, then every test, on a real Slurm and a real Kubernetes as well; the agent's on Python 3.9 too
 	@scripts/system-packages
 	@scripts/go-toolchain
-	@scripts/run-tests lint agent39 quick processes slurm slow kubernetes
+	@scripts/run-tests lint agent39 quick processes slurm slow corpus kubernetes
 
 test-quick: $(READY)  ## unit, agent and golden tests, in less than a minute
 	@scripts/run-tests quick
@@ -34,10 +34,16 @@ test-extras: $(READY)  ## jobs on Kubernetes with the real Kueue and JobSet, and
 	@scripts/go-toolchain
 	@scripts/run-tests extras
 
-faults: $(READY)  ## provoke every fault RUNS times (5), on BACKEND (all), and write docs/reference/faults.md
+test-whole: $(READY)  ## what `make test` leaves out because a shorter test covers it, on every backend
 	@scripts/system-packages
 	@scripts/go-toolchain
-	@code=0; python -m tests.faults $(if $(RUNS),--runs $(RUNS)) $(if $(BACKEND),--backend $(BACKEND)) || code=$$?; \
+	@scripts/run-tests whole
+
+faults: $(READY)  ## provoke every fault RUNS times (5), on BACKEND (all), WHERE=gate or run: docs/reference/faults.md
+	@scripts/system-packages
+	@scripts/go-toolchain
+	@code=0; python -m tests.faults $(if $(RUNS),--runs $(RUNS)) $(if $(BACKEND),--backend $(BACKEND)) \
+	    $(if $(WHERE),--where $(WHERE)) || code=$$?; \
 	    python scripts/generate-docs && exit $$code
 
 lint: $(READY)  ## ruff, mypy, import-linter, shellcheck

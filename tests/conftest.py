@@ -46,9 +46,11 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 # Real agents, hosts and kills: seconds each, most of them waiting. Too long between two edits.
 _PROCESSES = (
     "tests/agent/gate",
+    "tests/agent/hook/test_mpi.py",
     "tests/agent/hub/test_hub.py",
     "tests/agent/hub/test_smoke_desk.py",
     "tests/agent/supervise",
+    "tests/agent/test_commands.py",
     "tests/agent/test_pods.py",
     "tests/agent/test_local.py",
     "tests/architecture/test_skips.py",

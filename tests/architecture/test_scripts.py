@@ -37,17 +37,22 @@ def test_a_missing_python_is_named_with_a_way_out(
 
 
 def test_run_tests_ends_with_the_closing_lines_and_fails_with_its_suites(tmp_path: Path) -> None:
-    """The last lines hold every suite's count; a failure is never lost behind a later success."""
+    """The last lines hold every suite's count; a failure is never lost behind a later success.
+
+    Python keeps what it compiles, whatever was said to it before: else every rank compiles torch anew.
+    """
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "run-tests").write_bytes((ROOT / "scripts" / "run-tests").read_bytes())
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     python = tmp_path / ".venv" / "bin" / "python"
     fails = 'echo "1 failed, 2 passed"; exit 1'
-    python.write_text(f'#!/bin/sh\ncase "$*" in *"not slow"*) {fails} ;; *) echo "3 passed" ;; esac\n')
+    passes = 'echo "3 passed${PYTHONDONTWRITEBYTECODE+, nothing kept}"'
+    python.write_text(f'#!/bin/sh\ncase "$*" in *"not slow"*) {fails} ;; *) {passes} ;; esac\n')
     python.chmod(0o755)
 
     result = subprocess.run(
         ["bash", tmp_path / "scripts" / "run-tests", "quick", "slow"],
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         check=False,

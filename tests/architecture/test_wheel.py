@@ -55,7 +55,8 @@ def test_an_installed_launcher_renders_an_agent(wheel: Path, tmp_path: Path) -> 
     run([BIN / "uv", "venv", "--offline", "--python", sys.executable, venv], tmp_path)
     lock = ROOT / "requirements" / "dev.txt"
     python = venv / "bin" / "python"
-    run([BIN / "uv", "pip", "install", "--offline", "--python", python, "-c", lock, wheel], tmp_path)
+    # From uv's cache as a rule; somebody may have emptied it since the environment was made.
+    run([BIN / "uv", "pip", "install", "--python", python, "-c", lock, wheel], tmp_path)
 
     said = run([venv / "bin" / "ddplaunch", "--help"], tmp_path)
     code = "from ddplaunch.render.archive import agent_archive; print(len(agent_archive()))"
