@@ -38,6 +38,10 @@ class Wire:
     def send(self, kind: str, body: dict[str, Any]) -> None:
         self.sent.append((kind, json.loads(json.dumps(body))))
 
+    def send_encoded(self, text: bytes) -> None:
+        told = json.loads(text)
+        self.send(told["kind"], told["body"])
+
     def got(self, kind: str) -> list[dict[str, Any]]:
         """Bodies of this kind, oldest first."""
         return [body for sent, body in self.sent if sent == kind]

@@ -18,6 +18,7 @@ from ddplaunch.agent.contract import (
 from ddplaunch.agent.hub.doubt import DOUBT, LEAVING
 from ddplaunch.agent.hub.rounds import LATE
 from ddplaunch.agent.hub.run_desk import SETTLE
+from ddplaunch.agent.verdicts import decide
 
 
 def test_a_hang_is_told_to_all_and_nobody_is_ended(hub: Hub) -> None:
@@ -275,6 +276,34 @@ def test_a_hang_and_a_question_at_once(hub: Hub) -> None:
 
     assert 1 == len(hub.wires[0].got("notice"))
     assert 1 == len(desk.got("bundle"))
+
+
+def test_a_rule_that_fails_ends_no_connection_and_holds_up_no_end(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over evidence that nobody has thought of: the job ends by its exit codes, and the log says why."""
+    complaints: list[str] = []
+    monkeypatch.setattr(hub.record, "say", complaints.append)
+    monkeypatch.setattr(decide, "ENDS", (lambda situation: 1 // 0,))
+    hub.death(0, dead(0, 1, code=1, raised=[raised("ValueError", "corrupt batch", 1)], pid=1000))
+    hub.answers(0, rank(1))
+    hub.answers(1, rank(2), rank(3))
+    hub.ticks(SETTLE + DOUBT + LATE)
+
+    (end,) = hub.wires[0].got("end")
+    assert (Exit.WORKER_FAILED, []) == (end["exit_code"], end["verdicts"])
+    assert "ZeroDivisionError" in complaints[-1]
+
+
+def test_a_tick_that_fails_is_not_the_fault_of_who_spoke_last(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server drops who sends what a desk cannot take, and tells itself of a tick that fails."""
+    monkeypatch.setattr(hub.desk, "_look_for_missing", lambda now: 1 // 0)
+    hub.says(0, "stopping", {"why": "SIGTERM"})
+
+    with pytest.raises(ZeroDivisionError):
+        hub.ticks(0.1)
 
 
 def test_words_of_one_who_did_not_join_are_refused(hub: Hub) -> None:

@@ -6,6 +6,7 @@ it knows of it. A job that restarts its workers by itself is told why, and left 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
 from typing import Callable, Optional
@@ -27,7 +28,7 @@ from ddplaunch.agent.hub.joining import Joining
 from ddplaunch.agent.hub.presence import Presence
 from ddplaunch.agent.hub.record import Record
 from ddplaunch.agent.hub.rounds import COLLECT, Round, Rounds
-from ddplaunch.agent.hub.server import Session
+from ddplaunch.agent.hub.server import Session, tell
 from ddplaunch.agent.hub.testimony import Testimony
 from ddplaunch.agent.hub.watch import Watch, detail
 from ddplaunch.agent.protocol import Body
@@ -93,7 +94,10 @@ class RunDesk:
         else:
             self._finished(session.node, int(body["exit_code"]), now)
         if kind != "beat":  # of which a thousand nodes send a thousand a second
-            await self.tick(now)
+            with contextlib.suppress(
+                Exception
+            ):  # which the next tick tells: it is not who spoke last to blame
+                await self.tick(now)
 
     async def lost(self, session: Session) -> None:
         if session.node is not None and self.sessions.get(session.node) is session:
@@ -270,10 +274,10 @@ class RunDesk:
         if done.why in ("still", "deadline") and not nothing_moves(evidence):
             self.watch.stand_down(now)
         elif done.why in ("still", "silence"):
-            self._notice(judge(evidence), evidence)
+            self._notice(judge(evidence, self.record.say), evidence)
         elif done.why == "deadline":
             # A rank that failed may leave the others, or itself, hanging: its failure is what happened.
-            verdicts = judge(evidence)
+            verdicts = judge(evidence, self.record.say)
             code = CATALOGUE[verdicts[0].code].exit_code if verdicts else Exit.HANG
             self._end(code, verdicts, evidence, now)
         elif done.why == "stop":
@@ -282,7 +286,7 @@ class RunDesk:
             self._tell_of_ending(evidence)
             self._answer(done.askers, evidence, self.record.verdicts)
         elif done.why == "asked":
-            verdicts = judge(evidence)
+            verdicts = judge(evidence, self.record.say)
             self._answer(done.askers, evidence, verdicts)
             if not done.askers:
                 self._notice(verdicts, evidence)
@@ -313,13 +317,13 @@ class RunDesk:
         if all(verdict.code == "slow" for verdict in verdicts):
             return  # no alarm
         self.record.judge(verdicts, evidence)
-        self._broadcast("notice", {"verdicts": codec.dump(verdicts), "why": evidence.why})
+        tell(self.sessions.values(), "notice", {"verdicts": codec.dump(verdicts), "why": evidence.why})
 
     def _tell_of_ending(self, evidence: JobEvidence) -> None:
         """What is wrong with the job, if anything is; else how far it was."""
         assert self.ending is not None
         missing = self.record.waiting_for if self.record.agreed is None else None
-        verdicts = judge(evidence) or [node_evicted(evidence, self.ending, missing)]
+        verdicts = judge(evidence, self.record.say) or [node_evicted(evidence, self.ending, missing)]
         self.said = None
         self._notice(verdicts, evidence)
 
@@ -334,7 +338,7 @@ class RunDesk:
     def _judge_deaths(self, now: float) -> None:
         assert self.judge_at is not None
         evidence = self._all_evidence("death")
-        verdicts = judge(evidence)
+        verdicts = judge(evidence, self.record.say)
         told = self.ending is not None or self.eviction.begun
         if told and all(verdict.code in BY_ENDING for verdict in verdicts):
             self._end(Exit.STOPPED, self.record.verdicts, evidence, now)
@@ -373,7 +377,7 @@ class RunDesk:
             self.record.judge([])
             self.record.event("end", "all ranks have finished")
         self.exit_code = max(codes, default=Exit.NODE_AT_FAULT)
-        self._broadcast("end", self._farewell())
+        tell(self.sessions.values(), "end", self._farewell())
         self.record.end(self.exit_code)
 
     def _end(
@@ -384,16 +388,12 @@ class RunDesk:
         self.record.judge(self.record.placed(verdicts), evidence)
         for verdict in self.record.verdicts:
             self.record.event("verdict", f"{verdict.code}: {verdict.sentence}")
-        self._broadcast("end", self._farewell())
+        tell(self.sessions.values(), "end", self._farewell())
         self._answer(self.rounds.give_up(), self.record.evidence, self.record.verdicts)
 
     def _farewell(self) -> Body:
         verdicts = codec.dump(self.record.verdicts)
         return {"exit_code": self.exit_code, "verdicts": verdicts, "grace": GRACE}
-
-    def _broadcast(self, kind: str, body: Body) -> None:
-        for session in self.sessions.values():
-            session.send(kind, body)
 
     def _answering(self) -> set[int]:
         """From whom something may come."""

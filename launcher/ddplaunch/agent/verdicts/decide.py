@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
+from typing import Callable, Optional
+
 from ddplaunch.agent.contract import JobEvidence, Verdict
 from ddplaunch.agent.verdicts import collectives, ended, lost, moving, mpi, waiting
 from ddplaunch.agent.verdicts.causes import before_timeouts
@@ -27,12 +30,22 @@ HOLDERS = (waiting.rank_late_to_init, waiting.rank_in_dataloader, waiting.rank_i
 """Each speaks of its own holders: all that speak are told."""
 
 
-def judge(evidence: JobEvidence) -> list[Verdict]:
+def judge(evidence: JobEvidence, complain: Optional[Callable[[str], None]] = None) -> list[Verdict]:
     """What is wrong, what must be mended first standing first; empty when nothing is.
 
     Deaths come before waits, waits before slowness; `unknown` when something is wrong and no rule knows it.
+    A rule that fails over strange evidence raises; or is told to `complain`, and nothing is known.
     """
-    situation = Situation(evidence)
+    try:
+        return _judged(Situation(evidence), evidence)
+    except Exception:  # whatever it is, it is ours: a job that has died is to end all the same
+        if complain is None:
+            raise
+        complain(f"a rule of the run failed:\n{traceback.format_exc()}")
+        return []
+
+
+def _judged(situation: Situation, evidence: JobEvidence) -> list[Verdict]:
     for rule in ENDS:
         verdict = rule(situation)
         if verdict is not None:
