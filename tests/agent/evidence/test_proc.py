@@ -84,6 +84,15 @@ def test_what_is_not_there_has_nothing() -> None:
     )
 
 
+def test_what_was_mapped_before_hides_no_read() -> None:
+    """Of a rank that has torch's libraries from a disk, and reads its data from the cache; or the reverse."""
+    imported = proc.Usage(1.0, 40 << 20, 0, 9, fetched=900 << 20)
+    reads = imported._replace(read=50 << 20)
+    maps = imported._replace(fetched=920 << 20)
+
+    assert [10 << 20, 20 << 20] == [after.read_since(imported) for after in (reads, maps)]
+
+
 def test_usage_grows_by_what_was_read(tmp_path: Path) -> None:
     """A megabyte read and half a one written are seen."""
     before = proc.usage(os.getpid())
@@ -95,7 +104,7 @@ def test_usage_grows_by_what_was_read(tmp_path: Path) -> None:
 
     assert before is not None
     assert after is not None
-    assert after.read - before.read >= 1 << 20
+    assert after.read_since(before) >= 1 << 20
     assert 1 << 19 <= after.written - before.written < 1 << 20
 
 

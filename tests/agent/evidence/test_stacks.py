@@ -46,14 +46,14 @@ def test_deep_recursion_keeps_both_ends() -> None:
 
 
 def test_py_spys_json() -> None:
-    """The thread with the process's own number is the main one."""
+    """The thread with the process's own number is the main one; functions are called as hooks call them."""
     text = json.dumps(
         [
             {
                 "pid": 7,
                 "thread_name": None,
                 "os_thread_id": 9,
-                "frames": [{"name": "pin", "filename": "p.py", "line": 3}],
+                "frames": [{"name": "Pinner.<locals>.pin", "filename": "p.py", "line": 3}],
             },
             {
                 "pid": 7,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.agent.supervise.conftest import Hub, Node, wait_for
-from tests.agent.supervise.told import deaths, end, evidence, functions, names
+from tests.agent.supervise.told import deaths, end, evidence, names
 from tests.busy import BUSY
 
 from ddplaunch.agent import codec
@@ -251,9 +251,9 @@ def test_what_a_loader_worker_does(node: Node, hub: Hub) -> None:
     workers = [child for child in rank.children if child.role == "loader"]
     assert len(workers) == 2
     for worker in workers:
-        found = functions(worker.stacks[0])
-        assert found[0] == "__getitem__"
-        assert "_worker_loop" in found
+        functions = [frame.name for frame in worker.stacks[0].frames]
+        assert functions[0] == "__getitem__"
+        assert "_worker_loop" in functions
 
 
 def test_native_code_that_holds_the_gil(node: Node, hub: Hub) -> None:

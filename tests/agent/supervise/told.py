@@ -7,7 +7,7 @@ from typing import Any
 from tests.agent.supervise.conftest import Hub, wait_for
 
 from ddplaunch.agent import codec
-from ddplaunch.agent.contract import NodeEvidence, RankEvidence, Stack, Verdict
+from ddplaunch.agent.contract import NodeEvidence, RankEvidence, Verdict
 from ddplaunch.agent.protocol import Body
 
 RAISES = """
@@ -58,9 +58,4 @@ def evidence(hub: Hub, number: int) -> NodeEvidence:
 
 def names(rank: RankEvidence) -> list[str]:
     """The functions on the main thread's stack, innermost first."""
-    return [name for stack in rank.stacks if stack.main for name in functions(stack)]
-
-
-def functions(stack: Stack) -> list[str]:
-    """Innermost first, without their classes: py-spy, where a hook does not answer in time, tells those."""
-    return [frame.name.rpartition(".")[2] for frame in stack.frames]
+    return [frame.name for stack in rank.stacks if stack.main for frame in stack.frames]

@@ -31,9 +31,16 @@ class Usage(NamedTuple):
     """What a process has done so far, to be compared between two moments."""
 
     cpu: float  # seconds
-    read: int  # bytes through read(), and from disk by page faults
+    read: int  # bytes through read()
     written: int  # bytes through write()
     wakeups: int  # voluntary context switches of its main thread
+    fetched: int = 0  # bytes from a disk, by read() or because a page of a mapped file was touched
+
+    def read_since(self, before: Usage) -> int:
+        """Bytes. Mapped files come in without any read(), and what read() finds in the cache costs no disk:
+        whichever has grown more. The larger total would hide reads behind libraries that were mapped first.
+        """
+        return max(self.read - before.read, self.fetched - before.fetched)
 
 
 def stat(pid: int) -> Optional[Stat]:
@@ -73,10 +80,9 @@ def usage(pid: int, known: Optional[Stat] = None) -> Optional[Usage]:
     if found is None:
         return None
     numbers = dict(_pairs(_text(pid, "io")))
-    # Pages of a mapped file come in without any read(), and what read() found in the cache costs no disk.
-    read = max(numbers.get("rchar", 0), numbers.get("read_bytes", 0))
     wakeups = dict(_pairs(_text(pid, "status"))).get("voluntary_ctxt_switches", 0)
-    return Usage(found.cpu, read, numbers.get("wchar", 0), wakeups)
+    read, written, fetched = (numbers.get(name, 0) for name in ("rchar", "wchar", "read_bytes"))
+    return Usage(found.cpu, read, written, wakeups, fetched)
 
 
 def children(pid: int) -> list[int]:

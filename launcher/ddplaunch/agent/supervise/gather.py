@@ -120,7 +120,7 @@ class Gatherer:
         self._without_hook(ranks, families, found, sources, deadline)
         moved: dict[Rank, bool] = {}
         if not in_haste and time.monotonic() + _SECOND_LOOK < deadline:
-            moved = self._look_again(ranks, families, {pid: found[pid] for pid in answers})
+            moved = self._look_again(ranks, families, found)
         for rank in ranks:
             self.remember([rank.pid, *families[rank]])
             its_stacks, source = found.get(rank.program, []), sources.get(rank.program, "")
@@ -189,10 +189,7 @@ class Gatherer:
     def _look_again(
         self, ranks: Sequence[Rank], families: dict[Rank, list[int]], found: dict[int, list[Stack]]
     ) -> dict[Rank, bool]:
-        """Where it is not known whether a stack moves, look once more; young processes get rates by it.
-
-        `found`: by hooks alone, for py-spy has other names for the same functions and files.
-        """
+        """Where it is not known whether a stack moves, look once more; young processes get rates by it."""
         unknown = [
             rank
             for rank in ranks

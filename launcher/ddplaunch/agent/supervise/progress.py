@@ -125,7 +125,7 @@ class Progress:
 
     def _transferred(self, sample: Sample, last: Sample) -> bool:
         for before, after in _both(last, sample):
-            self._bytes += after.read - before.read + after.written - before.written
+            self._bytes += after.read_since(before) + after.written - before.written
         if sample.sent is not None:
             self._bytes += max(0, sample.sent - (self._sent if self._sent is not None else sample.sent))
         self._sent = sample.sent

@@ -113,7 +113,7 @@ class Sampler:
             seconds = max(after_at - before_at, 0.001)
             facts = {
                 "cpu_share": round((after.cpu - before.cpu) / seconds, 3),
-                "read_rate": round((after.read - before.read) / seconds, 1),
+                "read_rate": round(after.read_since(before) / seconds, 1),
                 "write_rate": round((after.written - before.written) / seconds, 1),
                 "wakeups": round((after.wakeups - before.wakeups) / seconds, 2),
             }
