@@ -94,9 +94,8 @@ class RunDesk:
         else:
             self._finished(session.node, int(body["exit_code"]), now)
         if kind != "beat":  # of which a thousand nodes send a thousand a second
-            with contextlib.suppress(
-                Exception
-            ):  # which the next tick tells: it is not who spoke last to blame
+            # What fails is told by the next tick: whoever spoke last is not to blame.
+            with contextlib.suppress(Exception):
                 await self.tick(now)
 
     async def lost(self, session: Session) -> None:
