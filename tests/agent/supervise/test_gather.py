@@ -56,6 +56,7 @@ def test_a_hook_that_answers_after_py_spy_shows_no_movement(tmp_path: Path) -> N
         assert process.stdout is not None
         process.stdout.readline()
         rank = Rank(0, 0, process.pid)
+        # No word is sent by this line: the hooks answer for it.
         rank.line = Line(None, process.pid)  # type: ignore[arg-type]
         gatherer = Gatherer(0, sys.executable, hooks, Sampler(), lambda: None)  # type: ignore[arg-type]
         try:

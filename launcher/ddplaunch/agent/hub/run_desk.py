@@ -273,10 +273,10 @@ class RunDesk:
         if done.why in ("still", "deadline") and not nothing_moves(evidence):
             self.watch.stand_down(now)
         elif done.why in ("still", "silence"):
-            self._notice(judge(evidence, self.record.say), evidence)
+            self._notice(judge(evidence, self.record.complain), evidence)
         elif done.why == "deadline":
             # A rank that failed may leave the others, or itself, hanging: its failure is what happened.
-            verdicts = judge(evidence, self.record.say)
+            verdicts = judge(evidence, self.record.complain)
             code = CATALOGUE[verdicts[0].code].exit_code if verdicts else Exit.HANG
             self._end(code, verdicts, evidence, now)
         elif done.why == "stop":
@@ -285,7 +285,7 @@ class RunDesk:
             self._tell_of_ending(evidence)
             self._answer(done.askers, evidence, self.record.verdicts)
         elif done.why == "asked":
-            verdicts = judge(evidence, self.record.say)
+            verdicts = judge(evidence, self.record.complain)
             self._answer(done.askers, evidence, verdicts)
             if not done.askers:
                 self._notice(verdicts, evidence)
@@ -322,7 +322,7 @@ class RunDesk:
         """What is wrong with the job, if anything is; else how far it was."""
         assert self.ending is not None
         missing = self.record.waiting_for if self.record.agreed is None else None
-        verdicts = judge(evidence, self.record.say) or [node_evicted(evidence, self.ending, missing)]
+        verdicts = judge(evidence, self.record.complain) or [node_evicted(evidence, self.ending, missing)]
         self.said = None
         self._notice(verdicts, evidence)
 
@@ -337,7 +337,7 @@ class RunDesk:
     def _judge_deaths(self, now: float) -> None:
         assert self.judge_at is not None
         evidence = self._all_evidence("death")
-        verdicts = judge(evidence, self.record.say)
+        verdicts = judge(evidence, self.record.complain)
         told = self.ending is not None or self.eviction.begun
         if told and all(verdict.code in BY_ENDING for verdict in verdicts):
             self._end(Exit.STOPPED, self.record.verdicts, evidence, now)

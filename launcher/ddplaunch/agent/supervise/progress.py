@@ -86,7 +86,11 @@ class Progress:
     def waits(self, now: float) -> bool:
         """Whether it stands in a collective or in init_process_group, as far as is known without asking."""
         if self._frames and now - self._looks[-1][0] < _WINDOW:
-            if _waits_by_its_stack(self._frames):
+            if (
+                stacks.collective(self._frames)
+                or stacks.in_init(self._frames)
+                or stacks.mpi_function(self._frames)
+            ):
                 return True
             # DDP waits inside of backward(), where no frame of torch.distributed shows.
             return self.pending and not stacks.in_loader(self._frames) and self.still_for(now) >= 1.0
@@ -145,10 +149,6 @@ class Progress:
         if len(self._looks) > 1 and self._looks[-1][1] != self._looks[-2][1]:
             self._moved = sample.at
         return bool(new) and not first
-
-
-def _waits_by_its_stack(frames: list[Frame]) -> bool:
-    return bool(stacks.collective(frames) or stacks.in_init(frames) or stacks.mpi_function(frames))
 
 
 def _moves(sample: Sample, last: Sample) -> bool:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import traceback
-from typing import Callable, Optional
-
 from ddplaunch.agent.contract import JobEvidence, Verdict
-from ddplaunch.agent.verdicts import collectives, ended, lost, moving, mpi, waiting
+from ddplaunch.agent.verdicts import collectives, ended, guard, lost, moving, mpi, waiting
 from ddplaunch.agent.verdicts.causes import before_timeouts
+from ddplaunch.agent.verdicts.guard import Complain
 from ddplaunch.agent.verdicts.situation import Situation
 
 ENDS = (
@@ -30,22 +28,17 @@ HOLDERS = (waiting.rank_late_to_init, waiting.rank_in_dataloader, waiting.rank_i
 """Each speaks of its own holders: all that speak are told."""
 
 
-def judge(evidence: JobEvidence, complain: Optional[Callable[[str], None]] = None) -> list[Verdict]:
+def judge(evidence: JobEvidence, complain: Complain = None) -> list[Verdict]:
     """What is wrong, what must be mended first standing first; empty when nothing is.
 
     Deaths come before waits, waits before slowness; `unknown` when something is wrong and no rule knows it.
-    A rule that fails over strange evidence raises; or is told to `complain`, and nothing is known.
+    `complain`: see `guard`. A job that has died is to end, whatever mistake of ours its evidence brings up.
     """
-    try:
-        return _judged(Situation(evidence), evidence)
-    except Exception:  # whatever it is, it is ours: a job that has died is to end all the same
-        if complain is None:
-            raise
-        complain(f"a rule of the run failed:\n{traceback.format_exc()}")
-        return []
+    return guard.told(_judged, evidence, complain, "run")
 
 
-def _judged(situation: Situation, evidence: JobEvidence) -> list[Verdict]:
+def _judged(evidence: JobEvidence) -> list[Verdict]:
+    situation = Situation(evidence)
     for rule in ENDS:
         verdict = rule(situation)
         if verdict is not None:

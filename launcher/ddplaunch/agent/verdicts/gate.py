@@ -2,16 +2,14 @@
 
 A rule says nothing where facts are missing. In which order their verdicts are told is `order`'s to say.
 
-`complain`: hears of a rule that fails over facts which nobody foresaw, and that says nothing then: a mistake
-of ours must keep no job from its start, and no other rule from its word. Without it, the failure is raised.
+`complain`: see `guard`. A mistake of ours must keep no job from its start, and no other rule from its word.
 """
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Callable, TypeVar
 
 from ddplaunch.agent.contract import CheckIn, CheckResult, Status, Verdict
 from ddplaunch.agent.verdicts import (
@@ -23,9 +21,11 @@ from ddplaunch.agent.verdicts import (
     gate_mesh,
     gate_names,
     gate_subnets,
+    guard,
     pods,
     words,
 )
+from ddplaunch.agent.verdicts.guard import Complain
 from ddplaunch.agent.verdicts.order import Kind, mesh_alone, order
 from ddplaunch.agent.verdicts.roll import Roll as Roll
 from ddplaunch.agent.verdicts.roll import odd_ones
@@ -35,7 +35,6 @@ CLOCK_TOLERANCE = 15.0
 
 _WARNINGS = 8
 
-Complain = Optional[Callable[[str], None]]
 T = TypeVar("T")
 
 
@@ -53,13 +52,7 @@ def notes(roll: Roll, complain: Complain = None) -> list[str]:
 
 
 def _told(rule: Callable[[Roll], Iterable[T]], roll: Roll, complain: Complain) -> list[T]:
-    try:
-        return list(rule(roll))
-    except Exception:  # whatever it is, it is ours: the job and the other rules are not to pay for it
-        if complain is None:
-            raise
-        complain(f"a rule of the gate failed:\n{traceback.format_exc()}")
-        return []
+    return guard.told(rule, roll, complain, "gate")
 
 
 def _clocks(roll: Roll) -> list[str]:

@@ -1,7 +1,7 @@
 """Reading a Python stack: which frame is the user's, and in what of torch does the rank stand.
 
-Stacks come from three sources (hook, py-spy, faulthandler), which write names and files differently: names
-may be qualified, files may be shortened to what an import would find.
+Stacks come from three sources (hook, py-spy, faulthandler), which write files differently: they may be
+shortened to what an import would find. In evidence that was kept names may be qualified.
 """
 
 from __future__ import annotations

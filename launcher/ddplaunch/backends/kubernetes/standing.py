@@ -141,9 +141,8 @@ def _finished(pod: Json) -> float | None:
 
 def exit_code(pod: Json) -> int | None:
     """Of the trainer, or of the gate when it said no; None while neither has ended."""
-    told = objects.containers(pod)
     for name in (TRAINER, GATE):
-        ended = ((told.get(name) or {}).get("state") or {}).get("terminated")
+        ended = objects.state(pod, name, "terminated")
         if ended and (name == TRAINER or ended.get("exitCode")):
             return int(ended.get("exitCode") or 0)
     return None

@@ -132,9 +132,8 @@ def last_words(pods: Iterable[Json]) -> LastWords:
     said: list[tuple[int, LastWords]] = []
     codes: list[tuple[float, int]] = []
     for pod in pods:
-        told = objects.containers(pod)
         for rank, name in enumerate((HUB, TRAINER, GATE, PYTHON)):
-            ended = ((told.get(name) or {}).get("state") or {}).get("terminated")
+            ended = objects.state(pod, name, "terminated")
             if not ended:
                 continue
             words = _parse(str(ended.get("message") or ""))
