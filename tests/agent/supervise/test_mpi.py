@@ -79,7 +79,22 @@ def test_on_slurm_the_launcher_does_not_see_the_supervisors_step() -> None:
         "SLURM_NODELIST": "n[1-3]",
         "SLURM_NNODES": "3",
         "SLURM_TASKS_PER_NODE": "2(x3)",
+        "SLURM_PMIX_FENCE": "ring",
     } == {name: value for name, value in made.items() if "MCA" not in name}
+
+
+@pytest.mark.parametrize("name", ["SLURM_PMIX_FENCE", "SLURM_PMIX_DIRECT_CONN", "PMIX_MCA_gds"])
+def test_on_slurm_what_sets_up_pmix_is_kept(name: str) -> None:
+    """Well-known ways around its flaws are set by variables that begin as those of a step do."""
+    assert "own" == mpi.environment(PLAN, {"SLURM_JOB_ID": "7", name: "own"})[name]
+
+
+def test_on_slurm_what_the_job_file_sets_is_kept() -> None:
+    """Its `env` is nobody's step."""
+    plan = JobPlan("job", 3, 2, ["srun", "{keeper}"], ["true"], mpi=True, env={"SLURM_CPU_BIND": "none"})
+    given = {"SLURM_JOB_ID": "7", "SLURM_CPU_BIND": "none"}
+
+    assert "none" == mpi.environment(plan, given)["SLURM_CPU_BIND"]
 
 
 def test_the_users_own_settings_of_mpi_go_before() -> None:

@@ -62,6 +62,29 @@ def test_every_rank_is_at_home_on_its_node(cluster: Cluster, work: Path, launche
     job.leaves_nothing()
 
 
+def test_no_rank_passes_srun_s_fence_before_all_have_come(cluster: Cluster, work: Path) -> None:
+    """Open MPI's MPI_Init ends with one, without data. Who passes it sends, and a rank not ready crashes."""
+    program = """
+import ctypes, time
+pmix = ctypes.CDLL("libpmix.so.2")
+own = ctypes.create_string_buffer(260)  # pmix_proc_t: 256 characters of a name, and the rank
+assert pmix.PMIx_Init(own, None, 0) == 0
+late = int.from_bytes(own[256:], "little") == 5
+time.sleep(1.5 * late)
+came = time.time()
+assert pmix.PMIx_Fence(None, 0, None, 0) == 0
+print("came" if late else "passed", came if late else time.time(), flush=True)
+pmix.PMIx_Finalize(None, 0)
+"""
+    job = submit(cluster, work, program, SRUN)
+
+    assert "COMPLETED" == job.ended(), job.output
+    said = [lines(job, f"{rank // 2}/{rank}")[-1].split() for rank in range(6)]
+    assert ["passed"] * 5 + ["came"] == [word for word, _ in said]
+    assert float(said[5][1]) < min(float(moment) for _, moment in said[:5])
+    job.leaves_nothing()
+
+
 @pytest.mark.fault("mpi-partial-collective")
 @EITHER
 def test_half_of_the_ranks_reduce(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:

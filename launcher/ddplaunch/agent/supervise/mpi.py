@@ -18,6 +18,8 @@ _RANKS = (
     ("PMI_RANK", "PMI_LOCAL_RANK"),
     ("SLURM_PROCID", "SLURM_LOCALID"),
 )
+_OF_THE_STEP = re.compile(r"SLURM_(?!JOB_|CONF|PMIX_)|PMI_|PMIX_(?!MCA_)")
+"""Variables that describe a step and its tasks, by their beginning. The others are settings."""
 
 
 def numbers(environment: Mapping[str, str]) -> Optional[tuple[int, int]]:
@@ -42,6 +44,9 @@ def environment(plan: JobPlan, given: Mapping[str, str]) -> dict[str, str]:
         "PRTE_MCA_hwloc_default_binding_policy": "none",
     }
     if "SLURM_JOB_ID" in given:
+        # With fewer nodes than TreeWidth, Slurm's other fence waits for no other node (reverse_tree.c, since
+        # 21.08). At the end of MPI_Init a rank then sends to one that is not ready, and may crash it.
+        defaults["SLURM_PMIX_FENCE"] = "ring"
         return {**defaults, **_outside_of_the_step(plan, given)}
     # The job file says how many ranks there shall be; without a scheduler mpirun would count the cores.
     defaults["OMPI_MCA_rmaps_base_oversubscribe"] = "1"
@@ -55,11 +60,7 @@ def _outside_of_the_step(plan: JobPlan, given: Mapping[str, str]) -> dict[str, s
     What Slurm says of the supervisor's own step is not true of the step that MPI's launcher starts: srun
     would ask for what this step holds, and mpirun would count one slot on each node.
     """
-    kept = {
-        name: value
-        for name, value in given.items()
-        if not name.startswith(("SLURM_", "PMI_", "PMIX_")) or name.startswith(("SLURM_JOB_", "SLURM_CONF"))
-    }
+    kept = {name: value for name, value in given.items() if name in plan.env or not _OF_THE_STEP.match(name)}
     return {
         **kept,
         "SLURM_JOBID": given["SLURM_JOB_ID"],
