@@ -61,7 +61,7 @@ def hub_port(plan: JobPlan, attempt: int, key: bytes) -> int:
     """The one that this attempt's nodes agree on without a word: two jobs of one machine seldom share it."""
     from ddplaunch.agent.checks import ports
 
-    return next(ports.sequence(f"{plan.job} {attempt} hub".encode() + key, ports.EPHEMERAL))
+    return ports.sequence(f"{plan.job} {attempt} hub".encode() + key, ports.EPHEMERAL)[0]
 
 
 def domain(resolv_conf: str = RESOLV_CONF) -> str:

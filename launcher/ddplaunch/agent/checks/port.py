@@ -31,11 +31,12 @@ def check(context: Context) -> CheckResult:
     except OSError as error:
         return _cannot_listen(context, port, error)
     low, high = ports.ephemeral_range()
-    if low <= port <= high:
+    if low <= port <= high and not ports.is_reserved(port):
         return unknown(
             "port",
             f"{port} is free now, but lies where the kernel hands out ports ({low}-{high})",
-            hint="any outgoing connection may take it; choose one outside, or leave rendezvous.port out",
+            hint="any outgoing connection may take it; choose one outside, leave rendezvous.port out, or run "
+            f"`sysctl net.ipv4.ip_local_reserved_ports={port}` on node 0",
         )
     return passed("port", f"{port} is free")
 

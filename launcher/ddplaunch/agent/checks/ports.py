@@ -6,7 +6,6 @@ import errno
 import hashlib
 import os
 import socket
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -83,13 +82,14 @@ def first_free(host: Optional[str], job: str, attempt: int, key: bytes, purpose:
     raise failure
 
 
-def sequence(seed: bytes, avoid: tuple[int, int]) -> Iterator[int]:
-    """Ports to try, the same for the same seed, none of them inside `avoid` (inclusive)."""
-    for index in range(_TRIES):
-        digest = hashlib.sha256(b"%s %d" % (seed, index)).digest()
-        port = _LOWEST + int.from_bytes(digest[:4], "big") % (_HIGHEST - _LOWEST + 1)
-        if not avoid[0] <= port <= avoid[1]:
-            yield port
+def sequence(seed: bytes, avoid: tuple[int, int]) -> list[int]:
+    """Ports to try, the same for the same seed, none of them inside `avoid` (inclusive), unless all are.
+
+    Large machines are often set up so that the kernel hands out all ports; a job must start there too.
+    """
+    digests = (hashlib.sha256(b"%s %d" % (seed, index)).digest() for index in range(_TRIES))
+    tried = [_LOWEST + int.from_bytes(each[:4], "big") % (_HIGHEST - _LOWEST + 1) for each in digests]
+    return [port for port in tried if not avoid[0] <= port <= avoid[1]] or tried
 
 
 def ephemeral_range() -> tuple[int, int]:
@@ -100,6 +100,16 @@ def ephemeral_range() -> tuple[int, int]:
         return int(low), int(high)
     except (OSError, ValueError):
         return EPHEMERAL
+
+
+def is_reserved(port: int) -> bool:
+    """Whether the kernel leaves it out of what it hands out, as its administrator has asked."""
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_reserved_ports", encoding="ascii") as file:
+            ranges = [entry.partition("-") for entry in file.read().strip().split(",") if entry]
+        return any(int(low) <= port <= int(high or low) for low, _, high in ranges)
+    except (OSError, ValueError):
+        return False
 
 
 def number(listener: socket.socket) -> int:

@@ -206,7 +206,7 @@ def _cannot_listen(record: Record, port: Optional[int], error: OSError) -> None:
     else:
         verdict = Verdict(
             "host-unreachable",
-            f"node 0: the hub cannot listen on port {port or 'any'}: {error.strerror}",
+            f"node 0: the hub cannot listen on {f'port {port}' if port else 'any port'}: {error.strerror}",
             "gate",
             nodes=[0],
             hint="the address given to the hub must be one of node 0's own",
