@@ -30,7 +30,7 @@ def agree(plan: JobPlan, check_ins: dict[int, CheckIn], found: dict[int, str]) -
     )
     port = plan.master_port or check_ins[0].ports["master"]
     why["MASTER_PORT"] = (
-        "the job's plan names it" if plan.master_port else "free on node 0 and outside the ephemeral range"
+        "the job's plan names it" if plan.master_port else "free on node 0, where it is chosen"
     )
     env = {}
     if plan.gate.interface:
