@@ -115,6 +115,11 @@ class Faults:
         """It goes on where it was."""
         self.run(self._nodes[0], "pkill", "-CONT", "kube-apiserver")
 
+    def restart_api(self) -> None:
+        """The API server ends at once and the kubelet starts it anew, as when a control plane is upgraded."""
+        self.run(self._nodes[0], "pkill", "-KILL", "kube-apiserver")
+        self._undo["api"] = self.cluster.connect
+
     def scale_dns(self, replicas: int) -> None:
         """CoreDNS with that many pods; returns when so many answer. With none, names get no answer at all."""
         self.cluster.kubectl("scale", "deployment/coredns", _SYSTEM, f"--replicas={replicas}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Bundle, Files, JobStatus
@@ -17,8 +18,10 @@ _ASK_STATUS = 10.0
 _STOP = 15.0
 _SILENCE = 120.0
 _READ = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
-_denied: set[tuple[str, str]] = set()
-"""Server and namespace in which nobody may exec: not asked again by this process."""
+_DENIED = 60.0
+"""Seconds in which a server that lets us not exec is not asked again. One that begins lets nobody in."""
+_denied: dict[tuple[str, str], float] = {}
+"""By server and namespace: until when, by time.monotonic()."""
 
 
 def status(api: Api, seen: Seen) -> JobStatus | None:
@@ -93,12 +96,12 @@ def _ask(api: Api, seen: Seen, words: list[str], limit: float) -> str | None:
 def _run(api: Api, seen: Seen, pod: Json, words: list[str], limit: float) -> str:
     """What it printed; "" when it failed."""
     here = (api.place.server, seen.namespace)
-    if here in _denied:
+    if time.monotonic() < _denied.get(here, 0.0):
         return ""
     try:
         ran = inside.run(api, seen.namespace, objects.name(pod), HUB, words, limit)
     except inside.NotAllowedError:
-        _denied.add(here)
+        _denied[here] = time.monotonic() + _DENIED
         return ""
     return ran.out if ran is not None and ran.code == 0 else ""
 

@@ -33,17 +33,13 @@ def run(
 ) -> Ran | None:
     """None: it could not be run now. Raises NotAllowedError."""
     import websocket
-    from kubernetes.stream import ws_client
 
     query = [("command", word) for word in words]
     query += [("container", container), ("stdout", "true"), ("stderr", "false"), ("stdin", "false")]
     path = f"{objects.collection('v1', 'pods', namespace)}/{pod}/exec"
     url = f"{api.place.server.replace('http', 'ws', 1)}{path}?{urlencode(query)}"
-    websocket.setdefaulttimeout(_CONNECT)  # else a server that is away holds us for ever
     try:
-        connection = ws_client.create_websocket(  # type: ignore[no-untyped-call]
-            api.configuration, url, api.headers()
-        )
+        connection = _opened(api, url)
     except websocket.WebSocketBadStatusException as error:
         if error.status_code in (401, 403, 405):
             raise NotAllowedError from error
@@ -56,6 +52,21 @@ def run(
         return None
     finally:
         connection.shutdown()
+
+
+def _opened(api: Api, url: str) -> Any:
+    """The client's own websocket. It has no limit for its handshake: a mute server would hold us for ever."""
+    import websocket
+    from kubernetes.stream import ws_client
+
+    class Bounded(websocket.WebSocket):
+        def connect(self, url: str, **options: Any) -> None:
+            super().connect(url, timeout=_CONNECT, **options)  # type: ignore[no-untyped-call]
+
+    ws_client.WebSocket = Bounded  # type: ignore[attr-defined]
+    return ws_client.create_websocket(  # type: ignore[no-untyped-call]
+        api.configuration, url, api.headers()
+    )
 
 
 def _converse(connection: Any, deadline: float) -> Ran:

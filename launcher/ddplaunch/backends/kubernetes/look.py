@@ -17,6 +17,7 @@ from ddplaunch.backends.kubernetes.cries import Cries
 from ddplaunch.backends.kubernetes.objects import Json
 from ddplaunch.backends.kubernetes.pods import Trouble
 from ddplaunch.backends.kubernetes.queries import Queries, Seen
+from ddplaunch.backends.kubernetes.refusals import RefusedError
 from ddplaunch.backends.watched import Watched
 from ddplaunch.errors import ClusterError
 
@@ -29,6 +30,8 @@ _QUIET = 10.0
 """Seconds without an answer that are worth a word."""
 SILENCE = 600.0
 """Seconds for which a watched job outlasts an API server that does not answer; the job itself runs on."""
+_REFUSAL = 30.0
+"""Likewise one that turns us away: when it has begun anew, it lets nobody in until it has read who may."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class _Watched(Watched):
         self._api = api
         self._queries = queries
         self._asked: float | None = None  # since when an answer is due
+        self._refused = False  # whether it answers, and says no
         self._last: JobStatus | None = None
         self._unheard = False  # whether a pod is at the gate that the hub does not know
         self._machines: dict[int, str] = {}
@@ -80,7 +84,8 @@ class _Watched(Watched):
         silent = self._silent()
         if self._look.ended or silent < _QUIET:
             return self._look
-        note = f"the API server has not answered for {silent:.0f} s; the job does not need it"
+        does = "has refused to answer" if self._refused else "has not answered"
+        note = f"the API server {does} for {silent:.0f} s; the job does not need it"
         return dataclasses.replace(self._look, note=note)
 
     def _answer(self, look: Look) -> None:
@@ -93,7 +98,9 @@ class _Watched(Watched):
     def _silence(self, error: ClusterError) -> None:
         """No answer; what was seen last stands, for a while."""
         self.soon()
-        if self._silent() > SILENCE or not isinstance(error, SilentError):
+        self._refused = isinstance(error, RefusedError) and error.status in (401, 403)
+        bearable = _REFUSAL if self._refused else SILENCE if isinstance(error, SilentError) else 0.0
+        if self._silent() >= bearable:
             self.error = error
 
     def _silent(self) -> float:

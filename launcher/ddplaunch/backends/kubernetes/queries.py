@@ -6,6 +6,7 @@ Every look is whole, by a list and not by a watch: see docs/decisions/0009-kuber
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from ddplaunch.backends.kubernetes.refusals import RefusedError
 
 _MOST_EVENTS = 500
 """Warnings of a namespace; the API keeps an hour's."""
+_NO_EVENTS = 60.0
+"""Seconds in which a server that shows no events is not asked again."""
 _SOME = 5
 """Pods that are enough to know that not all are gone, of a thousand that would be listed again and again."""
 
@@ -54,7 +57,7 @@ class Queries:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._no_events: set[str] = set()
+        self._no_events: dict[str, float] = {}  # by namespace: until when, by time.monotonic()
 
     def look(self, namespace: str, name: str, patience: float | None = None) -> Seen:
         """One job. `owner` None: there is none of that name."""
@@ -149,7 +152,7 @@ class Queries:
 
     def _warnings(self, namespace: str, patience: float | None) -> list[Json]:
         """None where nobody may see them."""
-        if namespace in self._no_events:
+        if time.monotonic() < self._no_events.get(namespace, 0.0):
             return []
         try:
             found = self._api.get(
@@ -159,7 +162,7 @@ class Queries:
                 patience,
             )
         except RefusedError:
-            self._no_events.add(namespace)
+            self._no_events[namespace] = time.monotonic() + _NO_EVENTS
             return []
         return list(found.get("items") or [])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -176,23 +177,37 @@ def test_the_api_server_is_away(faults: Faults, cli: Cli, write: Write) -> None:
     """While somebody waits: he is told, and no line is lost or doubled."""
     path = write("digits", COUNT.format(steps=32, pause=1), nodes=1)
     with cli.start("submit", path, "--to", "kubernetes", "--wait") as doing:
-        assert doing.stderr is not None
-        said = []
-        for line in doing.stderr:
-            said.append(line)
-            if "step 2" in line:
-                break
+        said = _up_to("step 2", doing)
         faults.pause_api()
         bound = threading.Timer(BUSY * 30, faults.resume_api)
         bound.start()
-        for line in doing.stderr:
-            said.append(line)
-            if "the API server has not answered for" in line:
-                break
+        said += _up_to("the API server has not answered for", doing)
         bound.cancel()
         faults.resume_api()
-        said += doing.stderr.readlines()
+        said += _up_to(None, doing)
 
     assert 0 == doing.returncode, "".join(said)
     assert [f"[0/0] step {step}" for step in range(32)] == [line.rstrip() for line in said if "step" in line]
     assert any("the API server has not answered for" in line for line in said), "".join(said)
+
+
+@pytest.mark.timeout(900)
+def test_the_api_server_begins_anew(faults: Faults, cli: Cli, write: Write) -> None:
+    """It is away, and then knows nobody for a moment; whoever waits sees all lines, and how the job ends."""
+    path = write("digits", COUNT.format(steps=32, pause=1), nodes=1)
+    with cli.start("submit", path, "--to", "kubernetes", "--wait") as doing:
+        said = _up_to("step 2", doing)
+        faults.restart_api()
+        said += _up_to(None, doing)
+
+    assert 0 == doing.returncode, "".join(said)
+    assert [f"[0/0] step {step}" for step in range(32)] == [line.rstrip() for line in said if "step" in line]
+
+
+def _up_to(text: str | None, doing: subprocess.Popen[str]) -> list[str]:
+    """What it says until a line has `text`; None: until it ends."""
+    assert doing.stderr is not None
+    said: list[str] = []
+    while (text is None or not said or text not in said[-1]) and (line := doing.stderr.readline()):
+        said.append(line)
+    return said

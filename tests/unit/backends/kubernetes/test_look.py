@@ -1,0 +1,102 @@
+"""Looks at a job while its API server is away, or begins anew: a server of our own, and the real client."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.backends.kubernetes.test_api import kubeconfig
+
+from ddplaunch.backends.kubernetes import look as looks
+from ddplaunch.backends.kubernetes.api import Api
+from ddplaunch.backends.kubernetes.look import Looks
+from ddplaunch.backends.kubernetes.queries import Queries
+from ddplaunch.backends.kubernetes.refusals import RefusedError
+
+JOB = {"kind": "Job", "metadata": {"name": "digits", "uid": "1"}, "spec": {"completions": 1}, "status": {}}
+FORBIDDEN = {
+    "reason": "Forbidden",
+    "message": 'jobs.batch "digits" is forbidden: User "me" cannot get resource "jobs" in API group "batch" '
+    'in the namespace "team"',
+}
+
+
+class _Server(http.server.BaseHTTPRequestHandler):
+    """One job without pods, as long as it lets us in."""
+
+    lets_in = True
+
+    def do_GET(self) -> None:
+        """Named by http.server."""
+        answer = JOB if self.path.endswith("/jobs/digits") else {"items": []}
+        body = json.dumps(answer if self.lets_in else FORBIDDEN).encode()
+        self.send_response(200 if self.lets_in else 403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """No word of it in the tests' output."""
+
+
+class _Clock:
+    """Stands in for `time`."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture(name="clock")
+def _clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
+    clock = _Clock()
+    monkeypatch.setattr(looks, "time", clock)
+    return clock
+
+
+@pytest.fixture(name="job")
+def _job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
+    """Looks at a job that was seen once."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    monkeypatch.setattr(_Server, "lets_in", True)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_port}")
+        api = Api()
+        job = Looks(api, Queries(api))
+        job.at("team", "digits")
+        yield job
+        job.close()
+        server.shutdown()
+
+
+def test_a_server_that_begins_anew_may_turn_us_away_for_a_moment(
+    job: Looks, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it has read who may do what. What was seen last stands, and it is said how old it is."""
+    monkeypatch.setattr(_Server, "lets_in", False)
+    assert "" == job.at("team", "digits", fresh=True).note
+    clock.now += 20
+    late = job.at("team", "digits", fresh=True)
+    monkeypatch.setattr(_Server, "lets_in", True)
+    again = job.at("team", "digits", fresh=True)
+
+    assert "the API server has refused to answer for 20 s; the job does not need it" == late.note
+    assert ("digits", "") == (late.seen.name, again.note)
+
+
+def test_a_server_that_keeps_turning_us_away_is_believed(
+    job: Looks, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rights may be taken from somebody who waits."""
+    monkeypatch.setattr(_Server, "lets_in", False)
+    job.at("team", "digits", fresh=True)
+    clock.now += 30
+
+    with pytest.raises(RefusedError, match=r"you \(me\) may not get jobs\.batch"):
+        job.at("team", "digits", fresh=True)
