@@ -60,7 +60,7 @@ class _Watched(Watched):
         self._api = api
         self._queries = queries
         self._asked: float | None = None  # since when an answer is due
-        self._refused = False  # whether it answers, and says no
+        self._refused: float | None = None  # since when the only answer is no
         self._last: JobStatus | None = None
         self._unheard = False  # whether a pod is at the gate that the hub does not know
         self._machines: dict[int, str] = {}
@@ -84,23 +84,26 @@ class _Watched(Watched):
         silent = self._silent()
         if self._look.ended or silent < _QUIET:
             return self._look
-        does = "has refused to answer" if self._refused else "has not answered"
-        note = f"the API server {does} for {silent:.0f} s; the job does not need it"
+        note = f"the API server has not answered for {silent:.0f} s; the job does not need it"
         return dataclasses.replace(self._look, note=note)
 
     def _answer(self, look: Look) -> None:
         changed = _essence(look) != _essence(self._look)
         self._look = look
         self.soon() if changed or self._unheard else self.later()
-        self._asked = None
+        self._asked = self._refused = None
         self.error = None
 
     def _silence(self, error: ClusterError) -> None:
         """No answer; what was seen last stands, for a while."""
         self.soon()
-        self._refused = isinstance(error, RefusedError) and error.status in (401, 403)
-        bearable = _REFUSAL if self._refused else SILENCE if isinstance(error, SilentError) else 0.0
-        if self._silent() >= bearable:
+        if isinstance(error, RefusedError) and error.status in (401, 403):
+            self._refused = self._refused or time.monotonic()
+            hopeless = time.monotonic() - self._refused >= _REFUSAL
+        else:
+            self._refused = None
+            hopeless = not isinstance(error, SilentError) or self._silent() > SILENCE
+        if hopeless:
             self.error = error
 
     def _silent(self) -> float:

@@ -191,6 +191,7 @@ def test_the_api_server_is_away(faults: Faults, cli: Cli, write: Write) -> None:
     assert any("the API server has not answered for" in line for line in said), "".join(said)
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(900)
 def test_the_api_server_begins_anew(faults: Faults, cli: Cli, write: Write) -> None:
     """It is away, and then knows nobody for a moment; whoever waits sees all lines, and how the job ends."""
