@@ -55,7 +55,7 @@ def run(
 
 
 def _opened(api: Api, url: str) -> Any:
-    """The client's own websocket. It has no limit for its handshake: a mute server would hold us for ever."""
+    """The client's own websocket, with a limit: a server that is mute then would hold us for ever."""
     import websocket
     from kubernetes.stream import ws_client
 
@@ -63,6 +63,7 @@ def _opened(api: Api, url: str) -> Any:
         def connect(self, url: str, **options: Any) -> None:
             super().connect(url, timeout=_CONNECT, **options)  # type: ignore[no-untyped-call]
 
+    # create_websocket() hands no timeout on, and connect() asks for no default. Neither module has types.
     ws_client.WebSocket = Bounded  # type: ignore[attr-defined]
     return ws_client.create_websocket(  # type: ignore[no-untyped-call]
         api.configuration, url, api.headers()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import http.server
-import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.backends.kubernetes.test_api import kubeconfig
+from tests.unit.backends.kubernetes.test_api import Clock, Server, kubeconfig
 
 from ddplaunch.backends.kubernetes import look as looks
 from ddplaunch.backends.kubernetes.api import Api
@@ -25,38 +24,21 @@ FORBIDDEN = {
 }
 
 
-class _Server(http.server.BaseHTTPRequestHandler):
+class _Server(Server):
     """One job without pods."""
 
     status = 200  # 0: hangs up
 
-    def do_GET(self) -> None:
-        """Named by http.server."""
-        if not self.status:
-            return
-        answer = JOB if self.path.endswith("/jobs/digits") else {"items": []}
-        body = json.dumps(answer if self.status == 200 else FORBIDDEN).encode()
-        self.send_response(self.status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """No word of it in the tests' output."""
-
-
-class _Clock:
-    """Stands in for `time`."""
-
-    now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
+    def got(self) -> None:
+        if self.status == 200:
+            self.answer(200, JOB if self.path.endswith("/jobs/digits") else {"items": []})
+        elif self.status:
+            self.answer(self.status, FORBIDDEN)
 
 
 @pytest.fixture(name="clock")
-def _clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
-    clock = _Clock()
+def _clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
     monkeypatch.setattr(looks, "time", clock)
     return clock
 
@@ -79,7 +61,7 @@ def _job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
 
 @pytest.mark.parametrize("away", [0.0, 300.0])
 def test_a_server_that_begins_anew_may_turn_us_away_for_a_moment(
-    job: Looks, clock: _Clock, monkeypatch: pytest.MonkeyPatch, away: float
+    job: Looks, clock: Clock, monkeypatch: pytest.MonkeyPatch, away: float
 ) -> None:
     """Until it has read who may do what. What was seen last stands, and it is said how old it is."""
     if away:
@@ -98,7 +80,7 @@ def test_a_server_that_begins_anew_may_turn_us_away_for_a_moment(
 
 
 def test_a_server_that_keeps_turning_us_away_is_believed(
-    job: Looks, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+    job: Looks, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rights may be taken from somebody who waits."""
     monkeypatch.setattr(_Server, "status", 403)
