@@ -8,7 +8,7 @@ READY39 := .venv39/.ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-kubernetes test-extras test-whole faults lint format bench docs chart lock clean
+.PHONY: help demo test test-quick test-kubernetes test-extras test-whole faults chaos fuzz lint format bench docs chart lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -19,7 +19,7 @@ demo: $(READY)  ## a job that trains on this machine, then a broken one, explain
 test:  ## lint, then every test, on a real Slurm and a real Kubernetes as well; the agent's on Python 3.9 too
 	@scripts/system-packages
 	@scripts/go-toolchain
-	@scripts/run-tests lint agent39 quick processes slurm slow corpus kubernetes
+	@scripts/run-tests lint agent39 quick processes slurm slow corpus seeds kubernetes
 
 test-quick: $(READY)  ## unit, agent and golden tests, in less than a minute
 	@scripts/run-tests quick
@@ -46,6 +46,16 @@ faults: $(READY)  ## provoke every fault RUNS times (5), on BACKEND (all), WHERE
 	    $(if $(WHERE),--where $(WHERE)) || code=$$?; \
 	    python scripts/generate-docs && exit $$code
 
+chaos: $(READY)  ## RUNS random jobs (20) on BACKEND (local), each hit at random; SEED repeats: docs/reference/chaos.md
+	@scripts/system-packages
+	@code=0; python -m tests.chaos $(if $(RUNS),--runs $(RUNS),$(if $(SEED),--runs 1)) $(if $(SEED),--seed $(SEED)) \
+	    $(if $(BACKEND),--backend $(BACKEND)) || code=$$?; \
+	    python scripts/generate-docs && exit $$code
+
+fuzz: $(READY)  ## INPUTS broken and hostile inputs (10000), to TARGET (all); SEED= repeats one of a TARGET
+	@python -m tests.fuzz $(if $(INPUTS),--inputs $(INPUTS)) $(if $(TARGET),--target $(TARGET)) \
+	    $(if $(SEED),--seed $(SEED))
+
 lint: $(READY)  ## ruff, mypy, import-linter, shellcheck
 	@scripts/lint
 
@@ -62,8 +72,9 @@ docs: $(READY)  ## the generated parts of docs/
 chart: $(READY)  ## the Helm chart with the agent in it, as build/charts/*.tgz
 	@python scripts/package-chart
 
-lock: $(READY)  ## resolve pyproject.toml and requirements/*.in anew
+lock: $(READY)  ## resolve pyproject.toml and requirements/*.in; the SBOM of the wheel
 	@scripts/lock
+	@$(MAKE) --silent $(READY) && scripts/generate-sbom
 
 clean:  ## remove whatever was made here
 	rm -rf $(VENV) .venv39 build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -49,11 +49,14 @@ _PROCESSES = (
     "tests/agent/hook/test_mpi.py",
     "tests/agent/hub/test_hub.py",
     "tests/agent/hub/test_smoke_desk.py",
+    "tests/agent/join/test_munge.py",
+    "tests/agent/join/test_run.py",
     "tests/agent/supervise",
     "tests/agent/test_commands.py",
     "tests/agent/test_pods.py",
     "tests/agent/test_local.py",
     "tests/architecture/test_skips.py",
+    "tests/chaos/test_samples.py",
 )
 
 

@@ -109,12 +109,14 @@ def start() -> torch.device:
 def main() -> int:
     """Returns 1 if the model is worse than --require."""
     arguments = parse_arguments()
+    torch.manual_seed(0)
+    network = build_model()
+    # Made before the process group: torch imports modules here that would keep a group that exists for good,
+    # with Gloo's threads, and such a thread can abort a finished rank while Python shuts down.
+    optimizer = torch.optim.Adam(network.parameters(), lr=arguments.lr)
     device = start()
     rank = dist.get_rank()
-
-    torch.manual_seed(0)
-    model = DistributedDataParallel(build_model().to(device))
-    optimizer = torch.optim.Adam(model.parameters(), lr=arguments.lr)
+    model = DistributedDataParallel(network.to(device))
     train_set, test_set = load_data()
     sampler = DistributedSampler(train_set)
     train_batches = DataLoader(train_set, batch_size=arguments.batch_size, sampler=sampler)

@@ -48,8 +48,10 @@ class DdplaunchError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
+        from ddplaunch.agent.printable import printable  # which a command that goes well does without
+
         hint = f"\n\nhint: {self.hint}" if self.hint else ""
-        return f"error: {self.message}{hint}"
+        return printable(f"error: {self.message}{hint}", lines=True)
 
 
 class UsageError(DdplaunchError):

@@ -14,9 +14,10 @@ from typing import Callable
 
 import pytest
 from tests.busy import BUSY
+from tests.disks import fill, small_disk
 
 from ddplaunch.agent import codec, processes
-from ddplaunch.agent.contract import Exit, Files, GatePlan, JobPlan, JobStatus, Phase
+from ddplaunch.agent.contract import Bundle, Exit, Files, GatePlan, JobPlan, JobStatus, Phase
 
 PACKAGE = Path(processes.__file__).parents[2]
 PRINTS = "print('it runs', flush=True)"
@@ -77,9 +78,11 @@ class Job:
         return found
 
 
-def waits_for(path: Path) -> str:
+def waits_for(path: Path, meanwhile: str = "pass") -> str:
     """A program that says that it runs, and ends once the path is there."""
-    return f"import os, time\n{PRINTS}\nwhile not os.path.exists({str(path)!r}): time.sleep(0.05)"
+    return (
+        f"import os, time\n{PRINTS}\nwhile not os.path.exists({str(path)!r}): time.sleep(0.05); {meanwhile}"
+    )
 
 
 def wait_for(happened: Callable[[], object]) -> None:
@@ -142,6 +145,110 @@ def test_a_signal_stops_the_job(job: Job, number: int) -> None:
     assert job.processes() == []
 
 
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [signal.SIGTERM, signal.SIGTERM],
+        [signal.SIGINT, signal.SIGINT],
+        [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGINT, signal.SIGINT],
+    ],
+)
+def test_many_signals_stop_it_as_one_does(job: Job, numbers: list[signal.Signals]) -> None:
+    """However often it is told to stop: the exit code is the same, and the evidence is there."""
+    job.start(WAITS)
+    wait_for(job.runs)
+    assert job.process is not None
+
+    for number in numbers:
+        job.process.send_signal(number)
+        time.sleep(0.1)
+
+    assert job.end() == Exit.STOPPED
+    assert job.status().exit_code == Exit.STOPPED
+    evidence = codec.read(Bundle, str(job.folder / Files.BUNDLE)).evidence
+    assert evidence is not None
+    assert [1] == [len(node.ranks) for node in evidence.evidence]
+    assert job.processes() == []
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_deaf_command(job: Job) -> None:
+    """A command that ignores SIGTERM has 30 seconds after one signal, and none after two of Ctrl-C."""
+    job.start(f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}")
+    wait_for(job.runs)
+    assert job.process is not None
+
+    begun = time.monotonic()
+    for _ in range(2):
+        job.process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+
+    assert job.end() == Exit.STOPPED
+    assert time.monotonic() - begun < 30
+    assert job.processes() == []
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.6, 0.9])
+def test_it_is_stopped_before_the_command_runs(job: Job, seconds: float) -> None:
+    """While hub and gate are on their way, too: the command is not started any more."""
+    job.start(WAITS)
+    wait_for(lambda: (job.folder / Files.RUN).exists())
+    assert job.process is not None
+    time.sleep(seconds - 0.3)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        job.process.send_signal(number)
+
+    assert job.end() == Exit.STOPPED
+    assert job.processes() == []
+
+
+def test_a_disk_that_fills_up_ends_no_training(job: Job, tmp_path: Path) -> None:
+    """It says what it cannot write, and ends as it would have; for its last status room was kept."""
+    reading, writing = os.pipe()
+    with small_disk(tmp_path / "disk", 32 << 20) as disk, open(reading, "rb") as output:
+        job.folder = disk
+        release = tmp_path / "release"
+        job.start(waits_for(release, "print('x' * 999)"), stdout=writing)
+        os.close(writing)
+        wait_for(job.runs)
+        assert job.process is not None
+
+        fill(disk)
+        complaints = [
+            f"cannot write {disk}/{Files.OUTPUT}: No space left".encode(),
+            f"cannot write {disk}/run/node-0/ranks: No space left on device; output is lost".encode(),
+        ]
+        lines: list[bytes] = []
+        while not all(any(each in line for line in lines) for each in complaints):
+            job.process.send_signal(signal.SIGUSR2)
+            wanted = (b"/evidence-", *complaints)
+            lines += [next(line for line in output if any(each in line for each in wanted))]
+        release.touch()
+        lines += output
+        assert [1, 1] == [sum(each in line for line in lines) for each in complaints]
+
+        assert job.end() == Exit.OK
+        assert (job.status().phase, job.status().exit_code) == (Phase.ENDED, Exit.OK)
+        assert job.processes() == []
+
+
+def test_what_it_prints_to_a_full_disk_waits_for_room(job: Job, tmp_path: Path) -> None:
+    """Its standard output is a file, as in a batch script: that ends no training either."""
+    release = tmp_path / "release"
+    with small_disk(tmp_path / "disk", 1 << 16) as disk:
+        with open(disk / "log", "ab") as log:
+            filler = fill(disk)
+            job.start(waits_for(release, "print('x' * 9999, flush=True)"), stdout=log.fileno())
+        wait_for(lambda: (job.folder / Files.OUTPUT).exists())
+        wait_for(lambda: (job.folder / Files.OUTPUT).stat().st_size > 1 << 16)
+        assert not (disk / "log").read_bytes()
+        filler.unlink()
+        release.touch()
+
+        assert job.end() == Exit.OK
+        assert b"it runs" in (disk / "log").read_bytes()
+
+
 def test_nothing_outlives_a_killed_host(job: Job) -> None:
     """SIGKILL gives the host no chance to tidy up, and still hub, supervisor and command end."""
     job.start(WAITS)
@@ -151,21 +258,6 @@ def test_nothing_outlives_a_killed_host(job: Job) -> None:
     job.process.kill()
 
     wait_for(lambda: job.processes() == [])
-
-
-def test_training_goes_on_without_its_hub(job: Job) -> None:
-    """A hub that dies takes no training with it; the job ends as its nodes end."""
-    release = job.folder / "release"
-    job.start(waits_for(release))
-    wait_for(job.runs)
-    (hub,) = job.processes("hub")
-
-    os.kill(hub, signal.SIGKILL)
-    wait_for(lambda: job.processes("hub") == [])
-    release.touch()
-
-    assert job.end() == Exit.OK
-    assert (job.status().phase, job.status().exit_code) == (Phase.ENDED, Exit.OK)
 
 
 def test_the_gate_alone_starts_nothing(job: Job) -> None:

@@ -13,17 +13,18 @@ import pytest
 
 from ddplaunch.agent.packed import Modules
 
+WORDS = ["ü", "VALUE"]
 FILES = {
     "parcel/__init__.py": b"NAME = __name__\n",
     "parcel/inner/__init__.py": b"from parcel.inner.leaf import VALUE\n",
-    "parcel/inner/leaf.py": b"VALUE = '\xc3\xbc'\ndef fail():\n    raise KeyError(VALUE)\n",
+    "parcel/inner/leaf.py": b"\x81 = '\x80'\ndef fail():\n    raise KeyError(\x81)\n",
 }
 
 
 @pytest.fixture(name="modules")
 def _modules() -> Iterator[Modules]:
     """On `sys.meta_path` during a test."""
-    head = json.dumps({name: len(data) for name, data in FILES.items()}).encode()
+    head = json.dumps([WORDS, {name: len(data) for name, data in FILES.items()}]).encode()
     modules = Modules("/some/agent.pyz", b"\n".join([head, b"".join(FILES.values())]))
     sys.meta_path.insert(0, modules)
     yield modules
@@ -45,7 +46,8 @@ def test_packages_and_their_modules_are_imported(modules: Modules) -> None:
 
 def test_files_are_read_as_data(modules: Modules) -> None:
     """Of a package, by the standard library's own way; what is not there is an OSError."""
-    assert FILES["parcel/inner/leaf.py"] == pkgutil.get_data("parcel.inner", "leaf.py")
+    wanted = "VALUE = 'ü'\ndef fail():\n    raise KeyError(VALUE)\n"
+    assert wanted.encode() == pkgutil.get_data("parcel.inner", "leaf.py")
     with pytest.raises(OSError, match=r"absent\.txt is not in /some/agent\.pyz"):
         modules.get_data("/some/agent.pyz/parcel/absent.txt")
 

@@ -253,9 +253,11 @@ def test_a_pod_that_is_deleted_at_the_gate(pods: Pods) -> None:
     zero, _ = pods.make()
     zero.start("hub")
     zero.start("gate").says("waiting for node 1")
-    zero.signal("gate", signal.SIGTERM)
+    for _ in range(2):
+        zero.signal("gate", signal.SIGTERM)
     assert Exit.STOPPED == zero.containers["gate"].wait(5)
-    zero.signal("hub", signal.SIGTERM)
+    for _ in range(2):
+        zero.signal("hub", signal.SIGTERM)
 
     assert Exit.OK == zero.containers["hub"].wait(10)
     assert Exit.STOPPED == zero.bundle().exit_code
@@ -275,6 +277,21 @@ def test_pod_zero_is_deleted_in_mid_run(pods: Pods) -> None:
     (found,) = zero.bundle().verdicts
     assert ("node-evicted", [0]) == (found.code, found.nodes)
     assert ["node-evicted"] == [each["code"] for each in one.last_words("run")["verdicts"]]
+
+
+def test_signals_that_come_again_change_nothing(pods: Pods) -> None:
+    """However often hub and supervisor are asked to end: the evidence of all ranks comes first."""
+    zero, one = pods.running()
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+        for verb in ("hub", "run"):
+            zero.signal(verb, number)
+
+    assert [Exit.STOPPED] * 2 == [pod.containers["run"].wait() for pod in (zero, one)]
+    assert Exit.OK == zero.containers["hub"].wait(60)
+    found = zero.bundle()
+    assert found.evidence is not None
+    assert Exit.STOPPED == found.exit_code
+    assert [1, 1] == [len(node.ranks) for node in found.evidence.evidence]
 
 
 def test_the_whole_container_of_pod_zero_is_killed(pods: Pods) -> None:
@@ -305,7 +322,8 @@ def test_a_hub_that_is_started_again(pods: Pods) -> None:
 
     assert [0, 0] == [pod.containers["run"].wait() for pod in (one, zero)]
     zero.containers["hub"].says("END DDPLAUNCH BUNDLE")
-    assert (Exit.OK, []) == (zero.bundle().exit_code, zero.bundle().verdicts)
+    left = zero.bundle()
+    assert (Exit.OK, [], [0, 1]) == (left.exit_code, left.verdicts, [each.node for each in left.check_ins])
 
 
 def test_a_hub_that_nobody_obeys(pods: Pods) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.corpus.faults import FAULTS
+from tests.corpus.seed_table import SEEDS
 from tests.faults import table
 from tests.faults.times import seconds
 
@@ -15,7 +16,8 @@ from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 
 def provoked() -> set[tuple[str, str]]:
     """(code, backend) of all tests, those of the corpus included."""
-    return table.marked() | {(fault.code, "local") for fault in FAULTS}
+    seeds = {(seed.one.code, "local") for seed in SEEDS if seed.one is not None}
+    return table.marked() | {(fault.code, "local") for fault in FAULTS} | seeds
 
 
 def test_every_code_has_a_fault() -> None:

@@ -49,6 +49,13 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert [] == [name for name in members if "__pycache__" in name]
 
 
+def test_the_wheel_carries_its_sbom(wheel: Path) -> None:
+    """Where PEP 770 puts it, unchanged."""
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [each for each in archive.namelist() if ".dist-info/sboms/" in each]
+        assert (ROOT / "requirements" / "ddplaunch.cdx.json").read_bytes() == archive.read(name)
+
+
 def test_an_installed_launcher_renders_an_agent(wheel: Path, tmp_path: Path) -> None:
     """Beside its few dependencies the wheel runs, and finds the agent's files to send."""
     venv = tmp_path / "venv"
@@ -56,7 +63,7 @@ def test_an_installed_launcher_renders_an_agent(wheel: Path, tmp_path: Path) -> 
     lock = ROOT / "requirements" / "dev.txt"
     python = venv / "bin" / "python"
     # From uv's cache as a rule; somebody may have emptied it since the environment was made.
-    run([BIN / "uv", "pip", "install", "--python", python, "-c", lock, wheel], tmp_path)
+    run([BIN / "uv", "pip", "install", "-c", lock, "--python", python, wheel], tmp_path)
 
     said = run([venv / "bin" / "ddplaunch", "--help"], tmp_path)
     code = "from ddplaunch.render.archive import agent_archive; print(len(agent_archive()))"

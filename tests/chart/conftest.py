@@ -83,7 +83,7 @@ def _chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("chart") / "ddplaunch"
     shutil.copytree(CHART, folder)
     (folder / AGENT).parent.mkdir(exist_ok=True)
-    (folder / AGENT).write_bytes(archive.agent_archive())
+    (folder / AGENT).write_bytes(archive.pod_agent_archive())
     return folder
 
 
@@ -104,10 +104,17 @@ def by_launcher(job: Path) -> list[dict[str, Any]]:
 
 
 def by_chart(text: str) -> list[dict[str, Any]]:
-    """The objects in the output of `helm template`, in the order in which kubectl has to apply them."""
+    """The objects in the output of `helm template`, in the order in which kubectl has to apply them.
+
+    The key's Secret is the chart's alone: `render` makes none.
+    """
     order = ("ConfigMap", "Service", "NetworkPolicy", "Job", "JobSet")
     found = [each for each in yaml.load_all(text, Loader=_LOADER) if each]
-    own = [each for each in found if "helm.sh/hook" not in each["metadata"]["annotations"]]
+    own = [
+        each
+        for each in found
+        if "helm.sh/hook" not in each["metadata"]["annotations"] and each["kind"] != "Secret"
+    ]
     return sorted(own, key=lambda each: order.index(each["kind"]))
 
 

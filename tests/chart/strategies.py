@@ -216,7 +216,7 @@ def jobs(*, slips: bool) -> Drawn:
         image_pull_secrets=st.lists(WORDS, max_size=2),
         image_pull_policy=st.sampled_from(["Always", "IfNotPresent", "Never"]),
         host_network=st.sampled_from([False] * 3 + [True]),
-        network_policy=st.sampled_from([False] * 3 + [True]),
+        network_policy=st.sampled_from(["ports", "pods", "none"]),
         topology_spread=st.builds(
             lambda key, rest: {"key": key, **rest},
             mostly(st.sampled_from(["topology.kubernetes.io/zone", "kubernetes.io/hostname"]), st.just("-x")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.machinery
 import importlib.util
 import json
@@ -17,7 +18,7 @@ import yaml
 from tests.chart.conftest import AGENT, CHART, MARKS, ROOT, Helm, by_chart
 
 from ddplaunch import __version__
-from ddplaunch.render.archive import agent_archive
+from ddplaunch.render.archive import pod_agent_archive
 
 pytestmark = MARKS
 
@@ -146,8 +147,9 @@ def test_the_package_holds_the_launchers_agent(
     whole = helm("template", "x", made, "--values", job).stdout
 
     assert packages[0] == packages[1]
-    assert agent_archive() == (tmp_path / "charts" / "ddplaunch" / AGENT).read_bytes()
-    assert whole == helm("template", "x", tmp_path / "charts" / "ddplaunch", "--values", job).stdout
+    assert pod_agent_archive() == (tmp_path / "charts" / "ddplaunch" / AGENT).read_bytes()
+    again = helm("template", "x", tmp_path / "charts" / "ddplaunch", "--values", job).stdout
+    assert by_chart(whole) == by_chart(again)
 
 
 def test_the_test_is_a_small_job_of_its_own(helm: Helm, light: Path) -> None:
@@ -163,6 +165,30 @@ def test_the_test_is_a_small_job_of_its_own(helm: Helm, light: Path) -> None:
     assert {"test"} == {each["metadata"]["annotations"]["helm.sh/hook"] for each in found}
     assert (2, [False]) == (workload["spec"]["parallelism"], ["resources" in each for each in containers])
     assert [] == by_chart(text.stdout)
+
+
+def test_the_key_is_random_and_where_the_pods_look_for_it(helm: Helm, light: Path, job: Path) -> None:
+    """Another one for each installation; every container of the job that has a key takes it from there."""
+    keys = set()
+    for _ in range(2):
+        found = list(yaml.safe_load_all(helm("template", "x", light, "--values", job).stdout))
+        (secret,) = (each for each in found if each and each["kind"] == "Secret")
+        (workload,) = (
+            each
+            for each in found
+            if each and each["kind"] == "Job" and "helm.sh/hook" not in each["metadata"]["annotations"]
+        )
+        pod = workload["spec"]["template"]["spec"]
+        asked = [
+            variable["valueFrom"]["secretKeyRef"]
+            for container in [*pod["initContainers"], *pod["containers"]]
+            for variable in container.get("env", ())
+            if variable["name"] == "DDPLAUNCH_KEY"
+        ]
+        keys.add(base64.b64decode(secret["data"]["key"]))
+        assert [{"name": secret["metadata"]["name"], "key": "key", "optional": True}] * 3 == asked
+
+    assert [43, 43] == [len(key) for key in keys]
 
 
 def test_an_installer_is_told_how_to_go_on(helm: Helm, light: Path, job: Path) -> None:

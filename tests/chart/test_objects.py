@@ -14,7 +14,7 @@ from tests.chart import strategies
 from tests.chart.conftest import MARKS, ROOT, Helm, by_chart, by_launcher, source_words
 from tests.unit.render import kubernetes_jobs
 
-from ddplaunch.render.archive import agent_archive
+from ddplaunch.render.archive import pod_agent_archive
 from ddplaunch.spec.problems import SpecError
 
 pytestmark = MARKS
@@ -46,7 +46,7 @@ def test_the_agent_is_the_launchers(helm: Helm, chart: Path) -> None:
     job = GOLDEN / "jobset" / "job.yaml"
     config_map = by_chart(helm("template", "run1", chart, "--values", job).stdout)[0]
 
-    assert agent_archive() == base64.b64decode(config_map["binaryData"]["agent.pyz"])
+    assert pod_agent_archive() == base64.b64decode(config_map["binaryData"]["agent.pyz"])
 
 
 @pytest.mark.parametrize("overlay", [*strategies.OVERLAYS, *strategies.WRONG_OVERLAYS], ids=json.dumps)

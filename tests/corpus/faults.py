@@ -29,6 +29,9 @@ class Fault:
     launch: tuple[str, ...] = ()  # more words for torchrun
     mpi: bool = False  # started by mpirun
     may_abstain: bool = False  # Gloo may end the ranks before anybody could see what each of them called
+    folder: str = "programs"
+    arguments: tuple[str, ...] = ()
+    plain: bool = False  # started by Python alone: it spawns its ranks itself
 
     @property
     def culprit_nodes(self) -> tuple[int, ...]:
@@ -50,10 +53,14 @@ class Healthy:
     notice_after: float = NOTICE_AFTER
     mpi: bool = False  # started by mpirun
     seconds: float = 3 * NOTICE_AFTER  # of its long steps: in the ratio of 30 s to the default 10 s
+    program: str = ""
+    folder: str = "programs"
+    arguments: tuple[str, ...] = ()
+    plain: bool = False  # started by Python alone: it spawns its ranks itself
 
     @property
     def file(self) -> str:
-        return f"healthy_{self.name}.py"
+        return f"{self.program or 'healthy_' + self.name}.py"
 
 
 FAULTS = [
@@ -62,6 +69,7 @@ FAULTS = [
     Fault("failed_before_init", "rank-failed", (1,), (0, 2, 3), nodes=2),
     Fault("rank_exited_early", "rank-exited-early", (1,), (0, 2, 3), nodes=2),
     Fault("rank_killed", "rank-killed", (2,), (0, 1, 3), nodes=2),
+    Fault("killed_in_recv", "rank-killed", (1,), (0, 2, 3), nodes=2),
     Fault("rank_crashed", "rank-killed", (1,), (0,)),
     Fault("rank_killed_memory", "rank-killed-memory", (1,), (0,), memory=1600 << 20),
     Fault("loader_killed_memory", "rank-killed-memory", (0,), (1,), memory=2400 << 20),
@@ -71,9 +79,10 @@ FAULTS = [
     Fault("loader_in_process", "rank-in-dataloader", (0,), (1,)),
     Fault("rank_in_user_code", "rank-in-user-code", (0,), (1,), notice_after=10.0),
     Fault("rank_loops", "rank-in-user-code", (3,), (0, 1, 2), nodes=2, patience=4.0),
+    Fault("rank_stopped", "rank-stopped", (1,), (0, 2, 3), nodes=2),
     Fault("collective_mismatch", "collective-mismatch", (3,), (0, 1, 2), nodes=2),
     Fault("mismatch_of_two", "collective-mismatch", (0, 1), ()),
-    Fault("mismatch_in_shape", "collective-mismatch", (2,), (0, 1, 3), nodes=2, may_abstain=True),
+    Fault("mismatch_in_shape", "collective-mismatch", (2,), (0, 1, 3), nodes=2),
     Fault("exception_swallowed", "exception-swallowed", (2,), (0, 1), nproc=3),
     Fault("exception_retried", "exception-swallowed", (1,), (0,)),
     Fault("mpi_partial_collective", "mpi-partial-collective", (2, 3), (0, 1), nodes=2, mpi=True),
@@ -110,8 +119,10 @@ BROKEN_STARTS = {
     "store-shared": "tests/agent/gate/test_shared.py::test_another_jobs_store_has_the_master_port",
     "ip-family-mixed": "tests/agent/gate/test_families.py::test_an_ipv6_address_that_swallows_packets",
     "environment-differs": "tests/agent/gate/test_environment.py::test_nccls_own_file_of_one_node",
+    "key-differs": "tests/agent/join/test_run.py::test_a_node_with_another_key_cannot_join",
     "version-differs": "tests/agent/gate/test_software.py::test_a_node_with_another_torch",
     "shm-too-small": "tests/agent/gate/test_network.py::test_shared_memory_is_small_on_one_node",
     "image-lacks": "tests/agent/gate/test_software.py::test_no_torch",
+    "secret-missing": "tests/agent/gate/test_environment.py::test_a_secret_that_one_node_lacks",
 }
 """Faults that keep a job from starting need hosts of their own: the gate's tests provoke them, for real."""

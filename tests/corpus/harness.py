@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,11 +20,14 @@ from ddplaunch.agent.contract import Bundle, Files, JobEvidence, JobPlan, Verdic
 from ddplaunch.agent.protocol import Channel
 from ddplaunch.render import archive
 
-PROGRAMS = Path(__file__).resolve().parent / "programs"
+HERE = Path(__file__).resolve().parent
+PROGRAMS = HERE / "programs"
 WHOLE_JOB = 240.0
 """Seconds for a job on a busy machine; it ends by itself long before."""
 KILL_AFTER = 2.0
-"""Times notice_after, after which a hang is ended."""
+"""Times notice_after, and the fault's patience, after which a hang is ended."""
+AS_IN_LIFE = 60.0
+"""Times notice_after, as by default: a healthy job that is ended before would have needed more time."""
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 """Without both, Open MPI's mpirun starts nothing for root."""
 ASK_AFTER = 3.0
@@ -42,6 +45,7 @@ class Outcome:
     alarms: list[str]  # every notice and verdict that was spoken
     seconds: float | None = None
     noticed: bool = False  # the first word was a notice: nothing had died
+    alarm_at: float | None = None  # when the first word was spoken
     survivors: list[int] = field(default_factory=list)  # processes of the job that outlived it
     output: str = ""
     evidence: JobEvidence | None = None
@@ -52,11 +56,11 @@ class Outcome:
         return self.verdicts[0].code if self.verdicts else "none"
 
 
-def run(case: Fault | Healthy, folder: Path) -> Outcome:
-    """The job from start to end, in `folder`."""
+def run(case: Fault | Healthy, folder: Path, env: Mapping[str, str] | None = None) -> Outcome:
+    """The job from start to end, in `folder`; `env` is for its ranks."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / Files.AGENT).write_bytes(archive.agent_archive())
-    codec.write(str(folder / Files.PLAN), _plan(case, folder))
+    codec.write(str(folder / Files.PLAN), _plan(case, folder, env or {}))
     words = [sys.executable, "-I", "-S", str(folder / Files.AGENT), "local", "--folder", str(folder)]
     memory = case.memory if isinstance(case, Fault) else None
     with _memory_cgroup(memory) as enter, (folder / "output").open("wb") as output:
@@ -71,24 +75,27 @@ def run(case: Fault | Healthy, folder: Path) -> Outcome:
     return _outcome(folder, exit_code, asked)
 
 
-def _plan(case: Fault | Healthy, folder: Path) -> JobPlan:
+def _plan(case: Fault | Healthy, folder: Path, env: Mapping[str, str]) -> JobPlan:
     """As the launcher makes it."""
     mpi = [] if not case.mpi else ["mpirun", "-n", str(case.nodes * case.nproc), "{keeper}", "{python}"]
     launch = ["{python}", "-m", "torch.distributed.run", "--nnodes", str(case.nodes)]
     launch += ["--nproc-per-node", str(case.nproc), "--node-rank", "{node}"]
     launch += ["--master-addr", "{master_addr}", "--master-port", "{master_port}"]
     seconds = case.seconds if isinstance(case, Healthy) else 30.0
+    kill_after = AS_IN_LIFE if isinstance(case, Healthy) else KILL_AFTER * case.patience
     return JobPlan(
         job=case.name,
         nodes=case.nodes,
-        nproc_per_node=case.nproc,
-        launch=mpi or [*launch, *(case.launch if isinstance(case, Fault) else ())],
+        nproc_per_node=None if case.plain else case.nproc,
+        launch=["{python}"]
+        if case.plain
+        else mpi or [*launch, *(case.launch if isinstance(case, Fault) else ())],
         mpi=case.mpi,
-        command=[case.file],
+        command=[case.file, *case.arguments],
         python=sys.executable,
-        env={"CORPUS_SCENE": str(folder), "CORPUS_SECONDS": str(seconds), **AS_ROOT},
-        workdir=str(PROGRAMS),
-        watchdog=WatchdogPlan(case.notice_after, KILL_AFTER * case.notice_after),
+        env={"CORPUS_SCENE": str(folder), "CORPUS_SECONDS": str(seconds), **AS_ROOT, **env},
+        workdir=str(HERE / case.folder),
+        watchdog=WatchdogPlan(case.notice_after, kill_after * case.notice_after),
     )
 
 
@@ -126,6 +133,7 @@ def _outcome(folder: Path, exit_code: int, asked: Bundle | None) -> Outcome:
         alarms=[event.text for event in alarms],
         seconds=alarms[0].at - max(stopped) if alarms and stopped else None,
         noticed=bool(alarms) and alarms[0].kind == "notice",
+        alarm_at=alarms[0].at if alarms else None,
         survivors=_processes_of(folder),
         output=_text(folder / "output"),
         evidence=(asked or bundle).evidence,

@@ -15,6 +15,7 @@ from tests.corpus import harness
 from tests.corpus.faults import FAULTS
 
 from ddplaunch.agent import codec
+from ddplaunch.agent.gate import home
 
 
 def main(folder: Path, names: list[str]) -> int:
@@ -23,6 +24,8 @@ def main(folder: Path, names: list[str]) -> int:
         str(harness.PROGRAMS): "/job",
         sysconfig.get_path("platlib"): "/opt/env/lib/python3/site-packages",
         sysconfig.get_path("stdlib"): "/opt/python/lib/python3",
+        sys.prefix: "/opt/env",
+        home.machine(): "boot",
     }
     for fault in FAULTS:
         if fault.asked or (names and fault.name not in names):

@@ -39,6 +39,7 @@ GATE = {
     "rank-duplicate": "SL",
     "world-size-differs": "SL",
     "environment-differs": "KSL",
+    "key-differs": "KL",
     "version-differs": "SL",
     "hardware-differs": "S",
     "gpu-missing": "KS",
@@ -53,6 +54,7 @@ GATE = {
     "clock-skew": "S",
     "backend-unfit": "L",
     "image-lacks": "KSL",
+    "secret-missing": "L",
     "launch-failed": "L",
 }
 """Causes that are told before anything runs, and where each must be provoked, by a backend's initial.
@@ -61,6 +63,7 @@ Empty: it takes hardware, and is judged from what was recorded on some.
 """
 RUN = {
     "rank-late-to-init": "KSL",
+    "rendezvous-overridden": "SL",
     "device-shared": "",
     "collective-mismatch": "KSL",
     "collective-skipped": "L",

@@ -9,13 +9,17 @@ from ddplaunch.agent.facts import JobEvidence
 
 AT_THE_DEADLINE = frozenset({"node-missing"})
 """Codes that are told when `gate.timeout` is over, and not before: their time is the job file's choice."""
+AT_THE_CALL = frozenset(
+    {"dns-not-found", "master-is-loopback", "rendezvous-overridden", "rank-duplicate", "port-in-use"}
+)
+"""Codes that follow from where a rank's init_process_group leads it, before anything has stood still."""
 
 
 def seconds(bundle: Bundle, code: str) -> float | None:
     """From the fault to the first word that names its cause; None where nobody can say, or it was not told.
 
     At the gate: from the check-in of the last healthy node. While the job runs: from the death, from a lost
-    node's last sign, or from the moment since which nothing moves.
+    node's last sign, from the last call of init_process_group, or from the moment since which nothing moves.
     """
     words = [event for event in bundle.events if event.text.startswith(f"{code}: ")]
     told = _first(words, "notice", "verdict")
@@ -24,6 +28,8 @@ def seconds(bundle: Bundle, code: str) -> float | None:
         return None
     if "gate" in where:
         since = _last_check_in(bundle.events, bundle.verdicts)
+    elif code in AT_THE_CALL:
+        since = _last_call(bundle.evidence, told.at)
     else:
         since = _began(bundle.events, bundle.evidence)
     # Evidence that was taken anew after the first word tells of a later moment.
@@ -36,6 +42,13 @@ def _last_check_in(events: Iterable[Event], verdicts: list[Verdict]) -> float | 
     culprits = {node for verdict in verdicts for node in verdict.nodes}
     healthy = [event for event in came if event.node not in culprits]
     return max((event.at for event in healthy or came), default=None)
+
+
+def _last_call(evidence: JobEvidence | None, before: float) -> float | None:
+    """A rank that calls after the word came adds nothing to it."""
+    nodes = evidence.evidence if evidence is not None else []
+    met = (rank.rendezvous for node in nodes for rank in node.ranks)
+    return max((each.at for each in met if each is not None and each.at <= before), default=None)
 
 
 def _began(events: Iterable[Event], evidence: JobEvidence | None) -> float | None:

@@ -177,7 +177,7 @@ def test_a_killed_host_leaves_no_orphan_and_is_lost(desk: Desk) -> None:
     found = status(desk, handle)
     assert "lost" == found["state"]
     assert "was ended from outside, and not by `ddplaunch cancel`" in found["detail"]
-    assert 100 == desk.call("status", handle).returncode
+    assert 103 == desk.call("status", handle).returncode
 
 
 def test_several_jobs_run_beside_each_other(desk: Desk) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -18,6 +19,14 @@ TORCHRUN = [str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node=2",
 def wait_for_training(desk: Desk) -> None:
     """Until the ranks have begun."""
     eventually(lambda: "step 1" in desk.call("logs", "local://run").stdout, "the training begins")
+
+
+def variables(pid: int) -> list[bytes]:
+    """What the process was started with; nothing once it has ended."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def test_a_command_succeeds(desk: Desk) -> None:
@@ -44,6 +53,13 @@ def test_any_command_may_be_run(desk: Desk) -> None:
     assert 7 == desk.call("run", "--", "sh", "-c", "echo hello; exit 7").returncode
 
 
+def test_a_state_folder_that_is_removed_changes_no_end(desk: Desk) -> None:
+    """A success is 0; of a failure the command's own number is lost."""
+    shell = 'rm -rf "$XDG_STATE_HOME"; exit '
+    assert 0 == desk.call("run", "--", "sh", "-c", f"{shell} 0").returncode
+    assert 1 == desk.call("run", "--", "sh", "-c", f"{shell} 7").returncode
+
+
 def test_a_command_that_is_not_there_is_said(desk: Desk) -> None:
     """A slip in the command's name ends at the gate, by name."""
     result = desk.call("run", "--", "torchrunn", "train.py")
@@ -62,6 +78,39 @@ def test_a_hang_is_ended_with_its_verdict(desk: Desk) -> None:
     assert "load_slowly" in result.stdout
 
 
+def test_a_hang_is_noticed_beside_another_torchrun_that_trains(desk: Desk) -> None:
+    """Two in one script: the one that hangs is named at once, and none of the other's ranks."""
+    torchrun = " ".join([TORCHRUN[0], "--standalone", *TORCHRUN[1:]])
+    script = f"{torchrun} --steps 10000 & {torchrun} --hang-at 1 & wait"
+    with desk.start("run", "--notice-after", "4s", "--", "bash", "-c", script) as process:
+        eventually(lambda: "load_slowly" in desk.call("logs", "local://run").stdout, "the hang is named")
+        found = json.loads(desk.call("diagnose", "local://run", "--json").stdout)["verdicts"]
+        os.kill(process.pid, signal.SIGTERM)
+        process.communicate(timeout=BUSY * 60)
+
+    assert [("rank-in-user-code", [1], [0])] == [(v["code"], v["ranks"], v["victims"]) for v in found]
+
+
+def test_half_of_a_job_is_called_half(desk: Desk) -> None:
+    """Two of these commands, each with its half: who is seen is named, and nobody blames the network."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    words = ["run", "--notice-after", "4s", "--kill-after", "8s", "--name"]
+    torchrun = ["--nnodes=2", f"--master-port={port}", "--master-addr=127.0.0.1"]
+
+    def half(node: int) -> list[str]:
+        return [*words, f"half-{node}", "--", TORCHRUN[0], f"--node-rank={node}", *torchrun, *TORCHRUN[1:]]
+
+    with desk.start(*half(1), "--hang-at", "3") as other:
+        waits = desk.call(*half(0), "--hang-at", "3").stdout
+        holds, _ = other.communicate(timeout=BUSY * 60)
+
+    assert "2 of 4 ranks seen; ranks 0 and 1 run where ddplaunch does not look" in " ".join(holds.split())
+    assert "rank 3 is in load_slowly" in holds
+    assert "rank-in-user-code" not in waits
+    assert "look at the network" not in " ".join(waits.split())
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_goes_to_the_command(desk: Desk, number: signal.Signals) -> None:
     """Ctrl-C stops the ranks first, then us, with 103."""
@@ -76,6 +125,20 @@ def test_a_signal_goes_to_the_command(desk: Desk, number: signal.Signals) -> Non
     eventually(lambda: not desk.processes(), "all processes end", 10)
 
 
+def test_a_signal_to_a_rank_alone_is_a_stop_from_outside(desk: Desk) -> None:
+    """torchrun ends the others because of it, and no rank is accused."""
+    with desk.start("run", "--", *TORCHRUN, "--steps", "10000") as process:
+        wait_for_training(desk)
+        (rank,) = [pid for pid in desk.processes() if b"RANK=1" in variables(pid)]
+        os.kill(rank, signal.SIGTERM)
+        out, err = process.communicate(timeout=BUSY * 60)
+    (verdict,) = json.loads(desk.call("diagnose", "local://run", "--json").stdout)["verdicts"]
+
+    assert 103 == process.returncode, out + err
+    assert ("node-evicted", []) == (verdict["code"], verdict["ranks"])
+    assert "ended by SIGTERM, which came from outside" in verdict["sentence"]
+
+
 def test_nothing_outlives_a_launcher_that_was_killed(desk: Desk) -> None:
     """After SIGKILL of `ddplaunch run` no process of it is left."""
     with desk.start("run", "--", *TORCHRUN, "--steps", "10000") as process:
@@ -85,5 +148,5 @@ def test_nothing_outlives_a_launcher_that_was_killed(desk: Desk) -> None:
 
     eventually(lambda: not desk.processes(), "all processes end", 60)
     stated = desk.call("status", "local://run")
-    assert 100 == stated.returncode
+    assert 103 == stated.returncode
     assert "lost" in stated.stdout

@@ -31,6 +31,15 @@ def test_a_message_without_a_hint_ends_there() -> None:
     assert "error: no job is called digits" == str(NotFoundError("no job is called digits"))
 
 
+def test_nothing_in_an_error_commands_the_terminal() -> None:
+    """Escape sequences are shown, and so are the marks that turn the order of letters around."""
+    error = UsageError("source: photo_\u202egpj.py\x1b[2J does not exist", "see \u2066a\u2069")
+
+    assert "error: source: photo_\\u202egpj.py\\x1b[2J does not exist\n\nhint: see \\u2066a\\u2069" == str(
+        error
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "code"),
     [

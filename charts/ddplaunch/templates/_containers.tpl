@@ -118,6 +118,12 @@ capabilities:
       fieldPath: metadata.labels['batch.kubernetes.io/job-completion-index']
 - name: DDPLAUNCH_KEY
   valueFrom:
+    secretKeyRef:
+      name: {{ printf "%s-key" $name }}
+      key: key
+      optional: true
+- name: DDPLAUNCH_UID
+  valueFrom:
     fieldRef:
       fieldPath: metadata.labels['batch.kubernetes.io/controller-uid']
 - name: DDPLAUNCH_ATTEMPT

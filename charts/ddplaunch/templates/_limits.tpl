@@ -20,8 +20,8 @@
 {{- include "ddplaunch.problem" (list "retries" (int .Values.retries | toString) "0, or kubernetes.jobset"
   "a Job replaces single pods, not the gang: set kubernetes.jobset: true, which needs JobSet") -}}
 {{- end -}}
-{{- if and $options.host_network $options.network_policy -}}
-{{- include "ddplaunch.problem" (list "kubernetes.network_policy" "true with host_network" "false"
+{{- if and $options.host_network (eq $options.network_policy "pods") -}}
+{{- include "ddplaunch.problem" (list "kubernetes.network_policy" "pods with host_network" "none"
   "a NetworkPolicy says nothing about pods on a machine's own network: leave one of the two out") -}}
 {{- end -}}
 {{- if and $options.active_deadline (ne (toString .Values.watchdog.kill_after) "never") -}}

@@ -42,17 +42,36 @@ ports:
 {{- end }}
 {{- end -}}
 
-{{/* All ports between the job's pods, for NCCL and Gloo take any; and names. */}}
+{{/* Who reaches the job's pods. */}}
 {{- define "ddplaunch.networkPolicy" -}}
 podSelector:
   matchLabels:
     {{- include "ddplaunch.selector" . | nindent 4 }}
-policyTypes: [Ingress, Egress]
+policyTypes: {{ ternary "[Ingress]" "[Ingress, Egress]" (eq .Values.kubernetes.network_policy "ports") }}
 ingress:
   - from:
       - podSelector:
           matchLabels:
             {{- include "ddplaunch.selector" . | nindent 12 }}
+{{- if eq .Values.kubernetes.network_policy "ports" }}
+{{- /* All ports but the job's own stay open to everybody, as they are without a policy. */}}
+  - ports:
+      {{- $hub := include "ddplaunch.hubPort" . | int }}
+      {{- $store := .Values.rendezvous.port | default $hub | int }}
+      {{- $before := 0 }}
+      {{- range $closed := list (min $hub $store) (max $hub $store) 65536 }}
+      {{- if gt (sub $closed $before) 1 }}
+      - protocol: TCP
+        port: {{ add $before 1 }}
+        endPort: {{ sub $closed 1 }}
+      {{- end }}
+      {{- $before = $closed }}
+      {{- end }}
+      - protocol: UDP
+        port: 1
+        endPort: 65535
+{{- else }}
+{{- /* All ports between the job's pods, for NCCL and Gloo take any; and names. */}}
 egress:
   - to:
       - podSelector:
@@ -63,6 +82,7 @@ egress:
         protocol: UDP
       - port: 53
         protocol: TCP
+{{- end }}
 {{- end -}}
 
 {{/* One pod per node, each with its index, and none of them ever replaced alone. */}}

@@ -32,7 +32,7 @@
 
 {{- define "ddplaunch.plan.gate" -}}
 {{- $gate := .Values.gate -}}
-{{- $plan := dict "enabled" $gate.enabled "skip" $gate.skip -}}
+{{- $plan := dict "enabled" $gate.enabled "skip" $gate.skip "joined" false -}}
 {{- /* Nodes pull their images at different speeds. */ -}}
 {{- $_ := set $plan "timeout" (include "ddplaunch.seconds" ($gate.timeout | default "10m") | float64) -}}
 {{- $_ := set $plan "port" (include "ddplaunch.hubPort" . | int) -}}

@@ -11,6 +11,8 @@ if os.getpid() == 1:
     # From PID 1 of a container the kernel keeps every signal that it does not wait for: a pod that is
     # deleted in this very moment would stay until its grace is over. What follows sets handlers of its own.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(60))
+elif signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+    signal.signal(signal.SIGINT, lambda *_: os._exit(60))  # else a traceback of what was being imported
 
 unfit = ""
 if sys.version_info < (3, 9):

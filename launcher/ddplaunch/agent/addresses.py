@@ -21,7 +21,7 @@ def parse(text: str) -> list[Address]:
     found = []
     for part in text.split(","):
         host, _, port = part.strip().rpartition(":")
-        if not host or not port.isdigit():
+        if not host or not port.isdecimal():
             raise ValueError(part)
         found.append(Address(host.strip("[]"), int(port)))
     return found

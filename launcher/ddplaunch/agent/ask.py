@@ -9,6 +9,7 @@ import time
 
 from ddplaunch.agent import addresses, codec, places
 from ddplaunch.agent.contract import Env, Exit, Files, JobPlan, JobStatus
+from ddplaunch.agent.printable import printable
 from ddplaunch.agent.protocol import Body, Channel, LostError, ProtocolError
 
 SECONDS = 30.0
@@ -32,7 +33,8 @@ def main(folder: str, what: str, why: str) -> int:
         finally:
             channel.close()
     except (OSError, ValueError, ProtocolError, places.UnplacedError) as error:
-        sys.stderr.write(f"error: the hub of the job in {folder} does not answer: {error}\n")
+        text = f"error: the hub of the job in {folder} does not answer: {error}"
+        sys.stderr.write(printable(text) + "\n")
         return Exit.UNUSABLE
     if what in ("status", "diagnose"):
         print(json.dumps(body))
@@ -40,7 +42,7 @@ def main(folder: str, what: str, why: str) -> int:
 
 
 def _connect(folder: str, deadline: float) -> Channel:
-    key = (os.environ.get(Env.KEY) or _read(folder, Files.KEY)).encode()
+    key = (os.environ.get(Env.KEY) or os.environ.get(Env.UID) or _read(folder, Files.KEY)).encode()
     where = _where(folder, key)
     status = os.path.join(folder, Files.STATUS)
     attempt = int(os.environ.get(Env.ATTEMPT) or codec.read(JobStatus, status).attempt)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import io
 import os
+import shlex
 import sys
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from ddplaunch.agent import codec, contract, places, termination
 from ddplaunch.agent.contract import Env, Exit, Files
+from ddplaunch.agent.join import options
+from ddplaunch.agent.printable import error_text
+
+if TYPE_CHECKING:
+    from ddplaunch.agent import local
 
 _SLURM_NODE = "SLURM_NODEID"
 """srun's own count of nodes, in the order of the job's node list, which is that of Env.NAMES."""
@@ -19,7 +26,7 @@ _SLURM_VERBS = {
     "epilog": "after a job of Slurm: take away what it left on this node",
     "prologue": "in a batch script of Slurm: the gate, and what to export",
 }
-_WITHOUT_PLAN = {"ask", "interfaces", *_SLURM_VERBS}
+_WITHOUT_PLAN = {"ask", "interfaces", "keys", *_SLURM_VERBS}
 
 
 class UnusableError(Exception):
@@ -33,6 +40,8 @@ class UnusableError(Exception):
 def main(argv: Optional[list[str]] = None) -> int:
     """Returns the exit code; see `contract.Exit`."""
     arguments = _parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a peer's text may be none that can be encoded
     try:
         if arguments.die_with_parent is not None:
             from ddplaunch.agent import processes
@@ -41,13 +50,17 @@ def main(argv: Optional[list[str]] = None) -> int:
         folder = os.path.abspath(arguments.folder)
         return _call(arguments, folder)
     except (UnusableError, places.UnplacedError) as error:
-        sys.stderr.write(f"error: {error}\n" + (f"\nhint: {error.hint}\n" if error.hint else ""))
+        sys.stderr.write(error_text(error))
         return Exit.UNUSABLE
 
 
 def _call(arguments: argparse.Namespace, folder: str) -> int:
     if arguments.verb in _WITHOUT_PLAN:
         return _without_plan(arguments, folder)
+    if arguments.verb == "run" and arguments.join:
+        from ddplaunch.agent.join import run
+
+        return run.main(arguments)
     plan = _plan(folder)
     if arguments.verb == "hub" and termination.wanted() and _number(Env.NODE, None) != 0:
         from ddplaunch.agent.hub import sidecar
@@ -63,8 +76,9 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
     if arguments.verb == "local":
         from ddplaunch.agent import local
 
-        return local.main(plan, folder, attempt, gate_only=arguments.gate_only)
-    key = os.environ.get(Env.KEY, "").encode()
+        part = None if arguments.node is None else _part(arguments)
+        return local.main(plan, folder, attempt, arguments.gate_only, part)
+    key = (os.environ.get(Env.KEY) or os.environ.get(Env.UID, "")).encode()
     if not key:
         raise UnusableError(f"{Env.KEY} is not set: by this key the nodes of a job know one another")
     if arguments.verb == "hub":
@@ -72,7 +86,7 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
 
         port = plan.gate.port if arguments.port is None else arguments.port
         if port == 0:
-            port = places.hub_port(plan, attempt, key)
+            port = places.hub_port(plan.job, attempt, key)
         name = arguments.name or (plan.names[0] if plan.names and termination.wanted() else None)
         place = hub.Place(arguments.host, port, name)
         return hub.main(plan, folder, attempt, key, place, gate_only=arguments.gate_only)
@@ -88,6 +102,10 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
 
 
 def _without_plan(arguments: argparse.Namespace, folder: str) -> int:
+    if arguments.verb == "keys":
+        from ddplaunch.agent.join import run
+
+        return run.keys(arguments.port, arguments.occasion)
     if arguments.verb == "ask":
         from ddplaunch.agent import ask
 
@@ -113,11 +131,18 @@ def _parser() -> argparse.ArgumentParser:
     hub.add_argument("--port", type=int, help="port to listen on; 0: by the job's key (default: the plan's)")
     hub.add_argument("--gate-only", action="store_true", help="end after the gate: no supervisor will come")
     hub.add_argument("--name", help="this machine's name, by which the other nodes know it")
+    keys = verbs.add_parser("keys", parents=[common], help="give the job's key to our user's other nodes")
+    keys.add_argument("--port", type=int, required=True, help="where they ask for it")
+    keys.add_argument("--occasion", default="", help="what they call the job")
     verbs.add_parser("gate", parents=[common], help="prove the way from this node to its peers")
-    verbs.add_parser("run", parents=[common], help="run and watch the launch command of this node")
+    run = verbs.add_parser("run", parents=[common], help="run and watch the launch command of this node")
+    options.add_arguments(run)
+    options.add_agents_own(run)
     rank = verbs.add_parser("rank", parents=[common], help="run one rank that an MPI launcher has started")
     rank.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the rank's own command")
     local = verbs.add_parser("local", parents=[common], help="run all nodes of the job on this machine")
+    local.add_argument("--node", type=int, metavar="N", help="only this node; the others are elsewhere")
+    local.add_argument("--desk", default="", metavar="WORDS", help="of node 0: arguments of `keys`")
     local.add_argument("--gate-only", action="store_true", help="stop after the gate, start no training")
     ask = verbs.add_parser("ask", parents=[common], help="speak to the hub of a job")
     ask.add_argument("what", choices=["status", "diagnose", "stop", "ending"], help="`ending`: by WHY, soon")
@@ -130,6 +155,15 @@ def _parser() -> argparse.ArgumentParser:
     for verb, what in _SLURM_VERBS.items():
         verbs.add_parser(verb, parents=[common], help=what)
     return parser
+
+
+def _part(arguments: argparse.Namespace) -> local.Part:
+    """The one node that this machine has of the job. Raises ValueError."""
+    from ddplaunch.agent import addresses, local
+
+    (hub,) = addresses.parse(os.environ.get(Env.HUB, ""))
+    desk = shlex.split(arguments.desk)
+    return local.Part(arguments.node, hub, os.environ[Env.KEY], desk)
 
 
 def _plan(folder: str) -> contract.JobPlan:
@@ -147,7 +181,7 @@ def _plan(folder: str) -> contract.JobPlan:
 
 def _number(name: str, default: Optional[int]) -> int:
     value = os.environ.get(name, "")
-    if value.isdigit():
+    if value.isdecimal():
         return int(value)
     if value or default is None:
         raise UnusableError(f"{name} is {value!r}; wanted a number from 0")

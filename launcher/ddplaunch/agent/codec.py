@@ -12,6 +12,9 @@ T = TypeVar("T")
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
+_MOST_FLOAT = 1e18
+_MOST_INT = 1 << 64
+
 _hints: dict[type, dict[str, Any]] = {}
 _fields: dict[type, list[tuple[str, bool]]] = {}
 
@@ -67,8 +70,10 @@ def _load(kind: Any, data: Any, where: str) -> Any:
         return _load_dataclass(kind, data, where)
     if kind is float:
         _expect(isinstance(data, (int, float)) and not isinstance(data, bool), where, "a number", data)
+        _expect(-_MOST_FLOAT <= data <= _MOST_FLOAT, where, "a finite number", data)  # NaN is not
         return float(data)
     _expect(type(data) is kind, where, kind.__name__, data)
+    _expect(kind is not int or -_MOST_INT <= data < _MOST_INT, where, "64 bits", data)
     return data
 
 
@@ -115,8 +120,18 @@ def text(obj: Any) -> str:
 
 def replace(path: str, text: str, mode: int = 0o644) -> None:
     """Write `text` so that a reader sees the old file or the new one whole, never a part."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(temporary, path)
+    temporary = unfinished(path)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT, mode)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.truncate()  # room that was kept for it is given back only now
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def unfinished(path: str) -> str:
+    """Where `replace` writes what will be at `path`. A file that is there lends its room."""
+    return f"{path}.{os.getpid()}.tmp"

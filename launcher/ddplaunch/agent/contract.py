@@ -51,8 +51,15 @@ from ddplaunch.agent.facts import (
     RankEvidence as RankEvidence,
 )
 from ddplaunch.agent.facts import (
+    Rendezvous as Rendezvous,
+)
+from ddplaunch.agent.facts import (
+    Setting as Setting,
+)
+from ddplaunch.agent.facts import (
     Stack as Stack,
 )
+from ddplaunch.agent.printable import printable
 
 VERSION = 1
 """Raised when a message or a file of an older agent would be misread. Both sides refuse another version."""
@@ -77,6 +84,7 @@ class Env:
     NODE = "DDPLAUNCH_NODE"  # index of this node, 0-based
     ATTEMPT = "DDPLAUNCH_ATTEMPT"  # which submission of the job this is, 0-based
     KEY = "DDPLAUNCH_KEY"  # the job's shared secret, any non-empty string
+    UID = "DDPLAUNCH_UID"  # of the Kubernetes Job: a public label, the key of a job that has no KEY
     HUB = "DDPLAUNCH_HUB"  # host:port of the hub, or several with commas, to be tried in order; see `places`
     NAMES = "DDPLAUNCH_NAMES"  # the nodes' names in node order, or their pattern, where the plan has none
     NAMESPACE = "DDPLAUNCH_NAMESPACE"  # of the pod, for the two above
@@ -126,6 +134,7 @@ class Files:
     GATE_LOG = "gate.log"
     LAUNCH_LOG = "launch.log"  # what torchrun itself said
     RANKS = "ranks"  # per-rank logs
+    OWN = "bundle.json"  # Bundle, of this node's view alone, where it ended without a hub
 
 
 class Status:
@@ -147,6 +156,7 @@ class GatePlan:
     interface: Optional[str] = None
     skip: list[str] = field(default_factory=list)  # names of checks
     smoke_test: Optional[bool] = None  # a real collective of all ranks, after the mesh; None: no
+    joined: bool = False  # `run --join`: the user starts each node, and may have given them different keys
 
 
 @dataclass(frozen=True)
@@ -285,6 +295,8 @@ class SmokeRank:
 
 @dataclass(frozen=True)
 class Verdict:
+    """A cause, who is at fault, and the facts. The text is printable, although it may quote a rank."""
+
     code: str
     sentence: str
     where: str  # "spec" | "gate" | "launch" | "run"
@@ -294,6 +306,11 @@ class Verdict:
     confidence: float = 1.0
     facts: list[str] = field(default_factory=list)  # what it rests on, one sentence each
     hint: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("code", "sentence", "hint"):
+            object.__setattr__(self, name, printable(getattr(self, name)))
+        object.__setattr__(self, "facts", list(map(printable, self.facts)))
 
 
 # --- what can be read from outside
@@ -321,6 +338,8 @@ class JobStatus:
     waiting_for: list[int] = field(default_factory=list)  # nodes
     verdicts: list[Verdict] = field(default_factory=list)
     exit_code: Optional[int] = None  # Exit, once the job has ended
+    decided: Optional[int] = None  # Exit by which the hub has decided to end the job
+    gate_passed: bool = False  # the nodes may start their ranks: whatever ends the job now ends a training
     version: int = VERSION
 
 

@@ -46,17 +46,60 @@ class Exited:
 
 @dataclass(frozen=True)
 class Collective:
-    """One entry of torch's flight recorder."""
+    """One call of torch.distributed: an entry of torch's flight recorder, or of the hook's ring."""
 
     group: str  # process group name; "0" is the default group
-    seq: int  # collective_seq_id, or p2p_seq_id when p2p
+    seq: int  # collective_seq_id, or p2p_seq_id when p2p; of the ring: its number among the group's calls
     op: str  # "all_reduce", "broadcast", "send", …
     sizes: list[list[int]] = field(default_factory=list)
     dtypes: list[str] = field(default_factory=list)
     done: bool = False
     p2p: bool = False
     at: float = 0.0
-    frames: list[Frame] = field(default_factory=list)  # where it was called, innermost first; often empty
+    frames: list[Frame] = field(default_factory=list)  # where it was called, innermost first
+    peer: Optional[int] = None  # of a point-to-point operation: the other side's global rank; -1: any
+    state: str = ""  # torch's "scheduled" | "started" | "completed", or the ring's "entered" | "returned" |
+    # "issued" (it returned, and completes later) | "raised"; "": not known
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An environment variable that the program itself has set."""
+
+    name: str
+    value: str
+    frame: Optional[Frame] = None  # the user's line
+    given: str = ""  # its value when the program began; "": it had none
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """How a rank finds the others: what init_process_group was called with, and what the node makes of it.
+
+    `rank` and `world_size` are those of the call; None where it left them to the environment and that has
+    none.
+    """
+
+    method: str  # "env" | "tcp" | "file" | "store" | another scheme
+    at: float
+    address: str = ""  # MASTER_ADDR, or the host of the URL or of the store
+    port: Optional[int] = None
+    file: str = ""  # of a FileStore
+    file_used: bool = False  # it held keys before this process opened it
+    rank: Optional[int] = None
+    world_size: Optional[int] = None
+    backend: str = ""
+    timeout: Optional[float] = None  # seconds; None: torch's default
+    frame: Optional[Frame] = None  # the user's line that calls
+    settings: list[Setting] = field(
+        default_factory=list
+    )  # variables that the program has set, the last of each
+    script: str = ""  # digest of the program's main file; "": it has none
+    passed: bool = False  # the call has returned: the process group is there
+    resolved: list[str] = field(default_factory=list)  # addresses of `address`, as this node resolves it
+    unresolved: str = ""  # why it does not resolve: "NXDOMAIN", "timeout"; "": it does, or was not asked
+    holder: str = ""  # who listens at the port, where `address` is this node's own; "": nobody, or not known
+    agent_store: bool = False  # torchrun keeps the store, and no rank opens one, not even rank 0
 
 
 @dataclass(frozen=True)
@@ -124,7 +167,7 @@ class RankEvidence:
     still_for: float = 0.0  # since anything of this rank moved, strong or weak
     stuck_for: float = 0.0  # since it made real progress (counter, new stack, output, I/O)
     groups: list[Group] = field(default_factory=list)
-    collectives: list[Collective] = field(default_factory=list)  # the newest, oldest first
+    collectives: list[Collective] = field(default_factory=list)  # the recorder's newest, oldest first
     process: Optional[Process] = None
     children: list[Process] = field(default_factory=list)
     step_times: list[float] = field(
@@ -136,6 +179,14 @@ class RankEvidence:
     mpi_call: Optional[MpiCall] = None
     last_output: str = ""  # last line it wrote
     last_output_at: float = 0.0
+    last_lines: list[str] = field(default_factory=list)  # the last it wrote, newest last; bounded
+    world_size: Optional[int] = None  # of its default process group, or as it was told; None: not known
+    numbered_by: str = ""  # where `rank` comes from: "call" | "environment" | "spawn" | "": nobody said
+    rendezvous: Optional[Rendezvous] = None  # None: init_process_group was not seen called
+    calls: list[Collective] = field(
+        default_factory=list
+    )  # the newest that the program made, oldest first, from the hook's ring: also of a rank that is dead
+    launcher: int = 0  # pid of the process that has started it
 
 
 @dataclass(frozen=True)
@@ -155,6 +206,10 @@ class NodeEvidence:
     launch_exit: Optional[Exited] = None  # torchrun's own
     launch_output: list[str] = field(default_factory=list)  # its last lines
     missing: list[str] = field(default_factory=list)  # "py-spy: not permitted (ptrace)"
+    machine: str = (
+        ""  # equal on nodes that share machine and network: there loopback leads from one to the other
+    )
+    addresses: list[str] = field(default_factory=list)  # of this node's interfaces, loopback left out
 
 
 @dataclass(frozen=True)
@@ -163,8 +218,9 @@ class Lost:
 
     node: int
     at: float  # when it was last heard, by the hub's clock
-    closed: bool = False  # its connection was closed: its agent ended; else not even its kernel answers
+    closed: bool = False  # its connection was closed: its agent ended; else it is silent
     completed: int = 0  # collectives completed by its ranks together, as far as it told
+    frozen: bool = False  # its kernel confirms what is sent to it, and its agent says nothing
 
 
 @dataclass(frozen=True)
@@ -174,13 +230,15 @@ class JobEvidence:
     job: str
     nodes: int
     world_size: Optional[int]
-    why: str  # "still" | "death" | "asked" | "deadline" | "stop" | "ending" | "silence"
+    why: str  # "call" | "still" | "death" | "asked" | "deadline" | "stop" | "ending" | "silence" | "apart"
     at: float
     evidence: list[NodeEvidence] = field(default_factory=list)
     silent: list[int] = field(default_factory=list)  # nodes that did not answer in time
     lost: list[Lost] = field(default_factory=list)  # of these, who does not answer at all any more
     notice_after: float = 10.0
     names: list[str] = field(default_factory=list)  # of the nodes, in their order; as in JobPlan
+    master_addr: str = ""  # as the gate has proved it; "": there was no gate
+    master_port: int = 0
 
 
 @dataclass(frozen=True)

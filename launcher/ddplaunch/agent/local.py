@@ -1,5 +1,8 @@
 """All nodes of a job on this machine: one hub, then a gate and a supervisor per node, as on a cluster.
 
+Or one node of a job whose other nodes are elsewhere, each started by itself: then the hub is here only where
+node 0 is, and the environment says how to reach it, with which key (`join.prepare`).
+
 Each is a process of its own, started from the same file. The host only carries their output, passes signals
 on, and sees to it that nothing outlives it. It stays single-threaded: the kernel ties "die with the parent"
 to the thread that started a child.
@@ -7,6 +10,7 @@ to the thread that started a child.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -15,10 +19,13 @@ import signal
 import subprocess
 import sys
 import time
-from typing import BinaryIO, Callable, Optional
+from collections.abc import Sequence
+from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent import codec, processes
-from ddplaunch.agent.contract import Env, Exit, Files, JobPlan, JobStatus, Phase
+from ddplaunch.agent.addresses import Address
+from ddplaunch.agent.contract import Env, Exit, Files, JobPlan, JobStatus, Phase, Verdict
+from ddplaunch.agent.log_file import LogFile
 
 HUB_START = 60.0
 """Seconds until the hub must listen. It needs a fraction of one, if it has a processor."""
@@ -26,16 +33,28 @@ HUB_END = 15.0
 """Seconds for the hub's last words once every node has ended."""
 STOP_GRACE = 45.0
 """Seconds from the first signal to SIGKILL: evidence (5), torchrun's own patience with its workers (30)."""
+HURRIED = 20.0
+"""Seconds from a second Ctrl-C to SIGKILL: the evidence, and the hub's last words."""
 _POLL = 0.05
 _BUNDLE_MARK = b"-----BEGIN DDPLAUNCH BUNDLE-----"
-_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def main(plan: JobPlan, folder: str, attempt: int, gate_only: bool = False) -> int:
+class Part(NamedTuple):
+    """The one node of the job that is here. `desk`: words by which node 0 hands the key to the others."""
+
+    node: int
+    hub: Address
+    key: str
+    desk: Sequence[str] = ()
+
+
+def main(
+    plan: JobPlan, folder: str, attempt: int, gate_only: bool = False, part: Optional[Part] = None
+) -> int:
     """Run the job to its end, again after a node's fault as often as the plan allows. Returns an Exit."""
     processes.adopt_orphans()
-    host = Host(plan, folder, gate_only)
-    for number in (*_STOPPING, signal.SIGUSR2):
+    host = Host(plan, folder, gate_only, part)
+    for number in (*processes.STOPPING, signal.SIGUSR2):
         signal.signal(number, lambda signum, _: host.signals.append(signum))
     try:
         while True:
@@ -44,10 +63,11 @@ def main(plan: JobPlan, folder: str, attempt: int, gate_only: bool = False) -> i
                 return code
             run = os.path.join(folder, Files.RUN)
             os.replace(run, f"{run}-{attempt}")
-            host.logs.clear()
+            host.close_logs()
             attempt += 1
     finally:
         end_all()
+        host.close_logs()
 
 
 class Child:
@@ -94,9 +114,11 @@ class Child:
 
 
 class Host:
-    def __init__(self, plan: JobPlan, folder: str, gate_only: bool) -> None:
+    def __init__(self, plan: JobPlan, folder: str, gate_only: bool, part: Optional[Part] = None) -> None:
         self.plan = plan
         self.folder = folder
+        self.part = part
+        self.nodes = range(plan.nodes) if part is None else [part.node]
         self.gate_only = gate_only
         self.stopping = False
         self.kill_at: Optional[float] = None
@@ -107,43 +129,85 @@ class Host:
         self.hub_exit: Optional[int] = None
         self.supervised = False
         self.bundled = False
+        self.verdicts: list[Verdict] = []  # by what the nodes have left, where no hub has judged
         self.env: dict[str, str] = {}
-        self.logs: dict[str, BinaryIO] = {}
+        self.console = LogFile(sys.stdout.fileno())
+        self.logs: dict[str, LogFile] = {}
 
     def run(self, attempt: int) -> int:
         """One attempt, from the hub's start to its last words."""
         self.exits, self.hub_exit, self.bundled = {}, None, False
         os.makedirs(self.path(Files.RUN), exist_ok=True)
-        key = os.urandom(32).hex()
+        key = self.part.key if self.part else os.urandom(32).hex()
         with open(os.open(self.path(Files.KEY), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(key)
         self.env = {**os.environ, Env.KEY: key, Env.ATTEMPT: str(attempt)}
-        # Nodes on one machine need loopback alone, and nobody else shall reach the hub.
-        hub = self._start(["hub", "--host", "127.0.0.1"], {}, self._hub_line, self._hub_ended)
-        if (
-            self._until(lambda: self._listening() or self.hub_exit is not None, HUB_START)
-            and self._listening()
-        ):
-            for node in range(self.plan.nodes):
-                self._gate(node)
-            self._until(lambda: len(self.exits) == self.plan.nodes)
-            if self.gate_only and not any(self.exits.values()):
-                hub.process.terminate()  # it would wait for supervisors that never come
-        if not self._until(lambda: self.hub_exit is not None, HUB_END):
+        if 0 not in self.nodes:
+            self._run_nodes()
+            return self._conclude()
+        hub = self._start(self._hub_words(), {}, self._hub_line, self._hub_ended)
+        desk = self._start_desk()
+        self._until(lambda: self._listening() or self.hub_exit is not None or self.stopping, HUB_START)
+        may_start = self._listening() and not self.stopping
+        if may_start:
+            self._run_nodes()
+        if self.stopping or not may_start or (self.gate_only and not any(self.exits.values())):
+            hub.process.terminate()  # it would wait for gates and supervisors that never come
+        # Nodes elsewhere may still be at work, and the hub with them.
+        if not self._until(lambda: self.hub_exit is not None, None if self._is_shared() else HUB_END):
             hub.process.kill()
             self._until(lambda: self.hub_exit is not None)
+        if desk is not None:
+            desk.process.kill()
         return self._conclude()
+
+    def _run_nodes(self) -> None:
+        for node in self.nodes:
+            self._gate(node)
+        self._until(lambda: len(self.exits) == len(self.nodes))
+
+    def _is_shared(self) -> bool:
+        return self.plan.nodes > len(self.nodes) and self.hub_exit is None and self._listening()
+
+    def _hub_words(self) -> list[str]:
+        if self.part is None:
+            # Nodes on one machine need loopback alone, and nobody else shall reach the hub.
+            return ["hub", "--host", "127.0.0.1"]
+        return ["hub", "--name", self.part.hub.host]
+
+    def _start_desk(self) -> Optional[Child]:
+        """Where the other nodes ask for the key. Without it they say themselves that they have none."""
+        if self.part is None or not self.part.desk:
+            return None
+        return self._start(["keys", *self.part.desk], {}, self._hub_line, lambda _: None)
 
     def _gate(self, node: int) -> None:
         folder = self.path(Files.NODE.format(node=node))
         os.makedirs(folder, exist_ok=True)
-        self._start_node("gate", node, lambda data: self._log(os.path.join(folder, Files.GATE_LOG), data))
+        self._start_node(
+            "gate", node, lambda data: self._gate_line(os.path.join(folder, Files.GATE_LOG), data)
+        )
+
+    def _gate_line(self, log: str, data: bytes) -> None:
+        """Where no hub is, the gate is the one that speaks to people; its cries are for a hub to overhear."""
+        self._log(log, data)
+        if 0 not in self.nodes:
+            lines = data.splitlines(keepends=True)
+            self.console.write(b"".join(line for line in lines if not line.startswith(b"{")))
 
     def _start_node(self, verb: str, node: int, line: Callable[[bytes], None]) -> None:
-        with open(self.path(Files.HUB), encoding="utf-8") as file:
-            port = json.load(file)["port"]
-        env = {Env.NODE: str(node), Env.HUB: f"127.0.0.1:{port}"}
+        env = {Env.NODE: str(node), Env.HUB: self._where()}
         self._start([verb], env, line, lambda code: self._node_ended(verb, node, code))
+
+    def _where(self) -> str:
+        """How the hub is reached from here."""
+        if self.part is None:
+            with open(self.path(Files.HUB), encoding="utf-8") as file:
+                return f"127.0.0.1:{json.load(file)['port']}"
+        if self.part.node == 0:
+            with open(self.path(Files.HUB_ADDRESS), encoding="ascii") as file:
+                return file.read().strip()
+        return str(self.part.hub)
 
     def _node_ended(self, verb: str, node: int, code: int) -> None:
         if verb == "gate" and code == Exit.OK and not self.gate_only and not self.stopping:
@@ -154,19 +218,46 @@ class Host:
 
     def _conclude(self) -> int:
         """The hub's verdict counts. When it died without one, the worst that a node reported does."""
-        assert self.hub_exit is not None
-        spoke = self.hub_exit >= 0 and self.hub_exit not in (1, Exit.UNUSABLE) and not self.gate_only
-        nodes = [code if code >= 0 else Exit.WORKER_FAILED for code in self.exits.values()]
-        code = self.hub_exit if spoke else max(nodes, default=Exit.UNUSABLE)
+        code = self.hub_exit
+        if self.gate_only or code is None or code < 0 or code in (1, Exit.UNUSABLE):
+            nodes = [each if each >= 0 else Exit.WORKER_FAILED for each in self.exits.values()]
+            code = Exit.STOPPED if self.stopping else max(nodes, default=Exit.UNUSABLE)
+            if not self.gate_only and self.part is None:
+                self._keep_leftover(code)
         try:
             status = codec.read(JobStatus, self.path(Files.STATUS))
         except (OSError, codec.ContractError):
-            return code
+            if self.part is None:
+                return code
+            status = self._own_status()
         if (status.phase, status.exit_code) != (Phase.ENDED, code):
             now = time.time()
-            status = dataclasses.replace(status, phase=Phase.ENDED, exit_code=code, since=now, updated=now)
-            codec.write(self.path(Files.STATUS), status)
+            verdicts = self.verdicts or status.verdicts
+            status = dataclasses.replace(
+                status, phase=Phase.ENDED, exit_code=code, since=now, updated=now, verdicts=verdicts
+            )
+            with contextlib.suppress(OSError):  # on a full disk the exit code is all there is
+                codec.write(self.path(Files.STATUS), status)
         return code
+
+    def _keep_leftover(self, code: int) -> None:
+        """The hub is gone for good: what the nodes saw is the bundle."""
+        from ddplaunch.agent.hub import leftover
+
+        bundle = leftover.gather(self.plan, self.folder)
+        if bundle is None:
+            return
+        self.verdicts = bundle.verdicts
+        with contextlib.suppress(OSError):
+            codec.write(self.path(Files.BUNDLE), dataclasses.replace(bundle, exit_code=code))
+
+    def _own_status(self) -> JobStatus:
+        """What one node knows, where no hub has written more."""
+        now = time.time()
+        attempt = int(self.env[Env.ATTEMPT])
+        return JobStatus(
+            self.plan.job, attempt, Phase.STARTING, now, [], now, now, gate_passed=self.supervised
+        )
 
     # --------------------------------------------------------------- children
 
@@ -206,24 +297,31 @@ class Host:
     def _pass_signals(self) -> None:
         while self.signals:
             number = self.signals.pop(0)
-            if number != signal.SIGUSR2 and self.stopping:
-                self.kill_at = 0.0  # asked twice
-            elif number != signal.SIGUSR2:
+            if number == signal.SIGUSR2:
+                self._send(number)
+            elif not self.stopping:
                 self.stopping = True
                 self.kill_at = time.monotonic() + STOP_GRACE
-            for child in self.children:
-                # The hub ends by itself when the nodes have, and must be there until then.
-                if child.ended != self._hub_ended:
-                    child.process.send_signal(signal.SIGUSR2 if number == signal.SIGUSR2 else signal.SIGTERM)
+                self._send(signal.SIGTERM)
+            elif number == signal.SIGINT and self.kill_at is not None:
+                self.kill_at = min(self.kill_at, time.monotonic() + HURRIED)
+                self._send(signal.SIGINT)  # the supervisors wait no longer for ranks that do not end
         if self.kill_at is not None and time.monotonic() > self.kill_at:
             self.kill_at = None
             end_all()
+
+    def _send(self, number: int) -> None:
+        over = len(self.exits) == len(self.nodes)
+        for child in self.children:
+            # The hub ends by itself when the nodes have, and must be there until then.
+            if over or child.ended != self._hub_ended:
+                child.process.send_signal(number)
 
     # --------------------------------------------------------------- output
 
     def _output(self, data: bytes) -> None:
         self._log(self.path(Files.OUTPUT), data)
-        _print(data)
+        self.console.write(data)
 
     def _hub_line(self, data: bytes) -> None:
         """Everything but the bundle is for people, and a verdict only when no supervisor prints it too."""
@@ -232,12 +330,20 @@ class Host:
         self.bundled = self.bundled or _BUNDLE_MARK in data  # the hub's last words, in several pieces
         if self.supervised:
             words = b"".join(line for line in words.splitlines(keepends=True) if line[:1].isdigit())
-        _print(words)
+        self.console.write(words)
 
     def _log(self, path: str, data: bytes) -> None:
         if path not in self.logs:
-            self.logs[path] = open(path, "ab", buffering=0)  # noqa: SIM115 - open for the whole job
+            self.logs[path] = LogFile(path, self._complain)
         self.logs[path].write(data)
+
+    def _complain(self, text: str) -> None:
+        self.console.write(f"ddplaunch: {text}; the job goes on\n".encode())
+
+    def close_logs(self) -> None:
+        for log in self.logs.values():
+            log.close()
+        self.logs.clear()
 
     def path(self, name: str) -> str:
         return os.path.join(self.folder, name)
@@ -257,12 +363,3 @@ def end_all() -> None:
                 continue
         time.sleep(0.01)
         left = processes.descendants(os.getpid())
-
-
-def _print(data: bytes) -> None:
-    """To whoever listens; a closed terminal must not end the training."""
-    try:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    except (BrokenPipeError, ValueError):
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - lives as long as the process

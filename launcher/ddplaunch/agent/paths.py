@@ -33,10 +33,15 @@ def parted(results: Iterable[MeshResult]) -> tuple[list[MeshResult], dict[str, i
 
 
 def whole(passed: Mapping[str, Mapping[str, int]], check_ins: Mapping[int, CheckIn]) -> list[MeshResult]:
-    """The results from which `passed`, by node, was made; each node under the address that it gave itself."""
+    """The results from which `passed`, by node, was made; each node under the address that it gave itself.
+
+    Keys that are no number of a node are left out.
+    """
     found = []
     for node, peers in passed.items():
         for peer, milliseconds in peers.items():
+            if not _is_number(node) or not (peer == MASTER or _is_number(peer)):
+                continue
             what, number = (MASTER, 0) if peer == MASTER else (RESPONDER, int(peer))
             there = check_ins.get(number)
             address, port = (there.address, there.ports.get(what, 0)) if there else ("", 0)
@@ -44,3 +49,7 @@ def whole(passed: Mapping[str, Mapping[str, int]], check_ins: Mapping[int, Check
                 MeshResult(int(node), number, address, port, what, "ok", seconds=milliseconds / 1000)
             )
     return found
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) < 10

@@ -54,14 +54,17 @@ def hub(
         raise UnplacedError(
             f"{Env.HUB} is {value!r}; {wanted}", "by this address a node finds the hub on node 0"
         ) from None
-    return [Address(host, port or hub_port(plan, attempt, key)) for host, port in found]
+    return [Address(host, port or hub_port(plan.job, attempt, key)) for host, port in found]
 
 
-def hub_port(plan: JobPlan, attempt: int, key: bytes) -> int:
-    """The one that this attempt's nodes agree on without a word: two jobs of one machine seldom share it."""
+def hub_port(job: str, attempt: int, key: bytes) -> int:
+    """The one that this attempt's nodes agree on without a word: two jobs of one machine seldom share it.
+
+    `key`: the job's, or something else that its nodes know and other jobs do not.
+    """
     from ddplaunch.agent.checks import ports
 
-    return ports.sequence(f"{plan.job} {attempt} hub".encode() + key, ports.EPHEMERAL)[0]
+    return ports.sequence(f"{job} {attempt} hub".encode() + key, ports.EPHEMERAL)[0]
 
 
 def domain(resolv_conf: str = RESOLV_CONF) -> str:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
+from typing import Callable, NoReturn
 
 import ddplaunch.agent
 
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that ask a program to end."""
 TMP = "/tmp"  # noqa: S108 - where every program goes that is not told otherwise
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -36,6 +40,30 @@ def die_with_parent(parent: int, with_signal: int = signal.SIGTERM) -> None:
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent dies, so that none is ever lost."""
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def send(pid: int, number: int) -> None:
+    """Send a signal to a process, or with -pid to its group, that may be gone."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def run_and_exit(work: Callable[[], int], failed: int) -> NoReturn:
+    """Run `work` in this forked process, and end the process with the exit code that it returns.
+
+    `failed` is the exit code where `work` raises.
+    """
+    code = failed
+    try:
+        code = work()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def descendants(root: int) -> list[int]:

@@ -26,10 +26,11 @@ import time
 from typing import Any, Optional
 
 from ddplaunch.agent.contract import VERSION
+from ddplaunch.agent.redact import NO_SECRETS
 from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, plain_address, resolve
 
-HELLO_LIMIT = 64 * 1024
-"""Bytes read from somebody who has not proved that he knows the key."""
+HELLO_LIMIT = 1024
+"""Bytes read, and kept, from somebody who has not proved that he knows the key."""
 HELLO_SECONDS = 5.0
 """Seconds somebody has to prove it."""
 LINE_LIMIT = 32 * 1024 * 1024
@@ -66,11 +67,12 @@ class StrangerError(ProtocolError):
 
 
 class RefusedError(ProtocolError):
-    """ddplaunch answers and will not have us. `why`: key (another job or attempt) | version."""
+    """ddplaunch answers, for `job`, and will not have us. `why`: key (another job or attempt) | version."""
 
-    def __init__(self, why: str, detail: str) -> None:
+    def __init__(self, why: str, detail: str, job: str = "") -> None:
         super().__init__(detail)
         self.why = why
+        self.job = job
 
 
 class LostError(ProtocolError):
@@ -135,7 +137,7 @@ class ServerHandshake:
         if not isinstance(nonce, str) or not nonce:
             called = {"job": self._job} if self._job else {}
             return _plain({"refused": "key", **called}), False
-        self.seal.nonces += b" " + nonce.encode()
+        self.seal.nonces += b" " + nonce.encode("utf-8", "surrogatepass")
         return self.seal.seal({"kind": "welcome", "body": {}}), True
 
 
@@ -167,7 +169,7 @@ def _version_of(text: bytes) -> Optional[int]:
 
 
 class Channel:
-    """One blocking connection. One thread may send while another receives.
+    """One blocking connection. One thread may send while another receives. What it sends obeys `redactor`.
 
     All waits are bounded: `deadline` is a moment of time.monotonic(), `timeout` a number of seconds.
     """
@@ -178,17 +180,15 @@ class Channel:
         self._scanned = 0
         self._sending = threading.Lock()
         self._seal: Seal
+        self.redactor = NO_SECRETS
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _keep_alive(connection)
 
     @classmethod
     def connect(cls, host: str, port: int, key: bytes, attempt: int, deadline: float) -> Channel:
-        """Connect and prove ourselves, once: who wants patience calls again.
-
-        Raises UnreachableError, StrangerError or RefusedError.
-        """
-        channel = cls(_dial(host, port, deadline))
+        """Connect and prove ourselves, once. Raises UnreachableError, StrangerError or RefusedError."""
+        channel = cls(dial(host, port, deadline))
         try:
             channel._introduce(key, attempt, min(deadline, time.monotonic() + HELLO_SECONDS))
         except BaseException:
@@ -223,8 +223,9 @@ class Channel:
 
     def send(self, kind: str, body: Body, timeout: float = 30.0) -> None:
         """Raises LostError when it cannot be handed to the kernel in time, or the connection is gone."""
+        data = {"kind": kind, "body": self.redactor.hide(body)}
         with self._sending:
-            self._write(self._seal.seal({"kind": kind, "body": body}), time.monotonic() + timeout)
+            self._write(self._seal.seal(data), time.monotonic() + timeout)
 
     def receive(self, timeout: float) -> Optional[Message]:
         """The next message, or None when none came in time. Raises LostError.
@@ -266,9 +267,9 @@ class Channel:
             raise RefusedError("version", f"the hub speaks version {theirs}, this agent {VERSION}")
         nonces = (str(json.loads(line).get("nonce")), os.urandom(16).hex())
         self._seal = Seal(key, attempt, server=False)
-        self._seal.nonces = nonces[0].encode()
+        self._seal.nonces = nonces[0].encode("utf-8", "surrogatepass")
         hello = self._seal.seal({"ddplaunch": VERSION, "nonce": nonces[1]})
-        self._seal.nonces = " ".join(nonces).encode()
+        self._seal.nonces = " ".join(nonces).encode("utf-8", "surrogatepass")
         try:
             self._write(hello, deadline)
             line = self._line(deadline, HELLO_LIMIT) or b""
@@ -303,12 +304,12 @@ class Channel:
             self._scanned = len(self._buffer)
             if len(self._buffer) > limit:
                 raise LostError(f"a line of more than {limit} bytes")
-            if not self._fill(deadline):
+            if not self._fill(deadline, min(_CHUNK, limit + 1)):
                 return None
 
-    def _fill(self, deadline: float) -> bool:
+    def _fill(self, deadline: float, most: int) -> bool:
         try:
-            data = self._socket.recv(_CHUNK)
+            data = self._socket.recv(most)
         except (BlockingIOError, InterruptedError):
             return self._ready(select.POLLIN, deadline)
         except OSError as error:
@@ -341,12 +342,13 @@ def _refusal(line: bytes) -> ProtocolError:
     if why == "version":
         return RefusedError("version", f"the hub speaks version {_version_of(line)}, this agent {VERSION}")
     if why == "key":
-        called = f", called {data['job']!r}" if data.get("job") else ""
-        return RefusedError("key", f"it is ddplaunch of another job, or of another attempt{called}")
+        job = str(data.get("job") or "")
+        called = f", called {job!r}" if job else ""
+        return RefusedError("key", f"it is ddplaunch of another job, or of another attempt{called}", job)
     return StrangerError(line, f"it greets like ddplaunch and then said {line[:80]!r}")
 
 
-def _dial(host: str, port: int, deadline: float) -> socket.socket:
+def dial(host: str, port: int, deadline: float) -> socket.socket:
     """A connected socket to the first of the host's addresses that answers. Raises UnreachableError."""
     try:
         addresses = resolve(host, deadline)

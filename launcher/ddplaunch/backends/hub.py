@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,11 +9,15 @@ from pathlib import Path
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Bundle, Files
 from ddplaunch.agent.protocol import Channel, ProtocolError
+from ddplaunch.backends import files
 
 ANSWER = 30.0
 """Seconds for fresh evidence of all ranks; the hub itself gives them less."""
 _REACH = 5.0
 """Seconds for one of several addresses: from outside a cluster's network most of them lead nowhere."""
+
+_SHORT = 1 << 16
+"""Bytes of a file with a key or addresses; a machine has a few of these."""
 
 Address = tuple[str, int]
 
@@ -22,7 +25,7 @@ Address = tuple[str, int]
 def diagnose(folder: Path, attempt: int) -> Bundle | None:
     """Evidence of all ranks as they stand now. None when the hub does not answer, or has ended meanwhile."""
     try:
-        key = (folder / Files.KEY).read_text("ascii").strip().encode()
+        key = files.contents(folder / Files.KEY, _SHORT).strip()
     except (OSError, ValueError):
         return None
     deadline = time.monotonic() + ANSWER
@@ -55,12 +58,13 @@ def _connect(addresses: Iterable[Address], key: bytes, attempt: int, deadline: f
 def _addresses(folder: Path) -> list[Address]:
     """All that the hub is known by: on a cluster it writes a list, on one machine it has the one."""
     try:
-        found = [each.rpartition(":") for each in (folder / Files.HUB_ADDRESS).read_text("ascii").split(",")]
+        text = files.contents(folder / Files.HUB_ADDRESS, _SHORT).decode("ascii")
+        found = [each.rpartition(":") for each in text.split(",")]
         return [(host.strip("[]"), int(port)) for host, _, port in found]
     except (OSError, ValueError):
         pass
     try:
-        told = json.loads((folder / Files.HUB).read_text("utf-8"))
+        told = files.parse(files.contents(folder / Files.HUB, _SHORT))
         return [(str(told["host"]), int(told["port"]))]
     except (OSError, ValueError, KeyError, TypeError):
         return []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ddplaunch.agent.contract import JobStatus, Verdict
@@ -25,7 +26,7 @@ class Handle:
         """Raises UsageError when `text` has not the form of a handle."""
         match = re.fullmatch(r"([a-z]+)://([^\s/][^\s]*)", text)
         if match is None:
-            target = "slurm" if text.isdigit() else "local"
+            target = "slurm" if text.isdecimal() else "local"
             guess = f"{target}://{text}" if re.fullmatch(r"[\w.-]+(/\d+)?", text) else "local://digits"
             raise UsageError(
                 f"{text!r} is no handle of a job",
@@ -62,7 +63,35 @@ class Job:
     detail: str = ""  # why it is pending or lost, in one sentence
     hint: str = ""  # what to do about that
     status: JobStatus | None = None  # what its hub says; None before the hub stands
+    lingers: str = ""  # what of an ended job its scheduler still holds, in one sentence
     verdicts: tuple[Verdict, ...] = ()  # what its backend knows, for when its hub could not speak
+
+    @property
+    def gate_passed(self) -> bool:
+        """Whether the gate had let its ranks start, by its hub's word or by where a verdict was found."""
+        told = self.status
+        known = [*(told.verdicts if told else ()), *self.verdicts]
+        return (told is not None and told.gate_passed) or any(each.where == "run" for each in known)
+
+
+HEARD_HERE, HEARD_AFAR = 25.0, 90.0
+"""Seconds without a heartbeat after which a hub counts as silent: of this machine, and where a shared file
+system may show old files for a minute, or clocks may differ. A hub that lives writes every ten."""
+
+
+def with_silence(job: Job, patience: float, now: float) -> Job:
+    """Where its hub has been silent for longer than `patience`, the running job with that as its detail."""
+    status = job.status
+    if job.state is not State.RUNNING or status is None or status.exit_code is not None:
+        return job
+    if now - status.updated <= patience:
+        return job
+    since = time.strftime("%H:%M:%S", time.localtime(status.updated))
+    silence = f"the hub does not answer since {since}"
+    hint = "each node now watches its own ranks, and ends them when nothing moves for `kill_after`"
+    if job.detail:  # the scheduler knows why: a job that is suspended has no node that watches
+        return replace(job, detail=f"{job.detail}; {silence}")
+    return replace(job, detail=silence, hint=job.hint or hint)
 
 
 @dataclass(frozen=True)

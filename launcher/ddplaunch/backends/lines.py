@@ -10,11 +10,14 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from ddplaunch.backends import files
 from ddplaunch.backends.job import Selection
 
 _PREFIX = re.compile(rb"\[(\d+)(?:/(\w+))?\]")
 """`[node/rank]`, or `[node/ddplaunch]` where the node's supervisor speaks."""
 _CHUNK = 1 << 20
+_LONGEST = 1 << 20
+"""Bytes of a line; a longer one is shown in pieces."""
 _POLL = 0.1
 
 
@@ -61,18 +64,20 @@ class File:
 
     def present(self) -> Iterator[bytes]:
         try:
-            with self.path.open("rb") as file:
+            with files.opened(self.path) as file:
                 yield from self.read(file)
-        except FileNotFoundError:
+        except (FileNotFoundError, files.NotPlainError):
             pass
 
     def read(self, file: BinaryIO) -> Iterator[bytes]:
-        """Whole lines of `file`, which is this one, opened."""
+        """Whole lines of `file`, which is this one, opened. Of a line without end, pieces."""
         file.seek(self._offset)
         while data := file.read(_CHUNK):
             self._offset += len(data)
             *whole, self._begun = (self._begun + data).split(b"\n")
             yield from whole
+            if len(self._begun) >= _LONGEST:
+                yield from self.rest()
 
     def rest(self) -> Iterator[bytes]:
         if self._begun:
@@ -101,9 +106,7 @@ def text(line: bytes) -> str:
 def last_words(path: Path, count: int) -> list[str]:
     """The last lines of a file that hold anything; none when it is not there."""
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 8192))
-            found = file.read().splitlines()
+        found = files.tail(path, 8192).splitlines()
     except OSError:
         return []
     return [text(line) for line in islice(filter(bytes.strip, reversed(found)), count)][::-1]

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     """Do it, and return the exit code."""
     from msgspec.structs import replace
 
-    from ddplaunch.backends import connect
+    from ddplaunch.backends import connect, interrupts
     from ddplaunch.cli import exits, jobs, page, watch
 
     if args.html is not None:
@@ -74,7 +74,9 @@ def run(args: argparse.Namespace) -> int:
     try:
         job = watch.until_end(backend, handle)
     except KeyboardInterrupt:
-        job = backend.cancel(handle)  # a check-up that nobody waits for is of no use
+        sys.stderr.write(f"\nstopping {handle} …\n")
+        with interrupts.held_off():
+            job = backend.cancel(handle)  # a check-up that nobody waits for is of no use
 
     from ddplaunch.report import diagnosis
 

@@ -24,8 +24,14 @@ def of_job(job: Job) -> ExitCode:
     """What `status`, `submit --wait` and `doctor` end with. A job that vanished has failed."""
     if not job.state.ended:
         return ExitCode.NOT_FINISHED
-    if job.state is State.CANCELLED:
+    if job.state is State.CANCELLED or job.exit_code == Exit.STOPPED:
         return ExitCode.CANCELLED
     if job.state is State.LOST or job.exit_code is None:
         return ExitCode.FAILED
-    return OF_AGENT.get(job.exit_code, ExitCode.FAILED)
+    return of_agent(job.exit_code, gate_passed=job.gate_passed)
+
+
+def of_agent(code: int, *, gate_passed: bool) -> ExitCode:
+    """The agent's exit codes speak to schedulers: a lost node is 20 at the gate and in mid-training."""
+    found = OF_AGENT.get(code, ExitCode.FAILED)
+    return ExitCode.FAILED if gate_passed and found is ExitCode.GATE else found

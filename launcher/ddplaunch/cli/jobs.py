@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
     from ddplaunch.plan.plan import Plan
     from ddplaunch.render.rendered import Rendered
     from ddplaunch.spec.models import JobSpec
+
+_NAMED = 5
+"""Files left out that are named."""
 
 
 def find(text: str) -> tuple[Backend, Handle]:
@@ -35,10 +39,30 @@ def plan(spec: JobSpec, target: str, path: str) -> Plan:
     from ddplaunch.spec.load import STDIN
     from ddplaunch.spec.problems import SpecError
 
+    for text in notes(spec):
+        sys.stderr.write(f"{text}\n")
     try:
-        return make(spec, target, Path(path).parent)
+        made = make(spec, target, Path(path).parent)
     except SpecError as error:
         raise error.of(STDIN if path == "-" else path) from error
+    if made.left_out:
+        sys.stderr.write(f"{_note(made.left_out)}\n")
+    return made
+
+
+def notes(spec: JobSpec) -> list[str]:
+    """What is worth a look in a job file that is good."""
+    from ddplaunch.spec import smells
+
+    return [f"note: {smells.note(name)}" for name in smells.exposed(spec.env)]
+
+
+def _note(left_out: tuple[str, ...]) -> str:
+    names = ", ".join(map(repr, left_out[:_NAMED])) + (", …" if len(left_out) > _NAMED else "")
+    return (
+        f"note: source: {names} looked private and will not travel with the job; "
+        "to send it, name it under `source` itself, or write !NAME in .ddplaunchignore"
+    )
 
 
 def rendered(path: str, target: str) -> Rendered:

@@ -8,6 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from ddplaunch.agent.printable import printable
 from ddplaunch.cli import parser as arguments
 from ddplaunch.errors import ExitCode
 
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
 def table(jobs: list[Job], now: float) -> str:
     """One line per job, under a line of headings."""
-    from ddplaunch.report.words import clock, duration, printable
+    from ddplaunch.report.words import clock, duration
 
     rows = [["HANDLE", "NAME", "STATE", "SUBMITTED", "TOOK", "WHAT"]]
     for job in jobs:
@@ -70,11 +71,10 @@ def table(jobs: list[Job], now: float) -> str:
 
 def _what(job: Job) -> str:
     from ddplaunch.report.diagnosis import known_verdicts
-    from ddplaunch.report.words import printable
 
     verdicts = known_verdicts(job)
     if verdicts:
         return verdicts[0].code
-    if job.status is None or job.state.ended:
+    if job.detail or job.status is None or job.state.ended:
         return printable(job.detail)
     return job.status.phase if job.status.phase != job.state else ""

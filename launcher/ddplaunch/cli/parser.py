@@ -130,7 +130,7 @@ def at_least(least: int) -> Callable[[str], int]:
     """The type of a whole number that is not below `least`."""
 
     def convert(text: str) -> int:
-        if not text.isdigit() or int(text) < least:
+        if not text.isdecimal() or int(text) < least:
             raise argparse.ArgumentTypeError(f"{text!r}: wanted a whole number from {least}")
         return int(text)
 
@@ -146,7 +146,7 @@ def seconds(text: str) -> float:
     from ddplaunch.spec.units import UnitError, parse_duration
 
     try:
-        value = parse_duration(float(text) if text.replace(".", "", 1).isdigit() else text)
+        value = parse_duration(float(text) if text.replace(".", "", 1).isdecimal() else text)
     except UnitError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: wanted a time such as 10s, 2m or 1h30m") from error
     if value <= 0:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddplaunch.agent.printable import printable
 from ddplaunch.cli import jobs
 from ddplaunch.cli import parser as arguments
 from ddplaunch.errors import ExitCode, UsageError
@@ -54,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(shown(rendered))
     else:
         _write(rendered, Path(args.output), force=args.force)
+    if rendered.by_hand:
+        sys.stderr.write(f"note: {rendered.by_hand}\n")
     return ExitCode.SUCCEEDED
 
 
@@ -124,7 +127,7 @@ def _write_source(plan: Plan, path: str) -> None:
     except OSError as error:
         raise _refused(path, error) from error
     names = ", ".join(sorted(plan.source)[:_NAMED]) + (", …" if len(plan.source) > _NAMED else "")
-    sys.stderr.write(f"wrote {path} with {names}; for Helm: `--set-file sourceArchive={path}`\n")
+    sys.stderr.write(f"wrote {path} with {printable(names)}; for Helm: `--set-file sourceArchive={path}`\n")
 
 
 def _refused(path: str | Path, error: OSError) -> UsageError:

@@ -8,6 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from ddplaunch.agent.printable import printable
 from ddplaunch.cli import jobs
 from ddplaunch.cli import parser as arguments
 
@@ -54,7 +55,7 @@ def text(job: Job, now: float) -> str:
     """The job in one line, its nodes below, then what is known to be wrong."""
     from ddplaunch.report import progress
     from ddplaunch.report.diagnosis import known_verdicts
-    from ddplaunch.report.words import clock, printable
+    from ddplaunch.report.words import clock
 
     lines = [f"{job.handle}  {progress.headline(job, now)}", f"  submitted {clock(job.submitted)}"]
     if job.status is not None and not job.state.ended:

@@ -7,6 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from ddplaunch.agent.printable import printable
+from ddplaunch.cli import jobs
 from ddplaunch.cli import parser as arguments
 from ddplaunch.errors import ExitCode
 
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 
 HELP = """
 Reads each job file as submit would and reports all problems at once: file, line, what was found, what is
-wanted, and a hint. With `-` it reads standard input. Nothing is sent anywhere.
+wanted, and a hint. With `-` it reads standard input. Nothing is sent anywhere. A note names each variable
+under `env` whose value looks like a secret: it belongs under `secrets`.
 
 Ends with 0 when all files are good, else with 2.
 """
@@ -33,29 +36,34 @@ def run(args: argparse.Namespace) -> int:
     from ddplaunch.spec.problems import SpecError
 
     failed: dict[str, SpecError] = {}
+    notes: dict[str, list[str]] = {}
     for file in args.files:
         try:
-            load(file)
+            notes[file] = jobs.notes(load(file))
         except SpecError as error:
             failed[file] = error
     if args.json:
-        _print_json(args.files, failed)
+        _print_json(args.files, failed, notes)
     else:
         for file in args.files:
             if file in failed:
                 sys.stderr.write(f"{failed[file]}\n\n")
             else:
-                sys.stderr.write(f"{file}: good\n")
+                sys.stderr.write("\n".join([f"{printable(file)}: good", *notes[file], ""]))
     return ExitCode.USAGE if failed else ExitCode.SUCCEEDED
 
 
-def _print_json(files: list[str], failed: dict[str, SpecError]) -> None:
+def _print_json(files: list[str], failed: dict[str, SpecError], notes: dict[str, list[str]]) -> None:
     import msgspec
 
     data = [
-        {"file": file, "problems": [msgspec.to_builtins(problem) for problem in failed[file].problems]}
-        if file in failed
-        else {"file": file, "problems": []}
+        {
+            "file": file,
+            "problems": [msgspec.to_builtins(each) for each in failed[file].problems]
+            if file in failed
+            else [],
+            "notes": notes.get(file, []),
+        }
         for file in files
     ]
     print(json.dumps(data, indent=2))

@@ -181,9 +181,9 @@ def _scheduling(spec: JobSpec) -> _Found:
 
 
 def _host_network(spec: JobSpec) -> _Found:
-    if spec.kubernetes.host_network and spec.kubernetes.network_policy:
+    if spec.kubernetes.host_network and spec.kubernetes.network_policy == "pods":
         hint = "a NetworkPolicy says nothing about pods on a machine's own network: leave one of the two out"
-        yield "kubernetes.network_policy", "true with host_network", "false", hint
+        yield "kubernetes.network_policy", "pods with host_network", "none", hint
 
 
 def _restricted(spec: JobSpec) -> _Found:

@@ -24,6 +24,7 @@ class Plan:
     slurm: SlurmPlan | None = None
     kubernetes: KubernetesPlan | None = None
     source: Mapping[str, SourceFile] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()  # files below `source` that stay at home because they look private
 
 
 def make(spec: JobSpec, target: str, base: Path) -> Plan:
@@ -32,6 +33,7 @@ def make(spec: JobSpec, target: str, base: Path) -> Plan:
     Raises SpecError for what the target cannot do, UsageError for a missing source or an unknown target.
     """
     targets.check(spec, target)
+    travels = source.read(spec.source, base, source.LOCAL_LIMIT if target == "local" else source.LIMIT)
     job = JobPlan(
         job=spec.name,
         nodes=spec.nodes,
@@ -74,7 +76,8 @@ def make(spec: JobSpec, target: str, base: Path) -> Plan:
         job,
         slurm=slurm.make(spec) if target == "slurm" else None,
         kubernetes=kubernetes.make(spec) if target == "kubernetes" else None,
-        source=source.read(spec.source, base),
+        source=travels.files,
+        left_out=travels.left_out,
     )
 
 

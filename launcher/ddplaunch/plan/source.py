@@ -1,4 +1,4 @@
-"""The files named under `source`, read and named as they will lie beside the job."""
+"""The files named under `source`, measured, read, and named as they will lie beside the job."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ddplaunch.errors import UsageError
+from ddplaunch.errors import SourceTooLargeError, UsageError
+from ddplaunch.plan.left_out import LeftOut
 
-_LEFT_OUT = {"__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
-"""What never belongs to a job and would change its bytes from one submission to the next."""
+LIMIT = 700_000
+"""Bytes of a source archive. It shares a Kubernetes ConfigMap, 1 MiB in all, with the agent and the plan; a
+job file that runs on one target should run on another."""
+
+LOCAL_LIMIT = 256 << 20
+"""Bytes of source for a run on this machine, which only copies them; more is data listed by mistake."""
+
+_TAR_HEADER = 512
 
 
 class SourceFile(NamedTuple):
@@ -20,38 +27,121 @@ class SourceFile(NamedTuple):
     executable: bool = False
 
 
-def read(paths: tuple[str, ...], base: Path) -> Mapping[str, SourceFile]:
-    """Files by their POSIX path below the job's source folder.
+class Source(NamedTuple):
+    """Files by their POSIX path below the job's source folder, and what looked private and stays at home."""
+
+    files: Mapping[str, SourceFile]
+    left_out: tuple[str, ...] = ()
+
+
+class _Found(NamedTuple):
+    name: str
+    path: Path
+    size: int
+
+
+def read(paths: tuple[str, ...], base: Path, limit: int = LIMIT) -> Source:
+    """All that *paths* name, relative to *base*; nothing is read before it is known to fit into *limit*.
 
     A file travels under its own name; of a folder its content does: `source: src` puts `src/train.py` where
-    the command `train.py` finds it. Raises UsageError for what is missing or not a plain file.
+    the command `train.py` finds it. Raises UsageError for what is missing, too large, no plain file, or a
+    link out of its folder.
     """
+    found: list[_Found] = []
+    left_out: list[Path] = []
+    room = limit
+    for each in _find(paths, base, left_out):
+        found.append(each)
+        room -= _TAR_HEADER + each.size
+        if room < 0:
+            _refuse(found, limit)
     files: dict[str, SourceFile] = {}
+    room = limit
+    for name, path, _ in found:
+        with path.open("rb") as stream:
+            data = stream.read(room + 1)  # it may have grown meanwhile, and files of /proc have no size
+            executable = bool(os.fstat(stream.fileno()).st_mode & 0o100)
+        room -= len(data)
+        if room < 0:
+            _refuse([_Found(name, path, len(data))], limit)
+        file = SourceFile(data, executable)
+        if files.setdefault(name, file) != file:
+            raise UsageError(f"source: two different files would both be {name}", hint="rename one of them")
+    named = {(base / given).resolve() for given in paths}
+    at_home = {path.relative_to(base).as_posix() for path in left_out if path.resolve() not in named}
+    return Source(files, tuple(sorted(at_home)))
+
+
+def _refuse(found: list[_Found], limit: int) -> None:
+    largest = max(found, key=lambda each: each.size)
+    size = sum(each.size for each in found)
+    raise SourceTooLargeError(
+        f"source: {len(found):,} files with {size:,} bytes were found before the search ended, and "
+        f"only {limit:,} may travel with a job; the largest is {largest.name} ({largest.size:,} bytes)",
+        hint="list only the code under `source`, or name the rest in a .ddplaunchignore; put data on a "
+        "volume, and large code into the image",
+    )
+
+
+def _find(paths: tuple[str, ...], base: Path, left_out: list[Path]) -> Iterator[_Found]:
+    """Each file once, however many of *paths* lead to it."""
+    seen: set[tuple[str, int, int]] = set()
     for given in paths:
         root = base / given
-        if not root.exists():
+        if not _exists(root, given):
             raise UsageError(
                 f"source: {given} does not exist in {base}", hint="paths are relative to the job file"
             )
-        for path in sorted(_walk(root)) if root.is_dir() else [root]:
+        for path in _walk(root, left_out) if root.is_dir() else [root]:
             name = path.relative_to(root if root.is_dir() else root.parent).as_posix()
-            file = SourceFile(path.read_bytes(), bool(path.stat().st_mode & 0o100))
-            if files.setdefault(name, file) != file:
-                raise UsageError(
-                    f"source: two different files would both be {name}", hint="rename one of them"
-                )
-    return files
-
-
-def _walk(root: Path) -> Iterator[Path]:
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(set(folders) - _LEFT_OUT)
-        links = [name for name in folders if Path(folder, name).is_symlink()]  # os.walk would pass over them
-        for name in [*names, *links]:
-            path = Path(folder, name)
             if not path.is_file():
                 raise UsageError(
                     f"source: {path} is no plain file",
                     hint="leave it out: list the files and folders that are code",
                 )
+            status = path.stat()
+            key = (name, status.st_dev, status.st_ino)
+            if key not in seen:
+                seen.add(key)
+                yield _Found(name, path, status.st_size)
+
+
+def _exists(root: Path, given: str) -> bool:
+    try:
+        return root.exists()
+    except OSError as error:  # a name that is too long, a folder that is another user's
+        raise UsageError(
+            f"source: {given[:80]} cannot be looked at: {error.strerror}",
+            hint="`ls -ld` on it and on the folders above shows whose they are",
+        ) from error
+
+
+def _walk(root: Path, left_out: list[Path]) -> Iterator[Path]:
+    rules = LeftOut(root)
+    inside = root.resolve()
+    for folder, folders, names in os.walk(root):
+        below = Path(folder).relative_to(root)
+        links = [name for name in folders if Path(folder, name).is_symlink()]  # os.walk would pass over them
+        folders[:] = sorted(
+            name for name in folders if name not in links and not rules.has(f"{(below / name).as_posix()}/")
+        )
+        for name in sorted([*names, *links]):
+            if rules.has((below / name).as_posix()):
+                continue
+            path = Path(folder, name)
+            if path.is_symlink() and not _stays(path, inside, rules):
+                continue
             yield path
+    left_out += [root / name for name in rules.noted]
+
+
+def _stays(link: Path, inside: Path, rules: LeftOut) -> bool:
+    """Whether the file that a link leads to may travel. Raises UsageError where it lies outside."""
+    meant = link.resolve()
+    if not meant.is_relative_to(inside):
+        raise UsageError(
+            f"source: {link} is a link to {meant}, which lies outside of {inside}",
+            hint="name the file itself under `source`, copy it into the folder, or name the link in a "
+            ".ddplaunchignore",
+        )
+    return not rules.has(meant.relative_to(inside).as_posix())

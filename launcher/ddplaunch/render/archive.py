@@ -9,27 +9,30 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import struct
 import tarfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ddplaunch.errors import SourceTooLargeError
-from ddplaunch.plan.source import SourceFile
+from ddplaunch.plan.source import LIMIT, SourceFile
 from ddplaunch.render.deflate import deflate
 from ddplaunch.render.lean import lean
-
-SOURCE_LIMIT = 700_000
-"""Bytes of a source archive. It shares a Kubernetes ConfigMap, 1 MiB in all, with the agent and the plan; a
-job file that runs on one target should run on another."""
 
 _PACKAGE = Path(__file__).parents[1]
 _PACKERS = [Path(__file__).with_name(name) for name in ("archive.py", "deflate.py", "lean.py")]
 _ENTRY = "__main__.py"
 _FINDER = "packed.py"  # beside the entry, as it finds all others
 _MODULES = "modules"  # those, by the name that the finder knows
+_JOIN = ("hostlist", "key", "launchers", "munge", "prepare", "run", "scheduler", "spot")
+_NOT_IN_PODS = ("slurm", "local.py", "supervise/keeper.py", *(f"join/{name}.py" for name in _JOIN))
+_WORD = re.compile(r" ?[A-Za-z_]\w{2,}[ (=.]?", re.ASCII)
+_FIRST = 0x80  # as the finder has it
+_CODES = 256 - _FIRST
 _NEW_YEAR_1980 = (0, 1 << 5 | 1)
 _REGULAR_FILE = 0o100644
 _UNIX = 3 << 8 | 20
@@ -37,19 +40,23 @@ _END = struct.Struct("<4s4H2LH")
 _END_MARK = b"PK\5\6"
 
 
-def agent_archive(package: Path = _PACKAGE) -> bytes:
+def agent_archive(package: Path = _PACKAGE, without: Sequence[str] = ()) -> bytes:
     """`agent.pyz`: one file that any Python >= 3.9 runs, and any older one refuses with a sentence.
+
+    `without` names folders and modules of the agent that nobody needs where the archive goes.
 
     Its second line is the digest of what it was made from. Packing takes longer than the rest of `render`, so
     the result is kept where Python keeps what it compiles, and is taken from there until a source changes.
     """
+    left_out = {package / "agent" / name for name in without}
     modules = [package / "__init__.py", *(package / "agent").rglob("*.py")]
+    modules = [path for path in modules if left_out.isdisjoint([path, *path.parents])]
     paths = {path.relative_to(package.parent).as_posix(): path for path in modules}
     sources = {name: path.read_bytes() for name, path in sorted(paths.items())}
     digest = _digest([*sources.items(), *((path.name, path.read_bytes()) for path in _PACKERS)])
     head = f"#!/usr/bin/env python3\n# {digest}\n".encode()
 
-    kept = package / "__pycache__" / "agent.pyz"
+    kept = package / "__pycache__" / ("agent-of-pods.pyz" if without else "agent.pyz")
     with suppress(OSError):
         data = kept.read_bytes()
         if data.startswith(head) and data[-_END.size :].startswith(_END_MARK):
@@ -61,6 +68,15 @@ def agent_archive(package: Path = _PACKAGE) -> bytes:
     return data
 
 
+def pod_agent_archive() -> bytes:
+    """`agent.pyz` for a pod, without Slurm's hooks, MPI's launcher, `run --join` and the local backend.
+
+    Plain `kubectl apply` keeps a copy of each object in an annotation of at most 256 KiB. This
+    leaves room there for some kilobytes of source.
+    """
+    return agent_archive(without=_NOT_IN_PODS)
+
+
 def _digest(sources: Iterable[tuple[str, bytes]]) -> str:
     digest = hashlib.sha256()
     for name, source in sources:
@@ -70,10 +86,26 @@ def _digest(sources: Iterable[tuple[str, bytes]]) -> str:
 
 def _members(sources: Mapping[str, bytes]) -> dict[str, bytes]:
     """What the zip file holds: Python finds the entry and the finder by itself, and the finder all others."""
-    files = {name: lean(source.decode()).encode() for name, source in sources.items()}
-    first = {name: files.pop(f"ddplaunch/agent/{name}") for name in (_ENTRY, _FINDER)}
-    head = json.dumps({name: len(data) for name, data in files.items()}, separators=(",", ":")).encode()
+    texts = {name: lean(source.decode()) for name, source in sources.items()}
+    first = {name: texts.pop(f"ddplaunch/agent/{name}").encode() for name in (_ENTRY, _FINDER)}
+    words = _words("".join(texts.values()))
+    numbers = {word: chr(_FIRST + number) for number, word in enumerate(words)}
+    longest_first = re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))))
+    files = {
+        name: longest_first.sub(lambda match: numbers[match[0]], text).encode("latin-1")
+        for name, text in texts.items()
+    }
+    sizes = {name: len(data) for name, data in files.items()}
+    head = json.dumps([words, sizes], separators=(",", ":")).encode()
     return dict(sorted({**first, _MODULES: b"".join([head, b"\n", *files.values()])}.items()))
+
+
+def _words(text: str) -> list[str]:
+    """What one character shall stand for: all that is not ASCII, and the words that save most."""
+    beyond = sorted({each for each in text if ord(each) >= _FIRST})
+    counts = Counter(_WORD.findall(text))
+    saving = sorted(counts, key=lambda word: (-(len(word) - 1) * counts[word], word))
+    return [*beyond, *saving[: _CODES - len(beyond)]]
 
 
 def _zip(members: Mapping[str, bytes], offset: int) -> bytes:
@@ -93,7 +125,7 @@ def _zip(members: Mapping[str, bytes], offset: int) -> bytes:
     return b"".join([*bodies, *directory, _END.pack(_END_MARK, 0, 0, count, count, size, offset, 0)])
 
 
-def source_archive(files: Mapping[str, SourceFile], limit: int = SOURCE_LIMIT) -> bytes:
+def source_archive(files: Mapping[str, SourceFile], limit: int = LIMIT) -> bytes:
     """A tar of `files`, by their POSIX paths below the job's folder.
 
     Raises SourceTooLargeError, naming the largest file, when the archive is larger than `limit` bytes.

@@ -14,7 +14,7 @@ from functools import cache
 from itertools import accumulate, groupby
 
 _KEY = 4  # bytes that must agree before a repetition is worth its two codes
-_TRIES = 16  # earlier places that are compared, the nearest first
+_TRIES = 256  # earlier places that are compared, the nearest first
 _LONGEST = 258
 _WINDOW = 32768
 

@@ -14,6 +14,7 @@ _TOKEN = re.compile(
       (?P<text>    \n [ ]* """ (?: [^"\\] | \\. | "(?!"") )* """ (?=\n) )  # a docstring, mostly
     | (?P<head>    \n [ ]* (?: async[ ] )? def[ ] \w+
                    \( (?: [^()"'#] | "[^"\n]*" | \( [^()]* \) )* \) (?: [ ]->[ ] [^:\n]+ )? : )
+    | (?P<name>    \n [ ]+ (?: self\. | (?<=[ ]{8}) ) \w+ ) : [ ] [^=\n"'#]+ (?=[ ]=)  # typed, in a method
     | (?P<margin>  \n [ ]+ )
     | (?P<comment> [ ]* \# [^\n]* )
     | (?P<string>
@@ -38,7 +39,7 @@ def lean(source: str) -> str:
     """`source`, formatted as this repository's is, without docstrings, comments and most of its margins.
 
     What it says to Python is the same, line numbers included; `__doc__` is empty, and functions have no
-    annotations. Those of classes stay: dataclasses and named tuples are made of them.
+    annotations, nor what methods assign. Classes' own stay: dataclasses and named tuples are made of them.
     """
     return _TOKEN.sub(_shorten, "\n" + source)[1:]
 
@@ -49,6 +50,8 @@ def _shorten(token: re.Match[str]) -> str:
         return text
     if kind == "comment":
         return ""
+    if kind == "name":
+        return _MARGIN.sub(_narrow, token["name"])
     if kind == "head":
         return _MARGIN.sub(_narrow, _TYPE.sub(r"\g<name>", text))
     margin = _narrow(token)

@@ -7,12 +7,11 @@ import json
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Files, JobPlan
 from ddplaunch.plan.plan import Plan
+from ddplaunch.plan.source import LOCAL_LIMIT
 from ddplaunch.render.archive import agent_archive, source_archive
 from ddplaunch.render.rendered import Rendered, RenderedFile
 
 SCRIPT = "run.sh"
-LOCAL_SOURCE_LIMIT = 256 << 20
-"""Bytes of source for a run on this machine, which only copies them; more is data listed by mistake."""
 
 _SCRIPT = """\
 #!/bin/sh
@@ -40,7 +39,7 @@ def render(plan: Plan) -> Rendered:
         Files.AGENT: RenderedFile(agent_archive(), executable=True),
     }
     if plan.source:
-        files[Files.SOURCE] = RenderedFile(source_archive(plan.source, LOCAL_SOURCE_LIMIT))
+        files[Files.SOURCE] = RenderedFile(source_archive(plan.source, LOCAL_LIMIT))
     return Rendered("local", plan.job.job, files, ("sh", SCRIPT))
 
 

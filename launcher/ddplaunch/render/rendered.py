@@ -22,3 +22,5 @@ class Rendered:
     job: str
     files: Mapping[str, RenderedFile]
     command: tuple[str, ...]
+    by_hand: str = ""
+    """What `submit` does besides, for somebody who runs the command."""

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import Bundle, Status
+from ddplaunch.agent.printable import printable
 from ddplaunch.agent.verdicts import words
 from ddplaunch.report.paint import PLAIN, Paint
-from ddplaunch.report.words import count, printable, some
+from ddplaunch.report.words import count, some
 
 _LISTED = 20
 """Failed connections that are listed: where a rack is cut off there are thousands."""
@@ -50,9 +51,9 @@ def every_word(bundle: Bundle) -> list[Finding]:
     found: dict[tuple[str, str, str, str], list[int]] = {}
     for check_in in bundle.check_ins:
         for check in check_in.checks:
-            said = printable(check.observed + (f"; wanted {check.wanted}" if check.wanted else ""))
-            key = (check.check, check.status, said, printable(check.hint))
-            found.setdefault(key, []).append(check_in.node)
+            said = check.observed + (f"; wanted {check.wanted}" if check.wanted else "")
+            name, status, said, hint = map(printable, (check.check, check.status, said, check.hint))
+            found.setdefault((name, status, said, hint), []).append(check_in.node)
     order = list(dict.fromkeys(name for name, *_ in found))
     whole = [Finding(*key, nodes) for key, nodes in found.items()]
     return sorted(whole, key=lambda each: order.index(each.check))
@@ -82,7 +83,7 @@ def _mesh(bundle: Bundle, paint: Paint, names: Sequence[str]) -> list[str]:
     lines = [
         paint.bad(
             f"{words.node(each.node, names)} to {words.node(each.peer, names)}, "
-            f"{each.address}:{each.port}: {each.outcome}"
+            + printable(f"{each.address}:{each.port}: {each.outcome}")
         )
         + (f" ({printable(each.detail)})" if each.detail else "")
         for each in failed[:_LISTED]

@@ -1,10 +1,10 @@
-"""What is wrong with a job: its bundle, judged, beside what its backend knows."""
+"""What is wrong with a job: the verdicts of its bundle, beside what its backend knows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddplaunch.agent.contract import Bundle, Exit, JobEvidence, Verdict
+from ddplaunch.agent.contract import Bundle, JobEvidence, Verdict
 from ddplaunch.backends.job import Job
 
 
@@ -22,15 +22,10 @@ class Diagnosis:
 
 
 def diagnose(job: Job, bundle: Bundle | None) -> Diagnosis:
-    """The verdicts of the bundle; evidence that nobody has judged is judged here, by the same rules."""
+    """The verdicts of the bundle, made where all evidence was. Where that abstained, so does this."""
     if bundle is None:
         return Diagnosis(job, bundle, known_verdicts(job))
-    verdicts = bundle.verdicts
-    if not verdicts and bundle.evidence is not None and bundle.exit_code != Exit.OK:
-        from ddplaunch.agent.verdicts import decide
-
-        verdicts = decide.judge(bundle.evidence)
-    return Diagnosis(job, bundle, verdicts or list(job.verdicts))
+    return Diagnosis(job, bundle, bundle.verdicts or list(job.verdicts))
 
 
 def known_verdicts(job: Job) -> list[Verdict]:

@@ -6,7 +6,6 @@ Everything that a job said is escaped: a log line or an exception is a stranger'
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from importlib.resources import files
 
 from ddplaunch.agent.contract import (
@@ -24,7 +23,7 @@ from ddplaunch.agent.verdicts import stacks, words
 from ddplaunch.report import checks, reachability
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.verdict import culprits, missing, node_names
-from ddplaunch.report.words import clock, count, duration, size, some
+from ddplaunch.report.words import clock, count, duration, escape, size, some
 
 _LISTED = 100
 """Failed paths in the table."""
@@ -92,7 +91,7 @@ def _ranks(nodes: Sequence[NodeEvidence]) -> str:
             str(node.node),
             escape(rank.phase),
             _standing(rank),
-            _collective(rank.collectives[-1]) if rank.collectives else "",
+            _collective(_latest(rank)),
             escape(_where(rank)),
             escape(rank.last_output[:200]),
         ]
@@ -120,9 +119,17 @@ def _exit(end: Exited) -> str:
     return f"exit code {end.code}{by}" if end.code is not None else f"gone, nobody saw how{by}"
 
 
-def _collective(entry: Collective) -> str:
+def _latest(rank: RankEvidence) -> Collective | None:
+    """Torch's recorder and the ring each know calls that the other does not."""
+    return max([*rank.collectives[-1:], *rank.calls[-1:]], key=lambda entry: entry.at, default=None)
+
+
+def _collective(entry: Collective | None) -> str:
+    if entry is None:
+        return ""
     sizes = " ".join(str(each) for each in entry.sizes)
-    done = "done" if entry.done else '<span class="odd">waits</span>'
+    ways = {"raised": '<span class="bad">failed</span>', "issued": "issued"}
+    done = "done" if entry.done else ways.get(entry.state, '<span class="odd">waits</span>')
     return f"{escape(entry.op)} {entry.seq} {escape(sizes)} {done}"
 
 

@@ -22,6 +22,7 @@ def job_data(job: Job) -> dict[str, Any]:
         "ended": job.ended,
         "detail": job.detail,
         "hint": job.hint,
+        "lingers": job.lingers,
         "attempt": status.get("attempt", 0),
         "phase": status.get("phase"),
         "since": status.get("since"),

@@ -6,17 +6,21 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import Exit, JobStatus, Phase, Verdict
+from ddplaunch.agent.printable import printable
 from ddplaunch.backends.job import Job, State
-from ddplaunch.report.words import count, duration, printable, some
+from ddplaunch.report.words import count, duration, some
 
 _ENDED_BY: dict[int | None, str] = {
-    Exit.NODE_AT_FAULT: "at the gate, by a fault of a node or the network",
-    Exit.MISCONFIGURED: "at the gate, because the job cannot work as it is",
+    Exit.NODE_AT_FAULT: "by a fault of a node or the network",
+    Exit.MISCONFIGURED: "because the job cannot work as it is",
     Exit.WORKER_FAILED: "a worker failed",
     Exit.OUT_OF_MEMORY: "a worker was killed for memory",
     Exit.HANG: "it hung, and was ended",
+    Exit.STOPPED: "it was stopped from outside",
     Exit.UNUSABLE: "the agent cannot work here",
 }
+_IN_PHASE = (Exit.NODE_AT_FAULT, Exit.MISCONFIGURED)
+"""Ends that come at the gate and later: nothing was trained, or something was."""
 
 
 _AT = {
@@ -42,9 +46,10 @@ def rows(status: JobStatus) -> list[Row]:
     grouped: dict[tuple[str, str], Row] = {}
     for node in status.nodes:
         detail = printable(node.detail) if node.exit_code is None else f"exit code {node.exit_code}"
-        row = grouped.setdefault((node.phase, detail), Row([], node.phase, node.since, detail))
+        phase = printable(node.phase)
+        row = grouped.setdefault((phase, detail), Row([], phase, node.since, detail))
         row.nodes.append(node.node)
-        grouped[node.phase, detail] = row._replace(since=min(row.since, node.since))
+        grouped[phase, detail] = row._replace(since=min(row.since, node.since))
     return sorted(grouped.values(), key=lambda row: (_place(row.phase), row.nodes))
 
 
@@ -52,10 +57,11 @@ def headline(job: Job, now: float) -> str:
     """The job in one line, without its handle."""
     if job.state.ended:
         took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
-        why = printable(job.detail) or _ENDED_BY.get(job.exit_code, "")
-        return f"{job.state}{took}" + (f": {why}" if why else "")
+        why = printable(job.detail) or ended_by(job.exit_code, gate_passed=job.gate_passed)
+        left = f"; {printable(job.lingers)}" if job.lingers else ""
+        return f"{job.state}{took}" + (f": {why}" if why else "") + left
     if job.status is None:
-        waits = f": {job.detail}" if job.detail else ""
+        waits = f": {printable(job.detail)}" if job.detail else ""
         return f"{job.state} for {duration(now - job.submitted)}{waits}"
     foreseen = _foreseen(job.status)
     more = job.detail or (f"{foreseen.sentence}; it may pass" if foreseen else "")
@@ -63,10 +69,16 @@ def headline(job: Job, now: float) -> str:
     return f"{_stands(job.status, now)}{_whom(job.status)}{besides}"
 
 
+def ended_by(code: int | None, *, gate_passed: bool) -> str:
+    """Why it has ended, by the agent's exit code; empty where that says nothing."""
+    phase = ("in training, " if gate_passed else "at the gate, ") if code in _IN_PHASE else ""
+    return phase + _ENDED_BY.get(code, "")
+
+
 def hint(job: Job) -> str:
     """What to do about that for which it waits."""
     foreseen = _foreseen(job.status) if job.status and not job.state.ended else None
-    return job.hint or (foreseen.hint if foreseen else "")
+    return printable(job.hint or (foreseen.hint if foreseen else ""))
 
 
 def _foreseen(status: JobStatus) -> Verdict | None:
@@ -95,12 +107,12 @@ def _stands(status: JobStatus, now: float) -> str:
     """The job's phase and its age, with the job's size where that is all there is to say."""
     took = duration(now - status.since)
     if status.phase == Phase.ENDED:
-        why = _ENDED_BY.get(status.exit_code, "")
+        why = ended_by(status.exit_code, gate_passed=status.gate_passed)
         return f"ended {took} ago" + (f": {why}" if why else "")
     if status.phase == Phase.RUNNING:
         left = [node for node in status.nodes if node.phase != Phase.ENDED]
         return f"running on {count(len(left), 'node')} for {took}"
-    return f"{_AT.get(status.phase, status.phase)} for {took}"
+    return f"{_AT.get(status.phase) or printable(status.phase)} for {took}"
 
 
 def row_text(row: Row, now: float) -> tuple[str, str, str, str]:

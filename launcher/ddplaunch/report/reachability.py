@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from html import escape
 from itertools import groupby
 
 from ddplaunch.agent import paths
 from ddplaunch.agent.contract import Bundle, MeshResult
 from ddplaunch.agent.verdicts import words
-from ddplaunch.report.words import count, some
+from ddplaunch.report.words import count, escape, some
 
 UNTRIED, OK, SLOW, PARTLY, REFUSED, SILENT = ".", "o", "s", "p", "r", "t"
 STATES = {
@@ -67,7 +66,7 @@ def rows(bundle: Bundle) -> list[str]:
 def picture(bundle: Bundle) -> str:
     """The matrix as SVG, with its legend; empty when nothing was tried."""
     cells = tried(bundle)
-    if not cells:
+    if not cells or bundle.nodes < 1:
         return ""
     step = -(-bundle.nodes // _SHARP)
     size = -(-bundle.nodes // step)

@@ -6,11 +6,12 @@ import textwrap
 from collections.abc import Sequence
 
 from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.printable import printable
 from ddplaunch.agent.verdicts import words
 from ddplaunch.backends.job import Job, State
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.paint import PLAIN, Paint
-from ddplaunch.report.words import clock, count, duration, printable, some
+from ddplaunch.report.words import clock, count, duration, some
 
 _NARROWEST = 60
 _LABEL = 10
@@ -51,7 +52,7 @@ def node_names(diagnosis: Diagnosis) -> list[str]:
     status, bundle = diagnosis.job.status, diagnosis.bundle
     hosts = {each.node: each.host for each in (status.nodes if status else [])}
     hosts |= {each.node: each.host for each in (bundle.check_ins if bundle else [])}
-    names = [hosts.get(node, "") for node in range(max(hosts, default=-1) + 1)]
+    names = [printable(hosts.get(node, "")) for node in range(max(hosts, default=-1) + 1)]
     return names if len(set(filter(None, names))) > 1 else []
 
 
@@ -86,9 +87,10 @@ def _without_verdict(job: Job) -> str:
         return "nothing is wrong: the job succeeded"
     if job.state in (State.LOST, State.CANCELLED):
         return f"no verdict: the job was {job.state}" + (f"; {printable(job.detail)}" if job.detail else "")
-    if job.state is State.PENDING and job.detail:
+    if not job.state.ended and job.detail:
+        pending = "the job is pending; " if job.state is State.PENDING else ""
         hint = f"\n\nhint: {printable(job.hint)}" if job.hint else ""
-        return f"no verdict: the job is pending; {printable(job.detail)}{hint}"
+        return f"no verdict: {pending}{printable(job.detail)}{hint}"
     if not job.state.ended:
         return "no verdict: nothing is known to be wrong with this job"
     if job.detail:

@@ -1,14 +1,17 @@
-"""Numbers and times in a person's words."""
+"""Numbers and times in a person's words; other people's words in a page of HTML."""
 
 from __future__ import annotations
 
+import html
 import time
 from collections.abc import Iterable
 
+from ddplaunch.agent.printable import printable
 
-def printable(text: str) -> str:
-    """On one line, and unable to command the terminal: an exception's message is a stranger's text."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+def escape(text: str) -> str:
+    """As it may stand in HTML, in a `<pre>` too, and in attributes: no markup, and printable."""
+    return html.escape(printable(text, lines=True))
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -58,4 +61,7 @@ def size(number: float) -> str:
 
 def clock(at: float) -> str:
     """Time of day here, with the date: logs of a long job span days."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        return "at no known time"  # a record is broken, and the others are shown all the same

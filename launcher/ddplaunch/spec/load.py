@@ -116,8 +116,13 @@ def _read(path: Path) -> bytes:
     """At most one byte more than a job file may have, so that nothing endless is read."""
     name = str(path)
     try:
-        if stat.S_ISDIR(path.stat().st_mode):
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
             raise _error(name, found="a directory", wanted=_WANTED, hint=_inside(path))
+        # The pipes of a shell, /dev/stdin and `<(…)`, have a writer already, and no name that leads to them.
+        if stat.S_ISFIFO(mode) and path.resolve().exists():
+            hint = "pipe the job file in, and write - for its name: `generate-job | ddplaunch submit -`"
+            raise _error(name, found="a named pipe", wanted=_WANTED, hint=hint)
         with path.open("rb") as stream:
             return stream.read(MAX_BYTES + 1)
     except FileNotFoundError as error:

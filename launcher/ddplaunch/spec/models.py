@@ -208,7 +208,8 @@ class Watchdog(Section, frozen=True, kw_only=True):
         Seconds | Literal["never"],
         Meta(
             description="Time without any progress until the job is ended, after the evidence of all live "
-            "ranks is safe; `never` only speaks. 10m, which is NCCL's own timeout."
+            "ranks is safe; `never` only speaks. Ranks that burn CPU and show nothing new have half as much "
+            "again, unless one alone does so and all others wait for it. 10m, which is NCCL's own timeout."
         ),
     ] = 600.0
     privileges: Annotated[
@@ -275,7 +276,10 @@ class JobSpec(Section, frozen=True, kw_only=True):
         tuple[Line, ...],
         Meta(
             description="Files and folders that travel with the job, for code that is not in the image: one "
-            "path or several, relative to the job file.",
+            "path or several, relative to the job file. Of a folder, what looks private (`.git`, `.env`, "
+            "`.ssh`, `*.pem`, `id_rsa` and the like) stays at home unless it is named here itself, and so "
+            "does what a `.ddplaunchignore` in that folder names, in git's syntax. A link must stay in its "
+            "folder.",
             extra={"one_or_many": True, "wanted": "a path or a list of paths"},
             extra_json_schema={"x-written-as": ["string", "array"], "pattern": r"^[^\r\n]+$"},
         ),
@@ -297,8 +301,9 @@ class JobSpec(Section, frozen=True, kw_only=True):
             ],
         ],
         Meta(
-            description="Environment variables whose values are fetched when the job starts and never "
-            "printed."
+            description="Environment variables whose values are fetched when the job starts. What ddplaunch "
+            "itself prints, writes or sends shows `[secret NAME]` in place of a value of four characters or "
+            "more."
         ),
     ] = field(default_factory=dict)
     volumes: Annotated[tuple[Volume, ...], Meta(description="Storage that every node sees.")] = ()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ddplaunch.agent.printable import printable
 from ddplaunch.errors import DdplaunchError, ExitCode
 
 Path = tuple[str | int, ...]
@@ -41,8 +42,8 @@ class Problem(Struct, frozen=True, kw_only=True):
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         path = f"{self.path}: " if self.path else ""
         code = f" [{self.code}]" if self.code else ""
-        hint = f"\n  hint: {_printable(self.hint)}" if self.hint else ""
-        return _printable(f"{place}: {path}found {self.found}, wanted {self.wanted}{code}") + hint
+        hint = f"\n  hint: {_shown(self.hint)}" if self.hint else ""
+        return _shown(f"{place}: {path}found {self.found}, wanted {self.wanted}{code}") + hint
 
 
 class SpecError(DdplaunchError):
@@ -62,15 +63,15 @@ class SpecError(DdplaunchError):
 def describe(problems: Sequence[Problem]) -> str:
     """All problems as text: how many in which file, a blank line, then each with its hint below it."""
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-    lines = [f"{count} in {_printable(problems[0].file)}", "", *map(str, problems[:MAX_SHOWN])]
+    lines = [f"{count} in {_shown(problems[0].file)}", "", *map(str, problems[:MAX_SHOWN])]
     if len(problems) > MAX_SHOWN:
         lines.append(f"… and {len(problems) - MAX_SHOWN} more")
     return "\n".join(lines)
 
 
-def _printable(text: str) -> str:
+def _shown(text: str) -> str:
     """Nothing of a job file may command the terminal, or begin a line of its own."""
-    shown = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:MAX_LENGTH])
+    shown = printable(text[:MAX_LENGTH])
     return shown if len(text) <= MAX_LENGTH else f"{shown}…"
 
 

@@ -84,13 +84,13 @@ class Kubernetes(Section, frozen=True, kw_only=True):
         ),
     ] = False
     network_policy: Annotated[
-        bool,
+        Literal["ports", "pods", "none"],
         Meta(
-            description="Add a NetworkPolicy by which the job's pods reach one another and DNS, for "
-            "namespaces that deny everything else; off, because it also closes the way to anything no other "
-            "policy allows."
+            description="NetworkPolicy of the pods. `ports`, the default, closes the ports of the hub and of "
+            "`rendezvous.port` to all but the job's pods, and leaves all others open; `pods` lets them reach "
+            "one another and DNS and nothing else, for namespaces that deny all; `none` adds no policy."
         ),
-    ] = False
+    ] = "ports"
     topology_spread: Annotated[
         TopologySpread | None, Meta(description="Spread the pods over zones or racks.")
     ] = None

@@ -93,7 +93,7 @@ command: [train.py]  # the script and its arguments, numbers in quotes: [train.p
 #  image_pull_secrets: []
 #  image_pull_policy: IfNotPresent
 #  host_network: false
-#  network_policy: false
+#  network_policy: ports
 #  topology_spread: {{key: topology.kubernetes.io/zone, max_skew: 1, when_unsatisfiable: DoNotSchedule}}
 #  networks: []  # Multus
 #  gpu_resource: nvidia.com/gpu

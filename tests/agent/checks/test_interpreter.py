@@ -148,12 +148,84 @@ def test_a_command_of_the_users_own(tmp_path: Path) -> None:
     program = tmp_path / "torchrun"
     program.write_text(f"#!{sys.executable}\n")
     program.chmod(0o755)
+    (tmp_path / "x.py").touch()
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     found = check(tmp_path, launch=[], command=["torchrun", "x.py"], python="nosuch", environment=environment)
 
-    assert (found.status, found.observed) == (Status.PASS, sys.executable)
+    assert (found.status, found.observed) == (Status.PASS, f"{sys.executable}, x.py")
     lost = check(tmp_path, launch=[], command=["nosuchrun", "x.py"])
     assert (lost.status, lost.observed) == (Status.FAIL, "no program nosuchrun on PATH")
+
+
+def own(folder: Path, *command: str) -> CheckResult:
+    """Of `ddplaunch run -- COMMAND` there."""
+    return check(folder, launch=[], command=list(command))
+
+
+def test_the_script_of_a_shell_is_looked_for(tmp_path: Path) -> None:
+    """A shell that finds no script ends with 127 long after the gate."""
+    lost = own(tmp_path, "bash", "run.sh")
+    assert (Status.FAIL, f"no run.sh in {tmp_path}") == (lost.status, lost.observed)
+    lost = check(tmp_path, launch=["{python}", "--no-python"], command=["nice", "bash", "run.sh"])
+    assert (Status.FAIL, f"no run.sh in {tmp_path}") == (lost.status, lost.observed)
+
+    (tmp_path / "run.sh").touch()
+    assert Status.PASS == own(tmp_path, "bash", "run.sh").status
+
+
+def test_a_script_that_travels_with_the_job_is_found_behind_its_shell(tmp_path: Path) -> None:
+    """The source is unpacked only after the gate."""
+    with tarfile.open(tmp_path / Files.SOURCE, "w") as archive:
+        archive.addfile(tarfile.TarInfo("run.sh"), io.BytesIO())
+    shell = {"launch": ["{python}", "--no-python"], "workdir": None}
+
+    assert Status.PASS == check(tmp_path, command=["bash", "run.sh"], **shell).status
+    assert Status.FAIL == check(tmp_path, command=["bash", "lost.sh"], **shell).status
+
+
+def test_bash_finds_scripts_on_the_path(tmp_path: Path) -> None:
+    """A name without a slash that is not in the workdir is looked for on PATH."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "common.sh").touch()
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+
+    assert Status.PASS == check(tmp_path, launch=[], command=["bash", "common.sh"], env={"PATH": path}).status
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "expected"),
+    [
+        ("#!/bin/sh\n", 0o755, ""),
+        ("#!/usr/bin/env sh\n", 0o755, ""),
+        ("#! /bin/sh -e\n", 0o755, ""),
+        ("#!/bin/sh\n", 0o644, "./run.sh may not be executed"),
+        (
+            "#!/opt/nowhere/bash\n",
+            0o755,
+            "the first line of ./run.sh names '/opt/nowhere/bash', which is not there",
+        ),
+        ("#!/bin/sh\r\n", 0o755, "the first line of ./run.sh names '/bin/sh\\r', which is not there"),
+        ("#!/usr/bin/env nosuch\n", 0o755, "the first line of ./run.sh names 'nosuch', which is not there"),
+    ],
+)
+def test_a_program_that_the_kernel_will_not_start(
+    tmp_path: Path, text: str, mode: int, expected: str
+) -> None:
+    """Its run bit and the interpreter of its first line count."""
+    (tmp_path / "run.sh").write_bytes(text.encode())
+    (tmp_path / "run.sh").chmod(mode)
+    result = check(tmp_path, launch=["{python}", "--no-python"], command=["./run.sh"])
+
+    assert (expected or Status.PASS) == (result.observed if expected else result.status)
+
+
+def test_a_module_behind_a_launcher_of_the_users_own(tmp_path: Path) -> None:
+    """The Python that was asked knows its modules; another's are not judged."""
+    (tmp_path / "train.py").touch()
+
+    assert Status.PASS == own(tmp_path, sys.executable, "-m", "train").status
+    assert f"no module lost in {tmp_path}" == own(tmp_path, sys.executable, "-m", "lost").observed
+    assert Status.PASS == own(tmp_path, "env", sys.executable, "-m", "lost").status
 
 
 def test_both_checks_ask_once(tmp_path: Path) -> None:

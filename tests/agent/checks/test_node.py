@@ -12,7 +12,7 @@ import pytest
 from tests.agent.checks.make import make_context
 
 from ddplaunch.agent.checks import clock, configuration, cpu, disk, memory, names, shm
-from ddplaunch.agent.contract import Status
+from ddplaunch.agent.contract import Env, Status
 
 TOO_LONG = "x" * 64 + ".example"
 """No resolver knows a label of more than 63 letters, and none has to be asked."""
@@ -25,6 +25,15 @@ def test_the_node_must_be_one_of_the_job(tmp_path: Path, node: int, status: str)
 
     assert status == result.status
     assert result.code == ("world-size-differs" if status == Status.FAIL else "")
+
+
+def test_a_pod_gives_its_secrets_to_the_trainer_alone(tmp_path: Path) -> None:
+    """The gate's container cannot see them, and says nothing of them."""
+    token = {"TOKEN": {"env": "TOKEN"}}
+    missing = configuration.check(make_context(tmp_path, environment={}, secrets=token))
+    in_pod = configuration.check(make_context(tmp_path, environment={Env.TERMINATION: "/x"}, secrets=token))
+
+    assert ("secret-missing", Status.PASS) == (missing.code, in_pod.status)
 
 
 def test_torchruns_options_from_the_environment(tmp_path: Path) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ddplaunch.agent.contract import Collective, Group
+from ddplaunch.agent.contract import Collective, Frame, Group
 from ddplaunch.agent.evidence import flight
+
+RECORDED = Path(__file__).with_name("recorded")
+SECOND = 1_795_235_107
+"""The time of entry 0; each is half a second after the one before."""
 
 
 def entry(number: int, **changes: Any) -> dict[str, Any]:
@@ -67,8 +73,8 @@ def test_an_open_collective_keeps_size_and_place() -> None:
     found = flight.collectives(dump(entry(16), last))
 
     at = 1_795_235_107 + 8.5
-    expected = Collective("0", 17, "broadcast", [[4]], ["Float"], False, False, at)
-    assert (found[0].done, found[1]) == (True, expected)
+    expected = Collective("0", 17, "broadcast", [[4]], ["Float"], False, False, at, state="scheduled")
+    assert (found[0].done, found[0].state, found[1]) == (True, "completed", expected)
 
 
 def test_nccl_says_done_by_its_state() -> None:
@@ -114,3 +120,65 @@ def test_groups_have_members_where_the_process_knew_them() -> None:
         Group("g1", [0, 1], 1, 1, ""),
         Group("g2", [2, 3], 0, 0, "evaluation"),
     ]
+
+
+@pytest.mark.parametrize("version", ["2.8.0", "2.15.0"])
+def test_gloo_counts_sends_with_its_collectives(version: str) -> None:
+    """As these versions wrote it after four sends among the collectives: nobody is ahead for having sent."""
+    dump = json.loads((RECORDED / f"gloo-{version}.json").read_text("utf-8"))
+    last = flight.collectives(dump)[-1]
+
+    assert dump["pg_status"]["0"]["last_enqueued_collective"] == str(last.seq + 4)
+    assert flight.counters(dump) == {"0": (last.seq, last.seq), "1": (1, 1)}
+    assert (last.done, last.state) == (True, "completed")
+
+
+def test_a_peer_is_a_global_rank() -> None:
+    """NCCL names both sides by their places in the group; without its members the peer is not known."""
+    entries = [
+        entry(0, is_p2p=True, p2p_seq_id=1, profiling_name="nccl:send 0->1"),
+        entry(0, is_p2p=True, p2p_seq_id=2, profiling_name="nccl:recv 0<-1"),
+    ]
+    found = flight.collectives(dump(*entries), {"0": [4, 6]})
+
+    assert [(each.op, each.peer) for each in found] == [("send", 6), ("recv", 6)]
+    assert [each.peer for each in flight.collectives(dump(*entries))] == [None, None]
+
+
+def test_call_sites_come_with_the_dump_where_torch_names_them() -> None:
+    """Of a program that has imported torch's compiler, as the hook converts the pickle."""
+    (found,) = flight.collectives(dump(entry(1, frames=[["step", "/job/train.py", 88]])))
+
+    assert found.frames == [Frame("step", "/job/train.py", 88)]
+
+
+def made(after: float, op: str = "all_reduce", line: int = 10) -> Collective:
+    """A call as the ring keeps it, `after` seconds after entry 0."""
+    return Collective("0", 1, op, at=SECOND + after, frames=[Frame("step", "/job/train.py", line)])
+
+
+def lines(recorded: list[Collective], calls: list[Collective]) -> list[int]:
+    """The line of each entry; 0: none."""
+    found = flight.with_lines(recorded, calls)
+    return [each.frames[0].line if each.frames else 0 for each in found]
+
+
+def test_the_ring_has_the_lines_of_what_the_program_called() -> None:
+    """Entry 2 and 3 are the reducer's own, made after a call that has its entry already."""
+    recorded = flight.collectives(dump(*(entry(number) for number in range(1, 5))))
+
+    assert lines(recorded, [made(0.49), made(1.99, line=11)]) == [10, 0, 0, 11]
+
+
+def test_an_entry_of_another_kind_is_not_the_calls() -> None:
+    """A call that made no entry of its own gives its line to nobody."""
+    recorded = flight.collectives(dump(entry(1), entry(2)))
+
+    assert lines(recorded, [made(0.49, "monitored_barrier"), made(0.9, "all_reduce", 11)]) == [0, 11]
+
+
+def test_a_call_whose_entry_is_cut_off_keeps_its_line() -> None:
+    """The first entry that is left after it may be anybody's."""
+    recorded = flight.collectives(dump(*(entry(number) for number in range(1, 100))))
+
+    assert lines(recorded, [made(0.4)]) == [0] * 64

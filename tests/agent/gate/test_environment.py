@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.agent.gate.hosts import Host
-from tests.agent.gate.jobs import Job
+from tests.agent.gate.jobs import Job, make_plan
 from tests.agent.gate.test_network import GATE_PORT, Cluster, Make, MakeCluster
 
 from ddplaunch.agent.contract import Exit
@@ -155,3 +155,18 @@ def test_torchrun_waits_with_it_on_one_node(network: Make, tmp_path: Path, odd: 
         for process in started:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+
+
+@pytest.mark.fault("secret-missing")
+def test_a_secret_that_one_node_lacks(job: Job) -> None:
+    """The job is refused before it trains, by the secret's name and where it was looked for."""
+    plan = make_plan(launch=[], command=[], secrets={"TOKEN": {"env": "TRIAL_TOKEN"}})
+    job.hub(plan)
+    gates = [job.gate(plan, 0, env={"TRIAL_TOKEN": "hush"}), job.gate(plan, 1)]
+
+    assert [Exit.MISCONFIGURED] * 2 == [gate.wait() for gate in gates]
+    assert ("secret-missing", [1]) == (job.verdict.code, job.verdict.nodes)
+    assert (
+        "node 1: the secret TOKEN is not there: the variable TRIAL_TOKEN is not set" in job.verdict.sentence
+    )
+    assert "hush" not in "".join(gate.output for gate in gates)

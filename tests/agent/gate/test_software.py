@@ -112,6 +112,8 @@ def test_no_torch(job: Job, bare: str) -> None:
         ({"python": "python2.8"}, "no python2.8 on PATH"),
         ({"python": "/opt/nowhere/python3"}, "there is no /opt/nowhere/python3"),
         ({"launch": [], "command": ["nosuchrun", "x.py"]}, "no program nosuchrun"),
+        ({"launch": [], "command": ["bash", "nosuch.sh"]}, "no nosuch.sh"),
+        ({"command": ["bash", "nosuch.sh"], "launch": ["{python}", "--no-python"]}, "no nosuch.sh"),
     ],
 )
 def test_the_image_lacks_something(job: Job, changes: dict[str, object], lacks: str) -> None:

@@ -38,8 +38,12 @@ class Supervisor:
         python: str = sys.executable,
         options: tuple[str, ...] = (),
         env: dict[str, str] | None = None,
+        output: Path | None = None,
     ) -> subprocess.Popen[str]:
-        """Run `program` as a rank, or as none; `words` go behind the socket's name."""
+        """Run `program` as a rank, or as none; `words` go behind the socket's name.
+
+        It prints to pipes, or to the file `output`.
+        """
         path = self.folder / f"train{len(self.started)}.py"
         path.write_text(program)
         own = {
@@ -49,15 +53,17 @@ class Supervisor:
         }
         ranked = {} if rank is None else {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         environment = with_hook({**own, **ranked, **(env or {})}, self.place, self.hooks.name + words)
-        process = subprocess.Popen(
-            [python, *options, str(path)],
-            env=environment,
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(output.open("a")) if output else subprocess.PIPE
+            process = subprocess.Popen(
+                [python, *options, str(path)],
+                env=environment,
+                cwd=self.folder,
+                stdout=file,
+                stderr=file,
+                text=True,
+                start_new_session=True,
+            )
         self.started.append(process)
         return process
 

@@ -94,7 +94,8 @@ class Hub:
 
     @property
     def events(self) -> list[str]:
-        lines = Path(self.record.path(Files.EVENTS)).read_text("utf-8").splitlines()
+        path = Path(self.record.path(Files.EVENTS))
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []  # else nothing has happened
         return [json.loads(line)["text"] for line in lines]
 
 

@@ -9,8 +9,8 @@ import pytest
 from tests.agent.hub.desk import Hub, Wire
 
 from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Agreed, Exit, Files, GatePlan, JobPlan, Phase
-from ddplaunch.agent.hub.joining import GIVEN_UP, LATE, Joining
+from ddplaunch.agent.contract import Agreed, CheckIn, Exit, Files, GatePlan, JobPlan, Phase
+from ddplaunch.agent.hub.joining import GIVEN_UP, LATE, NONE_CAME, Joining
 from ddplaunch.agent.hub.record import Record
 from ddplaunch.agent.hub.run_desk import RunDesk
 from ddplaunch.agent.hub.tasks import SETTLE
@@ -57,6 +57,24 @@ def _trial(tmp_path: Path) -> Iterator[Trial]:
     trial.record.close()
 
 
+def test_nobody_joins_while_the_gate_is_at_work(trial: Trial) -> None:
+    """Nodes have checked in and none has passed: who joins is no supervisor of a node that was released."""
+    agreed, trial.record.agreed = trial.record.agreed, None
+    trial.record.check_ins[0] = CheckIn(0, "n1", 3, 2, "10.0.0.1", {}, 0.0)
+    with pytest.raises(codec.ContractError, match="node 1 joins before the gate has let anybody pass"):
+        trial.come(1)
+
+    trial.record.agreed = agreed
+    trial.come(1)
+
+
+def test_a_hub_that_has_seen_no_gate_lets_supervisors_in(trial: Trial) -> None:
+    """It was started again in mid-training, and does not know what the gate agreed on."""
+    trial.record.agreed = None
+
+    trial.come(0, 1, 2)
+
+
 def test_who_does_not_come_is_told_of_and_then_given_up(trial: Trial) -> None:
     """Both are counted from the last one that came."""
     trial.come(0)
@@ -80,9 +98,9 @@ def test_whoever_comes_late_after_all(trial: Trial) -> None:
 
 
 def test_nobody_comes_as_long_as_the_scheduler_starts_nobody(trial: Trial) -> None:
-    """A controller may be down for a while: they are awaited as long as at the gate, and no node is odd."""
-    assert [] == trial.after(119.5)
-    assert [("node-missing", [0, 1, 2], True)] == trial.after(1.0)
+    """A controller may be away, and srun asks again only after two minutes; in the end no node is accused."""
+    assert [] == trial.after(NONE_CAME - 0.5)
+    assert [("launch-failed", [], True)] == trial.after(1.0)
 
 
 def test_ranks_that_run_have_met_the_others(trial: Trial) -> None:

@@ -56,7 +56,7 @@ def test_a_node_whose_kernel_is_silent_is_told_soon_and_given_up_late(hub: Hub) 
 
     ((verdict,),) = [notice["verdicts"] for notice in hub.wires[0].got("notice")]
     assert ("network-lost", [1], [0, 1]) == (verdict["code"], verdict["nodes"], verdict["victims"])
-    assert ["answer"] == [kind for kind, _ in hub.wires[1].sent if kind != "notice"]
+    assert ["answer"] == [kind for kind, _ in hub.wires[1].sent if kind not in ("notice", "alive")]
     hub.ticks(45)
     assert [] == hub.wires[0].got("end")
     hub.ticks(60)
@@ -86,6 +86,73 @@ def test_a_supervisor_that_is_starved_is_not_lost(hub: Hub) -> None:
 
     assert 90 < len(hub.wires[1].got("answer")) < 101
     assert [] == hub.wires[0].got("notice") + hub.wires[0].got("end")
+
+
+def test_a_frozen_node_is_said_to_be_silent_soon_and_given_up_at_kill_after(hub: Hub) -> None:
+    """Its kernel confirms everything, its processes say nothing, and all others wait: the node, and why."""
+    hub.beats(*(replace(each, stuck_for=0.1, still_for=0.1, waits=True) for each in HUNG))
+    wait(hub, 12)
+    hub.answers(0, rank(0), rank(1))
+    hub.ticks(0.1)
+
+    ((verdict,),) = [notice["verdicts"] for notice in hub.wires[0].got("notice")]
+    assert ("network-lost", [1], [0, 1]) == (verdict["code"], verdict["nodes"], verdict["victims"])
+    assert "has said nothing since" in verdict["sentence"]
+    assert "its processes are frozen or starved" in verdict["sentence"]
+    wait(hub, 60, since=12)
+    hub.answers(0, rank(0), rank(1))
+    hub.ticks(SETTLE + 0.1)
+    assert [Exit.NODE_AT_FAULT] == [end["exit_code"] for end in hub.wires[0].got("end")]
+
+
+def test_a_stuck_supervisor_is_not_lost_while_the_others_train(hub: Hub) -> None:
+    """Its node says nothing for a minute, and the other's ranks go on: nothing is wrong with the job."""
+    hub.beats(*(replace(each, stuck_for=0.1, still_for=0.1) for each in HUNG))
+    for _ in range(60):
+        beats(hub, 0.5)
+        hub.ticks(1)
+
+    assert [] == hub.wires[0].got("notice") + hub.wires[0].got("end")
+
+
+def test_a_frozen_node_that_goes_on_takes_its_notice_back(hub: Hub) -> None:
+    """The container was paused, and is no more."""
+    hub.beats(*(replace(each, stuck_for=0.1, still_for=0.1, waits=True) for each in HUNG))
+    wait(hub, 12)
+    hub.answers(0, rank(0), rank(1))
+    hub.ticks(0.1)
+    assert ["network-lost"] == [verdict.code for verdict in hub.record.verdicts]
+    hub.beats(*(replace(each, stuck_for=0.1, still_for=0.1, waits=True) for each in HUNG))
+
+    assert [] == hub.record.verdicts
+    assert "node 1 answers again" in hub.events
+
+
+def test_a_hub_that_was_frozen_itself_blames_nobody(hub: Hub) -> None:
+    """All of a machine was suspended: what nobody said meanwhile is no silence."""
+    hub.beats(*(replace(each, stuck_for=0.1, still_for=0.1, waits=True) for each in HUNG))
+    wait(hub, 7)
+    hub.now += 100
+    beats(hub, 107)
+    hub.ticks(0.3)
+
+    hub.beats(*(replace(each, stuck_for=107, still_for=107, waits=True) for each in HUNG))
+    hub.ticks(5)
+    assert [] == hub.wires[0].got("collect") + hub.wires[0].got("notice")
+    assert not any("says nothing" in text for text in hub.events)
+
+
+def wait(hub: Hub, seconds: int, since: int = 0) -> None:
+    """Node 0 says each second that its ranks wait; node 1 says nothing."""
+    for second in range(since, since + seconds):
+        beats(hub, second)
+        hub.ticks(1)
+
+
+def beats(hub: Hub, stuck: float) -> None:
+    """Node 0's ranks have waited for so long."""
+    ranks = [RankBeat(n, n, 1000 + n, True, "running", stuck, stuck, True, completed=16) for n in (0, 1)]
+    hub.says(0, "beat", {"beat": codec.dump(Beat(0, "running", NOW, ranks))})
 
 
 def test_a_lost_pod_is_named_with_its_machine(tmp_path: Path) -> None:

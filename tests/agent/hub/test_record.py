@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.disks import fill, small_disk
 
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Bundle, Event, Exit, Files, JobPlan, JobStatus, Phase, Verdict
@@ -94,23 +95,23 @@ def test_a_verdict_writes_the_bundle(record: Record) -> None:
 def test_every_event_is_a_line_in_the_file_and_in_the_log(
     record: Record, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """events.jsonl has every event whole; the log has its sentence with the time."""
-    record.event("death", "rank 3\nhas ended", node=1, rank=3)
+    """events.jsonl has every event whole; the log has its sentence with the time. Neither obeys a rank."""
+    record.event("death", "rank 3\nhas\x9b2J ended", node=1, rank=3)
     (line,) = Path(record.path(Files.EVENTS)).read_text().splitlines()
     event = codec.load(Event, json.loads(line))
 
-    assert (event.kind, event.text, event.node, event.rank) == ("death", "rank 3\nhas ended", 1, 3)
-    assert "has ended" in capsys.readouterr().out
+    assert (event.kind, event.text, event.node, event.rank) == ("death", "rank 3\\nhas\\x9b2J ended", 1, 3)
+    assert f" {event.text}\n" in capsys.readouterr().out
 
 
 def test_the_bundle_keeps_the_newest_events(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job of weeks does not make a bundle without end."""
-    for number in range(record_module._KEPT_EVENTS + 10):
+    for number in range(record_module.KEPT_EVENTS + 10):
         record.event("phase", str(number))
 
     events = record.bundle().events
-    assert len(events) == record_module._KEPT_EVENTS
-    assert events[-1].text == str(record_module._KEPT_EVENTS + 9)
+    assert len(events) == record_module.KEPT_EVENTS
+    assert events[-1].text == str(record_module.KEPT_EVENTS + 9)
 
 
 def test_a_log_that_nobody_reads_does_not_end_the_job(
@@ -146,14 +147,37 @@ def test_a_folder_that_goes_away_does_not_end_the_job(
 
 
 def test_a_full_disk_does_not_end_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Events go to the log alone."""
-    (tmp_path / Files.RUN).mkdir()
-    os.symlink("/dev/full", tmp_path / Files.EVENTS)
-    record = Record(PLAN, str(tmp_path), attempt=0)
-    for text in ("one", "two"):
-        record.event("phase", text)
-    record.close()
+    """Events go to the log alone until there is room again: then the file has every one of them."""
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        record = Record(PLAN, str(disk), attempt=0)
+        filler = fill(disk)
+        for text in ("one", "two"):
+            record.event("phase", text)
+        said = capsys.readouterr().out.splitlines()
+        filler.unlink()
+        record.event("phase", "three")
+        record.close()
+        events = [
+            json.loads(line)["text"] for line in Path(record.path(Files.EVENTS)).read_text().splitlines()
+        ]
 
-    said = capsys.readouterr().out.splitlines()
     assert [f"the hub cannot write {record.path(Files.EVENTS)}: No space left on device"] == said[:1]
     assert ["one", "two"] == [line.partition(" ")[2] for line in said[1:]]
+    assert ["one", "two", "three"] == events
+
+
+def test_the_result_is_written_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room is kept for it, and nobody else gets it, however eager."""
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        record = Record(PLAN, str(disk), attempt=0)
+        fill(disk)
+        monkeypatch.setattr(record, "_blame", lambda: fill(disk))  # between the room and the writing
+
+        record.judge([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+        record.end(Exit.NODE_AT_FAULT)
+        record.close()
+
+        assert (Phase.ENDED, Exit.NODE_AT_FAULT) == (status(record).phase, status(record).exit_code)
+        bundle = codec.read(Bundle, record.path(Files.BUNDLE))
+        assert (Exit.NODE_AT_FAULT, 1) == (bundle.exit_code, len(bundle.verdicts))
+        assert {"status.json", "bundle.json", "events.jsonl"} == set(os.listdir(disk / Files.RUN))

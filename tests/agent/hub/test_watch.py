@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Callable
 
 from ddplaunch.agent.contract import Beat, RankBeat, WatchdogPlan
-from ddplaunch.agent.hub.watch import AGE, LAUNCH, LONG, SILENT, START, Watch
+from ddplaunch.agent.hub.watch import AGE, COMPUTES, LAUNCH, LONG, SILENT, START, Watch
 from ddplaunch.agent.verdicts.moving import BUSY
 
 PLAN = WatchdogPlan(notice_after=10.0, kill_after=60.0)
+PATIENT = WatchdogPlan(notice_after=10.0, kill_after=600.0)
 
 
 def rank(number: int, stuck: float = 0.0, still: float | None = None, **more: Any) -> RankBeat:
@@ -53,16 +55,77 @@ def test_one_rank_that_moves_is_enough() -> None:
 
 def test_a_rank_that_burns_cpu_gets_more_patience() -> None:
     """A busy rank that others wait for is asked about after BUSY times the patience; alone, START times."""
-    watched = run(Watch(PLAN, 1), 200, lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0)]})
-    alone = run(Watch(PLAN, 1), 200, lambda t: {0: [rank(0, t, still=0), rank(1, t, still=0)]})
+    watched = run(Watch(PATIENT, 1), 200, lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0)]})
+    alone = run(Watch(PATIENT, 1), 200, lambda t: {0: [rank(0, t, still=0), rank(1, t, still=0)]})
     starting = run(
-        Watch(PLAN, 1),
+        Watch(PATIENT, 1),
         200,
         lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0, phase="init_process_group")]},
     )
 
     assert (int(10 * BUSY), "still") == watched[0]
     assert (int(10 * START), "still") == alone[0] == starting[0]
+
+
+def test_the_deadline_is_kept_where_one_computes_and_the_others_wait() -> None:
+    """A rank that burns CPU in one place gets no more than kill_after when all others wait for it."""
+    said = run(Watch(PLAN, 1), 200, lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0)]})
+
+    assert [(40, "still"), (60, "deadline")] == said
+
+
+def test_the_deadline_is_never_later_than_twice_kill_after() -> None:
+    """Where several compute, or nobody waits for them, it comes COMPUTES times later."""
+    two = run(
+        Watch(PLAN, 1),
+        200,
+        lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0), rank(2, t, still=0)]},
+    )
+    alone = run(Watch(PLAN, 1), 200, lambda t: {0: [rank(0, t, still=0, phase="init_process_group")]})
+
+    assert [(40, "still"), (int(60 * COMPUTES), "deadline")] == two
+    assert [(int(60 * COMPUTES), "deadline")] == alone
+    assert COMPUTES < 2
+
+
+def test_imports_have_a_minute_whatever_kill_after_is() -> None:
+    """A rank that burns CPU before its first collective, while the others wait in init_process_group."""
+    hasty = WatchdogPlan(notice_after=5.0, kill_after=10.0)
+    said = run(
+        Watch(hasty, 1),
+        100,
+        lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0, phase="init_process_group")]},
+    )
+
+    assert [(int(LAUNCH), "deadline")] == [each for each in said if each[1] == "deadline"]
+
+
+def test_a_long_evaluation_that_shows_something_new_is_not_ended() -> None:
+    """Rank 0 evaluates for five minutes while all others wait, and prints or reads every half minute."""
+    said = run(Watch(PLAN, 1), 300, lambda t: {0: [rank(0, t % 30, still=0), rank(1, t, waits=True)]})
+
+    assert "deadline" not in [why for _, why in said]
+
+
+def test_learned_patience_does_not_put_off_the_deadline() -> None:
+    """After a long pause that ended by itself the next hang is noticed, and ended, within kill_after."""
+
+    def ranks(t: int) -> dict[int, list[RankBeat]]:
+        stuck, done = (t, 7) if t < 55 else (t - 55, 8)
+        return {0: [rank(0, stuck, waits=True, completed=done), rank(1, stuck, completed=done)]}
+
+    said = run(Watch(PLAN, 1), 200, ranks)
+
+    assert [(10, "still"), (55, "moving again"), (85, "still"), (115, "deadline")] == said
+
+
+def test_a_launch_command_that_others_wait_for_keeps_the_deadline() -> None:
+    """It has a minute at least; where no rank is seen anywhere, nothing shows that it hangs."""
+    waited = run(Watch(PLAN, 2), 200, lambda t: {0: [rank(0, t, waits=True)], 1: []})
+    alone = run(Watch(PLAN, 1), 400, lambda t: {0: []})
+
+    assert [(60, "still"), (90, "deadline")] == waited
+    assert [(60, "still"), (360, "deadline")] == alone
 
 
 def test_who_waits_counts_as_quiet_though_he_spins() -> None:
@@ -84,7 +147,7 @@ def test_a_starved_supervisor_is_no_hang() -> None:
 
 def test_nothing_before_every_node_was_heard() -> None:
     """A node that has not said a word yet is still on its way, for LAUNCH seconds."""
-    said = run(Watch(PLAN, 2), 100, lambda t: {0: [rank(0, t, waits=True)]})
+    said = run(Watch(PATIENT, 2), 100, lambda t: {0: [rank(0, t, waits=True)]})
 
     assert (int(LAUNCH), "still") == said[0]
 
@@ -123,6 +186,16 @@ def test_a_long_wait_beside_movement_is_looked_at_now_and_then() -> None:
     said = run(watch, 300, lambda t: {0: [rank(0, t, waits=True), rank(1, 0, completed=t)]})
 
     assert [(int(LONG * 10), "asked"), (int(2 * LONG * 10), "asked")] == said
+
+
+def test_a_wait_beside_another_world_is_looked_at_in_time() -> None:
+    """Two torchruns in one script: ranks of the one wait for none of the other, whatever that one does."""
+
+    def ranks(second: int) -> dict[int, list[RankBeat]]:
+        hangs = [rank(0, second, waits=True), rank(1, second)]
+        return {0: [*hangs, *(replace(rank(n, 0, completed=second), pid=200 + n) for n in (0, 1))]}
+
+    assert [(10, "apart"), (20, "apart"), (30, "apart")] == run(Watch(PLAN, 1), 40, ranks)
 
 
 def test_beats_of_different_moments_are_no_hang() -> None:

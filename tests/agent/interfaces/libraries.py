@@ -40,8 +40,8 @@ def _fetched(pin: str) -> Path:
             with tempfile.TemporaryDirectory(dir=CACHE) as partial:
                 wanted = Path(partial) / "wanted.txt"
                 wanted.write_text(pin)
-                words = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--quiet", "--no-deps"]
-                words += ["--require-hashes", "--python", sys.executable, "--target", f"{partial}/files"]
+                words = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--require-hashes"]
+                words += ["--quiet", "--no-deps", "--python", sys.executable, "--target", f"{partial}/files"]
                 subprocess.run([*words, "-r", str(wanted)], check=True)
                 (Path(partial) / "files").rename(folder)
     return folder / _FILE

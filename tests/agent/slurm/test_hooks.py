@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Callable
 
 import pytest
+from tests.agent.conftest import ROOT
 from tests.busy import BUSY
+
+from ddplaunch.agent.evidence import proc
+from ddplaunch.agent.slurm.epilog import end
+from ddplaunch.agent.slurm.jobs import Owned
 
 JOB = "4123456789"  # more than Slurm counts to
 Sleeper = Callable[[str], "subprocess.Popen[bytes]"]
@@ -51,6 +58,46 @@ def test_the_epilog_ends_processes_of_its_job_alone(agent: list[str], sleeper: S
     assert 0 == done.returncode, done.stderr
     assert f"killing process {own.pid} of job {JOB}: " in done.stderr
     assert [-signal.SIGKILL, None, None] == [own.wait(BUSY * 5), other.poll(), none.poll()]
+
+
+def test_a_process_cannot_write_lines_of_its_own(agent: list[str]) -> None:
+    """What it calls itself stays in the line that speaks of it, and that line ends."""
+    forged = "x\nremoved /etc\x1b[2J" + 1000 * "y"
+    process = subprocess.Popen([forged, "60"], executable="/bin/sleep", env={"SLURM_JOB_ID": JOB})
+
+    done = call(agent, "epilog", SLURM_JOB_ID=JOB, SLURM_JOB_UID=str(os.getuid()))
+
+    assert -signal.SIGKILL == process.wait(BUSY * 5)
+    (line,) = (line for line in done.stderr.splitlines() if "killing" in line)
+    assert line.startswith(f"killing process {process.pid} of job {JOB}: x\\nremoved /etc\\x1b[2Jyyy")
+    assert len(line) < 250
+    assert "\nremoved /etc" not in done.stderr
+
+
+def test_a_pid_that_is_another_process_by_now_is_left_alone(sleeper: Sleeper) -> None:
+    """Between the look at all processes and the signal, one may have ended and its pid have gone on."""
+    process = sleeper("")
+    found = proc.stat(process.pid)
+    assert found is not None
+
+    end(Owned(process.pid, 0, 0.0, found.started - 1))
+    assert process.poll() is None
+    end(Owned(process.pid, 0, 0.0, found.started))
+
+    assert -signal.SIGKILL == process.wait(BUSY * 5)
+
+
+@pytest.mark.parametrize("kind", ["epilog", "prolog"])
+def test_an_escaped_line_stays_escaped(tmp_path: Path, kind: str) -> None:
+    """In the log of slurmd, where the hook's shell hands it on."""
+    hook = tmp_path / f"{kind}.d" / "ddplaunch"
+    hook.parent.mkdir()
+    shutil.copy(ROOT / "slurm" / f"{kind}.d" / "ddplaunch", hook)
+    (tmp_path / "agent.pyz").write_text(r"print(r'one\nline'); raise SystemExit(20)")
+
+    done = subprocess.run([hook], env={}, capture_output=True, text=True, timeout=BUSY * 60)
+
+    assert (1, "one\\nline\n") == (done.returncode, done.stdout)
 
 
 def test_the_prolog_lets_a_sound_machine_pass(agent: list[str]) -> None:

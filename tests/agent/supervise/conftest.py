@@ -114,6 +114,8 @@ class Hub:
             if message is not None:
                 self.said.append(message)
                 self.judge(*message)
+                if message[0] == "finished":
+                    channel.send("noted", {})
 
 
 class Node:

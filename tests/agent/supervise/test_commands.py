@@ -23,12 +23,13 @@ def test_a_launch_command_that_is_not_there(node: Node, hub: Hub) -> None:
     assert hub.wait_for("finished")["exit_code"] == 30
 
 
-def test_a_missing_secret(node: Node) -> None:
-    """Named, and never its value."""
-    node.start([sys.executable, "-c", "pass"], secrets={"TOKEN": {"env": "NOT_SET"}})
+def test_a_missing_secret(node: Node, hub: Hub) -> None:
+    """Named, and never its value; the hub hears why nothing was launched, and need not guess."""
+    node.start([sys.executable, "-c", "pass"], hub, secrets={"TOKEN": {"env": "NOT_SET"}})
 
     assert node.exit_code() == 30
     assert "the secret TOKEN is not there" in node.output
+    assert ["secret-missing"] == [each["code"] for each in hub.wait_for("finished")["verdicts"]]
 
 
 def test_a_usage_error_of_the_launcher_is_shown(node: Node) -> None:
@@ -128,3 +129,15 @@ def test_secrets_and_key_stay_out_of_what_is_written(node: Node, hub: Hub) -> No
     for secret in ("very-hidden", "key of the test"):
         assert secret not in node.output
         assert secret.encode() not in written
+
+
+def test_a_script_that_fails_is_quoted_without_its_secrets(node: Node) -> None:
+    """No second command is needed to read why; nothing in it commands the terminal or gives a secret away."""
+    script = node.folder / "run.sh"
+    script.write_text('echo "opens $TOKEN"\nprintf "\\033[31mno such table\\n" >&2\nexit 3\n')
+    secret = {"TOKEN": {"env": "MINE"}}
+    node.start(["bash", str(script)], ranks=1, secrets=secret, env={"MINE": "hush-hush"})
+
+    assert node.exit_code() == 40
+    quoted = [line.partition("- | ")[2] for line in node.output.splitlines() if "- | " in line]
+    assert ["opens [secret TOKEN]", "\\x1b[31mno such table"] == quoted

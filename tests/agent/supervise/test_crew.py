@@ -20,7 +20,8 @@ def test_a_rank_that_is_known_only_after_its_end(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"]) as crew.launch:
         crew.launch.wait()
         assert [] == crew.ended()
-        rank = crew.ranks[0] = Rank(0, 0, crew.launch.pid)
+        rank = Rank(0, 0, crew.launch.pid)
+        crew.ranks.append(rank)
 
         assert [rank] == crew.ended()
 

@@ -13,6 +13,7 @@ import pytest
 
 from ddplaunch.agent import codec, processes
 from ddplaunch.agent.contract import Agreed, Env, JobPlan
+from ddplaunch.agent.secrets import MissingSecretError
 from ddplaunch.agent.supervise import launch
 from ddplaunch.agent.supervise.launch import LaunchError, Place
 
@@ -134,7 +135,7 @@ def test_a_schedulers_rank_does_not_make_torchrun_a_worker(place: Place) -> None
 )
 def test_a_missing_secret_is_named(place: Place, reference: dict[str, str], expected: str) -> None:
     """By its name and by where it was looked for."""
-    with pytest.raises(LaunchError) as caught:
+    with pytest.raises(MissingSecretError) as caught:
         environment(replace(PLAN, secrets={"TOKEN": reference}), place, {})
 
     assert str(caught.value) == expected
@@ -209,7 +210,8 @@ def test_the_hooks_files_are_laid_out(tmp_path: Path) -> None:
     place = Place(str(tmp_path), 3)
     place.prepare()
 
-    hooks = ["ddplaunch_caught.py", "ddplaunch_hook.py", "ddplaunch_mpi.py", "sitecustomize.py"]
+    names = ["caught", "flight", "hook", "mpi", "output", "rendezvous", "ring", "spawn", "ties", "torch"]
+    hooks = [*(f"ddplaunch_{name}.py" for name in names), "sitecustomize.py"]
     assert hooks == sorted(os.listdir(place.hook))
 
 

@@ -12,6 +12,7 @@ from tests.busy import BUSY
 
 from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.protocol import Channel
+from ddplaunch.agent.supervise import link as link_module
 from ddplaunch.agent.supervise.link import Link
 
 KEY = b"key"
@@ -110,3 +111,40 @@ def test_without_a_hub_nothing_is_called() -> None:
     link.keep()
 
     assert (False, []) == (link.up, told)
+
+
+def test_a_hub_in_the_place_of_another_is_told_what_lasts(hub: Hub) -> None:
+    """The last report of each kind about each thing; not what was forgotten, and no mere message."""
+    link = Link([hub.address], KEY, 0, 0, lambda _: None)
+    link.call_first()
+    until(lambda: hub.channels)
+    link.send("beat", {})
+    for about, number in ((7, 1), (8, 2), (7, 3)):
+        link.report("death", {"number": number}, about)
+    link.report("stopping", {})
+    link.forget("stopping")
+    hub.channels[0].close()
+    until(lambda: list(link.received()) == [] and not link.up)
+    assert link.may_return
+    link.keep()
+    until(lambda: len(hub.channels) == 2)
+    heard = [hub.channels[1].receive(BUSY * 5) for _ in range(3)]
+
+    link.close()
+    assert ["join", "death", "death"] == [each[0] for each in heard if each]
+    assert [3, 2] == [each[1]["number"] for each in heard[1:] if each]
+
+
+def test_a_hub_that_says_nothing_counts_as_away(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the connection stands; one that speaks does not."""
+    monkeypatch.setattr(link_module, "_SILENT", 0.5)
+    link = Link([hub.address], KEY, 0, 0, lambda _: None)
+    link.call_first()
+    until(lambda: hub.channels)
+    assert 0.0 == link.down_for
+    until(lambda: link.down_for > 0.5)
+    hub.channels[0].send("alive", {})
+    until(lambda: list(link.received()) and True)
+
+    assert 0.0 == link.down_for
+    link.close()

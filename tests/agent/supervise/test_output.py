@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.busy import BUSY
+from tests.disks import fill, small_disk
 
 from ddplaunch.agent.supervise.output import LINE_LIMIT, Console, Lines, Tail
 
@@ -122,6 +123,20 @@ def test_a_reader_that_is_gone_stops_nobody() -> None:
         console.write(b"[0/0] ", [b"x" * 100_000])
 
     assert not console.full
+
+
+def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
+    """Where the output is a file, every byte comes once there is room again."""
+    with small_disk(tmp_path / "disk", 1 << 16) as disk, (disk / "log").open("ab") as log:
+        filler = fill(disk)
+        console = Console(log.fileno())
+        for number in range(100):
+            console.write(b"[0/0] ", [b"line %d" % number])
+        filler.unlink()
+        console.flush()
+
+        expected = b"".join(b"[0/0] line %d\n" % number for number in range(100))
+        assert expected == (disk / "log").read_bytes()
 
 
 def test_two_writers_do_not_mix_lines() -> None:

@@ -305,3 +305,13 @@ def test_a_collective_that_is_found_to_be_open_is_waited_for(clock: Clock) -> No
 
     clock.second(counted=(6, 6))
     assert 0.0 == clock.stuck
+
+
+def test_a_supervisor_that_was_frozen_counts_no_time_that_it_did_not_see(clock: Clock) -> None:
+    """A machine was suspended for two minutes: its ranks have been stuck for as long as before."""
+    before = clock.stuck
+    clock.now += 120
+    unseen = clock.stuck
+    clock.second()
+
+    assert (before + 5, before) == (unseen, clock.stuck)

@@ -14,6 +14,7 @@ from tests.busy import BUSY
 from ddplaunch.agent.contract import Exited, Frame, Raised
 from ddplaunch.agent.evidence import proc
 from ddplaunch.agent.supervise import ranks
+from ddplaunch.agent.supervise.job_view import Numbers
 from ddplaunch.agent.supervise.ranks import Rank
 
 CAUGHT = Raised("ValueError", "no batch", 100.0, [Frame("load", "train.py", 3)], True, "hook")
@@ -132,11 +133,11 @@ def test_ranks_are_found_below_others_and_not_below_themselves() -> None:
     launcher = subprocess.Popen(["sh", "-c", script], start_new_session=True)
     try:
         deadline = time.monotonic() + BUSY * 10
-        found: list[tuple[int, int, int]] = []
-        while not (found and proc.children(found[0][2])) and time.monotonic() < deadline:
+        found: list[int] = []
+        while not (found and proc.children(found[0])) and time.monotonic() < deadline:
             found = ranks.find([launcher.pid], set())
-        ((number, local, pid),) = found
-        assert (number, local) == (2, 1)
+        (pid,) = found
+        assert ranks.numbers_of(pid) == Numbers(2, 1)
         assert ranks.find([launcher.pid], {pid}) == []
     finally:
         os.killpg(launcher.pid, signal.SIGKILL)

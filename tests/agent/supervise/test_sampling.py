@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import shlex
+import signal
+import subprocess
 import time
 from typing import Any
 
+from tests.agent.gate.jobs import wait_for
+
 from ddplaunch.agent.contract import Frame
+from ddplaunch.agent.evidence import proc
 from ddplaunch.agent.supervise.progress import Sample
 from ddplaunch.agent.supervise.ranks import Rank
-from ddplaunch.agent.supervise.sampling import count
+from ddplaunch.agent.supervise.sampling import count, family
 
 FRAMES = [Frame("evaluate", "/src/train.py", 12)]
 
@@ -86,3 +92,15 @@ def test_a_new_group_counts_from_its_own_beginning() -> None:
     _count(trainer, answer(17, 17))
 
     assert (2, 1) == _count(trainer, answer(2, 1))
+
+
+def test_a_compiler_far_below_a_rank_is_of_its_family() -> None:
+    """ninja, a shell, nvcc, another shell: what they start is what the rank waits for, and it is at work."""
+    deep = "sleep 600; true"  # a shell with more to do stays between
+    for _ in range(4):
+        deep = f"sh -c {shlex.quote(deep)}; true"
+    with subprocess.Popen(["sh", "-c", deep], start_new_session=True) as rank:
+        try:
+            wait_for(lambda: any(proc.command_line(pid).startswith("sleep") for pid in family(rank.pid)))
+        finally:
+            os.killpg(rank.pid, signal.SIGKILL)

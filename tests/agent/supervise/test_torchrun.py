@@ -6,6 +6,7 @@ import importlib.util
 import os
 import signal
 import socket
+import sys
 import time
 from typing import Any
 
@@ -207,7 +208,7 @@ def test_the_victims_stand_where_they_stood(node: Node, hub: Hub) -> None:
     found = deaths(hub)
     assert found[1].exit is not None
     assert (found[1].exit.signal, found[1].exit.by_us) == (signal.SIGKILL, False)
-    assert names(found[0]) == ["wait_for_ever", "<module>"]
+    assert names(found[0]) == ["wait_for_ever", "<module>"], (found[0], node.output)
     assert found[0].exit is not None
     assert found[0].exit.by_us is True
 
@@ -339,3 +340,13 @@ def test_what_the_environment_holds(node: Node) -> None:
         "[0/0] found",
     ]
     assert "OMP_NUM_THREADS environment variable" not in node.output
+
+
+def test_a_worker_that_is_gone_before_it_is_seen_is_quoted(node: Node) -> None:
+    """torchrun's report says that it was there, and its own log what it wrote."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=1", "--no-python"]
+    node.start([*torchrun, "sh", "-c", "echo 'no data' >&2; exit 3"], ranks=1)
+
+    assert node.exit_code(START) == 40
+    assert "the last lines of rank 0:" in node.output
+    assert "- | no data" in node.output

@@ -25,6 +25,7 @@ from ddplaunch.agent.verdicts.roll import Roll
         ("reset", "stranger-listens", [0]),
         ("stranger", "stranger-listens", [0]),
         ("shared", "store-shared", [0]),
+        ("key", "key-differs", [0, 1]),
         ("gone", "node-missing", [0]),
     ],
 )

@@ -112,6 +112,28 @@ def test_tags_that_differ() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "facts"),
+    [("Send", {"dest": 0, "sendtag": 5}), ("Recv", {"source": 0, "recvtag": 5})],
+)
+def test_a_message_with_a_rank_in_a_collective_leaves_open_who_is_wrong(
+    name: str, facts: dict[str, int]
+) -> None:
+    """It may have left out its part, or that message is one too many: both sides, and half as sure."""
+    asks = [in_mpi(n, name, **facts) for n in (1, 2)]
+    verdict = only(job(in_mpi(0, "Barrier", 40), *asks, in_mpi(3, "Barrier", 40)))
+
+    assert ("mpi-unmatched", [0, 1, 2], [3], 0.5) == (*blamed(verdict), verdict.confidence)
+    assert verdict.sentence.endswith("rank 0 is in Barrier (train.py:40)")
+
+
+def test_a_rank_that_is_done_is_missing_though_another_waits_for_a_message() -> None:
+    """What it left out, others need; the one that sends to them is their victim."""
+    ranks = [in_mpi(0, "Barrier"), in_mpi(1, "Send", dest=0, sendtag=5), finished(2), finished(3)]
+
+    assert ("mpi-partial-collective", [2, 3], [0, 1]) == blamed(only(job(*ranks)))
+
+
+@pytest.mark.parametrize(
     ("name", "key", "tag", "why"),
     [
         ("Recv", "source", "recvtag", "all receive, and nobody sends"),

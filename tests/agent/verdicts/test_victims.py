@@ -125,7 +125,8 @@ def test_sigterm_while_its_exception_was_told() -> None:
     hit = dead(3, 0.6, signal=15, raised=[raised("RuntimeError", PEER_GONE, 0.1)])
     verdict = only(job(victim(0), victim(1), began, hit, why="death"))
 
-    assert ("rank-killed", [2], [0, 1, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert ("node-evicted", []) == (verdict.code, verdict.ranks)
+    assert verdict.sentence.startswith("rank 2 ended by SIGTERM")
 
 
 def test_victims_without_a_known_cause() -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from tests.agent.verdicts.build import (
-    C10D,
     LOADER,
     NOW,
     TORCH,
@@ -22,7 +21,7 @@ from tests.agent.verdicts.build import (
     stack,
 )
 
-from ddplaunch.agent.contract import Frame, Group, NodeEvidence, Process, Verdict
+from ddplaunch.agent.contract import Collective, Frame, Group, NodeEvidence, Process, Verdict
 from ddplaunch.agent.verdicts.decide import judge
 
 
@@ -306,6 +305,19 @@ def test_unknown_says_where_all_stand_and_what_is_missing() -> None:
     )
 
 
+def test_the_network_is_suspected_only_when_every_rank_was_seen() -> None:
+    """A node that did not answer may have called something else: it is missing, and no culprit."""
+    whole = job(rank(0), rank(1), rank(2), rank(3))
+    half = replace(whole, evidence=whole.evidence[:1], silent=[1], world_size=None)
+
+    assert "look at the network" in only(whole).hint
+    verdict = only(half)
+    assert ("unknown", []) == (verdict.code, verdict.nodes)
+    assert "look at the network" not in verdict.hint
+    assert verdict.sentence.startswith("ranks 0 and 1 wait in all_reduce 17")
+    assert "node 1 did not answer" in verdict.sentence
+
+
 def test_slow_only_when_asked() -> None:
     """A long step that moves is no verdict by itself; asked, it says who sets the pace."""
     busy: dict[str, Any] = {
@@ -346,10 +358,15 @@ def test_mismatch_is_told_even_while_something_moves() -> None:
     ]
 
 
-def test_new_group_is_waiting() -> None:
-    """A rank that makes a group waits for the others, as in a collective."""
-    making = stack(Frame("_store_based_barrier", C10D, 900), Frame("new_group", C10D, 5000))
-    verdict = only(job(rank(0, making), rank(1, in_evaluate(), called=16)))
+def test_ranks_that_only_receive_have_called_no_collective() -> None:
+    """Their last operation is given, with whom it is for; a count of 0 collectives would say nothing."""
+    receives = [Collective("0", 1, "gloo:recv 0<-1", [[4]], ["Float"], p2p=True, peer=1)]
+    sends = [Collective("0", 1, "send", [[4]], ["Float"], p2p=True, peer=0)]
+    evidence = job(
+        rank(0, in_collective("recv"), 0, groups=[Group("0")], collectives=receives),
+        rank(1, in_evaluate(), 0, groups=[Group("0")], collectives=sends),
+    )
+    facts = only(evidence).facts
 
-    assert ("rank-in-user-code", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
-    assert "the other waits in new_group" in verdict.sentence
+    assert "rank 0 has called no collective, and recv from rank 1 last" in facts
+    assert "rank 1 has called no collective, and send to rank 0 last" in facts

@@ -10,8 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tomllib
-from importlib import metadata
 from pathlib import Path
 
 from tests.cluster.kubernetes import docker
@@ -27,6 +25,7 @@ BASE = "ddplaunch-test/python:bookworm"
 PIP = "ddplaunch-test/python-pip:bookworm"
 """The same with pip, for the stage in which images are built."""
 WHEELS = ROOT / "build/wheels"
+_LOCKS = [ROOT / f"requirements/{name}.txt" for name in ("build", "launcher", "agent")]
 TRAINER = os.environ.get("DDPLAUNCH_TEST_IMAGE") or "ddplaunch-test/trainer:local"
 """docker/trainer without torch, which pods take from the node: see `mounts`."""
 
@@ -68,10 +67,16 @@ def build() -> None:
 
 
 def image(name: str, **arguments: str) -> str:
-    """Build docker/NAME on our own base; returns its tag. What did not change is not built again."""
+    """Build docker/NAME on our own base; returns its tag. What did not change is not built again.
+
+    Bases go by the hash of their content: where one is missing, nothing of its name is pulled.
+    """
     tag = f"ddplaunch-test/{name}:local"
     words = ["docker", "build", "--quiet", "--force-rm", "--tag", tag]
-    for key, value in {"BASE": BASE, **arguments}.items():
+    bases = {"BASE": BASE, "BUILD": BASE, **arguments}
+    inspect = ["docker", "image", "inspect", "--format", "{{.Id}}"]
+    bases |= {key: docker.run([*inspect, bases[key]]).strip() for key in ("BASE", "BUILD")}
+    for key, value in bases.items():
         words += ["--build-arg", f"{key}={value}"]
     folder = name
     docker.run(
@@ -91,23 +96,17 @@ def python_image(name: str) -> str:
 
 
 def _fetch_wheels() -> None:
-    """What the launcher and the agent's image are made of, in the versions of the lock."""
-    lock = hashlib.sha256((ROOT / "requirements/dev.txt").read_bytes()).hexdigest()
+    """What the launcher and the agent's image are made of: the files of the locks."""
+    lock = hashlib.sha256(b"".join(each.read_bytes() for each in _LOCKS)).hexdigest()
     stamp = WHEELS / "lock"
     if stamp.exists() and stamp.read_text() == lock:
         return
     say("fetches wheels for the images")
     shutil.rmtree(WHEELS, ignore_errors=True)
     WHEELS.mkdir(parents=True)
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    asked = [*project["build-system"]["requires"], *project["project"]["dependencies"], "py-spy"]
-    asked += project["project"]["optional-dependencies"]["kubernetes"]
-    installed = [
-        f"{each.name}=={each.version}" for each in metadata.distributions() if each.name != "ddplaunch"
-    ]
-    (WHEELS / "installed").write_text("\n".join(installed))
-    words: list[str | Path] = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", WHEELS]
-    docker.run([*words, "--constraint", WHEELS / "installed", "--only-binary=:all:", *asked], timeout=600)
+    words: list[str | Path] = [sys.executable, "-m", "pip", "download", "--require-hashes", "--quiet"]
+    for each in _LOCKS:
+        docker.run([*words, "--only-binary=:all:", "--dest", WHEELS, "-r", each], timeout=600)
     stamp.write_text(lock)
 
 

@@ -26,6 +26,14 @@ class Faults(Machines):
         self._power_on(node)
         self.start_slurmd(node)
 
+    def freeze(self, node: str) -> None:
+        """Stop all its processes, slurmd too; connections stay open, and its kernel answers for them."""
+        self.run(node, ["sh", "-c", "kill -STOP -1"])
+
+    def thaw(self, node: str) -> None:
+        """Let them go on. On a node without a process of its own, kill(1) finds nobody to tell."""
+        self.run(node, ["sh", "-c", "kill -CONT -1 2>&- || true"])
+
     def link(self, node: str, up: bool) -> None:
         """The node's cable, pulled or put back."""
         self._ip(CONTROLLER, f"link set veth-{node} {'up' if up else 'down'}")
@@ -81,6 +89,7 @@ class Faults(Machines):
         for node in self.nodes:
             if node not in self._boxes:
                 self.power_on(node)
+            self.thaw(node)
             self.link(node, up=True)
             for place in ("/tmp", "/dev/shm"):
                 self.run(node, ["mount", "-o", f"remount,size={box.ROOM}", place])

@@ -154,6 +154,37 @@ def test_a_link_leads_nowhere(loose: Cluster, node: str) -> None:
     assert ["/tmp/precious/file"] == loose.leftovers(node)
 
 
+def test_a_process_that_calls_itself_slurms_is_no_such(loose: Cluster, node: str) -> None:
+    """Its title does not save it from the epilog."""
+    escape = "exec -a 'slurmstepd: [1.batch]' sleep 600"
+    script = f"""#!/bin/bash
+setsid --fork bash -c "{escape}" >/dev/null 2>&1
+until pgrep -x sleep >/dev/null; do :; done
+"""
+
+    assert "COMPLETED" == loose.ended(loose.submit(script, user=USER))
+    loose.idle()
+
+    assert [] == [words for words in loose.processes(node).values() if "600" in words]
+
+
+def test_a_job_that_fills_the_disk_drains_no_node(loose: Cluster, node: str) -> None:
+    """What its user left goes, if it is too much for the next job and the user has no other job there."""
+    ours = f"{loose.folder}/opt"
+    loose.configure(f"Epilog={ours}/epilog.d/ddplaunch", f"Prolog={ours}/prolog.d/ddplaunch")
+    loose.run(node, ["sh", "-c", "echo kept >/tmp/kept"])
+    other, end = leave(loose, "1")
+    deep = "mkdir -p /tmp/.hidden/folder && echo x >/tmp/.hidden/folder/file && chmod 0 /tmp/.hidden"
+    fill = f"#!/bin/bash\n{deep}\ncat /dev/zero >/tmp/filled 2>/dev/null\ntrue\n"
+
+    assert "COMPLETED" == loose.ended(loose.submit(fill, user=USER))
+    assert "/tmp/filled" in loose.leftovers(node)
+    finish(loose, other, end)
+    loose.idle()
+    assert ["/dev/shm/results-1", "/tmp/kept"] == loose.leftovers(node)
+    assert "COMPLETED" == loose.ended(loose.submit("#!/bin/bash\ntrue\n", user="nobody"), 20)
+
+
 def test_a_job_of_root_is_cleaned_up_too(loose: Cluster, node: str) -> None:
     """Its process and its folders go; Slurm's daemon and the epilog are root's as well, and live."""
     job, end = leave(loose, "1", user="root")

@@ -51,6 +51,20 @@ def test_scancel_lets_the_ranks_end_by_themselves(cluster: Cluster, work: Path) 
     job.leaves_nothing()
 
 
+def test_a_signal_to_the_batch_script_alone_ends_the_job(cluster: Cluster, work: Path) -> None:
+    """The supervisors do not get it, and hear of it from the hub; a second one changes nothing."""
+    job = Job.submit(cluster, work, STEPS, command=["program.py", "500"])
+    job.up()
+    for _ in range(2):
+        cluster.login(["scancel", "--signal=TERM", "--batch", str(job.number)])
+
+    assert ("FAILED", "60:0") == (job.ended(), job.exit_code)
+    found = job.bundle()
+    assert found.evidence is not None
+    assert [1, 1] == [len(node.ranks) for node in found.evidence.evidence]
+    job.leaves_nothing()
+
+
 def test_scancel_at_the_gate(cluster: Cluster, work: Path) -> None:
     """A job that waits at its gate ends at once."""
     cluster.nft("n2", "tcp dport 1024-60999 drop")

@@ -35,7 +35,7 @@ server.serve_forever()
 """
 ONLY_N3 = '[ "$SLURMD_NODENAME" = n3 ] || exit 0\n'
 OTHER_SIZE = """
-tar=/tmp/ddplaunch-$SLURM_JOB_ID.tar
+tar=$(echo /tmp/ddplaunch-$SLURM_JOB_ID-*.tar)
 [ -e "$tar" ] || exit 0 # the gate's step only
 cd "$(mktemp -d)" && tar -xf "$tar"
 sed -i 's/"nproc_per_node": *1/"nproc_per_node":2/' plan.json

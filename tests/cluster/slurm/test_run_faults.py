@@ -79,6 +79,25 @@ def test_a_cut_that_is_mended_ends_nothing(cluster: Cluster, work: Path) -> None
     assert [] == job.bundle().verdicts
 
 
+def test_a_node_whose_disk_is_full_ends_nothing(cluster: Cluster, work: Path) -> None:
+    """Its rank prints on, the loss is reported once, and its output goes on when there is room again."""
+    program = (
+        "import os, time\nprint('up')\n"
+        f"while not os.path.exists('{work}/go'): time.sleep(0.02); print('x' * 999)\n"
+        "print('the last')\n"
+    )
+    job = Job.submit(cluster, work, program)
+    job.up()
+    cluster.run("n2", ["sh", "-c", "cat /dev/zero >/tmp/filler || true"])
+    job.said("output is lost until it can")
+    cluster.run("n2", ["rm", "/tmp/filler"])
+    job.said("[1/1] ... output is missing here: No space left on device\n")
+    (work / "go").touch()
+
+    assert ("COMPLETED", 1) == (job.ended(), job.output.count("[1/ddplaunch] cannot write "))
+    assert "[1/1] the last\n" in job.output
+
+
 @pytest.mark.fault("rank-exited-early")
 def test_a_rank_is_done_before_the_others(start: Start) -> None:
     """Uneven data on the second node."""

@@ -14,7 +14,7 @@ from tests.cluster.slurm.jobs import STEPS, Job
 from ddplaunch.agent.contract import Files, Verdict
 
 ON_N2 = '[ "$SLURMD_NODENAME" = n2 ] || exit 0\n'
-HERE = "tar=/tmp/ddplaunch-$SLURM_JOB_ID.tar\n"
+HERE = "tar=$(echo /tmp/ddplaunch-$SLURM_JOB_ID-*.tar)\n"
 AT_THE_GATE = f"{ON_N2}{HERE}[ -e $tar ] || exit 0\n"
 AFTER_IT = f"{ON_N2}{HERE}[ ! -e $tar ] || exit 0\n"
 """The gate's step takes this file away."""
@@ -96,7 +96,7 @@ def test_a_daemon_that_dies_after_the_gate(cluster: Cluster, start: Start, task_
         ("exit 3", "TaskProlog failed status=3 (srun: Exited with exit code 3)"),
         ("truncate -s 20000 $tar", "is /tmp full? (srun: Exited with exit code 79)"),
         pytest.param(
-            "mkdir /tmp/ddplaunch-$SLURM_JOB_ID",
+            "mkdir ${tar%.tar}",
             "is /tmp full? (srun: Exited with exit code 79)",
             marks=pytest.mark.whole,
         ),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.busy import BUSY
+from tests.disks import fill, small_disk
 from tests.unit.backends.conftest import Make, status_json
 
 from ddplaunch.agent import codec
@@ -199,6 +200,16 @@ def test_a_state_folder_that_cannot_be_written_is_an_error(job: Make, tmp_path: 
 
     with pytest.raises(ClusterError, match=r"the job's folder cannot be written: .*state"):
         LocalBackend(tmp_path / "state").submit(job(""))
+
+
+def test_a_job_that_a_full_disk_refuses_leaves_nothing(job: Make, tmp_path: Path) -> None:
+    """What it had written already would be missing elsewhere."""
+    with small_disk(tmp_path / "disk", 1 << 16) as disk:
+        fill(disk)
+        with pytest.raises(ClusterError, match="No space left on device"):
+            LocalBackend(disk).submit(job(""))
+
+        assert [] == [path for path in (disk / "jobs").rglob("*") if path.is_file()]
 
 
 def test_jobs_come_newest_first(backend: LocalBackend, job: Make) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import os
 import subprocess
 import sys
@@ -13,7 +15,7 @@ from tests.busy import BUSY
 from tests.unit.cli.conftest import Call
 
 from ddplaunch import __version__
-from ddplaunch.agent.contract import Exit
+from ddplaunch.agent.contract import Exit, JobStatus, Phase, Verdict
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.cli import exits, main, refusal
 from ddplaunch.errors import ClusterError, DdplaunchError, ExitCode, NotFoundError, UsageError
@@ -195,7 +197,7 @@ def test_every_exit_code_of_the_agent_has_its_own(code: int) -> None:
         (State.FAILED, 79, 104),
         (State.FAILED, 1, 100),
         (State.LOST, None, 100),
-        (State.LOST, 60, 100),
+        (State.LOST, 60, 103),
     ],
 )
 def test_how_a_job_ended_is_the_exit_code(state: State, code: int | None, expected: int) -> None:
@@ -203,10 +205,33 @@ def test_how_a_job_ended_is_the_exit_code(state: State, code: int | None, expect
     assert expected == exits.of_job(Job(Handle("local", "x/1"), state, 0.0, "x", exit_code=code))
 
 
+@pytest.mark.parametrize("code", [Exit.NODE_AT_FAULT, Exit.MISCONFIGURED, Exit.UNUSABLE])
+def test_an_end_after_the_gate_is_an_end_of_the_training(code: int) -> None:
+    """A node that is lost in mid-training has not kept anything from being trained."""
+    status = JobStatus("x", 0, Phase.ENDED, 1.0, [], 1.0, 1.0, exit_code=code, gate_passed=True)
+    lost = Verdict("network-lost", "node 1 stopped answering", "run", nodes=[1])
+    job = Job(Handle("local", "x/1"), State.FAILED, 0.0, "x", exit_code=code)
+
+    told = (dataclasses.replace(job, status=status), dataclasses.replace(job, verdicts=(lost,)))
+
+    assert (100, 100) == tuple(map(exits.of_job, told))
+    assert 104 == exits.of_job(
+        dataclasses.replace(job, status=dataclasses.replace(status, gate_passed=False))
+    )
+
+
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["rnder"]])
 def test_what_is_called_often_imports_little(words: list[str], tmp_path: Path) -> None:
     """Neither argparse nor anything below the command line is loaded for the overview."""
-    heavy = ["argparse", "msgspec", "yaml", "rich", "ddplaunch.backends", "ddplaunch.spec", "ddplaunch.agent"]
+    heavy = [
+        "argparse",
+        "msgspec",
+        "yaml",
+        "rich",
+        "ddplaunch.backends",
+        "ddplaunch.spec",
+        "ddplaunch.agent.contract",
+    ]
     script = (
         "import sys; from ddplaunch.cli.main import main; main()\n"
         f"sys.stderr.write(repr([name for name in {heavy} if name in sys.modules]))"
@@ -244,7 +269,8 @@ def test_rendering_does_not_load_what_only_running_needs(job_file: Path) -> None
 
 def test_what_the_system_refuses_is_not_called_a_fault_of_ours(call: Call, tmp_path: Path) -> None:
     """The path, the reason, and a command that shows more. Root may read everything, and asks as another."""
-    assert refusal.of(OSError()) is None  # and is imported, as all that follows: a stranger may not read it
+    assert refusal.of(OSError()) is None
+    refusal.of(PermissionError(errno.EACCES, "no"))  # imports what it needs: a stranger may not read it
     call("list")
     jobs = tmp_path / "state" / "ddplaunch" / "jobs"
     jobs.mkdir(parents=True)

@@ -35,28 +35,6 @@ def test_init_writes_a_file_that_is_good(call: Call, tmp_path: Path) -> None:
     assert again.err.startswith("error: first.yaml exists already\n\nhint: ")
 
 
-def test_validate_reports_all_files(call: Call, job_file: Path, tmp_path: Path) -> None:
-    """A good file beside a bad one is said to be good, and the exit code is that of the bad one."""
-    (tmp_path / "bad.yaml").write_text(JOB.replace("nodes: 2", "nodez: 2").replace("digits", "Digits"))
-
-    answer = call("validate", "job.yaml", "bad.yaml")
-
-    assert (2, "") == (answer.code, answer.out)
-    assert answer.err.startswith("job.yaml: good\nerror: 2 problems in bad.yaml\n")
-
-
-def test_validate_speaks_json(call: Call, tmp_path: Path) -> None:
-    """Each problem has its place, what was found and what is wanted."""
-    (tmp_path / "bad.yaml").write_text(JOB.replace("nodes: 2", "nodez: 2"))
-
-    answer = call("validate", "bad.yaml", "--json")
-    (file,) = json.loads(answer.out)
-    (problem,) = file["problems"]
-
-    assert (2, "bad.yaml", "nodez", 3) == (answer.code, file["file"], problem["path"], problem["line"])
-    assert {"found", "wanted", "hint"} <= set(problem)
-
-
 def feed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Put a job file on standard input."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))

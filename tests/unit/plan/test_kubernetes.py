@@ -145,10 +145,10 @@ STOP = {"spec": {"containers": [{"name": "a", "lifecycle": {"stopSignal": "SIGTE
         (options(networks=["a/b/c"]), options(networks=["a/b@c"]), "kubernetes.networks[0]", '"a/b/c"'),
         (options(queue="q" * 64), options(queue="q" * 63), "kubernetes.queue", "64 characters"),
         (
-            options(host_network=True, network_policy=True),
-            options(network_policy=True),
+            options(host_network=True, network_policy="pods"),
+            options(network_policy="pods"),
             "kubernetes.network_policy",
-            "true with host_network",
+            "pods with host_network",
         ),
         (
             {"watchdog": {"privileges": "ptrace"}, **options(**RESTRICTED)},

@@ -1,10 +1,11 @@
 """What travels under `source`."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from ddplaunch.errors import UsageError
+from ddplaunch.errors import SourceTooLargeError, UsageError
 from ddplaunch.plan import source
 from ddplaunch.plan.source import SourceFile
 
@@ -14,7 +15,7 @@ def test_a_file_travels_under_its_own_name(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").write_text("x = 1\n")
 
-    assert {"train.py": SourceFile(b"x = 1\n")} == source.read(("src/train.py",), tmp_path)
+    assert {"train.py": SourceFile(b"x = 1\n")} == source.read(("src/train.py",), tmp_path).files
 
 
 def test_a_folder_gives_its_content(tmp_path: Path) -> None:
@@ -27,17 +28,17 @@ def test_a_folder_gives_its_content(tmp_path: Path) -> None:
     assert {
         "lib/data.py": SourceFile(b"\xff\x00"),
         "go.sh": SourceFile(b"#!/bin/sh\n", executable=True),
-    } == source.read(("src",), tmp_path)
+    } == source.read(("src",), tmp_path).files
 
 
 def test_caches_stay_at_home(tmp_path: Path) -> None:
-    """Byte code and repositories do not travel, which would change a job's bytes at every submission."""
-    for folder in ("__pycache__", ".git"):
+    """Byte code and environments do not travel, which would change a job's bytes at every submission."""
+    for folder in ("__pycache__", ".venv"):
         (tmp_path / "src" / folder).mkdir(parents=True)
         (tmp_path / "src" / folder / "x").write_text("")
     (tmp_path / "src" / "train.py").write_text("")
 
-    assert ["train.py"] == list(source.read(("src",), tmp_path))
+    assert ["train.py"] == list(source.read(("src",), tmp_path).files)
 
 
 def test_a_missing_source_is_named(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_the_same_file_twice_is_one(tmp_path: Path) -> None:
     """Naming a file and the folder that holds it is no conflict."""
     (tmp_path / "train.py").write_text("")
 
-    assert ["train.py"] == list(source.read((".", "train.py"), tmp_path))
+    assert ["train.py"] == list(source.read((".", "train.py"), tmp_path).files)
 
 
 @pytest.mark.parametrize("target", ["nowhere", "."])
@@ -71,3 +72,111 @@ def test_a_link_that_cannot_travel_is_an_error(tmp_path: Path, target: str) -> N
 
     with pytest.raises(UsageError, match="link is no plain file"):
         source.read(("src",), tmp_path)
+
+
+def test_a_file_is_measured_before_it_is_read(tmp_path: Path) -> None:
+    """A sparse file of 40 GB is refused at once, with what to do, however little memory there is."""
+    with (tmp_path / "weights.bin").open("wb") as file:
+        file.truncate(40 << 30)
+
+    with pytest.raises(
+        SourceTooLargeError, match=r"only 700,000 .* weights\.bin \(42,949,672,960 bytes"
+    ) as caught:
+        source.read((".",), tmp_path)
+
+    assert ".ddplaunchignore" in caught.value.hint
+
+
+def test_many_files_are_measured_together(tmp_path: Path) -> None:
+    """Each fits, and all of them do not."""
+    for name in "abcd":
+        (tmp_path / name).write_bytes(bytes(200))
+
+    with pytest.raises(SourceTooLargeError):
+        source.read((".",), tmp_path, limit=2000)
+
+
+def test_a_device_is_no_file(tmp_path: Path) -> None:
+    """It has no end."""
+    (tmp_path / "data").symlink_to("/dev/zero")
+
+    with pytest.raises(UsageError, match="is no plain file"):
+        source.read(("data",), tmp_path)
+
+
+@pytest.mark.timeout(10)
+def test_a_named_pipe_is_no_file(tmp_path: Path) -> None:
+    """Reading it would never end."""
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(UsageError, match="pipe is no plain file"):
+        source.read((".",), tmp_path)
+
+
+def test_a_file_without_a_size_is_bounded(tmp_path: Path) -> None:
+    """Files of /proc have none, and grow while they are read."""
+    with pytest.raises(SourceTooLargeError, match="largest is kallsyms"):
+        source.read(("/proc/kallsyms",), tmp_path)
+
+
+def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    """A folder from elsewhere cannot pick files of this machine to send."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "outside.txt").write_text("mine")
+    (tmp_path / "src" / "link").symlink_to("../outside.txt")
+
+    with pytest.raises(UsageError, match=r"link is a link to .*outside\.txt, which lies outside of"):
+        source.read(("src",), tmp_path)
+
+
+def test_a_link_inside_the_folder_is_followed(tmp_path: Path) -> None:
+    """It travels as the file that it means."""
+    (tmp_path / "a.py").write_text("a")
+    (tmp_path / "b.py").symlink_to("a.py")
+
+    assert b"a" == source.read((".",), tmp_path).files["b.py"].data
+
+
+def test_what_looks_private_stays_at_home(tmp_path: Path) -> None:
+    """It is reported; a template of such a file is none, and a link does not lead around it."""
+    for name in (".env", ".env.example", "certs/ca.pem", "deep/.ssh/config", ".git/HEAD", "train.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "settings").symlink_to(".env")
+
+    found = source.read((".",), tmp_path)
+
+    assert [".env.example", "train.py"] == sorted(found.files)
+    assert (".env", ".git", "certs/ca.pem", "deep/.ssh") == found.left_out
+
+
+def test_what_is_named_itself_travels(tmp_path: Path) -> None:
+    """A private file beside its folder, and a private folder with all that is in it; nothing is reported."""
+    (tmp_path / ".env").write_text("x")
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "id_rsa").write_text("y")
+
+    both = source.read((".", ".env", ".ssh"), tmp_path)
+
+    assert ([".env", "id_rsa"], ()) == (sorted(both.files), both.left_out)
+
+
+def test_the_ignore_file_has_gits_syntax(tmp_path: Path) -> None:
+    """Its patterns come last, so that it can bring back what looked private; it stays at home itself."""
+    for name in ("train.py", "data/a.bin", "data/keep.txt", "logs/x", "sub/logs/y", "ca.pem"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / ".ddplaunchignore").write_text("# data\ndata/*\n!data/keep.txt\n/logs/\n!ca.pem\n")
+
+    found = source.read((".",), tmp_path)
+
+    assert ["ca.pem", "data/keep.txt", "sub/logs/y", "train.py"] == sorted(found.files)
+    assert () == found.left_out
+
+
+def test_a_pattern_that_is_none_is_refused(tmp_path: Path) -> None:
+    """The sentence names the file."""
+    (tmp_path / ".ddplaunchignore").write_text("a/***/[\n!\n")
+
+    with pytest.raises(UsageError, match=r"\.ddplaunchignore holds a line that is no pattern"):
+        source.read((".",), tmp_path)

@@ -101,7 +101,7 @@ JOBS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
             annotations=pairs(st.one_of(TEXT, TRICKY)),
             image_pull_secrets=st.lists(WORD, max_size=2, unique=True),
             image_pull_policy=st.sampled_from(["Always", "Never"]),
-            network_policy=st.booleans(),
+            network_policy=st.sampled_from(["ports", "pods", "none"]),
             topology_spread=st.fixed_dictionaries({"key": KEY, "max_skew": st.integers(1, 9)}),
             networks=st.lists(WORD, max_size=2),
             cluster_domain=st.just("cluster.local"),

@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.busy import BUSY
 
 from ddplaunch.agent.contract import Exit
 from ddplaunch.errors import ExitCode, SourceTooLargeError
-from ddplaunch.plan.source import SourceFile
-from ddplaunch.render.archive import SOURCE_LIMIT, agent_archive, source_archive
+from ddplaunch.plan.source import LIMIT, SourceFile
+from ddplaunch.render import archive
+from ddplaunch.render.archive import agent_archive, source_archive
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "launcher" / "ddplaunch"
@@ -106,9 +108,19 @@ def test_an_archive_that_cannot_be_kept_is_made_all_the_same(copy: Path) -> None
     assert whole == agent_archive(copy)
 
 
+def test_a_folder_of_the_agent_can_be_left_out(copy: Path) -> None:
+    """What only one scheduler needs stays away, and each of the two archives is kept under its own name."""
+    (copy / "agent" / "slurm").mkdir()
+    shutil.copy(PACKAGE / "agent/slurm/jobs.py", copy / "agent/slurm/jobs.py")
+    whole, rest = agent_archive(copy), agent_archive(copy, without=["slurm"])
+
+    assert len(rest) < len(whole)
+    assert (whole, rest) == (agent_archive(copy), agent_archive(copy, without=["slurm"]))
+
+
 def test_the_agent_is_small() -> None:
     """The agent fits beside a job's source into one Kubernetes ConfigMap."""
-    assert 170_000 > len(agent_archive())
+    assert 200_000 > len(agent_archive())
 
 
 def test_the_agent_runs_as_a_file_of_its_own(agent: Path) -> None:
@@ -199,7 +211,7 @@ def test_source_has_the_same_bytes_in_any_order(files: dict[str, SourceFile]) ->
 
 def test_too_much_source_names_the_largest_file() -> None:
     """What does not fit is an error that says how much there is, what may be, and what to leave out."""
-    files = {"train.py": SourceFile(b"x"), "data.bin": SourceFile(bytes(SOURCE_LIMIT))}
+    files = {"train.py": SourceFile(b"x"), "data.bin": SourceFile(bytes(LIMIT))}
 
     with pytest.raises(SourceTooLargeError) as raised:
         source_archive(files)
@@ -218,3 +230,23 @@ def test_source_of_exactly_the_limit_travels() -> None:
     assert size == len(source_archive(files, limit=size))
     with pytest.raises(SourceTooLargeError):
         source_archive(files, limit=size - 1)
+
+
+def test_a_pods_agent_misses_nothing_that_it_imports(tmp_path: Path) -> None:
+    """What was left out is asked for by verbs that no pod is started with, and by nothing else."""
+    copy = tmp_path / "ddplaunch"
+    shutil.copytree(PACKAGE / "agent", copy / "agent", ignore=COMPILED)
+    (copy / "__init__.py").write_text("")
+    for name in archive._NOT_IN_PODS:
+        path = copy / "agent" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    names = [path.relative_to(tmp_path).with_suffix("") for path in (copy / "agent").rglob("*.py")]
+    modules = [
+        ".".join(name.parts) for name in names if name.parent.name != "hook" and name.name != "__main__"
+    ]
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n" + "\n".join(
+        f"import {m}" for m in modules
+    )
+
+    assert 100 < len(modules)
+    subprocess.run([sys.executable, "-I", "-S", "-c", script], check=True, timeout=BUSY * 30)

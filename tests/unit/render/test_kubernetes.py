@@ -16,7 +16,7 @@ from ddplaunch.agent import codec
 from ddplaunch.agent.contract import JobPlan
 from ddplaunch.plan import plan
 from ddplaunch.render import render
-from ddplaunch.render.archive import agent_archive, source_archive
+from ddplaunch.render.archive import pod_agent_archive, source_archive
 from ddplaunch.spec.load import load
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kubernetes"
@@ -65,7 +65,7 @@ def test_the_archives_travel_as_they_are() -> None:
     folder = GOLDEN / "digits"
     made = plan.make(load(folder / "job.yaml"), "kubernetes", folder)
 
-    assert {"agent.pyz": agent_archive(), "source.tar": source_archive(made.source)} == {
+    assert {"agent.pyz": pod_agent_archive(), "source.tar": source_archive(made.source)} == {
         name: base64.b64decode(data) for name, data in objects(folder)["ConfigMap"]["binaryData"].items()
     }
 
@@ -73,4 +73,5 @@ def test_the_archives_travel_as_they_are() -> None:
 def test_plain_kubectl_apply_takes_a_small_job() -> None:
     """It keeps a copy of each object in an annotation, of which Kubernetes allows 262144 bytes."""
     for each in objects(GOLDEN / "digits").values():
-        assert 262_144 > len(json.dumps(each, separators=(",", ":")))
+        own = 7_000  # for its other annotations, what it adds to the copy, and a program of 5 kB
+        assert 262_144 - own > len(json.dumps(each, separators=(",", ":")))

@@ -53,6 +53,10 @@ def test_the_words_of_a_patch_are_obeyed(patch: dict[str, Any], merged: dict[str
         ({"volumes": {"name": "a"}}, "volumes: found a mapping, wanted a list"),
         ({"volumes": ["a"]}, "volumes[0]: found text, wanted a mapping with name"),
         ({"volumes": [{"c": 1}]}, "volumes[0]: found no name, wanted name, by which the item is found"),
+        ({"volumes": [{"name": None}]}, "volumes[0]: found no name, wanted name, by which the item is found"),
+        ({"volumes": [{"name": ["a"]}]}, "volumes[0].name: found a list, wanted text"),
+        ({"volumes": [{"name": {}, "$patch": "delete"}]}, "volumes[0].name: found a mapping, wanted text"),
+        ({"ports": [{"containerPort": "http"}]}, "ports[0].containerPort: found text, wanted a number"),
         (
             {"volumes": [{"name": "a", "$patch": "x"}]},
             "volumes[0].$patch: found 'x', wanted replace or delete",

@@ -65,7 +65,7 @@ def test_names_resolve_before_a_pod_is_ready() -> None:
         service["clusterIP"],
         service["selector"],
     )
-    assert ["ConfigMap", "Service", "Job"] == [kind for kind in found if kind[0].isupper()]
+    assert ["ConfigMap", "Service", "NetworkPolicy", "Job"] == [kind for kind in found if kind[0].isupper()]
 
 
 def test_no_pod_comes_while_an_old_one_still_ends() -> None:
@@ -182,9 +182,54 @@ def test_a_queued_job_waits_for_its_turn(jobset: bool) -> None:
     assert "kueue.x-k8s.io/queue-name" not in found["template"]["metadata"]["labels"]
 
 
+@pytest.mark.parametrize(
+    ("job", "closed"),
+    [
+        ({}, {29400}),
+        ({"gate": {"port": 1024}}, {1024}),
+        ({"gate": {"port": 32767}}, {32767}),
+        ({"rendezvous": {"port": 29500}}, {29400, 29500}),
+        ({"rendezvous": {"port": 29401}}, {29400, 29401}),
+    ],
+)
+def test_only_the_jobs_own_ports_are_closed_to_strangers(job: dict[str, Any], closed: set[int]) -> None:
+    """All ports of UDP, and each other one of TCP, stay open to everybody; the job's pods reach all."""
+    found = manifest(**job)["NetworkPolicy"]["spec"]
+    pods, others = found["ingress"]
+    open_ports: dict[str, set[int]] = {"TCP": set(), "UDP": set()}
+    for each in others["ports"]:
+        open_ports[each["protocol"]] |= set(range(each["port"], each["endPort"] + 1))
+    every = set(range(1, 65536))
+
+    assert (["Ingress"], {"batch.kubernetes.io/job-name": "job"}) == (
+        found["policyTypes"],
+        found["podSelector"]["matchLabels"],
+    )
+    assert {"from": [{"podSelector": found["podSelector"]}]} == pods
+    assert ({"ports"}, every - closed, every) == (others.keys(), open_ports["TCP"], open_ports["UDP"])
+
+
+@pytest.mark.parametrize("kubernetes", [{"network_policy": "none"}, {"host_network": True}])
+def test_no_policy_where_none_is_wanted_or_heeded(kubernetes: dict[str, Any]) -> None:
+    """By the switch; and on a machine's own network, of which a policy says nothing."""
+    assert "NetworkPolicy" not in manifest(kubernetes=kubernetes)
+
+
+def test_the_key_is_in_no_file() -> None:
+    """The hub, the gate and the trainer take it from a Secret, and know what to do where there is none."""
+    asked = [
+        environment(container)["DDPLAUNCH_KEY"]
+        for name, container in containers(manifest()).items()
+        if name != "python"
+    ]
+
+    assert [{"secretKeyRef": {"name": "job-key", "key": "key", "optional": True}}] * 3 == asked
+    assert "Secret" not in manifest()
+
+
 def test_a_closed_namespace_opens_between_the_pods() -> None:
     """On all ports, for NCCL and Gloo take any, and to any server of names."""
-    policy = manifest(kubernetes={"network_policy": True})["NetworkPolicy"]["spec"]
+    policy = manifest(kubernetes={"network_policy": "pods"})["NetworkPolicy"]["spec"]
     pods = {"podSelector": {"matchLabels": {"batch.kubernetes.io/job-name": "job"}}}
 
     assert {

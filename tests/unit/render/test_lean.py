@@ -12,9 +12,22 @@ from ddplaunch.render.lean import lean
 AGENT = Path(__file__).resolve().parents[3] / "launcher" / "ddplaunch" / "agent"
 
 
+class Untyped(ast.NodeTransformer):
+    """Takes the types off what is assigned to; those of classes' own fields stay."""
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
+        """A class, with its methods untyped."""
+        node.body = [each if isinstance(each, ast.AnnAssign) else self.visit(each) for each in node.body]
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        """An assignment like any other."""
+        return node if node.value is None else ast.copy_location(ast.Assign([node.target], node.value), node)
+
+
 def meaning(source: str) -> tuple[str, list[int]]:
-    """The syntax tree without docstrings' content and functions' types, and the line of each part of it."""
-    tree = ast.parse(source)
+    """The syntax tree without docstrings' content and types, and the line of each part of it."""
+    tree = Untyped().visit(ast.parse(source))
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             node.returns = None
@@ -70,6 +83,10 @@ def test_no_file_of_the_agent_reads_its_docstring(path: Path) -> None:
             "class A:\n x: int = 3\n def f(self): ...\n",
         ),
         ("x = {a: b}\nf(a, b)\n", "x = {a: b}\nf(a, b)\n"),
+        (
+            "class A:\n    def f(self):\n        self.x: d[int, T] = {}\n        self.y: T\n        z: T = 1",
+            "class A:\n def f(self):\n  self.x = {}\n  self.y: T\n  z = 1",
+        ),
     ],
 )
 def test_only_docstrings_comments_types_and_margins_go(source: str, short: str) -> None:

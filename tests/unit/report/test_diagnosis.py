@@ -6,7 +6,7 @@ import dataclasses
 
 from tests.unit.report import conftest as given
 
-from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.contract import Exit, Verdict
 from ddplaunch.agent.verdicts import decide
 from ddplaunch.backends.job import State
 from ddplaunch.report.diagnosis import diagnose, known_verdicts
@@ -17,15 +17,13 @@ def test_the_jobs_own_verdicts_count() -> None:
     assert [given.VERDICT] == diagnose(given.job(), given.bundle()).verdicts
 
 
-def test_evidence_that_nobody_judged_is_judged_here() -> None:
-    """A hub that died before its verdict leaves evidence, and the same rules read it."""
-    bundle = given.bundle(verdicts=[], exit_code=None)
+def test_where_the_hub_abstained_nothing_is_said() -> None:
+    """Ranks that died of a signal look guilty to the rules; the hub knew that the job had been stopped."""
+    bundle = given.bundle(verdicts=[], exit_code=Exit.STOPPED)
     assert bundle.evidence is not None
+    assert [] != decide.judge(bundle.evidence)
 
-    found = diagnose(given.job(State.LOST), bundle).verdicts
-
-    assert [] != found
-    assert decide.judge(bundle.evidence) == found
+    assert [] == diagnose(given.job(State.LOST), bundle).verdicts
 
 
 def test_a_success_is_not_judged() -> None:

@@ -39,6 +39,10 @@ def waiting(**changes: object) -> Job:
             waiting(phase=Phase.ENDED, exit_code=20),
             "ended 11 s ago: at the gate, by a fault of a node or the network",
         ),
+        (
+            waiting(phase=Phase.ENDED, exit_code=20, gate_passed=True),
+            "ended 11 s ago: in training, by a fault of a node or the network",
+        ),
         (given.job(State.RUNNING, status=given.status()), "running on 2 nodes for 7.0 s"),
         (
             given.job(State.RUNNING, status=given.status(), detail="Slurm calls it suspended on n[1-2]"),

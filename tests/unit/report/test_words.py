@@ -71,3 +71,8 @@ def test_nouns_follow_their_number() -> None:
         words.count(1, "node"),
         words.count(1024, "node"),
     ]
+
+
+def test_a_time_that_no_calendar_has_is_shown_as_none() -> None:
+    """The record of one job may be broken, and `list` shows all others."""
+    assert "at no known time" == words.clock(1e30)

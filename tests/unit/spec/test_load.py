@@ -108,6 +108,25 @@ def test_a_byte_that_is_no_text_has_its_place() -> None:
     assert (2, 4) == (caught.value.problems[0].line, caught.value.problems[0].column)
 
 
+@pytest.mark.timeout(10)
+def test_a_named_pipe_is_refused(tmp_path: Path) -> None:
+    """Nobody may ever write to it, and the command would wait for ever."""
+    os.mkfifo(tmp_path / "job.yaml")
+
+    assert "a named pipe" == _refused(tmp_path / "job.yaml")[0]
+
+
+def test_the_pipe_of_a_shell_is_read() -> None:
+    """`ddplaunch validate <(generate-job)` gives its path, which no folder holds."""
+    reader, writer = os.pipe()
+    os.write(writer, GOOD)
+    os.close(writer)
+    try:
+        assert "job" == load.load(f"/dev/fd/{reader}").name
+    finally:
+        os.close(reader)
+
+
 def test_a_directory_names_the_files_in_it(tmp_path: Path) -> None:
     """The job file is probably one of them."""
     (tmp_path / "job.yaml").touch()

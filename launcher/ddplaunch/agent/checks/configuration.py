@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+from ddplaunch.agent import secrets
 from ddplaunch.agent.checks import names
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
-from ddplaunch.agent.contract import CheckResult
+from ddplaunch.agent.contract import CheckResult, Env
 from ddplaunch.agent.interfaces import nccl, read
 
 _COMPARED = ("NCCL_", "GLOO_", "TORCH_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
@@ -15,7 +16,7 @@ _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PO
 
 
 def check(context: Context) -> CheckResult:
-    """FAIL for a node index that the job does not have; UNKNOWN for what torchrun or NCCL may trip over."""
+    """FAIL for a node index or a secret that is not there; UNKNOWN for what torchrun or NCCL may dislike."""
     plan = context.plan
     variables = {**context.environment, **plan.env}
     told = {**read.settings(variables, nccl.NEWEST), **variables}
@@ -32,6 +33,10 @@ def check(context: Context) -> CheckResult:
             hint="start as many agents as the job file has nodes",
             **facts,
         )
+    try:
+        _find_secrets(context)
+    except secrets.MissingSecretError as error:
+        return failed("configuration", "secret-missing", str(error), hint=error.hint, **facts)
     interface = plan.gate.interface
     interfaces = sorted(name for _, name in socket.if_nameindex())
     if interface and interface not in interfaces:
@@ -55,6 +60,14 @@ def check(context: Context) -> CheckResult:
     if preset:
         observed += f"; {', '.join(preset)} of the environment will be replaced"
     return passed("configuration", observed, **facts)
+
+
+def _find_secrets(context: Context) -> None:
+    """Raises MissingSecretError. In a pod only the trainer's container has them, and the gate cannot see."""
+    if context.environment.get(Env.TERMINATION):
+        return
+    for name, reference in context.plan.secrets.items():
+        secrets.value(name, reference, context.environment)
 
 
 def _nodes(number: int) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tarfile
 from typing import Any
 
 from ddplaunch.agent.checks import python
+from ddplaunch.agent.checks.command_line import MODULE, PROGRAM, SHELL_SCRIPT, Start
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.checks.python import Lacks
 from ddplaunch.agent.contract import CheckResult, Files
@@ -71,32 +73,72 @@ def _launcher(context: Context) -> None:
 
 
 def _program(context: Context, facts: dict[str, Any]) -> str:
-    """', train.py' when what the launch command starts is there. Raises Lacks when it is not."""
-    command, launch = context.plan.command, context.plan.launch
-    if not launch or not command:
+    """', train.py' when all that the command starts is there. Raises Lacks for the first that is not."""
+    started = python.started(context.plan)
+    for start in started:
+        if start.kind == MODULE:
+            _find_module(context, facts, start.word)
+        elif start.kind == PROGRAM:
+            _find_program(context, start.word)
+        else:
+            _find_script(context, start)
+    if not started or (not context.plan.launch and len(started) == 1):
         return ""
-    if command[0] == "-m":
-        wanted = f"module {command[1]}"
-        there = facts.get("module") or _travels(context, command[1].replace(".", "/"))
-    elif _starts_a_program(context) and os.sep not in command[0]:
-        wanted = f"program {command[0]}"
-        path = python.search_path(context)
-        if shutil.which(command[0], path=path) is None:
-            raise Lacks(f"no {wanted} on PATH", wanted, _SOURCE_HINT, path)
-        there = True
-    else:
-        wanted = command[0]
-        there = os.path.isfile(os.path.join(context.workdir, wanted)) or _travels(context, wanted)
-    if not there:
-        place = "the job's source" if os.path.exists(_archive(context)) else context.workdir
-        raise Lacks(f"no {wanted} in {place}", wanted, _SOURCE_HINT)
-    return f", {wanted}"
+    last = started[-1]
+    return f", {last.kind} {last.word}" if last.kind in (PROGRAM, MODULE) else f", {last.word}"
 
 
-def _starts_a_program(context: Context) -> bool:
-    """Rather than a script for Python."""
-    launch = context.plan.launch
-    return "--no-python" in launch or (context.plan.mpi and "{python}" not in launch)
+def _find_module(context: Context, facts: dict[str, Any], name: str) -> None:
+    """Only the interpreter that was asked knows its modules."""
+    there = facts.get("module", True) or _travels(context, name.replace(".", "/"))
+    if python.module(context.plan) == name and not there:
+        raise _lacks(context, f"module {name}")
+
+
+def _find_program(context: Context, name: str) -> None:
+    """It is there, it may be executed, and so may the interpreter that its first line names."""
+    path = python.search_path(context)
+    if os.sep not in name:
+        if shutil.which(name, path=path) is None:
+            raise Lacks(f"no program {name} on PATH", f"program {name}", _SOURCE_HINT, path)
+        return
+    file = os.path.join(context.workdir, name)
+    if not os.path.isfile(file):
+        if not _travels(context, name):
+            raise _lacks(context, name)
+    elif not os.access(file, os.X_OK):
+        hint = f"`chmod +x {name}`, or put its interpreter before it: bash {name}"
+        raise Lacks(f"{name} may not be executed", f"an executable {name}", hint)
+    elif absent := _absent_interpreter(file, path):
+        hint = "correct that line; where it ends with a carriage return, the file was saved on Windows"
+        raise Lacks(f"the first line of {name} names {absent!r}, which is not there", absent, hint)
+
+
+def _absent_interpreter(file: str, path: str) -> str:
+    """What the first line of a script names, where that is not there."""
+    with open(file, "rb") as script:
+        line = script.readline(512).decode(errors="replace")
+    if not line.startswith("#!"):
+        return ""
+    # Linux, fs/binfmt_script.c: blanks and tabs end the name, and a carriage return is part of it.
+    name, *rest = re.split(r"[ \t]+", line[2:].rstrip("\n").strip(" \t"))
+    if os.path.basename(name) == "env" and rest and not re.match(r"-|.*=", rest[0]):
+        return "" if shutil.which(rest[0], path=path) else rest[0]
+    return "" if not name or os.path.exists(name) else name
+
+
+def _find_script(context: Context, start: Start) -> None:
+    name = start.word
+    folders = [context.workdir]
+    if start.kind == SHELL_SCRIPT and os.sep not in name:
+        folders += python.search_path(context).split(os.pathsep)  # where bash looks next
+    if not (any(os.path.exists(os.path.join(each, name)) for each in folders) or _travels(context, name)):
+        raise _lacks(context, name)
+
+
+def _lacks(context: Context, wanted: str) -> Lacks:
+    place = "the job's source" if os.path.exists(_archive(context)) else context.workdir
+    return Lacks(f"no {wanted} in {place}", wanted, _SOURCE_HINT)
 
 
 def _travels(context: Context, name: str) -> bool:

@@ -9,7 +9,9 @@ import shutil
 import subprocess
 from typing import Any, Optional, Union
 
+from ddplaunch.agent.checks.command_line import MODULE, PROGRAM, SCRIPT, Start, starts
 from ddplaunch.agent.checks.context import Context
+from ddplaunch.agent.contract import JobPlan
 
 OLDEST = (3, 9)
 SECONDS = 12.0
@@ -46,9 +48,9 @@ def _ask(context: Context) -> Union[dict[str, Any], Lacks, None]:
 
 def _run(context: Context, python: str) -> dict[str, Any]:
     code = pkgutil.get_data(__package__, "python_facts.py")  # from the archive as well as from a folder
-    module = [context.plan.command[1]] if context.plan.command[:1] == ["-m"] else []
+    asked = module(context.plan)
     done = subprocess.run(
-        [python, "-", *module],
+        [python, "-", *([asked] if asked else [])],
         input=code,
         capture_output=True,
         timeout=SECONDS,
@@ -62,6 +64,24 @@ def _run(context: Context, python: str) -> dict[str, Any]:
         said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
         hint = "start that interpreter by hand on that node"
         raise Lacks(f"{python} cannot run a script: {said[-1]}", wanted_python(), hint) from None
+
+
+def started(plan: JobPlan) -> list[Start]:
+    """The programs, scripts and modules that the job's command starts, as far as its words are certain."""
+    if plan.launch and plan.command[:1] == ["-m"]:
+        return [Start(MODULE, plan.command[1])]
+    by_python = (
+        plan.launch and "--no-python" not in plan.launch and (not plan.mpi or "{python}" in plan.launch)
+    )
+    return starts(plan.command, SCRIPT if by_python else PROGRAM)
+
+
+def module(plan: JobPlan) -> str:
+    """The module that the job's own Python shall run; empty: none, or it is another Python's."""
+    found = started(plan)
+    programs = [each for each in found if each.kind == PROGRAM]
+    own = not programs or (not plan.launch and len(programs) == 1)
+    return found[-1].word if found and found[-1].kind == MODULE and own else ""
 
 
 def wanted_python() -> str:

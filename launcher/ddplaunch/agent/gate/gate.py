@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
 
-from ddplaunch.agent import codec, machines, paths, termination
+from ddplaunch.agent import codec, machines, paths, secrets, termination
 from ddplaunch.agent.addresses import Address, address_of
 from ddplaunch.agent.checks import port, ports
 from ddplaunch.agent.checks import run as checks
@@ -36,10 +36,11 @@ from ddplaunch.agent.gate import home, probe, table
 from ddplaunch.agent.gate.reach import HubUnreachedError, Reach
 from ddplaunch.agent.gate.responder import Responder
 from ddplaunch.agent.hub import overheard
+from ddplaunch.agent.printable import printable
+from ddplaunch.agent.processes import STOPPING
 from ddplaunch.agent.protocol import Body, Channel, LostError
 from ddplaunch.agent.supervise import notice
-from ddplaunch.agent.verdicts import words
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.verdicts import catalogue, words
 
 if TYPE_CHECKING:
     from ddplaunch.agent.gate.smoke import Smoke
@@ -60,7 +61,7 @@ class _StoppedError(BaseException):
 
 def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Address]) -> int:
     """Returns `Exit.OK` when this node may start, having written `Files.AGREED` in its folder."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in STOPPING:
         signal.signal(number, _stop)
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # "dump now": there is nothing to dump yet
     gate = Gate(plan, folder, node, attempt, key, hub)
@@ -77,6 +78,8 @@ def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: S
 
 
 def _stop(number: int, _: Any) -> None:
+    for each in STOPPING:
+        signal.signal(each, signal.SIG_IGN)  # a second one would end us in the midst of our last words
     raise _StoppedError(number)
 
 
@@ -93,8 +96,12 @@ class Gate:
         self._status = os.path.join(folder, Files.STATUS)
         self._folder = os.path.join(folder, Files.NODE.format(node=node))
         self._context = Context(plan, folder, node, attempt, key)
-        self._reach = Reach(node, plan.names, hub, key, attempt, self._say, self._cry, self._hub_is_dead)
+        twin = plan.job if plan.gate.joined else None
+        self._reach = Reach(
+            node, plan.names, hub, key, attempt, self._say, self._cry, self._hub_is_dead, twin
+        )
         self._responder = Responder(key, attempt, plan.job)
+        self._redactor = secrets.redactor(plan.secrets, os.environ)
         self._listener: Optional[socket.socket] = None
         self._results: list[CheckResult] = []
         self._channel: Optional[Channel] = None
@@ -117,11 +124,12 @@ class Gate:
             self._look_again("names")  # what was not known then may be known now
         while True:
             self._channel = channel or self._reach.connect(self._deadline)
+            self._channel.redactor = self._redactor
             channel = None
             try:
                 self._check_in()
                 return self._converse()
-            except LostError as error:
+            except (LostError, codec.ContractError) as error:
                 self._say(f"lost the hub ({error}), trying again")
                 time.sleep(_PAUSE)  # one that takes us and drops us again is not to be overrun
             except _StoppedError:
@@ -137,9 +145,8 @@ class Gate:
     def fail(self, verdicts: list[Verdict]) -> int:
         """Say why; returns the exit code."""
         self.verdicts = verdicts
-        for line in notice.block(verdicts, final=True):
-            print(line, flush=True)
-        return CATALOGUE[verdicts[0].code].exit_code
+        self._print("\n".join(notice.block(verdicts, final=True)))
+        return catalogue.CATALOGUE[verdicts[0].code].exit_code
 
     # ---------------------------------------------------------------- alone
 
@@ -228,12 +235,14 @@ class Gate:
 
     def _wait(self, body: Body) -> None:
         now = time.monotonic()
-        missing, passing = body.get("missing"), body.get("passing")
+        missing = codec.load(list[int], body.get("missing", []))
+        passing = codec.load(list[str], body.get("passing", []))
+        seconds = codec.load(float, body.get("seconds", 0))
         if (missing or passing) and now - self._said > _SAY_EVERY:
             self._said = now
             more = f" and {body['more']} more" if body.get("more") else ""
             who = [words.nodes(missing, self._plan.names) + more] if missing else []
-            self._say(f"waiting for {'; '.join([*who, *(passing or [])])} ({body.get('seconds', 0):.0f} s)")
+            self._say(f"waiting for {'; '.join([*who, *passing])} ({seconds:.0f} s)")
         # With a pause, so that what the hub says is not left to pile up while checks take their time.
         if now - self._asked > _PAUSE and any(each.patience is not None for each in self._results):
             self._ask_again()
@@ -291,7 +300,7 @@ class Gate:
     def _released(self, body: Body) -> int:
         agreed = codec.load(Agreed, body.get("agreed"))
         codec.write(os.path.join(self._folder, Files.AGREED), agreed)
-        for note in body.get("notes", []):
+        for note in codec.load(list[str], body.get("notes", [])):
             self._say(f"note: {note}")
         self._say(
             f"gate passed in {self._seconds():.1f} s; node 0 is {agreed.master_addr}:{agreed.master_port}"
@@ -299,12 +308,13 @@ class Gate:
         return Exit.OK
 
     def _judged(self, body: Body) -> int:
-        verdicts = codec.load(list[Verdict], body.get("verdicts"))
+        verdicts = catalogue.load_verdicts(body.get("verdicts"))
+        code = catalogue.load_exit_code(body.get("exit_code"))
         if verdicts:
             self.fail(verdicts)
         else:
             self._say("the job was told to stop")
-        return codec.load(int, body.get("exit_code"))
+        return code
 
     # ---------------------------------------------------------------- words
 
@@ -312,7 +322,10 @@ class Gate:
         return time.monotonic() - self._started
 
     def _say(self, text: str) -> None:
-        print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+        self._print(f"{time.strftime('%H:%M:%S')} {printable(text)}")
+
+    def _print(self, text: str) -> None:
+        print(self._redactor.hide(text), flush=True)
 
     def _cry(self, verdict: Verdict, seconds: float) -> None:
         """Our output may take a way that leads to the hub, or to whoever has started the job."""
@@ -333,7 +346,7 @@ class Gate:
     def _show(self, title: str, results: list[CheckResult]) -> None:
         if results:
             self._say(title)
-            print("\n".join(table.rows(results, sys.stdout.isatty())), flush=True)
+            self._print("\n".join(table.rows(results, sys.stdout.isatty())))
 
 
 def _summary(results: list[MeshResult], names: list[str]) -> CheckResult:

@@ -28,6 +28,7 @@ NAMELESS = 60.0
 PATIENCE = {
     "stranger": 3.0,
     "shared": 3.0,
+    "key": 3.0,
     "reset": 4.0,
     "silent": 10.0,
     "loopback": 4.0,
@@ -73,7 +74,7 @@ class HubUnreachedError(Exception):
 
 @dataclass
 class _Failure:
-    kind: str  # of UnreachableError, or stranger | shared | silent | filtered
+    kind: str  # of UnreachableError, or stranger | shared | key | silent | filtered
     detail: str
     since: float  # since when there was no other
     before: Optional[_Failure] = None  # what there was until then
@@ -93,6 +94,8 @@ class Reach:
 
     `hub` are its name and addresses. These come first: while there are some, a name that leads nowhere is
     no reason to wait, nor what the verdict is about, but a fact beside it.
+
+    `twin`: the job's name, where its user has given each node the key, and may have given another.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class Reach:
         say: Callable[[str], None],
         cry: Callable[[Verdict, float], None],
         dead: Callable[[], Optional[Verdict]] = lambda: None,
+        twin: Optional[str] = None,
     ) -> None:
         self._node = node
         self._names = names
@@ -115,6 +119,7 @@ class Reach:
         self._say = say
         self._cry = cry
         self._dead = dead
+        self._twin = twin
         self._failures: dict[Address, _Failure] = {}
         self._are_pods = words.are_pods(names)
         self.before = ""  # what was met until the hub was, if that took long
@@ -215,9 +220,7 @@ class Reach:
             except StrangerError as error:
                 kind, detail = self._who(address, error.said, deadline)
             except RefusedError as error:
-                kind, detail = "stranger", str(error)
-                if error.why == "key":
-                    kind = "stale" if self._are_pods else "shared"
+                kind, detail = self._refused(error), str(error)
             if before is not None and kind in ("unanswered", "timeout") and patience - begun < _CALL:
                 continue  # the deadline cut it short: what was found before says more
             if before is not None and before.kind == kind:
@@ -228,6 +231,13 @@ class Reach:
             if kind == "not-found":
                 self.nameless = time.monotonic() - since
         return None
+
+    def _refused(self, error: RefusedError) -> str:
+        if error.why != "key":
+            return "stranger"
+        if self._twin is not None and error.job == self._twin:
+            return "key"
+        return "stale" if self._are_pods else "shared"
 
     def _pods_of(self, address: Address) -> list[str]:
         found = self._addresses(address) if self._are_pods else []

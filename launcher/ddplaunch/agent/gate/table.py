@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddplaunch.agent.contract import CheckResult, Status
+from ddplaunch.agent.printable import printable
 
 _MARKS = {Status.PASS: "ok", Status.FAIL: "FAIL", Status.UNKNOWN: "?"}
 _COLOURS = {Status.PASS: "32", Status.FAIL: "31;1", Status.UNKNOWN: "33"}
@@ -16,9 +17,9 @@ def rows(results: list[CheckResult], colour: bool) -> list[str]:
         mark = f"{_MARKS[result.status]:<4}"
         if colour:
             mark = f"\033[{_COLOURS[result.status]}m{mark}\033[0m"
-        lines.append(f"  {mark}  {result.check:<{width}}  {result.observed}")
+        lines.append(f"  {mark}  {result.check:<{width}}  {printable(result.observed)}")
         if result.status != Status.PASS:
             below = " " * (10 + width)
-            lines += [f"{below}wanted: {result.wanted}"] if result.wanted else []
-            lines += [f"{below}hint: {result.hint}"] if result.hint else []
+            lines += [f"{below}wanted: {printable(result.wanted)}"] if result.wanted else []
+            lines += [f"{below}hint: {printable(result.hint)}"] if result.hint else []
     return lines

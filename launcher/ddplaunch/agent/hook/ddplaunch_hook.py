@@ -6,6 +6,9 @@ program about 0.1 ms of GIL; no word comes more often than once a second. A rank
 says so first, and waits for `go`, at most HOLD seconds, so that its peers' stacks are taken while they still
 stand where they stood. Processes that a rank forks through multiprocessing connect as its children.
 
+A process that calls init_process_group says so before it waits, whether or not it has a rank's number in its
+environment: it is a rank by that call. Every other process stays silent and pays for no connection.
+
 DDPLAUNCH_HOOK is "SOCKET[,any][,mpi][,ptrace][,rank=PID]": the abstract name of the socket; whether a process
 without RANK may be a rank; whether one is that has an MPI launcher's number; whether to allow ptrace by any
 process; and, below a rank, that rank's pid.
@@ -16,17 +19,21 @@ process; and, below a rank, that rank's pid.
 from __future__ import annotations
 
 import _thread
-import json
 import os
-import socket
-import struct
 import sys
 import time
 
+import ddplaunch_flight  # type: ignore[import-not-found]
 import ddplaunch_mpi  # type: ignore[import-not-found]
+import ddplaunch_output  # type: ignore[import-not-found]
+import ddplaunch_rendezvous  # type: ignore[import-not-found]
+import ddplaunch_spawn  # type: ignore[import-not-found]
+import ddplaunch_ties  # type: ignore[import-not-found]
+import ddplaunch_torch  # type: ignore[import-not-found]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
+    import socket
     from collections.abc import Callable
     from types import FrameType, TracebackType
     from typing import Any, Optional
@@ -34,16 +41,18 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 HOLD = 3.0
 SEND_TIMEOUT = 2
 FRAMES = 200
-DUMP_SIGNAL = 6  # above SIGRTMIN
+_OWN = os.path.dirname(os.path.abspath(__file__)) + "/ddplaunch_"
 _MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
-_PDEATHSIG, _PTRACER = 1, 0x59616D61
-_ANYONE = -1 & (1 << 64) - 1
 
 
 class _State:
     main = 0  # the main thread's identity
     role = ""
     name = ""  # of the socket
+    below = False  # a process that has a rank's number in its environment has started this one
+    prepared = False
+    member = False  # it has called init_process_group
+    watched = False  # whether its end is
     line: Optional[socket.socket] = None
     caught: list[dict[str, Any]] = []
     go = _thread.allocate_lock()  # held until the supervisor lets a dying rank go
@@ -54,10 +63,16 @@ def start() -> None:
     """Join the supervisor, if this process is one that it watches. Raises whatever goes wrong."""
     name, *words = os.environ["DDPLAUNCH_HOOK"].split(",")
     rank_pid = next((word[5:] for word in words if word.startswith("rank=")), "")
-    _State.name = name
-    if rank_pid and rank_pid != str(os.getpid()):
-        if _of_multiprocessing() and _connect("child"):
-            os.register_at_fork(after_in_child=_forked)
+    _State.name, _State.below = name, bool(rank_pid) and rank_pid != str(os.getpid())
+    ddplaunch_output.keep(_lost)
+    ddplaunch_torch.record_calls()
+    # Any process may make a process group, and is a rank then, whoever started it.
+    ddplaunch_rendezvous.watch(_calls_init, _has_passed_init)
+    ddplaunch_spawn.watch(_raised)
+    os.register_at_fork(after_in_child=_forked)
+    if _State.below:
+        if ddplaunch_spawn.started_this():
+            _connect("child")
         return
     ranked = "RANK" in os.environ and "LOCAL_RANK" in os.environ
     ranked = ranked or ("mpi" in words and any(name in os.environ for name in _MPI_RANKS))
@@ -67,27 +82,29 @@ def start() -> None:
     if ranked:
         # What this process starts inherits its RANK, and must not be taken for it.
         os.environ["DDPLAUNCH_HOOK"] = "%s,rank=%d" % (name, os.getpid())
-        _tie_to_launcher("ptrace" in words)
-        fault = _register_fault_dump()
-        if sys.version_info >= (3, 12):
-            import ddplaunch_caught  # type: ignore[import-not-found]
-
-            ddplaunch_caught.watch(_State.caught, _describe)
+        ddplaunch_ties.tie_to_launcher("ptrace" in words)
+        fault = _prepare()
     if _connect("rank" if ranked else "any", fault):
-        os.register_at_fork(after_in_child=_forked)
         _watch_end()
 
 
-def _of_multiprocessing() -> bool:
-    with open("/proc/self/cmdline", "rb") as file:
-        line = file.read()
-    return b"--multiprocessing-fork" in line or b"multiprocessing.forkserver" in line
+def _prepare() -> str:
+    """What only a rank needs, once. Returns the file that faulthandler writes."""
+    if sys.version_info >= (3, 12):
+        import ddplaunch_caught  # type: ignore[import-not-found]
+
+        ddplaunch_caught.watch(_State.caught, _describe)
+    _State.prepared = True
+    return str(ddplaunch_ties.register_fault_dump())
 
 
 # --- the line to the supervisor
 
 
 def _connect(role: str, fault: str = "") -> bool:
+    import socket
+    import struct
+
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT, 0))
     line.connect("\0" + _State.name)
@@ -100,9 +117,10 @@ def _connect(role: str, fault: str = "") -> bool:
     _State.go = _thread.allocate_lock()
     _State.go.acquire()
     hello = {"hello": role, "python": "%d.%d.%d" % sys.version_info[:3], "fault": fault}
-    for key in ("RANK", "LOCAL_RANK"):
+    hello["ring"] = ddplaunch_torch.ring_file()
+    for key in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         hello[key.lower()] = os.environ.get(key, "")
-    _say(line, json.dumps(hello).encode())
+    _say(line, _json(hello))
     # Not a threading.Thread: programs count those, and wait for them.
     _thread.start_new_thread(_serve, (line,))
     if sys.version_info >= (3, 12):
@@ -111,6 +129,37 @@ def _connect(role: str, fault: str = "") -> bool:
 
         warnings.filterwarnings("ignore", r"This process \(pid=\d+\) is multi-threaded", DeprecationWarning)
     return True
+
+
+def _calls_init(facts: dict[str, Any]) -> None:
+    """In the program's own thread, which is about to wait for its peers."""
+    fault = "" if _State.prepared else _prepare()
+    if _State.line is None:
+        _connect("child" if _State.below else "any")
+    _State.member = True
+    if _State.line is not None:
+        _watch_end()
+        _say(_State.line, _json({"rendezvous": facts, "fault": fault}))
+
+
+def _has_passed_init() -> None:
+    if _State.line is not None:
+        _say(_State.line, b'{"passed": true}')
+
+
+def _lost(reason: str) -> None:
+    """Report that output is lost. The program's own thread calls this from its print."""
+    try:
+        if _State.line is not None:
+            _say(_State.line, _json({"lost": reason}))
+    except Exception:  # the program's print must not fail because of us
+        pass
+
+
+def _json(value: object) -> bytes:
+    import json  # which takes longer than all of the hook: not for a process that says nothing
+
+    return json.dumps(value).encode()
 
 
 def _say(line: socket.socket, data: bytes) -> None:
@@ -156,12 +205,13 @@ def _answer(word: bytes) -> bytes:
         except Exception as error:
             answer.setdefault("failed", []).append("%s: %r" % (collect.__name__[1:], error))
     try:
-        recorders = _recorders(word == b"dump")
+        if _initialized() and not _is_helper():
+            recorders = ddplaunch_flight.recorders(word == b"dump")
     except Exception as error:
         answer.setdefault("failed", []).append("recorders: %r" % (error,))
     # torch's own JSON, up to 1 MB of it, goes out as it is: parsing it is not for the program to pay.
-    raw = b",".join(json.dumps(key).encode() + b":" + value for key, value in recorders.items())
-    return json.dumps(answer).encode()[:-1] + b',"recorders":{' + raw + b"}}"
+    raw = b",".join(_json(key) + b":" + value for key, value in recorders.items())
+    return _json(answer)[:-1] + b',"recorders":{' + raw + b"}}"
 
 
 # --- what can be asked
@@ -178,38 +228,22 @@ def _initialized() -> bool:
     )
 
 
+def _is_helper() -> bool:
+    """Whether it serves a rank, such as a loader's worker, which may have inherited the rank's groups."""
+    return _State.role == "child" and not _State.member
+
+
+def _spawned() -> Optional[list[Any]]:
+    return ddplaunch_spawn.place(sys._current_frames().get(_State.main)) if _State.role != "rank" else None
+
+
 def _backend() -> str:
     return str(sys.modules["torch.distributed"].get_backend()) if _initialized() else ""
 
 
-def _recorders(everything: bool) -> dict[str, bytes]:
-    """Backend -> the flight recorder's JSON. Nothing before any process group; with Gloo since torch 2.8."""
-    native: Any = sys.modules.get("torch._C._distributed_c10d")
-    if native is None or _State.role == "child" or not _initialized():
-        return {}
-    found: dict[str, bytes] = {}
-    world = sys.modules["torch.distributed.distributed_c10d"]._world
-    backends = " ".join(str(kind) for kind, _ in world.pg_map.values())
-    for backend in ("gloo", "nccl"):
-        if backend not in backends:
-            continue
-        if backend == "nccl" and hasattr(native, "_dump_nccl_trace_json"):
-            found[backend] = native._dump_nccl_trace_json(everything, False)
-        elif hasattr(native, "_dump_fr_trace_json"):
-            found[backend] = _trace(native._dump_fr_trace_json, everything, backend)
-    return found
-
-
-def _trace(function: Any, everything: bool, backend: str) -> Any:
-    try:
-        return function(everything, False, backend)
-    except TypeError:  # torch < 2.15: one recorder for all
-        return function(everything, False)
-
-
 def _groups() -> dict[str, Any]:
     """Group name -> [global ranks, description]."""
-    if _State.role == "child" or not _initialized():
+    if _is_helper() or not _initialized():
         return {}
     world = sys.modules["torch.distributed.distributed_c10d"]._world
     return {
@@ -246,7 +280,7 @@ def _threads() -> list[dict[str, Any]]:
 def _thread_of(ident: int, frame: Optional[FrameType], name: str) -> dict[str, Any]:
     frames = ddplaunch_mpi.function(frame) if ident == _State.main else []
     while frame is not None:
-        if frame.f_code.co_filename != __file__:
+        if not frame.f_code.co_filename.startswith(_OWN):
             frames.append([frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno or 0])
         frame = frame.f_back
     if len(frames) > FRAMES:
@@ -269,6 +303,7 @@ def _handled() -> list[dict[str, Any]]:
 
 _ANSWERS: dict[bytes, tuple[Callable[[], Any], ...]] = {
     b"count": (_initialized, _mpi),
+    b"who": (_spawned,),
     b"look": (_initialized, _mpi, _main_stack),
     b"dump": (_initialized, _mpi, _mpi_call, _backend, _groups, _threads, _handled),
 }
@@ -278,6 +313,9 @@ _ANSWERS: dict[bytes, tuple[Callable[[], Any], ...]] = {
 
 
 def _watch_end() -> None:
+    if _State.watched:
+        return
+    _State.watched = True
     import atexit
 
     atexit.register(_ending)
@@ -296,7 +334,7 @@ def _watch_end() -> None:
 def _raised(kind: type[BaseException], value: BaseException, trace: Optional[TracebackType]) -> None:
     line = _State.line
     if line is not None:
-        _say(line, json.dumps({"raised": _describe(kind, _text(value), trace)}).encode())
+        _say(line, _json({"raised": _describe(kind, _text(value), trace)}))
         _State.go.acquire(timeout=HOLD)
 
 
@@ -304,7 +342,8 @@ def _describe(kind: type[BaseException], message: str, trace: Optional[Traceback
     frames = []
     while trace is not None:
         code = trace.tb_frame.f_code
-        frames.append([code.co_name, code.co_filename, trace.tb_lineno or 0])
+        if not code.co_filename.startswith(_OWN):
+            frames.append([code.co_name, code.co_filename, trace.tb_lineno or 0])
         trace = trace.tb_next
     module = kind.__module__
     name = kind.__qualname__ if module in ("builtins", "__main__") else module + "." + kind.__qualname__
@@ -327,7 +366,7 @@ def _ending() -> None:
             mpi = _mpi()
             if mpi:
                 said["mpi"] = mpi
-            _say(line, json.dumps(said).encode())
+            _say(line, _json(said))
     except Exception:
         pass
     if line is not None:
@@ -338,6 +377,7 @@ def _forked() -> None:
     """In a forked child: the parent's line is not ours. One of multiprocessing gets its own, once it runs."""
     try:
         line, _State.line = _State.line, None
+        _State.below, _State.member, _State.prepared = True, False, False
         if line is not None:
             line.close()
         util: Any = sys.modules.get("multiprocessing.util")
@@ -351,47 +391,5 @@ def _rejoin(_: object) -> None:
     try:
         if _State.line is None:
             _connect("child")
-    except Exception:
-        pass
-
-
-# --- ties
-
-
-def _register_fault_dump() -> str:
-    """Let the supervisor have all stacks written to a file by a signal, even while C code holds the GIL."""
-    try:
-        import faulthandler
-        import signal
-
-        folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "stacks")
-        os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, "%d.txt" % os.getpid())
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        # Python takes the handler away when it ends; what was there before must not kill.
-        signal.signal(signal.SIGRTMIN + DUMP_SIGNAL, signal.SIG_IGN)
-        faulthandler.register(signal.SIGRTMIN + DUMP_SIGNAL, file=file, all_threads=True, chain=False)
-        return path
-    except Exception:
-        return ""
-
-
-def _tie_to_launcher(ptrace: bool) -> None:
-    """Die with the launcher, which is told of a rank's death and must not leave one behind when killed."""
-    try:
-        import ctypes
-        import signal
-
-        parent = os.getppid()
-        libc = ctypes.CDLL(None)
-        if ptrace:
-            libc.prctl(_PTRACER, ctypes.c_ulong(_ANYONE), 0, 0, 0)
-        # The kernel ties to the parent *thread*: only its main thread is sure to live as long as the process.
-        with open("/proc/%d/task/%d/children" % (parent, parent), encoding="ascii") as file:
-            tied = str(os.getpid()) in file.read().split()
-        if tied:
-            libc.prctl(_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-            if os.getppid() != parent:
-                os.kill(os.getpid(), signal.SIGKILL)
     except Exception:
         pass

@@ -5,26 +5,39 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 def _wake() -> None:
     try:
         if "DDPLAUNCH_HOOK" in os.environ:
-            import ddplaunch_hook  # type: ignore[import-not-found]
-
-            ddplaunch_hook.start()
+            _load().start()
     except Exception:  # a program must run the same where the hook cannot
         pass
+
+
+def _load() -> Any:
+    """The hook; the next process finds it compiled, also in images that let nothing else be compiled."""
+    given, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    try:
+        import ddplaunch_hook  # type: ignore[import-not-found]
+    finally:
+        sys.dont_write_bytecode = given
+    return ddplaunch_hook
 
 
 def _yield_to_next() -> None:
     """Run the sitecustomize that this one hides, as if it stood alone: its errors are its own."""
     from importlib.machinery import PathFinder
-    from importlib.util import module_from_spec
 
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != here]
     spec = PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:
+        from importlib.util import module_from_spec
+
         sys.modules["sitecustomize"] = module = module_from_spec(spec)
         spec.loader.exec_module(module)
 

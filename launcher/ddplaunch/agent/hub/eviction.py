@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-BY_ENDING = frozenset(["rank-killed", "launch-failed", "network-lost", "unknown"])
+BY_ENDING = frozenset(["node-evicted", "rank-killed", "launch-failed", "network-lost", "unknown"])
 """What ranks and nodes look like that are being ended from outside."""
 TOGETHER = 5.0
 """Seconds in which all nodes of a job that is ended as a whole are told so, on busy machines too."""

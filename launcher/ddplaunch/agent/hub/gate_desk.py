@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Callable, Optional
 
 from ddplaunch.agent import codec, paths
-from ddplaunch.agent.contract import CheckIn, Exit, JobPlan, MeshResult, Phase, Verdict
+from ddplaunch.agent.contract import CheckIn, Exit, JobPlan, MeshResult, Phase, Status, Verdict
 from ddplaunch.agent.hub import agree, mesh
 from ddplaunch.agent.hub.outlook import Outlook
 from ddplaunch.agent.hub.record import Record
@@ -68,6 +68,15 @@ class GateDesk:
         self._smoke = SmokeTest(record)
         self._step: Callable[[float], None] = self._roll_call
         self._end: Optional[tuple[float, int]] = None
+        self._resumed = False
+
+    def resume(self) -> None:
+        """Go on in the place of a hub that was killed, with what it has left in the record."""
+        self._resumed = True
+        if self._record.phase not in (Phase.STARTING, Phase.GATE):
+            self._step = self._released
+        elif self._record.decided is not None:
+            self._step, self._end = self._judged, (self._clock() + LINGER, self._record.decided)
 
     # ---------------------------------------------------------------- Desk
 
@@ -120,6 +129,9 @@ class GateDesk:
     # ---------------------------------------------------------------- messages
 
     def _checked_in(self, session: Session, check_in: CheckIn) -> None:
+        has_port = self._plan.master_port is not None or paths.MASTER in check_in.ports
+        if check_in.node == 0 and not has_port and all(r.status != Status.FAIL for r in check_in.checks):
+            raise codec.ContractError("node 0 has no port for the master, and does not say why")
         session.node = node = check_in.node
         self._audience.add(session)
         if self._step == self._judged:
@@ -282,7 +294,8 @@ class GateDesk:
 
     def _judged(self, now: float) -> None:
         assert self._end is not None
-        if not self._audience or now > self._end[0]:
+        # Gates that have not heard it from an earlier hub are about to call.
+        if now > self._end[0] or not (self._audience or self._resumed):
             self._record.end(self._end[1])
 
     # ---------------------------------------------------------------- the two ends
@@ -290,11 +303,12 @@ class GateDesk:
     def _release(self) -> None:
         if self._step == self._unbinding:
             self._step = self._released
+            self._record.gate_passed = not self._gate_only
             self._record.enter(Phase.RENDEZVOUS)
             self._record.event("release", f"the way is clear after {self._clock() - self._roll.opened:.1f} s")
             self._notes = self._known_notes()
+            self._record.save()  # first: what a gate was let through by, a hub in our place must know
             self._send_release(self._gates.values())
-            self._record.save()
 
     def _tell(self, verdicts: list[Verdict], exit_code: Optional[int] = None) -> None:
         code = CATALOGUE[verdicts[0].code].exit_code if exit_code is None else exit_code
@@ -303,6 +317,7 @@ class GateDesk:
         self._end = (self._clock() + LINGER, code)
         for verdict in verdicts:
             self._record.event("verdict", f"{verdict.code}: {verdict.sentence}")
+        self._record.decide(code)
         self._record.judge(verdicts)
         self._send_verdict(self._audience)
 

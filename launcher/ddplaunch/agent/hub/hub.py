@@ -11,13 +11,14 @@ import socket
 import time
 import zlib
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent import addresses, codec, machines, termination
 from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.checks import ports
 from ddplaunch.agent.checks.port import in_use
 from ddplaunch.agent.contract import Exit, Files, JobPlan, Verdict
+from ddplaunch.agent.hub import parent, recall
 from ddplaunch.agent.hub.gate_desk import GateDesk
 from ddplaunch.agent.hub.record import Record
 from ddplaunch.agent.hub.run_desk import RunDesk
@@ -26,6 +27,7 @@ from ddplaunch.agent.hub.sidecar import Orders, bury_children
 from ddplaunch.agent.protocol import Body
 from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, resolve
 from ddplaunch.agent.supervise import notice
+from ddplaunch.agent.verdicts.gate_hub import ANOTHER_GATE_PORT
 
 BEGIN = "-----BEGIN DDPLAUNCH BUNDLE-----"
 END = "-----END DDPLAUNCH BUNDLE-----"
@@ -62,8 +64,8 @@ def main(plan: JobPlan, folder: str, attempt: int, key: bytes, place: Place, gat
     """
     orders = Orders()
     in_pod = termination.wanted()
-    if in_pod:
-        bury_children()
+    # A container is started again whole, and finds the folder as it was.
+    left = recall.left(plan, folder, attempt) if in_pod else None
     record = Record(plan, folder, attempt)
     files = _raise_file_limit()
     if files < plan.nodes + _OWN_FILES:
@@ -74,58 +76,89 @@ def main(plan: JobPlan, folder: str, attempt: int, key: bytes, place: Place, gat
         except OSError as error:
             _cannot_listen(record, place.port, error)
         else:
+            serving = Serving(plan, record, listener, files - _OWN_FILES, attempt, key, place, gate_only)
+
+            def hub(alive: Callable[[], None], again: bool) -> int:
+                found = recall.left(plan, folder, attempt) if again else left
+                asyncio.run(serving.run(orders, found, alive))
+                return _last_words(record)
+
             with listener:
-                asyncio.run(_serve(plan, record, listener, attempt, key, place, gate_only, orders))
-    assert record.exit_code is not None
-    _last_words(record)
-    if not in_pod:
-        return record.exit_code
+                code = parent.keep(hub, orders)
+            return _stay(orders) if in_pod else code
+    code = _last_words(record)
+    return _stay(orders) if in_pod else code
+
+
+def _stay(orders: Orders) -> int:
+    """Keep the container alive until a signal ends it. Returns Exit.OK."""
+    bury_children()
     orders.wait()
     return Exit.OK
 
 
-async def _serve(
-    plan: JobPlan,
-    record: Record,
-    listener: socket.socket,
-    attempt: int,
-    key: bytes,
-    place: Place,
-    gate_only: bool,
-    orders: Orders,
-) -> None:
-    gates, run = GateDesk(plan, record, gate_only), RunDesk(plan, record)
-    server = Server(key, attempt, (gates, run, ControlDesk(record, (gates, run))), record.say, plan.job)
-    stopper = asyncio.get_running_loop().create_task(_obey(orders, server, run, record))
+class Serving(NamedTuple):
+    """What a hub process needs to serve: the same for the first one and for its replacements."""
 
-    port = ports.number(listener)
-    where = [Address(each, port) for each in _places(place)]
-    shown = where[0].host
-    size = f"{plan.nodes} node{'s' * (plan.nodes > 1)}"
-    record.event("phase", f"the hub of {plan.job} listens on {shown} port {port}, for {size}")
-    try:
-        codec.replace(record.path(Files.HUB_ADDRESS), addresses.spell(where) + "\n")
-        codec.write(record.path(Files.HUB), {"host": shown, "port": port, "pid": os.getpid()})
-    except OSError as error:
-        _cannot_tell_where(record, error)
-        return
+    plan: JobPlan
+    record: Record
+    listener: socket.socket
+    connections: int
+    attempt: int
+    key: bytes
+    place: Place
+    gate_only: bool
 
-    def over() -> bool:
-        record.flush(patient=True)
-        return record.exit_code is not None
+    async def run(self, orders: Orders, left: Optional[recall.Left], alive: Callable[[], None]) -> None:
+        """Serve until the job is over. `left`: state of an earlier hub; `alive` is called at every tick."""
+        plan, record = self.plan, self.record
+        gates, run = GateDesk(plan, record, self.gate_only), RunDesk(plan, record)
+        server = Server(
+            self.key,
+            self.attempt,
+            (gates, run, ControlDesk(record, (gates, run))),
+            record.say,
+            nodes=plan.nodes,
+            connections=self.connections,
+            job=plan.job,
+            refused=record.refused,
+        )
+        stopper = asyncio.get_running_loop().create_task(_obey(orders, server, run, record))
+        port = ports.number(self.listener)
+        where = [Address(each, port) for each in _places(self.place)]
+        shown = where[0].host
+        size = f"{plan.nodes} node{'s' * (plan.nodes > 1)}"
+        if left is not None:
+            recall.restore(record, left)
+            gates.resume()
+            run.resume()
+        back = " again" if left is not None else ""
+        record.event("phase", f"the hub of {plan.job} listens{back} on {shown} port {port}, for {size}")
+        try:
+            codec.replace(record.path(Files.HUB_ADDRESS), addresses.spell(where) + "\n")
+            codec.write(record.path(Files.HUB), {"host": shown, "port": port, "pid": os.getpid()})
+        except OSError as error:
+            if left is None:
+                _cannot_tell_where(record, error)
+                return
 
-    await server.serve(listener, over)
-    await server.drain(_DRAIN)
-    stopper.cancel()
+        def over() -> bool:
+            alive()
+            record.flush(patient=True)
+            return record.exit_code is not None
+
+        await server.serve(self.listener, over)
+        await server.drain(_DRAIN)
+        stopper.cancel()
 
 
 async def _obey(orders: Orders, server: Server, run: RunDesk, record: Record) -> None:
-    """Told once: let the desks end the job, in a pod for so long. Told again: go."""
-    while not orders.count:
+    """Let the desks end the job, in a pod for so long. However often we are asked, evidence comes first."""
+    while not orders.given:
         await asyncio.sleep(TICK)
     await server.stop("SIGTERM")
     told = time.monotonic()
-    while orders.count < 2 and not (termination.wanted() and time.monotonic() > told + LAST):
+    while not (termination.wanted() and time.monotonic() > told + LAST):
         await asyncio.sleep(2 * TICK)  # the desks' own word comes first
         if not server.sessions and not run.deliberates:
             break  # nobody is there who could still say something
@@ -201,7 +234,9 @@ def _cannot_listen(record: Record, port: Optional[int], error: OSError) -> None:
             "gate",
             nodes=[0],
             facts=[f"{name}: {value}" for name, value in result.facts.get("holder", {}).items() if value],
-            hint=result.hint.replace("leave it out", "leave gate.port out"),
+            hint=ANOTHER_GATE_PORT
+            if record.plan.gate.joined
+            else result.hint.replace("leave it out", "leave gate.port out"),
         )
     else:
         verdict = Verdict(
@@ -232,8 +267,12 @@ def _give_up(record: Record, verdict: Verdict) -> None:
     record.end(Exit.NODE_AT_FAULT)
 
 
-def _last_words(record: Record) -> None:
-    """The verdict for people; then the bundle, so that it can be had from a finished pod's log."""
+def _last_words(record: Record) -> int:
+    """The verdict for people; then the bundle, so that it can be had from a finished pod's log.
+
+    Returns the job's exit code.
+    """
+    assert record.exit_code is not None
     termination.write(record.exit_code or Exit.OK, record.verdicts)
     if record.verdicts:
         names = machines.names(record.plan.names, machines.known(record.nodes.values()))
@@ -244,6 +283,7 @@ def _last_words(record: Record) -> None:
     lines = [text[start : start + _COLUMNS] for start in range(0, len(text), _COLUMNS)]
     record.say("\n".join([BEGIN, *lines, END]))
     record.close()
+    return record.exit_code
 
 
 def _raise_file_limit() -> int:

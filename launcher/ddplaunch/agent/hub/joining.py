@@ -6,6 +6,7 @@ that does not start; and the others wait for it in torchrun, which says nothing 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent import codec
@@ -20,6 +21,9 @@ LATE = 10.0
 GIVEN_UP = 60.0
 """Seconds after which nobody waits for them any more. They need less than one, on a busy machine a few; a
 call that was lost is repeated within thirty."""
+NONE_CAME = 300.0
+"""Seconds of patience where no node has come: after a short absence of its controller, srun waits two minutes
+before it asks again."""
 
 _EVERY = 0.3
 
@@ -44,10 +48,21 @@ class Joining:
         self._looked = float("-inf")
         self._told = False
 
+    def resume(self, here: Iterable[int], now: float) -> None:
+        """These nodes had come before this hub was started in the place of another."""
+        self._here, self._last = set(here), now
+
     def joined(self, node: int, host: str, now: float) -> None:
-        """Its supervisor is here. Raises ContractError for a node that the job does not have."""
+        """Note that the node's supervisor is here.
+
+        Raises ContractError for a node that the job does not have, and before the gate has let the job pass.
+
+        A hub that was started again and found nothing of the gate lets supervisors in.
+        """
         if not 0 <= node < self._plan.nodes:
             raise codec.ContractError(f"node {node} joins a job of {self._plan.nodes} nodes")
+        if self._record.check_ins and self._record.agreed is None:
+            raise codec.ContractError(f"node {node} joins before the gate has let anybody pass")
         self._record.node(node, host=host, phase=Phase.RENDEZVOUS)
         if node in self._here:
             return
@@ -75,6 +90,8 @@ class Joining:
             return None
         self._told = True
         self._record.wait_for(missing)
+        if not self._here:
+            return News([unstarted.none(waited)], certain)
         return News([unstarted.awaited(missing, self._plan.names, waited)], certain)
 
     def _is_released(self) -> bool:
@@ -84,7 +101,7 @@ class Joining:
 
     def _patience(self) -> float:
         """Where nobody has come at all, the scheduler may still be about to start them."""
-        return GIVEN_UP if self._here else max(GIVEN_UP, self._plan.gate.timeout)
+        return GIVEN_UP if self._here else max(NONE_CAME, self._plan.gate.timeout)
 
     def _ranks_run(self) -> bool:
         """Then launch commands have met, and a supervisor is there that only does not reach us."""

@@ -56,5 +56,5 @@ def read(text: bytes) -> Optional[Cry]:
     try:
         found = json.loads(text[start:])
         return Cry(int(found["unreached"]), float(found["seconds"]), codec.load(Verdict, found["verdict"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

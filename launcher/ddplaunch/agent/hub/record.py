@@ -32,14 +32,20 @@ from ddplaunch.agent.contract import (
     Phase,
     Verdict,
 )
+from ddplaunch.agent.log_file import LogFile
+from ddplaunch.agent.printable import printable
 from ddplaunch.agent.verdicts import words
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.verdicts.catalogue import exit_code
 
 FLUSH_EVERY = 0.2
 """Seconds between two writes of the status: people look at it, nobody reacts faster."""
+HEARTBEAT = 10.0
+"""Seconds after which the status is written though nothing has changed: so others see that the hub lives."""
 _QUICK = 0.01
 """Seconds that a write may take. After one that took longer, as of thousands of nodes, so is the pause."""
-_KEPT_EVENTS = 2000
+_KEPT_ROOM = {Files.STATUS: 1 << 16, Files.BUNDLE: 1 << 18}
+"""Bytes on the disk for the last state of these files."""
+KEPT_EVENTS = 2000
 """Events in the bundle; events.jsonl has them all."""
 
 
@@ -59,39 +65,38 @@ class Record:
         self.check_ins: dict[int, CheckIn] = {}
         self.mesh: list[MeshResult] = []
         self.passed: dict[str, dict[str, int]] = {}
+        self.refused: set[str] = set()  # addresses of those who do not know the key
         self.agreed: Optional[Agreed] = None
+        self.gate_passed = False
         self.evidence: Optional[JobEvidence] = None
         self.verdicts: list[Verdict] = []
         self.exit_code: Optional[int] = None
+        self.decided: Optional[int] = None  # what `exit_code` will be, once the nodes have ended
         self._folder = folder
-        self._events: deque[Event] = deque(maxlen=_KEPT_EVENTS)
+        self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)
         self._changed = True
         self._flushed = 0.0
         self._took = 0.0  # seconds, for the last write of the status
         self._complaints: set[str] = set()
-        try:
-            os.makedirs(os.path.join(folder, Files.RUN), exist_ok=True)
-            self._log = open(self.path(Files.EVENTS), "a", encoding="utf-8")  # noqa: SIM115 - open for life
-        except OSError as error:
-            self._unwritten(Files.EVENTS, error)
-            self._log = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open for life
+        with self._writing(Files.RUN):
+            os.makedirs(self.path(Files.RUN), exist_ok=True)
+        self._log = LogFile(self.path(Files.EVENTS), lambda text: self.complain(f"the hub {text}"))
+        self._keep_room()
         self.flush()
 
     # ---------------------------------------------------------------- what the desks say
 
     def event(self, kind: str, text: str, node: Optional[int] = None, rank: Optional[int] = None) -> None:
         """Something happened: `text` is one sentence for people, and a line of the hub's log."""
-        event = Event(time.time(), kind, text, node, rank)
+        event = Event(time.time(), kind, printable(text), node, rank)
         self._events.append(event)
-        with self._writing(Files.EVENTS):
-            self._log.write(codec.text(event) + "\n")
-            self._log.flush()
-        self.say(f"{time.strftime('%H:%M:%S', time.localtime(event.at))} {text}")
+        self._log.write(codec.text(event).encode() + b"\n")
+        self.say(f"{time.strftime('%H:%M:%S', time.localtime(event.at))} {event.text}")
 
     def say(self, text: str) -> None:
-        """A line of the hub's log. A log that nobody reads any more must not end the job."""
+        """Print lines of the hub's log. A log whose reader is gone must not end the job."""
         try:
-            print(text, flush=True)
+            print(printable(text, lines=True), flush=True)
         except (OSError, ValueError):
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open for life
 
@@ -127,6 +132,11 @@ class Record:
         if nodes != self.waiting_for:
             self.waiting_for, self._changed = nodes, True
 
+    def remember(self, events: Iterable[Event]) -> None:
+        """These have happened before, and are in Files.EVENTS."""
+        self._events.clear()
+        self._events.extend(events)
+
     def judge(self, verdicts: list[Verdict], evidence: Optional[JobEvidence] = None) -> None:
         """Replace the verdicts, and what they rest on; the bundle is written at once."""
         self.verdicts = list(verdicts)
@@ -137,10 +147,15 @@ class Record:
         """With the machines of pods that have been heard of."""
         return machines.placed(verdicts, machines.known(self.nodes.values()))
 
+    def decide(self, exit_code: int) -> None:
+        """The job shall end by this; written with the verdicts, which follow."""
+        self.decided, self._changed = exit_code, True
+
     def end(self, exit_code: int) -> None:
         """The job is over with this exit code of `contract.Exit`. The first call counts."""
         if self.exit_code is None:
             self.exit_code = exit_code
+            self._take_room()
             self._blame()
             self.enter(Phase.ENDED)
             self.save()
@@ -159,6 +174,8 @@ class Record:
             waiting_for=self.waiting_for,
             verdicts=self.verdicts,
             exit_code=self.exit_code,
+            decided=self.decided,
+            gate_passed=self.gate_passed,
         )
 
     def bundle(self) -> Bundle:
@@ -179,11 +196,17 @@ class Record:
             exit_code=self.exit_code,
         )
 
+    @property
+    def is_written(self) -> bool:
+        """Whether the status file shows the last state."""
+        return not self._changed
+
     def flush(self, patient: bool = False) -> None:
         """Write the status if it changed; `patient`: not when it was written a moment ago."""
         now = time.monotonic()
         pause = FLUSH_EVERY * max(1.0, self._took / _QUICK)
-        if self._changed and not (patient and now - self._flushed < pause):
+        due = self._changed or now - self._flushed >= HEARTBEAT
+        if due and not (patient and now - self._flushed < pause):
             self._flushed = now
             with self._writing(Files.STATUS):
                 codec.write(self.path(Files.STATUS), self.status())
@@ -200,18 +223,29 @@ class Record:
         return bundle
 
     def close(self) -> None:
-        with self._writing(Files.EVENTS):
-            self._log.close()
+        self._log.close()
+
+    def _keep_room(self) -> None:
+        """A disk that fills up meanwhile shall not take the result away."""
+        for name, size in _KEPT_ROOM.items():
+            with self._writing(name), open(self._room(name), "wb") as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+
+    def _take_room(self) -> None:
+        """The room becomes the file's own: set free, it would be anybody's for a moment."""
+        for name in _KEPT_ROOM:
+            with contextlib.suppress(OSError):
+                os.replace(self._room(name), codec.unfinished(self.path(name)))
+
+    def _room(self, name: str) -> str:
+        return self.path(f"{name}.room")
 
     @contextlib.contextmanager
     def _writing(self, name: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            self._unwritten(name, error)
-
-    def _unwritten(self, name: str, error: OSError) -> None:
-        self.complain(f"the hub cannot write {self.path(name)}: {error.strerror}")
+            self.complain(f"the hub cannot write {self.path(name)}: {error.strerror}")
 
     def node_name(self, node: int) -> str:
         """'node 2 (n3)'."""
@@ -222,7 +256,7 @@ class Record:
         blamed = {
             node
             for verdict in self.verdicts
-            if CATALOGUE[verdict.code].exit_code == Exit.NODE_AT_FAULT
+            if exit_code(verdict) == Exit.NODE_AT_FAULT
             for node in verdict.nodes
         }
         names = [self.plan.names[node] for node in sorted(blamed) if node < len(self.plan.names)]

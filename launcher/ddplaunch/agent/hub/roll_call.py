@@ -212,6 +212,7 @@ class RollCall:
             stalled=stalled or [],
             unreached={cry.node: gate_hub.heard(cry.verdict) for cry in cries or []},
             strays=self.strays,
+            refused=sorted(self._record.refused),
             mesh=self._record.mesh,
             passed=self._record.passed,
         )

@@ -8,7 +8,7 @@ means first.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Callable, Optional
+from typing import TYPE_CHECKING, Callable, Optional
 
 from ddplaunch.agent.contract import (
     Exited,
@@ -20,7 +20,9 @@ from ddplaunch.agent.contract import (
     Raised,
     RankEvidence,
 )
-from ddplaunch.agent.hub.server import Session
+
+if TYPE_CHECKING:
+    from ddplaunch.agent.hub.server import Session
 
 COLLECT = 3.0
 """Seconds every node has for its evidence."""
@@ -131,18 +133,24 @@ def job_evidence(
     at: float,
     nodes: dict[int, NodeEvidence],
     silent: list[int],
-    deaths: dict[int, tuple[int, RankEvidence]],
+    deaths: dict[tuple[int, int], RankEvidence],
     hosts: dict[int, str],
     lost: list[Lost],
 ) -> JobEvidence:
-    """All that is known: what the nodes answered, and the deaths told in between, which count as later."""
+    """All that is known: what the nodes answered, and the deaths in between, which count as later.
+
+    `deaths`: by node and pid.
+    """
     evidence = []
-    for number in sorted({*nodes, *(node for node, _ in deaths.values())}):
-        told = {rank: death for rank, (node, death) in deaths.items() if node == number}
+    for number in sorted({*nodes, *(node for node, _ in deaths)}):
+        told = {pid: death for (node, pid), death in deaths.items() if node == number}
         # A node whose ranks were done before anybody asked has told of their ends alone.
         node = nodes.get(number) or NodeEvidence(number, hosts.get(number, ""), at, Phase.ENDED)
-        ranks = [_latest(found, told.pop(found.rank, None)) for found in node.ranks]
-        evidence.append(replace(node, ranks=[*ranks, *told.values()]))
+        ranks = [_latest(found, told.pop(found.pid, None)) for found in node.ranks]
+        # Another process has taken the place of one that died before.
+        seen = {rank.rank for rank in ranks}
+        gone = {death.rank: death for death in told.values() if death.rank not in seen}
+        evidence.append(replace(node, ranks=[*ranks, *gone.values()]))
     return JobEvidence(
         job=plan.job,
         nodes=plan.nodes,
@@ -158,7 +166,6 @@ def job_evidence(
 
 
 def _latest(found: RankEvidence, told: Optional[RankEvidence]) -> RankEvidence:
-    """A restarted rank has another pid, and what its predecessor died of is not its own."""
-    if told is None or told.pid != found.pid or (not found.alive and len(found.raised) >= len(told.raised)):
+    if told is None or (not found.alive and len(found.raised) >= len(told.raised)):
         return found
     return told

@@ -12,43 +12,36 @@ from dataclasses import replace
 from typing import Callable, Optional
 
 from ddplaunch.agent import codec
-from ddplaunch.agent.contract import (
-    Beat,
-    Exit,
-    JobEvidence,
-    JobPlan,
-    NodeEvidence,
-    Phase,
-    RankEvidence,
-    Verdict,
-)
+from ddplaunch.agent.contract import Beat, Exit, JobEvidence, JobPlan, Phase, RankEvidence, Verdict
+from ddplaunch.agent.hub.calls import Calls
+from ddplaunch.agent.hub.closing import Closing
+from ddplaunch.agent.hub.comeback import Comeback
 from ddplaunch.agent.hub.doubt import DOUBT, Doubt, is_doubtful
+from ddplaunch.agent.hub.ending import exit_code, farewell
 from ddplaunch.agent.hub.eviction import BY_ENDING, Eviction
 from ddplaunch.agent.hub.joining import Joining
+from ddplaunch.agent.hub.notices import Notices
 from ddplaunch.agent.hub.presence import Presence
 from ddplaunch.agent.hub.record import Record
 from ddplaunch.agent.hub.rounds import COLLECT, Round, Rounds
-from ddplaunch.agent.hub.server import Session, tell
+from ddplaunch.agent.hub.server import Session
 from ddplaunch.agent.hub.testimony import Testimony
 from ddplaunch.agent.hub.watch import Watch, detail
 from ddplaunch.agent.protocol import Body
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.verdicts import catalogue
 from ddplaunch.agent.verdicts.causes import complaint
-from ddplaunch.agent.verdicts.decide import judge, nothing_moves
+from ddplaunch.agent.verdicts.decide import is_odd_start, judge, never_meet, nothing_moves
 from ddplaunch.agent.verdicts.moving import node_evicted
 
 SETTLE = 1.0
 """Seconds after the first death for those of other nodes to be told, so that the first cause is known."""
-GRACE = 5.0
-"""Seconds the ranks have between SIGTERM and SIGKILL when the job is ended."""
-FAREWELL = 45.0
-"""Seconds for all nodes to end, torchrun's own patience included, before the hub goes without them."""
+_OF_NODES = ["beat", "rendezvous", "death", "evidence", "stopping", "finished"]
 
 
 class RunDesk:
     """What supervisors say between `join` and `finished`, and what the command line asks meanwhile."""
 
-    kinds = frozenset(["join", "beat", "death", "evidence", "stopping", "finished", "diagnose", "ending"])
+    kinds = frozenset([*_OF_NODES, "join", "diagnose", "ending"])
 
     def __init__(self, plan: JobPlan, record: Record, clock: Callable[[], float] = time.monotonic) -> None:
         self.plan = plan
@@ -59,46 +52,72 @@ class RunDesk:
         self.sessions: dict[int, Session] = {}
         self.finished: dict[int, int] = {}
         self.joining = Joining(record)
-        self.presence = Presence(plan.watchdog.kill_after)
+        self.presence = Presence(plan.watchdog)
         self.rounds = Rounds(self._collect)
         self.judge_at: Optional[float] = None  # when the deaths told so far are judged
         self.doubt = Doubt()
+        self.calls = Calls()
         self.restarts = 0
-        self.said: object = None  # code and ranks of the last notice
+        self.notices = Notices(record, self.sessions)
+        self.comeback = Comeback()
         self.ending: Optional[str] = None  # why somebody is about to end the job
         self.eviction = Eviction(plan.nodes)
-        self.exit_code: Optional[int] = None
-        self.leave_at: Optional[float] = None
+        self.closing = Closing(record, self.sessions)
+
+    def resume(self) -> None:
+        """Go on in the place of a hub that was killed, with what it has left in the record."""
+        now, nodes = self.clock(), self.record.nodes
+        self.finished.update({n: each.exit_code for n, each in nodes.items() if each.exit_code is not None})
+        here = {n for n, each in nodes.items() if each.phase not in (Phase.STARTING, Phase.GATE)}
+        self.watch = Watch(self.plan.watchdog, self.plan.nodes - len(self.finished))
+        self.joining.resume(here, now)
+        self.comeback.expect(here - self.finished.keys(), now)
+        if here:  # else it is the gate's to end
+            self.closing.resume(now)
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        """The exit code that the job ends with; None while no end is decided."""
+        return self.closing.exit_code
 
     # ---------------------------------------------------------------- what is said
 
     async def received(self, session: Session, kind: str, body: Body) -> None:
         now = self.clock()
         if kind == "join":
-            self._join(session, int(body["node"]), str(body.get("host", "")), now)
+            self._join(session, codec.load(int, body.get("node")), body, now)
         elif kind == "diagnose":
             self._ask("asked", now, session)
         elif kind == "ending":
             self._ending(session, str(body.get("why", "")), now)
         elif session.node is None:
             raise codec.ContractError(f"{kind} from somebody who did not join")
-        elif kind == "beat":
-            self._beat(codec.load(Beat, body["beat"]), now)
-        elif kind == "death":
-            self._death(session.node, codec.load(RankEvidence, body["rank"]), now)
-        elif kind == "evidence":
-            evidence = self.testimony.evidence(codec.load(NodeEvidence, body["evidence"]))
-            self.rounds.hear(int(body["id"]), evidence)
-        elif kind == "stopping":
-            self._stopping(session.node, str(body.get("why", "")), now)
         else:
-            self._finished(session.node, int(body["exit_code"]), now)
+            self._of_node(session, session.node, kind, body, now)
         if kind != "beat":  # of which a thousand nodes send a thousand a second
             # What fails is told by the next tick: whoever spoke last is not to blame.
             with contextlib.suppress(Exception):
                 await self.tick(now)
 
+    def _of_node(self, session: Session, node: int, kind: str, body: Body, now: float) -> None:
+        if kind == "beat":
+            self._beat(node, codec.load(Beat, body.get("beat")), now)
+        elif kind == "rendezvous":
+            self.testimony.rendezvous(node, codec.load(RankEvidence, body.get("rank")))
+            self.calls.heard(now)
+        elif kind == "death":
+            self._death(node, codec.load(RankEvidence, body.get("rank")), now)
+        elif kind == "evidence":
+            self.rounds.hear(codec.load(int, body.get("id")), self.testimony.evidence(node, body))
+        elif kind == "stopping":
+            self._stopping(node, str(body.get("why", "")), now)
+        else:
+            self.closing.wants_to_go(session, now)
+            verdicts = catalogue.load_verdicts(body.get("verdicts", []))
+            self._finished(node, catalogue.load_exit_code(body.get("exit_code")), verdicts, now)
+
     async def lost(self, session: Session) -> None:
+        self.closing.has_gone(session)
         if session.node is not None and self.sessions.get(session.node) is session:
             del self.sessions[session.node]
             if session.node not in self.finished:
@@ -107,10 +126,12 @@ class RunDesk:
                 self.record.event("lost", text, session.node)
 
     async def tick(self, now: float) -> None:
-        if self.record.exit_code is not None:
+        self.closing.let_go(now)
+        self.notices.sign(now)
+        if self.record.exit_code is not None or self.comeback.waits(now):
             return
-        if self.leave_at is not None:
-            if now >= self.leave_at or self._answering() <= self.finished.keys():
+        if self.closing.leave_at is not None:
+            if now >= self.closing.leave_at or self._answering() <= self.finished.keys():
                 self.record.end(self.exit_code or 0)
             return
         self._look_for_missing(now)
@@ -128,7 +149,7 @@ class RunDesk:
         if self.judge_at is not None and now >= self.judge_at and not busy:
             self._judge_deaths(now)
         elif len(ended) == self.plan.nodes and self.judge_at is None and not busy:
-            self._all_done()
+            self.closing.all_done(set(self.finished.values()), bool(self.presence.gone))
         elif self.judge_at is None:
             self._watch(now)
 
@@ -142,21 +163,25 @@ class RunDesk:
     @property
     def deliberates(self) -> bool:
         """Whether something is about to be judged, though nobody may be left to speak."""
-        return bool(self.presence.lost) or self.judge_at is not None or self.rounds.current is not None
+        waits = bool(self.presence.lost) or self.comeback.waits(self.clock())
+        return waits or self.judge_at is not None or self.rounds.current is not None
 
     # ---------------------------------------------------------------- what was said, taken in
 
-    def _join(self, session: Session, node: int, host: str, now: float) -> None:
-        self.joining.joined(node, host, now)
+    def _join(self, session: Session, node: int, body: Body, now: float) -> None:
+        if node not in self.finished:
+            self.joining.joined(node, str(body.get("host", "")), now)
+            self.presence.joined(node, session, now)
+        self.testimony.clock(node, codec.load(float, body.get("at", time.time())))
         session.node = node
         self.sessions[node] = session
-        self.presence.joined(node, session, now)
+        self.comeback.is_back(node)
         self.record.follow(self.finished)
         if self.exit_code is not None:
-            session.send("end", self._farewell())
+            session.send("end", farewell(self.exit_code, self.record.verdicts))
 
-    def _beat(self, beat: Beat, now: float) -> None:
-        self.testimony.beat(beat)
+    def _beat(self, node: int, beat: Beat, now: float) -> None:
+        self.testimony.beat(node, beat)
         if beat.node in self.finished or beat.node in self.presence.gone:
             return
         self.presence.heard(beat.node, now, sum(rank.completed for rank in beat.ranks))
@@ -165,6 +190,8 @@ class RunDesk:
         self.record.follow(self.finished)
 
     def _death(self, node: int, rank: RankEvidence, now: float) -> None:
+        if self.testimony.is_known(node, rank):
+            return
         rank = self.testimony.death(node, rank)
         end = rank.exit
         well = end is not None and end.code == 0
@@ -175,10 +202,12 @@ class RunDesk:
         if bad and not self.testimony.is_past(node, rank):
             self._expect_verdict(now)
 
-    def _finished(self, node: int, exit_code: int, now: float) -> None:
+    def _finished(self, node: int, exit_code: int, verdicts: list[Verdict], now: float) -> None:
+        self.presence.finished(node)
+        if node in self.finished:
+            return  # it was not sure that we had heard
         self.finished[node] = exit_code
         self.eviction.ended(node)
-        self.presence.finished(node)
         self.watch.forget(node, now)
         self.record.node(node, phase=Phase.ENDED, exit_code=exit_code, detail="")
         self.record.follow(self.finished)
@@ -186,6 +215,8 @@ class RunDesk:
             return
         if exit_code == Exit.STOPPED:
             self._heeds_eviction(now)
+        elif verdicts:  # it could not start its ranks, and says why
+            self._end(exit_code, verdicts, self._all_evidence("death"), now)
         elif exit_code != Exit.OK:
             self._expect_verdict(now)
         elif self.plan.mpi and node == 0:  # the launcher has seen all ranks of all nodes end well
@@ -223,21 +254,26 @@ class RunDesk:
         """Who has not come after the gate."""
         news = self.joining.look(now)
         if news is not None and news.certain:
-            self._end(self._code(news.verdicts), news.verdicts, self._all_evidence("joining"), now)
+            self._end(
+                exit_code(news.verdicts, self.finished), news.verdicts, self._all_evidence("joining"), now
+            )
         elif news is not None:
-            self._notice(news.verdicts, self._all_evidence("joining"))
+            self.notices.give(news.verdicts, self._all_evidence("joining"))
 
     def _look_for_lost(self, now: float) -> None:
-        silent, back, gone = self.presence.look(now)
+        for node in self.comeback.give_up():
+            self.presence.missed(node, now)
+        silent, back, gone, slept = self.presence.look(now, lambda: self.watch.waits_for_silent(now))
+        if slept:
+            self.watch.wake(now)
         for node in silent:
             self.record.node(node, detail="does not answer")
-            self.record.event("lost", f"{self.record.node_name(node)} does not answer any more", node)
+            self.record.event("lost", f"{self.record.node_name(node)} {self.presence.how(node)}", node)
             self._ask("silence", now)
         for node in back:
             self.record.node(node, detail="")
             self.record.event("lost", f"{self.record.node_name(node)} answers again", node)
-            self.said = None
-            self.record.judge([])
+            self.notices.withdraw()
         for node in gone:
             self.watch.forget(node, now)
             self.record.node(node, detail="lost")
@@ -245,10 +281,10 @@ class RunDesk:
 
     def _watch(self, now: float) -> None:
         if self.watch.moving_again(now):
-            self.said = None
-            self.record.judge([])
+            self.notices.withdraw()
             self.record.event("notice", "the job is moving again")
-        why = self.watch.decide(now)
+        odd = self.calls.due(now) and is_odd_start(self._all_evidence("call"))
+        why = "call" if odd else self.watch.decide(now)
         if why is not None:
             self._ask(why, now)
 
@@ -272,12 +308,14 @@ class RunDesk:
         evidence = self._all_evidence(done.why, done)
         if done.why in ("still", "deadline") and not nothing_moves(evidence):
             self.watch.stand_down(now)
-        elif done.why in ("still", "silence"):
-            self._notice(judge(evidence, self.record.complain), evidence)
+        elif done.why == "call":
+            self.notices.give(never_meet(evidence, self.record.complain), evidence)
+        elif done.why in ("still", "silence", "apart"):
+            self.notices.give(judge(evidence, self.record.complain), evidence)
         elif done.why == "deadline":
             # A rank that failed may leave the others, or itself, hanging: its failure is what happened.
             verdicts = judge(evidence, self.record.complain)
-            code = CATALOGUE[verdicts[0].code].exit_code if verdicts else Exit.HANG
+            code = catalogue.exit_code(verdicts[0]) if verdicts else Exit.HANG
             self._end(code, verdicts, evidence, now)
         elif done.why == "stop":
             self._end(Exit.STOPPED, self.record.verdicts, evidence, now)
@@ -288,7 +326,7 @@ class RunDesk:
             verdicts = judge(evidence, self.record.complain)
             self._answer(done.askers, evidence, verdicts)
             if not done.askers:
-                self._notice(verdicts, evidence)
+                self.notices.give(verdicts, evidence)
 
     def _answer(
         self, askers: list[Session], evidence: Optional[JobEvidence], verdicts: list[Verdict]
@@ -300,31 +338,17 @@ class RunDesk:
 
     def _all_evidence(self, why: str, done: Optional[Round] = None) -> JobEvidence:
         hosts = {number: node.host for number, node in self.record.nodes.items()}
-        return self.testimony.whole(why, self.presence.lost, hosts, done)
+        return self.testimony.whole(why, self.presence.lost, hosts, done, self.record.agreed)
 
     # ---------------------------------------------------------------- verdicts
-
-    def _notice(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:
-        """Say it once; only what is wrong with other ranks, or otherwise wrong, is said anew."""
-        said = [(verdict.code, verdict.ranks) for verdict in verdicts]
-        if not verdicts or said == self.said:
-            return
-        self.said = said
-        verdicts = self.record.placed(verdicts)
-        for verdict in verdicts:
-            self.record.event("notice", f"{verdict.code}: {verdict.sentence}")
-        if all(verdict.code == "slow" for verdict in verdicts):
-            return  # no alarm
-        self.record.judge(verdicts, evidence)
-        tell(self.sessions.values(), "notice", {"verdicts": codec.dump(verdicts), "why": evidence.why})
 
     def _tell_of_ending(self, evidence: JobEvidence) -> None:
         """What is wrong with the job, if anything is; else how far it was."""
         assert self.ending is not None
         missing = self.record.waiting_for if self.record.agreed is None else None
         verdicts = judge(evidence, self.record.complain) or [node_evicted(evidence, self.ending, missing)]
-        self.said = None
-        self._notice(verdicts, evidence)
+        self.notices.forget()
+        self.notices.give(verdicts, evidence)
 
     def _tell_of_eviction(self) -> None:
         """What was wrong with the job before stands."""
@@ -332,7 +356,7 @@ class RunDesk:
         if self.record.verdicts or self.ending is not None:
             return
         evidence = self._all_evidence("stopping")
-        self._notice([node_evicted(evidence, self.eviction.how, evicted=self.eviction.nodes)], evidence)
+        self.notices.give([node_evicted(evidence, self.eviction.how, evicted=self.eviction.nodes)], evidence)
 
     def _judge_deaths(self, now: float) -> None:
         assert self.judge_at is not None
@@ -351,48 +375,25 @@ class RunDesk:
             self._let_restart(verdicts, evidence)
             return
         verdicts = (is_doubtful(verdicts) and self.record.verdicts) or verdicts
-        self._end(self._code(verdicts), verdicts, evidence, now)
+        code = Exit.NODE_AT_FAULT if self.presence.lost else exit_code(verdicts, self.finished)
+        self._end(code, verdicts, evidence, now)
 
     def _let_restart(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:
         """torchrun starts the workers again by itself; they are other processes, watched anew."""
         self.restarts += 1
-        self._notice(verdicts, evidence)
+        self.notices.give(verdicts, evidence)
         text = f"the launch command restarts the workers ({self.restarts} of {self.plan.max_restarts})"
         self.record.event("notice", text)
         self.testimony.restart()
-        self.said = None
+        self.notices.forget()
         self.watch = Watch(self.plan.watchdog, self.plan.nodes - len({*self.finished, *self.presence.gone}))
-
-    def _code(self, verdicts: list[Verdict]) -> int:
-        """What the job's exit code tells a scheduler: a lost node's job may work elsewhere."""
-        if self.presence.lost:
-            return Exit.NODE_AT_FAULT
-        return CATALOGUE[verdicts[0].code].exit_code if verdicts else Exit.WORKER_FAILED
-
-    def _all_done(self) -> None:
-        """Every node has ended and nobody had to be judged: well, or by what the nodes themselves say."""
-        codes = set(self.finished.values())
-        if codes == {Exit.OK} and not self.presence.gone:
-            self.record.judge([])
-            self.record.event("end", "all ranks have finished")
-        self.exit_code = max(codes, default=Exit.NODE_AT_FAULT)
-        tell(self.sessions.values(), "end", self._farewell())
-        self.record.end(self.exit_code)
 
     def _end(
         self, exit_code: int, verdicts: list[Verdict], evidence: Optional[JobEvidence], now: float
     ) -> None:
-        """One end for all nodes, with one reason."""
-        self.exit_code, self.leave_at, self.judge_at = exit_code, now + FAREWELL, None
-        self.record.judge(self.record.placed(verdicts), evidence)
-        for verdict in self.record.verdicts:
-            self.record.event("verdict", f"{verdict.code}: {verdict.sentence}")
-        tell(self.sessions.values(), "end", self._farewell())
+        self.judge_at = None
+        self.closing.begin(exit_code, verdicts, evidence, now)
         self._answer(self.rounds.give_up(), self.record.evidence, self.record.verdicts)
-
-    def _farewell(self) -> Body:
-        verdicts = codec.dump(self.record.verdicts)
-        return {"exit_code": self.exit_code, "verdicts": verdicts, "grace": GRACE}
 
     def _answering(self) -> set[int]:
         """From whom something may come."""

@@ -1,7 +1,8 @@
 """The hub's sockets: who is there, is it one of us, and which desk is it for.
 
-A client proves himself within `HELLO_SECONDS` and `HELLO_LIMIT` bytes or is dropped. A desk that fails over a
-message loses that one client, never the hub. What clients do not read is buffered up to `LINE_LIMIT` bytes.
+A client proves himself within `HELLO_SECONDS` and `HELLO_LIMIT` bytes or is dropped, and only so many clients
+may wait for that at once (`agent.lobby`). A desk that fails over a message loses that one client, never the
+hub. What clients do not read is buffered up to `LINE_LIMIT` bytes.
 """
 
 from __future__ import annotations
@@ -16,20 +17,19 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Callable, Optional, Protocol
 
 from ddplaunch.agent.codec import ContractError
-from ddplaunch.agent.protocol import (
-    HELLO_LIMIT,
-    HELLO_SECONDS,
-    LINE_LIMIT,
-    Body,
-    ServerHandshake,
-    encode,
-    message,
-)
+from ddplaunch.agent.hub.door import Door
+from ddplaunch.agent.lobby import Lobby
+from ddplaunch.agent.protocol import LINE_LIMIT, Body, ServerHandshake, encode, message
 from ddplaunch.agent.resolve import plain_address
 
 TICK = 0.1
 """Seconds between two ticks of the desks."""
 BACKLOG = 4096
+_ACCEPTS = 8
+"""Connections taken from the kernel at one go. Each needs a file before the one it replaces is closed."""
+_WAITING = 256
+"""Connections that may wait to prove themselves, besides two for each node, as far as there are files."""
+_FEWEST = 16
 _COMPLAINTS = 50
 _CHUNK = 256 * 1024
 _UNACKED, _LAST_ACK = 24, 56
@@ -109,22 +109,42 @@ class Server:
     """Accepts on `listener`, proves clients, and hands their messages to the desks."""
 
     def __init__(
-        self, key: bytes, attempt: int, desks: Sequence[Desk], log: Callable[[str], None], job: str = ""
+        self,
+        key: bytes,
+        attempt: int,
+        desks: Sequence[Desk],
+        log: Callable[[str], None],
+        *,
+        nodes: int,
+        connections: int,
+        job: str = "",
+        refused: Optional[set[str]] = None,
     ) -> None:
+        """`connections`: as many may be open at once, proved and unproved together.
+
+        `refused` takes the addresses of those who do not know the key.
+        """
         self._key = key
         self._job = job
+        self._nodes = nodes
+        self._connections = connections
+        self._refused = set() if refused is None else refused
         self._attempt = attempt
         self._desks = desks
         self._log = log
         self._complaints: set[str] = set()
         self._refusals: set[str] = set()  # apart, so that a port scanner drowns no other complaint
+        self._lobby: Lobby[Door] = Lobby()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self.sessions: dict[int, Session] = {}
 
     async def serve(self, listener: socket.socket, over: Callable[[], bool]) -> None:
         """Serve until `over()`, which is asked after every tick."""
-        asyncio.get_running_loop().set_exception_handler(self._unexpected)
-        server = await asyncio.start_server(self._client, sock=listener, backlog=BACKLOG)
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._unexpected)
+        server = await loop.create_server(self._door, sock=listener, backlog=_ACCEPTS)
+        listener.listen(BACKLOG)  # for asyncio the same number is that of connections to take at one go
         try:
             while not over():
                 await asyncio.sleep(TICK)
@@ -142,36 +162,52 @@ class Server:
         deadline = time.monotonic() + seconds
         for session in list(self.sessions.values()):
             session.close()
+        for door in self._lobby.guests():
+            door.shut()
         while self._writers and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         for writer in list(self._writers):
             writer.transport.abort()
 
-    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _door(self) -> Door:
+        return Door(
+            ServerHandshake(self._key, self._attempt, self._job), self._lobby, self._room, self._prove
+        )
+
+    def _room(self) -> int:
+        """How many may wait to prove themselves: a node may call again before its last call is over."""
+        left = self._connections - len(self.sessions)
+        return max(_FEWEST, min(2 * self._nodes + _WAITING, left))
+
+    def _prove(self, door: Door, line: bytes, more: bytes) -> None:
+        try:
+            answer, ours = door.handshake.answer(line)
+        except Exception:  # whatever a stranger sends, the hub goes on
+            self._complain(f"failed over a client:\n{traceback.format_exc()}")
+            door.shut()
+            return
+        door.transport.write(answer)
+        if ours:
+            task = asyncio.get_running_loop().create_task(self._client(*_streams(door.transport, more), door))
+            self._tasks.add(task)  # the loop itself keeps no hold of it
+            task.add_done_callback(self._tasks.discard)
+        else:
+            door.transport.close()
+            if len(self._refused) < _COMPLAINTS:
+                self._refused.add(door.peer)
+            self._complain(f"refused {door.peer}: it does not know this job's key", self._refusals)
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, door: Door) -> None:
         self._writers.add(writer)
         try:
-            lines = _Lines(reader)
-            handshake = ServerHandshake(self._key, self._attempt, self._job)
-            if await asyncio.wait_for(self._prove(lines, writer, handshake), HELLO_SECONDS):
-                await self._session(lines, Session(writer, handshake))
-        except (OSError, EOFError, asyncio.TimeoutError):
+            await self._session(_Lines(reader), Session(writer, door.handshake))
+        except (OSError, EOFError):
             pass  # clients come and go; those that mattered are reported by their desk
         except Exception:  # which asyncio would tell of every time
             self._complain(f"failed over a client:\n{traceback.format_exc()}")
         finally:
             self._writers.discard(writer)
             writer.close()
-
-    async def _prove(self, lines: _Lines, writer: asyncio.StreamWriter, handshake: ServerHandshake) -> bool:
-        writer.write(handshake.hello)
-        answer, ours = handshake.answer(await lines.next(HELLO_LIMIT))
-        writer.write(answer)
-        if not ours:
-            await writer.drain()
-            peer = writer.get_extra_info("peername")
-            said = f"refused {plain_address(peer[0])}: it does not know this job's key"
-            self._complain(said, self._refusals)
-        return ours
 
     async def _session(self, lines: _Lines, session: Session) -> None:
         self.sessions[session.id] = session
@@ -215,6 +251,17 @@ class Server:
             return
         told.add(text)
         self._log(text if len(told) <= _COMPLAINTS else "further complaints of the kind are not logged")
+
+
+def _streams(transport: asyncio.Transport, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Reader and writer, as of asyncio.start_server, for a connection that had another protocol until now."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    transport.set_protocol(protocol)
+    protocol.connection_made(transport)
+    reader.feed_data(data)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 class _Lines:

@@ -7,17 +7,23 @@ As PID 1 it inherits what others leave behind, and hears no signal that it does 
 from __future__ import annotations
 
 import signal
-from typing import Any
+from typing import Any, Optional
+
+from ddplaunch.agent import processes
 
 _END = (signal.SIGTERM, signal.SIGINT)
 _OTHERS = (signal.SIGHUP, signal.SIGUSR2)
 
 
 class Orders:
-    """Counts how often we were told to end, from its making on; whoever is to obey looks when he can."""
+    """Knows whether we were told to end, from its making on; whoever is to obey looks when he can.
+
+    `child`, where there is one, is told the same.
+    """
 
     def __init__(self) -> None:
-        self.count = 0
+        self.given = False
+        self.child: Optional[int] = None
         for number in _END:
             signal.signal(number, self._told)
         for number in _OTHERS:  # the nodes' affair
@@ -26,11 +32,13 @@ class Orders:
     def wait(self) -> None:
         """Until we are told to end, or have been."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _END)  # from here on they wait for us, not we for them
-        if not self.count:
+        if not self.given:
             signal.sigwait(_END)
 
-    def _told(self, *_: Any) -> None:
-        self.count += 1
+    def _told(self, number: int, _: Any) -> None:
+        self.given = True
+        if self.child is not None:
+            processes.send(self.child, number)
 
 
 def bury_children() -> None:

@@ -86,6 +86,6 @@ def _numbers(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if first.isdigit():
-            found += range(int(first), int(last if last.isdigit() else first) + 1)
+        if first.isdecimal():
+            found += range(int(first), int(last if last.isdecimal() else first) + 1)
     return found

@@ -4,6 +4,9 @@ A rank's quiet is measured in seconds of patience. One that waits in a collectiv
 real progress, whatever CPU it burns (NCCL spins). One that works is quiet since it last moved at all; while
 it burns CPU and shows nothing new, its quiet counts BUSY times slower, and START times slower before the
 first collective and while nobody waits for it. The job is as quiet as its liveliest rank.
+
+`kill_after` has a stricter clock, so that it is kept: a rank that burns CPU and shows nothing new is stuck.
+Its time counts in full where all others wait for it, and else COMPUTES times slower.
 """
 
 from __future__ import annotations
@@ -18,14 +21,21 @@ from ddplaunch.agent.verdicts.moving import BUSY, quiet_for
 START = 12.0
 """How much longer a rank may burn CPU without anything new than lie still, before the first collective
 (imports, data, compilers) and while nobody waits for it. Later, and with others waiting, it is BUSY."""
+COMPUTES = 1.5
+"""How much longer than `kill_after` ranks may burn CPU without anything new, unless one alone does and all
+others wait for it: one long computation in C looks like this, too."""
 LONG = 12.0
-"""Times the patience after which those who wait are looked at although others move."""
+"""Times the patience after which those who wait are looked at although others move. Ranks of another world
+wait for none of them: where there are several, it is the patience itself."""
 AGE = 2.0
 """A beat's age counts as quiet up to so many seconds: a starved supervisor's silence is no hang."""
+FRESH = 3.0
+"""Seconds without a beat after which a node no longer counts among those that speak."""
 SILENT = 30.0
 """Seconds without a beat after which a node no longer keeps the others from being judged."""
 LAUNCH = 60.0
-"""Seconds a launch command may take before it has workers: torchrun imports torch and waits for its peers."""
+"""Seconds a launch command may take before it has workers: torchrun imports torch and waits for its peers. So
+may workers before their first collective, which import it, too."""
 QUIET = 3.0
 """Seconds of waiting that are worth a word in the status."""
 AGAIN = 2.0
@@ -44,11 +54,12 @@ class Watch:
 
     def __init__(self, plan: WatchdogPlan, nodes: int) -> None:
         self.patience = plan.notice_after
+        self._notice_after = plan.notice_after
         self._kill_after = plan.kill_after
         self._nodes = nodes
         self._heard: dict[int, _Heard] = {}
         self._first: Optional[float] = None
-        self._changed = float("-inf")  # when a rank came or went
+        self._changed = float("-inf")  # when a rank came or went, or the hub woke
         self._noticed: Optional[tuple[float, int, frozenset[int]]] = None  # when, collectives done, who lived
         self._killing = False
         self._looked_at = float("-inf")  # when a long wait was last looked at
@@ -72,24 +83,25 @@ class Watch:
         """Why evidence must be collected now, once per state of the job; None: not now.
 
         "still": nothing moves, for a notice. "deadline": nothing has moved for `kill_after`. "asked": some
-        ranks have waited for long while others move: slowness, or a fault that never ends.
+        ranks have waited for long while others move: slowness, or a fault that never ends. "apart": so they
+        have, and the others may be of another world.
         """
         quiet = self.quiet_for(now)
-        if quiet is None or now < self._not_before:
+        if quiet is None or self._killing or now < self._not_before:
             return None
+        if self._is_over(now):
+            self._killing = True
+            return "deadline"
         if quiet >= self.patience:
             if self._noticed is None or self._noticed[2] != self._living():
                 self._noticed = (now, self.completed(), self._living())
                 return "still"
-            if self._kill_after is not None and quiet >= self._kill_after and not self._killing:
-                self._killing = True
-                return "deadline"
             return None
-        if self._noticed is None and self.longest_wait(now) >= LONG * self.patience:
-            if now - self._looked_at < LONG * self.patience:
-                return None
+        apart = self._worlds_are_several()
+        long = self.patience if apart else LONG * self.patience
+        if self._noticed is None and min(self.longest_wait(now), now - self._looked_at) >= long:
             self._looked_at = now
-            return "asked"
+            return "apart" if apart else "asked"
         return None
 
     def moving_again(self, now: float) -> bool:
@@ -101,7 +113,9 @@ class Watch:
         freed = quiet is not None and quiet < self.patience / 2 and self.longest_wait(now) < now - noticed_at
         if self.completed() <= completed and not freed:
             return False
-        self.patience = max(self.patience, AGAIN * (now - noticed_at + self.patience))
+        learned = AGAIN * (now - noticed_at + self.patience)
+        most = learned if self._kill_after is None else self._kill_after / 2  # so that the notice comes first
+        self.patience = max(self.patience, min(learned, most))
         self._noticed, self._killing = None, False
         return True
 
@@ -109,6 +123,10 @@ class Watch:
         """The evidence shows that it moves after all: look again later, as if nothing had been said."""
         self._noticed, self._killing = None, False
         self._not_before = now + self.patience / 2
+
+    def wake(self, now: float) -> None:
+        """The hub itself was frozen: all have their time again, for it heard nothing of what they did."""
+        self._changed = now
 
     def quiet_for(self, now: float) -> Optional[float]:
         """Seconds of patience used up by now; None while nodes are still to be heard of, or nobody lives."""
@@ -126,6 +144,33 @@ class Watch:
         # Beats are up to a second apart: one may still tell of waiting for a rank that another saw end.
         return min(*quiets, now - self._changed) if quiets else None
 
+    def stuck_for(self, now: float) -> float:
+        """Seconds of `kill_after` used up by now, where `quiet_for` knows any."""
+        heard = [each for each in self._heard.values() if now - each.at < SILENT]
+        ranks = [rank for each in heard for rank in each.beat.ranks if rank.alive]
+        busy = sum(not rank.waits for rank in ranks)
+        slower = 1.0 if busy == 1 < len(ranks) else COMPUTES
+        stuck = [
+            _stuck(rank, age, slower)
+            for each in heard
+            for age in [min(now - each.at, AGE)]
+            for rank in each.beat.ranks
+            if rank.alive
+        ]
+        launching = [now - each.launching_since for each in heard if not each.beat.ranks]
+        if busy < len(ranks):  # somebody waits for them
+            stuck += [seconds / COMPUTES if seconds >= LAUNCH else 0.0 for seconds in launching]
+        else:
+            stuck += [seconds * self._notice_after / LAUNCH for seconds in launching]
+        return min(*stuck, now - self._changed)
+
+    def waits_for_silent(self, now: float) -> bool:
+        """Whether the nodes that speak only wait, and have for long: then it is for those that do not."""
+        fresh = [each for each in self._heard.values() if now - each.at < FRESH]
+        quiets = [quiet for each in fresh for quiet in self._quiets(each, now, True)]
+        waits = any(rank.alive and rank.waits for each in fresh for rank in each.beat.ranks)
+        return waits and min(quiets) >= self.patience
+
     def longest_wait(self, now: float) -> float:
         """Seconds for which somebody has waited in one collective; 0 while nobody waits."""
         waits = [
@@ -139,6 +184,14 @@ class Watch:
     def completed(self) -> int:
         """Collectives completed by all ranks together: it only grows."""
         return sum(rank.completed for heard in self._heard.values() for rank in heard.beat.ranks)
+
+    def _is_over(self, now: float) -> bool:
+        return self._kill_after is not None and self.stuck_for(now) >= self._kill_after
+
+    def _worlds_are_several(self) -> bool:
+        """Whether a number is that of two living ranks: a script has started two launchers side by side."""
+        living = [rank.rank for heard in self._heard.values() for rank in heard.beat.ranks if rank.alive]
+        return len(living) > len(set(living))
 
     def _living(self) -> frozenset[int]:
         return frozenset().union(*(_living(heard.beat) for heard in self._heard.values()))
@@ -155,9 +208,20 @@ def _living(beat: Beat) -> frozenset[int]:
     return frozenset(rank.rank for rank in beat.ranks if rank.alive)
 
 
+def _stuck(rank: RankBeat, age: float, slower: float) -> float:
+    """As `kill_after` counts it. Before the first collective CPU time is of imports, for LAUNCH seconds."""
+    stuck, still = rank.stuck_for + age, rank.still_for + age
+    if not rank.waits and not _has_started(rank) and stuck < LAUNCH:
+        return still
+    return quiet_for(stuck, still, rank.waits, slower)
+
+
+def _has_started(rank: RankBeat) -> bool:
+    return rank.phase in (Phase.RUNNING, Phase.FINALIZING)
+
+
 def _quiet(rank: RankBeat, age: float, waited_for: bool) -> float:
-    started = rank.phase in (Phase.RUNNING, Phase.FINALIZING)
-    busy = BUSY if started and waited_for else START
+    busy = BUSY if _has_started(rank) and waited_for else START
     return quiet_for(rank.stuck_for + age, rank.still_for + age, rank.waits, busy)
 
 

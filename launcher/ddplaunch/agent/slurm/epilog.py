@@ -2,7 +2,10 @@
 
 Its processes are known by their control group or environment. Its folder is known by its name. Files of NCCL
 and torch do not tell whose they are, only which user's: they go when no living process of that user is old
-enough to have made them.
+enough to have made them. What else the user left goes only where it leaves no room for the next job.
+
+Everything here may be a trap: names and words of processes are printed escaped and cut, a pid is signalled
+only while it is the process that was looked at, and files are removed with the user's own rights.
 """
 
 from __future__ import annotations
@@ -10,15 +13,16 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
 
 from ddplaunch.agent.contract import Exit
 from ddplaunch.agent.evidence import proc
-from ddplaunch.agent.slurm import jobs
+from ddplaunch.agent.printable import printable
+from ddplaunch.agent.slurm import jobs, room
 
 _PATIENCE = 10.0
 """Seconds for killed processes to go. One in the kernel's hands may never."""
@@ -26,18 +30,29 @@ _MARGIN = 1.0
 """Seconds by which a file must be older than a process: clocks of files and of processes differ in grain."""
 _SHARED = ("/dev/shm/nccl-*", "/dev/shm/torch_*", "/tmp/torch-shm-dir-*", "/tmp/torchelastic_*")  # noqa: S108 - their own
 _NOBODY = 65534
+_PLACES = (room.TEMPORARY, room.KEPT_LONGER, room.SHARED_MEMORY)
+_AT_ONCE = 500
+"""Paths on one command line."""
+_REMOVAL = 20.0
+"""Seconds for one of them."""
+_SHOWN = 20
+_LONGEST = 200
+"""Characters of a line."""
 
 
 def main(environment: Mapping[str, str] = os.environ) -> int:
     """`Exit.NODE_AT_FAULT` when a process of the job cannot be killed: it may hold memory, or a GPU."""
     job, user = int(environment["SLURM_JOB_ID"]), int(environment["SLURM_JOB_UID"])
     stuck = _kill(job, user)
-    alive = [process.started for process in jobs.processes(user)]
-    _become(user)
-    for path in _own_folders(job) + _shared_files(user, min(alive, default=time.time() + _MARGIN)):
-        _remove(path)
+    alive = jobs.processes(user)
+    others = {process.job for process in alive}.intersection(jobs.here()) - {job}
+    _remove(_own(_own_folders(job), user), user)
+    oldest = min((process.started for process in alive), default=time.time() + _MARGIN)
+    _remove(_shared_files(user, oldest), user)
+    if user != 0 and not others:
+        _make_room(user)
     for pid in stuck:
-        print(f"process {pid} of job {job} does not end, not even by SIGKILL", file=sys.stderr)
+        _say(f"process {pid} of job {job} does not end, not even by SIGKILL")
     return Exit.NODE_AT_FAULT if stuck else Exit.OK
 
 
@@ -46,24 +61,36 @@ def _kill(job: int, user: int) -> list[int]:
     deadline = time.monotonic() + _PATIENCE
     told: set[int] = set()
     while True:
-        left = [process.pid for process in jobs.processes(user) if process.job == job]
+        left = [process for process in jobs.processes(user) if process.job == job]
         if not left or time.monotonic() > deadline:
-            return left
-        for pid in left:
-            if pid not in told:
-                print(f"killing process {pid} of job {job}: {proc.command_line(pid)}", file=sys.stderr)
-            told.add(pid)
+            return [process.pid for process in left]
+        for process in left:
+            if process.pid not in told:
+                _say(f"killing process {process.pid} of job {job}: {proc.command_line(process.pid)}")
+            told.add(process.pid)
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                end(process)
         time.sleep(0.05)
 
 
-def _become(user: int) -> None:
-    """Whatever is removed from here on, only this user could have removed it."""
-    if os.geteuid() == 0 and user != 0:
-        os.setgroups([])
-        os.setgid(_NOBODY)
-        os.setuid(user)
+def end(process: jobs.Owned) -> None:
+    """SIGKILL for this process, and for no other that has its pid by now. Raises ProcessLookupError."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):  # before Linux 5.3: between the look and the signal lie microseconds
+        if _is_still(process):
+            os.kill(process.pid, signal.SIGKILL)
+        return
+    try:
+        if _is_still(process):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    finally:
+        os.close(descriptor)
+
+
+def _is_still(process: jobs.Owned) -> bool:
+    found = proc.stat(process.pid)
+    return found is not None and found.started == process.ticks
 
 
 def _own_folders(job: int) -> list[str]:
@@ -85,12 +112,59 @@ def _shared_files(user: int, oldest: float) -> list[str]:
     return found
 
 
-def _remove(path: str) -> None:
-    try:
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)
-        else:
-            os.unlink(path)
-        print(f"removed {path}", file=sys.stderr)
-    except OSError as error:
-        print(f"left {path}: {error.strerror}", file=sys.stderr)
+def _own(paths: list[str], user: int) -> list[str]:
+    """Those that belong to `user`."""
+    found = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            if os.lstat(path).st_uid == user:
+                found.append(path)
+    return found
+
+
+def _make_room(user: int) -> None:
+    """What `user`, who has no other job here, leaves where no next job could work.
+
+    The next prolog would take the node out of service for it, and the one after that the next node.
+    """
+    for place in _PLACES:
+        lacking = room.lacking(place)
+        if lacking:
+            _say(f"{lacking}: whatever user {user} has left there goes")
+            _remove(_own([os.path.join(place, name) for name in os.listdir(place)], user), user)
+
+
+def _remove(paths: list[str], user: int) -> None:
+    """However deep, and whatever modes folders were given; nothing that `user` could not remove."""
+    for start in range(0, len(paths), _AT_ONCE):
+        some = paths[start : start + _AT_ONCE]
+        folders = [path for path in some if os.path.isdir(path) and not os.path.islink(path)]
+        if folders:
+            _call(user, "chmod", "-R", "u+rwX", "--", *folders)
+        _call(user, "rm", "-rf", "--one-file-system", "--", *some)
+    left = [path for path in paths if os.path.lexists(path)]
+    for path in paths[:_SHOWN]:
+        _say(f"{'left' if path in left else 'removed'} {path}")
+    if len(paths) > _SHOWN:
+        _say(f"{len(paths)} paths in all, of which {len(left)} are left")
+
+
+def _call(user: int, *command: str) -> None:
+    """Run it as `user`, who may have it stopped or killed, and for so long alone."""
+    demoted = os.geteuid() == 0 != user
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_REMOVAL,
+            user=user if demoted else None,
+            group=_NOBODY if demoted else None,
+            extra_groups=[] if demoted else None,
+        )
+
+
+def _say(text: str) -> None:
+    """One line, whatever stands in it."""
+    print(printable(text[:_LONGEST]), file=sys.stderr)

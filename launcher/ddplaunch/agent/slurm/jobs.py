@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from ddplaunch.agent.evidence import proc
 
@@ -19,12 +19,12 @@ class Owned(NamedTuple):
     pid: int
     job: int  # 0: of none that can be seen
     started: float  # seconds since the epoch
+    ticks: int  # when it started since boot; with the pid it names a process for good
 
 
 def here() -> list[int]:
     """Ids of the jobs with a step on this node: each has a daemon of Slurm's, whose title names it."""
-    titles = (_STEP_DAEMON.match(proc.command_line(pid)) for pid in _pids())
-    return sorted({int(title[1]) for title in titles if title})
+    return sorted({job for job in map(_step_of, _pids()) if job is not None})
 
 
 def processes(user: int) -> list[Owned]:
@@ -36,10 +36,17 @@ def processes(user: int) -> list[Owned]:
         stat = proc.stat(pid)
         if pid in own or stat is None or stat.state in "ZX" or _user(pid) != user:
             continue
-        if _STEP_DAEMON.match(proc.command_line(pid)):
+        if _step_of(pid) is not None:
             continue
-        found.append(Owned(pid, _job(pid), boot + stat.started / os.sysconf("SC_CLK_TCK")))
+        started = boot + stat.started / os.sysconf("SC_CLK_TCK")
+        found.append(Owned(pid, _job(pid), started, stat.started))
     return found
+
+
+def _step_of(pid: int) -> Optional[int]:
+    """The job whose step this daemon of Slurm's carries. It is root's: any process can take such a title."""
+    title = _STEP_DAEMON.match(proc.command_line(pid)) if _user(pid) == 0 else None
+    return int(title[1]) if title else None
 
 
 def _job(pid: int) -> int:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import tempfile
 
 from ddplaunch.agent.checks import run as checks
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.checks.disk import LEAST
 from ddplaunch.agent.contract import CheckResult, Exit, JobPlan, Status
 from ddplaunch.agent.gate import table
-from ddplaunch.agent.slurm import jobs
+from ddplaunch.agent.slurm import jobs, room
 from ddplaunch.agent.verdicts.words import size
 
-_PROBE = b"\0" * (1 << 16)
 _NULL = os.makedev(1, 3)
 _LOOPBACK = "/sys/class/net/lo/flags"
 _UP = 1  # IFF_UP
@@ -33,27 +31,18 @@ def main() -> int:
 
 def shm(context: Context) -> CheckResult:
     """Shared memory, in which NCCL and DataLoader workers hand tensors over."""
-    return _room(context, "shm", "shm-too-small", "/dev/shm")  # noqa: S108 - that is its place
+    return _room(context, "shm", "shm-too-small", room.SHARED_MEMORY)
 
 
 def disk(context: Context) -> CheckResult:
     """The folder for temporary files, where Python, torchrun and sbcast write."""
-    return _room(context, "disk", "disk-full", "/tmp")  # noqa: S108 - that is its place
+    return _room(context, "disk", "disk-full", room.TEMPORARY)
 
 
 def _room(context: Context, check: str, code: str, place: str) -> CheckResult:
-    try:
-        with tempfile.TemporaryFile(dir=place) as file:
-            file.write(_PROBE)
-            file.flush()
-        found = os.statvfs(place)
-    except OSError as error:
-        observed = f"cannot write to {place}: {error.strerror}"
-    else:
-        free = found.f_bavail * found.f_frsize
-        if free >= LEAST:
-            return passed(check, f"{size(free)} free in {place}")
-        observed = f"{size(free)} free in {place}"
+    observed = room.lacking(place)
+    if not observed:
+        return passed(check, f"there is room in {place}")
     wanted, hint = f"at least {size(LEAST)}", f"`df -h {place}; ls -la {place}` on this node"
     others = [job for job in jobs.here() if str(job) != context.variable("SLURM_JOB_ID")]
     if others:  # it may be theirs, and pass with them

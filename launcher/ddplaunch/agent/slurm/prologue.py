@@ -20,6 +20,7 @@ from typing import Optional
 import ddplaunch.agent
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Agreed, Bundle, Env, Exit, Files, GatePlan, JobPlan, JobStatus
+from ddplaunch.agent.printable import printable
 from ddplaunch.agent.supervise import notice
 from ddplaunch.agent.verdicts import words
 
@@ -35,6 +36,7 @@ _UNFIT = ("SLURM_EXPORT_ENV", "SLURM_DISTRIBUTION", "SLURM_NTASKS_PER_GPU")
 _TIMEOUT = "DDPLAUNCH_GATE_TIMEOUT"
 _ON_NODE = """
 umask 077
+[ "$(stat -c %f:%u "$1.tar")" = "8180:$(id -u)" ] || exit 79 # a file, 0600, this user's own
 mkdir "$1" && tar -xf "$1.tar" -C "$1" || exit 79
 rm -f "$1.tar"
 "$2" -I -S "$1/agent.pyz" gate --folder "$1"
@@ -113,7 +115,8 @@ class _Gate:
         self._folder = folder
         self._archive: str = getattr(ddplaunch.agent.__loader__, "archive", "")
         self._name = environment.get("SLURMD_NODENAME", plan.names[0])
-        self._scratch = f"{folder}.node"
+        # Not made of `folder`: others see that on this node, and could make the like on the next one.
+        self._scratch = f"/tmp/ddplaunch-{environment['SLURM_JOB_ID']}-{os.urandom(16).hex()}"  # noqa: S108
         self._started = time.monotonic()
         self._env = {name: value for name, value in environment.items() if name not in _UNFIT}
         self._env[Env.KEY] = os.urandom(32).hex()
@@ -162,8 +165,10 @@ class _Gate:
         with tarfile.open(archive, "w") as tar:
             tar.add(self._archive, Files.AGENT)
             tar.add(self._path(Files.PLAN), Files.PLAN)
+        os.chmod(archive, 0o600)  # as it will be on the nodes
         done = subprocess.run(
-            ["sbcast", "--force", archive, f"{self._scratch}.tar"],
+            # Without --force it writes to no file that is there already, and follows no link.
+            ["sbcast", archive, f"{self._scratch}.tar"],
             capture_output=True,
             text=True,
             env=self._env,
@@ -252,4 +257,5 @@ class _Gate:
 
 
 def _say(text: str) -> None:
-    print("\n".join(f"[ddplaunch] {line}" for line in text.splitlines()), file=sys.stderr, flush=True)
+    lines = printable(text, lines=True).splitlines()
+    print("\n".join(f"[ddplaunch] {line}" for line in lines), file=sys.stderr, flush=True)

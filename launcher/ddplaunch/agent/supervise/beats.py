@@ -24,6 +24,6 @@ def beat(node: int, crew: Crew) -> Beat:
             completed=rank.counted[1] if rank.counted else 0,
             exit=rank.exit,
         )
-        for rank in crew.ranks.values()
+        for rank in crew.ranks
     ]
     return Beat(node, crew.phase, time.time(), ranks)

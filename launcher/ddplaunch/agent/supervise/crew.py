@@ -1,54 +1,62 @@
-"""Who is there: the launch command, its ranks, and their log files. Keeps the list; decides nothing."""
+"""The launch command and its ranks, as they come and go. Keeps the list; `job_view` decides who is a rank."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import glob
 import os
 import subprocess
 import time
-from collections.abc import Iterable
-from typing import Callable, Optional
+from collections.abc import Sequence
+from typing import Any, Optional
 
 from ddplaunch.agent.contract import Exited, JobPlan, Phase
 from ddplaunch.agent.evidence import mpirun, proc, torchrun
-from ddplaunch.agent.supervise import ranks
+from ddplaunch.agent.redact import NO_SECRETS, Redactor
+from ddplaunch.agent.supervise import describe, ranks
+from ddplaunch.agent.supervise.candidates import Candidates, ancestors
 from ddplaunch.agent.supervise.hooks import Hooks, Line
+from ddplaunch.agent.supervise.job_view import ENVIRONMENT, Member
 from ddplaunch.agent.supervise.launch import Place
-from ddplaunch.agent.supervise.output import Console, Tail
+from ddplaunch.agent.supervise.output import Console
+from ddplaunch.agent.supervise.rank_logs import RankLogs
 from ddplaunch.agent.supervise.ranks import Rank
-
-_LAUNCH_KEPT = 40
-"""Last lines of the launch command's own output."""
 
 
 class Crew:
-    def __init__(self, plan: JobPlan, node: int, place: Place, hooks: Hooks, console: Console) -> None:
+    def __init__(
+        self,
+        plan: JobPlan,
+        node: int,
+        place: Place,
+        hooks: Hooks,
+        console: Console,
+        redactor: Redactor = NO_SECRETS,
+    ) -> None:
         self._plan = plan
         self._node = node
         self._place = place
         self._hooks = hooks
-        self._console = console
-        self.ranks: dict[int, Rank] = {}
+        self.ranks: list[Rank] = []  # by number; two processes may claim one
+        self.candidates = Candidates()
+        self.logs = RankLogs(node, place, console, redactor)
         self.rounds = 0  # how often torchrun has started workers anew
         self.launch: Optional[subprocess.Popen[bytes]] = None
         self.launch_exit: Optional[Exited] = None
         self.dismissed = False  # the job has ended: no rank will come any more
-        self.launch_tail = Tail(place.launch_log)
-        self.launches_mpi = False  # the command line itself is an MPI launcher, and no keeper is between
-        self._launch_speaks: Optional[int] = None  # the rank that writes into the launch command's own log
-        self._tails: dict[str, tuple[Tail, int]] = {}  # path -> tail, rank
+
+    @property
+    def launches_mpi(self) -> bool:
+        """Whether the command line itself is an MPI launcher, and no keeper is between."""
+        return self.candidates.of_mpi
 
     @property
     def alive(self) -> list[Rank]:
-        return [rank for rank in self.ranks.values() if rank.alive]
+        return [rank for rank in self.ranks if rank.alive]
 
     @property
     def phase(self) -> str:
         if self.launch_exit is not None:
             return Phase.ENDED
-        phases = [rank.phase for rank in self.ranks.values()]
+        phases = [rank.phase for rank in self.ranks]
         if not phases:
             return Phase.RENDEZVOUS
         if Phase.ENDED in phases:
@@ -57,61 +65,94 @@ class Crew:
 
     @property
     def launch_output(self) -> list[str]:
-        return [line.decode(errors="replace") for line in self.launch_tail.kept]
+        return self.logs.quoted(self.logs.launch.kept)
 
     # --- coming and going
 
     def discover(self) -> None:
-        """Workers that no hook announced. MPI's ranks are announced by their keepers."""
-        if self._plan.mpi:
-            return
-        known = {rank.pid for rank in self.ranks.values() if not rank.stand_in}
-        for number, local, pid in ranks.find(proc.children(os.getpid()), known, self.launches_mpi):
-            self._add(number, local, pid)
+        """Look for workers that no hook announced. MPI's ranks are announced by their keepers."""
+        if not self._plan.mpi:
+            self.candidates.find()
+            self._review()
 
     def join(self, line: Line) -> None:
-        """A process with the hook said hello, or a rank's keeper."""
+        """Take in a process with the hook that has said hello, or a rank's keeper."""
         if line.role == "keeper":
             self._keep(line)
         elif self._plan.mpi:
             self._claim(line)
         elif line.role == "rank":
-            known = {rank.pid for rank in self.alive if not rank.stand_in}
-            pid = ranks.outermost(line.pid, known, self.launches_mpi)
-            # Of a process that has ended already, only its own hello tells who it was.
-            number, local = ranks.of_process(pid, self.launches_mpi) or (line.rank, line.local_rank)
-            if pid not in known and number is not None and local is not None:
-                self._add(number, local, pid)
-            # Also one that ended before its hello was heard: what else it said is its own.
-            rank = next((rank for rank in self.ranks.values() if rank.pid == pid and not rank.stand_in), None)
-            if rank is not None:
-                rank.line = line
-        elif line.role == "any" and all(rank.stand_in for rank in self.ranks.values()):
+            self.candidates.joined(line)
+            self._review(line.pid)
+        elif line.role == "any" and all(rank.stand_in for rank in self.ranks):
             elders = {rank.program for rank in self.alive}
-            if not elders.intersection(_ancestors(line.pid)):
-                self._add(0, 0, line.pid, stand_in=True)
-                if 0 in self.ranks and self.ranks[0].pid == line.pid:
-                    self.ranks[0].line = line
+            if not elders.intersection(ancestors(line.pid)):
+                self._add(Member(line.pid, line.pid, 0, 0, None, ""), stand_in=True)
+
+    def meet(self, line: Line, message: dict[str, Any]) -> Optional[Rank]:
+        """Take in that a process calls init_process_group. Returns the rank that it is."""
+        rendezvous = describe.rendezvous(message)
+        if not self._plan.mpi:
+            self.candidates.called(line, rendezvous.rank, rendezvous.world_size)
+            self._review(line.pid)
+        rank = self.rank_of(line)
+        if rank is not None:
+            rank.rendezvous = rendezvous
+            rank.world_size = rendezvous.world_size or rank.world_size
+        return rank
+
+    def strangers(self) -> list[Line]:
+        """Processes with the hook of which it is open how they were started."""
+        return self.candidates.unasked(self._hooks.lines.values())
+
+    def recognise(self) -> None:
+        """Use what strangers have answered."""
+        if self.candidates.answered(self._hooks.lines.values()):
+            self._review()
+
+    def _review(self, joined: int = 0) -> None:
+        """Look again at who is a rank; `joined`: a process that counts even if it has ended already."""
+        seen = self.candidates.view()
+        self._drop([rank for rank in self.ranks if rank.pid in seen.launchers])
+        for member in seen.members:
+            known = next((r for r in self.ranks if r.was(member.pid) and not r.stand_in), None)
+            if known is None and (
+                proc.stat(member.pid) is not None or joined in (member.pid, member.program)
+            ):
+                self._add(member)
+            elif known is not None and known.alive:
+                self._number(known, member)
+        self.ranks.sort(key=lambda rank: (rank.number, rank.pid))
+
+    def _drop(self, ranks: Sequence[Rank]) -> None:
+        for rank in ranks:
+            rank.close()
+            self.logs.forget(rank)
+        self.ranks = [rank for rank in self.ranks if rank not in ranks]
+
+    def _number(self, rank: Rank, member: Member) -> None:
+        rank.number, rank.local, rank.numbered_by = member.rank, member.local_rank, member.numbered_by
+        rank.world_size = member.world_size or rank.world_size
+        rank.line = self._hooks.lines.get(member.program, rank.line)
 
     def _keep(self, line: Line) -> None:
         if line.rank is None or line.local_rank is None or line.child is None:
             return
-        self._add(line.rank, line.local_rank, line.child)
-        rank = self.ranks.get(line.rank)
-        if rank is not None and rank.pid == line.child:
+        rank = self._add(Member(line.child, line.child, line.rank, line.local_rank, None, ENVIRONMENT))
+        if rank is not None:
             rank.keeper = line
             for each in list(self._hooks.lines.values()):  # it may have been faster than its keeper
                 self._claim(each)
 
     def _claim(self, line: Line) -> None:
         """Give a rank's own line to that rank, if its keeper has told of it already."""
-        family = {line.pid, *_ancestors(line.pid)} if line.role == "rank" else set()
+        family = {line.pid, *ancestors(line.pid)} if line.role == "rank" else set()
         for rank in self.alive:
             if rank.pid in family:
                 rank.line = line
 
     def rank_of(self, line: Line) -> Optional[Rank]:
-        return next((rank for rank in self.ranks.values() if rank.line is line), None)
+        return next((rank for rank in self.ranks if rank.line is line), None)
 
     def ended(self) -> list[Rank]:
         """Ranks whose end was not seen before; and the launch command's own end."""
@@ -123,7 +164,7 @@ class Crew:
             if self.launch is not None and self.launch.pid == rank.pid and self.launch.returncode is not None:
                 rank.learn_exit(self.launch.returncode)
         if self.launch is None and self._plan.mpi and self._all_have_ended():
-            code = int(any(ranks.bad(rank.exit) for rank in self.ranks.values()))
+            code = int(any(ranks.bad(rank.exit) for rank in self.ranks))
             self.launch_exit = Exited(time.time(), code, by_us=self.dismissed)
         return found
 
@@ -141,98 +182,44 @@ class Crew:
         except ChildProcessError:
             return
 
-    def _add(self, number: int, local: int, pid: int, stand_in: bool = False) -> None:
-        old = self.ranks.get(number)
-        if old is not None and not old.stand_in and (old.alive or old.was(pid)):
-            return  # two living processes with one number: the first is watched
-        if stand_in and old is not None and old.alive:
-            return
+    def _add(self, member: Member, stand_in: bool = False) -> Optional[Rank]:
+        """The new rank; None where a living one stands in its place."""
+        if stand_in and self.alive:
+            return None
+        before = [rank for rank in self.ranks if rank.number == member.rank and not rank.alive]
+        if any(rank.was(member.pid) for rank in before):
+            return None
         if not stand_in:
-            self.ranks = {n: rank for n, rank in self.ranks.items() if not rank.stand_in}
-            self.rounds += old is not None and not old.stand_in
-        self.ranks[number] = Rank(number, local, pid, stand_in)
-        self.ranks = dict(sorted(self.ranks.items()))
-        files = proc.output_files(pid)
-        if files:  # else it may be gone already, and the launch command's log be all there is of it
-            self._launch_speaks = number if self._place.launch_log in files else None
-            # From the first worker on, torchrun only says what we say better. mpirun carries their output.
-            self.launch_tail.shown = self._launch_speaks is not None or self.launches_mpi
-        for path in files:
-            self._follow(path, number)
+            # Restarted workers take the places of those that have ended.
+            self.rounds += any(not rank.stand_in for rank in before)
+            for rank in before:
+                self.candidates.forget(rank.pid)
+            self._drop([rank for rank in self.ranks if rank.stand_in or rank in before])
+        fresh = Rank(member.rank, member.local_rank, member.pid, stand_in)
+        self._number(fresh, member)
+        self.ranks = sorted([*self.ranks, fresh], key=lambda rank: (rank.number, rank.pid))
+        self.logs.follow(fresh, self.launches_mpi)
+        return fresh
 
     # --- what they print
 
-    def read_output(self) -> None:
-        """Carry what was written since the last time to the console, unless nobody reads that."""
-        if self._console.full:
-            return self._console.flush()
-        for tail, number, keep in self._all_tails():
-            if tail.read(self._writer(number), keep):
-                self._spoke(tail, number)
-            self._note_tracebacks(tail, number)
-        return self._console.flush()
-
     def finish_output(self) -> None:
-        """Everything that is left, at the end; and the ends that only torchrun saw."""
-        for path in glob.glob(
-            os.path.join(glob.escape(self._place.ranks), "*", "attempt_*", "*", "std*.log")
-        ):
-            local = path.split(os.sep)[-2]
-            if local.isdigit():
-                self._follow(path, self._number_of(int(local)))
-        for tail, number, keep in self._all_tails():
-            tail.close(self._writer(number), keep)
-            self._spoke(tail, number)
-            self._note_tracebacks(tail, number)
-        for number, (local_rank, pid, code) in torchrun.exits(_text(self._place.launch_log)).items():
-            rank = self.ranks.setdefault(number, Rank(number, local_rank, pid))
-            if rank.pid == pid and (not rank.alive or rank.look_for_end()):
+        """Read everything that is left, at the end; and the ends that only torchrun or mpirun saw."""
+        said = _text(self._place.launch_log)
+        for number, (local_rank, pid, code) in torchrun.exits(said).items():
+            rank = next((rank for rank in self.ranks if rank.pid == pid), None)
+            if rank is None and not any(each.number == number for each in self.ranks):
+                rank = Rank(number, local_rank, pid)
+                self.ranks.append(rank)
+            if rank is not None and (not rank.alive or rank.look_for_end()):
                 rank.learn_exit(code)
-        for number, code in mpirun.exits(_text(self._place.launch_log)).items() if self.launches_mpi else ():
-            known = self.ranks.get(number)
-            if known is not None and (not known.alive or known.look_for_end()):
-                known.learn_exit(code)
-
-    def _all_tails(self) -> Iterable[tuple[Tail, Optional[int], int]]:
-        """Tail, the rank that writes there, and how many last lines to keep."""
-        yield self.launch_tail, self._launch_speaks, _LAUNCH_KEPT
-        for tail, number in self._tails.values():
-            yield tail, number, 1
-
-    def _writer(self, number: Optional[int]) -> Callable[[list[bytes]], None]:
-        label = "launch" if number is None else number
-        return functools.partial(self._console.write, f"[{self._node}/{label}] ".encode())
-
-    def _follow(self, path: str, number: int) -> None:
-        if path == self._place.launch_log or path in self._tails:
-            return
-        self._tails[path] = (Tail(path), number)
-
-    def _spoke(self, tail: Tail, number: Optional[int]) -> None:
-        rank = None if number is None else self.ranks.get(number)
-        if rank is not None and tail.last_line:
-            rank.news = True
-            rank.last_output, rank.last_output_at = tail.last_line, time.time()
-
-    def _note_tracebacks(self, tail: Tail, number: Optional[int]) -> None:
-        rank = None if number is None else self.ranks.get(number)
-        if rank is not None:
-            for raised in tail.raised:
-                rank.add(dataclasses.replace(raised, handled=True))
-        tail.raised.clear()
-
-    def _number_of(self, local: int) -> int:
-        for rank in self.ranks.values():
-            if rank.local == local:
-                return rank.number
-        return self._node * (self._plan.nproc_per_node or 0) + local
-
-
-def _ancestors(pid: int) -> Iterable[int]:
-    stat = proc.stat(pid)
-    while stat is not None and stat.parent > 1:
-        yield stat.parent
-        stat = proc.stat(stat.parent)
+        for number, code in mpirun.exits(said).items() if self.launches_mpi else ():
+            for rank in self.ranks:
+                if rank.number == number and (not rank.alive or rank.look_for_end()):
+                    rank.learn_exit(code)
+        self.ranks.sort(key=lambda rank: (rank.number, rank.pid))
+        # After those that only torchrun saw are known: what they wrote is theirs.
+        self.logs.finish(self.ranks, lambda local: self._node * (self._plan.nproc_per_node or 0) + local)
 
 
 def _text(path: str) -> str:

@@ -6,11 +6,22 @@ import dataclasses
 from typing import Any, Optional
 
 from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Frame, Group, MpiCall, Raised, RankEvidence, Stack
+from ddplaunch.agent.contract import (
+    Frame,
+    Group,
+    MpiCall,
+    Raised,
+    RankEvidence,
+    Rendezvous,
+    Setting,
+    Stack,
+)
 from ddplaunch.agent.evidence import flight
 from ddplaunch.agent.supervise.hooks import Answer
 from ddplaunch.agent.supervise.ranks import Rank
 
+_CALLS = 16
+"""Of each rank, that travel to the hub: one that is further behind than this has long been waited for."""
 _OWN_END = 5.0
 """Seconds between the last traceback in the log and the death that it explains."""
 
@@ -21,7 +32,7 @@ def alive(rank: Rank, answer: Answer, its_stacks: list[Stack], source: str, now:
     members = {name: ranks for name, (ranks, _) in answer.get("groups", {}).items()}
     descriptions = {name: text for name, (_, text) in answer.get("groups", {}).items()}
     collectives = sorted(
-        (entry for dump in dumps for entry in flight.collectives(dump)), key=lambda entry: entry.at
+        (entry for dump in dumps for entry in flight.collectives(dump, members)), key=lambda entry: entry.at
     )
     return RankEvidence(
         rank=rank.number,
@@ -35,7 +46,7 @@ def alive(rank: Rank, answer: Answer, its_stacks: list[Stack], source: str, now:
         still_for=round(rank.progress.still_for(now), 1),
         stuck_for=round(rank.progress.stuck_for(now), 1),
         groups=_merged([flight.groups(dump, members, descriptions) for dump in dumps]),
-        collectives=collectives[-flight.KEPT :],
+        collectives=flight.with_lines(collectives[-flight.KEPT :], rank.ring.calls if rank.ring else []),
         step_times=max((flight.step_times(dump) for dump in dumps), key=len, default=[]),
         initialized=answer.get("initialized", rank.initialized),
         backend=str(answer.get("backend", "")),
@@ -43,7 +54,47 @@ def alive(rank: Rank, answer: Answer, its_stacks: list[Stack], source: str, now:
         mpi_call=mpi_call(answer) or _as_before(rank, its_stacks),
         last_output=rank.last_output,
         last_output_at=rank.last_output_at,
+        last_lines=list(rank.last_lines),
+        world_size=_world_size(rank, answer),
+        numbered_by=rank.numbered_by,
+        launcher=rank.parent,
+        rendezvous=rank.rendezvous,
     )
+
+
+def _world_size(rank: Rank, answer: Answer) -> Optional[int]:
+    """The size of its default group, once there is one."""
+    sizes = [len(ranks) for ranks, text in answer.get("groups", {}).values() if text == "default_pg"]
+    return max(sizes, default=rank.world_size)
+
+
+def rendezvous(message: dict[str, Any]) -> Rendezvous:
+    """A call of init_process_group as the hook describes it."""
+    settings = [
+        Setting(str(name), str(value), _frame(frame), str(given))
+        for name, value, frame, given in message["settings"]
+    ]
+    timeout = message["timeout"]
+    return Rendezvous(
+        method=str(message["method"]),
+        at=float(message["at"]),
+        address=str(message["address"]),
+        port=message["port"],
+        file=str(message["file"]),
+        file_used=bool(message.get("file_used")),
+        rank=message["rank"],
+        world_size=message["world_size"],
+        backend=str(message["backend"]),
+        timeout=None if timeout is None else float(timeout),
+        frame=_frame(message["frame"]),
+        settings=settings,
+        script=str(message["script"]),
+        agent_store=bool(message.get("agent_store")),
+    )
+
+
+def _frame(found: Optional[list[Any]]) -> Optional[Frame]:
+    return None if found is None else Frame(str(found[0]), str(found[1]), int(found[2]))
 
 
 def mpi_call(answer: Answer) -> Optional[MpiCall]:
@@ -86,13 +137,21 @@ def so_far(rank: Rank) -> RankEvidence:
         evidence = RankEvidence(rank.number, rank.local, rank.pid, rank.alive)
     return dataclasses.replace(
         evidence,
+        rank=rank.number,
+        local_rank=rank.local,
+        world_size=evidence.world_size or rank.world_size,
+        numbered_by=rank.numbered_by,
+        launcher=rank.parent,
+        rendezvous=rank.rendezvous,
         alive=rank.alive,
         phase=rank.phase,
         mpi=rank.mpi or evidence.mpi,
         exit=rank.exit,
         raised=_own_end(rank) if not rank.alive else evidence.raised,
+        calls=rank.ring.calls[-_CALLS:] if rank.ring is not None else [],
         last_output=rank.last_output,
         last_output_at=rank.last_output_at,
+        last_lines=list(rank.last_lines),
     )
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import signal
-import time
 
-from ddplaunch.agent.contract import Exit, JobEvidence, JobPlan, NodeEvidence, Verdict
+from ddplaunch.agent.contract import Exit, JobPlan, Verdict
+from ddplaunch.agent.secrets import MissingSecretError
 from ddplaunch.agent.supervise.crew import Crew
 
+STOP_EVIDENCE = 5.0
+STOP_GRACE = 30.0
+"""Seconds for torchrun and the ranks to end by themselves when told to stop: they may write a checkpoint."""
+LAST_WORDS = 10.0
+"""Seconds for what is left to be said when the node's work is over."""
 HUB_SPEAKS = 45.0
 """Seconds to wait for the hub's verdict after the launch command has failed: it hears all nodes, slow ones
 too, and asks again when they tell of victims alone."""
+NOTED = 10.0
+"""Seconds to wait until the hub has noted that this node is done, or another hub has come to note it."""
 
 
 def own_code(crew: Crew, oom_kills: int) -> int:
@@ -18,26 +26,16 @@ def own_code(crew: Crew, oom_kills: int) -> int:
     assert crew.launch_exit is not None
     if crew.launch_exit.code == 0:
         return Exit.OK
-    killed = any(rank.exit and rank.exit.signal == signal.SIGKILL for rank in crew.ranks.values())
+    killed = any(rank.exit and rank.exit.signal == signal.SIGKILL for rank in crew.ranks)
     return Exit.OUT_OF_MEMORY if killed and oom_kills else Exit.WORKER_FAILED
 
 
-def judge_alone(plan: JobPlan, code: int, evidence: NodeEvidence) -> tuple[int, list[Verdict]]:
-    """Exit code and verdicts by the evidence of this node alone; `code` where they decide nothing."""
-    from ddplaunch.agent.verdicts import catalogue, decide
+def unlaunched(plan: JobPlan, node: int, error: Exception) -> Verdict:
+    """Why this node's launch command was not started: nobody else can know, and all of it is known here."""
+    from ddplaunch.agent.verdicts import words
 
-    world = plan.nodes * plan.nproc_per_node if plan.nproc_per_node else None
-    job = JobEvidence(
-        plan.job,
-        plan.nodes,
-        world,
-        "death",
-        time.time(),
-        [evidence],
-        notice_after=plan.watchdog.notice_after,
-        names=plan.names,
-    )
-    verdicts = decide.judge(job)
-    if verdicts and verdicts[0].code != "unknown":
-        code = catalogue.CATALOGUE[verdicts[0].code].exit_code
-    return code, verdicts
+    code = "secret-missing" if isinstance(error, MissingSecretError) else "image-lacks"
+    hint = getattr(error, "hint", "")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        code, hint = "disk-full", "make room there: the job's source, hook and logs lie there"
+    return Verdict(code, f"{words.node(node, plan.names)}: {error}", "launch", nodes=[node], hint=hint)

@@ -16,6 +16,9 @@ from typing import Callable, Optional
 from ddplaunch.agent import machines
 from ddplaunch.agent.contract import Exited, NodeEvidence, Process, Stack
 from ddplaunch.agent.evidence import cgroup, kernel, mpi, proc, py_spy, stacks
+from ddplaunch.agent.gate import home
+from ddplaunch.agent.interfaces import read
+from ddplaunch.agent.resolve import is_loopback
 from ddplaunch.agent.supervise import describe
 from ddplaunch.agent.supervise.hooks import Hooks
 from ddplaunch.agent.supervise.ranks import Rank
@@ -84,6 +87,8 @@ class Gatherer:
             launch_exit=launch_exit,
             launch_output=launch_output,
             missing=self._missing,
+            machine=f"{home.machine()} {home.network()}",
+            addresses=_addresses(),
         )
 
     def oom_kills(self) -> int:
@@ -122,6 +127,7 @@ class Gatherer:
         if not in_haste and time.monotonic() + _SECOND_LOOK < deadline:
             moved = self._look_again(ranks, families, found)
         for rank in ranks:
+            rank.read_ring()
             self.remember([rank.pid, *families[rank]])
             its_stacks, source = found.get(rank.program, []), sources.get(rank.program, "")
             for entry in answers.get(rank.program, {}).get("handled", []):
@@ -250,6 +256,13 @@ class _Dump:
         with self._file as file:
             file.seek(self._begin)
             return stacks.from_faulthandler(file.read())
+
+
+def _addresses() -> list[str]:
+    try:
+        return [each.address for each in read.addresses() if not is_loopback(each.address)]
+    except OSError:
+        return []
 
 
 def _shared_memory() -> tuple[Optional[int], Optional[int]]:

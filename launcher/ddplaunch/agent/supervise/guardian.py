@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from typing import Callable
 
 from ddplaunch.agent import processes
@@ -32,21 +31,9 @@ def guard(inside: Callable[[int], int]) -> int:
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
-        code = int(Exit.WORKER_FAILED)
-        try:
-            os.setpgid(0, 0)  # a terminal's Ctrl-C comes once, from the guardian
-            processes.adopt_orphans()
-            processes.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() == guardian:
-                code = inside(guardian)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+        processes.run_and_exit(lambda: _below(guardian, inside), Exit.WORKER_FAILED)
     for number in FORWARDED:
-        signal.signal(number, lambda received, _: send(child, received))
+        signal.signal(number, lambda received, _: processes.send(child, received))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     status = _wait_for(child)
     left = end_all(PATIENCE, _reap)
@@ -57,6 +44,13 @@ def guard(inside: Callable[[int], int]) -> int:
         f"everything it had started was ended{' but ' + left if left else ''}\n"
     )
     return Exit.WORKER_FAILED
+
+
+def _below(guardian: int, inside: Callable[[int], int]) -> int:
+    os.setpgid(0, 0)  # a terminal's Ctrl-C comes once, from the guardian
+    processes.adopt_orphans()
+    processes.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    return inside(guardian) if os.getppid() == guardian else Exit.WORKER_FAILED
 
 
 def end_all(patience: float, reap: Callable[[], None]) -> str:
@@ -77,20 +71,12 @@ def end_all(patience: float, reap: Callable[[], None]) -> str:
             return f"processes {', '.join(map(str, left))} hang in the kernel and outlive SIGKILL"
         for pid in left:
             if waited >= patience:
-                send(pid, signal.SIGKILL)
+                processes.send(pid, signal.SIGKILL)
             elif pid not in told:
                 told.add(pid)
-                send(pid, signal.SIGTERM)
-                send(pid, signal.SIGCONT)
+                processes.send(pid, signal.SIGTERM)
+                processes.send(pid, signal.SIGCONT)
         time.sleep(0.02)
-
-
-def send(pid: int, number: int) -> None:
-    """Send a signal to a process, or with -pid to its group, that may be gone."""
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def _wait_for(child: int) -> int:

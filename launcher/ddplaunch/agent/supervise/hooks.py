@@ -31,7 +31,9 @@ class Line:
         self.told = False  # a keeper was told to end its rank
         self.rank: Optional[int] = None
         self.local_rank: Optional[int] = None
+        self.world_size: Optional[int] = None
         self.fault_file = ""  # where faulthandler writes when signalled
+        self.ring_file = ""  # where it keeps its last calls of torch.distributed, once there are any
         self.python = ""
         self.ending = 0.0  # since when its interpreter ends by itself, by the wall clock; 0: it does not
         self.open = True
@@ -147,10 +149,12 @@ class Hooks:
         if "is" in message:
             line.answer, line.asked = message, None
             return
+        line.fault_file = message.get("fault") or line.fault_file
         if "hello" in message:
             line.role, line.python = message["hello"], message.get("python", "")
-            line.fault_file = message.get("fault", "")
+            line.ring_file = message.get("ring", "")
             line.rank, line.local_rank = _number(message.get("rank")), _number(message.get("local_rank"))
+            line.world_size = _number(message.get("world_size"))
             line.child = message.get("child")
         line.told = line.told or "told" in message
         line.ending = line.ending or float(message.get("ending", 0))
@@ -165,4 +169,4 @@ class Hooks:
 
 
 def _number(value: Any) -> Optional[int]:
-    return int(value) if isinstance(value, str) and value.isdigit() else None
+    return int(value) if isinstance(value, str) and value.isdecimal() else None

@@ -23,6 +23,7 @@ from typing import Any, Optional
 
 from ddplaunch.agent import processes
 from ddplaunch.agent.contract import Exit, Files, JobPlan
+from ddplaunch.agent.printable import error_text
 from ddplaunch.agent.supervise import launch, mpi
 from ddplaunch.agent.supervise.launch import LaunchError, Place
 
@@ -43,8 +44,7 @@ def main(plan: JobPlan, folder: str, words: list[str]) -> int:
         keeper = Keeper(plan, folder)
         return keeper.run(words)
     except (LaunchError, OSError, ValueError) as error:
-        hint = getattr(error, "hint", "")
-        sys.stderr.write(f"error: {error}\n" + (f"\nhint: {hint}\n" if hint else ""))
+        sys.stderr.write(error_text(error))
         return Exit.UNUSABLE
 
 
@@ -69,7 +69,7 @@ class Keeper:
         self.child: Optional[subprocess.Popen[bytes]] = None
 
     def run(self, words: list[str]) -> int:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in processes.STOPPING:
             signal.signal(number, lambda received, _: self._told(received))
         for number in (signal.SIGUSR1, signal.SIGUSR2):  # "evidence now": the supervisor's affair
             signal.signal(number, lambda *_: None)

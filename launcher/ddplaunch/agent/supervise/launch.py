@@ -13,13 +13,26 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Optional, cast
 
-from ddplaunch.agent import codec, hook, processes
-from ddplaunch.agent.contract import Agreed, Env, Files, JobPlan
+from ddplaunch.agent import codec, hook, processes, secrets
+from ddplaunch.agent.contract import Agreed, Env, Files, JobPlan, NodeEvidence
+from ddplaunch.agent.join import torchrun
 
 if TYPE_CHECKING:
     from importlib.abc import ResourceLoader
 
-_HOOK_FILES = ("sitecustomize.py", "ddplaunch_hook.py", "ddplaunch_caught.py", "ddplaunch_mpi.py")
+_HOOK_FILES = (
+    "sitecustomize.py",
+    "ddplaunch_hook.py",
+    "ddplaunch_caught.py",
+    "ddplaunch_flight.py",
+    "ddplaunch_mpi.py",
+    "ddplaunch_output.py",
+    "ddplaunch_rendezvous.py",
+    "ddplaunch_ring.py",
+    "ddplaunch_spawn.py",
+    "ddplaunch_ties.py",
+    "ddplaunch_torch.py",
+)
 _RECORDER_SIZE = "2000"
 """Entries of torch's flight recorder; since torch 2.11 the default. Before 2.8 it had another name, which
 makes newer ones warn in every rank's log: it is left to those who know the version."""
@@ -69,6 +82,15 @@ class Place:
         path = os.path.join(self.node, Files.AGREED)
         return codec.read(Agreed, path) if os.path.exists(path) else None
 
+    def keep(self, name: str, evidence: NodeEvidence) -> str:
+        """Write it into the node's folder. Returns a sentence for people on where it is."""
+        path = os.path.join(self.node, name)
+        try:
+            codec.write(path, evidence)
+        except OSError as error:
+            return f"cannot write {path}: {error.strerror}; the hub has the evidence"
+        return f"evidence of {len(evidence.ranks)} ranks is in {path}"
+
 
 def command(plan: JobPlan, node: int, attempt: int, agreed: Optional[Agreed], folder: str = "") -> list[str]:
     """The words to execute; `folder` is the job's, for a rank's keeper."""
@@ -103,7 +125,7 @@ def environment(
 ) -> dict[str, str]:
     """What the launch command is given, without the hook. `own` is the agent's environment.
 
-    Raises LaunchError for a secret that is not there.
+    Raises MissingSecretError.
     """
     words = command(plan, node, attempt, agreed)
     env = {name: value for name, value in own.items() if name != Env.KEY}
@@ -112,7 +134,7 @@ def environment(
         for name in ("RANK", "LOCAL_RANK"):
             env.pop(name, None)
     env.update(plan.env)
-    env.update({name: _secret(name, reference, own) for name, reference in plan.secrets.items()})
+    env.update({name: secrets.value(name, reference, own) for name, reference in plan.secrets.items()})
     settled = dict(agreed.env) if agreed else {}
     if plan.nproc_per_node is None:
         # The user's own command line comes with the user's own environment; the gate only fills gaps.
@@ -129,6 +151,9 @@ def environment(
         "TORCH_FR_BUFFER_SIZE": _RECORDER_SIZE,
     }
     defaults.update(_homeless(place))
+    if plan.nproc_per_node is None and plan.nodes > 1 and agreed is not None:
+        where = agreed.master_addr, agreed.master_port
+        defaults.update(torchrun.gaps(words, env, node, plan.nodes, *where))
     if plan.nproc_per_node != 1:
         defaults["OMP_NUM_THREADS"] = "1"  # torchrun's own default, without the banner that says so
     return {**defaults, **env}
@@ -221,27 +246,6 @@ def _own_file(package: ModuleType, name: str) -> bytes:
     """A file of a package of ours, which may lie in an archive."""
     loader = cast("ResourceLoader", package.__loader__)
     return loader.get_data(os.path.join(os.path.dirname(str(package.__file__)), name))
-
-
-def _secret(name: str, reference: Mapping[str, str], own: Mapping[str, str]) -> str:
-    if "env" in reference:
-        value = own.get(reference["env"])
-        if value is None:
-            raise LaunchError(
-                f"the secret {name} is not there: the variable {reference['env']} is not set on this node",
-                f"export {reference['env']} before submitting, or take {name} out of `secrets`",
-            )
-        return value
-    path = reference["file"]
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read().rstrip("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
-        raise LaunchError(
-            f"the secret {name} is not there: {path}: {reason}",
-            f"put the file there, readable on every node, or take {name} out of `secrets`",
-        ) from error
 
 
 _PR_SET_PDEATHSIG = 1

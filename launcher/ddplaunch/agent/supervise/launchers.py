@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ddplaunch.agent import processes
 from ddplaunch.agent.evidence import proc
-from ddplaunch.agent.supervise import guardian, ranks
+from ddplaunch.agent.supervise import ranks
 from ddplaunch.agent.supervise.ranks import Rank
 
 LAST_BREATH = 1.0
@@ -43,7 +44,7 @@ class Launchers:
         if rank.parent not in self._stopped and not self.stopping:
             now = time.monotonic()
             self._stopped[rank.parent] = _Held(now + TEARDOWN, now)
-            guardian.send(rank.parent, signal.SIGSTOP)
+            processes.send(rank.parent, signal.SIGSTOP)
 
     def let_go(self, everybody: Iterable[Rank]) -> None:
         """Those who have been held for long enough."""
@@ -63,4 +64,4 @@ class Launchers:
                 held.busy = now
             if not its or now > min(held.until, held.busy + LAST_BREATH) or self.stopping:
                 del self._stopped[pid]
-                guardian.send(pid, signal.SIGCONT)
+                processes.send(pid, signal.SIGCONT)

@@ -1,21 +1,30 @@
-"""The supervisor's line to the hub. A hub that is gone stops nothing: training goes on, and we call again."""
+"""The supervisor's line to the hub. A hub that is gone stops nothing: training goes on, and we call again.
+
+The hub that answers may be another one, started in the place of one that was killed: it is sent the lasting
+reports once more.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Callable, Optional
 
 from ddplaunch.agent import machines, termination
 from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.protocol import Body, Channel, LostError, Message, ProtocolError
+from ddplaunch.agent.redact import NO_SECRETS, Redactor
 
 _CALL = 1.0
 """Seconds for one attempt: while it lasts nothing else is seen."""
 _FIRST_CALL = 10.0
 _BACKOFF = 30.0
 _LOOK = 0.1
+_RETURN = 10.0
+"""Seconds for a hub that was killed to be started again, wherever that is."""
+_SILENT = 10.0
+"""Seconds without a word after which a hub counts as away: it is stopped, or frozen. It speaks every two."""
 _SEND = 5.0
 """Seconds until a hub that does not read counts as lost."""
 
@@ -30,21 +39,38 @@ class Link:
         attempt: int,
         node: int,
         tell: Callable[[str], None],
+        redactor: Redactor = NO_SECRETS,
     ) -> None:
         self._hub = list(hub)  # what is to be tried next stands first
         self._key = key
         self._attempt = attempt
         self._node = node
         self._tell = tell
+        self.redactor = redactor
         self._channel: Optional[Channel] = None
         self._pause = 1.0
         self._next_call = 0.0
         self._lost = False
+        self._met = False
+        self._down_since = self._heard = time.monotonic()
         self._failed = 0  # calls since the last one that was answered
+        self._reports: dict[Hashable, Message] = {}
 
     @property
     def up(self) -> bool:
         return self._channel is not None
+
+    @property
+    def may_return(self) -> bool:
+        """Whether there was a hub that is gone for so short a time that another may be about to answer."""
+        return self._met and self.down_for < _RETURN
+
+    @property
+    def down_for(self) -> float:
+        """Seconds without a hub, or with one that is silent; 0 while there is one, or none was ever to be."""
+        if not self._hub or (self.up and time.monotonic() - self._heard < _SILENT):
+            return 0.0
+        return time.monotonic() - (self._heard if self.up else self._down_since)
 
     def fileno(self) -> Optional[int]:
         return self._channel.fileno() if self._channel is not None else None
@@ -64,10 +90,16 @@ class Link:
             if self._failed >= len(self._hub):
                 self._lose(f"the hub at {host} port {port} cannot be reached ({error})")
             return
+        self._channel.redactor = self.redactor
         if self._lost:
             self._tell("the hub answers again")
-        self._lost, self._failed, self._pause = False, 0, 1.0
-        self.send("join", {"node": self._node, "host": machines.host(), "pid": os.getpid()})
+        self._heard = time.monotonic()
+        self._met, self._lost, self._failed, self._pause = True, False, 0, 1.0
+        self.send(
+            "join", {"node": self._node, "host": machines.host(), "pid": os.getpid(), "at": time.time()}
+        )
+        for report in self._reports.values():
+            self.send(*report)
 
     def call_first(self) -> None:
         """The first calls have more patience: without the hub nobody judges."""
@@ -75,16 +107,23 @@ class Link:
             self._next_call = 0.0
             self.keep(_FIRST_CALL / len(self._hub))
 
-    def send(self, kind: str, body: Body) -> bool:
-        """Whether it is on its way."""
+    def send(self, kind: str, body: Body) -> None:
+        """Now or never."""
         if self._channel is None:
-            return False
+            return
         try:
             self._channel.send(kind, body, _SEND)
-            return True
         except LostError as error:
             self._drop(error)
-            return False
+
+    def report(self, kind: str, body: Body, about: Hashable = None) -> None:
+        """Send it now, and to every hub that answers later; it replaces the last of its kind `about` this."""
+        self._reports[kind, about] = kind, body
+        self.send(kind, body)
+
+    def forget(self, kind: str) -> None:
+        """What was reported so is past."""
+        self._reports = {key: report for key, report in self._reports.items() if report[0] != kind}
 
     def received(self) -> Iterator[Message]:
         """Messages that have come."""
@@ -96,11 +135,16 @@ class Link:
                 return
             if message is None:
                 return
+            self._heard = time.monotonic()
             yield message
+
+    def expect_hang_up(self) -> None:
+        """The hub has said its last word: that it hangs up is no news."""
+        self._lost = True
 
     def outlive(self, patience: float, told_to_stop: Callable[[], bool]) -> None:
         """Until the hub has hung up, and then so long that its whole pod has ended."""
-        self._lost = True  # that it hangs up is no news
+        self.expect_hang_up()
         deadline = time.monotonic() + patience + termination.FIRST
         while not told_to_stop() and time.monotonic() < deadline:
             stood = self.up
@@ -113,6 +157,7 @@ class Link:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
+            self._down_since = time.monotonic()
 
     def _drop(self, error: Any) -> None:
         self.close()

@@ -26,7 +26,7 @@ def numbers(environment: Mapping[str, str]) -> Optional[tuple[int, int]]:
     """World rank and local rank that an MPI launcher gave to a process; None: none has started it."""
     for pair in _RANKS:
         rank, local = (environment.get(name, "") for name in pair)
-        if rank.isdigit() and local.isdigit():
+        if rank.isdecimal() and local.isdecimal():
             return int(rank), int(local)
     return None
 

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.printable import printable
 from ddplaunch.agent.verdicts import words
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 
@@ -41,7 +42,7 @@ def _hangs(verdicts: Sequence[Verdict]) -> bool:
 
 def _wrapped(label: str, text: str) -> list[str]:
     return textwrap.wrap(
-        text,
+        printable(text),
         _WIDTH,
         initial_indent=label,
         subsequent_indent=" " * min(len(label), 8),

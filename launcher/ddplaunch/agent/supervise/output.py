@@ -7,6 +7,7 @@ and is read no faster than somebody reads us.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import select
@@ -16,6 +17,8 @@ from typing import Callable, Optional
 
 from ddplaunch.agent.contract import Raised
 from ddplaunch.agent.evidence.tracebacks import Tracebacks
+from ddplaunch.agent.printable import printable
+from ddplaunch.agent.redact import NO_SECRETS, Redactor
 
 LINE_LIMIT = 16 * 1024
 """Bytes after which a line is shown in pieces."""
@@ -27,6 +30,7 @@ _SHOW_PARTIAL_AFTER = 10.0
 _TRACEBACK = b"Traceback (most recent call last):"
 _NATIVE_LOG = re.compile(rb"\s*\[?[WEI]\d{4} |\s*\[W")
 """torch's own warnings repeat while it waits: they are no sign of life."""
+_NOBODY_READS = (errno.EPIPE, errno.EBADF, errno.EIO)  # EIO: the terminal is gone
 
 
 class Lines:
@@ -60,9 +64,13 @@ def _final(line: bytes) -> bytes:
 
 
 class Console:
-    """Our standard output. Never blocks, never fails: a reader that is slow or gone must not stop the job."""
+    """Our standard output. Never blocks, never fails: a reader that is slow or gone must not stop the job.
 
-    def __init__(self, descriptor: int) -> None:
+    What ranks print passes as it is; what we say ourselves obeys `redactor`, and commands no terminal.
+    """
+
+    def __init__(self, descriptor: int, redactor: Redactor = NO_SECRETS) -> None:
+        self._redactor = redactor
         self._descriptor: Optional[int] = descriptor
         self._waiting = bytearray()
         self._poll = select.poll()
@@ -75,7 +83,8 @@ class Console:
 
     def say(self, label: str, text: str) -> None:
         """Lines of our own, or of the launch command."""
-        self.write(f"[{label}] ".encode(), text.encode(errors="replace").split(b"\n"))
+        shown = printable(self._redactor.hide(text), lines=True)
+        self.write(f"[{label}] ".encode(), shown.encode().split(b"\n"))
 
     @property
     def full(self) -> bool:
@@ -93,11 +102,11 @@ class Console:
             end = piece.rfind(b"\n") + 1 or len(piece)
             try:
                 written = os.write(self._descriptor, piece[:end])
-            except BlockingIOError:
-                return
-            except OSError:
-                self._descriptor = None
-                break
+            except OSError as error:
+                if error.errno in _NOBODY_READS:
+                    self._descriptor = None
+                    break
+                return  # it takes nothing now, or its disk is full: that may pass
             del self._waiting[:written]
         if self._descriptor is None:
             self._waiting.clear()
@@ -118,6 +127,7 @@ class Tail:
         self._tracebacks = Tracebacks()
         self._partial_since = 0.0
         self.kept: list[bytes] = []  # the last lines
+        self.fresh: list[bytes] = []  # of these, what was not asked for yet; cleared by whoever does
 
     def mark(self) -> None:
         """Read no further than to what is there now, until marked again: later words may be of another."""
@@ -163,6 +173,7 @@ class Tail:
             write(lines)
         self._find_tracebacks(lines)
         self.kept = (self.kept + lines)[-keep:]
+        self.fresh = (self.fresh + lines)[-keep:]
         last = next((line for line in reversed(lines) if line.strip()), b"")
         return self._remember(last) and not all(map(_NATIVE_LOG.match, lines))
 

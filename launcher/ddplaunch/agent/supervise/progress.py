@@ -24,6 +24,8 @@ _WAKEUPS = 2.0
 _BYTES = 64 * 1024
 """Since the last progress. A heartbeat stays below for minutes, the slowest useful transfer does not."""
 _WINDOW = 10.0
+_AWAY = 5.0
+"""Seconds between two samples beyond which the supervisor was frozen itself: they count for nothing."""
 
 
 class Sample(NamedTuple):
@@ -58,10 +60,14 @@ class Progress:
         self._frames: list[Frame] = []
 
     def stuck_for(self, now: float) -> float:
-        return max(0.0, now - self._progressed)
+        return max(0.0, self._looked_until(now) - self._progressed)
 
     def still_for(self, now: float) -> float:
-        return max(0.0, now - self._moved)
+        return max(0.0, self._looked_until(now) - self._moved)
+
+    def _looked_until(self, now: float) -> float:
+        """Now, unless nobody has looked for long: what happened since the last sample is not known."""
+        return now if self._last is None else min(now, self._last.at + _AWAY)
 
     def suspicious(self, now: float) -> bool:
         return self.stuck_for(now) >= SUSPICION
@@ -98,6 +104,9 @@ class Progress:
 
     def take(self, sample: Sample) -> None:
         last, self._last = self._last, sample
+        if last is not None and sample.at - last.at > _AWAY:
+            self._progressed += sample.at - last.at
+            self._moved += sample.at - last.at
         if sample.news or self._called(sample) or (last is not None and self._transferred(sample, last)):
             self.got_on(sample.at)
         if self._stands_anew(sample):

@@ -1,8 +1,7 @@
 """The ranks of this node: found among our descendants, each with what is known of it, and how it ended.
 
-A worker is the outermost process below the launch command that has RANK and LOCAL_RANK in its environment;
-what it starts inherits both. A plain program without them, if it carries the hook, stands in as rank 0 until
-a real worker appears.
+Which process is which rank is the affair of `job_view`. A plain program that never makes a process group, if
+it carries the hook, stands in as rank 0 until a real rank appears.
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ import time
 from collections.abc import Container, Iterable
 from typing import Optional
 
-from ddplaunch.agent.contract import Exited, Phase, Raised, RankEvidence
-from ddplaunch.agent.evidence import proc
+from ddplaunch.agent.contract import Exited, Phase, Raised, RankEvidence, Rendezvous
+from ddplaunch.agent.evidence import proc, ring
 from ddplaunch.agent.supervise import mpi
 from ddplaunch.agent.supervise.hooks import Line
+from ddplaunch.agent.supervise.job_view import Numbers
 from ddplaunch.agent.supervise.progress import Progress
 
 RAISED_KEPT = 20
@@ -40,6 +40,9 @@ class Rank:
         self.parent = stat.parent if stat is not None else 0
         self.stand_in = stand_in
         self.children: list[int] = []  # as last seen, with theirs
+        self.world_size: Optional[int] = None
+        self.numbered_by = ""
+        self.rendezvous: Optional[Rendezvous] = None  # of its last call of init_process_group
         self.line: Optional[Line] = None
         self.released = False  # its keeper was told that its end has been seen
         self.keeper: Optional[Line] = None  # its parent, where MPI's launcher has started it
@@ -53,8 +56,10 @@ class Rank:
         self.raised: list[Raised] = []
         self.last_output = ""
         self.last_output_at = 0.0
+        self.last_lines: list[str] = []
         self.news = False
         self.evidence: Optional[RankEvidence] = None  # the last that was taken while it lived
+        self.ring: Optional[ring.Ring] = None  # as it was read last; it outlives the process
         self._descriptor = _open_pid(pid)
 
     @property
@@ -96,6 +101,11 @@ class Rank:
             return "ending" if self.line.ending else "ready"
         return "loaded" if self.mpi_mute else ""
 
+    def passes(self) -> None:
+        """Its call of init_process_group has returned."""
+        if self.rendezvous is not None:
+            self.rendezvous = dataclasses.replace(self.rendezvous, passed=True)
+
     def add(self, raised: Raised) -> None:
         """An exception, unless it was told already: hook and log speak of the same ones."""
         for index, known in enumerate(self.raised):
@@ -104,6 +114,11 @@ class Rank:
                     self.raised[index] = raised
                 return
         self.raised = sorted([*self.raised, raised], key=lambda each: each.at)[-RAISED_KEPT:]
+
+    def read_ring(self) -> None:
+        """Its last calls of torch.distributed, whether it answers, is frozen or has ended."""
+        if self.line is not None and self.line.ring_file:
+            self.ring = ring.read(self.line.ring_file) or self.ring
 
     def look_for_end(self) -> bool:
         """Whether it has ended; its exit is then set."""
@@ -119,6 +134,7 @@ class Rank:
         else:  # buried already: only a new kernel still knows
             status = proc.exit_status(self._descriptor) if self._descriptor is not None else None
         self.close()
+        self.read_ring()
         # MPI's launcher tells a keeper when it ends ranks. A keeper that ends without a word was killed.
         self.exit = ended(status)
         if self.exit.code == 0 and self.line is not None and self.line.ending:
@@ -188,39 +204,30 @@ def bad(exited: Optional[Exited]) -> bool:
     return exited is not None and exited.code != 0
 
 
-def find(roots: Iterable[int], known: set[int], of_mpi: bool = False) -> list[tuple[int, int, int]]:
-    """(rank, local rank, pid) of the workers below `roots` that are not `known`."""
+def find(roots: Iterable[int], known: Container[int], of_mpi: bool = False) -> list[int]:
+    """The outermost processes below `roots` with a rank's number in their environment; not below `known`."""
     found = []
     queue = list(roots)
     while queue:
         pid = queue.pop()
         if pid in known:
             continue
-        numbers = of_process(pid, of_mpi)
-        if numbers is not None:
-            found.append((*numbers, pid))
+        if numbers_of(pid, of_mpi) is not None:
+            found.append(pid)
         else:
             queue += proc.children(pid)
     return found
 
 
-def of_process(pid: int, of_mpi: bool = False) -> Optional[tuple[int, int]]:
-    """RANK and LOCAL_RANK in a process's environment, else what an MPI launcher has put there."""
+def numbers_of(pid: int, of_mpi: bool = False) -> Optional[Numbers]:
+    """RANK and its like in a process's environment, else what an MPI launcher has put there."""
     environment = proc.environment(pid)
+    size = environment.get("WORLD_SIZE", "")
     rank, local = environment.get("RANK", ""), environment.get("LOCAL_RANK", "")
-    if rank.isdigit() and local.isdigit():
-        return int(rank), int(local)
-    return mpi.numbers(environment) if of_mpi else None
-
-
-def outermost(pid: int, known: Container[int], of_mpi: bool = False) -> int:
-    """The worker that `pid` belongs to: a `known` one, or the last on the way up that has RANK."""
-    while pid not in known:
-        stat = proc.stat(pid)
-        if stat is None or (stat.parent not in known and of_process(stat.parent, of_mpi) is None):
-            break
-        pid = stat.parent
-    return pid
+    if rank.isdecimal() and local.isdecimal():
+        return Numbers(int(rank), int(local), int(size) if size.isdecimal() else None)
+    numbers = mpi.numbers(environment) if of_mpi else None
+    return None if numbers is None else Numbers(*numbers)
 
 
 def _open_pid(pid: int) -> Optional[int]:

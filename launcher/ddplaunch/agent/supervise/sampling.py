@@ -15,8 +15,10 @@ from ddplaunch.agent.supervise.ranks import Rank
 
 _KEPT = 6
 """Samples of a process: rates are over the last few seconds."""
-_DEPTH = 3
-"""Generations of children that are looked at: a forkserver stands between a rank and its loader workers."""
+_DEPTH = 6
+"""Generations of children that are looked at. A rank that builds an extension has ninja, a shell, nvcc,
+another shell and the compiler itself below it, and only the last of them is at work.
+"""
 _CHILDREN = 128
 _SOCKETS_EVERY = 2.0
 _MUTE = 1.0

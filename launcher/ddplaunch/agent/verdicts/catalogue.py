@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddplaunch.agent.contract import Exit
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Exit, Verdict
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ CATALOGUE: dict[str, Entry] = {
             "port-ephemeral": "the chosen port lies where the kernel hands out ports to anybody",
             "world-size-differs": "nodes were started with different sizes",
             "rank-duplicate": "two processes claim the same place in the job",
+            "rendezvous-overridden": "the script itself leads its ranks elsewhere than the job's rendezvous",
+            "key-differs": "nodes that join one another were given different keys",
             "version-differs": "torch, NCCL or Python differ between nodes",
             "environment-differs": "a setting that must be the same on all nodes is not",
             "nccl-interface-missing": "NCCL finds no network interface that it may take",
@@ -41,6 +44,7 @@ CATALOGUE: dict[str, Entry] = {
             "memory-too-small": "a node has less memory than the job asks for",
             "backend-unfit": "the job's collectives cannot run on this backend here",
             "image-lacks": "the interpreter, torch or the script is not there",
+            "secret-missing": "a secret that the job names is not set, or its file is not there",
         },
     ),
     # A node or the network is at fault: it may work elsewhere, or later.
@@ -91,6 +95,7 @@ CATALOGUE: dict[str, Entry] = {
         {
             "rank-late-to-init": "some ranks have not called init_process_group",
             "rank-in-dataloader": "a rank waits for its data while the others wait for it",
+            "rank-stopped": "a rank is stopped from outside, by a signal, a debugger or a frozen cgroup",
             "rank-in-user-code": "a rank is busy outside any collective while the others wait for it",
             "collective-mismatch": "ranks called different collectives at the same place in the sequence",
             "mpi-partial-collective": "an MPI collective lacks ranks that will never come to it",
@@ -102,3 +107,33 @@ CATALOGUE: dict[str, Entry] = {
         },
     ),
 }
+
+_FROM_THE_SCRIPT = frozenset(["dns-not-found", "port-in-use", "store-shared"])
+
+
+def load_verdicts(data: object) -> list[Verdict]:
+    """Verdicts as another process sent them. Raises ContractError, also for a code that is not known here."""
+    verdicts: list[Verdict] = codec.load(list[Verdict], data)
+    for each in verdicts:
+        if each.code not in CATALOGUE:
+            raise codec.ContractError(f"there is no verdict {each.code[:40]!r}")
+    return verdicts
+
+
+def load_exit_code(data: object) -> int:
+    """The exit code of a process, as another one sent it. Raises ContractError."""
+    code: int = codec.load(int, data)
+    if not 0 <= code <= 255:
+        raise codec.ContractError(f"no process ends with {code}")
+    return code
+
+
+def exit_code(verdict: Verdict) -> int:
+    """The exit code of a job that ends by this verdict.
+
+    What the gate finds may heal or work elsewhere. The same at a rank's own call was chosen by the script,
+    which fails the same way wherever it is tried again.
+    """
+    if verdict.where == "run" and verdict.code in _FROM_THE_SCRIPT:
+        return Exit.MISCONFIGURED
+    return CATALOGUE[verdict.code].exit_code

@@ -78,6 +78,8 @@ def _cause(situation: Situation, number: int) -> Optional[Cause]:
     end = rank.exit
     if end is None or end.by_us:
         return None
+    if uncaught and all(raised.type == "KeyboardInterrupt" for raised in uncaught):
+        return Cause(number, "signal", uncaught[0].at, "SIGINT")
     if end.signal == _KILL and _killed_for_memory(situation, number, rank.pid):
         return Cause(number, "memory", end.at, "memory")
     if end.signal == _TERM and (uncaught or _was_sent_away(situation, number, end.at)):
@@ -104,15 +106,17 @@ def _killed_for_memory(situation: Situation, number: int, pid: int) -> bool:
 
 
 def _was_sent_away(situation: Situation, number: int, at: float) -> bool:
-    """torchrun sends SIGTERM to a node's ranks once one has ended badly; one look may see both ends."""
-    peers = situation.nodes[situation.node_of[number]].ranks
+    """A launcher sends SIGTERM to its ranks once one has ended badly; one look may see both ends.
+
+    torchrun does so on its own node, mpirun on all nodes.
+    """
     return any(
         peer.rank != number
         and peer.exit is not None
         and peer.exit.code != 0
         and peer.exit.at <= at + _ONE_LOOK
         and peer.exit.signal != _TERM
-        for peer in peers
+        for peer in situation.ranks.values()
     )
 
 

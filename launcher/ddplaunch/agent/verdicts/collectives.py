@@ -24,8 +24,13 @@ _FINGERPRINT = re.compile(
     r"(?:, ?TensorShape=\[([\d, ]*)\])?(?:, ?TensorDtypes=(\w+))?"
 )
 _DETAIL_NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather"}
+_MAKES_GROUP = re.compile(r"new_(sub)?groups?|split_group")
 _ALIKE = frozenset(["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor"])
 """Collectives whose tensors must be alike on all ranks; in others the root's, or each rank's, may differ."""
+
+
+Source = dict[int, list[Collective]]
+"""Rank -> what one kind of record has of it. Kinds number differently, and are never compared."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,12 @@ class Mismatch:
     culprits: list[int]
 
     @property
+    def involved(self) -> int:
+        return sum(len(ranks) for ranks in self.camps.values())
+
+    @property
     def tie(self) -> bool:
-        return len(self.culprits) == sum(len(ranks) for ranks in self.camps.values())
+        return len(self.culprits) == self.involved
 
 
 def collective_mismatch(situation: Situation) -> Optional[Verdict]:
@@ -49,7 +58,6 @@ def collective_mismatch(situation: Situation) -> Optional[Verdict]:
 
 
 def _verdict(situation: Situation, mismatch: Mismatch) -> Verdict:
-    involved = sum(len(ranks) for ranks in mismatch.camps.values())
     return Verdict(
         code="collective-mismatch",
         sentence=f"at collective {mismatch.number} {_contrast(mismatch)}",
@@ -63,9 +71,31 @@ def _verdict(situation: Situation, mismatch: Mismatch) -> Verdict:
                 f"{words.ranks(ranks)}: collective {mismatch.number} is {call}"
                 for call, ranks in mismatch.camps.items()
             ),
-            f"process group {mismatch.group!r}; {involved} of {len(situation.world)} ranks told of it",
+            f"process group {mismatch.group!r}; known of {mismatch.involved} of {len(situation.world)} ranks",
         ],
         hint=_HINT,
+    )
+
+
+def new_group_partial(situation: Situation) -> Optional[Verdict]:
+    """Some ranks make a group, and the others wait elsewhere: making one is a call of the whole job."""
+    inside = [rank for rank in situation.waiting if _MAKES_GROUP.fullmatch(situation.stands[rank].what)]
+    lacking = [rank for rank in situation.waiting if rank not in inside]
+    if not inside or not lacking or situation.waiting != situation.alive or situation.unseen:
+        return None
+    where = "; ".join(situation.whereabouts(lacking)[:3])
+    return Verdict(
+        code="collective-mismatch",
+        sentence=f"{situation.stands[inside[0]]} has {words.ranks(inside)} and lacks {words.ranks(lacking)}: "
+        f"{where}",
+        where="run",
+        nodes=situation.nodes_of(lacking),
+        ranks=lacking,
+        victims=inside,
+        confidence=0.5,
+        facts=situation.counts(),
+        hint="Every rank of the job must call new_group, also those outside the group: take it out of "
+        "the branch on the rank.",
     )
 
 
@@ -113,22 +143,44 @@ def _fingerprinted(situation: Situation, told: dict[int, str]) -> Optional[Misma
 def find(situation: Situation, failed_too: bool = False) -> Optional[Mismatch]:
     """The earliest collective that is not done everywhere and was called differently.
 
-    A collective that failed is recorded as done: with `failed_too`, the last one of each group is looked at.
+    A collective that failed is recorded as done: with `failed_too`, the last one of each group is looked at,
+    and what the hook's ring has kept of ranks whose recorder died with them.
     """
-    entries = [entry for rank in situation.ranks.values() for entry in rank.collectives if not entry.p2p]
+    recorded = {number: rank.collectives for number, rank in situation.ranks.items() if rank.collectives}
+    called = {number: rank.calls for number, rank in situation.ranks.items() if rank.calls}
+    sources = [recorded, called] if failed_too or len(called) > len(recorded) else [recorded]
+    found = [_differing(situation, source, failed_too) for source in sources]
+    known = [mismatch for mismatch in found if mismatch is not None]
+    return max(known, key=lambda mismatch: (not mismatch.tie, mismatch.involved), default=None)
+
+
+def _differing(situation: Situation, source: Source, failed_too: bool) -> Optional[Mismatch]:
+    entries = [entry for its in source.values() for entry in its if not entry.p2p]
     places = {(entry.seq, entry.group) for entry in entries if not entry.done}
     if failed_too:
         last = {entry.group: entry.seq for entry in sorted(entries, key=lambda entry: entry.seq)}
         places |= {(number, group) for group, number in last.items()}
     for number, group in sorted(places):
-        calls = situation.collectives_at(group, number)
+        calls = _at(source, group, number)
         camps = _camps(calls)
         if len(camps) > 1:
-            before = situation.collectives_at(group, number - 1)
-            culprits = _minority(camps) or _newcomers(camps, calls, before) or sorted(calls)
+            before = _at(source, group, number - 1)
+            everybody = situation.members.get(group, situation.world)
+            unseen = [rank for rank in situation.unseen if rank in everybody]
+            culprits = _minority(camps, len(unseen)) or _newcomers(camps, calls, before) or sorted(calls)
             told = _told(situation, calls, sorted(camps, key=lambda ranks: ranks[0] not in culprits))
             return Mismatch(group, number, told, culprits)
     return None
+
+
+def _at(source: Source, group: str, number: int) -> dict[int, Collective]:
+    """What each rank called as this collective of this group."""
+    return {
+        rank: entry
+        for rank, entries in source.items()
+        for entry in entries
+        if entry.group == group and entry.seq == number and not entry.p2p
+    }
 
 
 def _camps(calls: dict[int, Collective]) -> list[list[int]]:
@@ -141,9 +193,9 @@ def _camps(calls: dict[int, Collective]) -> list[list[int]]:
     return sorted(camps.values(), key=lambda ranks: (-len(ranks), ranks))
 
 
-def _minority(camps: list[list[int]]) -> list[int]:
-    """All but the largest camp; nobody when no camp is the largest."""
-    if len(camps[0]) == len(camps[1]):
+def _minority(camps: list[list[int]], unseen: int = 0) -> list[int]:
+    """All but the largest camp; nobody where none is, or where ranks that were not seen could change that."""
+    if len(camps[0]) <= len(camps[1]) + unseen:
         return []
     return sorted(rank for ranks in camps[1:] for rank in ranks)
 
@@ -167,7 +219,7 @@ def _told(situation: Situation, calls: dict[int, Collective], camps: list[list[i
             call = calls[rank]
             parts = [plain(call.op), *(str(size) for size in call.sizes if size)]
             parts += call.dtypes if len(types) > 1 else []
-            site = situation.stands[rank].site or stacks.user_frame(call.frames)
+            site = stacks.user_frame(call.frames) or situation.stands[rank].site
             found.setdefault(" ".join(parts) + words.at(site), []).append(rank)
     return found
 

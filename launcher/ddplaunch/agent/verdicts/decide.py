@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from ddplaunch.agent.contract import JobEvidence, Verdict
-from ddplaunch.agent.verdicts import collectives, ended, guard, lost, moving, mpi, waiting
+from ddplaunch.agent.verdicts import (
+    collectives,
+    ended,
+    guard,
+    lost,
+    moving,
+    mpi,
+    outside,
+    rendezvous,
+    stopped,
+    waiting,
+    worlds,
+)
 from ddplaunch.agent.verdicts.causes import before_timeouts
 from ddplaunch.agent.verdicts.guard import Complain
 from ddplaunch.agent.verdicts.situation import Situation
@@ -12,6 +24,7 @@ ENDS = (
     lost.network_lost,
     collectives.mismatch_in_words,
     mpi.unmatched_in_words,
+    outside.stopped,
     ended.launch_failed,
     ended.rank_killed_memory,
     ended.rank_killed,
@@ -38,7 +51,17 @@ def judge(evidence: JobEvidence, complain: Complain = None) -> list[Verdict]:
 
 
 def _judged(evidence: JobEvidence) -> list[Verdict]:
-    situation = Situation(evidence)
+    found = [each for one in worlds.situations(evidence) for each in worlds.with_unseen(one, _of_world(one))]
+    known = [each for each in found if each.code != "unknown"]
+    return known or found[:1]
+
+
+def _of_world(situation: Situation) -> list[Verdict]:
+    evidence = situation.evidence
+    if rendezvous.explains_the_ends(situation):
+        verdict = rendezvous.never_meet(situation)
+        if verdict is not None:
+            return [verdict]
     for rule in ENDS:
         verdict = rule(situation)
         if verdict is not None:
@@ -60,17 +83,41 @@ def _judged(evidence: JobEvidence) -> list[Verdict]:
     return [verdict] if verdict is not None else []
 
 
+def never_meet(evidence: JobEvidence, complain: Complain = None) -> list[Verdict]:
+    """What is wrong with calls of init_process_group that have just been made; empty when nothing is."""
+    return guard.told(_never_meet, evidence, complain, "run")
+
+
+def _never_meet(evidence: JobEvidence) -> list[Verdict]:
+    verdict = rendezvous.never_meet(Situation(evidence))
+    return [] if verdict is None else [verdict]
+
+
+def is_odd_start(evidence: JobEvidence) -> bool:
+    """Whether calls of init_process_group are worth a look at all nodes; see `rendezvous`."""
+    return rendezvous.worth_a_look(Situation(evidence))
+
+
 def nothing_moves(evidence: JobEvidence) -> bool:
-    """Whether fresh evidence bears out that nothing moves. Some of the patience passes while it is taken."""
-    return moving.nothing_moves(Situation(evidence), ALARM * evidence.notice_after)
+    """Whether fresh evidence bears out that nothing moves. Some of the patience passes while it is taken.
+
+    At the deadline a rank that burns CPU without anything new has had its time.
+    """
+    busy = 1.0 if evidence.why == "deadline" else moving.BUSY
+    patience = ALARM * evidence.notice_after
+    return all(moving.nothing_moves(one, patience, busy) for one in worlds.situations(evidence))
 
 
 def _why_nothing_moves(situation: Situation) -> list[Verdict]:
-    for rule in (*OF_MPI, ended.rank_exited_early):
+    for rule in (stopped.rank_stopped, *OF_MPI, ended.rank_exited_early, collectives.new_group_partial):
         verdict = rule(situation)
         if verdict is not None:
             return [verdict]
-    return _holders(situation) or [moving.unknown(situation)]
+    found = _holders(situation)
+    if not found:
+        verdict = rendezvous.may_never_meet(situation) or moving.unknown(situation)
+        found = [verdict]
+    return found
 
 
 def _why_some_died(situation: Situation) -> list[Verdict]:

@@ -6,7 +6,7 @@ import re
 from typing import Optional
 
 from ddplaunch.agent.contract import Files, Verdict
-from ddplaunch.agent.verdicts import stacks, words
+from ddplaunch.agent.verdicts import calls, stacks, words
 from ddplaunch.agent.verdicts.causes import (
     TOGETHER,
     Cause,
@@ -32,6 +32,9 @@ _GOODBYE = (
     "A thread still ran while the process ended, most often one of torch's own: call "
     "torch.distributed.destroy_process_group() as the program's last act."
 )
+_TRACEBACK = "Traceback (most recent call last):"
+_QUOTED = 10
+"""Last lines of a rank or a command that a verdict quotes."""
 _HELD = re.compile(r"Killed process (\d+) .*anon-rss:(\d+)kB")
 """Linux, mm/oom_kill.c: who was killed, and the resident memory of its own that it held."""
 _MEMORY = (
@@ -79,8 +82,11 @@ def rank_killed(situation: Situation) -> Optional[Verdict]:
         facts.append(
             f"{situation.node(node)}: the cgroup counted no kill for memory, and the kernel logged none"
         )
+    if not first.loader:
+        facts += calls.last(situation.ranks[first.rank])
     if first.what == "SIGBUS" or first.loader:
         facts += _shared_memory(situation, first.rank)
+    facts += _last_lines(situation, first)
     sentence = f"{_killed_whom(causes)} killed by {first.what}"
     unfinished = first.what == "SIGABRT" and _TERMINATE in situation.ranks[first.rank].last_output
     hint = _GOODBYE if unfinished else _SENDERS.get(first.what, _SOMEBODY)
@@ -164,7 +170,7 @@ def launch_failed(situation: Situation) -> Optional[Verdict]:
         nodes=[number],
         victims=situation.suffering([]),
         confidence=0.9,
-        facts=[f"{situation.node(number)}: {words.clipped(line)}" for line in said[-5:]],
+        facts=_quoted(f"{situation.node(number)}'s launch command", said),
         hint="`ddplaunch logs` shows all that it said, as does "
         f"{Files.NODE.format(node=number)}/{Files.LAUNCH_LOG} in the job's folder",
     )
@@ -208,8 +214,8 @@ def _failure(situation: Situation, causes: list[Cause], confidence: float) -> Ve
             "rank-failed",
             causes,
             sentence,
-            [],
-            "Read the last lines of its log.",
+            _last_lines(situation, first),
+            "See what it ran last; `ddplaunch logs` shows all that it wrote.",
             confidence - 0.25,
         )
     raised = first.raised
@@ -219,6 +225,7 @@ def _failure(situation: Situation, causes: list[Cause], confidence: float) -> Ve
     facts = []
     if raised.frames:
         facts.append(f"rank {first.rank} raised it in {stacks.chain(raised.frames)}")
+    facts += _last_lines(situation, first)
     return _verdict(
         situation,
         "rank-failed",
@@ -229,6 +236,21 @@ def _failure(situation: Situation, causes: list[Cause], confidence: float) -> Ve
         "from it.",
         confidence,
     )
+
+
+def _last_lines(situation: Situation, cause: Cause) -> list[str]:
+    """What the rank wrote last, up to the traceback: that is told otherwise, and shorter."""
+    lines = situation.ranks[cause.rank].last_lines
+    traces = [number for number, line in enumerate(lines) if _TRACEBACK in line]
+    if cause.raised is not None:
+        lines = lines[: traces[0]] if traces else []
+    return _quoted(f"rank {cause.rank}", lines)
+
+
+def _quoted(whose: str, lines: list[str]) -> list[str]:
+    """'the last lines of rank 1:', then each with a bar before it."""
+    last = [words.clipped(line) for line in lines[-_QUOTED:]]
+    return [f"the last lines of {whose}:", *(f"| {line}" for line in last)] if last else []
 
 
 def _verdict(

@@ -232,7 +232,8 @@ def missing_nodes(roll: Roll) -> Iterator[Verdict]:
                 f"{roll.node(node)} had checked in and "
                 f"{'was told to stop' if node in roll.stopped else 'went away'}"
                 for node in roll.vanished
-            ],
+            ]
+            + [f"the hub refused {peer}, which does not know the job's key" for peer in roll.refused],
             hint=pods.HINTS["missing"]
             if words.are_pods(roll.plan.names)
             else "ask the scheduler for it: is it pending, pulling its image, or down? "

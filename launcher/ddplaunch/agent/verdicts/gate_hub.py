@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ddplaunch.agent.addresses import Address
-from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.contract import Env, Verdict
 from ddplaunch.agent.resolve import family, is_loopback
 from ddplaunch.agent.verdicts import pods, words
 
@@ -21,6 +21,7 @@ _CODES = {
     "reset": "stranger-listens",
     "stranger": "stranger-listens",
     "shared": "store-shared",
+    "key": "key-differs",
     "gone": "node-missing",
     "stale": "dns-disagrees",
     "absent": "node-missing",
@@ -37,6 +38,8 @@ _HINTS = {
     "stranger": "choose another port (`gate.port`), or keep that program away from it",
     "shared": "two jobs have one address and port: choose another `gate.port`, or leave it out; if the "
     "address is not node 0's, correct it",
+    "key": f'give all nodes the same {Env.KEY} or --key-file: `printf %s "${Env.KEY}" | sha256sum` on each '
+    "compares them; if that is another job of yours, give one of the two another --name",
     "stale": "look for the name in DNS and /etc/hosts on that node",
     "absent": "ask the scheduler for node 0",
     "gone": "node 0 went down, or its hub was killed; its log may say why",
@@ -44,6 +47,7 @@ _HINTS = {
 _SHOWN = 7
 _NOBODY = ": the host answers, nobody listens"
 REJECTED_HINT = "look for a REJECT rule on the way to the port, or set `gate.port` to one that is open"
+ANOTHER_GATE_PORT = "give all nodes another --gate-port, or the job another --name"
 LOOPBACK_HINT = (
     "look for the name in /etc/hosts on that node (Debian writes `127.0.1.1 name`), and give it the address "
     "that the other nodes see"
@@ -59,7 +63,7 @@ def unreached(
     seconds: float,
     names: Sequence[str] = (),
 ) -> Verdict:
-    """`kind`: of UnreachableError, or stranger | shared | gone | filtered | family.
+    """`kind`: of UnreachableError, or stranger | shared | key | gone | filtered | family.
 
     `addresses`: the hub's, as this node resolves it. `names`: of the job's nodes.
     """
@@ -88,12 +92,15 @@ def unreached(
         "reset": f"{me} -> the hub at {where}: connections are closed at once",
         "stranger": f"what answers {me} at {where} is not the hub of this job: {detail}",
         "shared": f"{me} meets another job at {where}, where the hub of this one should be: {detail}",
+        "key": f"the hub at {where} is of this job's name, and does not know the key of {me}",
         "stale": f"{me} resolves {host} to {', '.join(addresses) or 'nothing now'}, where the hub of an "
         f"earlier job of this name, or of an earlier attempt, answered for {seconds:.0f} s",
         "absent": f"{words.node(0, names)} has no address after {seconds:.0f} s, while {me} has one",
         "gone": f"the hub on {words.node(0, names)} went away while {me} was at the gate",
     }[kind]
     culprits = [0] if kind in ("refused", "stranger", "shared", "gone", "reset", "absent") else [node]
+    if kind == "key":
+        culprits = [0, node]  # either may have the wrong one
     hint = pods.HINTS.get(kind, _HINTS[kind]) if words.are_pods(names) else _HINTS[kind]
     return Verdict(_CODES[kind], said, "gate", nodes=culprits, facts=[detail], hint=hint)
 

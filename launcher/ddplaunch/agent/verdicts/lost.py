@@ -21,31 +21,56 @@ def network_lost(situation: Situation) -> Optional[Verdict]:
     dead = [number for number, rank in situation.ranks.items() if not rank.alive and number not in there]
     return Verdict(
         code="network-lost",
-        sentence=f"{situation.named(nodes)} {_what(lost)} at {_clock(lost[0].at)}",
+        sentence=f"{situation.named(nodes)} {_what(lost)}",
         where="run",
         nodes=nodes,
         victims=situation.suffering(there),
-        confidence=0.9,
+        confidence=0.8 if _frozen(lost) else 0.9,
         facts=[
             *(_last_word(situation, each) for each in lost[:8]),
             *(f"rank {number}: {complaint(situation.ranks[number])}" for number in dead[:8]),
             *situation.counts(),
         ],
-        hint=pods.HINTS["lost"]
+        hint=_FROZEN
+        if _frozen(lost)
+        else pods.HINTS["lost"]
         if words.are_pods(situation.evidence.names)
         else "See whether the node is up, and its network: power, cable, switch port; and whether somebody "
         "ended its part of the job (scheduler, memory).",
     )
 
 
+_FROZEN = (
+    "See whether the machine, its container or the job's cgroup is paused or suspended, or whether it swaps; "
+    "when it goes on, so does the job."
+)
+
+
+def _frozen(lost: list[Lost]) -> bool:
+    return all(each.frozen for each in lost)
+
+
 def _what(lost: list[Lost]) -> str:
+    at = _clock(lost[0].at)
+    if _frozen(lost):
+        has, its = ("have", "their") if len(lost) > 1 else ("has", "its")
+        kernels, confirm = ("kernels", "confirm") if len(lost) > 1 else ("kernel", "confirms")
+        return (
+            f"{has} said nothing since {at}, but {its} {kernels} still {confirm} what is sent there: "
+            f"{its} processes are frozen or starved"
+        )
     if all(each.closed for each in lost):
-        return "went away" if len(lost) > 1 else "went away: its agent ended without a word"
-    return "stopped answering"
+        return f"went away{'' if len(lost) > 1 else ': its agent ended without a word'} at {at}"
+    return f"stopped answering at {at}"
 
 
 def _last_word(situation: Situation, lost: Lost) -> str:
-    how = "its connection was closed" if lost.closed else "not even its kernel confirms what is sent to it"
+    if lost.closed:
+        how = "its connection was closed"
+    elif lost.frozen:
+        how = "its kernel still confirms what is sent to it"
+    else:
+        how = "not even its kernel confirms what is sent to it"
     done = f", {lost.completed} collectives done by its ranks together" if lost.completed else ""
     span = words.span(max(situation.evidence.at - lost.at, 0.0))
     return f"{situation.node(lost.node)} was last heard {span} ago{done}; {how}"

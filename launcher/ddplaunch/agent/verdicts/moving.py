@@ -30,11 +30,11 @@ def quiet_for(stuck_for: float, still_for: float, waits: bool, busy: float = BUS
     return stuck_for if waits else max(still_for, stuck_for / busy)
 
 
-def nothing_moves(situation: Situation, patience: float) -> bool:
+def nothing_moves(situation: Situation, patience: float, busy: float = BUSY) -> bool:
     """Whether every living rank has been quiet for so long; ranks that have all ended do not hang."""
     if situation.ranks and not situation.alive:
         return False
-    return all(_quiet(situation, rank) >= patience for rank in situation.alive)
+    return all(_quiet(situation, rank, busy) >= patience for rank in situation.alive)
 
 
 def slow(situation: Situation) -> Optional[Verdict]:
@@ -81,8 +81,8 @@ def unknown(situation: Situation) -> Verdict:
         for number, rank in situation.ranks.items()
         if rank.alive and not rank.stacks
     ]
-    if situation.absent:
-        missing.append(f"any word of {words.ranks(situation.absent)}")
+    if situation.absent or situation.unseen:
+        missing.append(f"any word of {words.ranks([*situation.absent, *situation.unseen])}")
     hidden = [rank for rank in situation.holders if situation.waiting and situation.behind(rank)]
     if hidden:
         verb = words.one_or(hidden, "is", "are")
@@ -100,7 +100,7 @@ def unknown(situation: Situation) -> Verdict:
         code="unknown",
         sentence=f"{where}; missing: {', '.join(missing) or 'kernel log, network and GPU state'}",
         where="run",
-        nodes=sorted({*situation.evidence.silent, *situation.nodes_of(hidden)}),
+        nodes=situation.nodes_of(hidden),
         ranks=hidden,
         victims=[rank for rank in situation.waiting if hidden],
         confidence=0.3 if hidden else 0.0,
@@ -109,7 +109,7 @@ def unknown(situation: Situation) -> Verdict:
             *situation.counts(),
             *_oddities(situation),
         ],
-        hint=_LOOK_BELOW if len(stands) == 1 and situation.blocked else _SEE_MORE,
+        hint=_LOOK_BELOW if len(stands) == 1 and situation.blocked and _all_seen(situation) else _SEE_MORE,
     )
 
 
@@ -166,13 +166,18 @@ def _oddities(situation: Situation) -> list[str]:
     return found
 
 
+def _all_seen(situation: Situation) -> bool:
+    """Whether every rank of the job was looked at; a rank that was not may have called something else."""
+    return not situation.evidence.silent and situation.alive == situation.world
+
+
 def _all(situation: Situation) -> str:
-    return "all ranks" if len(situation.alive) == len(situation.world) > 1 else words.ranks(situation.alive)
+    return "all ranks" if _all_seen(situation) and len(situation.world) > 1 else words.ranks(situation.alive)
 
 
-def _quiet(situation: Situation, number: int) -> float:
+def _quiet(situation: Situation, number: int, busy: float = BUSY) -> float:
     rank = situation.ranks[number]
-    return quiet_for(rank.stuck_for, rank.still_for, number in situation.waiting)
+    return quiet_for(rank.stuck_for, rank.still_for, number in situation.waiting, busy)
 
 
 def _step(times: list[float]) -> float:

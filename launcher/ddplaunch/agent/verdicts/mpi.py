@@ -106,10 +106,7 @@ def rank_lost(situation: Situation) -> Optional[Verdict]:
 
 def _never_came(situation: Situation, starting: list[int], late: list[int], absent: list[int]) -> Verdict:
     ranks = sorted([*late, *absent])
-    parts = [
-        f"{words.ranks(group)} {words.one_or(group, 'is', 'are')} in {stand}"
-        for stand, group in situation.groups_of_ranks(late).items()
-    ]
+    parts = situation.whereabouts(late)
     if absent:
         parts.append(f"of {words.ranks(absent)} no process has been seen")
     chains = [(rank, stacks.main(situation.ranks[rank].stacks)) for rank in late[:4]]
@@ -135,12 +132,18 @@ def partial_collective(situation: Situation) -> Optional[Verdict]:
     if not meetings or not _all_settled(situation):
         return None
     meeting = meetings[0]
+    messaging = [
+        rank for rank in meeting.lacks if rank in situation.ranks and _is_message(_call(situation, rank))
+    ]
+    if messaging == meeting.lacks:
+        # Each of them lacks a message, perhaps from those in the collective.
+        return unmatched(situation)
     rivals = [
         other
         for other in meetings[1:]
         if other.members == meeting.members and len(other.present) == len(meeting.present)
     ]
-    culprits = meeting.lacks
+    culprits = [rank for rank in meeting.lacks if rank not in messaging]
     if rivals:  # as many here as there: nobody can say who is wrong
         culprits = sorted({*culprits, *meeting.present})
     stand = situation.stands[meeting.present[0]]
@@ -171,9 +174,15 @@ def deadlock(situation: Situation) -> Optional[Verdict]:
 
 
 def unmatched(situation: Situation) -> Optional[Verdict]:
-    """A rank waits for a message, or for its message to be taken, and its peer is at something else."""
+    """Ranks wait for a message, or for theirs to be taken, and their peer is at something else.
+
+    Which side is wrong is open: the one may have left out a message, or the other waits for one too many.
+    """
     chains = _chains(situation)
-    return _unmatched(situation, chains[0]) if chains else None
+    if not chains:
+        return None
+    alike = [rank for chain in chains if chain.why == chains[0].why for rank in chain.ranks]
+    return _unmatched(situation, _Chain(sorted({*alike}), chains[0].why, False))
 
 
 def _unmatched(situation: Situation, chain: _Chain) -> Verdict:
@@ -188,7 +197,7 @@ def _unmatched(situation: Situation, chain: _Chain) -> Verdict:
         nodes=situation.nodes_of(culprits),
         ranks=culprits,
         victims=[rank for rank in situation.waiting if rank not in culprits],
-        confidence=0.9,
+        confidence=0.9 if chain.closed else 0.5,
         facts=[f"rank {rank}: {_described(situation, rank)}" for rank in situation.waiting[:8]],
         hint=_PAIR_THEM,
     )

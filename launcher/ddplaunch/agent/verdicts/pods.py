@@ -21,7 +21,7 @@ HINTS = {
     ),
     "timeout": (
         "a NetworkPolicy of the namespace, or the cloud's firewall between machines, drops the "
-        "packets: `kubernetes.network_policy: true` allows all traffic among the job's pods; else ask"
+        "packets: `kubernetes.network_policy: pods` allows all traffic among the job's pods; else ask"
         " for the CNI plugin's logs"
     ),
     "unreachable": (
@@ -56,7 +56,7 @@ HINTS = {
     ),
     "network-one-way": (
         "a NetworkPolicy, or the firewall of that pod's machine, lets connections out and not in; all"
-        " TCP ports must be open among the job's pods, `kubernetes.network_policy: true` allows them"
+        " TCP ports must be open among the job's pods, `kubernetes.network_policy: pods` allows them"
     ),
     "mtu-black-hole": (
         "the MTU of the pods' network is larger than what the network below carries: compare `ip "

@@ -30,6 +30,7 @@ class Roll:
         default_factory=dict
     )  # why nodes say that they do not reach the hub
     strays: list[CheckIn] = field(default_factory=list)  # claim a place that is taken, or that there is not
+    refused: list[str] = field(default_factory=list)  # addresses of those who do not know the job's key
     mesh: list[MeshResult] = field(default_factory=list)  # what failed, or passed with a remark
     passed: dict[str, dict[str, int]] = field(default_factory=dict)  # the rest, see `paths`
     library: list[MeshResult] = field(default_factory=list)  # paths beside it

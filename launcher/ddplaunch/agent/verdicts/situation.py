@@ -73,16 +73,31 @@ class Situation:
         return words.nodes(numbers, self.evidence.names)
 
     @cached_property
+    def world_size(self) -> Optional[int]:
+        """What the ranks' own groups and calls say; else what was laid out. None: neither is known."""
+        said = [rank.world_size for rank in self.ranks.values() if rank.world_size]
+        return max(said) if said else self.evidence.world_size
+
+    @cached_property
     def world(self) -> list[int]:
         """All ranks there should be."""
-        return sorted({*self.ranks, *range(self.evidence.world_size or 0)})
+        return sorted({*self.ranks, *range(self.world_size or 0)})
 
     @cached_property
     def absent(self) -> list[int]:
-        """Ranks that should be there and of which nothing is known, on nodes that answered."""
-        if self.evidence.silent or len(self.nodes) < self.evidence.nodes:
+        """Ranks that were laid out on nodes that have answered, and of which no process was found.
+
+        Where the script makes a larger world than was laid out, the others may run where nobody looks.
+        """
+        laid_out = self.evidence.world_size is not None and self.world_size == self.evidence.world_size
+        if not laid_out or self.evidence.silent or len(self.nodes) < self.evidence.nodes:
             return []
         return [rank for rank in self.world if rank not in self.ranks]
+
+    @cached_property
+    def unseen(self) -> list[int]:
+        """Ranks of the world of which nothing is known: nothing may be concluded about them, or from them."""
+        return [rank for rank in self.world if rank not in self.ranks and rank not in self.absent]
 
     @cached_property
     def alive(self) -> list[int]:
@@ -187,15 +202,6 @@ class Situation:
                 return raised
         return None
 
-    def collectives_at(self, group: str, seq: int) -> dict[int, Collective]:
-        """What each rank called as this collective of this group."""
-        return {
-            number: entry
-            for number, rank in self.ranks.items()
-            for entry in rank.collectives
-            if entry.group == group and entry.seq == seq and not entry.p2p
-        }
-
     def groups_of_ranks(self, numbers: list[int]) -> dict[str, list[int]]:
         """The ranks by where they stand: 'all_reduce 17 (train.py:92)' -> [0, 1, 2]."""
         found: dict[str, list[int]] = {}
@@ -203,16 +209,28 @@ class Situation:
             found.setdefault(str(self.stands[rank]), []).append(rank)
         return found
 
-    def counts(self) -> list[str]:
-        """'ranks 0-2 have called 41 collectives', 'rank 3 has called 40': of each rank's busiest group."""
-        found: dict[int, list[int]] = {}
-        for number, rank in self.ranks.items():
-            if rank.groups:
-                found.setdefault(max(group.enqueued for group in rank.groups), []).append(number)
+    def whereabouts(self, numbers: list[int]) -> list[str]:
+        """'ranks 0-2 are in all_reduce 17 (train.py:92)', for each place where some of these ranks stand."""
         return [
-            f"{words.ranks(numbers)} {words.one_or(numbers, 'has', 'have')} called {count} "
-            f"collective{'s' * (count != 1)}"
-            for count, numbers in sorted(found.items())
+            f"{words.ranks(group)} {words.one_or(group, 'is', 'are')} in {stand}"
+            for stand, group in self.groups_of_ranks(numbers).items()
+        ]
+
+    def counts(self) -> list[str]:
+        """'ranks 0-2 have called 41 collectives', 'rank 3 has called 40': of each rank's busiest group.
+
+        A rank that has only sent and received has no such count: its last operation is given instead.
+        """
+        found: dict[str, list[int]] = {}
+        for number, rank in sorted(self.ranks.items(), key=lambda item: _called(item[1])):
+            pairwise = [entry for entry in rank.collectives if entry.p2p]
+            if rank.groups and (_called(rank) or not pairwise):
+                found.setdefault(words.count(_called(rank), "collective"), []).append(number)
+            elif pairwise:
+                found.setdefault(_pairwise(pairwise[-1]), []).append(number)
+        return [
+            f"{words.ranks(numbers)} {words.one_or(numbers, 'has', 'have')} called {what}"
+            for what, numbers in found.items()
         ]
 
     def suffering(self, culprits: list[int]) -> list[int]:
@@ -273,6 +291,19 @@ def _counted(rank: RankEvidence, group: Group) -> Group:
     while completed + 1 in done:
         completed += 1
     return replace(group, completed=completed)
+
+
+def _called(rank: RankEvidence) -> int:
+    """Collectives of its busiest group."""
+    return max((group.enqueued for group in rank.groups), default=0)
+
+
+def _pairwise(entry: Collective) -> str:
+    """'no collective, and recv from rank 1 last'."""
+    name = plain(entry.op).partition(" ")[0]
+    way = "from" if "recv" in name else "to"
+    whom = "" if entry.peer is None else f" {way} " + ("any rank" if entry.peer < 0 else f"rank {entry.peer}")
+    return f"no collective, and {name}{whom} last"
 
 
 def _missed(group: Optional[Group], first: int) -> Optional[bool]:

@@ -12,12 +12,14 @@ from typing import Optional
 
 from ddplaunch.agent.contract import Frame, Stack
 
-_TORCH = re.compile(r"(^|/)(torch|torchgen|functorch)/")
+_TORCH = re.compile(r"(^|/)(torch|torchgen|functorch)/|(^|/)ddplaunch_(ring|rendezvous)\.py$")
+"""Torch, and what the hook puts around its functions."""
 _THIRD_PARTY = re.compile(r"(^|/)((site|dist)-packages|mpi4py)/")
 _STANDARD = re.compile(
     r"/lib(64)?/python\d[^/]*/(?!site-packages/|dist-packages/)|/python\d+\.zip/|^<|"
     r"^(threading|queue|socket|ssl|selectors|subprocess|runpy|contextlib|functools|pickle|shutil|tarfile|zipfile)"
     r"\.py$|^(multiprocessing|concurrent|importlib|asyncio|json|logging|http|urllib)/"
+    r"|(^|/)ddplaunch_(hook|rendezvous|ring|spawn|torch)\.py$"
 )
 _DISTRIBUTED = re.compile(r"(^|/)torch/(distributed/(distributed_c10d|utils)|nn/parallel/distributed)\.py$")
 _MPI4PY = re.compile(r"(^|/)mpi4py/MPI\b")

@@ -64,6 +64,17 @@ def awaited(nodes: Sequence[int], names: Sequence[str], seconds: float) -> Verdi
     )
 
 
+def none(seconds: float) -> Verdict:
+    """No node has started its ranks in so many seconds: that is of no node's making."""
+    return Verdict(
+        "launch-failed",
+        f"all nodes have passed the gate, and none has started its ranks in the {seconds:.0f} s since",
+        "launch",
+        confidence=0.9,
+        hint="see whether the scheduler answered all that time; on Slurm: `scontrol ping`, slurmctld's log",
+    )
+
+
 def _reason(task: Ended) -> str:
     """Its daemon's word, or its own error's, before the last line: that may be a hint, or an echo."""
     plain = [line for line in task.said if line.strip()]

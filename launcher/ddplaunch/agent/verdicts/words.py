@@ -94,6 +94,11 @@ def one_or(numbers: Sequence[object], one: str, many: str) -> str:
     return one if len(numbers) == 1 else many
 
 
+def count(number: int, noun: str) -> str:
+    """'no collective', '1 collective', '2 collectives'."""
+    return f"no {noun}" if number == 0 else f"{number} {noun}{'s' * (number != 1)}"
+
+
 def others(number_of_others: int) -> str:
     """Whom a sentence has not named yet."""
     return "the other" if number_of_others == 1 else "the others"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,14 +25,22 @@ def needed(documents: Iterable[Mapping[str, Any]]) -> list[Permission]:
     return [*found, Permission("list", "pods"), Permission("get", "pods/log")]
 
 
-def check(api: Api, documents: Iterable[Mapping[str, Any]], namespace: str) -> None:
-    """Raises ClusterError that names every permission that is missing."""
+def check(
+    api: Api, documents: Iterable[Mapping[str, Any]], namespace: str, spare: Collection[str]
+) -> set[str]:
+    """Which kinds of `spare`, without which a job can do, may not be sent.
+
+    Raises ClusterError that names every other permission that is missing.
+    """
     wanted = needed(documents)
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
         allowed = list(pool.map(lambda permission: _is_allowed(api, permission, namespace), wanted))
-    missing = [permission for permission, yes in zip(wanted, allowed, strict=True) if not yes]
+    refused = [permission for permission, yes in zip(wanted, allowed, strict=True) if not yes]
+    kinds = {objects.plural(kind): kind for kind in spare}
+    missing = [permission for permission in refused if permission.resource not in kinds]
     if missing:
         raise lacking(missing, namespace)
+    return {kinds[permission.resource] for permission in refused}
 
 
 def _is_allowed(api: Api, permission: Permission, namespace: str) -> bool:

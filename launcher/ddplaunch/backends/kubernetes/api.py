@@ -255,7 +255,7 @@ def _json(data: bytes) -> Json:
     """A proxy in between may answer anything."""
     try:
         found = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"message": data.decode("utf-8", "replace")[:500]}
     return found if isinstance(found, dict) else {"message": str(found)}
 

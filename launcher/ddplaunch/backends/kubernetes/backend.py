@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Phase, Verdict
 from ddplaunch.backends import folder, lines
-from ddplaunch.backends.job import Handle, Job, Selection, State
+from ddplaunch.backends.job import HEARD_AFAR, Handle, Job, Selection, State, with_silence
 from ddplaunch.backends.kubernetes import evidence, objects, removal, standing, states, submission, waits
 from ddplaunch.backends.kubernetes.api import Api
 from ddplaunch.backends.kubernetes.look import Look, Looks
@@ -100,7 +100,7 @@ class KubernetesBackend:
         nodes = look.nodes
         groups = standing.troubled(nodes)
         job = Job(handle(seen.namespace, seen.name), State.RUNNING, objects.created(seen.owner), seen.name)
-        outcome = states.outcome(seen, groups)
+        outcome = states.outcome(seen, time.time(), groups)
         if outcome is not None:
             return self._ended(job, look, outcome, groups, sent)
         detail = [group.sentence for group in groups]
@@ -117,6 +117,7 @@ class KubernetesBackend:
         if look.told is None and not states.has_begun(nodes):
             waiting = detail or [_waits(nodes)]
             return dataclasses.replace(job, state=State.PENDING, detail=_joined(*waiting, look.note))
+        job = with_silence(dataclasses.replace(job, status=look.told), HEARD_AFAR, time.time())
         status = standing.status(seen.name, seen.attempt, nodes, look.told, time.time())
         if status.verdicts:
             known = states.enriched(status.verdicts, groups, look.machines)
@@ -147,10 +148,15 @@ class KubernetesBackend:
             ended=outcome.ended or time.time(),
             verdicts=tuple(verdicts),
         )
+        if states.lingers(seen, time.time()):
+            job = dataclasses.replace(job, lingers=standing.left(look.nodes, seen.pods))
         if seen.job is not None:
             status = standing.status(seen.name, seen.attempt, look.nodes, None, time.time())
             job = dataclasses.replace(
-                job, status=dataclasses.replace(status, phase=Phase.ENDED, waiting_for=[])
+                job,
+                status=dataclasses.replace(
+                    status, phase=Phase.ENDED, waiting_for=[], gate_passed=standing.gate_passed(seen.pods)
+                ),
             )
         if sent is not None and not sent.state:
             self._remember(sent, job)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Bundle, Files, JobStatus
-from ddplaunch.backends import printed
+from ddplaunch.backends import files, printed
 from ddplaunch.backends.kubernetes import inside, objects
 from ddplaunch.backends.kubernetes.api import Api, SilentError
 from ddplaunch.backends.kubernetes.objects import HUB, Json
@@ -35,16 +34,16 @@ def status(api: Api, seen: Seen) -> JobStatus | None:
     # The file, not the hub: a look must not cost the job anything.
     words = [*python, "-c", _READ, f"{folder}/{Files.STATUS}"]
     try:
-        return codec.load(JobStatus, json.loads(_run(api, seen, pod, words, _ASK_STATUS)))
-    except (ValueError, codec.ContractError):
+        return files.load(JobStatus, _run(api, seen, pod, words, _ASK_STATUS))
+    except codec.ContractError:
         return None
 
 
 def diagnose(api: Api, seen: Seen) -> Bundle | None:
     """Fresh evidence of all ranks."""
     try:
-        return codec.load(Bundle, json.loads(_ask(api, seen, ["diagnose"], inside.LIMIT) or ""))
-    except (ValueError, codec.ContractError):
+        return files.load(Bundle, _ask(api, seen, ["diagnose"], inside.LIMIT) or "")
+    except codec.ContractError:
         return None
 
 
@@ -60,6 +59,7 @@ def left(api: Api, seen: Seen, *, follow: bool = False) -> Bundle | None:
         return None
     for previous in ("false",) if follow else ("false", "true"):
         query = {"container": HUB, "previous": previous, "follow": str(follow).lower()}
+        query["limitBytes"] = str(files.MAX_BYTES)
         try:
             with api.stream(log_path(seen, pod), "read the hub's log", query, _SILENCE) as response:
                 found = printed.bundle(response.data.decode("utf-8", "replace").splitlines())

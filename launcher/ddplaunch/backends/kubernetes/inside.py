@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from ddplaunch.backends import files
 from ddplaunch.backends.kubernetes import objects
 from ddplaunch.backends.kubernetes.api import Api
 
@@ -82,15 +82,17 @@ def _converse(connection: Any, deadline: float) -> Ran:
             continue
         if data[0] == _OUT:
             out += data[1:]
+            if len(out) > files.MAX_BYTES:
+                break
         elif data[0] == _END:
             code = _code(data[1:])
     return Ran(code, out.decode("utf-8", "replace"))
 
 
 def _code(data: bytes) -> int:
-    told = json.loads(data)
+    told = files.parse(data)
     if told.get("status") == "Success":
         return 0
     causes = (told.get("details") or {}).get("causes") or []
     found = next((each["message"] for each in causes if each.get("reason") == "ExitCode"), "")
-    return int(found) if found.isdigit() else 126
+    return int(found) if found.isdecimal() else 126

@@ -52,7 +52,7 @@ class Look:
 
     @property
     def ended(self) -> bool:
-        return self.seen.owner is None or states.outcome(self.seen) is not None
+        return self.seen.owner is None or states.outcome(self.seen, time.time()) is not None
 
 
 class _Watched(Watched):

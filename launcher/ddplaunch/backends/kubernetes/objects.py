@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -30,7 +31,11 @@ POLICIES = "networking.k8s.io/v1"
 PYTHON, HUB, GATE, TRAINER = "python", "hub", "gate", "trainer"
 """Containers of every pod."""
 
+KEY = "-key"
+"""What the name of a job's Secret ends with."""
+
 _PLURALS = {
+    "Secret": "secrets",
     "ConfigMap": "configmaps",
     "Service": "services",
     "NetworkPolicy": "networkpolicies",
@@ -105,14 +110,16 @@ def is_going(found: Mapping[str, Any]) -> bool:
 
 def node(pod: Mapping[str, Any]) -> int | None:
     """Which node of the job a pod is."""
-    value = labels(pod).get(INDEX, "")
-    return int(value) if value.isdigit() else None
+    return _number(labels(pod).get(INDEX, ""))
 
 
 def attempt(found: Mapping[str, Any]) -> int:
     """Which try of a JobSet it belongs to; a Job has one."""
-    value = labels(found).get(ATTEMPT, "")
-    return int(value) if value.isdigit() else 0
+    return _number(labels(found).get(ATTEMPT, "")) or 0
+
+
+def _number(label: str) -> int | None:
+    return int(label) if re.fullmatch("[0-9]{1,9}", label) else None
 
 
 def condition(found: Mapping[str, Any], kind: str) -> Json | None:
@@ -130,7 +137,7 @@ def containers(pod: Mapping[str, Any]) -> dict[str, Json]:
         *(told.get("initContainerStatuses") or []),
         *(told.get("containerStatuses") or []),
     ]
-    return {each["name"]: each for each in listed}
+    return {each.get("name", ""): each for each in listed}
 
 
 def state(pod: Mapping[str, Any], container: str, kind: str) -> Json | None:
@@ -144,7 +151,7 @@ def at(text: str | None) -> float | None:
         return None
     try:
         return datetime.fromisoformat(text).astimezone(UTC).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -89,7 +89,8 @@ class Output:
         if over:
             deadline = time.monotonic() + _DRAIN
             for tail in self._tails.values():
-                tail.join(max(0.0, deadline - time.monotonic()))
+                # A container that still runs when the job is over is on a machine that does not answer.
+                tail.join(0.0 if self.runs(tail.stream) else max(0.0, deadline - time.monotonic()))
         while True:
             try:
                 yield self.fresh.get_nowait()
@@ -162,7 +163,7 @@ class _Tail:
     def __init__(self, api: Api, path: str, stream: Stream, output: Output) -> None:
         self._api = api
         self._path = path
-        self._stream = stream
+        self.stream = stream
         self._output = output
         self._last: Stamp = (0.0, 0)
         self._same = 0  # lines of that very time
@@ -181,7 +182,7 @@ class _Tail:
 
     def follow(self) -> None:
         """From here on, in a thread."""
-        if self._stream.life >= 0:
+        if self.stream.life >= 0:
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
 
@@ -199,13 +200,13 @@ class _Tail:
                 if error.status in (404, 410):
                     break
             self._output.hurry()
-            if not self._output.runs(self._stream):
+            if not self._output.runs(self.stream):
                 break
             time.sleep(_PAUSE)  # a stream may also end because something on the way has had enough of it
 
     def _read(self, query: dict[str, Any], put: Callable[[Stamp, bytes], None]) -> None:
-        query = {"container": self._stream.container, "timestamps": "true", **query}
-        if self._stream.life < 0:
+        query = {"container": self.stream.container, "timestamps": "true", **query}
+        if self.stream.life < 0:
             query["previous"] = "true"
         if self._last[0]:
             query["sinceTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._last[0]))
@@ -228,7 +229,7 @@ class _Tail:
 
     def _labelled(self, text: bytes) -> bytes | None:
         """As the agent labels lines elsewhere; None: nobody wants to read it."""
-        stream = self._stream
+        stream = self.stream
         if stream.container == HUB:
             word = text.strip().decode("utf-8", "replace")
             if not self._bundle and word != printed.BEGIN:
@@ -259,7 +260,7 @@ def _lines(response: Any) -> Iterator[bytes]:
 def stamped(raw: bytes) -> tuple[Stamp, bytes]:
     """Time and text of a line `2026-11-21T11:00:00.123456789Z text`."""
     stamp, _, text = raw.partition(b" ")
-    match = re.fullmatch(rb"([^.]+?)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)", stamp)
+    match = re.fullmatch(rb"([^.]+?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", stamp)
     try:
         assert match is not None
         seconds = datetime.fromisoformat((match[1] + match[3]).decode()).timestamp()

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ddplaunch.backends.kubernetes import objects, standing
+from ddplaunch.backends.kubernetes import form, objects, standing
 from ddplaunch.backends.kubernetes.api import Api
 from ddplaunch.backends.kubernetes.objects import Json
 from ddplaunch.backends.kubernetes.refusals import RefusedError
@@ -49,7 +49,7 @@ class Seen:
 
 def _template(owner: Json | None) -> Json | None:
     jobs = objects.spec(owner or {}).get("replicatedJobs") or []
-    return jobs[0]["template"] if jobs else None
+    return jobs[0].get("template") if jobs else None
 
 
 class Queries:
@@ -61,15 +61,14 @@ class Queries:
 
     def look(self, namespace: str, name: str, patience: float | None = None) -> Seen:
         """One job. `owner` None: there is none of that name."""
-        owner = self._api.find(
-            f"{objects.collection(objects.JOBS, 'jobs', namespace)}/{name}", f"look at Job {name}", patience
-        )
+        path = f"{objects.collection(objects.JOBS, 'jobs', namespace)}/{name}"
+        owner = self._find(path, f"look at Job {name}", patience)
         if owner is None:
             owner = self._jobset(namespace, name, patience)
         if owner is None:
             return Seen(namespace, name, None)
         job: Json | None = owner
-        if owner["kind"] == "JobSet":
+        if owner.get("kind") == "JobSet":
             jobs = self._list(namespace, objects.JOBS, "jobs", f"{objects.JOBSET_NAME}={name}", patience)
             job = jobs[0] if jobs else None
             pods = self._list(namespace, "v1", "pods", f"{objects.JOBSET_NAME}={name}", patience)
@@ -98,7 +97,7 @@ class Queries:
             if objects.JOBSET_NAME in objects.labels(owner):
                 continue  # belongs to a JobSet, which stands for it
             name = objects.name(owner)
-            if owner["kind"] == "JobSet":
+            if owner.get("kind") == "JobSet":
                 job = next(
                     (each for each in jobs if objects.labels(each).get(objects.JOBSET_NAME) == name), None
                 )
@@ -121,10 +120,14 @@ class Queries:
         pods = self._list(namespace, "v1", "pods", f"{objects.JOB_NAME}={name}", None, _SOME)
         return pods or self._list(namespace, "v1", "pods", f"{objects.JOBSET_NAME}={name}", None, _SOME)
 
+    def _find(self, path: str, what: str, patience: float | None) -> Json | None:
+        found = self._api.find(path, what, patience)
+        return None if found is None else form.formed(found)
+
     def _jobset(self, namespace: str, name: str, patience: float | None) -> Json | None:
         path = f"{objects.collection(objects.JOBSETS, 'jobsets', namespace)}/{name}"
         try:
-            return self._api.find(path, f"look at JobSet {name}", patience)
+            return self._find(path, f"look at JobSet {name}", patience)
         except RefusedError as error:
             if error.status == 403:
                 return None  # a Role for Jobs alone is enough for Jobs
@@ -145,10 +148,9 @@ class Queries:
             {"labelSelector": selector, **({"limit": most} if most else {})},
             patience,
         )
-        items: list[Json] = found.get("items") or []
         # A list leaves out what all its items have in common.
         kind = str(found.get("kind", "")).removesuffix("List")
-        return [{"apiVersion": found.get("apiVersion"), "kind": kind, **each} for each in items]
+        return [{"apiVersion": found.get("apiVersion"), "kind": kind, **each} for each in form.listed(found)]
 
     def _warnings(self, namespace: str, patience: float | None) -> list[Json]:
         """None where nobody may see them."""
@@ -164,7 +166,7 @@ class Queries:
         except RefusedError:
             self._no_events[namespace] = time.monotonic() + _NO_EVENTS
             return []
-        return list(found.get("items") or [])
+        return form.listed(found)
 
     def _with_workload(self, seen: Seen, patience: float | None) -> Seen:
         owner = seen.owner

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Bundle, Verdict
+from ddplaunch.backends import files
 
 KEPT = 90 * 86400.0
 """Seconds for which a job is remembered."""
@@ -86,7 +87,7 @@ class Records:
     def bundle(self, submission: Submission) -> Bundle | None:
         """None: none was kept."""
         try:
-            return codec.read(Bundle, str(self._bundle(submission)))
+            return files.read(Bundle, self._bundle(submission))
         except (OSError, codec.ContractError):
             return None
 
@@ -149,6 +150,6 @@ def _read(path: Path) -> Submission | None:
     import msgspec
 
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Submission)
-    except (OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(files.contents(path), type=Submission)
+    except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
         return None

@@ -15,21 +15,23 @@ GONE = 180.0
 """Seconds for pods to go: their grace (90 s), their volumes, a machine that is slow."""
 _PAUSE = 0.5
 _PARTS = (
-    (objects.POLICIES, "networkpolicies"),
-    ("v1", "services"),
-    ("v1", "configmaps"),
+    (objects.POLICIES, "networkpolicies", ""),
+    ("v1", "services", ""),
+    ("v1", "configmaps", ""),
+    ("v1", "secrets", objects.KEY),
 )
+"""Version, resource, and what its name has behind that of the job."""
 
 
 def begin(api: Api, owner: Json, namespace: str) -> None:
     """Have the job deleted, with all that it owns. What `kubectl apply` made has no owner, so it is named."""
     name = objects.name(owner)
     _delete(api, objects.path(owner, namespace), f"delete {owner['kind']} {name}", objects.uid(owner))
-    for version, resource in _PARTS:
-        path = f"{objects.collection(version, resource, namespace)}/{name}"
+    for version, resource, suffix in _PARTS:
+        path = f"{objects.collection(version, resource, namespace)}/{name}{suffix}"
         part = _part(api, path)
         if part is not None and not objects.is_going(part):
-            _delete(api, path, f"delete {resource} {name}", objects.uid(part))
+            _delete(api, path, f"delete {resource} {name}{suffix}", objects.uid(part))
 
 
 def helm(owner: Json) -> str:
@@ -65,9 +67,9 @@ def _left(api: Api, queries: Queries, owner: Json, namespace: str) -> list[str]:
     if there is not None:
         return pods or [f"{owner['kind']} {name}"]
     parts = [
-        f"{resource} {name}"
-        for version, resource in _PARTS
-        if _part(api, f"{objects.collection(version, resource, namespace)}/{name}") is not None
+        f"{resource} {name}{suffix}"
+        for version, resource, suffix in _PARTS
+        if _part(api, f"{objects.collection(version, resource, namespace)}/{name}{suffix}") is not None
     ]
     return pods + parts
 

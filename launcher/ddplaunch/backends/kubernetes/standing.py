@@ -75,13 +75,13 @@ def needs_events(count: int, found: Sequence[Json]) -> bool:
         objects.is_going(pod)
         or objects.status(pod).get("phase") == "Failed"
         or not _has_begun(pod)
-        or _not_ready(pod)
+        or is_silent(pod)
         for pod in found
     )
 
 
-def _not_ready(pod: Json) -> bool:
-    """A machine that is silent takes readiness from its pods; nothing else does so while the trainer runs."""
+def is_silent(pod: Json) -> bool:
+    """Whether its machine does not answer: nothing else takes readiness from a pod whose trainer runs."""
     return objects.status(pod).get("phase") == "Running" and not objects.condition(pod, "Ready")
 
 
@@ -170,6 +170,17 @@ def where(found: Sequence[Node]) -> str:
     return f"{some(numbers)}{places}"
 
 
+def left(found: Iterable[Node], pods: Iterable[Json]) -> str:
+    """The pods that have not ended although the job has; empty when all have."""
+    silent = {objects.node(pod) for pod in pods if is_silent(pod)}
+    there = [each for each in found if each.pod and each.phase != Phase.ENDED]
+    kinds = (
+        ("cannot be deleted while the machine does not answer", [e for e in there if e.number in silent]),
+        ("not deleted yet", [e for e in there if e.number not in silent]),
+    )
+    return "; ".join(f"{where(group)}: {how}" for how, group in kinds if group)
+
+
 def machines(found: Iterable[Json]) -> dict[int, str]:
     """By node, as far as its pod has one."""
     placed = {objects.node(pod): str(objects.spec(pod).get("nodeName") or "") for pod in found}
@@ -216,6 +227,13 @@ def status(job: str, attempt: int, found: Sequence[Node], told: JobStatus | None
     waits = [each.node for each in merged if each.phase == Phase.STARTING] if phase == Phase.GATE else []
     started = min((each.since for each in merged), default=now)
     return JobStatus(job, attempt, phase, since, merged, started, now, waits)
+
+
+def gate_passed(found: Iterable[Json]) -> bool:
+    """Whether any trainer has started: its pod's gate lets it, and only when all may start."""
+    return any(
+        objects.state(pod, TRAINER, how) is not None for pod in found for how in ("running", "terminated")
+    )
 
 
 def _later(pod: NodeStatus, hub: NodeStatus) -> bool:

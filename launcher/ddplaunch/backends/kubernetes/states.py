@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Exit, Phase, Verdict
 from ddplaunch.agent.machines import placed, unplaced
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.backends import files
 from ddplaunch.backends.job import State
 from ddplaunch.backends.kubernetes import objects, standing
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, PYTHON, TRAINER, Json
@@ -46,23 +46,39 @@ class LastWords(NamedTuple):
     verdicts: list[Verdict]
 
 
-def outcome(seen: Seen, groups: Sequence[Group] = ()) -> Outcome | None:
+LINGER = 4.0
+"""Seconds after the hub's last word in which the pods of most jobs end."""
+
+
+def outcome(seen: Seen, now: float, groups: Sequence[Group] = ()) -> Outcome | None:
     """None: it has not ended. `groups`: its nodes that are in trouble."""
     owner = seen.owner
     assert owner is not None
     done = objects.condition(owner, "Complete") or objects.condition(owner, "Completed")
     if done is not None:
         return Outcome(State.SUCCEEDED, Exit.OK, ended=objects.at(done.get("lastTransitionTime")))
-    failed = objects.condition(owner, "Failed")
-    if failed is None:
+    failed = _failure(owner)
+    if failed is None or (objects.condition(owner, "Failed") is None and not lingers(seen, now)):
         return None
     found = _failed(seen, failed, groups)
     return found._replace(ended=objects.at(failed.get("lastTransitionTime")))
 
 
+def lingers(seen: Seen, now: float) -> bool:
+    """Whether its failure is decided and its hub has ended, while a pod has not: its machine may be lost."""
+    owner = seen.owner or {}
+    if objects.condition(owner, "Failed") is not None or objects.condition(owner, "FailureTarget") is None:
+        return False
+    first = next((pod for pod in seen.pods if objects.node(pod) == 0), None)
+    if first is None or standing.is_silent(first):
+        return True
+    hub = objects.state(first, HUB, "terminated")
+    return hub is not None and now - (objects.at(hub.get("finishedAt")) or now) >= LINGER
+
+
 def _failed(seen: Seen, failed: Json, groups: Sequence[Group]) -> Outcome:
     # Why the Job of a JobSet failed stands in the Job.
-    inner = objects.condition(seen.job or {}, "Failed") or failed
+    inner = _failure(seen.job or {}) or failed
     first = first_failure(seen)
     code = last_words(seen.pods).exit_code
     if code is None and first is not None:
@@ -76,6 +92,9 @@ def _failed(seen: Seen, failed: Json, groups: Sequence[Group]) -> Outcome:
         return Outcome(State.FAILED, known[0], detail)
     if not detail:
         detail = f"{first.where}: {_STOPPED}" if first and first.is_told else _line(inner.get("message"))
+    taken = groups[0].trouble.code == "node-evicted" if groups else first is not None and first.is_told
+    if taken or reason == "DeadlineExceeded":
+        code = Exit.STOPPED
     return Outcome(State.LOST, code, detail)
 
 
@@ -101,13 +120,18 @@ class Failure(NamedTuple):
 def first_failure(seen: Seen) -> Failure | None:
     """By the Job's own words; when it fails, its other pods are deleted, and a deleted pod tells nothing."""
     job = seen.job or {}
-    match = _FIRST.search(str((objects.condition(job, "Failed") or {}).get("message") or ""))
+    match = _FIRST.search(str((_failure(job) or {}).get("message") or ""))
     number = match and re.match(r"(\d+)-", match[2].removeprefix(f"{objects.name(job)}-"))
     if not match or not number:
         return None
     code = int(match[3]) if match[3] else None
     known = code if code in _SAID else None
     return Failure(int(number[1]), match[2], known, match[4] == "DisruptionTarget" or code == Exit.STOPPED)
+
+
+def _failure(job: Json) -> Json | None:
+    """Why a Job fails. It is decided before the last pod has gone."""
+    return objects.condition(job, "Failed") or objects.condition(job, "FailureTarget")
 
 
 def _by_kubernetes(seen: Seen, reason: str, groups: Sequence[Group]) -> str:
@@ -124,7 +148,7 @@ def gone(known: State | None, *, cancelled: bool) -> Outcome:
         return Outcome(known, None)
     if cancelled:
         return Outcome(State.CANCELLED, None)
-    return Outcome(State.LOST, None, "it is no longer in the cluster: somebody deleted it")
+    return Outcome(State.LOST, Exit.STOPPED, "it is no longer in the cluster: somebody deleted it")
 
 
 def last_words(pods: Iterable[Json]) -> LastWords:
@@ -156,7 +180,7 @@ def last_words(pods: Iterable[Json]) -> LastWords:
 def _parse(message: str) -> LastWords | None:
     """None: the container ended before its agent could write."""
     try:
-        body = json.loads(message)
+        body = files.parse(message)
         verdicts = codec.load(list[Verdict], body.get("verdicts", []))
         return LastWords(codec.load(int, body["exit_code"]), verdicts)
     except (ValueError, KeyError, AttributeError, codec.ContractError):
@@ -178,7 +202,7 @@ def verdicts(seen: Seen, groups: Sequence[Group]) -> list[Verdict]:
     if first is not None and first.is_told and not found:
         hint = "`kubectl get events` says who took it, for an hour; submit it again"
         found = [Verdict("node-evicted", f"{first.where}: {_STOPPED}", "run", nodes=[first.node], hint=hint)]
-    failed = objects.condition(seen.job or {}, "Failed") or {}
+    failed = _failure(seen.job or {}) or {}
     if failed.get("reason") == "DeadlineExceeded":
         found.insert(
             0,

@@ -6,12 +6,14 @@ the owner of the rest, so that whoever deletes it leaves nothing.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ddplaunch.backends.kubernetes import access, objects
+from ddplaunch.backends import interrupts
+from ddplaunch.backends.kubernetes import access, key, objects
 from ddplaunch.backends.kubernetes.api import Api
 from ddplaunch.backends.kubernetes.objects import Json
 from ddplaunch.backends.kubernetes.queries import Queries
@@ -25,6 +27,12 @@ OLDEST = (1, 29)
 """Kubernetes whose init containers may be sidecars without a feature gate."""
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
+_WITHOUT = {
+    "Secret": "the key of this job is its uid, a label that whoever may list pods can read",
+    "NetworkPolicy": "every pod of the cluster can connect to the port of this job's hub",
+}
+"""Kinds without which a job can do, and what that means."""
+_LOG = logging.getLogger(__name__)
 _ROLL_BACK = 20.0
 """Seconds to take away what was made, once something failed."""
 
@@ -52,7 +60,7 @@ def send(api: Api, queries: Queries, found: Sequence[Json]) -> Sent:
     namespace = objects.metadata(owner).get("namespace") or api.place.namespace
     name = objects.name(owner)
     _refuse_old_server(api)
-    access.check(api, found, namespace)
+    found = _permitted(api, [key.secret(owner), *found], namespace)
     _refuse_missing_parts(api, owner, namespace)
     _refuse_namesakes(api, queries, found, namespace, name)
     made = _Made(api, namespace)
@@ -61,9 +69,29 @@ def send(api: Api, queries: Queries, found: Sequence[Json]) -> Sent:
             made.apply(each)
         made.adopt()
     except BaseException:  # Ctrl-C too: nobody wants half a job, or one whose handle he was not told
-        made.take_back()
+        with interrupts.held_off():
+            made.take_back()
         raise
     return Sent(namespace, name, made.owner_uid)
+
+
+def _permitted(api: Api, found: Sequence[Json], namespace: str) -> list[Json]:
+    """Those that may be sent; what is weaker for want of the others is said. Raises ClusterError."""
+    spare = {kind for each in found if (kind := each["kind"]) in _WITHOUT and not _is_asked_for(each)}
+    refused = access.check(api, found, namespace, spare)
+    for kind in sorted(refused):
+        _LOG.warning(
+            "note: you may not make %s in namespace %s: %s; docs/how-to/kubernetes.md has the whole Role",
+            objects.plural(kind),
+            namespace,
+            _WITHOUT[kind],
+        )
+    return [each for each in found if each["kind"] not in refused]
+
+
+def _is_asked_for(document: Json) -> bool:
+    """Whether the job file asks for it: a policy for what leaves the pods is none by default."""
+    return "Egress" in objects.spec(document).get("policyTypes", ())
 
 
 class _Made:
@@ -209,7 +237,9 @@ def _refuse_namesakes(api: Api, queries: Queries, found: Sequence[Json], namespa
             "or give the new job another name",
         )
     for document in found:
-        there = api.find(objects.path(document, namespace), f"look at {document['kind']} {name}")
+        there = api.find(
+            objects.path(document, namespace), f"look at {document['kind']} {objects.name(document)}"
+        )
         if there is not None:
             raise _taken(document, there, namespace)
 

@@ -86,7 +86,7 @@ def suspended(job: Json, workload: Json | None) -> tuple[str, str]:
             f"it waits for queue {queue}, and Kueue has not seen it yet",
             "does Kueue look at this namespace? `kubectl get workloads` lists what it has seen",
         )
-    conditions = {each["type"]: each for each in objects.status(workload).get("conditions") or []}
+    conditions = {each.get("type"): each for each in objects.status(workload).get("conditions") or []}
     evicted, admitted = conditions.get("Evicted"), conditions.get("QuotaReserved")
     text = f"it waits in queue {queue}"
     if evicted is not None and evicted.get("status") == "True":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Bundle, Exit, Files
 from ddplaunch.backends.folder import newest_bundle, state_folder, status
-from ddplaunch.backends.job import Handle, Job, Selection, State
+from ddplaunch.backends.job import HEARD_HERE, Handle, Job, Selection, State, with_silence
 from ddplaunch.backends.lines import last_words
 from ddplaunch.backends.local import host, output, store
 from ddplaunch.backends.local.host import Child, Host
@@ -81,7 +82,8 @@ class LocalBackend:
         """A signal that was meant for the job. All but SIGUSR2, which asks for evidence, ask for its end."""
         folder = self.store.find(handle.path)
         if number is not SIGUSR2:
-            (folder / store.CANCELLED).touch()
+            with contextlib.suppress(OSError):  # on a full disk the job shall end all the same
+                (folder / store.CANCELLED).touch()
         carrier = host.read(folder / store.HOST)
         if carrier is not None:
             carrier.send(number)
@@ -152,7 +154,7 @@ def _look(folder: Path) -> Job:
         detail = "" if code else "it did not end in time and was killed, so it left no verdict"
     else:
         state, detail = State.LOST, _why_lost(folder, carrier, told=code is not None)
-    return Job(
+    job = Job(
         handle=_handle(folder),
         state=state,
         submitted=carrier.at if carrier else folder.stat().st_mtime,
@@ -162,6 +164,7 @@ def _look(folder: Path) -> Job:
         detail=detail,
         status=told,
     )
+    return with_silence(job, HEARD_HERE, time.time())
 
 
 def _why_lost(folder: Path, carrier: Host | None, *, told: bool) -> str:

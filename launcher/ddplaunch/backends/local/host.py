@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddplaunch.agent import codec
+from ddplaunch.backends import files
 
 _WHEN_TOLD = (
     'IFS= read -r folder && program=$1 && script=$2 && shift 2 && exec "$program" "$folder/$script" "$@"'
@@ -115,7 +116,7 @@ class Child:
 def read(path: Path) -> Host | None:
     """The host on record, None when there is none that can be read."""
     try:
-        return codec.read(Host, str(path))
+        return files.read(Host, path)
     except (OSError, codec.ContractError):
         return None
 

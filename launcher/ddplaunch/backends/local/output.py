@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ddplaunch.agent.contract import Files
+from ddplaunch.backends import files
 from ddplaunch.backends import lines as shown
 from ddplaunch.backends.folder import attempts
 from ddplaunch.backends.job import Selection
@@ -28,11 +29,11 @@ class _Attempts:
         while True:
             runs = attempts(self.folder)
             try:
-                with (runs[self.attempt] / Path(Files.OUTPUT).name).open("rb") as file:
+                with files.opened(runs[self.attempt] / Path(Files.OUTPUT).name) as file:
                     if len(attempts(self.folder)) != len(runs):
                         continue  # moved aside between the two looks: this may be the next attempt's file
                     yield from self.file.read(file)
-            except FileNotFoundError:
+            except (FileNotFoundError, files.NotPlainError):
                 pass
             if self.attempt == len(runs) - 1:
                 return

@@ -35,8 +35,8 @@ class Store:
 
     def begin(self, name: str, files: Mapping[str, RenderedFile]) -> Path:
         """A folder with all `files`, not yet a job. Raises ClusterError when it cannot be written."""
+        folder = home = self.jobs / name
         try:
-            home = self.jobs / name
             home.mkdir(parents=True, exist_ok=True)
             _sweep(home)
             folder = Path(tempfile.mkdtemp(prefix=_BEGUN, dir=home))
@@ -47,6 +47,8 @@ class Store:
                 target.chmod(0o755 if file.executable else 0o644)
             (folder / Files.RUN).mkdir(exist_ok=True)
         except OSError as error:
+            if folder != home:
+                shutil.rmtree(folder, ignore_errors=True)  # the room that it takes is missing elsewhere
             raise ClusterError(
                 f"the job's folder cannot be written: {error.filename or home}: {error.strerror}",
                 hint="jobs on this machine live below $XDG_STATE_HOME, or ~/.local/state: make room there, "
@@ -70,7 +72,7 @@ class Store:
     def find(self, path: str) -> Path:
         """The folder of `name/n`, or of the newest of `name`. Raises NotFoundError, UsageError."""
         name, _, number = path.partition("/")
-        if name in ("", ".", "..") or (number and not number.isdigit()) or path.endswith("/"):
+        if name in ("", ".", "..") or (number and not number.isdecimal()) or path.endswith("/"):
             raise UsageError(
                 f"local://{path} is no handle of a job on this machine",
                 hint="local://digits/3 is the third submission of digits, local://digits the newest",
@@ -103,7 +105,7 @@ class Store:
 
 def _numbers(home: Path) -> list[int]:
     try:
-        return sorted(int(path.name) for path in home.iterdir() if path.name.isdigit())
+        return sorted(int(path.name) for path in home.iterdir() if path.name.isdecimal())
     except (FileNotFoundError, NotADirectoryError):
         return []
 

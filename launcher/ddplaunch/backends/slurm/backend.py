@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Verdict
-from ddplaunch.backends import folder, lines
-from ddplaunch.backends.job import Handle, Job, Selection, State
+from ddplaunch.backends import folder, interrupts, lines
+from ddplaunch.backends.job import HEARD_AFAR, Handle, Job, Selection, State, with_silence
 from ddplaunch.backends.slurm import last_words, limits, pending, states, submission
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.evidence import collect
@@ -68,7 +68,8 @@ class SlurmBackend:
         try:
             job_id, cluster = submission.send(queries, sent, words, env)
         except KeyboardInterrupt:
-            self._take_back(sent, queries)
+            with interrupts.held_off():
+                self._take_back(sent, queries)
             raise
         except ClusterError as error:
             if not isinstance(error, submission.UncertainError):
@@ -114,7 +115,7 @@ class SlurmBackend:
         submitted = sent.at if sent else (seen.submitted if seen and seen.submitted else time.time())
         own = handle(look.job_id, look.cluster)
         job = Job(own, State.RUNNING, submitted, look.name, detail=look.note, status=told)
-        if seen is None or seen.state in states.ENDED:
+        if seen is None or look.ended:
             return self._ended(job, look, cancelled=cancelled)
         if sent is not None and sent.state:  # somebody put it back into the queue after its end
             again = dataclasses.replace(sent, state="", exit_code=None, ended=None, detail="", verdicts=[])
@@ -130,13 +131,14 @@ class SlurmBackend:
             return dataclasses.replace(job, detail="; ".join(filter(None, [says, look.note])))
         if seen.state == "COMPLETING":
             return dataclasses.replace(job, detail="Slurm waits for its nodes to clean up after it")
-        return job
+        return with_silence(job, HEARD_AFAR, time.time())
 
     def _ended(self, job: Job, look: Look, *, cancelled: bool) -> Job:
         seen, sent, told = look.seen, look.sent, job.status
         if seen is not None:
             how = states.outcome(seen, told, cancelled=cancelled, me=os.getuid())
-            ended = seen.ended or time.time()
+            # Of a job that Slurm still holds this is when it must have ended at the latest.
+            ended = told.updated if look.lingers and told is not None else seen.ended or time.time()
         elif sent is not None and sent.state:
             how = states.Outcome(State(sent.state), sent.exit_code, sent.detail)
             ended = sent.ended or sent.at
@@ -155,6 +157,9 @@ class SlurmBackend:
             kept = dataclasses.replace(kept, state=str(how.state), exit_code=how.exit_code)
             self._looks.remember(look, dataclasses.replace(kept, detail=how.detail, ended=ended))
         job = dataclasses.replace(job, state=how.state, exit_code=how.exit_code, detail=how.detail)
+        if look.lingers and seen is not None:
+            text = f"Slurm still calls it {seen.state.lower()}, and has not released {seen.node_list}"
+            job = dataclasses.replace(job, lingers=text)
         # Slurm tells whole seconds, of its own clock: a short job would have ended before it was submitted.
         return dataclasses.replace(job, ended=max(ended, job.submitted), verdicts=tuple(verdicts))
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Bundle, Files
-from ddplaunch.backends import folder, hub, printed
+from ddplaunch.backends import files, folder, hub, printed
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.look import Look
 from ddplaunch.backends.slurm.queries import Queries
+from ddplaunch.errors import UsageError
 
 _STEP = 60.0
 """Seconds for a step beside the job's own: to be started, and to be answered by the hub."""
@@ -30,7 +30,13 @@ def collect(look: Look, queries: Queries) -> Bundle | None:
         fresh = _by_step(look.job_id, place, queries.commands)
         if fresh is not None:
             return fresh
-    return folder.newest_bundle(place) or _from_logs(place)
+    try:
+        return folder.newest_bundle(place) or _from_logs(place)
+    except UsageError:
+        printed_one = _from_logs(place)
+        if printed_one is None:
+            raise
+        return printed_one
 
 
 def _by_step(job_id: int, place: Path, commands: Commands) -> Bundle | None:
@@ -48,8 +54,8 @@ def _by_step(job_id: int, place: Path, commands: Commands) -> Bundle | None:
     ]
     answer = commands.run("srun", *step, *ask, limit=_STEP)
     try:
-        return codec.load(Bundle, json.loads(answer.out)) if answer.code == 0 else None
-    except (ValueError, codec.ContractError):
+        return files.load(Bundle, answer.out) if answer.code == 0 else None
+    except codec.ContractError:
         return None
 
 
@@ -57,8 +63,8 @@ def _from_logs(place: Path) -> Bundle | None:
     """The hub prints its bundle as well, for when the file is lost."""
     for run in reversed(folder.attempts(place)):
         try:
-            text = (run / Path(Files.HUB_LOG).name).read_text("utf-8", errors="replace")
-        except OSError:
+            text = files.contents(run / Path(Files.HUB_LOG).name).decode("utf-8", errors="replace")
+        except (OSError, codec.ContractError):
             continue
         bundle = printed.bundle(text.splitlines())
         if bundle is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ddplaunch.agent.contract import Files, Verdict
 from ddplaunch.agent.hub import overheard
 from ddplaunch.agent.verdicts import gate_hub
-from ddplaunch.backends import lines
+from ddplaunch.backends import files, lines
 
 _SAID = re.compile(r"\[slurm\] \S+ error: (.+)|(?:slurmstepd-\S+): error: (TaskProlog failed .+)")
 
@@ -22,7 +22,7 @@ def of_script(output: Path | None) -> str:
 def of_gates(folder: Path | None) -> list[Verdict]:
     """What nodes say that did not reach the hub, each cause once. `folder`: the job's."""
     try:
-        text = (folder / Files.GATES).read_bytes() if folder else b""
+        text = files.tail(folder / Files.GATES, files.MAX_SMALL) if folder else b""
     except OSError:
         return []
     last = {cry.node: cry.verdict for line in text.splitlines() if (cry := overheard.read(line))}

@@ -85,7 +85,7 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 
 def _misfits(wanted: Wishes, partition: Partition) -> Iterable[str]:
-    least = int(wanted.nodes.partition("-")[0]) if wanted.nodes.partition("-")[0].isdigit() else 1
+    least = int(wanted.nodes.partition("-")[0]) if wanted.nodes.partition("-")[0].isdecimal() else 1
     where = f"partition {partition.name}"
     if least > partition.nodes:
         yield f"the job wants {least} nodes, and {where} has {partition.nodes}"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddplaunch.agent.contract import JobStatus
+from ddplaunch.agent.contract import Exit, JobStatus
 from ddplaunch.backends import folder
 from ddplaunch.backends.slurm import states, submission
 from ddplaunch.backends.slurm.parse import Seen
@@ -23,6 +23,8 @@ from ddplaunch.errors import ClusterError, NotFoundError
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
 """Seconds between two questions about one job, growing while nothing changes: thousands may be watched."""
+LINGER = 4.0
+"""Seconds after the hub's last word in which Slurm ends most jobs, and knows more of some."""
 SILENCE = 600.0
 """Seconds for which a watched job outlasts a controller that does not answer; the job itself runs on."""
 
@@ -39,7 +41,23 @@ class Look:
 
     @property
     def ended(self) -> bool:
-        return self.seen is None or self.seen.state in states.ENDED
+        return self.seen is None or self.seen.state in states.ENDED or self.lingers
+
+    @property
+    def lingers(self) -> bool:
+        """Whether it has ended by its hub's last word, while Slurm still waits, as for a lost node."""
+        if self.seen is None or self.seen.state in states.ENDED | states.WAITING:
+            return False
+        told = self.told()
+        if told is None or told.exit_code is None or time.time() - told.updated < LINGER:
+            return False
+        return not self._starts_again(told)
+
+    def _starts_again(self, told: JobStatus) -> bool:
+        """Whether the batch script will have it requeued."""
+        if told.exit_code != Exit.NODE_AT_FAULT or self.folder is None:
+            return False
+        return told.attempt < folder.retries(self.folder)
 
     @property
     def name(self) -> str:

@@ -102,11 +102,12 @@ def _squeue_row(line: str) -> Seen:
             f"a line of squeue has {len(cells) - 1} columns, not {len(_SQUEUE)}: {line[:80]!r}"
         )
     row = dict(zip(_SQUEUE.values(), map(word, cells), strict=False))
-    if not row["job_id"].isdigit() or not row["state"]:
+    job_id = digits(row["job_id"])
+    if job_id is None or not row["state"]:
         raise NonsenseError(f"squeue says nothing of a job: {line[:80]!r}")
     code, signal = _ending(row["exit_code"])
     return Seen(
-        job_id=int(row["job_id"]),
+        job_id=job_id,
         state=state(row["state"]),
         reason=row["reason"],
         name=row["name"],
@@ -139,13 +140,14 @@ def sacct(text: str) -> list[Seen]:
 
 def _sacct_row(line: str) -> Seen:
     cells = line.split("|", SACCT_FORMAT.count(","))
-    if len(cells) != SACCT_FORMAT.count(",") + 1 or not cells[0].isdigit():
+    job_id = digits(cells[0])
+    if len(cells) != SACCT_FORMAT.count(",") + 1 or job_id is None:
         raise NonsenseError(f"a line of sacct is not of a job: {line[:80]!r}")
-    job_id, said, ending, name, partition, nodes, node_list, submitted, started, ended, limit, workdir = cells
-    by = re.fullmatch(r"(\w+) by (\d+)", said)
+    _, said, ending, name, partition, nodes, node_list, submitted, started, ended, limit, workdir = cells
+    by = re.fullmatch(r"(\w+) by ([0-9]{1,10})", said)
     code, signal = _ending(ending)
     return Seen(
-        job_id=int(job_id),
+        job_id=job_id,
         state=state(by[1] if by else said),
         name=word(name),
         partition=word(partition),
@@ -169,7 +171,7 @@ def _sacct_row(line: str) -> Seen:
 def job_id(text: str) -> tuple[int, str]:
     """Id and cluster of `sbatch --parsable`. The last line counts: sites let sbatch print notices first."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    match = re.fullmatch(r"(\d+)(?:;(\S+))?", lines[-1]) if lines else None
+    match = re.fullmatch(r"([0-9]{1,15})(?:;(\S+))?", lines[-1]) if lines else None
     if match is None:
         raise NonsenseError(f"sbatch printed no job id: {text[-80:]!r}")
     return int(match[1]), match[2] or ""
@@ -232,7 +234,7 @@ def directives(script: str) -> Iterator[str]:
 
 def seconds(text: str) -> float:
     """Of `minutes`, `[hours:]minutes:seconds`, `days-hours[:minutes[:seconds]]`; any other is infinite."""
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    match = re.fullmatch(r"(?:(#)-)?(#)(?::(#))?(?::(#))?".replace("#", "[0-9]{1,15}"), text)
     if match is None:
         return math.inf
     days, *parts = match.groups()
@@ -266,24 +268,32 @@ _FLAGS = (
 def state(*words: str) -> str:
     """One word for what Slurm may say in several, as it does itself where it prints but one."""
     upper = [str(word).upper() for word in words]
-    return next((flag for flag in _FLAGS if flag in upper), upper[0].split()[0])
+    first = upper[0].split()
+    if not first:
+        raise NonsenseError("Slurm gives a job no state")
+    return next((flag for flag in _FLAGS if flag in upper), first[0])
 
 
 def _ending(text: str) -> tuple[int | None, int | None]:
     """Exit code and signal of `code:signal` or of a wait status."""
-    code, colon, signal = text.partition(":")
-    if not code.isdigit():
+    first, colon, signal = text.partition(":")
+    code = digits(first)
+    if code is None:
         return None, None
-    if colon:
-        return int(code), (int(signal) if signal.isdigit() and signal != "0" else None)
-    return wait_status(int(code))
+    return (code, digits(signal) or None) if colon else wait_status(code)
 
 
 def wait_status(status: int) -> tuple[int, int | None]:
-    """Exit code and signal."""
+    """Exit code and signal, of its 16 bits."""
+    status &= 0xFFFF
     if os.WIFSIGNALED(status):
         return 0, os.WTERMSIG(status)
     return os.WEXITSTATUS(status), None
+
+
+def digits(text: str) -> int | None:
+    """The number; None of anything else, such as `²`, or of more digits than any number of Slurm has."""
+    return int(text) if re.fullmatch("[0-9]{1,15}", text) else None
 
 
 def word(text: str) -> str:
@@ -294,17 +304,19 @@ def word(text: str) -> str:
 
 def _whole(text: str) -> int:
     """`2`, `2-4` (2 at least), `1K` of Slurm's short numbers; 0 for none."""
-    match = re.match(r"\d+", text)
+    match = re.match(r"[0-9]{1,15}", text)
     return int(match[0]) if match else 0
 
 
 def _limit(text: str) -> float:
-    return int(text) if text.isdigit() else math.inf
+    most = digits(text)
+    return math.inf if most is None else most
 
 
 def _time(text: str) -> float | None:
     """Seconds since the epoch, as asked for; nothing for any other form."""
-    return float(text) if text.strip().isdigit() else None
+    at = digits(text.strip())
+    return None if at is None else float(at)
 
 
 def _names(text: str) -> frozenset[str] | None:

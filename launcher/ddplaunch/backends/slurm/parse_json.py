@@ -13,6 +13,9 @@ from typing import Any
 
 from ddplaunch.backends.slurm.parse import NonsenseError, Seen, state, wait_status, word
 
+_MOST = 10**15
+"""No number of Slurm is larger, and `int` and the calendar take it."""
+
 
 def squeue(text: str) -> list[Seen]:
     """Jobs of `squeue --json`. Raises NonsenseError."""
@@ -23,7 +26,7 @@ def _json_jobs(text: str) -> list[dict[str, Any]]:
     try:
         found = json.loads(text)
         jobs = found["jobs"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise NonsenseError(f"no JSON with jobs: {text[:80]!r}") from error
     if not isinstance(jobs, list) or not all(isinstance(each, dict) for each in jobs):
         raise NonsenseError("the JSON's jobs are no list of objects")
@@ -58,10 +61,11 @@ def _json_job(job: dict[str, Any]) -> Seen:
 
 
 def _number(value: Any) -> float | None:
-    """A bare number, or one in an object that says whether it is set at all."""
+    """A bare number, or one in an object that says whether it is set at all; None of one beyond _MOST."""
     if isinstance(value, dict):
         return _number(value.get("number")) if value.get("set") and not value.get("infinite") else None
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if is_number and abs(value) <= _MOST else None
 
 
 def _json_ending(value: Any) -> tuple[int | None, int | None]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Verdict
+from ddplaunch.backends import files
 from ddplaunch.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -62,14 +63,17 @@ class Records:
 
     def begin(self, job: str, name: str, file: RenderedFile, workdir: str) -> Submission:
         """Write the file that will be sent. Raises ClusterError when that fails."""
+        folder = self.folder
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._sweep()
             folder = Path(tempfile.mkdtemp(prefix=f"{job}-", dir=self.folder))
             (folder / name).write_bytes(file.content)
             submission = Submission(job, workdir, str(folder / name), time.time())
-            self.save(submission)
+            self._write(submission)
         except OSError as error:
+            if folder != self.folder:
+                shutil.rmtree(folder, ignore_errors=True)
             raise ClusterError(
                 f"the job's file cannot be written: {error.filename or self.folder}: {error.strerror}",
                 hint="what is sent is kept below $XDG_STATE_HOME, or ~/.local/state: make room there, or set "
@@ -78,7 +82,11 @@ class Records:
         return submission
 
     def save(self, submission: Submission) -> None:
-        """Replace what is remembered of it."""
+        """Replace what is remembered of it. Never fails: the job is there, and Slurm knows it."""
+        with contextlib.suppress(OSError):
+            self._write(submission)
+
+    def _write(self, submission: Submission) -> None:
         import msgspec
 
         path = Path(submission.script).with_name(_RECORD)
@@ -97,8 +105,8 @@ class Records:
         found = []
         for path in self.folder.glob(f"*/{_RECORD}"):
             try:
-                found.append(msgspec.json.decode(path.read_bytes(), type=Submission))
-            except (OSError, msgspec.MsgspecError):
+                found.append(msgspec.json.decode(files.contents(path), type=Submission))
+            except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
                 continue
         return sorted(found, key=lambda each: each.at, reverse=True)
 

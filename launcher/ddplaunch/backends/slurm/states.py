@@ -52,6 +52,8 @@ _BY_SLURM: Mapping[str, str] = {
     "OUT_OF_MEMORY": "a node ran out of the memory that the job was given",
     "REVOKED": "another cluster of the federation runs it",
 }
+_STOPS = frozenset(["TIMEOUT", "PREEMPTED", "DEADLINE", "REVOKED"])
+"""Ends of a job that was well: whoever needed its nodes, or its time, has stopped it."""
 
 
 class Outcome(NamedTuple):
@@ -63,7 +65,10 @@ class Outcome(NamedTuple):
 
 
 def outcome(seen: Seen, told: JobStatus | None, *, cancelled: bool, me: int) -> Outcome:
-    """Of a job whose state is one of ENDED. `told`: by the hub of its last attempt. `me`: our uid."""
+    """Of a job whose state is one of ENDED, or whose hub has had its last word.
+
+    `told`: by the hub of its last attempt. `me`: our uid.
+    """
     code = told.exit_code if told is not None else None
     if seen.state in _BY_SLURM:
         return _ended_by_slurm(seen, code)
@@ -71,7 +76,7 @@ def outcome(seen: Seen, told: JobStatus | None, *, cancelled: bool, me: int) -> 
         return _cancelled(seen, code, cancelled=cancelled, me=me)
     if code is None and seen.signal is None:
         code = seen.exit_code
-    if seen.state == "COMPLETED" and not code:
+    if not code and (seen.state == "COMPLETED" or seen.state not in ENDED):
         return Outcome(State.SUCCEEDED, Exit.OK)
     if code == Exit.STOPPED:
         return Outcome(State.LOST, code, "it was told to stop, and not by `ddplaunch cancel`")
@@ -152,14 +157,15 @@ def _ended_by_slurm(seen: Seen, code: int | None) -> Outcome:
         return Outcome(State.FAILED, code, detail)
     if seen.state == "OUT_OF_MEMORY":
         return Outcome(State.FAILED, Exit.OUT_OF_MEMORY, detail)
-    return Outcome(State.LOST, code, detail)
+    stopped = code is None and seen.state in _STOPS
+    return Outcome(State.LOST, Exit.STOPPED if stopped else code, detail)
 
 
 def _cancelled(seen: Seen, code: int | None, *, cancelled: bool, me: int) -> Outcome:
     if cancelled:
         return Outcome(State.CANCELLED, code)
     if seen.ended_by not in (None, me):
-        return Outcome(State.LOST, code, f"user {seen.ended_by} cancelled it")
+        return Outcome(State.LOST, Exit.STOPPED, f"user {seen.ended_by} cancelled it")
     return Outcome(State.CANCELLED, code, "scancel ended it")
 
 

@@ -9,6 +9,12 @@ from ddplaunch.plan.plan import Plan
 from ddplaunch.render.kubernetes import guard, objects, pod, text
 from ddplaunch.render.rendered import Rendered, RenderedFile
 
+_KEY = (
+    "no file holds the job's key: `submit` makes one, in the Secret {job}-key. By hand, before the job is "
+    "applied: `head -c 32 /dev/urandom | base64 | kubectl create secret generic {job}-key{namespace} "
+    "--from-file=key=/dev/stdin`. Without it the key is the Job's uid, which whoever may list pods can read."
+)
+
 
 def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
     """Same plan, same bytes. The Service comes before the pods whose names it publishes."""
@@ -19,11 +25,14 @@ def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
     made = [
         objects.config_map(plan),
         objects.service(plan),
-        *([objects.network_policy(plan)] if options.network_policy else []),
+        *objects.network_policies(plan),
         workload(plan, template),
     ]
     name = f"{plan.job.job}.yaml"
     content = text.documents(made).encode()
     # kubectl's own way keeps a second copy of each object in it, which for archives is more than fits.
     command = ("kubectl", "apply", "--server-side", "--filename", name)
-    return Rendered("kubernetes", plan.job.job, {name: RenderedFile(content)}, command)
+    by_hand = _KEY.format(
+        job=plan.job.job, namespace=f" --namespace {options.namespace}" if options.namespace else ""
+    )
+    return Rendered("kubernetes", plan.job.job, {name: RenderedFile(content)}, command, by_hand)

@@ -41,7 +41,7 @@ def overlaid(template: dict[str, Any], overlay: dict[str, Any], job: str) -> dic
     try:
         merged = merge(template, overlay)
     except OverlayError as error:
-        raise SpecError([_problem(job, error.path, error.found, error.wanted, "")]) from error
+        raise SpecError([_problem(job, error.path, error.found, error.wanted, error.hint)]) from error
     problems = [
         _problem(job, path, "a change that breaks the gate", wanted, why)
         for path, wanted, why in _broken(template, merged)

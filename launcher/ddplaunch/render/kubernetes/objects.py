@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import math
 from typing import Any
 
 from ddplaunch.agent.contract import Exit, Files
 from ddplaunch.errors import SourceTooLargeError
 from ddplaunch.plan.plan import Plan
-from ddplaunch.render.archive import agent_archive, source_archive
+from ddplaunch.render.archive import pod_agent_archive, source_archive
 from ddplaunch.render.kubernetes.labels import job_annotations, job_labels, plan_text, pod_selector
 from ddplaunch.render.kubernetes.pod import GATE, PYTHON, TRAINER
 
@@ -19,12 +20,14 @@ _NODES = "node"
 _CONFIG_MAP = 1 << 20
 """Bytes of all its files together."""
 
+_LAST_PORT = 65535
+
 _DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]  # before 1.35 the status must be given
 
 
 def config_map(plan: Plan) -> dict[str, Any]:
     """The files that travel with the job. Nobody can change them under a job that runs."""
-    archives = {Files.AGENT: agent_archive()}
+    archives = {Files.AGENT: pod_agent_archive()}
     if plan.source:
         archives[Files.SOURCE] = source_archive(plan.source)
     text = plan_text(plan)
@@ -59,21 +62,42 @@ def service(plan: Plan) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(plan), "spec": spec}
 
 
-def network_policy(plan: Plan) -> dict[str, Any]:
-    """All ports between the job's pods, for NCCL and Gloo take any; and names."""
+def network_policies(plan: Plan) -> list[dict[str, Any]]:
+    """At most one, which says who reaches the job's pods. On a machine's own network none is heeded."""
+    assert plan.kubernetes is not None
+    options = plan.kubernetes.options
+    if options.network_policy == "none" or options.host_network:
+        return []
+    rules = _closed_ports if options.network_policy == "ports" else _closed_pods
     pods = {"podSelector": {"matchLabels": pod_selector(plan)}}
+    return [
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": _metadata(plan),
+            "spec": {**pods, **rules(plan, pods)},
+        }
+    ]
+
+
+def _closed_ports(plan: Plan, pods: dict[str, Any]) -> dict[str, Any]:
+    """The job's own ports for its own pods; all others stay as open as they are without a policy."""
+    assert plan.kubernetes is not None
+    closed = sorted({port for port in (plan.job.gate.port, plan.kubernetes.store_port) if port})
+    edges = [0, *closed, _LAST_PORT + 1]
+    between = [(left + 1, right - 1) for left, right in itertools.pairwise(edges) if right - left > 1]
+    ranges = [{"protocol": "TCP", "port": first, "endPort": last} for first, last in between]
+    ranges.append({"protocol": "UDP", "port": 1, "endPort": _LAST_PORT})
+    return {"policyTypes": ["Ingress"], "ingress": [{"from": [pods]}, {"ports": ranges}]}
+
+
+def _closed_pods(_: Plan, pods: dict[str, Any]) -> dict[str, Any]:
+    """All ports between the job's pods, for NCCL and Gloo take any; and names."""
     names = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
-    spec = {
-        **pods,
+    return {
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"from": [pods]}],
         "egress": [{"to": [pods]}, {"ports": names}],
-    }
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": _metadata(plan),
-        "spec": spec,
     }
 
 

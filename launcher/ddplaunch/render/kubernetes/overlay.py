@@ -38,9 +38,9 @@ _ORDER = "$setElementOrder/"
 class OverlayError(ValueError):
     """What `found` stands at `path` is no patch; `wanted` would be."""
 
-    def __init__(self, path: str, found: str, wanted: str) -> None:
+    def __init__(self, path: str, found: str, wanted: str, hint: str = "") -> None:
         super().__init__(f"{path}: found {found}, wanted {wanted}")
-        self.path, self.found, self.wanted = path, found, wanted
+        self.path, self.found, self.wanted, self.hint = path, found, wanted, hint
 
 
 def merge(original: dict[str, Any], patch: dict[str, Any], path: str = "") -> dict[str, Any]:
@@ -99,8 +99,8 @@ def _items(before: list[Any], patch: list[Any], key: str, path: str) -> list[Any
     for index, item in enumerate(patch):
         if not isinstance(item, dict):
             raise OverlayError(f"{path}[{index}]", _kind(item), f"a mapping with {key}")
-        if key not in item and item.get(_PATCH) != "replace":
-            raise OverlayError(f"{path}[{index}]", f"no {key}", f"{key}, by which the item is found")
+        if item.get(_PATCH) != "replace":
+            _check_key(item, key, f"{path}[{index}]")
         if item.get(_PATCH, "delete") not in ("delete", "replace"):
             raise OverlayError(f"{path}[{index}].{_PATCH}", f"{item[_PATCH]!r}", "replace or delete")
     if any(item.get(_PATCH) == "replace" for item in patch):
@@ -111,6 +111,18 @@ def _items(before: list[Any], patch: list[Any], key: str, path: str) -> list[Any
     for item in patch:
         merged[item[key]] = merge(merged.get(item[key], {}), item, f"{path}[{item[key]}]")
     return _ordered(list(merged.values()), patch, before, key)
+
+
+def _check_key(item: dict[str, Any], key: str, at: str) -> None:
+    """Without it nobody can say which item is meant, and Kubernetes would refuse a new one."""
+    found = item.get(key)
+    kind, wanted = (int, "a number") if key == "containerPort" else (str, "text")
+    if type(found) is kind and found != "":
+        return
+    hint = f"write `{key}:` with that of the item to change, or with a new one to add an item"
+    if found is None or found == "":
+        raise OverlayError(at, f"no {key}", f"{key}, by which the item is found", hint)
+    raise OverlayError(f"{at}.{key}", _kind(found), wanted, hint)
 
 
 def _ordered(merged: list[Any], patch: list[Any], before: list[Any], key: str | None) -> list[Any]:

@@ -222,7 +222,8 @@ def _environment(plan: Plan) -> list[dict[str, Any]]:
     attempt = _field(_label("jobset.sigs.k8s.io/restart-attempt")) if options.jobset else {"value": "0"}
     return [
         {"name": Env.NODE, **_field(_label("batch.kubernetes.io/job-completion-index"))},
-        {"name": Env.KEY, **_field(_label("batch.kubernetes.io/controller-uid"))},
+        {"name": Env.KEY, "valueFrom": {"secretKeyRef": _key(name)}},
+        {"name": Env.UID, **_field(_label("batch.kubernetes.io/controller-uid"))},
         {"name": Env.ATTEMPT, **attempt},
         {"name": Env.NAMESPACE, **_field("metadata.namespace")},
         {"name": Env.NAMES, "value": full},
@@ -230,6 +231,11 @@ def _environment(plan: Plan) -> list[dict[str, Any]]:
         {"name": Env.MACHINE, **_field("spec.nodeName")},
         {"name": Env.TERMINATION, "value": _TERMINATION},
     ]
+
+
+def _key(job: str) -> dict[str, Any]:
+    """A Secret that is in no rendered file: `submit` makes it. Where it is missing, the uid is the key."""
+    return {"name": f"{job}-key", "key": "key", "optional": True}
 
 
 def _field(path: str) -> dict[str, Any]:

@@ -9,9 +9,12 @@
 # --- places
 
 attempt=${SLURM_RESTART_COUNT:-0}
-folder=$PWD/$name-$SLURM_JOB_ID       # what stays
-scratch=/tmp/ddplaunch-$SLURM_JOB_ID  # on every node, for as long as the job runs
-[ "$attempt" -eq 0 ] || scratch+=-$attempt
+folder=$PWD/$name-$SLURM_JOB_ID # what stays
+# On every node, for as long as the job runs. In /tmp anybody may make whatever has a name that can be guessed, and
+# wait there for what a job writes. The name is short: MPI's TMPDIR lies below it, and a Unix socket's path has 107
+# characters at most.
+random=$(od -An -N6 -tx1 /dev/urandom | tr -d ' \n')
+scratch=/tmp/ddplaunch-$SLURM_JOB_ID-$random
 
 say() { printf '[slurm] %s %s\n' "$(date +%T)" "$*"; }
 stop() { # CODE SENTENCE
@@ -24,7 +27,14 @@ alive() { kill -0 "$1" 2>/dev/null; }
 [ -z "$SLURM_HET_SIZE" ] || stop 30 "heterogeneous jobs are not supported: submit it without het groups"
 [ "$SLURM_JOB_NUM_NODES" = "$nodes" ] ||
     stop 30 "this file is for $nodes nodes and Slurm gave $SLURM_JOB_NUM_NODES: change \`nodes\` in the job file"
-mkdir -p "$folder" || stop 30 "the folder $folder cannot be made on $SLURMD_NODENAME: submit from one that is shared"
+[ "${#random}" -eq 12 ] || stop 20 "no random name can be made on $SLURMD_NODENAME: is /dev/urandom there?"
+if ! mkdir -m 700 "$folder" 2>/dev/null; then
+    [ -e "$folder" ] || [ -L "$folder" ] ||
+        stop 30 "the folder $folder cannot be made on $SLURMD_NODENAME: submit from one that is shared"
+    # An earlier attempt's, or a stranger's trap.
+    { [ -O "$folder" ] && [ ! -L "$folder" ] && chmod 700 "$folder"; } ||
+        stop 30 "the folder $folder is another user's: submit from a folder that nobody else can write to"
+fi
 [ ! -e "$folder/run" ] || mv "$folder/run" "$folder/run-$((attempt - 1))"
 mkdir "$folder/run" || stop 30 "the folder $folder/run cannot be made on $SLURMD_NODENAME"
 
@@ -56,12 +66,15 @@ export DDPLAUNCH_NAMES DDPLAUNCH_KEY DDPLAUNCH_ATTEMPT
 own=("$python" -I -S "$folder/agent.pyz")
 setsid "${own[@]}" hub --folder "$folder" --name "$SLURMD_NODENAME" --die-with-parent $$ \
     ${DDPLAUNCH_GATE_ONLY:+--gate-only} \
-    > >(tee "$folder/run/hub.log" | sed -u '/^-----BEGIN DDPLAUNCH/,/^-----END DDPLAUNCH/d; s/^/[hub] /') 2>&1 &
+    > >(tee "$folder/run/hub.log" | until sed -u '/^-----BEGIN DDPLAUNCH/,/^-----END DDPLAUNCH/d; s/^/[hub] /'; do
+        sleep 1 # on a full disk a line is lost, and sed ends; the next one may find room
+    done) 2>&1 &
 hub=$!
 stopping=''
 signalled=''
 trap 'signalled=1; "${own[@]}" ask ending "its time limit is near" --folder "$folder" >/dev/null &' USR1
-trap 'signalled=1; stopping=1' TERM INT HUP
+# Most signals come to the supervisors, too, which tell the hub; those of `scancel --batch` or `--full` do not.
+trap 'signalled=1; stopping=1; (sleep 2; kill "$hub") 2>/dev/null &' TERM INT HUP
 trap 'signalled=1' USR2 # "evidence now": the supervisors' affair
 
 join() { # PID: its exit code, whatever signals come in between
@@ -88,13 +101,19 @@ step+=(--kill-on-bad-exit=0 --wait=0) # who ends, and when, is the hub's to say
 on_node='
     folder=$1 verb=$2
     shift 2
+    # Of this user and closed to others, by type and mode of the thing itself, which is no link.
+    ours() { case $(stat -c %f:%u "$2") in $1:$(id -u)) ;; *) false ;; esac; }
     if [ "$verb" = gate ]; then
-        (umask 077 && mkdir "$folder") && tar -xf "$folder.tar" -C "$folder" || {
+        ours 8180 "$folder.tar" && mkdir -m 700 "$folder" && tar -xf "$folder.tar" -C "$folder" || {
             echo "error: cannot unpack $folder.tar: is /tmp full?" >&2
             exit 79
         }
         rm -f "$folder.tar"
     fi
+    ours "4[15]c0" "$folder" || {
+        echo "error: $folder is not what the gate has left" >&2
+        exit 79
+    }
     trap "again=1; kill -TERM \$agent" TERM INT HUP
     trap "again=1; kill -USR2 \$agent" USR2
     "$@" "$folder/agent.pyz" "$verb" --folder "$folder" &
@@ -112,6 +131,9 @@ remove() { timeout 30 "${step[@]}" rm -rf -- "$scratch" "$scratch.tar"; }
 
 last() { # PID of a step: wait for it, but not for nodes that the hub has given up
     while alive "$1" && alive "$hub"; do wait -n "$1" "$hub"; done
+    # A hub that was killed for good has given up no node: the supervisors watch on, each by itself.
+    alive "$hub" || join "$hub"
+    [ $? -le 128 ] || return
     for _ in {1..50}; do
         alive "$1" || return
         sleep 0.1
@@ -122,12 +144,16 @@ last() { # PID of a step: wait for it, but not for nodes that the hub has given 
 
 # --- the job's files on every node
 
-if [ "$nodes" -gt 1 ]; then
-    tar -C "$folder" -cf "$folder/run/job.tar" "${files[@]}" plan.json &&
-        said=$(sbcast "$folder/run/job.tar" "$scratch.tar" 2>&1)
-else
-    tar -C "$folder" -cf "$scratch.tar" "${files[@]}" plan.json
-fi || stop 20 "the job's files do not come to all of ${names[*]}: is /tmp full or read-only? ${said//$'\n'/; }"
+bring() { # neither way writes to a file that is there already, or follows a link
+    (umask 077 && tar -C "$folder" -cf "$folder/run/job.tar" "${files[@]}" plan.json) || return
+    if [ "$nodes" -gt 1 ]; then
+        sbcast "$folder/run/job.tar" "$scratch.tar"
+    else
+        (umask 077 && set -o noclobber && cat "$folder/run/job.tar" >"$scratch.tar")
+    fi
+}
+said=$(bring 2>&1) ||
+    stop 20 "the job's files do not come to all of ${names[*]}: is /tmp full or read-only? ${said//$'\n'/; }"
 rm -f "$folder/run/job.tar"
 
 for _ in {1..1200}; do
@@ -154,12 +180,20 @@ if [ "$code" -ne 0 ]; then
 elif [ -n "$DDPLAUNCH_GATE_ONLY$stopping" ]; then
     remove
 else
-    "${step[@]}" "${run_options[@]}" sh -c "$on_node" node "$scratch" run "${agent[@]}" \
+    # On a full disk srun would give up its output for good, cat gives up a piece of it.
+    exec {printed}> >(
+        trap '' TERM INT HUP USR1 USR2
+        until cat 2>/dev/null; do sleep 1; done
+    )
+    carrier=$!
+    "${step[@]}" "${run_options[@]}" sh -c "$on_node" node "$scratch" run "${agent[@]}" 1>&"$printed" \
         2> >(setsid tee "$folder/run/srun.log" >&2) & # the hub reads there who has ended before it came
     run=$!
+    exec {printed}>&-
     last "$run"
     join "$run"
     code=$?
+    join "$carrier"
 fi
 
 # --- the end: the hub has the last word

@@ -124,7 +124,7 @@ def wait(
 
 
 def left(cluster: Cluster, namespace: str) -> list[str]:
-    """What stands in the namespace, but for what every namespace has."""
-    kinds = "jobs,pods,configmaps,services,networkpolicies"
+    """What stands in the namespace, but for what every namespace has, and what Helm keeps for itself."""
+    kinds = "jobs,pods,configmaps,services,networkpolicies,secrets"
     listed = cluster.kubectl("get", kinds, "--namespace", namespace, "--output", "name").split()
-    return [name for name in listed if name != "configmap/kube-root-ca.crt"]
+    return [name for name in listed if not name.startswith(("configmap/kube-root-ca", "secret/sh.helm."))]

@@ -69,6 +69,7 @@ def test_who_waits_hears_of_a_gate_that_reaches_nobody(
         seen: dict[str, Any] = json.loads(told)
         (found,) = json.loads(cli("diagnose", handle, "--json")[1])["verdicts"]
         assert 104 == job.wait(60), str(ear)
+        ear.join(60)  # the end of `with` closes the stream, with the last lines unread
     assert (101, "gate") == (code, seen["phase"])
     assert "they need addresses of one family" in seen["hint"]
     for verdict in (found, *seen["verdicts"]):
@@ -76,7 +77,9 @@ def test_who_waits_hears_of_a_gate_that_reaches_nobody(
         assert re.match(sentence, verdict["sentence"])
 
     # Not what the hub had to guess, that it never came. Its pod may be gone by then, and with it its log.
-    assert ear.heard(r"^node 1 \((pod digits-1-\w+|digits-1) on [\w-]+-worker2?\) has no address of IPv6")
+    assert ear.heard(r"^node 1 \((pod digits-1-\w+|digits-1) on [\w-]+-worker2?\) has no address of IPv6"), (
+        str(ear)
+    )
 
     (sent,) = backend.records.all()
     bundle = backend.records.bundle(sent)  # as whoever waited has kept it

@@ -14,6 +14,7 @@ from tests.cluster.kubernetes.cluster import ROOT, Cluster
 
 As = Callable[[dict[str, Any] | None], Cli]
 
+_LONG = "batch.kubernetes.io/job-name=long,batch.kubernetes.io/job-completion-index=0"
 QUICK = "import os\nprint('trained by', os.environ['RANK'], flush=True)\n"
 
 
@@ -66,6 +67,16 @@ def _until_it_trains(ann: Cli, handle: str) -> None:
         follower.kill()
 
 
+def _stop_by_the_uid(cluster: Cluster, namespace: str) -> str:
+    """What a stranger is told who takes the Job's uid, a label of its pods, for the job's key."""
+    agent = "python3 -I -S /ddplaunch/agent.pyz ask --folder /ddplaunch stop"
+    words = ["sh", "-c", f"DDPLAUNCH_KEY=$DDPLAUNCH_UID {agent} 2>&1 || true"]
+    pod, *_ = (
+        each["metadata"]["name"] for each in cluster.get("pods", "--namespace", namespace, "-l", _LONG)
+    )
+    return cluster.kubectl("exec", "--namespace", namespace, pod, "--container", "hub", "--", *words)
+
+
 def test_the_documented_role_is_enough(
     cluster: Cluster, as_user: As, write: Write, namespace: str, tmp_path: Path
 ) -> None:
@@ -81,16 +92,20 @@ def test_the_documented_role_is_enough(
     assert 101 == ann("status", handle.strip())[0]
     code, diagnosis, said = ann("diagnose", handle.strip(), "--json")
     assert (0, True) == (code, '"ranks": 2' in diagnosis), said
+    assert "another job" in _stop_by_the_uid(cluster, namespace)
+    assert 101 == ann("status", handle.strip())[0]
     code, _, said = ann("cancel", handle.strip())
     assert 0 == code, said
     assert ["job.batch/quick"] == [name for name in left(cluster, namespace) if "job" in name]
 
 
-def test_without_exec_and_events(cluster: Cluster, as_user: As, write: Write, namespace: str) -> None:
-    """The nodes' places are read from their pods, and a cancelled job still tells what it knew."""
-    ann = as_user(without("pods/exec", "events"))
+def test_with_only_what_a_job_needs(cluster: Cluster, as_user: As, write: Write, namespace: str) -> None:
+    """What is weaker is said; places are read from the pods, and a cancelled job still tells what it knew."""
+    ann = as_user(without("pods/exec", "events", "secrets", "networkpolicies"))
     code, handle, said = ann("submit", write("long", SLEEP), "--to", "kubernetes")
     assert 0 == code, said
+    assert f"note: you may not make secrets in namespace {namespace}: the key of this job is its uid" in said
+    assert f"note: you may not make networkpolicies in namespace {namespace}: every pod" in said
     _until_it_trains(ann, handle.strip())
     code, shown, _ = ann("status", handle.strip())
     assert (101, True) == (code, "nodes 0-1" in shown), shown

@@ -30,10 +30,13 @@ def test_the_job_owns_the_rest(
     cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
 ) -> None:
     """Whoever deletes the Job leaves nothing; all was applied as ddplaunch's."""
-    backend.submit(job(resources=NEVER, kubernetes={"network_policy": True}))
+    backend.submit(job(resources=NEVER))
     uid = cluster.get("job", "digits", "--namespace", namespace)["metadata"]["uid"]
-    for kind in ("configmap", "service", "networkpolicy"):
-        found = cluster.get(kind, "digits", "--namespace", namespace, "--show-managed-fields")["metadata"]
+    parts = {"configmap": "", "service": "", "networkpolicy": "", "secret": "-key"}
+    for kind, suffix in parts.items():
+        found = cluster.get(kind, f"digits{suffix}", "--namespace", namespace, "--show-managed-fields")[
+            "metadata"
+        ]
         assert [uid] == [each["uid"] for each in found["ownerReferences"]]
         assert {"ddplaunch"} == {each["manager"] for each in found["managedFields"]}
 

@@ -111,13 +111,16 @@ def test_a_job_that_is_left_alone_asked_and_ended(
 
 
 def test_ctrl_c_before_the_handle_leaves_no_job(cluster: Cluster, files: Path) -> None:
-    """Nobody wants a job that he has no handle of."""
+    """Nobody wants a job that he has no handle of; a second Ctrl-C does not break its removal off."""
     cluster.configure("MessageTimeout=30")
     before = cluster.login(["squeue", "--noheader", "--states=all", "--format=%A"]).stdout.split()
     slow = files / "bin/sbatch"
     slow.parent.mkdir()
     slow.write_text('#!/bin/bash\n/usr/bin/sbatch "$@" >id\ntouch called\nsleep 30\ncat id\n')
     slow.chmod(0o755)
+    cancels = slow.with_name("scancel")
+    cancels.write_text('#!/bin/bash\ntouch cancelling\nsleep 2\nexec /usr/bin/scancel "$@"\n')
+    cancels.chmod(0o755)
     process = subprocess.Popen(
         cluster.words("ctl", ["ddplaunch", "submit", "job.yaml", "--to", "slurm"], cwd=files),
         env={
@@ -130,6 +133,8 @@ def test_ctrl_c_before_the_handle_leaves_no_job(cluster: Cluster, files: Path) -
         text=True,
     )
     cluster.until((files / "called").exists, "sbatch was called", 20)
+    process.send_signal(signal.SIGINT)
+    cluster.until((files / "cancelling").exists, "the job is taken back", BUSY * 30)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=BUSY * 30)
     after = cluster.login(["squeue", "--noheader", "--states=all", "--format=%A"]).stdout.split()

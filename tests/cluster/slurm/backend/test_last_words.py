@@ -22,7 +22,7 @@ command: [short.py]
 resources: {memory: 900Mi}
 """
 KILLED = r"""
-[ "$SLURMD_NODENAME" = n1 ] && [ -e "/tmp/ddplaunch-$SLURM_JOB_ID.tar" ] || exit 0
+[ "$SLURMD_NODENAME" = n1 ] && compgen -G "/tmp/ddplaunch-$SLURM_JOB_ID-*.tar" >/dev/null || exit 0
 kill -KILL $(pgrep --full 'agent.pyz hub')
 """
 

@@ -68,7 +68,7 @@ def test_a_job_whose_trainer_was_not_started_has_failed() -> None:
     seen = Seen("lab", "d", owner, owner, (ended,))
     groups = standing.troubled(standing.nodes(owner, [ended], []))
 
-    outcome = states.outcome(seen, groups)
+    outcome = states.outcome(seen, 0.0, groups)
     assert outcome is not None
     assert (State.FAILED, Exit.WORKER_FAILED) == (outcome.state, outcome.exit_code)
     (verdict,) = states.verdicts(seen, groups)

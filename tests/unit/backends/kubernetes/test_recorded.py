@@ -188,14 +188,14 @@ def test_what_holds_the_trainer_up(name: str, text: str, hint: str, tmp_path: Pa
         (
             "deadline",
             State.LOST,
-            None,
+            60,
             "Kubernetes ended it at its deadline of 30 s (`kubernetes.active_deadline`)",
             ["node-evicted"],
         ),
         (
             "preempted",
             State.LOST,
-            None,
+            60,
             (
                 "node 0 (pod low-0-nb87m): told to stop, and not by `ddplaunch cancel`: drained, preempted, "
                 "evicted or deleted"
@@ -205,7 +205,7 @@ def test_what_holds_the_trainer_up(name: str, text: str, hint: str, tmp_path: Pa
         (
             "evicted",
             State.LOST,
-            None,
+            60,
             (
                 "node 1 (pod evict-1-49kxf on worker1): evicted by its machine: Usage of "
                 'EmptyDir volume "scratch" exceeds the limit "1Mi".'

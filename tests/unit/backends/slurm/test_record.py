@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.disks import fill, small_disk
 
 from ddplaunch.backends.job import Handle
 from ddplaunch.backends.slurm.backend import SlurmBackend, parse_handle
 from ddplaunch.backends.slurm.record import Records, Submission
-from ddplaunch.errors import UsageError
+from ddplaunch.errors import ClusterError, UsageError
 from ddplaunch.render.rendered import RenderedFile
 
 
@@ -48,6 +50,21 @@ def test_a_mark_is_kept_with_its_submission(tmp_path: Path) -> None:
     assert [first] == records.all()
 
 
+def test_a_full_disk_hides_no_job(tmp_path: Path) -> None:
+    """What Slurm has taken keeps its handle; what cannot be recorded is not sent, and leaves nothing."""
+    with small_disk(tmp_path / "disk", 1 << 16) as disk:
+        records = Records(disk)
+        sent = begin(records, "a")
+        fill(disk)
+
+        records.save(dataclasses.replace(sent, job_id=7))
+        with pytest.raises(ClusterError, match="No space left on device"):
+            begin(records, "b")
+
+        assert [sent] == records.all()
+        assert [Path(sent.script).parent] == list(records.folder.iterdir())
+
+
 def test_completion_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Handles come from what is remembered, on any machine."""
     monkeypatch.setenv("PATH", "")
@@ -81,3 +98,14 @@ def test_nothing_is_imported_before_it_is_needed() -> None:
     code = "import sys, ddplaunch.backends.slurm.backend; print({'sh', 'msgspec'} & set(sys.modules))"
 
     assert "set()\n" == subprocess.check_output([sys.executable, "-c", code], text=True)
+
+
+@pytest.mark.timeout(20)
+def test_a_broken_record_hides_no_other(tmp_path: Path) -> None:
+    """A named pipe, or JSON that nests without end, in the place of a record is passed over."""
+    for name in ("pipe", "deep"):
+        (tmp_path / "slurm" / name).mkdir(parents=True)
+    os.mkfifo(tmp_path / "slurm" / "pipe" / "job.json")
+    (tmp_path / "slurm" / "deep" / "job.json").write_text('{"x":' + "[" * 10**6)
+
+    assert [] == Records(tmp_path).all()

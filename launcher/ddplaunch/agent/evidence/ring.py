@@ -1,0 +1,108 @@
+"""The last calls of torch.distributed that a process has made, from the file that its hook leaves behind.
+
+The process may have been killed in the middle of a write, or have written over the file: whatever does not
+fit is left out. Numbers count the calls that the hook saw in a group, not what torch counts: a rank's calls
+are compared with another's calls, and not with entries of torch's flight recorder.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from ddplaunch.agent.contract import Collective, Frame
+
+HEADER = b"ddplaunch ring 1\n".ljust(64, b"\0")
+SLOTS = 256
+SLOT = struct.Struct("<QBBxxidIHHHHB3x6qQ")
+"""As in hook/ddplaunch_ring.py, which cannot be imported here."""
+KEPT = 32
+"""Calls that are read of a rank."""
+_TEXT = 1 << 16
+_DIMENSIONS = 6
+_STATES = {1: "entered", 2: "returned", 3: "raised"}
+_P2P = frozenset({"send", "isend", "recv", "irecv", "send_object_list", "recv_object_list"})
+_NOBODY = -2
+_LATEST = 1e11  # as a time: what is above, or no number, was not written by the hook
+
+
+@dataclass(frozen=True)
+class Ring:
+    """`calls` oldest first. `initialized`: whether a process group was there at the end; None: not known."""
+
+    calls: list[Collective] = field(default_factory=list)
+    initialized: Optional[bool] = None
+
+
+def read(path: str) -> Optional[Ring]:
+    """None where there is no such file: the process has not called anything, or its hook could not write."""
+    try:
+        with open(path, "rb") as file:
+            return parse(file.read(len(HEADER) + SLOTS * SLOT.size + _TEXT))
+    except OSError:
+        return None
+
+
+def parse(data: bytes, kept: int = KEPT) -> Optional[Ring]:
+    """The newest `kept` calls in a file's content; None when it is no ring."""
+    text = data[len(HEADER) + SLOTS * SLOT.size :]
+    if not data.startswith(HEADER) or not text:
+        return None
+    names = [_text(line) for line in text.split(b"\n")[:-1]]
+    slots = (SLOT.unpack_from(data, len(HEADER) + place * SLOT.size) for place in range(SLOTS))
+    whole = [slot for place, slot in enumerate(slots) if slot[0] == slot[-1] and slot[0] % SLOTS == place]
+    calls: list[Collective] = []
+    initialized: Optional[bool] = None
+    for slot in sorted(whole, key=lambda slot: int(slot[0])):
+        call = _call(slot, names)
+        if call is None:
+            continue
+        if call.op == "init_process_group":
+            initialized = call.state == "returned"
+        elif call.op == "destroy_process_group":
+            initialized = False
+        elif call.group:
+            calls.append(call)
+            initialized = True
+    return Ring(calls[-kept:], initialized)
+
+
+def _call(slot: tuple[Any, ...], names: list[Any]) -> Optional[Collective]:
+    _, state, later, peer, at, number, function, group, site, dtype, length, *shape, _ = slot
+    op, its_group, its_dtype = (_name(names, index) for index in (function, group, dtype))
+    if not op or state not in _STATES or not 0 < at < _LATEST:
+        return None
+    returned = "issued" if later else "returned"
+    return Collective(
+        group=its_group,
+        seq=number,
+        op=op,
+        sizes=[shape[:length]] if its_dtype and length <= _DIMENSIONS else [],
+        dtypes=[its_dtype] if its_dtype else [],
+        done=state == 2 and not later,
+        p2p=op in _P2P,
+        at=at,
+        frames=_frames(names[site]) if 0 < site < len(names) else [],
+        peer=None if peer == _NOBODY else peer,
+        state=returned if state == 2 else _STATES[state],
+    )
+
+
+def _name(names: list[Any], index: int) -> str:
+    found = names[index] if index < len(names) else ""
+    return found if isinstance(found, str) else ""
+
+
+def _frames(site: Any) -> list[Frame]:
+    if not isinstance(site, list) or [type(part) for part in site] != [str, str, int]:
+        return []
+    return [Frame(*site)]
+
+
+def _text(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

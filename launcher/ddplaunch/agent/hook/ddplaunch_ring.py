@@ -1,0 +1,384 @@
+"""The last calls of torch.distributed that this process has made, in a file that outlives it.
+
+The file is mapped: a call is written by one `pack_into` and one byte more when it returns, without a system
+call, and stays when the process is killed, aborts in C++ or is frozen. It has a header, SLOTS slots that are
+written in turn, and text: one line of JSON for each group, function, dtype and line of the user's that a slot
+names by its number. Public functions are seen, each once, where the program calls them; what C++ issues
+by itself, as DDP does in backward(), is not.
+
+Cost: 1 µs a call in a loop; 10 µs where a step of training has filled the processor's caches in
+between, since all that a call touches is fetched then. So little is touched where a line makes the same call
+again. The file is made at the first call, and all of its room is taken then.
+"""
+
+# ruff: noqa: SIM105, SLF001, UP031 - runs on Python 3.8 in somebody else's program
+
+from __future__ import annotations
+
+import fcntl
+import json
+import mmap
+import os
+import struct
+import sys
+from functools import wraps
+from itertools import count
+from time import time
+
+import ddplaunch_torch  # type: ignore[import-not-found]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, FrameType, ModuleType
+    from typing import Any, Optional
+
+HEADER = b"ddplaunch ring 1\n".ljust(64, b"\0")
+SLOTS = 256
+_DIMENSIONS = 6
+_CALL = struct.Struct("<HHHHB3x%dq" % _DIMENSIONS)
+"""What calls from one line mostly have in common: function, group, line, dtype, dimensions, shape."""
+_WRITTEN = struct.Struct("<QBBxxidI%dsQ" % _CALL.size)
+"""A slot as it is written: mark, state, asynchronous, peer, time, number, the call, mark. The marks are the
+number of the call in the process; they differ where a write was cut."""
+SLOT = struct.Struct("<QBBxxidI%sQ" % _CALL.format[1:])
+TEXT = 1 << 16
+ENTERED, RETURNED, RAISED = 1, 2, 3
+_STATE = 8  # offset in a slot
+_FIRST, _SIZE = len(HEADER), SLOT.size
+_SET_FLAGS, _NO_COW = 0x40086602, 0x00800000  # of ioctl(2) for files
+NOBODY, ANYBODY = -2, -1  # as a peer
+_DEPTH = 16  # frames in which the user's line is looked for
+_SITES = 4096  # lines that are remembered
+_STANDARD = os.path.dirname(os.__file__) + os.sep
+
+COLLECTIVES = {  # function -> its parameter that must be alike on all ranks
+    "all_reduce": "tensor",
+    "all_reduce_coalesced": "",
+    "broadcast": "tensor",
+    "reduce": "tensor",
+    "all_gather": "tensor",
+    "all_gather_coalesced": "",
+    "all_gather_into_tensor": "input_tensor",
+    "all_gather_single": "input",
+    "_all_gather_base": "input_tensor",
+    "gather": "tensor",
+    "gather_single": "input",
+    "gather_into_tensor": "input_tensor",
+    "scatter": "tensor",
+    "reduce_scatter": "output",
+    "reduce_scatter_single": "output",
+    "reduce_scatter_tensor": "output",
+    "_reduce_scatter_base": "output",
+    "all_to_all": "",
+    "all_to_all_single": "input",
+    "barrier": "",
+    "monitored_barrier": "",
+    "all_gather_object": "",
+    "gather_object": "",
+    "broadcast_object_list": "",
+    "scatter_object_list": "",
+}
+POINT_TO_POINT = {  # function -> its parameter that names the peer
+    "send": "dst",
+    "isend": "dst",
+    "recv": "src",
+    "irecv": "src",
+    "send_object_list": "dst",
+    "recv_object_list": "src",
+}
+PHASES = ("init_process_group", "new_group", "destroy_process_group")
+_FUNCTIONS = ("", *COLLECTIVES, *POINT_TO_POINT, *PHASES)
+
+
+_NO_GROUP = object()
+
+
+class _WithinError(Exception):
+    """The call was made by a function that is recorded itself."""
+
+
+class _Ring:
+    """The file, and what is remembered so that a call that was seen before costs little."""
+
+    def __init__(self) -> None:
+        path = ddplaunch_torch.ring_file()
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        size = len(HEADER) + SLOTS * SLOT.size + TEXT
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                # Else btrfs moves each page that is written, and kills by SIGBUS where it has no room.
+                fcntl.ioctl(file, _SET_FLAGS, struct.pack("l", _NO_COW))
+            except OSError:  # another file system
+                pass
+            os.posix_fallocate(file, 0, size)  # on a full disk a mapping without room kills by SIGBUS
+            self.map = mmap.mmap(file, size)
+        except BaseException:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(file)
+        self.marks = count(1)
+        self.names: dict[Any, int] = {}
+        self.groups: dict[int, _Group] = {}  # by identity, while it cannot have been given to another
+        self.calls: dict[tuple[int, int, int], tuple[int, Any, Any, list[int], bytes]] = {}
+        self.by_name: dict[str, _Group] = {}
+        self.sites: dict[tuple[int, int], int] = {}  # (code's identity, instruction) -> name
+        self.codes: list[CodeType] = []  # alive, so that their identities stay theirs
+        self.end = len(HEADER) + SLOTS * SLOT.size  # of the text so far
+        self.lines = 0
+        for function in _FUNCTIONS:  # so that each has the same number everywhere; 0: not known
+            self.name(function)
+        self.forget()
+        self.map[: len(HEADER)] = HEADER
+
+    def forget(self) -> None:
+        """Groups may be others from now on, with identities that had been given to those before."""
+        self.calls.clear()
+        self.groups = {id(_NO_GROUP): _Group(0)}
+
+    def learn(
+        self, function: int, group: Any, dtype: Any, shape: Any, frame: FrameType
+    ) -> tuple[int, Any, Any, list[int], bytes]:
+        """Group's identity, dtype, shape, counts, and what is written of such a call.
+
+        It is remembered where the calling frame is the user's own.
+        """
+        known, site = self.group(group), self.site(frame)
+        sizes = (*shape[:_DIMENSIONS], *[0] * (_DIMENSIONS - len(shape)))
+        content = _CALL.pack(function, known.name, site, self.dtype(dtype), len(shape), *sizes)
+        call = (id(group), dtype, shape, known.made, content)
+        if self.sites.get((id(frame.f_code), frame.f_lasti), 0) > 0:
+            self.calls[function, id(frame.f_code), frame.f_lasti] = call
+        return call
+
+    def name(self, value: Any) -> int:
+        """The number of a text, which is added if it is new. 0 when there is no room left."""
+        found = self.names.get(value)
+        if found is None:
+            line = json.dumps(value).encode() + b"\n"
+            if self.end + len(line) > len(self.map):
+                return 0
+            self.map[self.end : self.end + len(line)] = line
+            self.end += len(line)
+            found = self.names[value] = self.lines
+            self.lines += 1
+        return found
+
+    def dtype(self, dtype: Any) -> int:
+        if dtype is None:
+            return 0
+        found = self.names.get(dtype)
+        if found is None:
+            found = self.names[dtype] = self.name(str(dtype).rpartition(".")[2])
+        return found
+
+    def site(self, frame: Optional[FrameType]) -> int:
+        """The user's line: the innermost of his own files, else of an installed package.
+
+        Raises _WithinError where a recorded function stands before it.
+        """
+        package = 0
+        for _ in range(_DEPTH):
+            if frame is None:
+                break
+            site = self.sites.get((id(frame.f_code), frame.f_lasti))
+            if site is None:
+                site = self._learn_site(frame)
+            if site > 0:
+                return site
+            package = package or -site
+            frame = frame.f_back
+        return package
+
+    def _learn_site(self, frame: FrameType) -> int:
+        """Above 0: the user's own; below: a package's; 0: torch's or Python's."""
+        code = frame.f_code
+        if code is _State.wrapper:
+            raise _WithinError
+        if len(self.sites) >= _SITES:
+            self.sites.clear()
+            self.calls.clear()
+            self.codes.clear()
+        site = 0
+        path = code.co_filename
+        package = "-packages/" in path
+        if not path.startswith(_State.foreign) and (package or not path.startswith(_STANDARD)):
+            site = self.name((code.co_name, path, frame.f_lineno or 0)) * (-1 if package else 1)
+        self.codes.append(code)
+        self.sites[id(code), frame.f_lasti] = site
+        return site
+
+    def group(self, group: Any) -> _Group:
+        """Raises where this process is not in the group, and when there is none."""
+        found = self.groups.get(id(group))
+        if found is None:
+            name = str((_State.c10d._get_default_group() if group is None else group).group_name)
+            found = self.by_name.setdefault(name, _Group(self.name(name)))
+            self.groups[id(group)] = found
+        return found
+
+
+class _Group:
+    def __init__(self, name: int) -> None:
+        self.name = name
+        self.made = [0, 0]  # collectives, and point-to-point operations
+        self.peers: dict[int, int] = {}  # rank in the group -> global
+
+
+class _State:
+    ring: Optional[_Ring] = None
+    off = False  # it cannot be written here
+    c10d: Any = None  # torch.distributed.distributed_c10d
+    foreign: tuple[str, ...] = ()  # how paths begin that are never the user's
+    wrapper: Optional[CodeType] = None  # of every function that records
+
+
+def watch(module: ModuleType) -> None:
+    """Record what the program calls of torch.distributed.distributed_c10d, which was imported just now."""
+    torch = os.path.dirname(os.path.dirname(str(module.__file__)))
+    _State.c10d, _State.foreign = module, (torch + os.sep, os.path.dirname(__file__) + os.sep, "<")
+    for name in (*COLLECTIVES, *POINT_TO_POINT, *PHASES):
+        function = getattr(module, name, None)
+        if callable(function):
+            setattr(module, name, recorded(name, function))
+    os.register_at_fork(after_in_child=_forked)
+
+
+def _forked() -> None:
+    """The parent's file is not ours."""
+    _State.ring = None
+
+
+def recorded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself, with each of its calls kept, if no other recorded function makes it."""
+    kind = _phase if name in PHASES else _point_to_point if name in POINT_TO_POINT else _collective
+    enter = kind(name, function)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        place = 0
+        try:
+            ring = _State.ring or _open()
+            if ring is not None:
+                place = enter(ring, sys._getframe(1), args, kwargs)
+        except Exception:
+            pass
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            if place:
+                _raised(ring, place, error)  # type: ignore[arg-type]
+            raise
+        if place:
+            ring.map[place] = RETURNED  # type: ignore[union-attr]
+        return result
+
+    _State.wrapper = call.__code__  # the same for all of them
+    return wraps(function)(call)
+
+
+def _raised(ring: _Ring, place: int, error: BaseException) -> None:
+    ring.map[place] = RAISED
+    if isinstance(error, (TypeError, ValueError)):
+        # Refused before it began, it is no call that others must match: the next has its number.
+        slot = SLOT.unpack_from(ring.map, place - _STATE)
+        for group in ring.by_name.values():
+            if group.name == slot[7]:
+                group.made[_FUNCTIONS[slot[6]] in POINT_TO_POINT] -= 1
+
+
+def _open() -> Optional[_Ring]:
+    if not _State.off:
+        try:
+            _State.ring = _Ring()
+        except Exception:
+            _State.off = True
+            raise
+    return _State.ring
+
+
+# --- what is written when a function is entered: each returns the place of its state in the file
+
+if TYPE_CHECKING:
+    Enter = Callable[[_Ring, FrameType, tuple[Any, ...], dict[str, Any]], int]
+
+
+def _collective(name: str, called: Callable[..., Any]) -> Enter:
+    function, tensor_name = _FUNCTIONS.index(name), COLLECTIVES[name]
+    tensor_at, group_at, async_at = _positions(called, tensor_name, "group", "async_op")
+
+    def enter(ring: _Ring, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        given = len(args)
+        group = args[group_at] if given > group_at else kwargs.get("group")
+        later = args[async_at] if given > async_at else kwargs.get("async_op")
+        tensor = None
+        if tensor_name:
+            tensor = args[tensor_at] if given > tensor_at else kwargs.get(tensor_name)
+        return _write(ring, function, 0, group, tensor, NOBODY, bool(later), frame)
+
+    return enter
+
+
+def _point_to_point(name: str, called: Callable[..., Any]) -> Enter:
+    function, peer_name = _FUNCTIONS.index(name), POINT_TO_POINT[name]
+    tensor_name = "" if name.endswith("_list") else "tensor"
+    tensor_at, group_at, peer_at = _positions(called, tensor_name, "group", peer_name)
+    later = name.startswith("i")
+
+    def enter(ring: _Ring, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        given = len(args)
+        group = args[group_at] if given > group_at else kwargs.get("group")
+        peer = args[peer_at] if given > peer_at else kwargs.get(peer_name)
+        if peer is None:
+            inner = kwargs.get("group_" + peer_name)
+            peer = ANYBODY if inner is None else _global(ring.group(group), group, inner)
+        tensor = None
+        if tensor_name:
+            tensor = args[tensor_at] if given > tensor_at else kwargs.get(tensor_name)
+        return _write(ring, function, 1, group, tensor, peer, later, frame)
+
+    return enter
+
+
+def _phase(name: str, _: Callable[..., Any]) -> Enter:
+    function = _FUNCTIONS.index(name)
+
+    def enter(ring: _Ring, frame: FrameType, *_: Any) -> int:
+        ring.forget()
+        return _write(ring, function, 0, _NO_GROUP, None, NOBODY, False, frame)
+
+    return enter
+
+
+def _write(
+    ring: _Ring, function: int, kind: int, group: Any, tensor: Any, peer: int, later: bool, frame: FrameType
+) -> int:
+    dtype, shape = (None, ()) if tensor is None else (tensor.dtype, tensor.shape)
+    call = ring.calls.get((function, id(frame.f_code), frame.f_lasti))
+    if call is None or call[0] != id(group) or call[1] is not dtype or call[2] != shape:
+        call = ring.learn(function, group, dtype, shape, frame)
+    _, _, _, made, content = call
+    made[kind] = number = made[kind] + 1
+    mark = next(ring.marks)
+    place = _FIRST + mark % SLOTS * _SIZE
+    _WRITTEN.pack_into(ring.map, place, mark, ENTERED, later, peer, time(), number, content, mark)
+    return place + _STATE
+
+
+def _global(group: _Group, given: Any, inner: int) -> int:
+    peer = group.peers.get(inner)
+    if peer is None:
+        whole = _State.c10d._get_default_group() if given is None else given
+        peer = group.peers[inner] = int(_State.c10d.get_global_rank(whole, inner))
+    return peer
+
+
+def _positions(function: Callable[..., Any], *names: str) -> tuple[int, ...]:
+    """Where each parameter stands; beyond all of them where there is none of that name."""
+    inner: Any = function
+    while hasattr(inner, "__wrapped__"):
+        inner = inner.__wrapped__
+    code = inner.__code__
+    parameters = code.co_varnames[: code.co_argcount]
+    return tuple(parameters.index(name) if name in parameters else 99 for name in names)

@@ -1,0 +1,90 @@
+"""What the hook adds to torch.distributed when the program imports it: calls that are noted as they begin.
+
+The program's own functions run unchanged behind it. Whatever goes wrong here is the hook's affair alone.
+"""
+
+# ruff: noqa: SIM105 - runs in somebody else's program, and imports no more than it must
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any, Optional
+
+    Action = Callable[[ModuleType], None]
+
+
+class ImportWatch:
+    """A finder that finds nothing itself: it calls `actions[name]` once module `name` has been executed."""
+
+    def __init__(self, actions: dict[str, Action]) -> None:
+        self._actions = actions
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[Any]:
+        action = self._actions.pop(name, None)
+        if action is None:
+            return None
+        spec = None
+        for finder in sys.meta_path:
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    break
+        if spec is not None and spec.loader is not None:
+            _after(spec.loader, action)
+        if not self._actions and self in sys.meta_path:
+            sys.meta_path.remove(self)
+        return spec
+
+
+def when_imported(actions: dict[str, Action]) -> None:
+    """Call each action with its module as soon as the program has imported it; now, where it has."""
+    later = {}
+    for name, action in actions.items():
+        if name in sys.modules:
+            action(sys.modules[name])
+        else:
+            later[name] = action
+    if later:
+        sys.meta_path.insert(0, ImportWatch(later))
+
+
+def record_calls() -> None:
+    """Keep the last calls of torch.distributed; only a program that imports it pays for that."""
+
+    def action(module: ModuleType) -> None:
+        here = os.path.dirname(os.path.abspath(__file__))
+        sys.path.insert(0, here)  # the hook's folder was taken out, so that no program finds it
+        try:
+            import ddplaunch_ring  # type: ignore[import-not-found]
+        finally:
+            sys.path.remove(here)
+        ddplaunch_ring.watch(module)
+
+    when_imported({"torch.distributed.distributed_c10d": action})
+
+
+def ring_file() -> str:
+    """Where this process keeps its last calls, once it has made one."""
+    node = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return os.path.join(node, "rings", str(os.getpid()))
+
+
+def _after(loader: Any, action: Action) -> None:
+    """The loader itself stays in its place: linecache and inspect ask it for the source."""
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        vars(loader).pop("exec_module", None)  # another action of the same module may have done so
+        execute(module)
+        try:
+            action(module)
+        except Exception:
+            pass
+
+    loader.exec_module = exec_module

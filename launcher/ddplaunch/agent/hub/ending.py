@@ -1,0 +1,25 @@
+"""How a job ends once its nodes have ended, or will not begin: its exit code, and the last word to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.protocol import Body
+from ddplaunch.agent.verdicts import catalogue
+
+GRACE = 5.0
+"""Seconds the ranks have between SIGTERM and SIGKILL when the job is ended."""
+
+
+def farewell(code: int, verdicts: Sequence[Verdict]) -> Body:
+    """The `end` that every node is sent."""
+    return {"exit_code": code, "verdicts": codec.dump(list(verdicts)), "grace": GRACE}
+
+
+def exit_code(verdicts: Sequence[Verdict], finished: Mapping[int, int]) -> int:
+    """By the first verdict, else by the first node that has `finished` badly: what has ended did not hang."""
+    if verdicts and verdicts[0].code != "unknown":
+        return catalogue.exit_code(verdicts[0])
+    return next(filter(None, finished.values()), Exit.WORKER_FAILED)

@@ -1,0 +1,40 @@
+"""One bundle of what the nodes have written down each for itself, where the hub is gone for good."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from typing import Optional
+
+from ddplaunch.agent import codec
+from ddplaunch.agent.contract import Bundle, Files, JobPlan
+from ddplaunch.agent.hub.rounds import job_evidence
+from ddplaunch.agent.verdicts.decide import judge
+
+
+def gather(plan: JobPlan, folder: str) -> Optional[Bundle]:
+    """Judge the evidence of all nodes together, as the hub would have; None where none left any.
+
+    Where a node's evidence is missing, the result has a node's own verdict, which blames no rank for what
+    other nodes might explain. The rest of the bundle is what the last hub wrote.
+    """
+    paths = [os.path.join(Files.NODE.format(node=node), Files.OWN) for node in range(plan.nodes)]
+    found = [each for each in (_read(folder, path) for path in paths) if each is not None]
+    evidence = {one.node: one for each in found if each.evidence for one in each.evidence.evidence}
+    if not evidence:
+        return None
+    why = "death" if any(each.launch_exit for each in evidence.values()) else "deadline"
+    silent = [node for node in range(plan.nodes) if node not in evidence]
+    whole = job_evidence(plan, why, time.time(), evidence, silent, {}, {}, [])
+    certain = [each.verdicts for each in found if any(one.code != "unknown" for one in each.verdicts)]
+    verdicts = judge(whole) if not silent else (certain or [found[0].verdicts])[0]
+    begun = _read(folder, Files.BUNDLE) or found[0]
+    return dataclasses.replace(begun, evidence=whole, verdicts=verdicts, written=time.time())
+
+
+def _read(folder: str, name: str) -> Optional[Bundle]:
+    try:
+        return codec.read(Bundle, os.path.join(folder, name))
+    except (OSError, codec.ContractError):
+        return None

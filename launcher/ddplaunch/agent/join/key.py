@@ -1,0 +1,111 @@
+"""The secret by which the nodes of one job know one another, for a job whose nodes are started by hand.
+
+It is given (DDPLAUNCH_KEY, --key-file), or made for this run and handed from node 0 to the others through
+MUNGE, which every Slurm has, or read from a file in the user's home folder. A node that has none does not
+join: a hub without a key would obey strangers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import stat
+from collections.abc import Mapping
+from typing import Callable, NamedTuple, Optional
+
+from ddplaunch.agent.checks import ports
+from ddplaunch.agent.contract import Env
+from ddplaunch.agent.join import munge, scheduler
+from ddplaunch.agent.join.spot import CannotJoinError, Spot
+
+_SHORTEST = 16
+"""Characters. A shorter key can be guessed from what passes over the network."""
+_MAKE = "head -c 32 /dev/urandom | base64"
+
+
+class Key(NamedTuple):
+    secret: str
+    desk: Optional[int] = None  # node 0's port, where the other nodes ask for the key; None: they have it
+
+
+def obtain(
+    spot: Spot,
+    file: Optional[str],
+    gate_port: Optional[int],
+    environment: Mapping[str, str],
+    seconds: float,
+    say: Callable[[str], None],
+) -> Key:
+    """The job's key, the same on all nodes; may wait so many seconds for node 0.
+
+    Raises CannotJoinError, or munge.NoKeyError when the key cannot pass from node 0 to the others.
+    """
+    given = environment.get(Env.KEY)
+    if given is not None:
+        return Key(_of_job(_checked(given, Env.KEY), spot))
+    if file is not None:
+        return Key(_of_job(_checked(read(file), file), spot))
+    if spot.nodes == 1:
+        return Key(os.urandom(32).hex())
+    if scheduler.is_slurms(environment) and munge.is_there():
+        port = desk_port(spot, gate_port)
+        if spot.node == 0:
+            munge.check_port(port)
+            return Key(os.urandom(32).hex(), port)
+        return Key(munge.ask(spot, port, seconds, say))
+    home = home_file(environment)
+    if os.path.exists(home):
+        return Key(_of_job(_checked(read(home), home), spot))
+    raise CannotJoinError(
+        f"this node cannot join without a key: there is no {Env.KEY}, no --key-file and no {home}",
+        f"make one with `(umask 077; mkdir -p {os.path.dirname(home)}; {_MAKE} > {home})` on one node, and "
+        f"copy it to the others unless they share the folder; or give all nodes the same {Env.KEY}",
+    )
+
+
+def home_file(environment: Mapping[str, str]) -> str:
+    """Where the user keeps a key for all jobs."""
+    config = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(config, "ddplaunch", "key")
+
+
+def desk_port(spot: Spot, gate_port: Optional[int]) -> int:
+    """Where node 0 hands out the key: next to the hub's port if that is given, else by job and user."""
+    if gate_port is not None:
+        return gate_port + 1
+    seed = f"ddplaunch key {os.geteuid()} {spot.occasion} {spot.attempt}"
+    return ports.sequence(seed.encode(), ports.EPHEMERAL)[0]
+
+
+def read(path: str) -> str:
+    """A file that its user alone can read, as ssh wants it of a private key. Raises CannotJoinError."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            status = os.fstat(file.fileno())
+            text = file.read(4096)
+    except OSError as error:
+        raise CannotJoinError(
+            f"this node cannot join: the key in {path} cannot be read: {error.strerror}",
+            "give --key-file a file that is there on every node",
+        ) from error
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise CannotJoinError(
+            f"this node cannot join: the key in {path} is open to other users",
+            f"`chown {os.geteuid()} {path}; chmod 600 {path}`; make a new key if somebody may have read it",
+        )
+    return text.strip()
+
+
+def _checked(key: str, source: str) -> str:
+    if len(key) < _SHORTEST:
+        raise CannotJoinError(
+            f"this node cannot join: the key of {source} has {len(key)} characters, wanted {_SHORTEST}",
+            f"`{_MAKE}` prints a good one",
+        )
+    return key
+
+
+def _of_job(key: str, spot: Spot) -> str:
+    """One job's own, so that two jobs with the same key do not meet."""
+    return hmac.new(key.encode(), f"join {spot.occasion}".encode(), hashlib.sha256).hexdigest()

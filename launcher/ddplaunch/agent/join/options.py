@@ -1,0 +1,57 @@
+"""The options of `run --join`, for the agent and for the launcher, which reads times in more ways."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Callable, Optional
+
+from ddplaunch.agent.contract import Env, GatePlan, WatchdogPlan
+
+JOB = "run"
+"""The job's name, where no other is given. It must be the same on all nodes."""
+
+
+def add_arguments(parser: argparse.ArgumentParser, seconds: Callable[[str], float] = float) -> None:
+    """The options that go with --join; `seconds` reads a time."""
+    said = "default: as torchrun, PET_* or the scheduler says"
+    options: dict[str, dict[str, Any]] = {
+        "--nodes": {"type": int, "metavar": "N", "help": f"how many nodes there are ({said})"},
+        "--node-rank": {"type": int, "metavar": "N", "help": f"which of them this is, from 0 ({said})"},
+        "--master": {"metavar": "HOST", "help": f"name or address of node 0 ({said})"},
+        "--port": {"type": int, "metavar": "PORT", "help": f"the ranks' master port ({said}, or a free one)"},
+        "--gate-port": {
+            "type": int,
+            "metavar": "PORT",
+            "help": "where node 0's hub listens, and on the next port MUNGE's desk (default: by the name)",
+        },
+        "--gate-timeout": {
+            "type": seconds,
+            "default": GatePlan.timeout,
+            "metavar": "TIME",
+            "help": "how long the nodes wait for one another (default: 2 minutes)",
+        },
+        "--key-file": {
+            "metavar": "FILE",
+            "help": f"the secret that all nodes share (default: {Env.KEY}, MUNGE under Slurm, or "
+            "~/.config/ddplaunch/key)",
+        },
+    }
+    parser.add_argument(
+        "--join", action="store_true", help="one of several nodes, which all run this command"
+    )
+    for name, settings in options.items():
+        parser.add_argument(name, **{**settings, "help": f"with --join: {settings['help']}"})
+
+
+def add_agents_own(parser: argparse.ArgumentParser) -> None:
+    """What the launcher's `run` has with and without --join, and the agent's with it alone."""
+    plan = WatchdogPlan()
+    seconds: dict[str, Any] = {"metavar": "SECONDS", "help": "with --join: as for `ddplaunch run`"}
+    parser.add_argument("--name", default=JOB, help=f"with --join: the job's name (default: {JOB})")
+    parser.add_argument("--notice-after", type=float, default=plan.notice_after, **seconds)
+    parser.add_argument("--kill-after", type=_or_never, default=plan.kill_after, **seconds)
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="with --join")
+
+
+def _or_never(text: str) -> Optional[float]:
+    return None if text == "never" else float(text)

@@ -1,0 +1,71 @@
+"""From what is known of this node to what `agent.local` runs: a plan, the key, and where the hub is."""
+
+from __future__ import annotations
+
+import socket
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from typing import Callable, NamedTuple
+
+from ddplaunch.agent import places
+from ddplaunch.agent.addresses import Address
+from ddplaunch.agent.contract import Env, GatePlan, JobPlan, WatchdogPlan
+from ddplaunch.agent.join import key, spot
+
+
+class Joining(NamedTuple):
+    """`environment` and `desk` are this node's alone. `desk`: of node 0, words for `agent.pyz keys`."""
+
+    plan: JobPlan
+    node: int
+    environment: dict[str, str]
+    desk: list[str]
+
+
+def prepare(
+    arguments: Namespace,
+    command: Sequence[str],
+    name: str,
+    watchdog: WatchdogPlan,
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+) -> Joining:
+    """What this node has to run; may wait for node 0's key. Raises CannotJoinError, munge.NoKeyError."""
+    options = spot.Options(arguments.nodes, arguments.node_rank, arguments.master, arguments.port)
+    found = spot.find(options, command, environment, _full_name())
+    secret = key.obtain(
+        found, arguments.key_file, arguments.gate_port, environment, arguments.gate_timeout, say
+    )
+    # Not by the key: a node with a wrong one shall meet the hub, which then says so.
+    port = arguments.gate_port or places.hub_port(name, found.attempt, found.occasion.encode())
+    plan = JobPlan(
+        job=name,
+        nodes=found.nodes,
+        nproc_per_node=None,
+        launch=[],
+        command=list(command),
+        names=found.names,
+        master_addr=found.master_addr,
+        master_port=found.master_port,
+        watchdog=watchdog,
+        gate=GatePlan(timeout=arguments.gate_timeout, port=port, joined=True),
+    )
+    own = {
+        Env.KEY: secret.secret,
+        Env.ATTEMPT: str(found.attempt),
+        Env.HUB: str(Address(found.master, port)),
+    }
+    desk = [] if secret.desk is None else ["--port", str(secret.desk), "--occasion", found.occasion]
+    say(f"node {found.node} of {found.nodes}; node 0 is {found.master}")
+    return Joining(plan, found.node, own, desk)
+
+
+def _full_name() -> str:
+    """As /etc/hosts has it where this is a pod: its own name there is POD.SERVICE.NAMESPACE.svc.DOMAIN."""
+    name = socket.gethostname()
+    try:
+        with open("/etc/hosts", encoding="utf-8", errors="replace") as file:
+            lines = [line.partition("#")[0].split() for line in file]
+    except OSError:
+        return name
+    return next((each for words in lines for each in words[1:] if each.startswith(f"{name}.")), name)

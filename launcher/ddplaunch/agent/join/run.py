@@ -1,0 +1,70 @@
+"""`agent.pyz run --join -- COMMAND`: this node's part of the job, with nothing but the agent's archive."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from typing import Optional
+
+from ddplaunch.agent import codec, local
+from ddplaunch.agent.addresses import parse
+from ddplaunch.agent.contract import Env, Exit, Files, WatchdogPlan
+from ddplaunch.agent.join import munge
+from ddplaunch.agent.join.prepare import Joining, prepare
+from ddplaunch.agent.join.spot import CannotJoinError
+from ddplaunch.agent.printable import error_text, printable
+from ddplaunch.agent.supervise import notice
+from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Returns an Exit, the same on all nodes where one verdict ends the job. Leaves a folder behind only on
+    node 0, and only of a job that did not succeed: it has the evidence."""
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    watchdog = WatchdogPlan(arguments.notice_after, arguments.kill_after)
+    try:
+        if not command:
+            raise CannotJoinError("nothing to run", "give a command: run --join -- torchrun train.py")
+        joining = prepare(arguments, command, arguments.name, watchdog, os.environ, _say)
+    except CannotJoinError as error:
+        sys.stderr.write(error_text(error))
+        return Exit.MISCONFIGURED
+    except munge.NoKeyError as error:
+        print("\n".join(notice.block([error.verdict], final=True)), flush=True)
+        return CATALOGUE[error.verdict.code].exit_code
+    folder = tempfile.mkdtemp(prefix=f"ddplaunch-{arguments.name}-")
+    code: Optional[int] = None
+    try:
+        code = _run(joining, folder)
+    finally:
+        if code and joining.node == 0:
+            _say(f"the evidence is in {os.path.join(folder, Files.RUN)}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    return code
+
+
+def _run(joining: Joining, folder: str) -> int:
+    codec.write(os.path.join(folder, Files.PLAN), joining.plan)
+    (hub,) = parse(joining.environment[Env.HUB])
+    part = local.Part(joining.node, hub, joining.environment[Env.KEY], joining.desk)
+    return local.main(joining.plan, folder, int(joining.environment[Env.ATTEMPT]), part=part)
+
+
+def keys(port: int, occasion: str) -> int:
+    """Node 0's desk for the key, for as long as its parent lives. Returns an Exit when it cannot listen."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        munge.serve(port, occasion, os.environ[Env.KEY], _say)
+    except OSError as error:
+        _say(f"no key can be handed out on port {port}: {error.strerror}; give all nodes another --gate-port")
+    return Exit.NODE_AT_FAULT
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {printable(text, lines=True)}", flush=True)

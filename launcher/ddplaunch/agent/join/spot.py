@@ -1,0 +1,207 @@
+"""Which node of how many this one is, and where node 0 is: from what the user and the schedulers say. Pure.
+
+Options come first, then the launcher's own words, PET_* and MASTER_*, then the scheduler's variables. What
+contradicts an option or the launcher is refused, and so is what is missing, all of it in one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from ddplaunch.agent.join import launchers, scheduler, torchrun
+from ddplaunch.agent.join.scheduler import Fact
+
+_C10D_PORT = "29400"
+"""torchrun's, where --rdzv-endpoint has none."""
+
+
+class CannotJoinError(Exception):
+    """The node cannot join; the message is one sentence, `hint` says what to give."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class Options(NamedTuple):
+    """What is given to `run --join` itself."""
+
+    nodes: Optional[int] = None
+    node_rank: Optional[int] = None
+    master: Optional[str] = None
+    port: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Spot:
+    """One node's place in the job."""
+
+    node: int
+    nodes: int
+    master: str  # name or address under which the other nodes reach node 0
+    master_addr: Optional[str] = None  # under which the ranks look for it; None: the gate finds one
+    master_port: Optional[int] = None  # None: node 0's gate chooses one
+    names: list[str] = field(default_factory=list)  # of all nodes, where the scheduler says them
+    occasion: str = ""  # the same on all nodes of this job, and another one for the user's other jobs
+    attempt: int = 0
+
+
+def find(options: Options, command: Sequence[str], environment: Mapping[str, str], host: str = "") -> Spot:
+    """`host`: this machine's full name. Raises CannotJoinError."""
+    return _Search(options, command, environment, host).spot()
+
+
+def elsewhere(command: Sequence[str], environment: Mapping[str, str]) -> Optional[Fact]:
+    """How many nodes run this command, with the source of the number, where they are more than one."""
+    search = _Search(Options(), command, environment, "")
+    fact = next(filter(None, search.nodes_said()), None)
+    number = _count(fact.value) if fact and not search.standalone else None
+    return fact._replace(value=str(number)) if fact and number and number > 1 else None
+
+
+class _Search:
+    def __init__(
+        self, options: Options, command: Sequence[str], environment: Mapping[str, str], host: str
+    ) -> None:
+        self._options = options
+        self._words = launchers.said(command)
+        self._environment = environment
+        self._scheduler = scheduler.read(environment, host)
+        self._problems: list[str] = []
+
+    def spot(self) -> Spot:
+        nodes = self._number("nodes", self._options.nodes, self.nodes_said())
+        ranks = self._ranks_said()
+        node = self._number("node rank", self._options.node_rank, ranks)
+        if self._options.node_rank is None and next(filter(None, ranks), None) is self._scheduler.node:
+            self._problems.extend(self._scheduler.problems)
+        address, port = self._meeting()
+        names = self._scheduler.names if nodes == len(self._scheduler.names) else []
+        master = self._options.master or address or self._scheduler.master
+        if nodes == 1:
+            node, master = node or 0, master or "127.0.0.1"
+        if nodes is not None and node is not None and node >= nodes:
+            self._problems.append(f"there is no node {node} in a job of {nodes} node{'s' * (nodes > 1)}")
+        if self.standalone:
+            self._problems.append("torchrun's --standalone is for one node")
+        self._refuse_problems()
+        if nodes is None or node is None or not master:
+            raise self._missing(nodes, node, master)
+        return Spot(
+            node=node,
+            nodes=nodes,
+            master=master,
+            master_addr=address or self._options.master,
+            master_port=port,
+            names=names,
+            occasion=self._occasion(),
+            attempt=self._scheduler.attempt,
+        )
+
+    # ---------------------------------------------------------------- what is said, first things first
+
+    @property
+    def standalone(self) -> bool:
+        return "standalone" in self._words
+
+    def nodes_said(self) -> list[Optional[Fact]]:
+        return [self._word("nnodes"), self._pet("nnodes"), self._scheduler.nodes]
+
+    def _ranks_said(self) -> list[Optional[Fact]]:
+        return [self._word("node_rank"), self._pet("node_rank"), self._scheduler.node]
+
+    def _meeting(self) -> tuple[Optional[str], Optional[int]]:
+        """Node 0's address and port for the ranks, as far as the user says them."""
+        endpoint, backend = self._torchrun("rdzv_endpoint"), self._torchrun("rdzv_backend")
+        kind = backend.value if backend else torchrun.STATIC
+        if kind not in (torchrun.STATIC, torchrun.C10D):
+            return None, self._options.port  # the endpoint is that of another program, such as etcd
+        if endpoint is not None:
+            address, port = _endpoint(endpoint, _C10D_PORT if kind == torchrun.C10D else "")
+            return address, self._number("port", self._options.port, [port])
+        # With c10d, torchrun does not look at --master-addr.
+        own = [self._torchrun(name) for name in ("master_addr", "master_port")]
+        named, numbered = own if kind == torchrun.STATIC else (None, None)
+        named = named or self._variable("MASTER_ADDR")
+        numbered = numbered or self._variable("MASTER_PORT")
+        return named.value if named else None, self._number("port", self._options.port, [numbered])
+
+    def _torchrun(self, name: str) -> Optional[Fact]:
+        return self._word(name) or self._pet(name)
+
+    def _word(self, name: str) -> Optional[Fact]:
+        fact = self._words.get(name)
+        return fact if fact and fact.value else None
+
+    def _pet(self, name: str) -> Optional[Fact]:
+        return self._variable(f"PET_{name.upper()}")
+
+    def _variable(self, name: str) -> Optional[Fact]:
+        value = self._environment.get(name)
+        return Fact(value, f"{name}={value}") if value else None
+
+    def _occasion(self) -> str:
+        ours = self._torchrun("rdzv_id")
+        return " ".join(filter(None, [self._scheduler.job, ours.value if ours else ""]))
+
+    # ---------------------------------------------------------------- from words to numbers
+
+    def _number(self, what: str, option: Optional[int], said: Sequence[Optional[Fact]]) -> Optional[int]:
+        """The option, or else the first that is said. A launcher acts on its own words: they must agree."""
+        facts = [fact for fact in said if fact is not None]
+        if option is not None:
+            word = next((fact for fact in facts if fact in self._words.values()), None)
+            number = _count(word.value) if word else None
+            if word and number is not None and number != option:
+                self._problems.append(f"{what} {option} contradicts {word.source}")
+            return option
+        if not facts:
+            return None
+        number = _count(facts[0].value)
+        if number is None and not _is_range(facts[0].value):
+            self._problems.append(f"{facts[0].source} is no number")
+        return number
+
+    def _refuse_problems(self) -> None:
+        if self._problems:
+            raise CannotJoinError(
+                f"this node cannot join: {'; '.join(self._problems)}",
+                "say the same in one place; `ddplaunch run --help` has the options",
+            )
+
+    def _missing(self, nodes: Optional[int], node: Optional[int], master: Optional[str]) -> CannotJoinError:
+        wanted = [
+            (nodes, "the number of nodes", "--nodes"),
+            (node, "the rank of this node", "--node-rank"),
+            (master or None, "the name or address of node 0", "--master"),
+        ]
+        absent = [(what, option) for value, what, option in wanted if value is None]
+        whats = [what for what, _ in absent]
+        text = " and ".join(filter(None, [", ".join(whats[:-1]), whats[-1]]))
+        given = ", ".join(option for _, option in absent)
+        return CannotJoinError(
+            f"this node cannot join: {text} {'are' if len(absent) > 1 else 'is'} not given",
+            f"add {given} before `--`; torchrun's arguments, PET_* variables, `srun --ntasks-per-node=1`, "
+            "`mpirun --map-by ppr:1:node` and Indexed Jobs of Kubernetes say them as well, as far as they go",
+        )
+
+
+def _endpoint(endpoint: Fact, default: str) -> tuple[str, Optional[Fact]]:
+    """Its host, and its port, which may be left out."""
+    host, colon, port = endpoint.value.rpartition(":")
+    if not colon or host.endswith(":") or "]" in port:
+        host, port = endpoint.value, default
+    return host.strip("[]"), endpoint._replace(value=port) if port else None
+
+
+def _count(text: str) -> Optional[int]:
+    """Of `2`, or torchrun's `2:2`; None for a range of several numbers, or for no number."""
+    least, colon, most = text.partition(":")
+    return int(least) if least.isdecimal() and (not colon or least == most) else None
+
+
+def _is_range(text: str) -> bool:
+    least, colon, most = text.partition(":")
+    return bool(colon) and least.isdecimal() and most.isdecimal()

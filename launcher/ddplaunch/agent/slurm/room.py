@@ -1,0 +1,27 @@
+"""Room on a node for the next job: in shared memory, and for temporary files."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+from ddplaunch.agent.checks.disk import LEAST
+from ddplaunch.agent.verdicts.words import size
+
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - that is its place
+TEMPORARY = "/tmp"  # noqa: S108 - likewise
+KEPT_LONGER = "/var/tmp"  # noqa: S108 - likewise
+_PROBE = b"\0" * (1 << 16)
+
+
+def lacking(place: str) -> str:
+    """What is wrong there; empty when a job can work."""
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(_PROBE)
+            file.flush()
+        found = os.statvfs(place)
+    except OSError as error:
+        return f"cannot write to {place}: {error.strerror}"
+    free = found.f_bavail * found.f_frsize
+    return "" if free >= LEAST else f"{size(free)} free in {place}"

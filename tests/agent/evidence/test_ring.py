@@ -1,0 +1,248 @@
+"""Rings as the hook writes them, around functions that stand in for torch's: what can be read of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ddplaunch.agent import hook
+from ddplaunch.agent.contract import Collective
+from ddplaunch.agent.evidence import ring
+
+FOUR = SimpleNamespace(shape=(4,), dtype="torch.float32")
+
+
+class Writer:
+    """The hook's own code, in this process, with a file in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.writer, self.torch = _load("ddplaunch_ring"), ModuleType("c10d")
+        self.file = folder / "rings" / str(os.getpid())
+        self.writer.ddplaunch_torch.ring_file = lambda: str(self.file)
+        self.torch.__file__ = "/opt/torch/distributed/distributed_c10d.py"
+        vars(self.torch).update(
+            all_reduce=lambda tensor, op=None, group=None, async_op=False: None,
+            send=_send,
+            all_gather_object=self._within_torch("lambda found, thing, group=None: all_reduce(thing)"),
+            destroy_process_group=lambda group=None: None,
+            get_global_rank=lambda group, rank: rank + 2,
+            _get_default_group=lambda: SimpleNamespace(group_name="0"),
+        )
+        self.writer.watch(self.torch)
+
+    def _within_torch(self, function: str) -> Any:
+        return eval(compile(function, str(self.torch.__file__), "eval"), vars(self.torch))
+
+    def calls(self) -> list[Collective]:
+        found = ring.read(str(self.file))
+        assert found is not None
+        return found.calls
+
+
+def _send(tensor: object, dst: Any = None, group: object = None, tag: int = 0, group_dst: Any = None) -> None:
+    if tensor is None:
+        raise TypeError("no tensor")
+    if dst == 9:
+        raise RuntimeError("connection closed by peer")
+
+
+def _load(name: str) -> Any:
+    path = Path(str(hook.__file__)).with_name(f"{name}.py")
+    if name == "ddplaunch_ring":
+        sys.modules["ddplaunch_torch"] = _load("ddplaunch_torch")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(name="writer")
+def _writer(tmp_path: Path) -> Iterator[Writer]:
+    yield Writer(tmp_path)
+    sys.modules.pop("ddplaunch_torch", None)
+
+
+def test_both_sides_mean_the_same_file(writer: Writer) -> None:
+    """Header and slots stand in both, since the hook cannot be imported by the agent."""
+    theirs = writer.writer
+    slot = theirs.SLOT.format
+
+    assert (ring.HEADER, ring.SLOTS, ring.SLOT.format) == (theirs.HEADER, theirs.SLOTS, slot)
+
+
+def test_a_call_has_its_line_its_tensor_and_its_number(writer: Writer) -> None:
+    """The second call of this group, from this file, with what all ranks must have alike."""
+    writer.torch.all_reduce(FOUR)
+    writer.torch.all_reduce(FOUR)
+    call = writer.calls()[-1]
+    (frame,) = call.frames
+
+    assert ("0", 2, "all_reduce") == (call.group, call.seq, call.op)
+    assert ([[4]], ["float32"]) == (call.sizes, call.dtypes)
+    assert (True, "returned", False, None) == (call.done, call.state, call.p2p, call.peer)
+    assert ("test_a_call_has_its_line_its_tensor_and_its_number", __file__) == (frame.name, frame.file)
+
+
+def test_an_asynchronous_call_is_not_done_when_it_returns(writer: Writer) -> None:
+    """It is issued; nobody here sees when it is waited for."""
+    writer.torch.all_reduce(FOUR, async_op=True)
+    (call,) = writer.calls()
+
+    assert (call.state, call.done) == ("issued", False)
+
+
+def test_a_function_that_calls_another_is_one_call(writer: Writer) -> None:
+    """As the program wrote it, whatever it is made of."""
+    writer.torch.all_gather_object([], FOUR)
+
+    assert [call.op for call in writer.calls()] == ["all_gather_object"]
+
+
+def test_each_call_from_one_line_has_what_it_was_given(writer: Writer) -> None:
+    """What is remembered of a line holds for the same function, group, dtype and shape alone."""
+    other, integers = SimpleNamespace(group_name="g1"), SimpleNamespace(shape=(4,), dtype="torch.int8")
+    for function in (writer.torch.all_reduce, writer.torch.all_gather_object):
+        for tensor, group in ((FOUR, None), (FOUR, other), (integers, None), (FOUR, None)):
+            function(tensor, tensor, group=group)
+    longer = SimpleNamespace(shape=(5,), dtype="torch.float32")
+    for tensor in (FOUR, longer):
+        writer.torch.all_reduce(tensor)
+    found = [(call.op, call.group, call.seq, call.sizes, call.dtypes) for call in writer.calls()]
+
+    assert [
+        ("all_reduce", "0", 1, [[4]], ["float32"]),
+        ("all_reduce", "g1", 1, [[4]], ["float32"]),
+        ("all_reduce", "0", 2, [[4]], ["int8"]),
+        ("all_reduce", "0", 3, [[4]], ["float32"]),
+        ("all_gather_object", "0", 4, [], []),
+        ("all_gather_object", "g1", 2, [], []),
+        ("all_gather_object", "0", 5, [], []),
+        ("all_gather_object", "0", 6, [], []),
+        ("all_reduce", "0", 7, [[4]], ["float32"]),
+        ("all_reduce", "0", 8, [[5]], ["float32"]),
+    ] == found
+
+
+def test_a_peer_is_a_global_rank(writer: Writer) -> None:
+    """Also where the program counts within the group; point-to-point has numbers of its own."""
+    group = SimpleNamespace(group_name="g1")
+    writer.torch.all_reduce(FOUR, group=group)
+    writer.torch.send(FOUR, 1, group)
+    writer.torch.send(FOUR, group=group, group_dst=1)
+    found = [(call.group, call.op, call.seq, call.p2p, call.peer) for call in writer.calls()]
+
+    assert [
+        ("g1", "all_reduce", 1, False, None),
+        ("g1", "send", 1, True, 1),
+        ("g1", "send", 2, True, 3),
+    ] == found
+
+
+def test_a_refused_call_is_no_call_that_others_must_match(writer: Writer) -> None:
+    """The next has its number; what failed on the way keeps its own."""
+    with pytest.raises(TypeError):
+        writer.torch.send(None, 1)
+    with pytest.raises(RuntimeError):
+        writer.torch.send(FOUR, 9)
+    writer.torch.send(FOUR, 1)
+
+    assert [(call.seq, call.state) for call in writer.calls()] == [
+        (1, "raised"),
+        (1, "raised"),
+        (2, "returned"),
+    ]
+
+
+def test_only_the_newest_are_kept(writer: Writer) -> None:
+    """The file has room for 256, of which 32 travel."""
+    for _ in range(700):
+        writer.torch.all_reduce(FOUR)
+
+    assert [call.seq for call in writer.calls()] == list(range(669, 701))
+    assert writer.file.stat().st_size == len(ring.HEADER) + 256 * 96 + (1 << 16)
+
+
+def test_a_text_without_room_is_left_out(writer: Writer) -> None:
+    """A program that calls from endlessly many lines loses their names, and nothing else."""
+    names = {"reduce": writer.torch.all_reduce, "tensor": FOUR}
+    for number in range(2000):
+        exec(compile("\n" * number + "reduce(tensor)", "/home/me/train.py", "exec"), names)
+    call = writer.calls()[-1]
+
+    assert (call.op, call.seq, call.sizes, call.frames) == ("all_reduce", 2000, [[4]], [])
+
+
+def test_many_dimensions(writer: Writer) -> None:
+    """A shape of more than six is left out rather than shown in part."""
+    writer.torch.all_reduce(SimpleNamespace(shape=(1, 2, 3, 4, 5, 6), dtype="torch.int8"))
+    writer.torch.all_reduce(SimpleNamespace(shape=(1, 2, 3, 4, 5, 6, 7), dtype="torch.int8"))
+
+    assert [call.sizes for call in writer.calls()] == [[[1, 2, 3, 4, 5, 6]], []]
+
+
+def test_where_nothing_can_be_written_the_program_runs(tmp_path: Path) -> None:
+    """A file stands where the folder should be."""
+    (tmp_path / "rings").touch()
+    writer = Writer(tmp_path)
+    writer.torch.all_reduce(FOUR)
+    writer.torch.all_reduce(FOUR)
+    sys.modules.pop("ddplaunch_torch", None)
+
+    assert ring.read(str(writer.file)) is None
+
+
+def test_it_is_for_its_user_alone(writer: Writer) -> None:
+    """Lines of somebody's program are not for everybody."""
+    writer.torch.all_reduce(FOUR)
+
+    assert writer.file.stat().st_mode & 0o777 == 0o600
+
+
+def test_whether_there_is_a_group(writer: Writer) -> None:
+    """After its destruction there is none."""
+    writer.torch.all_reduce(FOUR)
+    before = ring.read(str(writer.file))
+    writer.torch.destroy_process_group()
+    after = ring.read(str(writer.file))
+
+    assert before is not None
+    assert after is not None
+    assert (before.initialized, after.initialized, len(after.calls)) == (True, False, 1)
+
+
+def test_a_write_that_was_cut_short_is_left_out(writer: Writer) -> None:
+    """Killed in the middle of it, a process leaves two different marks."""
+    for _ in range(3):
+        writer.torch.all_reduce(FOUR)
+    data = bytearray(writer.file.read_bytes())
+    struct.pack_into("<Q", data, len(ring.HEADER) + 3 * ring.SLOT.size + ring.SLOT.size - 8, 2)
+    found = ring.parse(bytes(data))
+
+    assert found is not None
+    assert [call.seq for call in found.calls] == [1, 2]
+
+
+def test_garbage_is_read_without_harm(writer: Writer) -> None:
+    """A program may write over anything that is mapped into it."""
+    for _ in range(300):
+        writer.torch.all_reduce(FOUR)
+    whole, chance = writer.file.read_bytes(), random.Random(0)
+    for _ in range(300):
+        data = bytearray(whole)
+        for _ in range(200):
+            data[chance.randrange(len(ring.HEADER), len(data))] = chance.randrange(256)
+        ring.parse(bytes(data))
+        ring.parse(whole[: chance.randrange(len(whole))])
+
+    assert ring.parse(b"something else") is None

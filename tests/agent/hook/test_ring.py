@@ -1,0 +1,106 @@
+"""The ring of real ranks with the real torch: what is left of their last calls. It changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+from tests.agent.hook.conftest import Supervisor
+
+from ddplaunch.agent.contract import Collective
+from ddplaunch.agent.evidence import ring
+
+pytestmark = [pytest.mark.slow]
+
+BEGIN = """
+import os, signal, sys, torch
+import torch.distributed as dist
+from torch.distributed import all_reduce
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", f"file://{os.getcwd()}/store", rank=rank, world_size=2)
+four = torch.ones(4)
+"""
+
+
+def calls(supervisor: Supervisor, program: str) -> list[list[Collective]]:
+    """The last calls of two ranks that run `program`, once both have ended."""
+    processes = [supervisor.start(BEGIN + program, rank=rank) for rank in range(2)]
+    supervisor.until(lambda: None not in [process.poll() for process in processes], 60)
+    files = {line.rank: line.ring_file for line, message in supervisor.heard if "hello" in message}
+    rings = [ring.read(files[rank]) for rank in range(2)]
+    assert None not in rings, [process.communicate() for process in processes]
+    return [found.calls for found in rings if found is not None]
+
+
+def test_a_killed_rank_leaves_the_call_in_which_it_stood(supervisor: Supervisor) -> None:
+    """SIGKILL in a recv: function, peer and the user's line are there, and what came before it."""
+    mine, other = calls(
+        supervisor,
+        """
+all_reduce(four)
+if rank == 0:
+    import threading
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    dist.recv(four, src=1)
+dist.barrier()
+""",
+    )
+
+    assert [(call.op, call.state) for call in mine] == [("all_reduce", "returned"), ("recv", "entered")]
+    assert (mine[1].p2p, mine[1].peer, mine[1].frames[0].line) == (True, 1, 13)
+    assert [(call.op, call.state) for call in other] == [("all_reduce", "returned"), ("barrier", "raised")]
+
+
+def test_a_rank_that_aborts_in_gloo_leaves_what_it_called(supervisor: Supervisor) -> None:
+    """Gloo ends the process from a thread of its own when its peer sends more than it expects."""
+    found = calls(
+        supervisor,
+        """
+for length in (4, 64 if rank else 16):
+    all_reduce(torch.ones(length))
+""",
+    )
+
+    assert [[[4], [16]], [[4], [64]]] == [[call.sizes[0] for call in its] for its in found]
+    assert {"entered", "raised"} >= {its[-1].state for its in found}
+
+
+def test_torch_is_as_it_was(supervisor: Supervisor) -> None:
+    """Name, module, signature and results are torch's; torch.compile makes one graph of a step as before."""
+    found = calls(
+        supervisor,
+        """
+import inspect, pickle
+assert str(inspect.signature(dist.all_reduce)) == str(inspect.signature(dist.all_reduce.__wrapped__))
+assert (all_reduce.__name__, all_reduce.__module__) == ("all_reduce", "torch.distributed.distributed_c10d")
+assert pickle.loads(pickle.dumps(dist.broadcast)) is dist.broadcast
+operations = [dist.P2POp(dist.isend, four, 1 - rank), dist.P2POp(dist.irecv, torch.zeros(4), 1 - rank)]
+for work in dist.batch_isend_irecv(operations):
+    work.wait()
+def step(tensor):
+    doubled = tensor * 2
+    all_reduce(doubled)
+    return doubled + 1
+compiled = torch.compile(step, backend="eager", fullgraph=True)
+assert compiled(four).tolist() == [5.0] * 4
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+model(torch.ones(2, 4)).sum().backward()
+things = [None, None]
+dist.all_gather_object(things, rank)
+assert things == [0, 1]
+work = dist.all_reduce(four, async_op=True)
+work.wait()
+dist.destroy_process_group()
+""",
+    )
+
+    expected = ["isend", "irecv", "all_gather_object", "all_reduce"]
+    for its in found:
+        assert [call.op for call in its] == expected
+        assert (its[0].peer, its[-1].state) == (its[1].peer, "issued")
+
+
+def test_processes_that_call_nothing_leave_nothing(supervisor: Supervisor) -> None:
+    """No file for a program that only imports torch.distributed."""
+    code, _, err = supervisor.run("import torch.distributed")
+
+    assert (code, err) == (0, "")
+    assert not (supervisor.folder / "node-0" / "rings").exists()

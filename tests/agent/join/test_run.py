@@ -1,0 +1,201 @@
+"""`agent.pyz run --join` by hand on hosts of their own: the gate, one hub, one verdict, and no strangers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Callable
+
+import pytest
+from tests.agent.gate.hosts import Host
+from tests.agent.gate.jobs import Agent, wait_for
+
+from ddplaunch.agent.contract import Exit
+
+KEY = "a secret of thirty-two characters"
+ANOTHER_KEY = "another secret, just as long as ours"
+MEET = 'echo "node $DDPLAUNCH_NODE meets at $MASTER_ADDR"'
+MARK = "DDPLAUNCH_TEST_JOIN"
+
+
+class Desk:
+    """Starts node after node; ends what is left of them."""
+
+    def __init__(self, folder: Path, agent: list[str], hosts: list[Host]) -> None:
+        self._folder = folder
+        self._agent = agent
+        self._hosts = hosts
+        self._mark = f"{os.getpid()}-{time.monotonic()}"
+        self._started: list[Agent] = []
+        self.tmp = folder / "tmp"
+        self.tmp.mkdir()
+
+    def join(self, node: int, command: str, *options: str, key: str = KEY) -> Agent:
+        """Node `node`, which runs `command` in a shell."""
+        given = ["--nodes", str(len(self._hosts)), "--node-rank", str(node), "--master", "n0", *options]
+        env = {"DDPLAUNCH_KEY": key, "TMPDIR": str(self.tmp), MARK: self._mark}
+        words = [*self._hosts[node].words, *self._agent, "run", "--join", *given, "--", "sh", "-c", command]
+        log = self._folder / f"node-{node}-{len(self._started)}.log"
+        self._started.append(Agent(words, env, self._folder, log))
+        return self._started[-1]
+
+    def join_all(self, command: str, *options: str) -> list[Agent]:
+        """On every host."""
+        return [self.join(node, command, *options) for node in range(len(self._hosts))]
+
+    def left(self) -> list[int]:
+        """Processes that came of it and live."""
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                ours = self._mark.encode() in Path(f"/proc/{name}/environ").read_bytes()
+                state = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if ours and state not in "ZX":
+                found.append(int(name))
+        return found
+
+    def close(self) -> None:
+        """No process is left."""
+        for pid in self.left():
+            os.kill(pid, signal.SIGKILL)
+        for agent in self._started:
+            agent.process.wait(10)
+
+
+@pytest.fixture(name="desk")
+def _desk(tmp_path: Path, agent: list[str], network: Callable[[int], list[Host]]) -> Iterator[Desk]:
+    desk = Desk(tmp_path, agent, network(2))
+    yield desk
+    desk.close()
+
+
+def test_nodes_meet_where_the_gate_has_proved_the_way(desk: Desk) -> None:
+    """Each runs its command, with the master that its user has named; nothing is left of it."""
+    nodes = desk.join_all(MEET)
+
+    assert [Exit.OK, Exit.OK] == [node.wait(60) for node in nodes], [node.output for node in nodes]
+    for index, node in enumerate(nodes):
+        assert f"[{index}/launch] node {index} meets at n0\n" in node.output
+    assert [] == list(desk.tmp.iterdir())
+
+
+def test_the_slower_node_is_waited_for(desk: Desk) -> None:
+    """Node 0's command ends first; the hub stays until node 1 has ended as well."""
+    nodes = desk.join_all(
+        f'{MEET}; [ "$DDPLAUNCH_NODE" = 0 ] || while [ ! -e {desk.tmp}/go ]; do sleep 0.1; done'
+    )
+    nodes[1].says("node 1 meets")
+    nodes[0].says("node 0 meets")
+    (desk.tmp / "go").touch()
+
+    assert [Exit.OK, Exit.OK] == [node.wait(60) for node in nodes], [node.output for node in nodes]
+    assert all("lost" not in node.output for node in nodes), [node.output for node in nodes]
+
+
+def test_a_node_that_fails_ends_all_with_one_verdict(desk: Desk) -> None:
+    """The one that would have gone on ends with the same code and the same sentence."""
+    nodes = desk.join_all('[ "$DDPLAUNCH_NODE" = 0 ] && sleep 100; echo no such data; exit 3')
+
+    assert [Exit.WORKER_FAILED] * 2 == [node.wait(60) for node in nodes], [node.output for node in nodes]
+    for node in nodes:
+        assert "node 1's launch command ended with exit code 3" in node.output
+    (kept,) = desk.tmp.iterdir()
+    assert f"the evidence is in {kept}/run" in nodes[0].output
+
+
+@pytest.mark.fault("key-differs")
+def test_a_node_with_another_key_cannot_join(desk: Desk) -> None:
+    """It finds the hub, and reads that its key is wrong; the job goes on when the right one comes."""
+    ours = desk.join(0, MEET)
+    ours.says("listens on n0 port")
+    stranger = desk.join(1, MEET, key=ANOTHER_KEY)
+
+    assert Exit.MISCONFIGURED == stranger.wait(60), stranger.output
+    said = " ".join(stranger.output.split())
+    code, _, where = said[said.index("key-differs") :].partition(": ")
+    assert ("key-differs", True) == (code, where.startswith("the hub at n0:"))
+    assert "is of this job's name, and does not know the key of node 1" in said
+    assert "meets at" not in said
+    assert Exit.OK == desk.join(1, MEET).wait(60)
+    assert Exit.OK == ours.wait(60), ours.output
+
+
+def test_another_jobs_hub_is_no_wrong_key(desk: Desk) -> None:
+    """It has another name, and the port was given: two jobs meet there, whatever their keys."""
+    desk.join(0, MEET, "--gate-port", "29400", "--name", "other").says("listens on n0 port 29400")
+    node = desk.join(1, MEET, "--gate-port", "29400", key=ANOTHER_KEY)
+
+    assert Exit.NODE_AT_FAULT == node.wait(60), node.output
+    assert "store-shared: node 1 meets another job at n0:29400" in " ".join(node.output.split())
+
+
+def test_a_second_job_of_the_same_name_is_refused(desk: Desk) -> None:
+    """Its node 0 ends at once, with what to do about it; the first is not disturbed."""
+    first = desk.join(0, MEET)
+    first.says("listens on n0 port")
+    second = desk.join(0, MEET, key=ANOTHER_KEY)
+
+    assert Exit.NODE_AT_FAULT == second.wait(60), second.output
+    assert "store-shared: node 0: port" in " ".join(second.output.split())
+    assert "give all nodes another --gate-port, or the job another --name" in " ".join(second.output.split())
+    assert Exit.OK == desk.join(1, MEET).wait(60)
+    assert Exit.OK == first.wait(60), first.output
+
+
+def test_a_node_that_never_comes_is_named(desk: Desk) -> None:
+    """After the gate's time, which is given here; with those who came without the key."""
+    node = desk.join(0, MEET, "--gate-timeout", "15")
+    node.says("listens on n0 port")
+    stranger = desk.join(1, MEET, key=ANOTHER_KEY)
+
+    assert Exit.MISCONFIGURED == stranger.wait(60), stranger.output
+    assert Exit.NODE_AT_FAULT == node.wait(60), node.output
+    said = " ".join(node.output.split())
+    assert "node-missing: node 1" in said
+    assert "the hub refused 10.77.0.2, which does not know the job's key" in said
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_signal_to_one_node_ends_all(desk: Desk, node: int) -> None:
+    """Nobody is blamed for it, and no process is left."""
+    nodes = desk.join_all(f"{MEET}; sleep 100")
+    for each in nodes:
+        each.says("meets at n0")
+    nodes[node].process.send_signal(signal.SIGTERM)
+
+    assert [Exit.STOPPED] * 2 == [each.wait(60) for each in nodes], [each.output for each in nodes]
+    wait_for(lambda: not desk.left())
+
+
+def test_nothing_outlives_a_node_that_was_killed(desk: Desk) -> None:
+    """Neither its command nor its hub."""
+    nodes = desk.join_all(f"{MEET}; sleep 100")
+    for each in nodes:
+        each.says("meets at n0")
+    nodes[1].process.send_signal(signal.SIGSTOP)  # so that what is left is node 0's
+    nodes[0].process.kill()
+    nodes[0].process.wait(10)
+
+    before = set(desk.left())
+    nodes[1].process.send_signal(signal.SIGCONT)
+    nodes[1].wait(90)
+    wait_for(lambda: not before & set(desk.left()), 30)
+
+
+def test_what_is_missing_is_refused(agent: list[str]) -> None:
+    """In one sentence, with a hint."""
+    done = subprocess.run(
+        [*agent, "run", "--join", "--", "torchrun", "train.py"], capture_output=True, text=True, check=False
+    )
+
+    assert Exit.MISCONFIGURED == done.returncode
+    assert done.stderr.startswith(
+        "error: this node cannot join: the number of nodes, the rank of this node and the name or address of "
+        "node 0 are not given\n\nhint: add --nodes, --node-rank, --master before `--`; "
+    )

@@ -1,0 +1,3 @@
+"""The file that torch writes at its build."""
+
+__version__ = "0.0.0"

@@ -1,0 +1,48 @@
+"""Scenarios come from their seed alone, and the counts add up."""
+
+from __future__ import annotations
+
+from tests.chaos import table
+from tests.chaos.oracle import Facts
+from tests.chaos.scenario import ATTACKS, JOBS, draw
+
+SEEDS = range(300)
+
+
+def test_a_seed_is_a_scenario() -> None:
+    """The same one whenever it is drawn; another seed or backend gives another."""
+    assert draw(7, "local") == draw(7, "local")
+    assert 250 < len({str(draw(seed, "local")) for seed in SEEDS})
+
+
+def test_every_job_and_every_attack_is_drawn() -> None:
+    """Within a few hundred seeds."""
+    for backend, attacks in ATTACKS.items():
+        drawn = [draw(seed, backend) for seed in SEEDS]
+
+        assert set(JOBS) - {each.job for each in drawn} <= {"gate"}
+        assert attacks.keys() == {(hit.action, hit.target) for each in drawn for hit in each.injuries}
+
+
+def test_whom_an_injury_hits_is_there() -> None:
+    """No node and no rank beyond the job's own."""
+    for scenario in (draw(seed, "local") for seed in SEEDS):
+        assert scenario.culprit < scenario.world
+        assert all(each.node < scenario.nodes and each.rank < scenario.world for each in scenario.injuries)
+
+
+def test_counts_add_up_and_keep_what_became_of_complaints() -> None:
+    """A run counts in the row of its injury and in the last one; a complaint is open until explained."""
+    scenario = draw(7, "local")
+    facts = Facts("succeeded", 0, (), (), done=True, bundle=True)
+    right, wrong = table.line(scenario, facts, []), table.line(scenario, facts, ["left: hub"])
+    empty: table.Counts = {"runs": {}, "verdicts": {}, "complaints": []}
+    first = table.add(empty, [right, wrong])
+    first["complaints"][0]["became"] = "mended"
+    both = table.add(first, [wrong])
+
+    assert {"nothing": [3, 2], "all": [3, 2]} == both["runs"]["local"][scenario.job]
+    assert ["mended", ""] == [each["became"] for each in both["complaints"]]
+    assert "| left: hub | mended |" in table.page(both)
+    assert "| left: hub | open |" in table.page(both)
+    assert {} == empty["runs"]

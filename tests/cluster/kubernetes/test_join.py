@@ -1,0 +1,151 @@
+"""`run --join` in an Indexed Job that its user has written: the manifest is the one in the documentation."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.cluster.kubernetes import images
+from tests.cluster.kubernetes.cluster import ROOT, Cluster
+from tests.cluster.kubernetes.jobs import Documents, with_torch
+from tests.cluster.kubernetes.pods import ended
+
+from ddplaunch.agent.contract import Exit
+from ddplaunch.render.archive import agent_archive
+
+PAGE = ROOT / "docs/how-to/run-on-many-nodes.md"
+TRAIN = """
+import os, sys, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for step in range(6):
+    while step == 3 and str(dist.get_rank()) in sys.argv[1:] and not os.path.exists("/tmp/go"):
+        time.sleep(0.1)
+    dist.all_reduce(torch.ones(4))
+print("trained with", dist.get_world_size(), flush=True)
+"""
+"""Ranks that are named in the arguments wait for a file before their fourth step."""
+TOGETHER = "batch.kubernetes.io/job-name"
+
+
+class IndexedJob:
+    """The Job `train` of the documentation, with our image and torch, on two machines."""
+
+    def __init__(self, cluster: Cluster, namespace: str, work: Path) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._torch = with_torch(cluster)
+        (work / "agent.pyz").write_bytes(agent_archive())
+        (work / "train.py").write_text(TRAIN)
+        self._create(
+            "configmap", "train", *(f"--from-file={work / name}" for name in ("agent.pyz", "train.py"))
+        )
+        self._create("secret", "generic", "train", "--from-literal=key=a secret of thirty-two characters")
+
+    def start(self, *options: str, arguments: tuple[str, ...] = ()) -> None:
+        """`options`: of `run`. `arguments`: of the script."""
+        documents = _documented()
+        spec = self._pod(documents, *options)
+        spec["containers"][0]["command"] += arguments
+        self._cluster.apply(*documents, namespace=self._namespace)
+
+    def start_stranger(self) -> None:
+        """A pod that claims to be node 1, and has no access to the Secret."""
+        spec = self._pod(_documented(), "--node-rank=1", "--master=train-0.train")
+        del spec["affinity"]
+        spec["containers"][0]["env"] = [{"name": "DDPLAUNCH_KEY", "value": "another secret of this length"}]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stranger"}, "spec": spec}
+        self._cluster.apply(pod, namespace=self._namespace)
+
+    def go_on(self, node: int) -> None:
+        """What the ranks of this node wait for is there."""
+        (pod,) = [name for name in self._exit_codes() if name.startswith(f"train-{node}-")]
+        self._cluster.kubectl("exec", "--namespace", self._namespace, pod, "--", "touch", "/tmp/go")
+
+    def ends(self) -> dict[str, tuple[int, str]]:
+        """Exit code and log of each pod by its host name, once both have ended."""
+        self._cluster.until(
+            lambda: len(codes := self._exit_codes()) == 2 and None not in codes.values(),
+            "both pods end",
+            240,
+            lambda: self._cluster.describe(self._namespace),
+        )
+        return {
+            name.rpartition("-")[0]: (code or 0, self.log(name)) for name, code in self._exit_codes().items()
+        }
+
+    def log(self, name: str) -> str:
+        """Of one pod."""
+        return self._cluster.kubectl("logs", "--namespace", self._namespace, name)
+
+    def _exit_codes(self) -> dict[str, int | None]:
+        pods = self._cluster.get("pods", "--namespace", self._namespace, f"--selector={TOGETHER}=train")
+        return {
+            pod["metadata"]["name"]: each["state"].get("terminated", {}).get("exitCode")
+            for pod in pods
+            for each in pod["status"].get("containerStatuses", [])
+        }
+
+    def _pod(self, documents: Documents, *options: str) -> dict[str, Any]:
+        """What the Job's pods are made of, which now fits this cluster."""
+        (job,) = [each for each in documents if each["kind"] == "Job"]
+        spec: dict[str, Any] = job["spec"]["template"]["spec"]
+        apart = {
+            "labelSelector": {"matchLabels": {TOGETHER: "train"}},
+            "topologyKey": "kubernetes.io/hostname",
+        }
+        spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+        spec["terminationGracePeriodSeconds"] = 1
+        (container,) = spec["containers"]
+        words = container["command"]
+        words[words.index("torchrun")] = str(Path(sys.executable).with_name("torchrun"))
+        words[words.index("--join") : words.index("--join")] = options
+        container["image"] = images.TRAINER
+        for volume in self._torch["volumes"]:
+            spec["volumes"].append({"name": volume["name"], "hostPath": {"path": volume["host_path"]}})
+            container["volumeMounts"].append({"name": volume["name"], "mountPath": volume["mount_path"]})
+        return spec
+
+    def _create(self, *words: str) -> None:
+        self._cluster.kubectl("create", *words, "--namespace", self._namespace)
+
+
+def _documented() -> Documents:
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return list(yaml.safe_load_all(text))
+
+
+@pytest.fixture(name="job")
+def _job(cluster: Cluster, namespace: str, tmp_path: Path) -> IndexedJob:
+    return IndexedJob(cluster, namespace, tmp_path)
+
+
+@pytest.mark.fault("key-differs")
+def test_pods_find_one_another(job: IndexedJob, cluster: Cluster, namespace: str) -> None:
+    """Rank and names are Kubernetes', the key the Secret's; a pod with another key is not let in."""
+    job.start(arguments=("0",))
+    job.start_stranger()
+    status = ended(cluster, namespace, "stranger")
+    said = " ".join(job.log("stranger").split())
+    job.go_on(0)
+
+    assert Exit.MISCONFIGURED == status["containerStatuses"][0]["state"]["terminated"]["exitCode"], said
+    assert re.search(r"key-differs: the hub at train-0\.train:\d+ .* does not know the key of node 1", said)
+    for code, log in job.ends().values():
+        assert (0, 2) == (code, log.count("trained with 4")), log
+
+
+def test_one_verdict_is_read_in_every_pod(job: IndexedJob) -> None:
+    """Rank 3 sleeps in the second pod: both pods name it, in the same words, and end as a hang."""
+    job.start("--notice-after=4", "--kill-after=8", arguments=("3",))
+    found = job.ends()
+
+    assert {"train-0", "train-1"} == set(found)
+    for code, log in found.values():
+        assert Exit.HANG == code, log
+        verdict = " ".join(log.rpartition("ddplaunch verdict")[2].replace("ddplaunch]", "").split())
+        assert "rank-in-user-code: rank 3 is in the script (train.py:6)" in verdict
+        assert "ranks 0-2 wait in all_reduce 4" in verdict

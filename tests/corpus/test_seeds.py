@@ -1,0 +1,95 @@
+"""The programs of `seeds/`, each with its fault and without, on this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.corpus import harness
+from tests.corpus.faults import Fault, Healthy
+from tests.corpus.seed_table import MPIRUN, PYTHON, SEEDS, Said, Seed
+
+from ddplaunch.agent.contract import Exit
+
+AT_CALL = ("dns-not-found", "master-is-loopback", "rendezvous-overridden", "rank-duplicate")
+SOON = 5.0
+"""Seconds from the call to the word about it."""
+BUSY = 10.0
+"""Seconds more on a machine that many jobs share."""
+
+pytestmark = [pytest.mark.corpus, pytest.mark.timeout(600)]
+
+
+def job(seed: Seed, said: Said | None) -> Fault | Healthy:
+    """The seed's program as a job on one machine; with its fault where something is to be said."""
+    how = {"nproc": seed.ranks, "mpi": seed.launcher == MPIRUN, "plain": seed.launcher == PYTHON}
+    what = {"program": seed.name, "folder": "seeds"}
+    if said is None:
+        return Healthy(seed.name, **how, **what)  # type: ignore[arg-type]
+    return Fault(seed.name, said.code, said.ranks, (), arguments=("fault",), **how, **what)  # type: ignore[arg-type]
+
+
+@pytest.fixture(name="port")
+def _port(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A port that is free, or held by this process where the program shall find it so."""
+    with socket.socket() as holder:
+        holder.bind(("", 0))
+        port = str(holder.getsockname()[1])
+        if request.node.originalname == "test_fault" and request.node.callspec.id == "port_taken":
+            holder.listen()
+            yield port
+            return
+    yield port
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(seed, marks=pytest.mark.fault(seed.one.code), id=seed.name)
+        for seed in SEEDS
+        if seed.one is not None
+    ],
+)
+def test_fault(seed: Seed, port: str, tmp_path: Path) -> None:
+    """The right code and ranks, with the words that show it; a rendezvous is judged at the call."""
+    said = seed.one
+    assert said is not None
+    outcome = harness.run(job(seed, said), tmp_path / "job", {"SEED_PORT": port})
+
+    assert outcome.verdicts, outcome.output[-4000:]
+    verdict = outcome.verdicts[0]
+    assert said.code == verdict.code, verdict
+    if not (seed.may_abstain and verdict.confidence <= 0.5):
+        assert (list(said.ranks), True) == (verdict.ranks, said.words in verdict.sentence), verdict
+    assert [] == outcome.survivors
+    if said.code in AT_CALL:
+        assert outcome.noticed, outcome.alarms
+        assert outcome.evidence is not None
+        called = [
+            rank.rendezvous.at
+            for node in outcome.evidence.evidence
+            for rank in node.ranks
+            if rank.rendezvous is not None
+        ]
+        assert outcome.alarm_at is not None
+        assert outcome.alarm_at - max(called) < SOON + BUSY * os.getloadavg()[0] / (os.cpu_count() or 1) / 4
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.name)
+def test_right(seed: Seed, port: str, tmp_path: Path) -> None:
+    """Without its fault it ends well, and not a word is said."""
+    outcome = harness.run(job(seed, None), tmp_path / "job", {"SEED_PORT": port})
+
+    assert ([], [], Exit.OK) == (outcome.alarms, outcome.verdicts, outcome.exit_code), outcome.output[-4000:]
+
+
+@pytest.mark.parametrize("seed", [seed for seed in SEEDS if seed.one is None], ids=lambda seed: seed.name)
+def test_right_on_one_machine(seed: Seed, port: str, tmp_path: Path) -> None:
+    """What is wrong on two machines only works here, and nothing is said."""
+    case = Healthy(seed.name, nproc=seed.ranks, program=seed.name, folder="seeds", arguments=("fault",))
+    outcome = harness.run(case, tmp_path / "job", {"SEED_PORT": port})
+
+    assert ([], [], Exit.OK) == (outcome.alarms, outcome.verdicts, outcome.exit_code), outcome.output[-4000:]

@@ -1,0 +1,96 @@
+"""`ddplaunch run --join`: one job of two nodes, each started by itself; here both are this machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.busy import BUSY
+from tests.local.conftest import TRAIN, Desk
+
+TORCHRUN = [str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node=1", str(TRAIN)]
+
+
+class Pair:
+    """Two terminals."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        desk.env["DDPLAUNCH_KEY"] = "a secret of thirty-two characters"
+
+    def run(self, *command: str, options: tuple[str, ...] = ()) -> list[subprocess.CompletedProcess[str]]:
+        """The same command on both nodes, to its end."""
+        processes = []
+        for node in range(2):
+            place = ["--nodes", "2", "--node-rank", str(node), "--master", "127.0.0.1"]
+            processes.append(self._desk.start("run", "--join", *place, *options, "--", *command))
+        done = []
+        for process in processes:
+            with process:
+                out, err = process.communicate(timeout=BUSY * 120)
+            done.append(subprocess.CompletedProcess(command, process.returncode, out, err))
+        return done
+
+
+@pytest.fixture(name="pair")
+def _pair(desk: Desk) -> Iterator[Pair]:
+    yield Pair(desk)
+    assert [] == desk.processes()
+
+
+def test_two_nodes_train_together(desk: Desk, pair: Pair) -> None:
+    """torchrun's arguments leave open where to meet; the job has one handle, on node 0."""
+    first, second = pair.run(*TORCHRUN)
+
+    assert (0, 0) == (first.returncode, second.returncode), first.stderr + second.stderr
+    assert "[0/0] step 4: 2 ranks" in first.stdout.splitlines()
+    assert "[1/1] step 4: 2 ranks" in second.stdout.splitlines()
+    assert ["local://run/1"] == [job["handle"] for job in json.loads(desk.call("list", "--json").stdout)]
+
+
+def test_a_hang_on_one_node_is_a_hang_on_both(desk: Desk, pair: Pair) -> None:
+    """Exit code and verdict are the same, and `diagnose` on node 0 has all evidence."""
+    options = ("--notice-after", "4s", "--kill-after", "10s")
+
+    first, second = pair.run(*TORCHRUN, "--hang-at", "1", options=options)
+    (verdict,) = json.loads(desk.call("diagnose", "local://run", "--json").stdout)["verdicts"]
+
+    assert (105, 105) == (first.returncode, second.returncode), first.stderr + second.stderr
+    assert ("rank-in-user-code", [1]) == (verdict["code"], verdict["ranks"])
+    for text in (first.stdout, second.stdout):
+        assert "rank 1 is in load_slowly" in text
+    assert "`ddplaunch diagnose local://run/1` has the evidence" in first.stderr
+    assert "node 0 has the evidence" in second.stderr
+
+
+def test_a_failing_command_has_one_exit_code(pair: Pair) -> None:
+    """100, also on the node whose own rank went on."""
+    assert [100, 100] == [node.returncode for node in pair.run(*TORCHRUN, "--raise-at", "1")]
+
+
+def test_what_is_missing_is_refused(desk: Desk) -> None:
+    """Exit code 2, and no job is left behind."""
+    result = desk.call("run", "--join", "--nodes", "2", "--", *TORCHRUN)
+
+    assert (2, "") == (result.returncode, result.stdout)
+    assert (
+        "error: this node cannot join: the rank of this node and the name or address of node 0"
+        in result.stderr
+    )
+    assert [] == json.loads(desk.call("list", "--json").stdout)
+
+
+def test_without_joining_it_says_what_it_does_not_see(desk: Desk) -> None:
+    """One line, where torchrun is told of more nodes than this one."""
+    desk.env["PET_NNODES"] = "2"
+
+    said = desk.call("run", "--", "true").stderr
+
+    assert (
+        "ddplaunch: this is one of 2 nodes (PET_NNODES=2), and the ranks of the others are not seen: "
+        "`ddplaunch run --join` on every node sees all of them\n" == said
+    )

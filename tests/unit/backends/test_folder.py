@@ -1,0 +1,55 @@
+"""The folder in which a user's jobs are remembered: no other user's, and closed to others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.backends.folder import state_folder
+from ddplaunch.errors import UsageError
+
+
+@pytest.fixture(name="state", autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where it is looked for."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state/ddplaunch"
+
+
+def test_others_cannot_look_into_it(state: Path) -> None:
+    """It holds the evidence of jobs, whatever umask made it."""
+    assert state == state_folder()
+    assert 0o700 == state.stat().st_mode & 0o777
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to have a folder of another user")
+def test_that_of_another_user_is_refused(state: Path) -> None:
+    """He could replace what a job is going to run."""
+    state.mkdir(parents=True)
+    os.chown(state, 1, 1)
+
+    with pytest.raises(UsageError, match="is another user's") as refused:
+        state_folder()
+
+    assert "XDG_STATE_HOME" in (refused.value.hint or "")
+
+
+def test_one_that_cannot_be_made_is_no_error_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that only reads goes on."""
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/there-is-none")
+
+    assert Path("/proc/there-is-none/ddplaunch") == state_folder()
+
+
+@pytest.mark.parametrize("name", ["state", "state/ddplaunch"])
+def test_a_file_in_its_place_is_refused(state: Path, tmp_path: Path, name: str) -> None:
+    """The sentence names the file, and the variable that leads elsewhere."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("a file")
+
+    with pytest.raises(UsageError, match=f"found a file at {tmp_path / name}, wanted a folder") as refused:
+        state_folder()
+
+    assert "XDG_STATE_HOME" in refused.value.hint
