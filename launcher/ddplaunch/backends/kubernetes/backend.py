@@ -300,9 +300,9 @@ class KubernetesBackend:
         if bundle is None:
             return self.records.bundle(sent) if sent is not None else None
         own = bundle.verdicts
-        groups = standing.troubled(look.nodes)
         unknown = set(range(bundle.nodes)) - {each.node for each in bundle.check_ins}
-        cries = self._looks.cries(seen, unknown)
+        look, cries = self._looks.cries(look, unknown)
+        groups = standing.troubled(look.nodes)
 
         def enriched(known: Bundle) -> Bundle:
             heard = [each for each in cries if each not in known.events]

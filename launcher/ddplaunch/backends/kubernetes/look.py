@@ -115,7 +115,7 @@ class _Watched(Watched):
         self._machines |= standing.machines(seen.pods)
         look = Look(seen, machines=self._machines)
         if look.ended:
-            missed = _missed(seen)
+            missed = _missed(seen, self._last)
             return dataclasses.replace(look, cries=self._heard(cries.in_vain(seen, missed), seen, missed))
         told = evidence.status(self._api, seen)
         last = self._last
@@ -148,11 +148,16 @@ class Looks:
             fresh = False  # it is as fresh as can be
         return watched.current(fresh=fresh)
 
-    def cries(self, seen: Seen, nodes: Collection[int]) -> list[Event]:
-        """First words of these nodes' gates, which did not reach the hub. `seen`: by `at`."""
+    def cries(self, look: Look, nodes: Collection[int]) -> tuple[Look, list[Event]]:
+        """The look with what the gates of these nodes said, which did not reach the hub; and when each said it.
+
+        `look`: by `at`.
+        """
+        seen = look.seen
         heard = self._watched[seen.namespace, seen.name].cries
         heard.listen(seen, cries.in_vain(seen, nodes))
-        return heard.events(nodes)
+        known = {**heard.troubles((), nodes), **look.cries}
+        return dataclasses.replace(look, cries=known), heard.events(nodes)
 
     def hurry(self, namespace: str, name: str) -> None:
         """Something has happened: do not let the next look wait."""
@@ -166,9 +171,14 @@ class Looks:
             watched.join()
 
 
-def _missed(seen: Seen) -> set[int]:
-    """Nodes of which the hub only knew that they never came."""
+def _missed(seen: Seen, told: JobStatus | None) -> set[int]:
+    """Nodes of which the hub only knew that they never came.
+
+    A job may have ended before its hub's container has. `told`: by that hub, when it was asked last.
+    """
     said = states.last_words(seen.pods).verdicts if seen.owner is not None else []
+    if not said and told is not None and told.attempt == seen.attempt:
+        said = told.verdicts
     return {node for verdict in said if verdict.code == "node-missing" for node in verdict.nodes}
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.server
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.backends.kubernetes import test_cries
 from tests.unit.backends.kubernetes.test_api import Clock, Server, kubeconfig
 
+from ddplaunch.agent.contract import Phase
 from ddplaunch.backends.kubernetes import look as looks
 from ddplaunch.backends.kubernetes.api import Api
 from ddplaunch.backends.kubernetes.look import Looks
@@ -89,3 +92,25 @@ def test_a_server_that_keeps_turning_us_away_is_believed(
 
     with pytest.raises(RefusedError, match=r"you \(me\) may not get jobs\.batch"):
         job.at("team", "digits", fresh=True)
+
+
+def test_a_job_that_has_ended_before_its_hub_asks_the_silent_nodes_too() -> None:
+    """Their pods are deleted while the hub's container still runs: no last word of it can be read yet."""
+    ours = test_cries.seen(test_cries.pod(0), test_cries.pod(1))
+    missing = dataclasses.replace(test_cries.verdict(1, "node-missing"), nodes=[1])
+    told = dataclasses.replace(test_cries.status(Phase.GATE, Phase.STARTING), verdicts=[missing])
+    assert {1} == looks._missed(ours, told)
+    assert set() == looks._missed(ours, dataclasses.replace(told, attempt=told.attempt + 1))
+    assert set() == looks._missed(ours, None)
+
+
+def test_what_a_node_said_is_known_although_its_pod_went_before_the_job_had_ended(job: Looks) -> None:
+    """The evidence tells who never came; what such a node was heard to say is not lost with the last look."""
+    heard = test_cries.cry(0)
+    job._watched["team", "digits"].cries._last["digits-0-x"] = heard
+    last = job.at("team", "digits")
+    assert [None] == [node.trouble for node in last.nodes]
+
+    known, _ = job.cries(last, {0})
+    assert [heard.cry.verdict] == [node.trouble and node.trouble.verdict for node in known.nodes]
+    assert [None] == [node.trouble for node in job.cries(last, set())[0].nodes]
