@@ -149,7 +149,7 @@ class Looks:
         return watched.current(fresh=fresh)
 
     def cries(self, look: Look, nodes: Collection[int]) -> tuple[Look, list[Event]]:
-        """The look with what the gates of these nodes said, which did not reach the hub; and when each said it.
+        """The look with what these nodes' gates said, which did not reach the hub; and when each said it.
 
         `look`: by `at`.
         """
