@@ -7,6 +7,7 @@ import json
 import pkgutil
 import sys
 import traceback
+import zlib
 from collections.abc import Iterator
 
 import pytest
@@ -25,7 +26,8 @@ FILES = {
 def _modules() -> Iterator[Modules]:
     """On `sys.meta_path` during a test."""
     head = json.dumps([WORDS, {name: len(data) for name, data in FILES.items()}]).encode()
-    modules = Modules("/some/agent.pyz", b"\n".join([head, b"".join(FILES.values())]))
+    block = zlib.compress(b"\n".join([head, b"".join(FILES.values())]))
+    modules = Modules("/some/agent.pyz", block)
     sys.meta_path.insert(0, modules)
     yield modules
     sys.meta_path.remove(modules)

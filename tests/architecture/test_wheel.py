@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ddplaunch.render.archive import agent_archive
+
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 
@@ -45,6 +47,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     members = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
 
     assert set() == tracked - members
+    assert {"ddplaunch/render/agent.pyz", "ddplaunch/render/agent-for-pods.pyz"} == members - tracked
     assert {"ddplaunch"} == {name.split("/")[0] for name in members}
     assert [] == [name for name in members if "__pycache__" in name]
 
@@ -57,7 +60,7 @@ def test_the_wheel_carries_its_sbom(wheel: Path) -> None:
 
 
 def test_an_installed_launcher_renders_an_agent(wheel: Path, tmp_path: Path) -> None:
-    """Beside its few dependencies the wheel runs, and finds the agent's files to send."""
+    """Beside its few dependencies the wheel runs, and holds the agent that it sends."""
     venv = tmp_path / "venv"
     run([BIN / "uv", "venv", "--offline", "--python", sys.executable, venv], tmp_path)
     lock = ROOT / "requirements" / "dev.txt"
@@ -66,10 +69,10 @@ def test_an_installed_launcher_renders_an_agent(wheel: Path, tmp_path: Path) -> 
     run([BIN / "uv", "pip", "install", "-c", lock, "--python", python, wheel], tmp_path)
 
     said = run([venv / "bin" / "ddplaunch", "--help"], tmp_path)
-    code = "from ddplaunch.render.archive import agent_archive; print(len(agent_archive()))"
-    size = int(run([python, "-c", code], tmp_path))
+    code = "from ddplaunch.render import archive; open('sent', 'wb').write(archive.agent_archive())"
+    run([python, "-c", code], tmp_path)
     installed = run([BIN / "uv", "pip", "list", "--offline", "--python", python], tmp_path)
 
     assert re.search(r"\bsubmit\b", said)
-    assert 20_000 < size
-    assert set() == {"torch", "pytest", "kubernetes"} & set(installed.split())
+    assert agent_archive() == (tmp_path / "sent").read_bytes()
+    assert set() == {"torch", "pytest", "kubernetes", "zopfli"} & set(installed.split())

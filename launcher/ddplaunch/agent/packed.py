@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from importlib.machinery import ModuleSpec
 from itertools import accumulate
 from types import ModuleType
 from typing import Any, Optional, cast
 
 MEMBER = "modules"
-"""Its name: a line of JSON, [words, {path in the archive: bytes}], and then the files, in that order.
+"""Its name. zlib unpacks it: a line of JSON, [words, {path in the archive: bytes}], and the files in order.
 
 A character from FIRST on stands for the word of that number: the words that come most often, and whatever is
 not ASCII. With them the whole is a twentieth smaller.
@@ -26,7 +27,7 @@ class Modules:
 
     def __init__(self, archive: str, data: bytes) -> None:
         self.archive = archive
-        head, _, rest = data.partition(b"\n")
+        head, _, rest = zlib.decompress(data).partition(b"\n")
         words, sizes = cast("tuple[list[str], dict[str, int]]", json.loads(head))
         ends = list(accumulate(sizes.values()))
         self._words = {FIRST + number: word for number, word in enumerate(words)}

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import zopfli
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.busy import BUSY
@@ -19,8 +20,9 @@ from tests.busy import BUSY
 from ddplaunch.agent.contract import Exit
 from ddplaunch.errors import ExitCode, SourceTooLargeError
 from ddplaunch.plan.source import LIMIT, SourceFile
+from ddplaunch.render import agent_archive as packer
 from ddplaunch.render import archive
-from ddplaunch.render.archive import agent_archive, source_archive
+from ddplaunch.render.archive import agent_archive, pod_agent_archive, source_archive
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "launcher" / "ddplaunch"
@@ -43,6 +45,9 @@ def _agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+ZOPFLI = Path(zopfli.__file__).parents[1]
+
+
 @pytest.mark.parametrize("python", [sys.executable, *pythons("3.12", "3.13")])
 def test_a_build_elsewhere_has_the_same_bytes(python: str, tmp_path: Path) -> None:
     """Another folder, time, umask, hash seed and Python leave no trace in the agent's archive."""
@@ -52,7 +57,7 @@ def test_a_build_elsewhere_has_the_same_bytes(python: str, tmp_path: Path) -> No
         path.chmod(0o700)
         os.utime(path, (1, 1))
     (launcher / "ddplaunch" / "agent" / "left.pyc").write_bytes(b"not the agent's")
-    env = {"PYTHONPATH": str(launcher), "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"}
+    env = {"PYTHONPATH": f"{launcher}:{ZOPFLI}", "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"}
 
     built = subprocess.run(
         [python, "-B", "-c", BUILD], cwd=tmp_path, env=env, umask=0o077, capture_output=True, check=True
@@ -76,15 +81,15 @@ def test_a_kept_archive_is_used_until_a_source_changes(copy: Path) -> None:
     Python may have been told to keep nothing, and the folder not be there.
     """
     kept = copy / "__pycache__" / "agent.pyz"
-    first = agent_archive(copy)
+    first = packer.current("agent.pyz", copy)
     assert first == kept.read_bytes()
     marked = first[:100] + b"!" + first[101:]
     kept.write_bytes(marked)
 
-    assert marked == agent_archive(copy)
+    assert marked == packer.current("agent.pyz", copy)
     with (copy / "agent" / "contract.py").open("a") as file:
         file.write("#")
-    changed = agent_archive(copy)
+    changed = packer.current("agent.pyz", copy)
 
     assert first != changed
     assert changed == kept.read_bytes()
@@ -93,29 +98,38 @@ def test_a_kept_archive_is_used_until_a_source_changes(copy: Path) -> None:
 @pytest.mark.parametrize("length", [0, 9, -50, -1])
 def test_a_damaged_archive_is_packed_anew(copy: Path, length: int) -> None:
     """An archive whose writing was cut short is never sent."""
-    whole = agent_archive(copy)
+    whole = packer.current("agent.pyz", copy)
     (copy / "__pycache__" / "agent.pyz").write_bytes(whole[:length])
 
-    assert whole == agent_archive(copy)
+    assert whole == packer.current("agent.pyz", copy)
+
+
+def test_a_wheels_archives_are_read_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever installs ddplaunch needs nothing that packs."""
+    for name in packer.ARCHIVES:
+        (tmp_path / name).write_text(name)
+    monkeypatch.setattr(archive, "__file__", str(tmp_path / "archive.py"))
+
+    assert (b"agent.pyz", b"agent-for-pods.pyz") == (agent_archive(), pod_agent_archive())
 
 
 def test_an_archive_that_cannot_be_kept_is_made_all_the_same(copy: Path) -> None:
     """An installation that this user may not write to works, if slower."""
-    whole = agent_archive(copy)
+    whole = packer.current("agent.pyz", copy)
     shutil.rmtree(copy / "__pycache__")
     (copy / "__pycache__").write_text("a file where the folder would be")
 
-    assert whole == agent_archive(copy)
+    assert whole == packer.current("agent.pyz", copy)
 
 
 def test_a_folder_of_the_agent_can_be_left_out(copy: Path) -> None:
     """What only one scheduler needs stays away, and each of the two archives is kept under its own name."""
     (copy / "agent" / "slurm").mkdir()
     shutil.copy(PACKAGE / "agent/slurm/jobs.py", copy / "agent/slurm/jobs.py")
-    whole, rest = agent_archive(copy), agent_archive(copy, without=["slurm"])
+    whole, rest = packer.current("agent.pyz", copy), packer.current("agent-for-pods.pyz", copy)
 
     assert len(rest) < len(whole)
-    assert (whole, rest) == (agent_archive(copy), agent_archive(copy, without=["slurm"]))
+    assert (whole, rest) == (packer.current("agent.pyz", copy), packer.current("agent-for-pods.pyz", copy))
 
 
 def test_the_agent_is_small() -> None:
@@ -172,13 +186,13 @@ def test_the_entry_knows_the_contract() -> None:
 
 
 def test_the_archive_is_a_sound_zip_file() -> None:
-    """Other tools read it as well: checksums right, the entry stored."""
+    """Other tools read it as well: checksums right, and the entry needs no zlib."""
     with zipfile.ZipFile(io.BytesIO(agent_archive())) as found:
         members = found.infolist()
         broken = found.testzip()
 
     assert None is broken
-    assert ["__main__.py"] == [m.filename for m in members if m.compress_type == zipfile.ZIP_STORED]
+    assert {zipfile.ZIP_STORED} == {m.compress_type for m in members}
     assert {((1980, 1, 1, 0, 0, 0), 0o100644 << 16)} == {(m.date_time, m.external_attr) for m in members}
     assert ["__main__.py", "modules", "packed.py"] == [m.filename for m in members]
 
@@ -237,7 +251,7 @@ def test_a_pods_agent_misses_nothing_that_it_imports(tmp_path: Path) -> None:
     copy = tmp_path / "ddplaunch"
     shutil.copytree(PACKAGE / "agent", copy / "agent", ignore=COMPILED)
     (copy / "__init__.py").write_text("")
-    for name in archive._NOT_IN_PODS:
+    for name in packer.ARCHIVES["agent-for-pods.pyz"]:
         path = copy / "agent" / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     names = [path.relative_to(tmp_path).with_suffix("") for path in (copy / "agent").rglob("*.py")]
