@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from tests.chaos.scenario import Injury
 
 MARK = "DDPLAUNCH_CHAOS"
 """The variable by which a job's processes are found, wherever they were started."""
+_SETTLED = 3.0
+"""Seconds after which a process has its environment: between fork and exec it has its parent's."""
 _VERBS = {"local": roles.HOST, "hub": roles.HUB, "gate": roles.GATE}
 
 
@@ -28,16 +31,32 @@ class Process:
     words: str
 
 
-def processes(belongs: Callable[[int, dict[str, str]], bool]) -> list[Process]:
-    """All living processes that `belongs` to a job, by pid and environment."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
+class Search:
+    """Finds all living processes that `belong` to a job, by their environment, as often as it is called.
+
+    A process that does not belong seconds after it was first seen will not later: reading it again and again
+    would cost more than the job.
+    """
+
+    def __init__(self, belong: Callable[[dict[str, str]], bool]) -> None:
+        self._belong = belong
+        self._first_seen: dict[int, float] = {}
+        self._strangers: set[int] = set()
+
+    def __call__(self) -> list[Process]:
+        there = {int(name) for name in os.listdir("/proc") if name.isdigit()}
+        self._strangers &= there
+        self._first_seen = {pid: self._first_seen.get(pid, time.monotonic()) for pid in there}
+        found = []
+        for pid in there - self._strangers:
             with contextlib.suppress(OSError, ValueError):
-                environ = _environ(int(name))
-                if belongs(int(name), environ) and _lives(int(name)):
-                    found.append(_process(int(name), environ))
-    return found
+                environ = _environ(pid)
+                if not self._belong(environ):
+                    if time.monotonic() - self._first_seen[pid] > _SETTLED:
+                        self._strangers.add(pid)
+                elif _lives(pid):
+                    found.append(_process(pid, environ))
+        return found
 
 
 def hit(injury: Injury, among: Iterable[Process]) -> list[Process]:

@@ -36,6 +36,7 @@ class Kubernetes:
         self.cluster = cluster
         self.faults = Faults(cluster)
         self.mark = uuid.uuid4().hex
+        self._search = injuries.Search(self._belongs)
         self.name = f"{jobs.NAME}-{self.mark[:8]}"
         self.folder = Path(tempfile.mkdtemp(prefix="ddplaunch-chaos-", dir="/var/tmp"))
         self.job = jobs.write(
@@ -66,10 +67,11 @@ class Kubernetes:
 
     def processes(self) -> list[Process]:
         """Processes in the job's pods, and the `submit` that waits."""
-        pod = f"{self.name}-"
-        return injuries.processes(
-            lambda pid, environ: environ.get("HOSTNAME", "").startswith(pod) or environ.get(MARK) == self.mark
-        )
+        return self._search()
+
+    def _belongs(self, environ: dict[str, str]) -> bool:
+        pod = environ.get("HOSTNAME", "").startswith(f"{self.name}-")
+        return pod or environ.get(MARK) == self.mark
 
     def call(self, *words: str) -> subprocess.CompletedProcess[str]:
         """To its end, within two minutes."""

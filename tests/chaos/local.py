@@ -53,6 +53,7 @@ class Local:
 
     def __init__(self, scenario: Scenario) -> None:
         self.mark = uuid.uuid4().hex
+        self._search = injuries.Search(lambda environ: environ.get(MARK) == self.mark)
         self.folder = Path(tempfile.mkdtemp(prefix="ddplaunch-chaos-", dir="/var/tmp"))
         self.clock = self.folder / "clock"
         self.clock.write_text("+0")
@@ -92,8 +93,7 @@ class Local:
 
     def processes(self) -> list[Process]:
         """Processes with the mark in their environment, without nsenter, which is the harness' own."""
-        found = injuries.processes(lambda pid, environ: environ.get(MARK) == self.mark)
-        return [each for each in found if not each.words.startswith("nsenter ")]
+        return [each for each in self._search() if not each.words.startswith("nsenter ")]
 
     def call(self, *words: str) -> subprocess.CompletedProcess[str]:
         """To its end, within two minutes."""

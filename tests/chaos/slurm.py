@@ -45,6 +45,7 @@ class Slurm:
     def __init__(self, cluster: Cluster, scenario: Scenario) -> None:
         self.cluster = cluster
         self.mark = uuid.uuid4().hex
+        self._search = injuries.Search(lambda environ: environ.get(MARK) == self.mark)
         self.work = cluster.shared / self.mark
         self.job = jobs.write(
             scenario, self.work, python=sys.executable, resources={"memory": "300Mi", "cpus": 1}
@@ -69,7 +70,7 @@ class Slurm:
 
     def processes(self) -> list[Process]:
         """Processes with the mark in their environment, which sbatch hands on."""
-        return injuries.processes(lambda pid, environ: environ.get(MARK) == self.mark)
+        return self._search()
 
     def call(self, *words: str) -> subprocess.CompletedProcess[str]:
         """To its end, within two minutes."""
