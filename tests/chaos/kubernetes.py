@@ -78,9 +78,9 @@ class Kubernetes:
         filled = [word.replace("{job}", self.handle) for word in words]
         return answer(self._words(*filled), self._env())
 
-    def over(self) -> bool:
+    def over(self, living: list[Process]) -> bool:
         """Whether no process is left and the cluster says that the job has ended; asked now and then."""
-        if any(each.role != CLI for each in self.processes()):
+        if any(each.role != CLI for each in living):
             return False
         now = time.monotonic()
         if not self._ended and now - self._asked > 3.0 and now - self._begun > BUSY * 5:

@@ -100,9 +100,9 @@ class Local:
         filled = [word.replace("{job}", f"local://{jobs.NAME}") for word in words]
         return answer(self._words(*filled), self._env(marked=False))
 
-    def over(self) -> bool:
+    def over(self, living: list[Process]) -> bool:
         """Whether no process is left, but for a `submit --wait` that is stopped."""
-        return all(each.role == CLI and _state(each.pid) == "T" for each in self.processes())
+        return all(each.role == CLI and _state(each.pid) == "T" for each in living)
 
     def strike(self, injury: Injury) -> bool:
         """Fill the disk, set the clock, or cut the way to the hub."""

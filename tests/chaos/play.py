@@ -25,7 +25,7 @@ from tests.chaos.oracle import (
 )
 from tests.chaos.scenario import GATE, KILL, MACHINE, PAUSE, RANK, STOP, Injury, Scenario
 
-POLL = 0.05
+POLL = 0.1
 MISSED = 3.0
 """Seconds after its moment in which an injury must find its target; else it does not land."""
 PATIENCE = BUSY * 40.0
@@ -65,8 +65,8 @@ class World(Protocol):
     def heal(self, injury: Injury) -> None:
         """Undo it."""
 
-    def over(self) -> bool:
-        """Whether nothing of the job goes on."""
+    def over(self, living: list[Process]) -> bool:
+        """Whether nothing of the job goes on. `living`: `processes` of this moment."""
 
     def bundle(self) -> bool:
         """Whether its bundle is there and can be read."""
@@ -128,8 +128,7 @@ def play(world: World, scenario: Scenario, last_line: str) -> Facts:
     patience = (HOPELESS if may_stay else PATIENCE) + (IMPORTS if scenario.torch else 0.0)
     world.submit()
     late = False
-    while not world.over():
-        living = world.processes()
+    while not world.over(living := world.processes()):
         for phase, role in (("gate", GATE), ("ranks", RANK)):
             if phase not in since and any(each.role == role for each in living):
                 since[phase] = time.monotonic()
@@ -152,7 +151,7 @@ def play(world: World, scenario: Scenario, last_line: str) -> Facts:
 
 def _until_over(world: World) -> None:
     deadline = time.monotonic() + GONE
-    while not world.over() and time.monotonic() < deadline:
+    while not world.over(world.processes()) and time.monotonic() < deadline:
         time.sleep(POLL)
 
 

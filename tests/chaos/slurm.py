@@ -77,10 +77,10 @@ class Slurm:
         filled = [word.replace("{job}", self._handle or "slurm://0") for word in words]
         return answer(self._words(*filled), self._env())
 
-    def over(self) -> bool:
+    def over(self, living: list[Process]) -> bool:
         """Whether no process is left on machines that live, and Slurm has ended the job."""
-        living = [each for each in self.processes() if each.role != CLI and not self._is_dead(each)]
-        if living:
+        left = [each for each in living if each.role != CLI and not self._is_dead(each)]
+        if left:
             return False
         state = self.cluster.state(self._number)
         return not state or state in states.ENDED
