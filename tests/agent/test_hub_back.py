@@ -13,7 +13,7 @@ from tests.agent.test_local import PRINTS, Job, wait_for, waits_for
 from tests.agent.test_local import _job as _job  # the fixture `job`
 
 from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Exit, Files, Phase, WatchdogPlan
+from ddplaunch.agent.contract import Bundle, Exit, Files, GatePlan, Phase, WatchdogPlan
 
 pytestmark = pytest.mark.processes
 
@@ -196,3 +196,43 @@ def test_a_hub_that_dies_again_and_again(job: Job) -> None:
 
     assert job.end() == Exit.OK
     assert "the hub was killed by signal 9, for the 6th time: it is not started again" in log(job)
+
+
+def test_all_of_the_hub_dies_at_the_gate(job: Job) -> None:
+    """The host starts it again where it was: the gates come back, and the job runs to its end."""
+    job.start(PRINTS, nodes=2, names=["127.0.0.1", "127.0.0.1"])
+    wait_for(lambda: (job.folder / Files.HUB).exists())
+    first = hub_of(job)
+    wait_for(lambda: len(job.processes("gate")) == 2)
+    for pid in job.processes("hub"):
+        os.kill(pid, signal.SIGKILL)
+
+    assert job.end() == Exit.OK
+    assert hub_of(job) != first
+    assert (job.status().exit_code, job.status().verdicts) == (Exit.OK, [])
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_gate_that_is_stopped_for_good(job: Job, nodes: int) -> None:
+    """The hub judges the node that does not answer, and the host ends the gate after it."""
+    job.start(PRINTS, nodes=nodes, names=["127.0.0.1"] * nodes, gate=GatePlan(timeout=3.0))
+    wait_for(lambda: job.processes("gate"))
+    os.kill(job.processes("gate")[0], signal.SIGSTOP)
+
+    assert job.end() == Exit.NODE_AT_FAULT
+    assert {"node-missing"} == {each.code for each in bundle(job).verdicts}
+    assert job.processes() == []
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_gate_that_is_killed(job: Job, nodes: int) -> None:
+    """Its end is the verdict, long before anybody has waited for it in vain."""
+    job.start(PRINTS, nodes=nodes, names=["127.0.0.1"] * nodes)
+    wait_for(lambda: job.processes("gate"))
+    os.kill(job.processes("gate")[0], signal.SIGKILL)
+
+    assert job.end() == Exit.NODE_AT_FAULT
+    (verdict,) = bundle(job).verdicts
+    (node,) = verdict.nodes
+    assert verdict.sentence == f"the gate of node {node} was killed by signal 9"
+    assert verdict.sentence in (job.folder / Files.NODE.format(node=node) / Files.GATE_LOG).read_text()

@@ -89,7 +89,7 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
             port = places.hub_port(plan.job, attempt, key)
         name = arguments.name or (plan.names[0] if plan.names and termination.wanted() else None)
         place = hub.Place(arguments.host, port, name)
-        return hub.main(plan, folder, attempt, key, place, gate_only=arguments.gate_only)
+        return hub.main(plan, folder, attempt, key, place, arguments.gate_only, arguments.again)
     where = places.hub(plan, attempt, key, os.environ)
     node = _number(Env.NODE if os.environ.get(Env.NODE) else _SLURM_NODE, None)
     if arguments.verb == "gate":
@@ -130,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     hub.add_argument("--host", help="address to listen on (default: all)")
     hub.add_argument("--port", type=int, help="port to listen on; 0: by the job's key (default: the plan's)")
     hub.add_argument("--gate-only", action="store_true", help="end after the gate: no supervisor will come")
+    hub.add_argument("--again", action="store_true", help="go on in the place of one that was killed")
     hub.add_argument("--name", help="this machine's name, by which the other nodes know it")
     keys = verbs.add_parser("keys", parents=[common], help="give the job's key to our user's other nodes")
     keys.add_argument("--port", type=int, required=True, help="where they ask for it")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import selectors
 import signal
@@ -30,7 +31,9 @@ from ddplaunch.agent.log_file import LogFile
 HUB_START = 60.0
 """Seconds until the hub must listen. It needs a fraction of one, if it has a processor."""
 HUB_END = 15.0
-"""Seconds for the hub's last words once every node has ended."""
+"""Seconds for the hub's last words once every node has ended; and for gates to end once the hub has."""
+HUBS = 5
+"""So many hubs that were killed while nodes were at the gate are started again."""
 STOP_GRACE = 45.0
 """Seconds from the first signal to SIGKILL: evidence (5), torchrun's own patience with its workers (30)."""
 HURRIED = 20.0
@@ -127,6 +130,9 @@ class Host:
         self.children: list[Child] = []
         self.exits: dict[int, int] = {}  # node -> exit code of its last process
         self.hub_exit: Optional[int] = None
+        self.hub: Optional[Child] = None
+        self.hubs = 0  # started in the place of one that was killed
+        self.at_gate: dict[int, Optional[Child]] = {}  # nodes that are not through, and their gates
         self.supervised = False
         self.bundled = False
         self.verdicts: list[Verdict] = []  # by what the nodes have left, where no hub has judged
@@ -137,6 +143,7 @@ class Host:
     def run(self, attempt: int) -> int:
         """One attempt, from the hub's start to its last words."""
         self.exits, self.hub_exit, self.bundled = {}, None, False
+        self.at_gate, self.hubs = dict.fromkeys(self.nodes), 0
         os.makedirs(self.path(Files.RUN), exist_ok=True)
         key = self.part.key if self.part else os.urandom(32).hex()
         with open(os.open(self.path(Files.KEY), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -145,17 +152,18 @@ class Host:
         if 0 not in self.nodes:
             self._run_nodes()
             return self._conclude()
-        hub = self._start(self._hub_words(), {}, self._hub_line, self._hub_ended)
+        self.hub = self._start(self._hub_words(), {}, self._hub_line, self._hub_ended)
         desk = self._start_desk()
         self._until(lambda: self._listening() or self.hub_exit is not None or self.stopping, HUB_START)
         may_start = self._listening() and not self.stopping
         if may_start:
             self._run_nodes()
+        self.at_gate = {}
         if self.stopping or not may_start or (self.gate_only and not any(self.exits.values())):
-            hub.process.terminate()  # it would wait for gates and supervisors that never come
+            self.hub.process.terminate()  # it would wait for gates and supervisors that never come
         # Nodes elsewhere may still be at work, and the hub with them.
         if not self._until(lambda: self.hub_exit is not None, None if self._is_shared() else HUB_END):
-            hub.process.kill()
+            self.hub.process.kill()
             self._until(lambda: self.hub_exit is not None)
         if desk is not None:
             desk.process.kill()
@@ -164,7 +172,15 @@ class Host:
     def _run_nodes(self) -> None:
         for node in self.nodes:
             self._gate(node)
-        self._until(lambda: len(self.exits) == len(self.nodes))
+        self._until(lambda: self._all_ended() or self.hub_exit is not None)
+        if not self._until(self._all_ended, HUB_END):
+            # The hub has its verdict, so a gate that is still there is stopped, or frozen. Ranks need no hub.
+            for gate in filter(None, self.at_gate.values()):
+                gate.process.kill()
+            self._until(self._all_ended)
+
+    def _all_ended(self) -> bool:
+        return len(self.exits) == len(self.nodes)
 
     def _is_shared(self) -> bool:
         return self.plan.nodes > len(self.nodes) and self.hub_exit is None and self._listening()
@@ -184,7 +200,7 @@ class Host:
     def _gate(self, node: int) -> None:
         folder = self.path(Files.NODE.format(node=node))
         os.makedirs(folder, exist_ok=True)
-        self._start_node(
+        self.at_gate[node] = self._start_node(
             "gate", node, lambda data: self._gate_line(os.path.join(folder, Files.GATE_LOG), data)
         )
 
@@ -195,9 +211,9 @@ class Host:
             lines = data.splitlines(keepends=True)
             self.console.write(b"".join(line for line in lines if not line.startswith(b"{")))
 
-    def _start_node(self, verb: str, node: int, line: Callable[[bytes], None]) -> None:
+    def _start_node(self, verb: str, node: int, line: Callable[[bytes], None]) -> Child:
         env = {Env.NODE: str(node), Env.HUB: self._where()}
-        self._start([verb], env, line, lambda code: self._node_ended(verb, node, code))
+        return self._start([verb], env, line, lambda code: self._node_ended(verb, node, code))
 
     def _where(self) -> str:
         """How the hub is reached from here."""
@@ -210,11 +226,28 @@ class Host:
         return str(self.part.hub)
 
     def _node_ended(self, verb: str, node: int, code: int) -> None:
+        if verb == "gate":
+            self.at_gate.pop(node, None)
+            if code < 0 and not self.stopping:
+                self._gate_was_killed(node, -code)
+                code = Exit.NODE_AT_FAULT
         if verb == "gate" and code == Exit.OK and not self.gate_only and not self.stopping:
             self.supervised = True
             self._start_node("run", node, self._output)
         else:
             self.exits[node] = Exit.STOPPED if self.stopping and verb == "gate" else code
+
+    def _gate_was_killed(self, node: int, number: int) -> None:
+        """Write so into its log, and where the hub looks for what gates say that do not reach it."""
+        from ddplaunch.agent.hub import overheard
+
+        sentence = f"the gate of node {node} was killed by signal {number}"
+        hint = "`dmesg` says whether memory ran out; else somebody killed it"
+        verdict = Verdict("node-missing", sentence, "gate", nodes=[node], hint=hint)
+        log = os.path.join(self.path(Files.NODE.format(node=node)), Files.GATE_LOG)
+        self._gate_line(log, f"{time.strftime('%H:%M:%S')} {sentence}\n".encode())
+        cry = overheard.line(overheard.Cry(node, math.inf, verdict))
+        self._log(self.path(Files.GATES), f"{cry}\n".encode())
 
     def _conclude(self) -> int:
         """The hub's verdict counts. When it died without one, the worst that a node reported does."""
@@ -274,7 +307,15 @@ class Host:
         return child
 
     def _hub_ended(self, code: int) -> None:
-        self.hub_exit = code
+        """Start it again where it was killed with its parent: gates come back, and need it."""
+        if code < 0 and self.at_gate and self.hubs < HUBS and self._listening() and not self.stopping:
+            self.hubs += 1
+            with open(self.path(Files.HUB), encoding="utf-8") as file:
+                port = json.load(file)["port"]
+            words = [*self._hub_words(), "--again", f"--port={port}"]
+            self.hub = self._start(words, {}, self._hub_line, self._hub_ended)
+        else:
+            self.hub_exit = code
 
     def _until(self, happened: Callable[[], bool], seconds: Optional[float] = None) -> bool:
         """Carry output and signals until it has happened. False when the seconds ran out first."""
@@ -311,7 +352,7 @@ class Host:
             end_all()
 
     def _send(self, number: int) -> None:
-        over = len(self.exits) == len(self.nodes)
+        over = self._all_ended()
         for child in self.children:
             # The hub ends by itself when the nodes have, and must be there until then.
             if over or child.ended != self._hub_ended:

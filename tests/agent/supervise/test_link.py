@@ -125,7 +125,7 @@ def test_a_hub_in_the_place_of_another_is_told_what_lasts(hub: Hub) -> None:
     link.forget("stopping")
     hub.channels[0].close()
     until(lambda: list(link.received()) == [] and not link.up)
-    assert link.may_return
+    assert link.may_speak
     link.keep()
     until(lambda: len(hub.channels) == 2)
     heard = [hub.channels[1].receive(BUSY * 5) for _ in range(3)]
@@ -147,4 +147,32 @@ def test_a_hub_that_says_nothing_counts_as_away(hub: Hub, monkeypatch: pytest.Mo
     until(lambda: list(link.received()) and True)
 
     assert 0.0 == link.down_for
+    link.close()
+
+
+def test_a_hub_that_is_lost_after_a_silence_was_away_since_its_last_word(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node's own watch goes on where it was, and does not begin again."""
+    monkeypatch.setattr(link_module, "_SILENT", 0.2)
+    link = Link([hub.address], KEY, 0, 0, lambda _: None)
+    link.call_first()
+    until(lambda: hub.channels)
+    until(lambda: link.down_for > 0.5)
+    hub.channels[0].close()
+    until(lambda: list(link.received()) == [] and not link.up)
+
+    assert link.down_for > 0.5
+    assert link.may_speak
+
+
+def test_a_hub_that_is_frozen_for_long_speaks_no_more(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though its connection stands: who waits for its word waits in vain."""
+    monkeypatch.setattr(link_module, "_FROZEN", 0.5)
+    link = Link([hub.address], KEY, 0, 0, lambda _: None)
+    link.call_first()
+    assert link.may_speak
+    until(lambda: not link.may_speak)
+
+    assert link.up
     link.close()

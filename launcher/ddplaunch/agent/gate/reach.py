@@ -31,11 +31,12 @@ PATIENCE = {
     "key": 3.0,
     "reset": 4.0,
     "silent": 10.0,
-    "loopback": 4.0,
-    "gone": 4.0,
+    "loopback": 10.0,
+    "gone": 10.0,
     "filtered": 8.0,
 }
-"""Seconds for what seldom passes. A hub that serves a thousand nodes may be silent for a moment."""
+"""Seconds for what seldom passes. A hub that serves a thousand nodes may be silent for a moment, and one that
+was killed on this machine is started again."""
 POD_PATIENCE = {
     "stranger": 10.0,
     "shared": 10.0,

@@ -56,16 +56,26 @@ class Place(NamedTuple):
     name: Optional[str] = None  # by which other machines know this one
 
 
-def main(plan: JobPlan, folder: str, attempt: int, key: bytes, place: Place, gate_only: bool = False) -> int:
+def main(
+    plan: JobPlan,
+    folder: str,
+    attempt: int,
+    key: bytes,
+    place: Place,
+    gate_only: bool = False,
+    again: bool = False,
+) -> int:
     """Serve the job until it is over. Returns its exit code (`contract.Exit`).
+
+    `again`: another hub was killed together with its parent, and what it knew is in the folder.
 
     Where it listens is in `Files.HUB`, and how others reach it in `Files.HUB_ADDRESS`. In a container it is
     over only when we are told so, and then went well, however the job did.
     """
     orders = Orders()
     in_pod = termination.wanted()
-    # A container is started again whole, and finds the folder as it was.
-    left = recall.left(plan, folder, attempt) if in_pod else None
+    # A container is always started again whole, and finds the folder as it was.
+    left = recall.left(plan, folder, attempt) if in_pod or again else None
     record = Record(plan, folder, attempt)
     files = _raise_file_limit()
     if files < plan.nodes + _OWN_FILES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import time
 from typing import Optional
@@ -20,7 +21,7 @@ def gather(plan: JobPlan, folder: str) -> Optional[Bundle]:
     other nodes might explain. The rest of the bundle is what the last hub wrote.
     """
     paths = [os.path.join(Files.NODE.format(node=node), Files.OWN) for node in range(plan.nodes)]
-    found = [each for each in (_read(folder, path) for path in paths) if each is not None]
+    found = _first([each for each in (_read(folder, path) for path in paths) if each is not None])
     evidence = {one.node: one for each in found if each.evidence for one in each.evidence.evidence}
     if not evidence:
         return None
@@ -31,6 +32,19 @@ def gather(plan: JobPlan, folder: str) -> Optional[Bundle]:
     verdicts = judge(whole) if not silent else (certain or [found[0].verdicts])[0]
     begun = _read(folder, Files.BUNDLE) or found[0]
     return dataclasses.replace(begun, evidence=whole, verdicts=verdicts, written=time.time())
+
+
+def _first(found: list[Bundle]) -> list[Bundle]:
+    """Without nodes whose ranks failed once another node had ended its own as hung: of that they failed."""
+    hung = [each.evidence.at for each in found if each.evidence and each.evidence.why == "deadline"]
+    return [each for each in found if _failed_at(each) <= min(hung, default=math.inf)]
+
+
+def _failed_at(bundle: Bundle) -> float:
+    """When the first rank of a node ended badly, or its launch command; 0 where none did."""
+    nodes = bundle.evidence.evidence if bundle.evidence else []
+    ends = [end for node in nodes for end in (node.launch_exit, *(rank.exit for rank in node.ranks))]
+    return min((end.at for end in ends if end and not end.by_us and (end.code or end.signal)), default=0.0)
 
 
 def _read(folder: str, name: str) -> Optional[Bundle]:

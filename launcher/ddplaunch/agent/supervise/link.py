@@ -25,6 +25,8 @@ _RETURN = 10.0
 """Seconds for a hub that was killed to be started again, wherever that is."""
 _SILENT = 10.0
 """Seconds without a word after which a hub counts as away: it is stopped, or frozen. It speaks every two."""
+_FROZEN = 40.0
+"""Seconds without a word after which a hub speaks no more: its parent would have started it again by now."""
 _SEND = 5.0
 """Seconds until a hub that does not read counts as lost."""
 
@@ -52,7 +54,7 @@ class Link:
         self._next_call = 0.0
         self._lost = False
         self._met = False
-        self._down_since = self._heard = time.monotonic()
+        self._lost_at = self._heard = time.monotonic()
         self._failed = 0  # calls since the last one that was answered
         self._reports: dict[Hashable, Message] = {}
 
@@ -61,16 +63,16 @@ class Link:
         return self._channel is not None
 
     @property
-    def may_return(self) -> bool:
-        """Whether there was a hub that is gone for so short a time that another may be about to answer."""
-        return self._met and self.down_for < _RETURN
+    def may_speak(self) -> bool:
+        """Whether there is a hub that is not frozen, or one that was lost may soon be started again."""
+        now = time.monotonic()
+        return now - self._heard < _FROZEN if self.up else self._met and now - self._lost_at < _RETURN
 
     @property
     def down_for(self) -> float:
-        """Seconds without a hub, or with one that is silent; 0 while there is one, or none was ever to be."""
-        if not self._hub or (self.up and time.monotonic() - self._heard < _SILENT):
-            return 0.0
-        return time.monotonic() - (self._heard if self.up else self._down_since)
+        """Seconds since the last word of a hub that is gone or silent; 0 while one speaks, or without any."""
+        silent = time.monotonic() - self._heard
+        return 0.0 if not self._hub or (self.up and silent < _SILENT) else silent
 
     def fileno(self) -> Optional[int]:
         return self._channel.fileno() if self._channel is not None else None
@@ -157,7 +159,7 @@ class Link:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
-            self._down_since = time.monotonic()
+            self._lost_at = time.monotonic()
 
     def _drop(self, error: Any) -> None:
         self.close()

@@ -360,10 +360,10 @@ class Supervisor:
         return Exit.OK if self.verdict is None else self.verdict[0]
 
     def _hear_hub(self, enough: Callable[[], bool], seconds: float) -> None:
-        """Until that is enough. A hub that is gone may be started again meanwhile."""
+        """Until that is enough, or no hub can speak. One that is gone may be started again meanwhile."""
         deadline = time.monotonic() + seconds
         while not enough() and not self.signals and time.monotonic() < deadline:
-            if not self.link.up and not self.link.may_return:
+            if not self.link.may_speak:
                 return
             self.link.keep()
             wait_for([self.link.fileno()])
