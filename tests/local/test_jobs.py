@@ -96,6 +96,43 @@ def test_ctrl_c_while_waiting_detaches(desk: Desk) -> None:
     gone(desk)
 
 
+def test_any_number_of_ctrl_c_detaches(desk: Desk) -> None:
+    """Every 10 ms until its last moment: the first detaches, and no other one becomes the exit code."""
+    with desk.start("submit", desk.job("--steps", "100"), "--wait") as waiting:
+        assert waiting.stdout is not None
+        handle = waiting.stdout.readline().strip()
+        while waiting.poll() is None:
+            waiting.send_signal(signal.SIGINT)
+            time.sleep(0.01)
+        _, err = waiting.communicate(timeout=BUSY * 30)
+
+    assert 101 == waiting.returncode, err
+    assert f"detached; {handle} goes on" in err
+    assert 0 == desk.call("cancel", handle).returncode
+    gone(desk)
+
+
+def test_ctrl_c_before_the_handle_does_not_hide_it(desk: Desk) -> None:
+    """The job is there and is about to start: its handle is told, and so is how to end it."""
+    (desk.folder / "python3").write_text(
+        f'#!/bin/sh\nwhile [ ! -e {desk.folder}/go ]; do sleep 0.05; done\nexec {sys.executable} "$@"\n'
+    )
+    (desk.folder / "python3").chmod(0o755)
+    desk.env["PATH"] = f"{desk.folder}:{desk.env['PATH']}"
+    with desk.start("submit", desk.job("--steps", "100"), "--wait") as waiting:
+        eventually((desk.folder / "state/ddplaunch/jobs/tiny/1").exists, "the job is there")
+        for _ in range(2):
+            waiting.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        (desk.folder / "go").touch()
+        out, err = waiting.communicate(timeout=BUSY * 30)
+
+    assert (101, "local://tiny/1\n") == (waiting.returncode, out), err
+    assert "detached; local://tiny/1 goes on" in err
+    assert 0 == desk.call("cancel", "local://tiny/1").returncode
+    gone(desk)
+
+
 def test_a_job_survives_the_sigkill_of_its_launcher(desk: Desk) -> None:
     """Whoever waits may die; the job does not notice."""
     with desk.start("submit", desk.job("--steps", "100"), "--wait") as waiting:

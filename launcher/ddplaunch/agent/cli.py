@@ -82,8 +82,10 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
     if not key:
         raise UnusableError(f"{Env.KEY} is not set: by this key the nodes of a job know one another")
     if arguments.verb == "hub":
-        from ddplaunch.agent.hub import hub
+        from ddplaunch.agent.hub import hub, leftover
 
+        if arguments.ended is not None:
+            return leftover.conclude(plan, folder, arguments.ended)
         port = plan.gate.port if arguments.port is None else arguments.port
         if port == 0:
             port = places.hub_port(plan.job, attempt, key)
@@ -132,6 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     hub.add_argument("--gate-only", action="store_true", help="end after the gate: no supervisor will come")
     hub.add_argument("--again", action="store_true", help="go on in the place of one that was killed")
     hub.add_argument("--name", help="this machine's name, by which the other nodes know it")
+    hub.add_argument("--ended", type=int, metavar="CODE", help="of the nodes: write what a killed hub has not")
     keys = verbs.add_parser("keys", parents=[common], help="give the job's key to our user's other nodes")
     keys.add_argument("--port", type=int, required=True, help="where they ask for it")
     keys.add_argument("--occasion", default="", help="what they call the job")

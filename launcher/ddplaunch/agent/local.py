@@ -25,7 +25,7 @@ from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent import codec, processes
 from ddplaunch.agent.addresses import Address
-from ddplaunch.agent.contract import Env, Exit, Files, JobPlan, JobStatus, Phase, Verdict
+from ddplaunch.agent.contract import Env, Exit, Files, JobPlan, JobStatus, Phase
 from ddplaunch.agent.log_file import LogFile
 
 HUB_START = 60.0
@@ -135,7 +135,6 @@ class Host:
         self.at_gate: dict[int, Optional[Child]] = {}  # nodes that are not through, and their gates
         self.supervised = False
         self.bundled = False
-        self.verdicts: list[Verdict] = []  # by what the nodes have left, where no hub has judged
         self.env: dict[str, str] = {}
         self.console = LogFile(sys.stdout.fileno())
         self.logs: dict[str, LogFile] = {}
@@ -256,7 +255,9 @@ class Host:
             nodes = [each if each >= 0 else Exit.WORKER_FAILED for each in self.exits.values()]
             code = Exit.STOPPED if self.stopping else max(nodes, default=Exit.UNUSABLE)
             if not self.gate_only and self.part is None:
-                self._keep_leftover(code)
+                from ddplaunch.agent.hub import leftover
+
+                return leftover.conclude(self.plan, self.folder, code)
         try:
             status = codec.read(JobStatus, self.path(Files.STATUS))
         except (OSError, codec.ContractError):
@@ -265,24 +266,10 @@ class Host:
             status = self._own_status()
         if (status.phase, status.exit_code) != (Phase.ENDED, code):
             now = time.time()
-            verdicts = self.verdicts or status.verdicts
-            status = dataclasses.replace(
-                status, phase=Phase.ENDED, exit_code=code, since=now, updated=now, verdicts=verdicts
-            )
+            status = dataclasses.replace(status, phase=Phase.ENDED, exit_code=code, since=now, updated=now)
             with contextlib.suppress(OSError):  # on a full disk the exit code is all there is
                 codec.write(self.path(Files.STATUS), status)
         return code
-
-    def _keep_leftover(self, code: int) -> None:
-        """The hub is gone for good: what the nodes saw is the bundle."""
-        from ddplaunch.agent.hub import leftover
-
-        bundle = leftover.gather(self.plan, self.folder)
-        if bundle is None:
-            return
-        self.verdicts = bundle.verdicts
-        with contextlib.suppress(OSError):
-            codec.write(self.path(Files.BUNDLE), dataclasses.replace(bundle, exit_code=code))
 
     def _own_status(self) -> JobStatus:
         """What one node knows, where no hub has written more."""

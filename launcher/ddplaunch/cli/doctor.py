@@ -70,8 +70,11 @@ def run(args: argparse.Namespace) -> int:
         spec = replace(spec, gate=replace(spec.gate, smoke_test=True))
     plan = jobs.plan(spec, args.to, args.file or "doctor")
     backend = connect(args.to)
-    handle = backend.submit(_gate_only(plan))
+    with interrupts.kept() as interrupt:
+        handle = backend.submit(_gate_only(plan))
     try:
+        if interrupt.came:
+            raise KeyboardInterrupt
         job = watch.until_end(backend, handle)
     except KeyboardInterrupt:
         sys.stderr.write(f"\nstopping {handle} …\n")

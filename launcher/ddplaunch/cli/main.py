@@ -6,6 +6,7 @@ a day, and a program that answers late feels broken.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -61,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = words[:1] == ["--debug"]
     if debug:
         del words[0]
+    if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     streams.prepare()
     try:
         code = _run(words, debug)
@@ -70,7 +73,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         return _INTERRUPTED
+    finally:
+        if argv is None:  # a Ctrl-C while the interpreter ends would be the exit code
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
+
+
+def _interrupt(*_: object) -> None:
+    """The first Ctrl-C: where it leads to, all waits are bounded, and another one changes nothing."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _run(words: list[str], debug: bool) -> int:

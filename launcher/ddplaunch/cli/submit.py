@@ -48,27 +48,38 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(shown(rendered))
         return ExitCode.SUCCEEDED
 
-    from ddplaunch.backends import connect
+    from ddplaunch.backends import connect, interrupts
 
     backend = connect(args.to)
-    handle = backend.submit(rendered)
-    if not args.json:
-        # At once, and flushed: a script that is killed while it waits still knows what it started.
-        print(handle, flush=True)
-    elif not args.wait:
-        _print_json(backend.job(handle))
-    if not args.wait:
-        sys.stderr.write(f"watch it with `ddplaunch logs -f {handle}`\n")
-        return ExitCode.SUCCEEDED
-
-    from ddplaunch.cli import exits, watch
-
+    handle = None
     try:
+        with interrupts.kept() as interrupt:
+            handle = backend.submit(rendered)
+            if not args.json:
+                # At once, and flushed: a script that is killed while it waits still knows what it started.
+                print(handle, flush=True)
+            elif not args.wait:
+                _print_json(backend.job(handle))
+        if interrupt.came:
+            raise KeyboardInterrupt
+        if not args.wait:
+            sys.stderr.write(f"watch it with `ddplaunch logs -f {handle}`\n")
+            return ExitCode.SUCCEEDED
+        from ddplaunch.cli import watch
+
         job = watch.until_end(backend, handle)
         watch.conclude(backend, job)
     except KeyboardInterrupt:
+        if handle is None:
+            raise
+        from ddplaunch.cli import watch
+
         watch.detach(handle)
+        if not args.wait:
+            return ExitCode.SUCCEEDED
         job = backend.job(handle)
+    from ddplaunch.cli import exits
+
     if args.json:
         _print_json(job)
     return exits.of_job(job)

@@ -79,3 +79,11 @@ def test_a_task_that_slurm_could_not_launch() -> None:
 def test_what_is_no_end_of_a_task_of_ours(line: str) -> None:
     """Told to stop, of another job, or said by a rank."""
     assert [] == heard(line)
+
+
+def test_what_the_batch_script_notes_is_nobodys_word() -> None:
+    """With a label, at the gate, and without."""
+    first = "srun: error: n1: task 0: Exited with exit code 2"
+    words = ["0: no Python", "0: ddplaunch-node 0: end", "ddplaunch-node 0: e30K"]
+
+    assert [Ended(0, "Exited with exit code 2", ["no Python"])] == heard(*words, first)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -20,6 +21,43 @@ def test_a_second_ctrl_c_is_ignored_inside_and_heard_again_after() -> None:
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
     assert whole
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c() -> Iterator[None]:
+    """Ctrl-C is what it was, afterwards."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_what_is_kept_breaks_off_nothing_but_a_long_wait() -> None:
+    """One that came before it, too; afterwards, and while it is undone, another one changes nothing."""
+    undone = False
+    with pytest.raises(KeyboardInterrupt), interrupts.kept() as kept:
+        os.kill(os.getpid(), signal.SIGINT)
+        sent = True
+        try:
+            with interrupts.let_through():
+                sent = False
+        except KeyboardInterrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+            undone = True
+            raise
+    os.kill(os.getpid(), signal.SIGINT)
+
+    assert (True, True, True) == (kept.came, sent, undone)
+
+
+def test_a_long_wait_is_broken_off_at_once() -> None:
+    """And where none comes, Ctrl-C is afterwards what it was."""
+    with pytest.raises(KeyboardInterrupt), interrupts.kept(), interrupts.let_through():
+        os.kill(os.getpid(), signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with interrupts.kept() as kept, interrupts.let_through():
+        pass
+
+    assert (False, signal.default_int_handler) == (kept.came, signal.getsignal(signal.SIGINT))
 
 
 def test_a_thread_changes_no_signal() -> None:

@@ -1,7 +1,8 @@
-"""One bundle of what the nodes have written down each for itself, where the hub is gone for good."""
+"""How a job ended whose hub is gone for good, and one bundle of what each node has written down by itself."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -9,9 +10,32 @@ import time
 from typing import Optional
 
 from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Files, JobPlan
+from ddplaunch.agent.contract import Bundle, Files, JobPlan, JobStatus, Phase
 from ddplaunch.agent.hub.rounds import job_evidence
 from ddplaunch.agent.verdicts.decide import judge
+
+
+def conclude(plan: JobPlan, folder: str, code: int) -> int:
+    """Write the status and the bundle of the end, by `code` of the nodes. Returns the job's exit code."""
+    try:
+        status = codec.read(JobStatus, os.path.join(folder, Files.STATUS))
+    except (OSError, codec.ContractError):
+        return code
+    if status.phase == Phase.ENDED and status.exit_code is not None:  # it was killed behind its last word
+        return status.exit_code
+    now = time.time()
+    verdicts = status.verdicts
+    with contextlib.suppress(OSError):  # on a full disk the exit code is all there is
+        bundle = gather(plan, folder)
+        if bundle is not None:
+            verdicts = bundle.verdicts
+            codec.write(os.path.join(folder, Files.BUNDLE), dataclasses.replace(bundle, exit_code=code))
+    with contextlib.suppress(OSError):
+        status = dataclasses.replace(
+            status, phase=Phase.ENDED, exit_code=code, since=now, updated=now, verdicts=verdicts
+        )
+        codec.write(os.path.join(folder, Files.STATUS), status)
+    return code
 
 
 def gather(plan: JobPlan, folder: str) -> Optional[Bundle]:

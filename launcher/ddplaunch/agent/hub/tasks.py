@@ -21,6 +21,8 @@ _OVER = re.compile(r"Job step aborted|CANCELLED AT")
 _DAEMON = re.compile(r"(?:\d+: )?slurmstepd-(\S+?): (?:error: )?(.*)")
 _LABELLED = re.compile(r"(\d+): (.*)")
 _TOLD_TO_STOP = f"Exited with exit code {int(Exit.STOPPED)}"
+_OURS = "ddplaunch-node "
+"""What the batch script itself has a node say."""
 _KEPT = 4
 
 
@@ -69,6 +71,8 @@ class Tasks:
             nodes, text = [int(labelled[1])], labelled[2]
         else:
             nodes, text = [-1], line  # somebody's
+        if text.startswith(_OURS):
+            return
         for node in nodes:
             self._said.setdefault(node, deque(maxlen=_KEPT)).append(text)
 

@@ -59,15 +59,17 @@ def send(api: Api, queries: Queries, found: Sequence[Json]) -> Sent:
     owner = next(each for each in found if each["kind"] in objects.OWNERS)
     namespace = objects.metadata(owner).get("namespace") or api.place.namespace
     name = objects.name(owner)
-    _refuse_old_server(api)
-    found = _permitted(api, [key.secret(owner), *found], namespace)
-    _refuse_missing_parts(api, owner, namespace)
-    _refuse_namesakes(api, queries, found, namespace, name)
+    with interrupts.let_through():
+        _refuse_old_server(api)
+        found = _permitted(api, [key.secret(owner), *found], namespace)
+        _refuse_missing_parts(api, owner, namespace)
+        _refuse_namesakes(api, queries, found, namespace, name)
     made = _Made(api, namespace)
     try:
-        for each in found:
-            made.apply(each)
-        made.adopt()
+        with interrupts.let_through():
+            for each in found:
+                made.apply(each)
+            made.adopt()
     except BaseException:  # Ctrl-C too: nobody wants half a job, or one whose handle he was not told
         with interrupts.held_off():
             made.take_back()

@@ -60,13 +60,15 @@ class SlurmBackend:
         # Of several clusters sbatch takes the first that has room, and only it knows which.
         queries = self.queries("" if "," in wanted.clusters else wanted.clusters)
         if "," not in wanted.clusters:
-            _refuse_what_never_starts(wanted, queries)
+            with interrupts.let_through():
+                _refuse_what_never_starts(wanted, queries)
         # The file has the name that Slurm knows the job by; `doctor` calls it otherwise.
         sent = self.records.begin(Path(name).stem, name, file, str(Path.cwd()))
         env = {_GATE_ONLY: "1"} if GATE_ONLY in words else {}
         words = [word for word in words if word != GATE_ONLY]
         try:
-            job_id, cluster = submission.send(queries, sent, words, env)
+            with interrupts.let_through():
+                job_id, cluster = submission.send(queries, sent, words, env)
         except KeyboardInterrupt:
             with interrupts.held_off():
                 self._take_back(sent, queries)

@@ -80,7 +80,10 @@ def outcome(seen: Seen, told: JobStatus | None, *, cancelled: bool, me: int) -> 
         return Outcome(State.SUCCEEDED, Exit.OK)
     if code == Exit.STOPPED:
         return Outcome(State.LOST, code, "it was told to stop, and not by `ddplaunch cancel`")
-    return Outcome(State.FAILED, code or None, _why_failed(seen, code))
+    if code is None and seen.signal is not None and seen.reason != "BadConstraints":
+        return Outcome(State.LOST, None, f"its batch script was killed by signal {seen.signal}")
+    unable = not code and seen.reason not in ("", "NonZeroExitCode")
+    return Outcome(State.FAILED, code or None, f"Slurm could not run it: {seen.reason}" if unable else "")
 
 
 def forgotten(told: JobStatus | None, *, cancelled: bool) -> Outcome:
@@ -167,11 +170,3 @@ def _cancelled(seen: Seen, code: int | None, *, cancelled: bool, me: int) -> Out
     if seen.ended_by not in (None, me):
         return Outcome(State.LOST, Exit.STOPPED, f"user {seen.ended_by} cancelled it")
     return Outcome(State.CANCELLED, code, "scancel ended it")
-
-
-def _why_failed(seen: Seen, code: int | None) -> str:
-    if seen.signal is not None and seen.reason != "BadConstraints":
-        return f"its batch script was killed by signal {seen.signal}"
-    if not code and seen.reason not in ("", "NonZeroExitCode"):
-        return f"Slurm could not run it: {seen.reason}"
-    return ""

@@ -124,16 +124,31 @@ on_node='
         wait "$agent"
         code=$?
     done
-    [ "$verb$code" = gate0 ] || rm -rf -- "$folder"
+    [ "$verb$code" != gate0 ] || exit 0
+    # What this node has judged without a hub goes with the errors to the job folder; then, that nothing is left.
+    own="$folder/run/node-$SLURM_NODEID/bundle.json"
+    [ ! -e "$own" ] || base64 "$own" | sed "s/^/ddplaunch-node $SLURM_NODEID: /" >&2
+    rm -rf -- "$folder"
+    echo "ddplaunch-node $SLURM_NODEID: end" >&2
     exit "$code"'
 agent=("${inside[@]}" "$agent_python" -I -S)
-remove() { timeout 30 "${step[@]}" rm -rf -- "$scratch" "$scratch.tar"; }
+remove() { # NODES: the files that the gate has left there; one that is silent keeps us no longer
+    timeout --kill-after=2 10 "${step[@]}" --nodes=$# --ntasks=$# --nodelist="$(IFS=, && echo "$*")" --overlap \
+        rm -rf -- "$scratch" "$scratch.tar"
+}
+
+word=0
+hear_end() { # the exit code of the hub, which has ended or is about to
+    join "$hub" 2>/dev/null # where bash says which line of this script was killed
+    word=$?
+    [ "$word" -le 128 ] || say "error: the hub on $SLURMD_NODENAME was killed by signal $((word - 128)): for memory?"
+}
 
 last() { # PID of a step: wait for it, but not for nodes that the hub has given up
     while alive "$1" && alive "$hub"; do wait -n "$1" "$hub"; done
+    alive "$hub" || [ "$word" -gt 128 ] || hear_end
     # A hub that was killed for good has given up no node: the supervisors watch on, each by itself.
-    alive "$hub" || join "$hub"
-    [ $? -le 128 ] || return
+    [ "$word" -le 128 ] || return
     for _ in {1..50}; do
         alive "$1" || return
         sleep 0.1
@@ -161,7 +176,7 @@ for _ in {1..1200}; do
     sleep 0.05
 done
 if [ ! -s "$folder/run/hub.address" ]; then
-    remove
+    remove "${names[@]}"
     stop 79 "the hub did not start on $SLURMD_NODENAME: see $folder/run/hub.log"
 fi
 DDPLAUNCH_HUB=$(cat "$folder/run/hub.address")
@@ -175,43 +190,63 @@ last "$gate"
 join "$gate"
 code=$?
 refused=''
-if [ "$code" -ne 0 ]; then
-    refused=1
-elif [ -n "$DDPLAUNCH_GATE_ONLY$stopping" ]; then
-    remove
-else
+[ "$code" -eq 0 ] || refused=1
+if [ -z "$refused$DDPLAUNCH_GATE_ONLY$stopping" ]; then
     # On a full disk srun would give up its output for good, cat gives up a piece of it.
     exec {printed}> >(
         trap '' TERM INT HUP USR1 USR2
         until cat 2>/dev/null; do sleep 1; done
     )
     carrier=$!
-    "${step[@]}" "${run_options[@]}" sh -c "$on_node" node "$scratch" run "${agent[@]}" 1>&"$printed" \
-        2> >(setsid tee "$folder/run/srun.log" >&2) & # the hub reads there who has ended before it came
+    exec {errors}> >( # in srun.log the hub reads who has ended before it came
+        trap '' TERM INT HUP USR1 USR2
+        tee "$folder/run/srun.log" | until sed -u '/^ddplaunch-node /d'; do sleep 1; done >&2
+    )
+    teller=$!
+    "${step[@]}" "${run_options[@]}" sh -c "$on_node" node "$scratch" run "${agent[@]}" 1>&"$printed" 2>&"$errors" &
     run=$!
-    exec {printed}>&-
+    exec {printed}>&- {errors}>&-
     last "$run"
     join "$run"
     code=$?
     join "$carrier"
+    join "$teller"
 fi
+
+left=("${names[@]}")
+while IFS= read -r node; do # that has removed its files by itself
+    unset "left[$node]"
+done < <(cat "$folder"/run/{gate,srun}.log 2>/dev/null | sed -n 's/^\([0-9]*: \)*ddplaunch-node \([0-9]*\): end$/\2/p')
+[ "${#left[@]}" -eq 0 ] || remove "${left[@]}" & # beside the hub's end
 
 # --- the end: the hub has the last word
 
-for _ in {1..150}; do
-    alive "$hub" || break
-    sleep 0.1
-done
-! alive "$hub" || kill "$hub"
-join "$hub"
-word=$?
-[ "$word" -le 128 ] || say "error: the hub on $SLURMD_NODENAME was killed by signal $((word - 128)): for memory?"
-[ "$word" -eq 1 ] || [ "$word" -eq 79 ] || [ "$word" -gt 128 ] || code=$word
-wait # for what the hub said to be written
+ends_in() { # SECONDS
+    for ((wait = 0; wait < 10 * $1; wait++)); do
+        alive "$hub" || return 0
+        sleep 0.1
+    done
+    false
+}
+ends_in 15 || kill "$hub"
+ends_in 10 || kill -KILL "$hub" # it, or its parent, was stopped for good
+[ "$word" -gt 128 ] || hear_end
+without() { [ "$word" -eq 1 ] || [ "$word" -eq 79 ] || [ "$word" -gt 128 ]; }
+if without; then # its word: what the nodes have judged, each by itself, is all there is
+    for node in "${!names[@]}"; do
+        place=$folder/run/node-$node
+        mkdir "$place" &&
+            sed -n "/: end$/d; s/^ddplaunch-node $node: //p" "$folder/run/srun.log" | base64 -d >"$place/bundle.json"
+    done 2>/dev/null
+    "${own[@]}" hub --folder "$folder" --ended "$code"
+    word=$?
+fi
+without || code=$word
+wait # for what the hub said to be written, and for files to be removed
 if [ -n "$refused" ]; then
     say "each node's own words at the gate are in $folder/run/gate.log"
     [ "$word" -eq 20 ] || [ "$word" -eq 30 ] || # else there is no verdict that explains it
-        grep -v ': {"unreached":' "$folder/run/gate.log" | tail -n 30
+        grep -v ': {"unreached":\|: ddplaunch-node ' "$folder/run/gate.log" | tail -n 30
 fi
 
 if [ -z "$comment" ]; then # the verdict where squeue and sacct show it

@@ -32,7 +32,7 @@ def told(exit_code: int | None) -> JobStatus:
             Seen(7, "FAILED", exit_code=0, signal=9),
             None,
             False,
-            (State.FAILED, None, "its batch script was killed by signal 9"),
+            (State.LOST, None, "its batch script was killed by signal 9"),
         ),
         (
             Seen(7, "FAILED", exit_code=0, signal=1, reason="BadConstraints"),
