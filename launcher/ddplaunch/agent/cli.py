@@ -82,16 +82,7 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
     if not key:
         raise UnusableError(f"{Env.KEY} is not set: by this key the nodes of a job know one another")
     if arguments.verb == "hub":
-        from ddplaunch.agent.hub import hub, leftover
-
-        if arguments.ended is not None:
-            return leftover.conclude(plan, folder, arguments.ended)
-        port = plan.gate.port if arguments.port is None else arguments.port
-        if port == 0:
-            port = places.hub_port(plan.job, attempt, key)
-        name = arguments.name or (plan.names[0] if plan.names and termination.wanted() else None)
-        place = hub.Place(arguments.host, port, name)
-        return hub.main(plan, folder, attempt, key, place, arguments.gate_only, arguments.again)
+        return _hub(arguments, plan, folder, attempt, key)
     where = places.hub(plan, attempt, key, os.environ)
     node = _number(Env.NODE if os.environ.get(Env.NODE) else _SLURM_NODE, None)
     if arguments.verb == "gate":
@@ -101,6 +92,19 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
     from ddplaunch.agent.supervise import supervisor
 
     return supervisor.main(plan, folder, node, attempt, key, where)
+
+
+def _hub(arguments: argparse.Namespace, plan: contract.JobPlan, folder: str, attempt: int, key: bytes) -> int:
+    from ddplaunch.agent.hub import hub, leftover
+
+    if arguments.ended is not None:
+        return leftover.conclude(plan, folder, arguments.ended)
+    port = plan.gate.port if arguments.port is None else arguments.port
+    if port == 0:
+        port = places.hub_port(plan.job, attempt, key)
+    name = arguments.name or (plan.names[0] if plan.names and termination.wanted() else None)
+    place = hub.Place(arguments.host, port, name)
+    return hub.main(plan, folder, attempt, key, place, arguments.gate_only, arguments.again)
 
 
 def _without_plan(arguments: argparse.Namespace, folder: str) -> int:
@@ -134,7 +138,9 @@ def _parser() -> argparse.ArgumentParser:
     hub.add_argument("--gate-only", action="store_true", help="end after the gate: no supervisor will come")
     hub.add_argument("--again", action="store_true", help="go on in the place of one that was killed")
     hub.add_argument("--name", help="this machine's name, by which the other nodes know it")
-    hub.add_argument("--ended", type=int, metavar="CODE", help="of the nodes: write what a killed hub has not")
+    hub.add_argument(
+        "--ended", type=int, metavar="CODE", help="of the nodes: write what a killed hub has not"
+    )
     keys = verbs.add_parser("keys", parents=[common], help="give the job's key to our user's other nodes")
     keys.add_argument("--port", type=int, required=True, help="where they ask for it")
     keys.add_argument("--occasion", default="", help="what they call the job")

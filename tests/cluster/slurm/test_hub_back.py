@@ -53,9 +53,7 @@ def test_a_hang_after_the_hub_was_killed(cluster: Cluster, work: Path) -> None:
 
 def hubs(job: Job) -> list[int]:
     """The hub and the parent that would start it again; both, once it is there."""
-    found = injuries.processes(
-        lambda pid, environ: environ.get("SLURM_JOB_ID") == str(job.number) and environ["SLURM_NODEID"] == "0"
-    )
+    found = injuries.Search(lambda environ: environ.get("SLURM_JOB_ID") == str(job.number))()
     return [each.pid for each in found if each.role == roles.HUB]
 
 
