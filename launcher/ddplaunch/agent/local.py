@@ -25,7 +25,7 @@ from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent import codec, processes
 from ddplaunch.agent.addresses import Address
-from ddplaunch.agent.contract import Env, Exit, Files, JobPlan, JobStatus, Phase
+from ddplaunch.agent.contract import Env, Exit, Files, JobPlan, JobStatus, Phase, Verdict
 from ddplaunch.agent.log_file import LogFile
 
 HUB_START = 60.0

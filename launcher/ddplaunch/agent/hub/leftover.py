@@ -18,23 +18,22 @@ from ddplaunch.agent.verdicts.decide import judge
 def conclude(plan: JobPlan, folder: str, code: int) -> int:
     """Write the status and the bundle of the end, by `code` of the nodes. Returns the job's exit code."""
     try:
-        status = codec.read(JobStatus, os.path.join(folder, Files.STATUS))
+        status: Optional[JobStatus] = codec.read(JobStatus, os.path.join(folder, Files.STATUS))
     except (OSError, codec.ContractError):
-        return code
-    if status.phase == Phase.ENDED and status.exit_code is not None:  # it was killed behind its last word
-        return status.exit_code
-    now = time.time()
-    verdicts = status.verdicts
+        status = None
+    if status and status.phase == Phase.ENDED and status.exit_code is not None:
+        return status.exit_code  # it was killed behind its last word
+    bundle = gather(plan, folder)
     with contextlib.suppress(OSError):  # on a full disk the exit code is all there is
-        bundle = gather(plan, folder)
-        if bundle is not None:
-            verdicts = bundle.verdicts
+        if bundle:
             codec.write(os.path.join(folder, Files.BUNDLE), dataclasses.replace(bundle, exit_code=code))
     with contextlib.suppress(OSError):
-        status = dataclasses.replace(
-            status, phase=Phase.ENDED, exit_code=code, since=now, updated=now, verdicts=verdicts
-        )
-        codec.write(os.path.join(folder, Files.STATUS), status)
+        if status:
+            now, verdicts = time.time(), bundle.verdicts if bundle else status.verdicts
+            status = dataclasses.replace(
+                status, phase=Phase.ENDED, exit_code=code, since=now, updated=now, verdicts=verdicts
+            )
+            codec.write(os.path.join(folder, Files.STATUS), status)
     return code
 
 
