@@ -118,3 +118,18 @@ def test_ranks_that_nobody_saw_are_not_judged() -> None:
 
     assert ("node-evicted", [], 0.5) == (verdict.code, verdict.ranks, verdict.confidence)
     assert "no rank of those seen had failed before" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("number", "silent", "code"),
+    [(15, [], "unknown"), (1, [], "node-evicted"), (15, [1], "node-evicted")],
+    ids=["its launcher may have sent it", "no launcher sends it", "the other is on a node that is silent"],
+)
+def test_a_rank_that_was_never_seen_may_be_the_reason(number: int, silent: list[int], code: str) -> None:
+    """It was killed as soon as it lived, say, and its launcher has then sent the others away."""
+    nodes = 1 + len(silent)
+    evidence = replace(
+        job(dead(1, 1, signal=number), why="death"), nodes=nodes, world_size=2 * nodes, silent=silent
+    )
+
+    assert code == only(evidence).code

@@ -108,9 +108,9 @@ def _killed_for_memory(situation: Situation, number: int, pid: int) -> bool:
 def _was_sent_away(situation: Situation, number: int, at: float) -> bool:
     """A launcher sends SIGTERM to its ranks once one has ended badly; one look may see both ends.
 
-    torchrun does so on its own node, mpirun on all nodes.
+    torchrun does so on its own node, mpirun on all nodes. That one may have ended before it was ever seen.
     """
-    return any(
+    return bool(situation.absent) or any(
         peer.rank != number
         and peer.exit is not None
         and peer.exit.code != 0

@@ -183,7 +183,7 @@ def victims_alone(situation: Situation) -> Optional[Verdict]:
         for number, rank in situation.ranks.items()
         if rank.exit is not None and (rank.exit.code or rank.exit.signal) and not rank.exit.by_us
     ]
-    if not failed:
+    if not failed or situation.absent:
         return None
     at, first = min(failed)
     said = complaint(situation.ranks[first])
