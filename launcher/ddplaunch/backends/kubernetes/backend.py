@@ -297,12 +297,17 @@ class KubernetesBackend:
         bundle = None if look.ended else evidence.diagnose(self.api, seen)
         if bundle is None:
             bundle = evidence.left(self.api, seen)
-        if bundle is None:
-            return self.records.bundle(sent) if sent is not None else None
+        kept = bundle is None  # the hub's pod is gone, but who followed its log has its evidence
+        if bundle is None and sent is not None:
+            bundle = self.records.bundle(sent)
+        if bundle is None or (kept and not look.ended):
+            return bundle
         own = bundle.verdicts
         unknown = set(range(bundle.nodes)) - {each.node for each in bundle.check_ins}
         look, cries = self._looks.cries(look, unknown)
         groups = standing.troubled(look.nodes)
+        if kept:  # its verdicts may have been explained before
+            groups = [group for group in groups if group.trouble.verdict is not None]
 
         def enriched(known: Bundle) -> Bundle:
             heard = [each for each in cries if each not in known.events]

@@ -53,6 +53,22 @@ def in_vain(seen: Seen, nodes: Collection[int]) -> list[Json]:
     return [pod for pod in found if (objects.state(pod, GATE, "terminated") or {}).get("exitCode")]
 
 
+def still(before: Collection[int], seen: Seen, told: JobStatus | None) -> set[int]:
+    """Nodes that do not reach the hub, as far as this look tells: those of `before`, and those at the gate.
+
+    A node stays one of them when its gate has failed or its pod has gone, and leaves them when the hub knows
+    it or its gate has passed.
+    """
+    known = {each.node for each in told.nodes if each.phase != Phase.STARTING} if told is not None else set()
+    passed = {
+        objects.node(pod)
+        for pod in seen.pods
+        if (objects.state(pod, GATE, "terminated") or {"exitCode": 1}).get("exitCode") == 0
+    }
+    at_gate = {node for pod in unheard(seen, told) if (node := objects.node(pod)) is not None}
+    return (set(before) | at_gate) - known - passed
+
+
 class Cries:
     """What was heard of one job's pods, each line read once."""
 

@@ -63,6 +63,7 @@ class _Watched(Watched):
         self._refused: float | None = None  # since when the only answer is no
         self._last: JobStatus | None = None
         self._unheard = False  # whether a pod is at the gate that the hub does not know
+        self._silent_nodes: set[int] = set()  # that did not reach the hub when they were last seen
         self._machines: dict[int, str] = {}
         self.cries = Cries(api)
         self._look = self._with_status(seen)
@@ -115,13 +116,14 @@ class _Watched(Watched):
         self._machines |= standing.machines(seen.pods)
         look = Look(seen, machines=self._machines)
         if look.ended:
-            missed = _missed(seen, self._last)
+            missed = _missed(seen, self._last, cries.still(self._silent_nodes, seen, self._last))
             return dataclasses.replace(look, cries=self._heard(cries.in_vain(seen, missed), seen, missed))
         told = evidence.status(self._api, seen)
         last = self._last
         if told is None and last is not None and last.exit_code is not None and last.attempt == seen.attempt:
             told = last  # the hub's last word stands: its pod goes before the others
         self._last = told
+        self._silent_nodes = cries.still(self._silent_nodes, seen, told)
         unheard = cries.unheard(seen, told)
         self._unheard = bool(unheard) and told is not None
         return dataclasses.replace(look, told=told, cries=self._heard(unheard, seen))
@@ -171,14 +173,18 @@ class Looks:
             watched.join()
 
 
-def _missed(seen: Seen, told: JobStatus | None) -> set[int]:
+def _missed(seen: Seen, told: JobStatus | None, silent: Collection[int] = ()) -> set[int]:
     """Nodes of which the hub only knew that they never came.
 
     A job may have ended before its hub's container has. `told`: by that hub, when it was asked last.
+    `silent`: nodes that did not reach the hub then; they count where no verdict was read at all, because the
+    hub's pod was gone before the next look.
     """
     said = states.last_words(seen.pods).verdicts if seen.owner is not None else []
     if not said and told is not None and told.attempt == seen.attempt:
         said = told.verdicts
+    if not said:
+        return set(silent)
     return {node for verdict in said if verdict.code == "node-missing" for node in verdict.nodes}
 
 

@@ -12,14 +12,19 @@ import pytest
 from tests.unit.backends.kubernetes import test_cries
 from tests.unit.backends.kubernetes.test_api import Clock, Server, kubeconfig
 
-from ddplaunch.agent.contract import Phase
+from ddplaunch.agent.contract import Bundle, Phase
+from ddplaunch.backends.job import Handle
+from ddplaunch.backends.kubernetes import cries, evidence
 from ddplaunch.backends.kubernetes import look as looks
 from ddplaunch.backends.kubernetes.api import Api
+from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 from ddplaunch.backends.kubernetes.look import Looks
 from ddplaunch.backends.kubernetes.queries import Queries
+from ddplaunch.backends.kubernetes.record import Submission
 from ddplaunch.backends.kubernetes.refusals import RefusedError
 
 JOB = {"kind": "Job", "metadata": {"name": "digits", "uid": "1"}, "spec": {"completions": 1}, "status": {}}
+FAILED = {"conditions": [{"type": "Failed", "status": "True"}]}
 FORBIDDEN = {
     "reason": "Forbidden",
     "message": 'jobs.batch "digits" is forbidden: User "me" cannot get resource "jobs" in API group "batch" '
@@ -31,10 +36,12 @@ class _Server(Server):
     """One job without pods."""
 
     status = 200  # 0: hangs up
+    failed = False
 
     def got(self) -> None:
         if self.status == 200:
-            self.answer(200, JOB if self.path.endswith("/jobs/digits") else {"items": []})
+            job = {**JOB, "status": FAILED if self.failed else {}}
+            self.answer(200, job if self.path.endswith("/jobs/digits") else {"items": []})
         elif self.status:
             self.answer(self.status, FORBIDDEN)
 
@@ -51,6 +58,7 @@ def _job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
     """Looks at a job that was seen once."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     monkeypatch.setattr(_Server, "status", 200)
+    monkeypatch.setattr(_Server, "failed", False)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Server) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_port}")
@@ -114,3 +122,52 @@ def test_what_a_node_said_is_known_although_its_pod_went_before_the_job_had_ende
     known, _ = job.cries(last, {0})
     assert [heard.cry.verdict] == [node.trouble and node.trouble.verdict for node in known.nodes]
     assert [None] == [node.trouble for node in job.cries(last, set())[0].nodes]
+
+
+def test_what_a_node_said_is_known_although_no_verdict_of_the_hub_was_read(
+    job: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub decides, and its pod goes, between two looks."""
+    watched = job._watched["team", "digits"]
+    pods = test_cries.pod(0), test_cries.pod(1)
+    told = test_cries.status(Phase.GATE, Phase.STARTING)
+    monkeypatch.setattr(evidence, "status", lambda *_: told)
+    monkeypatch.setattr(watched.cries, "listen", lambda *_: None)
+    watched._with_status(test_cries.seen(*pods))
+    heard = test_cries.cry(1)
+    watched.cries._last["digits-1-x"] = heard
+    gone = dataclasses.replace(test_cries.seen(*pods), owner={"status": FAILED}, pods=())
+
+    assert [1] == [node for node, known in watched._with_status(gone).cries.items() if known.verdict]
+
+
+def test_a_node_that_reached_the_hub_at_last_is_not_known_by_what_it_said_before() -> None:
+    """Nor one whose gate has passed, whoever may ask the hub."""
+    both = test_cries.seen(test_cries.pod(0), test_cries.pod(1))
+    assert {1} == cries.still({1}, both, test_cries.status(Phase.GATE, Phase.STARTING))
+    assert set() == cries.still({1}, both, test_cries.status(Phase.GATE, Phase.GATE))
+    ended = test_cries.pod(1, gate="terminated")
+    assert {0, 1} == cries.still({1}, test_cries.seen(test_cries.pod(0), ended), None)
+    ended["status"]["initContainerStatuses"][1]["state"]["terminated"]["exitCode"] = 0
+    assert {0} == cries.still({1}, test_cries.seen(test_cries.pod(0), ended), None)
+
+
+def test_what_a_node_said_is_in_the_evidence_although_the_hubs_pod_is_gone(
+    job: Looks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who followed the hub's log has its bundle; it is explained as if the log could still be read."""
+    monkeypatch.setattr(_Server, "failed", True)
+    job.at("team", "digits", fresh=True)
+    heard = test_cries.cry(0)
+    job._watched["team", "digits"].cries._last["digits-0-x"] = heard
+    backend = KubernetesBackend(tmp_path)
+    monkeypatch.setitem(vars(backend), "_looks", job)
+    sent = Submission(backend.api.place.server, "team", "digits", "1", 10.0)
+    backend.records.begin(sent)
+    missing = dataclasses.replace(test_cries.verdict(0, "node-missing"), nodes=[0])
+    backend.records.keep(sent, Bundle("digits", 0, 1, 1, 1.0, 2.0, verdicts=[missing]))
+
+    found = backend.collect(Handle("kubernetes", "team/digits"))
+    assert found is not None
+    assert ["dns-not-found"] == [each.code for each in found.verdicts]
+    assert found == backend.records.bundle(sent)
