@@ -56,7 +56,7 @@ def test_agent_imports_the_standard_library_alone(path: Path) -> None:
     [
         ("import torch", {"torch"}),
         ("def f():\n    import torch.distributed as dist", {"torch.distributed"}),
-        ("from msgspec import json", {"msgspec"}),
+        ("from pydantic import BaseModel", {"pydantic"}),
         ("import tomllib", {"tomllib"}),
         ("import distutils.spawn", {"distutils.spawn"}),
         ("from ddplaunch import errors", {"ddplaunch.errors"}),

@@ -42,7 +42,7 @@ PLANTED = [
     ("report", "import ddplaunch.cli", LAYERS, "ddplaunch.cli"),
     ("agent", "import ddplaunch.errors", LAYERS, "ddplaunch.errors"),
     ("agent", "import ddplaunch.spec", AGENT, "ddplaunch.spec"),
-    ("agent", "import msgspec", AGENT, "msgspec"),
+    ("agent", "import pydantic", AGENT, "pydantic"),
     ("agent", "def f():\n    import torch", AGENT, "torch"),
     ("render", "import ddplaunch.agent.planted", CONTRACT, "ddplaunch.agent.planted"),
     ("spec", "import os", PURE, "os"),

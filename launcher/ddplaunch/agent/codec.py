@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import types
 import typing
 from typing import Any, TypeVar, Union
 
 T = TypeVar("T")
 
+_UNIONS = (Union, getattr(types, "UnionType", Union))  # Optional[X]; X | None, from Python 3.10
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 _MOST_FLOAT = 1e18
@@ -56,7 +58,7 @@ def _load(kind: Any, data: Any, where: str) -> Any:
     if kind is Any:
         return data
     origin = typing.get_origin(kind)
-    if origin is Union:
+    if origin in _UNIONS:
         return None if data is None else _load(typing.get_args(kind)[0], data, where)
     if origin is list:
         _expect(isinstance(data, list), where, "a list", data)
@@ -87,7 +89,7 @@ def _load_dataclass(kind: Any, data: Any, where: str) -> Any:
         if field.name in data:
             values[field.name] = _load(hints[field.name], data[field.name], f"{where}.{field.name}")
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            if typing.get_origin(hints[field.name]) is not Union:
+            if typing.get_origin(hints[field.name]) not in _UNIONS:
                 raise ContractError(f"{where}: the key {field.name} is missing")
             values[field.name] = None
     return kind(**values)

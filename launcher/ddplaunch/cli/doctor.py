@@ -56,8 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do it, and return the exit code."""
-    from msgspec.structs import replace
-
     from ddplaunch.backends import connect, interrupts
     from ddplaunch.cli import exits, jobs, page, watch
 
@@ -67,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if args.to == "kubernetes":
         spec = _of_its_own(spec)
     if args.smoke:
-        spec = replace(spec, gate=replace(spec.gate, smoke_test=True))
+        spec = spec.model_copy(update={"gate": spec.gate.model_copy(update={"smoke_test": True})})
     plan = jobs.plan(spec, args.to, args.file or "doctor")
     backend = connect(args.to)
     with interrupts.kept() as interrupt:
@@ -108,7 +106,7 @@ def _spec(args: argparse.Namespace) -> JobSpec:
             "`ddplaunch doctor job.yaml --to kubernetes`",
         )
     if args.file is None:
-        return JobSpec(api_version="ddplaunch/v1", name="doctor", nodes=args.nodes or 1, command=("true",))
+        return JobSpec(apiVersion="ddplaunch/v1", name="doctor", nodes=args.nodes or 1, command=("true",))
     if args.nodes is not None:
         raise UsageError("--nodes and a job file exclude each other", hint="the job file says how many nodes")
     return load(args.file)
@@ -116,10 +114,8 @@ def _spec(args: argparse.Namespace) -> JobSpec:
 
 def _of_its_own(spec: JobSpec) -> JobSpec:
     """In a cluster names are unique, and what has ended stays: beside the job itself, and gone in a while."""
-    from msgspec.structs import replace
-
-    options = replace(spec.kubernetes, ttl=spec.kubernetes.ttl or _TTL)
-    return replace(spec, name=f"doctor-{os.urandom(3).hex()}", kubernetes=options)
+    options = spec.kubernetes.model_copy(update={"ttl": spec.kubernetes.ttl or _TTL})
+    return spec.model_copy(update={"name": f"doctor-{os.urandom(3).hex()}", "kubernetes": options})
 
 
 def _gate_only(plan: Plan) -> Rendered:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from typing import TYPE_CHECKING
@@ -54,12 +55,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_json(files: list[str], failed: dict[str, SpecError], notes: dict[str, list[str]]) -> None:
-    import msgspec
-
     data = [
         {
             "file": file,
-            "problems": [msgspec.to_builtins(each) for each in failed[file].problems]
+            "problems": [dataclasses.asdict(each) for each in failed[file].problems]
             if file in failed
             else [],
             "notes": notes.get(file, []),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ddplaunch.spec.models import JobSpec, SecretKey, Volume
-from ddplaunch.spec.targets import Kubernetes
+if TYPE_CHECKING:
+    from ddplaunch.spec.models import JobSpec, SecretKey, Volume
+    from ddplaunch.spec.targets import Kubernetes
+
 
 HUB_PORT = 29400
 """Pods have a network of their own, so the port can be the same in all of them, and known beforehand."""
@@ -17,7 +20,7 @@ class KubernetesPlan:
     """`options` are the job file's own; the rest is what other sections say and only Kubernetes reads."""
 
     image: str
-    options: Kubernetes = field(default_factory=Kubernetes)
+    options: Kubernetes
     volumes: tuple[Volume, ...] = ()
     secrets: Mapping[str, SecretKey] = field(default_factory=dict)
     rdma: int = 0  # devices on every node

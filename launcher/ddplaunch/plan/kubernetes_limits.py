@@ -6,12 +6,15 @@ Each rule looks at one matter and yields all that is wrong with it, as `(path, f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from ddplaunch.plan import kubernetes_fields as fields
 from ddplaunch.plan import kubernetes_names as names
-from ddplaunch.spec.models import JobSpec
 from ddplaunch.spec.problems import Problem
 from ddplaunch.spec.units import format_duration, format_quantity
+
+if TYPE_CHECKING:
+    from ddplaunch.spec.models import JobSpec
 
 OLDEST = (1, 29)
 """The first version that has native sidecars switched on."""

@@ -5,7 +5,10 @@ It runs on node 0 alone and puts `nproc_per_node` ranks on every node, in the or
 
 from __future__ import annotations
 
-from ddplaunch.spec.models import JobSpec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddplaunch.spec.models import JobSpec
 
 
 def launch(spec: JobSpec, target: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import GatePlan, JobPlan, ResourcePlan, WatchdogPlan
 from ddplaunch.errors import UsageError
@@ -12,7 +13,9 @@ from ddplaunch.plan import kubernetes, mpi, slurm, source, targets, torchrun
 from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.slurm import SlurmPlan
 from ddplaunch.plan.source import SourceFile
-from ddplaunch.spec.models import JobSpec, SecretRef
+
+if TYPE_CHECKING:
+    from ddplaunch.spec.models import JobSpec, SecretRef
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ddplaunch.spec.models import JobSpec, Volume
+if TYPE_CHECKING:
+    from ddplaunch.spec.models import JobSpec, Volume
+
 
 WARNING = 60
 """Seconds before the time limit at which the evidence is taken. Slurm may be 30 s early."""

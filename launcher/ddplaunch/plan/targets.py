@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from ddplaunch.errors import UsageError
 from ddplaunch.plan import kubernetes, kubernetes_limits
-from ddplaunch.spec.models import JobSpec
 from ddplaunch.spec.problems import Problem, SpecError
+
+if TYPE_CHECKING:
+    from ddplaunch.spec.models import JobSpec
 
 TARGETS = ("local", "slurm", "kubernetes")
 """In the order in which they are offered."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ddplaunch.spec.models import JobSpec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddplaunch.spec.models import JobSpec
 
 
 def launch(spec: JobSpec) -> list[str]:

@@ -8,9 +8,9 @@ the person wrote beside what YAML 1.1 makes of it (`NO`, `010`, `1:30`), so that
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import msgspec
 import yaml
 
 from ddplaunch.spec import syntax
@@ -29,7 +29,8 @@ _FLOAT = re.compile(r"[-+]?[0-9]{1,20}\.[0-9]{0,20}([eE][-+][0-9]{1,3})?")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
     """A value and where it begins (from 1). `size` counts the values in it, itself included."""
 
     line: int
@@ -37,7 +38,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 1
 
 
-class Scalar(Node, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scalar(Node):
     """One value: `text` as written, `value` as YAML reads it; `reading` says it where it surprises."""
 
     text: str
@@ -45,13 +47,15 @@ class Scalar(Node, frozen=True, kw_only=True):
     reading: str = ""
 
 
-class Sequence(Node, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sequence(Node):
     """A list."""
 
     items: tuple[Node, ...]
 
 
-class Entry(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Entry:
     """A key's place, and its value."""
 
     line: int
@@ -59,7 +63,8 @@ class Entry(msgspec.Struct, frozen=True):
     node: Node
 
 
-class Mapping(Node, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mapping(Node):
     """Keys to values, in the order of the file; merge keys are already merged."""
 
     entries: dict[str, Entry]
@@ -73,28 +78,36 @@ def parse(text: str, file: str) -> tuple[Node, list[Problem]]:
     return _Builder(text, file).document()
 
 
-def plain(node: Node) -> Any:
-    """The tree as dicts, lists and scalars; a date stays text."""
+@dataclass(frozen=True, slots=True)
+class Unclear:
+    """A value that is not what it looks like (`010` is 8): no field but a free-form one takes it."""
+
+    value: str | int | float | bool | None
+
+
+def data(node: Node) -> Any:
+    """The tree as dicts, tuples and scalars, for the model; a date stays text."""
     if isinstance(node, Mapping):
-        return {key: plain(entry.node) for key, entry in node.entries.items()}
+        return {key: data(entry.node) for key, entry in node.entries.items()}
     if isinstance(node, Sequence):
-        return [plain(item) for item in node.items]
+        return tuple(data(item) for item in node.items)
     assert isinstance(node, Scalar)
-    return node.value
+    # `on` and `no` are what a person may write for a switch; no other field takes a bool.
+    clear = not node.reading or isinstance(node.value, bool)
+    return node.value if clear and "\0" not in node.text else Unclear(node.value)
 
 
-def locate(root: Node, path: Path) -> tuple[int, int]:
-    """Line and column of *path*, or of the nearest mapping or list above it that the file has."""
-    node, place = root, (root.line, root.column)
-    for step in path:
+def find(root: Node, path: Path) -> tuple[Node, Path]:
+    """The node at *path*, or the nearest one above it that the file has, and that node's own path."""
+    node = root
+    for depth, step in enumerate(path):
         if isinstance(node, Mapping) and isinstance(step, str) and step in node.entries:
             node = node.entries[step].node
         elif isinstance(node, Sequence) and isinstance(step, int) and step < len(node.items):
             node = node.items[step]
         else:
-            break
-        place = (node.line, node.column)
-    return place
+            return node, path[:depth]
+    return node, path
 
 
 class _Builder:

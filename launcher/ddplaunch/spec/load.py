@@ -4,10 +4,11 @@ import stat
 import sys
 from pathlib import Path
 
-from ddplaunch.spec import document, rules
+from pydantic import ValidationError
+
+from ddplaunch.spec import document
 from ddplaunch.spec.models import API_VERSION, JobSpec
-from ddplaunch.spec.problems import Problem, SpecError, join
-from ddplaunch.spec.validate import Walk
+from ddplaunch.spec.problems import Problem, SpecError
 
 MAX_BYTES = 2**20
 """Size of a job file; whatever is larger is data that was meant for `source`."""
@@ -32,36 +33,17 @@ def parse(data: bytes, file: str) -> JobSpec:
     """The job in *data*, the bytes of a job file that problems call *file*; raises as `load` does."""
     root, problems = document.parse(_text(data, file), file)
     _refuse_other_versions(root, file)
-    walk = Walk(file)
-    spec = walk.job(root)
-    problems += walk.problems
-    if spec is not None:
-        for finding in rules.check(spec):
-            if not any(_touch(path, other) for path in finding.paths for other in walk.replaced):
-                problems.append(_problem(finding, root, file))
+    spec = None
+    values = document.data(root)
+    try:
+        spec = JobSpec.model_validate(values)
+    except ValidationError as error:
+        from ddplaunch.spec import errors  # only a file with a problem needs it
+
+        problems += errors.explain(error, root, values, file)
     if spec is None or problems:
         raise SpecError(problems)
     return spec
-
-
-def _problem(finding: rules.Finding, root: document.Node, file: str) -> Problem:
-    line, column = document.locate(root, finding.paths[0])
-    return Problem(
-        file=file,
-        line=line,
-        column=column,
-        path=join(finding.paths[0]),
-        found=finding.found,
-        wanted=finding.wanted,
-        hint=finding.hint,
-        code=finding.code,
-    )
-
-
-def _touch(one: tuple[str | int, ...], other: tuple[str | int, ...]) -> bool:
-    """Whether one of the two paths lies in the other."""
-    shorter = min(len(one), len(other))
-    return one[:shorter] == other[:shorter]
 
 
 def _refuse_other_versions(root: document.Node, file: str) -> None:

@@ -1,9 +1,7 @@
 """What is wrong with a job file, and the words in which it is said. Pure."""
 
 from collections.abc import Sequence
-
-from msgspec import Struct
-from msgspec.structs import replace
+from dataclasses import dataclass, replace
 
 from ddplaunch.agent.printable import printable
 from ddplaunch.errors import DdplaunchError, ExitCode
@@ -22,7 +20,8 @@ MAX_SHOWN = 100
 MAX_LENGTH = 1000
 
 
-class Problem(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Problem:
     """One thing to mend in a job file. Never holds a secret's value.
 
     `path` is written as in `volumes[0].name`, empty for the file as a whole; `line` and `column` count from 1

@@ -6,12 +6,16 @@ the one to be mended first, so that nothing is said about a value that only stan
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from ddplaunch.spec.models import JobSpec, Rendezvous
 from ddplaunch.spec.problems import Path
 from ddplaunch.spec.units import format_duration, format_quantity
+
+if TYPE_CHECKING:
+    from ddplaunch.spec.models import JobSpec
 
 EPHEMERAL = (32768, 60999)
 """Linux's default net.ipv4.ip_local_port_range: the kernel hands these out to any outgoing connection."""
@@ -44,7 +48,12 @@ _OWNED_SBATCH = {
 }
 
 
-class Finding(Struct, frozen=True):
+RULE = "rule"
+"""The type of pydantic's error for a finding, whose context holds the finding."""
+
+
+@dataclass(frozen=True)
+class Finding:
     """A rule's answer; `paths` is every value it rests on, the one to be mended first."""
 
     paths: tuple[Path, ...]
@@ -53,16 +62,21 @@ class Finding(Struct, frozen=True):
     hint: str = ""
     code: str = ""
 
+    def error(self) -> InitErrorDetails:
+        """The finding as an error of pydantic at the first of its paths."""
+        kind = PydanticCustomError(RULE, "found {found}, wanted {wanted}", asdict(self))
+        return InitErrorDetails(type=kind, loc=self.paths[0], input=None)
 
-Rule = Callable[[JobSpec], Iterator[Finding]]
+
+Rule = Callable[["JobSpec"], Iterator[Finding]]
 
 
-def check(spec: JobSpec) -> list[Finding]:
+def check(spec: "JobSpec") -> list[Finding]:
     """What all rules find, in the order of RULES."""
     return [finding for rule in RULES for finding in rule(spec)]
 
 
-def ports(spec: JobSpec) -> Iterator[Finding]:
+def ports(spec: "JobSpec") -> Iterator[Finding]:
     """Ports that need root, or that the kernel may give to somebody else first."""
     for path, port in ((("rendezvous", "port"), spec.rendezvous.port), (("gate", "port"), spec.gate.port)):
         if port is None:
@@ -77,7 +91,7 @@ def ports(spec: JobSpec) -> Iterator[Finding]:
             yield Finding((path,), f"{port}", "a port from 1024 to 32767", hint, "port-ephemeral")
 
 
-def one_port_each(spec: JobSpec) -> Iterator[Finding]:
+def one_port_each(spec: "JobSpec") -> Iterator[Finding]:
     """The hub listens on the gate's port for as long as the job lives."""
     if spec.gate.port is not None and spec.gate.port == spec.rendezvous.port:
         yield Finding(
@@ -88,14 +102,14 @@ def one_port_each(spec: JobSpec) -> Iterator[Finding]:
         )
 
 
-def address_without_port(spec: JobSpec) -> Iterator[Finding]:
+def address_without_port(spec: "JobSpec") -> Iterator[Finding]:
     """`host:29500` would be looked up as a name."""
     if match := re.fullmatch(r"([^:]+):([0-9]+)", spec.rendezvous.address or ""):
         hint = f"write address: {match[1]} and port: {match[2]}"
         yield Finding((("rendezvous", "address"),), "a port in it", "a name or an address alone", hint)
 
 
-def a_gpu_for_each_rank(spec: JobSpec) -> Iterator[Finding]:
+def a_gpu_for_each_rank(spec: "JobSpec") -> Iterator[Finding]:
     """Ranks that share a GPU hang or fail in NCCL; `gpus: 0` is a CPU job."""
     gpus = spec.resources.gpus
     if gpus and gpus < spec.nproc_per_node:
@@ -107,7 +121,7 @@ def a_gpu_for_each_rank(spec: JobSpec) -> Iterator[Finding]:
         )
 
 
-def shm_is_memory(spec: JobSpec) -> Iterator[Finding]:
+def shm_is_memory(spec: "JobSpec") -> Iterator[Finding]:
     """What lies in /dev/shm counts against the memory limit."""
     shm, memory = spec.resources.shm, spec.resources.memory
     if shm and memory and shm > memory:
@@ -119,7 +133,7 @@ def shm_is_memory(spec: JobSpec) -> Iterator[Finding]:
         )
 
 
-def notice_before_kill(spec: JobSpec) -> Iterator[Finding]:
+def notice_before_kill(spec: "JobSpec") -> Iterator[Finding]:
     """A notice after the end would help nobody."""
     notice, kill = spec.watchdog.notice_after, spec.watchdog.kill_after
     if not isinstance(kill, str) and notice >= kill:
@@ -131,7 +145,7 @@ def notice_before_kill(spec: JobSpec) -> Iterator[Finding]:
         )
 
 
-def restarts_need_c10d(spec: JobSpec) -> Iterator[Finding]:
+def restarts_need_c10d(spec: "JobSpec") -> Iterator[Finding]:
     """torchrun's static rendezvous hands out ranks once; a second round of several nodes never meets."""
     if spec.rendezvous.max_restarts and spec.rendezvous.backend == "static" and spec.nodes > 1:
         yield Finding(
@@ -142,9 +156,9 @@ def restarts_need_c10d(spec: JobSpec) -> Iterator[Finding]:
         )
 
 
-def mpi_has_no_rendezvous(spec: JobSpec) -> Iterator[Finding]:
+def mpi_has_no_rendezvous(spec: "JobSpec") -> Iterator[Finding]:
     """mpirun brings its ranks together itself."""
-    if spec.launch == "mpi" and spec.rendezvous != Rendezvous():
+    if spec.launch == "mpi" and spec.rendezvous != type(spec.rendezvous)():
         yield Finding(
             (("rendezvous",), ("launch",)),
             "settings of torchrun's rendezvous",
@@ -153,7 +167,7 @@ def mpi_has_no_rendezvous(spec: JobSpec) -> Iterator[Finding]:
         )
 
 
-def owned_variables(spec: JobSpec) -> Iterator[Finding]:
+def owned_variables(spec: "JobSpec") -> Iterator[Finding]:
     """Variables that torchrun or ddplaunch sets for each rank."""
     for section in ("env", "secrets"):
         for name in getattr(spec, section):
@@ -162,7 +176,7 @@ def owned_variables(spec: JobSpec) -> Iterator[Finding]:
                 yield Finding(((section, name),), "a name that ddplaunch sets itself", "another name", hint)
 
 
-def env_or_secret(spec: JobSpec) -> Iterator[Finding]:
+def env_or_secret(spec: "JobSpec") -> Iterator[Finding]:
     """One name, one source."""
     for name in spec.secrets:
         if name in spec.env:
@@ -171,7 +185,7 @@ def env_or_secret(spec: JobSpec) -> Iterator[Finding]:
             )
 
 
-def interface_names(spec: JobSpec) -> Iterator[Finding]:
+def interface_names(spec: "JobSpec") -> Iterator[Finding]:
     """NCCL reads prefixes, Gloo exact names, and both are silent about what they ignore."""
     nccl = spec.env.get("NCCL_SOCKET_IFNAME", "")
     at: Path = ("env", "NCCL_SOCKET_IFNAME")
@@ -196,7 +210,7 @@ def interface_names(spec: JobSpec) -> Iterator[Finding]:
         yield Finding((("env", "NCCL_SOCKET_FAMILY"),), f'"{family}"', "AF_INET or AF_INET6", hint)
 
 
-def script_alone(spec: JobSpec) -> Iterator[Finding]:
+def script_alone(spec: "JobSpec") -> Iterator[Finding]:
     """The command is what torchrun runs: no launcher and no Python before it, no flags of torchrun."""
     if not spec.command:
         return
@@ -219,11 +233,11 @@ def script_alone(spec: JobSpec) -> Iterator[Finding]:
         yield Finding(at, f'"{first}"', "one item for each word", f"write [{words}]")
 
 
-def _launcher(spec: JobSpec) -> str:
+def _launcher(spec: "JobSpec") -> str:
     return "torchrun" if spec.launch == "torchrun" else "mpirun or srun"
 
 
-def one_source_of_a_secret(spec: JobSpec) -> Iterator[Finding]:
+def one_source_of_a_secret(spec: "JobSpec") -> Iterator[Finding]:
     """Two sources would leave open which one counts."""
     for name, ref in spec.secrets.items():
         given = [key for key in ("env", "file", "secret") if getattr(ref, key) is not None]
@@ -232,7 +246,7 @@ def one_source_of_a_secret(spec: JobSpec) -> Iterator[Finding]:
             yield Finding((("secrets", name),), found, "exactly one of env, file, secret")
 
 
-def volumes(spec: JobSpec) -> Iterator[Finding]:
+def volumes(spec: "JobSpec") -> Iterator[Finding]:
     """One kind of storage each, and no two in one place."""
     names: set[str] = set()
     paths: set[str] = set()
@@ -248,7 +262,7 @@ def volumes(spec: JobSpec) -> Iterator[Finding]:
             seen.add(value)
 
 
-def tolerations(spec: JobSpec) -> Iterator[Finding]:
+def tolerations(spec: "JobSpec") -> Iterator[Finding]:
     """What the Kubernetes API refuses, once the rest of the job already stands."""
     for index, toleration in enumerate(spec.kubernetes.tolerations):
         at: Path = ("kubernetes", "tolerations", index)
@@ -263,7 +277,7 @@ def tolerations(spec: JobSpec) -> Iterator[Finding]:
             )
 
 
-def sbatch_options(spec: JobSpec) -> Iterator[Finding]:
+def sbatch_options(spec: "JobSpec") -> Iterator[Finding]:
     """Options that ddplaunch writes itself; sbatch would let the last one win."""
     for index, option in enumerate(spec.slurm.extra):
         key = _OWNED_SBATCH.get(re.split(r"[=\s]", option)[0])
@@ -271,7 +285,7 @@ def sbatch_options(spec: JobSpec) -> Iterator[Finding]:
             yield Finding((("slurm", "extra", index),), f'"{option}"', f"the key {key} of the job file")
 
 
-def container_has_a_runtime(spec: JobSpec) -> Iterator[Finding]:
+def container_has_a_runtime(spec: "JobSpec") -> Iterator[Finding]:
     """An image that nothing would run."""
     container = spec.slurm.container
     if container.runtime == "none" and (container.image or container.mounts):

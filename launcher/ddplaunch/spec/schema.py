@@ -1,36 +1,86 @@
-"""The job file's JSON Schema, for editors and for the chart's values. Pure and deterministic.
+"""The job file's JSON Schema, for editors, for the chart's values and for messages. Pure and deterministic.
 
 It says what one value may be; what values may not be together is only said by `rules`.
 """
 
+from functools import cache
 from typing import Any
 
-import msgspec
-
 from ddplaunch.spec.models import JobSpec
+from ddplaunch.spec.problems import Path
 from ddplaunch.spec.units import format_duration
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ID = "urn:ddplaunch:job:v1"
 
+_MARKS = ("x-hint", "x-slug", "x-unit", "x-wanted")
+"""What `messages` knows more about a value; see `fields`."""
+
 
 def json_schema() -> dict[str, Any]:
     """Draft 2020-12; unknown keys are refused everywhere but in free-form mappings."""
-    made = msgspec.json.schema(JobSpec)
-    definitions = {name: _as_written(part) for name, part in sorted(made["$defs"].items())}
-    job = definitions.pop("JobSpec")
-    return {"$schema": DIALECT, "$id": ID, **job, "$defs": definitions}
+    made = _published(JobSpec.model_json_schema())
+    return {"$schema": DIALECT, "$id": ID, **made}
 
 
-def _as_written(part: Any) -> Any:
-    """The schema of the text in the file, where the model holds the number that was made of it."""
-    if isinstance(part, list | tuple):
-        return [_as_written(item) for item in part]
+def _published(part: Any, *, names: bool = False) -> Any:
+    """The schema of pydantic without its marks; `names`: the keys of *part* are names, not keywords."""
+    if isinstance(part, list):
+        return [_published(item) for item in part]
     if not isinstance(part, dict):
         return part
-    part = {key: _as_written(value) for key, value in part.items()}
-    if written := part.pop("x-written-as", None):
-        part["type"] = written if len(written) > 1 else written[0]
-    if isinstance(part.get("default"), float):  # durations are the only floats that have one
-        part["default"] = format_duration(part["default"])
-    return part
+    made = {
+        key: value
+        if key in ("default", "examples")
+        else _published(value, names=key in ("properties", "$defs"))
+        for key, value in part.items()
+        if names or (key not in _MARKS and (key != "title" or "properties" in part))
+    }
+    if names:
+        return made
+    if (patterns := made.pop("patternProperties", None)) is not None:
+        # pydantic would let keys of another form pass.
+        ((pattern, value),) = patterns.items()
+        made |= {"propertyNames": {"pattern": pattern}, "additionalProperties": value}
+    if "properties" in made:
+        made = {**made, "required": made.get("required", [])}
+    if "$ref" in made:
+        made.pop("default", None)
+    if isinstance(made.get("default"), float):  # durations are the only floats that have one
+        made["default"] = format_duration(made["default"])
+    return made
+
+
+@cache
+def _definitions() -> dict[str, Any]:
+    return JobSpec.model_json_schema()
+
+
+def at(path: Path) -> dict[str, Any]:
+    """The schema, with its marks, of what is at *path*; pydantic's name for a part of a union may end it."""
+    part = _resolved(_definitions())
+    of_key = path[-1:] == ("[key]",)
+    for step in path[:-2] if of_key else path:
+        if "properties" in part:
+            below = part["properties"].get(step)
+        elif "patternProperties" in part:
+            (below,) = part["patternProperties"].values()
+        else:
+            below = part.get("items")
+        if below is None:
+            break
+        part = _resolved(below)
+    return dict(part["propertyNames"]) if of_key else part
+
+
+def _resolved(part: dict[str, Any]) -> dict[str, Any]:
+    """*part* with what it refers to; of a union, the part beside null and fixed words."""
+    if "$ref" in part:
+        return {**_definitions()["$defs"][part["$ref"].rpartition("/")[2]], **part}
+    if "anyOf" not in part:
+        return part
+    words = [each["const"] for each in part["anyOf"] if "const" in each]
+    (kind,) = (each for each in part["anyOf"] if each.get("type") != "null" and "const" not in each)
+    if words:
+        return {**kind, "x-words": words, "x-wanted": f"{kind['x-wanted']}, or {' or '.join(words)}"}
+    return _resolved(kind)

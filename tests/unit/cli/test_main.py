@@ -225,7 +225,7 @@ def test_what_is_called_often_imports_little(words: list[str], tmp_path: Path) -
     """Neither argparse nor anything below the command line is loaded for the overview."""
     heavy = [
         "argparse",
-        "msgspec",
+        "pydantic",
         "yaml",
         "rich",
         "ddplaunch.backends",

@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 def launch(target: str, *command: str, **more: object) -> list[str]:
     """The launch words of a job of 3 nodes with 2 ranks each."""
     values = {"launch": "mpi", "nodes": 3, "nproc_per_node": 2, "command": command or ("train.py",), **more}
-    made = JobSpec(api_version="ddplaunch/v1", name="job", **values)  # type: ignore[arg-type]
+    made = JobSpec(apiVersion="ddplaunch/v1", name="job", **values)  # type: ignore[arg-type]
     job = plan.make(made, target, HERE).job
     assert job.mpi
     return job.launch

@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 def spec(**changes: object) -> JobSpec:
     """A small job, changed as asked."""
     values: dict[str, object] = {"command": ("train.py", "--epochs", "3"), "nodes": 2, "nproc_per_node": 4}
-    return JobSpec(api_version="ddplaunch/v1", name="digits", **{**values, **changes})  # type: ignore[arg-type]
+    return JobSpec(apiVersion="ddplaunch/v1", name="digits", **{**values, **changes})  # type: ignore[arg-type]
 
 
 def launch(**changes: object) -> list[str]:
@@ -66,7 +66,7 @@ def test_c10d_rendezvous_says_who_hosts_the_store() -> None:
         (("train.py",), False),
         (("-m", "package.train"), False),
         (("bin/train.sh", "--x"), True),
-        (("python", "train.py"), True),
+        (("uv", "run", "train.py"), True),
     ],
 )
 def test_a_command_that_is_no_script_is_started_as_it_is(command: tuple[str, ...], expected: bool) -> None:

@@ -14,7 +14,7 @@ from ddplaunch.spec.targets import Container, Slurm
 
 def spec(**more: object) -> JobSpec:
     """A job file with these keys."""
-    return JobSpec(api_version="ddplaunch/v1", name="job", command=("train.py",), **more)  # type: ignore[arg-type]
+    return JobSpec(apiVersion="ddplaunch/v1", name="job", command=("train.py",), **more)  # type: ignore[arg-type]
 
 
 def options(made: JobSpec) -> dict[str, str]:
@@ -33,7 +33,7 @@ def options(made: JobSpec) -> dict[str, str]:
 )
 def test_time_and_its_warning(seconds: float, time: str, warning: int) -> None:
     """Whole minutes, rounded up; the warning comes late enough for a short job, early enough for evidence."""
-    found = options(spec(slurm=Slurm(time=seconds)))
+    found = options(spec(slurm=Slurm.model_validate({"time": f"{seconds}s"})))
 
     assert (time, f"B:USR1@{warning}") == (found["--time"], found["--signal"])
 

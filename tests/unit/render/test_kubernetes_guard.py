@@ -20,7 +20,7 @@ TWO = {"limits": {GPU: "2"}}
 def template(**options: Any) -> dict[str, Any]:
     """The pod template of a small job."""
     spec = JobSpec(
-        api_version="ddplaunch/v1",
+        apiVersion="ddplaunch/v1",
         name="job",
         image="trainer",
         command=("train.py",),

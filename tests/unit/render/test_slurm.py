@@ -74,7 +74,7 @@ def test_bash_leaves_every_value_as_it_was(
 ) -> None:
     """A real bash runs the script down to the hub: the plan it writes is the launcher's own."""
     spec = JobSpec(
-        api_version="ddplaunch/v1", name="job", command=tuple(command), env={"VALUE": value}, python=python
+        apiVersion="ddplaunch/v1", name="job", command=tuple(command), env={"VALUE": value}, python=python
     )
     made = plan.make(spec, "slurm", Path())
     (file,) = render(made).files.values()
@@ -91,7 +91,7 @@ def test_mpi_may_start_its_ranks_beside_the_supervisors(tmp_path: Path) -> None:
     """The step of mpirun or srun would wait for ever for the CPUs that the supervisors' step holds."""
     (tmp_path / "train.py").write_text("")
     values = {"name": "job", "command": ("train.py",), "launch": "mpi"}
-    made = plan.make(JobSpec(api_version="ddplaunch/v1", **values), "slurm", tmp_path)  # type: ignore[arg-type]
+    made = plan.make(JobSpec(apiVersion="ddplaunch/v1", **values), "slurm", tmp_path)  # type: ignore[arg-type]
     (file,) = render(made).files.values()
 
     assert "\nrun_options=(--overlap)\n" in file.content.decode()

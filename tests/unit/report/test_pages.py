@@ -8,13 +8,12 @@ import textwrap
 from collections.abc import Iterator
 from importlib.resources import files
 
-import msgspec
 import pytest
+from pydantic import BaseModel
 
 from ddplaunch.agent.verdicts.catalogue import CATALOGUE
 from ddplaunch.cli.main import known_verb, verb_parser
 from ddplaunch.report import explain
-from ddplaunch.spec import wishes
 from ddplaunch.spec.load import parse
 from ddplaunch.spec.models import JobSpec
 
@@ -45,13 +44,13 @@ def commands(page: str) -> Iterator[list[str]]:
             yield shlex.split(re.split(r" [|;>&]", line)[0], comments=True)[1:]
 
 
-def keys(struct: type[msgspec.Struct], above: str = "") -> Iterator[str]:
+def keys(model: type[BaseModel], above: str = "") -> Iterator[str]:
     """All keys of the job file, as dotted paths."""
-    for name, field in wishes.fields(struct).items():
-        yield above + name
-        base = wishes.wish(field.type).base
-        if wishes.is_struct(base):
-            yield from keys(base, f"{above}{name}.")
+    for field, info in model.model_fields.items():
+        name = above + (info.alias or field)
+        yield name
+        if isinstance(info.default, BaseModel):
+            yield from keys(type(info.default), f"{name}.")
 
 
 KEYS = frozenset(keys(JobSpec))

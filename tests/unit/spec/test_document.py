@@ -15,7 +15,12 @@ def _data(text: str) -> Any:
     root, problems = document.parse(text, "job.yaml")
 
     assert problems == []
-    return document.plain(root)
+    return document.data(root)
+
+
+def _place(root: document.Node, path: tuple[str | int, ...]) -> tuple[int, int]:
+    node, _ = document.find(root, path)
+    return node.line, node.column
 
 
 def _problems(text: str) -> list[str]:
@@ -152,8 +157,8 @@ def test_every_value_has_its_place() -> None:
     """Lines and columns count from 1; what is not there has the place of what is nearest above it."""
     root, _ = document.parse("a: 1\nb:\n  - {c: 2}\n", "f")
 
-    assert (1, 4) == document.locate(root, ("a",))
-    assert (3, 9) == document.locate(root, ("b", 0, "c"))
-    assert (3, 5) == document.locate(root, ("b", 0, "nowhere"))
-    assert (3, 3) == document.locate(root, ("b", 7))
-    assert (1, 1) == document.locate(root, ("nowhere",))
+    assert (1, 4) == _place(root, ("a",))
+    assert (3, 9) == _place(root, ("b", 0, "c"))
+    assert (3, 5) == _place(root, ("b", 0, "nowhere"))
+    assert (3, 3) == _place(root, ("b", 7))
+    assert (1, 1) == _place(root, ("nowhere",))

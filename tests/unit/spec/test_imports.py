@@ -1,52 +1,72 @@
-"""What importing the layer costs and leaves behind."""
+"""What reading a job file imports, and which commands do without it."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from tests.busy import BUSY
+
 LAUNCHER = Path(__file__).resolve().parents[3] / "launcher"
 
 
-RECORDER = """
-import sys
-class Recorder:
-    def find_spec(self, name, path=None, target=None):
-        print(name)
-sys.meta_path.insert(0, Recorder())
-"""
-
-
-def _imported(code: str) -> set[str]:
-    """Every module that is looked for while *code* runs, whether or not it is still there in the end."""
+def _imported(code: str, folder: Path, *names: str) -> str:
+    """Which of *names* a fresh interpreter has imported once *code* has run, whatever it prints or raises."""
+    shown = f"print('imported', *(name for name in {names} if name in sys.modules))"
     done = subprocess.run(
-        [sys.executable, "-c", RECORDER + code],
-        env={"PYTHONPATH": str(LAUNCHER)},
+        [sys.executable, "-c", f"import sys\ntry:\n    {code}\nexcept SystemExit:\n    pass\n{shown}"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(LAUNCHER), "HOME": str(folder)},
         capture_output=True,
         check=True,
         text=True,
+        cwd=folder,
+        timeout=BUSY * 30,
     )
-    return set(done.stdout.split())
+    return done.stdout.splitlines()[-1]
 
 
-def test_reading_a_job_imports_nothing_slow() -> None:
-    """`render` has no time for them, and msgspec would take typing_extensions where it finds it."""
-    modules = _imported("import ddplaunch.spec.load")
+def test_reading_a_good_job_imports_nothing_that_only_errors_need(tmp_path: Path) -> None:
+    """`render` has no time for them."""
+    rare = ("jsonschema", "difflib", "ddplaunch.spec.errors", "ddplaunch.spec.schema")
 
-    assert "ddplaunch.spec.load" in modules
-    assert set() == modules & {"typing_extensions", "pydantic", "jsonschema", "difflib"}
+    assert "imported ddplaunch.spec.load" == _imported(
+        "import ddplaunch.spec.load as x; x.parse(b'{apiVersion: ddplaunch/v1, name: a, command: [x]}', '')",
+        tmp_path,
+        "ddplaunch.spec.load",
+        *rare,
+    )
 
 
-def test_msgspec_alone_takes_typing_extensions() -> None:
-    """Otherwise the guard above guards nothing."""
-    assert "typing_extensions" in _imported("import msgspec")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["status", "--help"],
+        ["completion", "bash"],
+        ["status", "local://none/1"],
+        ["status", "slurm://7"],
+        ["list", "--help"],
+        ["list"],
+        ["logs", "local://none/1"],
+        ["cancel", "local://none/1"],
+        ["explain"],
+        ["explain", "port-ephemeral"],
+        ["diagnose", "nowhere.json"],
+        ["run", "--help"],
+        ["run", "torchrun", "--nnodes", "two", "train.py"],
+    ],
+    ids=" ".join,
+)
+def test_what_reads_no_job_file_does_without_pydantic(words: list[str], tmp_path: Path) -> None:
+    """Importing it takes longer than all of the overview."""
+    code = f"from ddplaunch.cli.main import main; main({words})"
+
+    assert "imported ddplaunch.cli.main" == _imported(code, tmp_path, "pydantic", "ddplaunch.cli.main")
 
 
-def test_typing_extensions_is_there_for_others() -> None:
-    """It is hidden for a moment only, and not hidden at all from a program that has it already."""
-    after = _imported("import ddplaunch.spec, typing_extensions")
-    before = _imported("import typing_extensions, ddplaunch.spec; assert typing_extensions.TypedDict")
-
-    assert "typing_extensions" in after
-    assert "typing_extensions" in before
+def test_reading_a_job_does_import_pydantic(tmp_path: Path) -> None:
+    """Otherwise the test above would find nothing."""
+    assert "imported pydantic" == _imported("import ddplaunch.spec.load", tmp_path, "pydantic")

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from ddplaunch.errors import UsageError
-from ddplaunch.spec import load, template, wishes
+from ddplaunch.spec import load, template
 from ddplaunch.spec.models import CHECKS, JobSpec
 
 TEXT = template.text("digits")
@@ -44,24 +44,24 @@ def test_it_shows_every_key_and_its_default() -> None:
 
 
 def _compare(
-    struct: type[msgspec.Struct], shown: dict[str, Any], spec: Any, path: tuple[str, ...]
+    model: type[BaseModel], shown: dict[str, Any], spec: Any, path: tuple[str, ...]
 ) -> tuple[list[str], list[str]]:
     """Keys that are not shown, and keys that have a default and are shown with an example instead."""
     missing, other = [], []
-    for key, field in wishes.fields(struct).items():
+    for field, info in model.model_fields.items():
+        key = info.alias or field
         name = ".".join((*path, key))
-        base = wishes.wish(field.type).base
-        value = getattr(spec, field.name)
+        value = getattr(spec, field)
         if key not in shown:
             missing.append(name)
-        elif wishes.is_struct(base):
-            more = _compare(base, shown[key], value, (*path, key))
+        elif isinstance(info.default, BaseModel):
+            more = _compare(type(info.default), shown[key], value, (*path, key))
             missing += more[0]
             other += more[1]
-        elif path or key not in ("nodes", "nproc_per_node"):
-            default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-            if default not in (msgspec.NODEFAULT, None) and default != value:
-                other.append(name)
+        elif info.is_required() or (not path and key in ("nodes", "nproc_per_node")):
+            continue
+        elif info.default not in (None, value):
+            other.append(name)
     return missing, other
 
 

@@ -185,7 +185,7 @@ def test_numbers_that_may_be_secret_are_not_repeated_either() -> None:
 
 def test_redaction_is_what_hides_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it the value is printed: the tests above can fail."""
-    monkeypatch.setattr("ddplaunch.spec.wishes.hidden", lambda path: False)
+    monkeypatch.setattr("ddplaunch.spec.messages.hidden", lambda path: False)
 
     assert SECRET in str(_problems("secrets: {A: hunter2}")[0])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import os
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -49,14 +49,10 @@ class Records:
 
     def save(self, submission: Submission) -> None:
         """Remember it, in place of what was remembered of that name. Never fails: it only helps later."""
-        import msgspec
-
         path = self._path(submission.server, submission.namespace, submission.name)
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = path.with_name(f".{path.name}.{os.getpid()}")
-            fresh.write_bytes(msgspec.json.encode(submission))
-            fresh.replace(path)
+            codec.write(str(path), submission)
 
     def begin(self, submission: Submission) -> None:
         """A new job: whatever had its name before is forgotten."""
@@ -147,9 +143,7 @@ def _short(server: str) -> str:
 
 
 def _read(path: Path) -> Submission | None:
-    import msgspec
-
     try:
-        return msgspec.json.decode(files.contents(path), type=Submission)
-    except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
+        return codec.load(Submission, json.loads(files.contents(path)))
+    except (OSError, ValueError, RecursionError):
         return None

@@ -7,7 +7,7 @@ here, and, once it is known, how it ended.
 from __future__ import annotations
 
 import contextlib
-import os
+import json
 import shutil
 import tempfile
 import time
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddplaunch.agent import codec
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.backends import files
 from ddplaunch.errors import ClusterError
@@ -87,12 +88,7 @@ class Records:
             self._write(submission)
 
     def _write(self, submission: Submission) -> None:
-        import msgspec
-
-        path = Path(submission.script).with_name(_RECORD)
-        fresh = path.with_name(f".{_RECORD}.{os.getpid()}")
-        fresh.write_bytes(msgspec.json.encode(submission))
-        fresh.replace(path)
+        codec.write(str(Path(submission.script).with_name(_RECORD)), submission)
 
     def drop(self, submission: Submission) -> None:
         """Of a file that Slurm refused nothing needs to be remembered."""
@@ -100,13 +96,11 @@ class Records:
 
     def all(self) -> list[Submission]:
         """The newest first."""
-        import msgspec
-
         found = []
         for path in self.folder.glob(f"*/{_RECORD}"):
             try:
-                found.append(msgspec.json.decode(files.contents(path), type=Submission))
-            except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
+                found.append(codec.load(Submission, json.loads(files.contents(path))))
+            except (OSError, ValueError, RecursionError):
                 continue
         return sorted(found, key=lambda each: each.at, reverse=True)
 

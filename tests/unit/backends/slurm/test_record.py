@@ -94,8 +94,8 @@ def test_anything_else_is_no_handle(path: str) -> None:
 
 
 def test_nothing_is_imported_before_it_is_needed() -> None:
-    """`sh` starts processes, msgspec reads records: neither belongs to `render` or to completion."""
-    code = "import sys, ddplaunch.backends.slurm.backend; print({'sh', 'msgspec'} & set(sys.modules))"
+    """`sh` starts processes, pydantic reads job files: neither belongs to completion."""
+    code = "import sys, ddplaunch.backends.slurm.backend; print({'sh', 'pydantic'} & set(sys.modules))"
 
     assert "set()\n" == subprocess.check_output([sys.executable, "-c", code], text=True)
 
