@@ -46,6 +46,7 @@ def test_packets_between_pods_are_dropped(faults: Faults, start: Start) -> None:
     passes(start(**CLEAR))
 
 
+@pytest.mark.whole
 @pytest.mark.fault("port-filtered")
 def test_the_hubs_port_is_dropped(faults: Faults, start: Start) -> None:
     """Other ports of its pod answer, so that nobody waits for a network that is not ready yet."""
@@ -98,6 +99,7 @@ def test_a_hub_that_does_not_come_up(start: Start) -> None:
     passes(start(**CLEAR))
 
 
+@pytest.mark.whole
 @pytest.mark.fault("port-rejected")
 def test_the_master_port_is_refused(faults: Faults, start: Start) -> None:
     """Node 0 listens there itself, so it is a firewall that answers."""
@@ -135,6 +137,7 @@ def test_connections_in_one_direction_only(faults: Faults, start: Start) -> None
     passes(start(**CLEAR))
 
 
+@pytest.mark.whole
 @pytest.mark.fault("mtu-black-hole")
 def test_large_packets_vanish(faults: Faults, start: Start) -> None:
     """Between the two machines, as by a tunnel with an MTU too large."""
@@ -152,6 +155,7 @@ def test_large_packets_vanish(faults: Faults, start: Start) -> None:
     passes(start(**CLEAR))
 
 
+@pytest.mark.whole
 @pytest.mark.fault("stranger-listens")
 def test_a_stranger_has_the_port(start: Start) -> None:
     """A program of the image answers in HTTP where the hub of node 0 should."""

@@ -35,6 +35,7 @@ def attach(faults: Faults, job: Job) -> Job:
     return job
 
 
+@pytest.mark.whole
 @pytest.mark.fault("gloo-interface-wrong")
 def test_a_name_that_is_no_whole_name(submit: Start) -> None:
     """As good as it would be for NCCL; pods have loopback and eth0 to choose from."""

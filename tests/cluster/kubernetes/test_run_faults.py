@@ -79,6 +79,7 @@ def test_a_rank_waits_for_its_data(start: Start) -> None:
     assert "(program.py:" in found.sentence
 
 
+@pytest.mark.whole
 @pytest.mark.fault("collective-mismatch")
 def test_ranks_call_different_collectives(start: Start) -> None:
     """In the second pod it is a broadcast."""
@@ -99,6 +100,7 @@ def test_a_rank_takes_more_memory_than_its_container_has(start: Start) -> None:
     assert "rank 1 was killed for memory on node 1 (job-1): limit 900 MiB" in unplaced(found.sentence)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("network-lost")
 def test_a_whole_container_is_killed(faults: Faults, start: Start) -> None:
     """As where the kernel kills all of it for memory: its supervisor has gone without a word."""
