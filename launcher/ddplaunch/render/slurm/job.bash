@@ -134,7 +134,8 @@ on_node='
 agent=("${inside[@]}" "$agent_python" -I -S)
 remove() { # NODES: the files that the gate has left there; one that is silent keeps us no longer
     timeout --kill-after=2 10 "${step[@]}" --nodes=$# --ntasks=$# --nodelist="$(IFS=, && echo "$*")" --overlap \
-        rm -rf -- "$scratch" "$scratch.tar"
+        rm -rf -- "$scratch" "$scratch.tar" >/dev/null 2>&1 ||
+        say "the job's files may have stayed on $*: $scratch"
 }
 
 word=0
