@@ -51,6 +51,7 @@ def test_node_zeros_name_appears(cluster: MakeCluster, seconds: float, tmp_path:
     (trial.hosts[1].files / "resolv.conf").write_text(f"nameserver {trial.hosts[0].address}\n")
     trial.hosts[1].hosts({"n1": "10.77.0.2"})
     trial.start(0)
+    trial.hub.says("node 0 (n0) checked in")  # node 1 is as late as the name from here on
     trial.start(1, hub="n0")
     time.sleep(seconds)
     trial.gates[1].says("waiting for the hub on node 0")
