@@ -51,6 +51,7 @@ def ended(job: Job) -> Verdict:
     return found
 
 
+@pytest.mark.whole
 def test_two_jobs_share_the_machines(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     """Each derives its ports from its own key, so both train side by side, by the machines' addresses."""
     jobs = [submit(cluster, namespace, tmp_path, name, TRAIN) for name in ("one", "two")]
