@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,21 +62,6 @@ def test_a_node_whose_kernel_is_silent_is_told_soon_and_given_up_late(hub: Hub) 
     assert [Exit.NODE_AT_FAULT] == [end["exit_code"] for end in hub.wires[0].got("end")]
     hub.finish(Exit.NODE_AT_FAULT)
     assert Exit.NODE_AT_FAULT == hub.record.exit_code  # nobody waits for the other's farewell
-
-
-def test_a_thousand_nodes_leave_the_hub_idle(tmp_path: Path) -> None:
-    """A second of the beats of 8000 ranks costs little, most of it the making of this test."""
-    hub = Hub(tmp_path, nodes=1000, nproc_per_node=8)
-    ranks = [RankBeat(number, number % 8, 1000, True, "running", 0.1, 0.1, True) for number in range(8)]
-    body = {"beat": codec.dump(Beat(0, "running", NOW, ranks))}
-    started = time.process_time()
-    for node in range(1000):
-        body["beat"]["node"] = node
-        hub.says(node, "beat", body)
-    hub.ticks(1)
-
-    assert time.process_time() - started < 2.0
-    hub.record.close()
 
 
 def test_a_supervisor_that_is_starved_is_not_lost(hub: Hub) -> None:

@@ -74,6 +74,18 @@ def test_since_follows_the_phase(record: Record) -> None:
     assert record.nodes[1].since >= since
 
 
+def test_a_job_does_not_go_back_to_a_gate_that_it_has_passed(record: Record) -> None:
+    """A node is released, and another has started its ranks before that one says a word."""
+    record.node(0, phase=Phase.RENDEZVOUS)
+    record.node(1, phase=Phase.GATE)
+    record.follow(())
+    assert Phase.GATE == record.phase
+
+    record.gate_passed = True
+    record.follow(())
+    assert Phase.RENDEZVOUS == record.phase
+
+
 def test_the_first_end_counts(record: Record) -> None:
     """A job ends once, however many say so."""
     record.end(Exit.HANG)

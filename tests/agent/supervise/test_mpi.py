@@ -260,9 +260,10 @@ def test_nothing_is_left_when_the_host_is_killed(job: Job) -> None:
 def test_an_mpirun_of_the_users_own_has_its_ranks(job: Job) -> None:
     """`ddplaunch run -- mpirun …`: no keeper is between, mpirun carries the output, a dead rank is named."""
     (job.folder / "own.py").write_text(
-        "import os, time\nrank = os.environ['OMPI_COMM_WORLD_RANK']\nprint('it runs', rank, flush=True)\n"
+        "import os, time\nrank = os.environ['OMPI_COMM_WORLD_RANK']\nprint(f'it runs {rank}\\n', end='')\n"
         "time.sleep(4)\nif rank == '1': os._exit(7)\ntime.sleep(60)"
     )
+    # One write for a line: mpirun mixes what two ranks write in pieces.
     words = ["mpirun", "--oversubscribe", "-n", "2", sys.executable, "own.py"]
     job.start("", nodes=1, launch=[], command=words, mpi=False, nproc_per_node=None)
 

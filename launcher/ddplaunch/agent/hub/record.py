@@ -112,10 +112,14 @@ class Record:
             self.phase, self.since, self._changed = phase, time.time(), True
 
     def follow(self, but: Container[int]) -> None:
-        """The job is where its hindmost node is, `but` for those that have ended."""
+        """The job is where its hindmost node is, `but` for those that have ended.
+
+        Never back at a gate that was passed, though a node has not said yet that it went on.
+        """
         running = [node.phase for number, node in self.nodes.items() if number not in but]
         if running:
-            self.enter(min(running, key=Phase.ORDER.index))
+            least = Phase.RENDEZVOUS if self.gate_passed else Phase.STARTING
+            self.enter(max(least, min(running, key=Phase.ORDER.index), key=Phase.ORDER.index))
 
     def node(self, node: int, **changes: Any) -> None:
         """`changes` are fields of NodeStatus; `since` follows the phase."""
