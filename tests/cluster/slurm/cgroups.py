@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import random
 import time
@@ -33,10 +34,21 @@ def remove(first: int, seconds: float = 5.0) -> None:
     # Bottom up; the kernel may still be burying what ran there.
     while any(_remove(group) for group in jobs) and time.monotonic() < deadline:
         time.sleep(0.02)
-    for pattern in ("*/slurm_n*/uid_*", "*/slurm_n*/system", "*/slurm_n*"):
-        for group in _ROOT.glob(pattern):
-            with contextlib.suppress(OSError):
-                group.rmdir()
+    for controller in {group.parent for group in _ROOT.glob("*/slurm_n*")}:
+        _remove_nodes(controller)
+
+
+def _remove_nodes(controller: Path) -> None:
+    """Under Slurm's own lock, for it makes these groups one by one when a job of another cluster starts."""
+    root = os.open(controller, os.O_RDONLY)
+    try:
+        fcntl.flock(root, fcntl.LOCK_EX)
+        for pattern in ("slurm_n*/uid_*", "slurm_n*/system", "slurm_n*"):
+            for group in controller.glob(pattern):
+                with contextlib.suppress(OSError):
+                    group.rmdir()
+    finally:
+        os.close(root)
 
 
 def _belongs(name: str, first: int) -> bool:
