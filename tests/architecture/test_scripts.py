@@ -59,7 +59,10 @@ def test_run_tests_ends_with_the_closing_lines_and_fails_with_its_suites(tmp_pat
     )
 
     assert 1 == result.returncode
-    assert ["quick              1 failed, 2 passed", "slow               3 passed"] == result.stdout.splitlines()[-2:]
+    assert [
+        "quick              1 failed, 2 passed",
+        "slow               3 passed",
+    ] == result.stdout.splitlines()[-2:]
 
 
 def test_run_tests_refuses_an_unknown_suite() -> None:
