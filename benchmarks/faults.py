@@ -25,7 +25,7 @@ from tests.corpus.faults import FAULTS, HEALTHY, Fault, Healthy
 from tests.corpus.harness import Outcome
 
 from ddplaunch.agent.contract import Exit
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 
 IN_TIME = 15.0
 """Seconds from the stop to the notice, with the default notice_after of 10 s."""

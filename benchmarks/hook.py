@@ -19,7 +19,7 @@ from typing import Any
 
 from measure import Line
 
-from ddplaunch.agent.supervise.launch import Place, with_hook
+from ddplaunch.agent.supervisor.launch import LaunchContext, with_hook
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = Path(__file__).with_name("programs") / "ring.py"
@@ -90,7 +90,7 @@ def _job(out: Path) -> dict[str, list[Any]]:
 
 def _starts(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
     """CPU seconds that the hook takes from a Python that is no rank, and that nothing takes."""
-    place = Place(str(folder), 0)
+    place = LaunchContext(str(folder), 0)
     place.prepare()
     plain = {name: value for name, value in os.environ.items() if name not in ("RANK", "LOCAL_RANK")}
     hooked = with_hook(plain, place, "nobody-listens")

@@ -75,7 +75,7 @@ def _check_in(folder: Path, agent: list[str]) -> Path:
     """What a real gate here says of itself."""
     from tests.agent.gate.jobs import Job, make_plan
 
-    from ddplaunch.agent import codec
+    from ddplaunch.agent.contract import codec
 
     folder.mkdir()
     job = Job(folder, agent)

@@ -48,7 +48,7 @@ class DdplaunchError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        from ddplaunch.agent.printable import printable  # which a command that goes well does without
+        from ddplaunch.agent.text.printable import printable  # which a command that goes well does without
 
         hint = f"\n\nhint: {self.hint}" if self.hint else ""
         return printable(f"error: {self.message}{hint}", lines=True)

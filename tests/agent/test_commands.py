@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from tests.agent.gate.jobs import Job, make_plan, wait_for
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Env, Exit, Files, JobStatus, Phase
+from ddplaunch.agent.contract import Bundle, Env, Exit, Files, JobStatus, Phase, codec
 
 
 @pytest.fixture(name="job")

@@ -8,12 +8,11 @@ import signal
 import sys
 
 import pytest
-from tests.agent.supervise.conftest import LAUNCHER
-from tests.agent.test_local import PRINTS, Job, wait_for, waits_for
-from tests.agent.test_local import _job as _job  # the fixture `job`
+from tests.agent.local.test_host import PRINTS, Job, wait_for, waits_for
+from tests.agent.local.test_host import _job as _job  # the fixture `job`
+from tests.agent.supervisor.conftest import LAUNCHER
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Exit, Files, GatePlan, Phase, WatchdogPlan
+from ddplaunch.agent.contract import Bundle, Exit, Files, GatePlan, Phase, WatchdogPlan, codec
 
 pytestmark = pytest.mark.processes
 

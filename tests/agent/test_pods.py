@@ -24,8 +24,7 @@ from typing import Any
 import pytest
 from tests.agent.gate.jobs import Agent, make_plan, wait_for
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Env, Exit, Files, JobPlan
+from ddplaunch.agent.contract import Bundle, Env, Exit, Files, JobPlan, codec
 
 USER = 54321
 """Of no entry in /etc/passwd."""

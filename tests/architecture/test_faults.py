@@ -11,7 +11,7 @@ from tests.faults import table
 from tests.faults.times import seconds
 
 from ddplaunch.agent.contract import Bundle, Event, Verdict
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 
 
 def provoked() -> set[tuple[str, str]]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 LAYERS = "Layers point one way"
+AGENT_LAYERS = "The agent's layers point one way"
 AGENT = "The agent imports nothing of the launcher, and torch only its children do"
 CONTRACT = "Spec, plan and render know the agent by its contract alone"
 PURE = "Spec, plan and render touch no process, socket, clock, chance or environment"
@@ -30,8 +32,14 @@ def test_the_tree_keeps_every_contract(tree: Path) -> None:
     """The package as it is breaks no import contract."""
     result = lint_imports(tree)
 
-    assert (0, True) == (result.returncode, "Contracts: 4 kept, 0 broken." in result.stdout), result.stdout
+    assert (0, True) == (result.returncode, "Contracts: 5 kept, 0 broken." in result.stdout), result.stdout
 
+
+# From the lowest layer up.
+AGENT_PACKAGES = [
+    *("text", "contract", "system", "interfaces", "transport", "platforms", "evidence", "diagnosis"),
+    *("checks", "hub", "supervisor", "gate", "local", "join", "slurm"),
+]
 
 # Module, line, contract, and what that contract names.
 PLANTED = [
@@ -40,24 +48,28 @@ PLANTED = [
     ("render", "import ddplaunch.backends", LAYERS, "ddplaunch.backends"),
     ("backends", "import ddplaunch.report", LAYERS, "ddplaunch.report"),
     ("report", "import ddplaunch.cli", LAYERS, "ddplaunch.cli"),
-    ("agent", "import ddplaunch.errors", LAYERS, "ddplaunch.errors"),
-    ("agent", "import ddplaunch.spec", AGENT, "ddplaunch.spec"),
-    ("agent", "import pydantic", AGENT, "pydantic"),
-    ("agent", "def f():\n    import torch", AGENT, "torch"),
-    ("render", "import ddplaunch.agent.planted", CONTRACT, "ddplaunch.agent.planted"),
+    ("agent.hub", "import ddplaunch.errors", LAYERS, "ddplaunch.errors"),
+    ("agent.hub", "import ddplaunch.spec", AGENT, "ddplaunch.spec"),
+    ("agent.hub", "import pydantic", AGENT, "pydantic"),
+    ("agent.hub", "def f():\n    import torch", AGENT, "torch"),
+    ("render", "import ddplaunch.agent.hub.planted", CONTRACT, "ddplaunch.agent.hub.planted"),
     ("spec", "import os", PURE, "os"),
     ("plan", "import time", PURE, "time"),
     ("render", "import subprocess", PURE, "subprocess"),
     ("render", "from socket import create_server", PURE, "socket"),
+    *(
+        (f"agent.{lower}", f"import ddplaunch.agent.{upper}", AGENT_LAYERS, f"ddplaunch.agent.{upper}")
+        for lower, upper in pairwise(AGENT_PACKAGES)
+    ),
 ]
 
 
 def test_each_planted_import_breaks_its_contract(tree: Path) -> None:
     """An import that a contract forbids is found, and named, by that contract."""
     package = tree / "launcher" / "ddplaunch"
-    (package / "agent" / "planted.py").write_text("")
+    (package / "agent" / "hub" / "planted.py").write_text("")
     for number, (module, line, *_) in enumerate(PLANTED):
-        (package / module / f"planted{number}.py").write_text(line + "\n")
+        (package / module.replace(".", "/") / f"planted{number}.py").write_text(line + "\n")
 
     result = lint_imports(tree)
 

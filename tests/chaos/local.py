@@ -21,8 +21,7 @@ from tests.chaos.oracle import Facts
 from tests.chaos.play import answer, play
 from tests.chaos.scenario import CLI, CUT, FILL, JUMP, Injury, Scenario
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Files
+from ddplaunch.agent.contract import Bundle, Files, codec
 
 ROOM = 24 << 20
 """Bytes of the state disk: the source, the agent, some logs."""

@@ -28,8 +28,7 @@ from tests.chaos.scenario import (
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.machines import ClusterError as ClusterError
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Files
+from ddplaunch.agent.contract import Bundle, Files, codec
 from ddplaunch.backends.slurm import states
 
 _SCRIPT = "import sys; from ddplaunch.cli.main import main; sys.exit(main())"

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from tests.corpus.faults import Fault, Healthy
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Files, JobEvidence, JobPlan, Verdict, WatchdogPlan
-from ddplaunch.agent.protocol import Channel
+from ddplaunch.agent.contract import Bundle, Files, JobEvidence, JobPlan, Verdict, WatchdogPlan, codec
+from ddplaunch.agent.transport.protocol import Channel
 from ddplaunch.render import archive
 
 HERE = Path(__file__).resolve().parent

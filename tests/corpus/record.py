@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.corpus import harness
 from tests.corpus.faults import FAULTS
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.gate import home
+from ddplaunch.agent.contract import codec
+from ddplaunch.agent.system import host_identity
 
 
 def main(folder: Path, names: list[str]) -> int:
@@ -25,7 +25,7 @@ def main(folder: Path, names: list[str]) -> int:
         sysconfig.get_path("platlib"): "/opt/env/lib/python3/site-packages",
         sysconfig.get_path("stdlib"): "/opt/python/lib/python3",
         sys.prefix: "/opt/env",
-        home.machine(): "boot",
+        host_identity.machine(): "boot",
     }
     for fault in FAULTS:
         if fault.asked or (names and fault.name not in names):

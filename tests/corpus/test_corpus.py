@@ -14,7 +14,7 @@ from tests.corpus.faults import BROKEN_STARTS, FAULTS, HEALTHY, Fault, Healthy
 from tests.corpus.harness import Outcome
 
 from ddplaunch.agent.contract import Exit
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 
 LATEST = 60.0
 """Seconds after which a verdict is too late on any machine. How fast it comes, benchmarks/faults.py says."""

@@ -16,8 +16,7 @@ import pytest
 from tests.faults import table
 from tests.faults.times import seconds
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Files
+from ddplaunch.agent.contract import Bundle, Files, codec
 
 FOLDERS = ("tmp_path", "work")
 """Fixtures that are folders in which a test's jobs lie."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "docs/reference/faults.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddplaunch.agent.contract import Bundle, Event, Verdict
-from ddplaunch.agent.facts import JobEvidence
+from ddplaunch.agent.contract.evidence import JobEvidence
 
 AT_THE_DEADLINE = frozenset({"node-missing"})
 """Codes that are told when `gate.timeout` is over, and not before: their time is the job file's choice."""

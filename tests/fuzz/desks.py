@@ -12,11 +12,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
-from tests.agent.hub.desk import Wire, beat
+from tests.agent.hub.sessions import Wire, beat
 from tests.fuzz import evidence, mutate
 from tests.fuzz.target import Target
 
-from ddplaunch.agent import codec
 from ddplaunch.agent.contract import (
     Beat,
     CheckIn,
@@ -26,12 +25,13 @@ from ddplaunch.agent.contract import (
     SmokeRank,
     Verdict,
     WatchdogPlan,
+    codec,
 )
-from ddplaunch.agent.hub.gate_desk import GateDesk
-from ddplaunch.agent.hub.hub import ControlDesk
-from ddplaunch.agent.hub.record import Record
-from ddplaunch.agent.hub.run_desk import RunDesk
-from ddplaunch.agent.hub.server import Desk, Session
+from ddplaunch.agent.hub.gate_session import GateSession
+from ddplaunch.agent.hub.hub import ControlHandler
+from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.hub.run_session import RunSession
+from ddplaunch.agent.hub.server import MessageHandler, Session
 
 _NODES = 2
 _LONG = 30
@@ -86,11 +86,11 @@ class _Hub:
             watchdog=WatchdogPlan(10.0, 60.0),
             gate=GatePlan(smoke_test=True),
         )
-        self.record = Record(plan, str(folder), 0)
+        self.record = JobRecord(plan, str(folder), 0)
         self.now = 1000.0
-        gate = GateDesk(plan, self.record, clock=lambda: self.now)
-        run = RunDesk(plan, self.record, clock=lambda: self.now)
-        self.desks = cast("list[Desk]", [gate, run, ControlDesk(self.record, (gate, run))])
+        gate = GateSession(plan, self.record, clock=lambda: self.now)
+        run = RunSession(plan, self.record, clock=lambda: self.now)
+        self.handlers = cast("list[MessageHandler]", [gate, run, ControlHandler(self.record, (gate, run))])
         self.wires: dict[int, _Wire | None] = dict.fromkeys(range(_NODES))
 
     def take(self, step: Any) -> None:
@@ -99,12 +99,12 @@ class _Hub:
             self._pass(step)
             return
         node, kind, body = step
-        desk = next((each for each in self.desks if kind in each.kinds), None)
-        if not isinstance(body, dict) or desk is None:
+        handler = next((each for each in self.handlers if kind in each.kinds), None)
+        if not isinstance(body, dict) or handler is None:
             self._drop(node)
             return
         try:
-            _do(desk.received(cast("Session", self._wire(node)), kind, body))
+            _do(handler.received(cast("Session", self._wire(node)), kind, body))
         except codec.ContractError:
             self._drop(node)
         self._pass(0.1)
@@ -112,7 +112,7 @@ class _Hub:
     def stays_up(self) -> None:
         """Whatever was said before: everybody is heard, and the bundle is written."""
         wire = _Wire()
-        _do(self.desks[2].received(cast("Session", wire), "status", {}))
+        _do(self.handlers[2].received(cast("Session", wire), "status", {}))
         assert wire.got("status")
         for node in range(_NODES):
             self._drop(node)
@@ -127,14 +127,14 @@ class _Hub:
     def _drop(self, node: int) -> None:
         wire, self.wires[node] = self.wires[node], None
         if wire is not None:
-            for desk in self.desks:
-                _do(desk.lost(cast("Session", wire)))
+            for handler in self.handlers:
+                _do(handler.lost(cast("Session", wire)))
 
     def _pass(self, seconds: float) -> None:
         for part in (0.1, seconds / 2, seconds / 2):
             self.now += part
-            for desk in self.desks:
-                _do(desk.tick(self.now))
+            for handler in self.handlers:
+                _do(handler.tick(self.now))
 
 
 def _do(work: Coroutine[Any, Any, None]) -> None:

@@ -14,13 +14,12 @@ from tests.fuzz import mutate, target, told
 from tests.fuzz.target import Target
 from tests.unit.report.conftest import bundle
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle
-from ddplaunch.agent.verdicts.decide import judge
+from ddplaunch.agent.contract import Bundle, codec
+from ddplaunch.agent.diagnosis.run.decide import judge
 from ddplaunch.backends import files, printed
 from ddplaunch.backends.job import Handle, Job, State
 
-_RECORDED = target.ROOT / "tests/agent/verdicts/recorded"
+_RECORDED = target.ROOT / "tests/agent/diagnosis/run/recorded"
 _COLUMNS = 120
 _BOMB = 100 << 20
 

@@ -17,10 +17,10 @@ from tests.fuzz import mutate
 from tests.fuzz.target import Target
 
 from ddplaunch.agent.contract import VERSION, JobPlan
-from ddplaunch.agent.hub.hub import ControlDesk
-from ddplaunch.agent.hub.record import Record
+from ddplaunch.agent.hub.hub import ControlHandler
+from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.server import Server
-from ddplaunch.agent.protocol import HELLO_LIMIT, Channel, Seal
+from ddplaunch.agent.transport.protocol import HELLO_LIMIT, Channel, Seal
 
 _KEY = b"the job's key"
 _WAIT = 5.0
@@ -32,10 +32,10 @@ class Stranger(Target):
     """Greetings that are broken, too long, cut, or sealed with another key; and first messages likewise."""
 
     def __init__(self, folder: Path) -> None:
-        self._record = Record(JobPlan("digits", 2, 1, [], []), str(folder), 0)
+        self._record = JobRecord(JobPlan("digits", 2, 1, [], []), str(folder), 0)
         self._log: list[str] = []
-        desk = ControlDesk(self._record, ())
-        self._server = Server(_KEY, 0, [desk], self._log.append, nodes=2, connections=200)
+        handler = ControlHandler(self._record, ())
+        self._server = Server(_KEY, 0, [handler], self._log.append, nodes=2, connections=200)
         listener = socket.create_server(("127.0.0.1", 0))
         self._port: int = listener.getsockname()[1]
         self._over = False

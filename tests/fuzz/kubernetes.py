@@ -12,8 +12,8 @@ from tests.fuzz import evidence, mutate, target, told
 from tests.fuzz.target import Target
 
 from ddplaunch.agent.contract import Verdict
-from ddplaunch.agent.hub import overheard
-from ddplaunch.agent.termination import text
+from ddplaunch.agent.platforms import scheduler_log
+from ddplaunch.agent.platforms.termination import text
 from ddplaunch.backends import printed
 from ddplaunch.backends.kubernetes import objects, output
 from ddplaunch.backends.kubernetes.api import Api
@@ -48,9 +48,9 @@ class PodLog(Target):
     """Lines with a time, cries of gates, bundles."""
 
     def __init__(self, _: Path) -> None:
-        cry = overheard.line(overheard.Cry(1, 3.5, _VERDICT))
+        report = scheduler_log.line(scheduler_log.UnreachedReport(1, 3.5, _VERDICT))
         self._lines = [
-            f"2026-11-21T11:00:00.123456789Z {cry}",
+            f"2026-11-21T11:00:00.123456789Z {report}",
             "2026-11-21T11:00:00Z [0/1] step 7, loss 0.3",
             "2026-11-21T11:00:00.5+01:00 [0/ddplaunch] rank 0 has ended",
             *evidence.log_lines(),
@@ -62,9 +62,9 @@ class PodLog(Target):
     def feed(self, given: str) -> None:
         for raw in given.encode("utf-8", "backslashreplace").split(b"\n"):
             _, line = output.stamped(raw)
-            cry = overheard.read(line)
-            if cry is not None:
-                str(cry.verdict.sentence)
+            report = scheduler_log.read(line)
+            if report is not None:
+                str(report.verdict.sentence)
         printed.bundle(given.split("\n"))
 
 

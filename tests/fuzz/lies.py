@@ -16,20 +16,19 @@ from unittest import mock
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import VERSION, Agreed, JobPlan, NodeEvidence, Verdict
+from ddplaunch.agent.contract import VERSION, JobPlan, NodeEvidence, RendezvousSettings, Verdict, codec
 from ddplaunch.agent.gate.gate import Gate
 from ddplaunch.agent.gate.reach import HubUnreachedError
 from ddplaunch.agent.join import munge
-from ddplaunch.agent.protocol import Channel, LostError, ProtocolError, Seal
-from ddplaunch.agent.supervise import orders
-from ddplaunch.agent.supervise.link import Link
-from ddplaunch.agent.supervise.supervisor import Supervisor
+from ddplaunch.agent.supervisor import orders
+from ddplaunch.agent.supervisor.hub_link import HubLink
+from ddplaunch.agent.supervisor.supervisor import Supervisor
+from ddplaunch.agent.transport.protocol import Channel, LostError, ProtocolError, Seal
 
 _KEY = b"the job's key"
 _PLAN = JobPlan("digits", 2, 1, [], [])
 _VERDICT = codec.dump(Verdict("rank-in-user-code", "rank 0 is in evaluate()", "run", [0], [0], [1]))
-_AGREED = codec.dump(Agreed("10.0.0.1", 29500, {"A": "b"}, {"A": "it was free"}))
+_AGREED = codec.dump(RendezvousSettings("10.0.0.1", 29500, {"A": "b"}, {"A": "it was free"}))
 _GATE: tuple[tuple[str, Any], ...] = (
     ("waiting", {"missing": [1], "more": 3, "passing": ["node 0: held"], "seconds": 3.0}),
     ("unbind", {}),
@@ -154,7 +153,7 @@ class _Supervisor(Supervisor):
         self.node = 0
         self.verdict = None
         self.noted = False
-        self.link = cast("Link", _Wire("", {}))
+        self.link = cast("HubLink", _Wire("", {}))
 
     def evidence(self, seconds: float, in_haste: bool = False) -> NodeEvidence:
         assert 0 <= seconds <= _LONGEST

@@ -17,8 +17,7 @@ from typing import Any
 from tests.fuzz import evidence, mutate
 from tests.fuzz.target import Target
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Files, JobPlan, JobStatus, NodeStatus, Phase
+from ddplaunch.agent.contract import Files, JobPlan, JobStatus, NodeStatus, Phase, codec
 from ddplaunch.backends.kubernetes import record as of_kubernetes
 from ddplaunch.backends.local import host, store
 from ddplaunch.backends.slurm import record as of_slurm

@@ -1,4 +1,4 @@
-"""What travels to every node: hub, gate, supervisor, evidence collectors, verdict rules.
+"""The program that runs on every node: gate, hub, supervisor, evidence, verdict rules.
 
 Standard library only, Python >= 3.9, one file (`agent.pyz`), run by whatever Python the training image has.
 It imports nothing of the launcher and never imports torch into its own process: what it wants to know of

@@ -1,4 +1,4 @@
-"""Runs the agent, or says in one sentence why this Python cannot.
+"""Runs the agent, or prints one sentence that says why this Python cannot.
 
 Whatever the image calls `python3` reads this file first, so it may hold nothing that Python 2.7 cannot parse.
 """

@@ -1,4 +1,4 @@
-"""The agent's command line: arguments and environment to one call. The rest is imported when asked for."""
+"""The agent's command line: turns arguments and environment into one call. Imports are late."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Optional
 
-from ddplaunch.agent import codec, contract, places, termination
-from ddplaunch.agent.contract import Env, Exit, Files
+from ddplaunch.agent import contract
+from ddplaunch.agent.contract import Env, Exit, Files, codec
 from ddplaunch.agent.join import options
-from ddplaunch.agent.printable import error_text
+from ddplaunch.agent.platforms import places, termination
+from ddplaunch.agent.text.printable import error_text
 
 if TYPE_CHECKING:
-    from ddplaunch.agent import local
+    from ddplaunch.agent.local import host
 
 _SLURM_NODE = "SLURM_NODEID"
 """srun's own count of nodes, in the order of the job's node list, which is that of Env.NAMES."""
@@ -44,7 +45,7 @@ def main(argv: Optional[list[str]] = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # a peer's text may be none that can be encoded
     try:
         if arguments.die_with_parent is not None:
-            from ddplaunch.agent import processes
+            from ddplaunch.agent.system import processes
 
             processes.die_with_parent(arguments.die_with_parent)
         folder = os.path.abspath(arguments.folder)
@@ -70,14 +71,14 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
     plan = dataclasses.replace(plan, names=places.names(plan, os.environ))
     attempt = _number(Env.ATTEMPT, 0)
     if arguments.verb == "rank":
-        from ddplaunch.agent.supervise import keeper
+        from ddplaunch.agent.supervisor import mpi_wrapper
 
-        return keeper.main(plan, folder, arguments.words[1:])
+        return mpi_wrapper.main(plan, folder, arguments.words[1:])
     if arguments.verb == "local":
-        from ddplaunch.agent import local
+        from ddplaunch.agent.local import host
 
         part = None if arguments.node is None else _part(arguments)
-        return local.main(plan, folder, attempt, arguments.gate_only, part)
+        return host.main(plan, folder, attempt, arguments.gate_only, part)
     key = (os.environ.get(Env.KEY) or os.environ.get(Env.UID, "")).encode()
     if not key:
         raise UnusableError(f"{Env.KEY} is not set: by this key the nodes of a job know one another")
@@ -89,21 +90,21 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
         from ddplaunch.agent.gate import gate
 
         return gate.main(plan, folder, node, attempt, key, where)
-    from ddplaunch.agent.supervise import supervisor
+    from ddplaunch.agent.supervisor import supervisor
 
     return supervisor.main(plan, folder, node, attempt, key, where)
 
 
 def _hub(arguments: argparse.Namespace, plan: contract.JobPlan, folder: str, attempt: int, key: bytes) -> int:
-    from ddplaunch.agent.hub import hub, leftover
+    from ddplaunch.agent.hub import hub, orphaned_job
 
     if arguments.ended is not None:
-        return leftover.conclude(plan, folder, arguments.ended)
+        return orphaned_job.conclude(plan, folder, arguments.ended)
     port = plan.gate.port if arguments.port is None else arguments.port
     if port == 0:
         port = places.hub_port(plan.job, attempt, key)
     name = arguments.name or (plan.names[0] if plan.names and termination.wanted() else None)
-    place = hub.Place(arguments.host, port, name)
+    place = hub.ListenAddress(arguments.host, port, name)
     return hub.main(plan, folder, attempt, key, place, arguments.gate_only, arguments.again)
 
 
@@ -113,9 +114,9 @@ def _without_plan(arguments: argparse.Namespace, folder: str) -> int:
 
         return run.keys(arguments.port, arguments.occasion)
     if arguments.verb == "ask":
-        from ddplaunch.agent import ask
+        from ddplaunch.agent.hub import query
 
-        return ask.main(folder, arguments.what, arguments.why)
+        return query.main(folder, arguments.what, arguments.why)
     if arguments.verb == "interfaces":
         from ddplaunch.agent.interfaces import command
 
@@ -167,13 +168,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _part(arguments: argparse.Namespace) -> local.Part:
+def _part(arguments: argparse.Namespace) -> host.Part:
     """The one node that this machine has of the job. Raises ValueError."""
-    from ddplaunch.agent import addresses, local
+    from ddplaunch.agent.local import host
+    from ddplaunch.agent.transport import endpoints
 
-    (hub,) = addresses.parse(os.environ.get(Env.HUB, ""))
+    (hub,) = endpoints.parse(os.environ.get(Env.HUB, ""))
     desk = shlex.split(arguments.desk)
-    return local.Part(arguments.node, hub, os.environ[Env.KEY], desk)
+    return host.Part(arguments.node, hub, os.environ[Env.KEY], desk)
 
 
 def _plan(folder: str) -> contract.JobPlan:

@@ -1,4 +1,4 @@
-"""The agent's modules out of one compressed member of `agent.pyz`: packed one by one they take a third more.
+"""Imports the agent from one compressed member of `agent.pyz`: together the modules take a third less.
 
 In the archive this file lies beside the entry, which imports it before anything else of the agent.
 """

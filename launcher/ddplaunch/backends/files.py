@@ -10,8 +10,7 @@ import zlib
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle
+from ddplaunch.agent.contract import Bundle, codec
 
 T = TypeVar("T")
 

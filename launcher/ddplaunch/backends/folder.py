@@ -10,8 +10,7 @@ import os
 import stat
 from pathlib import Path
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Files, JobPlan, JobStatus
+from ddplaunch.agent.contract import Bundle, Files, JobPlan, JobStatus, codec
 from ddplaunch.backends import files
 from ddplaunch.errors import UsageError
 

@@ -6,9 +6,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Files
-from ddplaunch.agent.protocol import Channel, ProtocolError
+from ddplaunch.agent.contract import Bundle, Files, codec
+from ddplaunch.agent.transport.protocol import Channel, ProtocolError
 from ddplaunch.backends import files
 
 ANSWER = 30.0

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddplaunch.agent.printable import printable
+from ddplaunch.agent.text.printable import printable
 from ddplaunch.cli import jobs
 from ddplaunch.cli import parser as arguments
 from ddplaunch.errors import ExitCode, UsageError

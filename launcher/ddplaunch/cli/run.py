@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from signal import Signals
 
     from ddplaunch.agent.contract import Bundle, WatchdogPlan
-    from ddplaunch.agent.join.prepare import Joining
+    from ddplaunch.agent.join.prepare import JoinedJob
     from ddplaunch.backends.local.backend import LocalBackend
     from ddplaunch.plan.plan import Plan
 
@@ -146,19 +146,19 @@ def _carry(backend: LocalBackend, plan: Plan, stops: Stops, words: Sequence[str]
     return _exit_code(code, bundle, gate_passed=gate_passed)
 
 
-def _prepare(args: argparse.Namespace, command: list[str], watchdog: WatchdogPlan) -> Joining | None:
+def _prepare(args: argparse.Namespace, command: list[str], watchdog: WatchdogPlan) -> JoinedJob | None:
     """This node's part of the job; None when there is no way for the key, which is then said."""
+    from ddplaunch.agent.diagnosis import verdict_text
     from ddplaunch.agent.join import munge
     from ddplaunch.agent.join.prepare import prepare
     from ddplaunch.agent.join.spot import CannotJoinError
-    from ddplaunch.agent.supervise import notice
 
     try:
         return prepare(args, command, args.name, watchdog, os.environ, _say)
     except CannotJoinError as error:
         raise UsageError(str(error), hint=error.hint) from error
     except munge.NoKeyError as error:
-        print("\n".join(notice.block([error.verdict], final=True)))
+        print("\n".join(verdict_text.block([error.verdict], final=True)))
         return None
 
 

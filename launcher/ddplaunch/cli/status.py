@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from ddplaunch.agent.printable import printable
+from ddplaunch.agent.text.printable import printable
 from ddplaunch.cli import jobs
 from ddplaunch.cli import parser as arguments
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from ddplaunch.agent.processes import STOPPING
+from ddplaunch.agent.system.processes import STOPPING
 
 
 class StopRequested(BaseException):

@@ -15,7 +15,7 @@ def launch(spec: JobSpec, target: str) -> list[str]:
     """The words before the user's command, with the placeholders of `contract.JobPlan`.
 
     How many ranks, and no more: mappings, bindings and transports are spelled differently by every MPI, and
-    are set by its variables (agent/supervise/mpi.py, or the job file's `env`).
+    are set by its variables (agent/supervisor/mpi_environment.py, or the job file's `env`).
     """
     world = spec.nodes * spec.nproc_per_node
     words = ["mpirun", "-n", str(world)]

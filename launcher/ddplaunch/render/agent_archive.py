@@ -26,8 +26,8 @@ ARCHIVES: Final = {
     "agent.pyz": (),
     "agent-for-pods.pyz": (
         "slurm",
-        "local.py",
-        "supervise/keeper.py",
+        "local",
+        "supervisor/mpi_wrapper.py",
         *(f"join/{name}.py" for name in _JOIN),
     ),
 }

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Files, JobPlan
+from ddplaunch.agent.contract import Files, JobPlan, codec
 from ddplaunch.plan.plan import Plan
 from ddplaunch.plan.source import LOCAL_LIMIT
 from ddplaunch.render.archive import agent_archive, source_archive

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import Bundle, Status
-from ddplaunch.agent.printable import printable
-from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.system import phrases
+from ddplaunch.agent.text.printable import printable
 from ddplaunch.report.paint import PLAIN, Paint
 from ddplaunch.report.words import count, some
 
@@ -67,7 +67,7 @@ def checks_text(bundle: Bundle, paint: Paint = PLAIN, names: Sequence[str] = ())
     lines = []
     for check, status, said, hint, nodes in found:
         word = tone.get(status, paint.odd)(f"{_SHOWN.get(status, status):<7}")
-        where = some("node", nodes) if status == Status.PASS else words.nodes(nodes, names)
+        where = some("node", nodes) if status == Status.PASS else phrases.nodes(nodes, names)
         lines.append(f"{check:<{width}}  {word}  {where}" + (f": {said}" if said else ""))
         if hint:
             lines.append(f"{'':<{width}}           hint: {hint}")
@@ -82,7 +82,7 @@ def _mesh(bundle: Bundle, paint: Paint, names: Sequence[str]) -> list[str]:
     number = len(bundle.mesh) + sum(map(len, bundle.passed.values()))
     lines = [
         paint.bad(
-            f"{words.node(each.node, names)} to {words.node(each.peer, names)}, "
+            f"{phrases.node(each.node, names)} to {phrases.node(each.peer, names)}, "
             + printable(f"{each.address}:{each.port}: {each.outcome}")
         )
         + (f" ({printable(each.detail)})" if each.detail else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from importlib.resources import files
 
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 
 
 def meanings() -> dict[str, str]:

@@ -19,7 +19,8 @@ from ddplaunch.agent.contract import (
     Status,
     Verdict,
 )
-from ddplaunch.agent.verdicts import stacks, words
+from ddplaunch.agent.diagnosis.run import stacks
+from ddplaunch.agent.system import phrases
 from ddplaunch.report import checks, reachability
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.verdict import culprits, missing, node_names
@@ -137,7 +138,7 @@ def _where(rank: RankEvidence) -> str:
     """The innermost place in the user's own code: where in torch it waits, the collective tells."""
     frames = stacks.main(rank.stacks)
     frame = stacks.user_frame(frames) or next(iter(frames), None)
-    return words.place(frame) if frame else ""
+    return phrases.place(frame) if frame else ""
 
 
 def _stacks(nodes: Sequence[NodeEvidence]) -> str:
@@ -206,7 +207,7 @@ def _findings(found: Sequence[checks.Finding], names: Sequence[str]) -> str:
         [
             escape(each.check),
             f'<span class="{_TONE.get(each.status, "odd")}">{escape(each.status)}</span>',
-            escape(words.nodes(each.nodes, names)),
+            escape(phrases.nodes(each.nodes, names)),
             escape(each.said),
             escape(each.hint),
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddplaunch.agent import codec
+from ddplaunch.agent.contract import codec
 from ddplaunch.backends.job import Job
 from ddplaunch.report import reachability, verdict
 from ddplaunch.report.diagnosis import Diagnosis, known_verdicts

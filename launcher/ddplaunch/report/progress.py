@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import Exit, JobStatus, Phase, Verdict
-from ddplaunch.agent.printable import printable
+from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends.job import Job, State
 from ddplaunch.report.words import count, duration, some
 

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
-from ddplaunch.agent import paths
 from ddplaunch.agent.contract import Bundle, MeshResult
-from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.diagnosis.gate import paths
+from ddplaunch.agent.system import phrases
 from ddplaunch.report.words import count, escape, some
 
 UNTRIED, OK, SLOW, PARTLY, REFUSED, SILENT = ".", "o", "s", "p", "r", "t"
@@ -112,7 +112,7 @@ def _names(bundle: Bundle) -> list[str]:
 
 
 def _node(row: int, step: int, names: Sequence[str]) -> str:
-    return words.node(row, names) if step == 1 else words.nodes(range(row * step, row * step + step))
+    return phrases.node(row, names) if step == 1 else phrases.nodes(range(row * step, row * step + step))
 
 
 def _listed(columns: Sequence[int], step: int) -> str:

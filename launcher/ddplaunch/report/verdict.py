@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Sequence
 
 from ddplaunch.agent.contract import Verdict
-from ddplaunch.agent.printable import printable
-from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.system import phrases
+from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends.job import Job, State
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.paint import PLAIN, Paint
@@ -43,7 +43,7 @@ def verdict_text(
 def culprits(verdict: Verdict, names: Sequence[str] = ()) -> str:
     """`rank 3 on node 1 (n2)`, `nodes 1 and 4`, or that nobody in particular is."""
     ranks = some("rank", verdict.ranks) if verdict.ranks else ""
-    nodes = words.nodes(verdict.nodes, names) if verdict.nodes else ""
+    nodes = phrases.nodes(verdict.nodes, names) if verdict.nodes else ""
     return f"{ranks} on {nodes}" if ranks and nodes else ranks or nodes or "not known"
 
 

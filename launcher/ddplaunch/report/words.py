@@ -6,7 +6,7 @@ import html
 import time
 from collections.abc import Iterable
 
-from ddplaunch.agent.printable import printable
+from ddplaunch.agent.text.printable import printable
 
 
 def escape(text: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ddplaunch.agent.printable import printable
+from ddplaunch.agent.text.printable import printable
 from ddplaunch.errors import DdplaunchError, ExitCode
 
 Path = tuple[str | int, ...]

@@ -10,7 +10,7 @@ from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Agent, Job, make_plan
 
 from ddplaunch.agent.contract import Exit, JobPlan, Verdict
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 
 GATE_PORT = 29400
 MASTER_PORT = 29500

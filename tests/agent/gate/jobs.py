@@ -11,8 +11,17 @@ from typing import Any, Callable
 
 from tests.busy import BUSY
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Env, Files, GatePlan, JobPlan, JobStatus, ResourcePlan, Verdict
+from ddplaunch.agent.contract import (
+    Bundle,
+    Env,
+    Files,
+    GatePlan,
+    JobPlan,
+    JobStatus,
+    ResourcePlan,
+    Verdict,
+    codec,
+)
 
 START = 15.0
 """Seconds for a process of ours to come up."""

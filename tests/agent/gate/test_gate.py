@@ -16,16 +16,17 @@ import pytest
 from tests.agent.gate.jobs import Job, make_plan, wait_for
 from tests.busy import BUSY
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.checks import ports
 from ddplaunch.agent.checks.run import CHECKS
-from ddplaunch.agent.contract import Agreed, Exit, Files, Phase
-from ddplaunch.agent.protocol import Channel, ProtocolError
+from ddplaunch.agent.contract import Exit, Files, Phase, RendezvousSettings, codec
+from ddplaunch.agent.system import ports
+from ddplaunch.agent.transport.protocol import Channel, ProtocolError
 
 
-def agreed(job: Job, node: int) -> Agreed:
+def agreed(job: Job, node: int) -> RendezvousSettings:
     """What the node's gate wrote for its supervisor."""
-    return codec.read(Agreed, str(job.folder(f"node-{node}") / Files.RUN / f"node-{node}" / Files.AGREED))
+    return codec.read(
+        RendezvousSettings, str(job.folder(f"node-{node}") / Files.RUN / f"node-{node}" / Files.AGREED)
+    )
 
 
 def test_all_is_well(job: Job) -> None:

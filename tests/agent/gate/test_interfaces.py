@@ -13,8 +13,7 @@ from tests.agent.gate.hosts import Host, run
 from tests.agent.gate.jobs import Job
 from tests.agent.gate.test_network import Cluster, Make, MakeCluster
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Agreed, Exit, Files
+from ddplaunch.agent.contract import Exit, Files, RendezvousSettings, codec
 from ddplaunch.agent.interfaces import library
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -55,10 +54,10 @@ def with_ib(cluster: MakeCluster) -> Cluster:
     return trial
 
 
-def agreed(trial: Cluster, node: int) -> Agreed:
+def agreed(trial: Cluster, node: int) -> RendezvousSettings:
     """What this node's supervisor will be told."""
     folder = trial.job.folder(f"node-{node}") / Files.NODE.format(node=node)
-    return codec.read(Agreed, str(folder / Files.AGREED))
+    return codec.read(RendezvousSettings, str(folder / Files.AGREED))
 
 
 def taken(host: Host, what: str, env: dict[str, str]) -> list[str]:

@@ -14,10 +14,11 @@ from typing import Callable
 import pytest
 from tests.busy import BUSY
 
-from ddplaunch.agent.checks import ports
 from ddplaunch.agent.contract import CheckResult, MeshTask, Status
-from ddplaunch.agent.gate import probe, stranger, table
-from ddplaunch.agent.gate.responder import Responder
+from ddplaunch.agent.gate import probe, table
+from ddplaunch.agent.system import ports
+from ddplaunch.agent.transport import strangers
+from ddplaunch.agent.transport.responder import Responder
 
 KEY = b"key"
 
@@ -187,7 +188,7 @@ def test_a_question_is_bounded() -> None:
     """Somebody who stays silent whatever he is asked costs the seconds given, no more."""
     listener, port = serve(lambda c: time.sleep(3))
     started = time.monotonic()
-    said = stranger.ask("127.0.0.1", port, 0.4)
+    said = strangers.ask("127.0.0.1", port, 0.4)
     stop(listener)
 
     assert said == b""
@@ -208,13 +209,13 @@ def test_a_question_is_bounded() -> None:
 )
 def test_signs(said: bytes, clause: str) -> None:
     """Known greetings are named, others are shown; of jobs it is known that they are."""
-    assert clause in stranger.describe(said)
-    assert stranger.is_job(said) == (clause in ("of ddplaunch", "TCPStore of another training job"))
+    assert clause in strangers.describe(said)
+    assert strangers.is_job(said) == (clause in ("of ddplaunch", "TCPStore of another training job"))
 
 
 def test_nothing_said_is_nothing_described() -> None:
     """Silence has no description."""
-    assert stranger.describe(b"") == ""
+    assert strangers.describe(b"") == ""
 
 
 @pytest.mark.slow
@@ -228,8 +229,8 @@ def test_torchs_own_store_is_recognized() -> None:
         "127.0.0.1", port, 1, True, wait_for_workers=False
     )
 
-    said = stranger.ask("127.0.0.1", port, 2.0)
-    assert "TCPStore" in stranger.describe(said)
-    assert stranger.is_job(said)
+    said = strangers.ask("127.0.0.1", port, 2.0)
+    assert "TCPStore" in strangers.describe(said)
+    assert strangers.is_job(said)
     store.set("still", "here")
     assert store.get("still") == b"here"

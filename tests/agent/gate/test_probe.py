@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
-from ddplaunch.agent.checks import ports
 from ddplaunch.agent.contract import MeshTask
 from ddplaunch.agent.gate import probe
-from ddplaunch.agent.gate.responder import Responder
+from ddplaunch.agent.system import ports
+from ddplaunch.agent.transport.responder import Responder
 
 
 def test_a_path_is_tried_when_it_is_its_turn() -> None:

@@ -14,10 +14,10 @@ from tests.agent.gate.jobs import Agent, Job, make_plan, wait_for
 from tests.agent.gate.test_interfaces import add
 from tests.agent.gate.test_network import GATE_PORT, MASTER_PORT, Cluster, Make, MakeCluster
 
-from ddplaunch.agent import processes
 from ddplaunch.agent.contract import Exit, Files
+from ddplaunch.agent.diagnosis.gate import nccl_log
 from ddplaunch.agent.gate import smoke
-from ddplaunch.agent.verdicts import nccl_log
+from ddplaunch.agent.system import processes
 
 ROOT = Path(__file__).resolve().parents[3]
 TORCH = str(ROOT / ".venv" / "bin" / "python")

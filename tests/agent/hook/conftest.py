@@ -15,8 +15,8 @@ from typing import Any, Callable
 import pytest
 from tests.busy import BUSY
 
-from ddplaunch.agent.supervise.hooks import Answer, Hooks, Line
-from ddplaunch.agent.supervise.launch import Place, with_hook
+from ddplaunch.agent.supervisor.hooks import Answer, Hooks, Line
+from ddplaunch.agent.supervisor.launch import LaunchContext, with_hook
 
 
 class Supervisor:
@@ -24,7 +24,7 @@ class Supervisor:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.place = Place(str(folder), 0)
+        self.place = LaunchContext(str(folder), 0)
         self.place.prepare()
         self.heard: list[tuple[Line, Answer]] = []
         self.hooks = Hooks(lambda line, message: self.heard.append((line, message)))

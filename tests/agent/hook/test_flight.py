@@ -6,7 +6,7 @@ import pytest
 from tests.agent.hook.conftest import Supervisor
 
 from ddplaunch.agent.evidence import flight
-from ddplaunch.agent.supervise.hooks import Answer
+from ddplaunch.agent.supervisor.hooks import Answer
 
 pytestmark = [pytest.mark.slow]
 

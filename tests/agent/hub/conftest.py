@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.agent.hub.desk import Hub
+from tests.agent.hub.sessions import Hub
 
 
 @pytest.fixture(name="hub")

@@ -14,9 +14,9 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from ddplaunch.agent import codec, paths
-from ddplaunch.agent.contract import CheckIn, MeshResult, MeshTask
-from ddplaunch.agent.protocol import Channel
+from ddplaunch.agent.contract import CheckIn, MeshResult, MeshTask, codec
+from ddplaunch.agent.diagnosis.gate import paths
+from ddplaunch.agent.transport.protocol import Channel
 
 PATIENCE = 120.0
 """Seconds for each stage."""

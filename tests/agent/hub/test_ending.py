@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.agent.hub.desk import Hub, Wire
-from tests.agent.verdicts.build import NOW, dead, in_evaluate, raised, rank
+from tests.agent.diagnosis.build import NOW, dead, in_evaluate, raised, rank
+from tests.agent.hub.sessions import Hub, Wire
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import (
-    Exit,
-    NodeEvidence,
-)
-from ddplaunch.agent.hub.run_desk import SETTLE
+from ddplaunch.agent.contract import Exit, NodeEvidence, codec
+from ddplaunch.agent.hub.run_session import SETTLE
 
 
 def test_stop_takes_evidence_first(hub: Hub) -> None:
     """Told to stop: evidence of all, then the end with its own code."""
-    asyncio.run(hub.desk.stop("cancelled"))
+    asyncio.run(hub.handler.stop("cancelled"))
     assert [] == hub.wires[0].got("end")
     hub.answers(0, rank(0), rank(1))
     hub.answers(1, rank(2), rank(3))
@@ -31,7 +27,7 @@ def test_stop_takes_evidence_first(hub: Hub) -> None:
 def ending(hub: Hub) -> Wire:
     """Somebody says that the time limit is near, and waits for what is known."""
     asker = Wire()
-    asyncio.run(hub.desk.received(asker, "ending", {"why": "time limit"}))  # type: ignore[arg-type]
+    asyncio.run(hub.handler.received(asker, "ending", {"why": "time limit"}))  # type: ignore[arg-type]
     return asker
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from tests.agent.hub.desk import Hub
-from tests.agent.verdicts.build import NOW, dead, in_evaluate, rank
+from tests.agent.diagnosis.build import NOW, dead, in_evaluate, rank
+from tests.agent.hub.sessions import Hub
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Exit, NodeEvidence
+from ddplaunch.agent.contract import Exit, NodeEvidence, codec
 from ddplaunch.agent.hub.eviction import TOGETHER
-from ddplaunch.agent.hub.run_desk import SETTLE
+from ddplaunch.agent.hub.run_session import SETTLE
 
 
 def told(hub: Hub, node: int) -> None:
@@ -41,7 +40,7 @@ def test_what_a_node_tells_unasked_is_an_answer(hub: Hub) -> None:
     told(hub, 1)
     hub.answers(0, rank(0), rank(1))
 
-    assert hub.desk.rounds.current is None
+    assert hub.handler.rounds.current is None
 
 
 def test_a_pod_that_ends_at_once_is_named_too(hub: Hub) -> None:
@@ -93,7 +92,7 @@ def test_a_job_that_is_cancelled_is_not_called_evicted(hub: Hub) -> None:
 def test_a_job_that_hung_before_is_called_hung(hub: Hub) -> None:
     """Somebody deletes a pod of a job that stands still: that is not what was wrong with it."""
     hub.says(0, "beat", {"beat": {"node": 0, "phase": "running", "at": NOW, "ranks": []}})
-    hub.desk._ask("asked", hub.now)
+    hub.handler._ask("asked", hub.now)
     hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
     hub.answers(1, rank(2), rank(3))
     assert ["rank-in-user-code"] == [verdict.code for verdict in hub.record.verdicts]

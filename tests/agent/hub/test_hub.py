@@ -15,11 +15,21 @@ import pytest
 from tests.agent.gate.jobs import Job, make_plan, wait_for
 from tests.busy import BUSY
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, CheckIn, Event, Exit, Files, JobPlan, JobStatus, Phase, Verdict
+from ddplaunch.agent.contract import (
+    Bundle,
+    CheckIn,
+    Event,
+    Exit,
+    Files,
+    JobPlan,
+    JobStatus,
+    Phase,
+    Verdict,
+    codec,
+)
 from ddplaunch.agent.hub.hub import BEGIN, END
-from ddplaunch.agent.hub.overheard import Cry, line
-from ddplaunch.agent.protocol import Body, Channel, LostError
+from ddplaunch.agent.platforms.scheduler_log import UnreachedReport, line
+from ddplaunch.agent.transport.protocol import Body, Channel, LostError
 
 
 @pytest.fixture(name="job")
@@ -255,11 +265,13 @@ def test_a_node_that_goes_when_all_paths_are_tried(job: Job) -> None:
     assert ("node-missing", [0]) == (verdict["code"], verdict["nodes"])
 
 
-def cry(job: Job, node: int, seconds: float, nodes: list[int]) -> None:
+def report(job: Job, node: int, seconds: float, nodes: list[int]) -> None:
     """A gate that cannot reach the hub says so in its output, which srun labels and brings here."""
     verdict = Verdict("port-filtered", f"node {node} -> the hub: no answer", "gate", nodes=nodes)
     with (job.folder("hub") / Files.GATES).open("a") as file:
-        file.write(f"{node}: 10:00:00 waiting for the hub\n{node}: {line(Cry(node, seconds, verdict))}\n")
+        file.write(
+            f"{node}: 10:00:00 waiting for the hub\n{node}: {line(UnreachedReport(node, seconds, verdict))}\n"
+        )
 
 
 def test_a_node_that_cannot_reach_the_hub_is_overheard(job: Job) -> None:
@@ -269,10 +281,10 @@ def test_a_node_that_cannot_reach_the_hub_is_overheard(job: Job) -> None:
     (first,) = nodes_of(job, 1)
     first.check_in(plan)
     hub.says("waiting for node 1 (")
-    cry(job, 1, 5.0, [1])
+    report(job, 1, 5.0, [1])
     hub.says("port-filtered: node 1 -> the hub: no answer")
     assert first.channel.receive(0.5) is None or first.expect("waiting")["missing"] == [1]
-    cry(job, 1, 25.0, [1])
+    report(job, 1, 25.0, [1])
 
     assert [("port-filtered", [1])] == [
         (verdict["code"], verdict["nodes"]) for verdict in first.expect("verdict")["verdicts"]
@@ -285,8 +297,8 @@ def test_a_hub_that_nobody_reaches_is_the_fault_of_its_node(job: Job) -> None:
     job.hub(plan)
     (first,) = nodes_of(job, 1)
     first.check_in(plan)
-    cry(job, 1, 3.0, [1])
-    cry(job, 2, 3.0, [2])
+    report(job, 1, 3.0, [1])
+    report(job, 2, 3.0, [2])
 
     (verdict,) = first.expect("verdict")["verdicts"]
     assert ("port-filtered", [0]) == (verdict["code"], verdict["nodes"])
@@ -302,8 +314,8 @@ def test_who_came_after_all_is_not_overheard(job: Job) -> None:
     with (job.folder("hub") / Files.GATES).open("ab") as file:
         file.write(b'1: {"unreached":1}\n{"unreached":"x","seconds":1}\n\xff\n')
     hub.says("waiting for node 1 (")
-    cry(job, 1, 5.0, [1])
-    cry(job, 7, 50.0, [7])
+    report(job, 1, 5.0, [1])
+    report(job, 7, 50.0, [7])
     hub.says("port-filtered: node 1 -> the hub")
     second.check_in(plan)
 

@@ -14,9 +14,8 @@ import pytest
 from tests.agent.gate.jobs import Job, make_plan
 from tests.busy import BUSY
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import CheckIn, CheckResult, Exit
-from ddplaunch.agent.hub import mesh
+from ddplaunch.agent.contract import CheckIn, CheckResult, Exit, codec
+from ddplaunch.agent.hub import mesh_plan
 
 NODES = 256
 PLAN = make_plan(nodes=NODES, names=[f"n{node}" for node in range(NODES)])
@@ -57,7 +56,7 @@ def test_hundreds_of_nodes_are_released(job: Job, tmp_path: Path) -> None:
     assert told["longest"] < 200 * (2 * 8 + 16)
     tried = {int(node): peers for node, peers in job.bundle.passed.items()}
     assert tried.keys() == set(range(NODES))
-    assert {"master", *map(str, mesh.partners(NODES)[7])} == set(tried[7])
+    assert {"master", *map(str, mesh_plan.partners(NODES)[7])} == set(tried[7])
 
 
 def test_a_rack_that_is_cut_off_is_named_to_all(job: Job, tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from typing import Any, Callable
 import pytest
 from tests.busy import BUSY
 
-from ddplaunch.agent.codec import ContractError
-from ddplaunch.agent.hub import door
+from ddplaunch.agent.contract.codec import ContractError
+from ddplaunch.agent.hub import authentication
 from ddplaunch.agent.hub import server as server_module
 from ddplaunch.agent.hub.server import Server, Session
-from ddplaunch.agent.protocol import (
+from ddplaunch.agent.transport.protocol import (
     HELLO_LIMIT,
     Body,
     Channel,
@@ -68,9 +68,9 @@ class Hub:
     """A Server in a thread, and what it logged."""
 
     def __init__(self) -> None:
-        self.desk = EchoDesk()
+        self.handler = EchoDesk()
         self.log: list[str] = []
-        self.server = Server(KEY, 0, [self.desk], self.log.append, nodes=1000, connections=6000)
+        self.server = Server(KEY, 0, [self.handler], self.log.append, nodes=1000, connections=6000)
         self._over = False
         listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = listener.getsockname()[1]
@@ -149,7 +149,7 @@ def test_a_client_of_the_job_is_answered(hub: Hub) -> None:
         client.send("echo", {"data": "y" * size})
         assert client.receive(BUSY * 10) == ("echo", {"data": "y" * size})
     client.close()
-    wait_for(lambda: hub.desk.lost_sessions == 1)
+    wait_for(lambda: hub.handler.lost_sessions == 1)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_half_a_message_and_gone(hub: Hub) -> None:
     client._socket.sendall(client._seal.seal({"kind": "echo", "body": {}})[:20])
     client.close()
 
-    wait_for(lambda: hub.desk.lost_sessions == 1)
+    wait_for(lambda: hub.handler.lost_sessions == 1)
     assert hub.server.sessions == {}
     hub.still_serves()
 
@@ -252,13 +252,13 @@ def test_a_reset_in_the_middle(hub: Hub) -> None:
     client._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
     client.close()
 
-    wait_for(lambda: hub.desk.lost_sessions == 1)
+    wait_for(lambda: hub.handler.lost_sessions == 1)
     hub.still_serves()
 
 
 def test_one_byte_a_while_is_dropped(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that dribbles its proof is dropped when its time is up, however busy it looks."""
-    monkeypatch.setattr(door, "HELLO_SECONDS", 0.5)
+    monkeypatch.setattr(authentication, "HELLO_SECONDS", 0.5)
     with hub.raw() as connection:
         started = time.monotonic()
         with contextlib.suppress(OSError):
@@ -337,7 +337,7 @@ def test_a_message_for_no_desk_ends_the_session(hub: Hub) -> None:
 
 def test_a_failing_tick_does_not_stop_the_next(hub: Hub) -> None:
     """The desk's first tick fails on purpose; the hub goes on ticking, and says so once."""
-    wait_for(lambda: hub.desk.ticks > 5)
+    wait_for(lambda: hub.handler.ticks > 5)
 
     assert 1 == sum("a mistake in the first tick" in line for line in hub.log)
 
@@ -348,14 +348,14 @@ def test_a_client_that_never_reads_is_dropped(hub: Hub, monkeypatch: pytest.Monk
     client = hub.connect()
     client.send("flood", {})
 
-    wait_for(lambda: hub.desk.lost_sessions == 1, 20)
+    wait_for(lambda: hub.handler.lost_sessions == 1, 20)
     client.close()
     hub.still_serves()
 
 
 def test_a_thousand_connections_at_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand clients of the job, and two hundred that say nothing, are all there at once and answered."""
-    for side in ("protocol", "hub.door"):
+    for side in ("transport.protocol", "hub.authentication"):
         monkeypatch.setattr(f"ddplaunch.agent.{side}.HELLO_SECONDS", BUSY * 10)
     raise_file_limit(6000)
     clients: list[Channel] = []

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests.agent.gate.jobs import wait_for
 
-from ddplaunch.agent.checks import ports
 from ddplaunch.agent.join import munge
 from ddplaunch.agent.join.spot import CannotJoinError, Spot
+from ddplaunch.agent.system import ports
 
 JOB, KEY = "slurm 7.0", "the key of this job"
 STRANGER = 65534

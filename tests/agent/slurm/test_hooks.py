@@ -15,9 +15,9 @@ import pytest
 from tests.agent.conftest import ROOT
 from tests.busy import BUSY
 
-from ddplaunch.agent.evidence import proc
 from ddplaunch.agent.slurm.epilog import end
 from ddplaunch.agent.slurm.jobs import Owned
+from ddplaunch.agent.system import proc
 
 JOB = "4123456789"  # more than Slurm counts to
 Sleeper = Callable[[str], "subprocess.Popen[bytes]"]

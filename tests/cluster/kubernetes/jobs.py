@@ -20,10 +20,9 @@ import yaml
 from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.cluster import Cluster
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Files, Verdict
-from ddplaunch.agent.hub import overheard
-from ddplaunch.agent.hub.overheard import SETTLES
+from ddplaunch.agent.contract import Bundle, Files, Verdict, codec
+from ddplaunch.agent.platforms import scheduler_log
+from ddplaunch.agent.platforms.scheduler_log import SETTLES
 from ddplaunch.plan import plan
 from ddplaunch.render.kubernetes import render
 from ddplaunch.spec.load import load
@@ -172,7 +171,7 @@ class Job:
         told = [at for at, said in self._hub_said if re.match(rf"[\d:]+ {code}: ", said)]
         for pod in self.all_pods():
             for at, said in self.said_at(pod["metadata"]["name"], "gate"):
-                cry = overheard.read(said.encode())
+                cry = scheduler_log.read(said.encode())
                 heard = cry is not None and begun and at >= begun[0] + SETTLES and cry.verdict.code == code
                 if heard or said.startswith(f"{code}: "):
                     told.append(at)

@@ -27,7 +27,7 @@ from tests.cluster.kubernetes.gates import (
 from tests.cluster.kubernetes.jobs import STEPS, Documents, Job, with_torch
 
 from ddplaunch.agent.contract import Exit
-from ddplaunch.agent.machines import unplaced
+from ddplaunch.agent.platforms.physical_host import unplaced
 
 # --- what the containers have
 

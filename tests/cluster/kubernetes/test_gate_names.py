@@ -19,7 +19,7 @@ from tests.cluster.kubernetes.gates import (
 )
 from tests.cluster.kubernetes.jobs import Documents
 
-from ddplaunch.agent.machines import unplaced
+from ddplaunch.agent.platforms.physical_host import unplaced
 
 
 def without_publishing(documents: Documents) -> None:

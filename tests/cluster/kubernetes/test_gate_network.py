@@ -19,7 +19,7 @@ from tests.cluster.kubernetes.gates import (
 )
 from tests.cluster.kubernetes.jobs import Documents
 
-from ddplaunch.agent.machines import unplaced
+from ddplaunch.agent.platforms.physical_host import unplaced
 
 BETWEEN_PODS = "ip saddr 10.244.0.0/16 ip daddr 10.244.0.0/16 "
 """Not to the API server: CoreDNS, too, is a pod that would lose its."""

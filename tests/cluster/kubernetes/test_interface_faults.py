@@ -8,7 +8,7 @@ from tests.cluster.kubernetes.faults import Faults
 from tests.cluster.kubernetes.gates import MENDED, Start, pod, told, trained
 from tests.cluster.kubernetes.jobs import Documents, Job, with_torch
 
-from ddplaunch.agent.machines import unplaced
+from ddplaunch.agent.platforms.physical_host import unplaced
 
 NET1 = "ip link add net1 type veth peer name far; ip address add 192.168.77.1{node}/24 dev net1; "
 NET1 += "ip link set far up; ip link set net1 up"

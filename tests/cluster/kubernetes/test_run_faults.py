@@ -13,7 +13,7 @@ from tests.cluster.kubernetes.jobs import Job
 from tests.cluster.training import GREEDY, NEVER, TRAIN
 
 from ddplaunch.agent.contract import Exit, Verdict
-from ddplaunch.agent.machines import unplaced
+from ddplaunch.agent.platforms.physical_host import unplaced
 
 ROOT = Path(__file__).resolve().parents[3]
 START = 240.0

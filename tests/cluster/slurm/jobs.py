@@ -9,8 +9,7 @@ from typing import Any
 
 from tests.cluster.slurm.cluster import Cluster
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Files, Verdict
+from ddplaunch.agent.contract import Bundle, Files, Verdict, codec
 from ddplaunch.plan import plan
 from ddplaunch.render import render
 from ddplaunch.spec.load import load

@@ -16,8 +16,7 @@ from tests.chaos import scenario as roles
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.jobs import STEPS, Job
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Files, JobStatus, Phase, Verdict
+from ddplaunch.agent.contract import Files, JobStatus, Phase, Verdict, codec
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import JobStatus, Phase
+from ddplaunch.agent.contract import JobStatus, Phase, codec
 from ddplaunch.backends.job import State
 from ddplaunch.backends.local.backend import LocalBackend
 from ddplaunch.render.rendered import Rendered, RenderedFile

@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.codec import ContractError, dump
 from ddplaunch.agent.contract import (
     Bundle,
     Frame,
@@ -27,8 +25,10 @@ from ddplaunch.agent.contract import (
     Phase,
     RankEvidence,
     Stack,
+    codec,
 )
-from ddplaunch.agent.hub import overheard
+from ddplaunch.agent.contract.codec import ContractError, dump
+from ddplaunch.agent.platforms import scheduler_log
 from ddplaunch.backends import files, folder, hub, lines, printed
 from ddplaunch.backends.job import Selection
 from ddplaunch.backends.kubernetes import states
@@ -191,7 +191,7 @@ def test_a_line_without_end_is_shown_in_pieces(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[" * 10**5, '{"unreached":' + "[" * 10**5, '{"a":' * 10**5])
 def test_deep_json_of_pods_and_gates_is_no_answer(text: str) -> None:
     """Whoever prints it ends nobody's look."""
-    assert None is overheard.read(('{"unreached":' + text).encode())
+    assert None is scheduler_log.read(('{"unreached":' + text).encode())
     assert None is states._parse(text)
     with pytest.raises(parse.NonsenseError):
         parse_json.squeue(text)

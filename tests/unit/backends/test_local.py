@@ -14,7 +14,7 @@ from tests.busy import BUSY
 from tests.disks import fill, small_disk
 from tests.unit.backends.conftest import Make, status_json
 
-from ddplaunch.agent import codec
+from ddplaunch.agent.contract import codec
 from ddplaunch.backends.folder import state_folder
 from ddplaunch.backends.job import EVERYTHING, Handle, State
 from ddplaunch.backends.local import host, store

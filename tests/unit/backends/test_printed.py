@@ -6,8 +6,7 @@ import base64
 import json
 import zlib
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle
+from ddplaunch.agent.contract import Bundle, codec
 from ddplaunch.agent.hub import hub
 from ddplaunch.backends import printed
 

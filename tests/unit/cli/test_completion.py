@@ -15,7 +15,7 @@ from tests.unit.cli.test_main import SCRIPT
 from tests.unit.cli.test_verbs import ended
 
 from ddplaunch.agent.contract import Exit
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.cli.completion import FILES, fitting
 from ddplaunch.cli.main import VERBS
 

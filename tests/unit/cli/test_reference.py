@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.cli.main import VERBS
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "generate-docs"

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.conftest import JOB, Answer, Call
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Exit, JobStatus, Phase, Verdict
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.contract import Bundle, Exit, JobStatus, Phase, Verdict, codec
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.backends.local import host, store
 from ddplaunch.backends.local.backend import LocalBackend

@@ -12,8 +12,7 @@ import pytest
 import yaml
 
 from ddplaunch import __version__
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import JobPlan
+from ddplaunch.agent.contract import JobPlan, codec
 from ddplaunch.plan import plan
 from ddplaunch.render import render
 from ddplaunch.render.archive import pod_agent_archive, source_archive

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import JobPlan
+from ddplaunch.agent.contract import JobPlan, codec
 from ddplaunch.plan import plan
 from ddplaunch.render import render
 from ddplaunch.render.rendered import Rendered

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import JobPlan
+from ddplaunch.agent.contract import JobPlan, codec
 from ddplaunch.plan import plan
 from ddplaunch.render import render
 from ddplaunch.render.archive import agent_archive, source_archive

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ddplaunch.agent.contract import (
-    Agreed,
     Bundle,
     CheckIn,
     CheckResult,
@@ -21,6 +20,7 @@ from ddplaunch.agent.contract import (
     Phase,
     Raised,
     RankEvidence,
+    RendezvousSettings,
     Stack,
     Verdict,
 )
@@ -108,7 +108,9 @@ def bundle(**changes: object) -> Bundle:
             MeshResult(0, 1, "10.0.0.2", 4000, "responder", "ok"),
             MeshResult(1, 0, "10.0.0.1", 4000, "responder", "timeout", "5 s"),
         ],
-        "agreed": Agreed("10.0.0.1", 29500, {"MASTER_PORT": "29500"}, {"MASTER_PORT": "it was free"}),
+        "agreed": RendezvousSettings(
+            "10.0.0.1", 29500, {"MASTER_PORT": "29500"}, {"MASTER_PORT": "it was free"}
+        ),
         "evidence": evidence,
         "verdicts": [VERDICT],
         "events": [Event(AT, "verdict", "the verdict & its event")],

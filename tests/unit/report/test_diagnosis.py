@@ -7,7 +7,7 @@ import dataclasses
 from tests.unit.report import conftest as given
 
 from ddplaunch.agent.contract import Exit, Verdict
-from ddplaunch.agent.verdicts import decide
+from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.backends.job import State
 from ddplaunch.report.diagnosis import diagnose, known_verdicts
 

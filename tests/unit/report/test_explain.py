@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.report import explain
 
 

@@ -11,7 +11,7 @@ from importlib.resources import files
 import pytest
 from pydantic import BaseModel
 
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.cli.main import known_verb, verb_parser
 from ddplaunch.report import explain
 from ddplaunch.spec.load import parse

@@ -9,7 +9,7 @@ from tests.unit.report import conftest as given
 from tests.unit.report.test_html import read
 
 from ddplaunch.agent.contract import Bundle, CheckIn, MeshResult
-from ddplaunch.agent.hub import mesh
+from ddplaunch.agent.hub import mesh_plan
 from ddplaunch.report import html, machine, reachability
 from ddplaunch.report.diagnosis import Diagnosis
 
@@ -88,7 +88,7 @@ def test_a_cell_tells_nodes_address_port_and_outcome() -> None:
 def test_hundreds_of_nodes_stay_one_small_picture() -> None:
     """What fails stands for itself, what passes is told row by row; a cell has three pixels at least."""
     nodes = 400
-    partners = mesh.partners(nodes)
+    partners = mesh_plan.partners(nodes)
     passed = {str(n): {str(p): 2 for p in peers if 17 not in (n, p)} for n, peers in enumerate(partners)}
     told = [result(17, peer, "timeout") for peer in partners[17]]
     page = reachability.picture(bundle(nodes, *told, passed=passed))

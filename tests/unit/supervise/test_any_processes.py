@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddplaunch.agent.supervise.job_view import Candidate, Numbers, view
+from ddplaunch.agent.supervisor.rank_roles import Candidate, Numbers, view
 
 
 @st.composite

@@ -9,7 +9,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddplaunch.agent import codec
 from ddplaunch.agent.contract import (
     Collective,
     Exited,
@@ -22,9 +21,10 @@ from ddplaunch.agent.contract import (
     Raised,
     RankEvidence,
     Stack,
+    codec,
 )
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
-from ddplaunch.agent.verdicts.decide import judge, nothing_moves
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
+from ddplaunch.agent.diagnosis.run.decide import judge, nothing_moves
 
 TORCH = "/opt/lib/python3.11/site-packages/torch"
 C10D = f"{TORCH}/distributed/distributed_c10d.py"

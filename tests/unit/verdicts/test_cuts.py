@@ -10,30 +10,30 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddplaunch.agent.hub import mesh
-from ddplaunch.agent.verdicts.cuts import Cut, Description, Path, describe
+from ddplaunch.agent.diagnosis.gate.partitions import Description, Partition, Path, describe
+from ddplaunch.agent.hub import mesh_plan
 
 
-def cut(sources: Collection[int], targets: Collection[int], both: bool = True) -> Cut:
+def cut(sources: Collection[int], targets: Collection[int], both: bool = True) -> Partition:
     """Of any collections."""
-    return Cut(frozenset(sources), frozenset(targets), both)
+    return Partition(frozenset(sources), frozenset(targets), both)
 
 
 @cache
 def tried(nodes: int) -> tuple[Path, ...]:
     """As the hub has them tried."""
-    return tuple((node, peer) for node, peers in enumerate(mesh.partners(nodes)) for peer in peers)
+    return tuple((node, peer) for node, peers in enumerate(mesh_plan.partners(nodes)) for peer in peers)
 
 
-def broken(nodes: int, *cuts: Cut) -> tuple[set[Path], set[Path]]:
+def broken(nodes: int, *partitions: Partition) -> tuple[set[Path], set[Path]]:
     """The paths that fail where a network is cut so, and those that pass."""
-    failed = {path for path in tried(nodes) if any(each.holds(path) for each in cuts)}
+    failed = {path for path in tried(nodes) if any(each.holds(path) for each in partitions)}
     return failed, {*tried(nodes)} - failed
 
 
-def found(nodes: int, *cuts: Cut) -> Description:
+def found(nodes: int, *partitions: Partition) -> Description:
     """What is found of these, and is right in any case."""
-    failed, passed = broken(nodes, *cuts)
+    failed, passed = broken(nodes, *partitions)
     description = describe(failed, passed, nodes)
     is_right(description, failed, passed)
     return description
@@ -41,18 +41,18 @@ def found(nodes: int, *cuts: Cut) -> Description:
 
 def is_right(description: Description, failed: set[Path], passed: set[Path]) -> None:
     """Every failed path is told, and none that passed."""
-    assert all(any(each.holds(path) for each in description.cuts) for path in failed)
-    assert not any(each.holds(path) for each in description.cuts for path in passed)
+    assert all(any(each.holds(path) for each in description.partitions) for path in failed)
+    assert not any(each.holds(path) for each in description.partitions for path in passed)
 
 
 def sides(description: Description) -> list[set[frozenset[int]]]:
     """Of each cut, in order."""
-    return [{each.sources, each.targets} for each in description.cuts]
+    return [{each.sources, each.targets} for each in description.partitions]
 
 
-def numbers(cuts: Collection[Cut]) -> int:
+def numbers(partitions: Collection[Partition]) -> int:
     """How many there are to read."""
-    return sum(each.numbers() for each in cuts)
+    return sum(each.numbers() for each in partitions)
 
 
 NODES = 7
@@ -86,7 +86,7 @@ def test_what_was_planted_is_told_in_no_more_cuts(
     description = found(NODES, *planted)
 
     assert description.least or not both
-    assert len(description.cuts) <= len(planted) or not description.least
+    assert len(description.partitions) <= len(planted) or not description.least
 
 
 FEW = 4
@@ -97,8 +97,8 @@ SUBSETS = [frozenset(c) for size in range(1, FEW + 1) for c in itertools.combina
 @given(st.sets(st.sampled_from(ALL)))
 def test_the_least_is_the_least(failed: set[Path]) -> None:
     """Compared with all descriptions of a small mesh that there are."""
-    cuts = itertools.starmap(cut, itertools.product(SUBSETS, SUBSETS, (False, True)))
-    held = {each: frozenset(filter(each.holds, ALL)) for each in cuts}
+    partitions = itertools.starmap(cut, itertools.product(SUBSETS, SUBSETS, (False, True)))
+    held = {each: frozenset(filter(each.holds, ALL)) for each in partitions}
     told = {paths for paths in held.values() if paths <= failed}
     told = {each for each in told if not any(each < other for other in told)}
 
@@ -110,8 +110,8 @@ def test_the_least_is_the_least(failed: set[Path]) -> None:
             for count in range(len(failed) + 1)
             if any(failed <= set().union(*chosen) for chosen in itertools.combinations(told, count))
         )
-        assert fewest == len(description.cuts)
-    assert description.least or len(description.cuts) > 1
+        assert fewest == len(description.partitions)
+    assert description.least or len(description.partitions) > 1
 
 
 @settings(max_examples=30)
@@ -124,7 +124,7 @@ def test_a_bad_node_is_found_at_any_size(data: st.DataObject) -> None:
     rest = frozenset(range(nodes)) - bad
     planted = cut(bad, range(nodes), way == "both") if way != "in" else cut(range(nodes), bad, False)
 
-    (one,) = found(nodes, planted).cuts
+    (one,) = found(nodes, planted).partitions
 
     assert one.both == (way == "both")
     assert bad == (one.sources if way == "out" else min(one.sources, one.targets, key=len))
@@ -144,7 +144,7 @@ def test_a_rack_that_is_cut_off_is_found_at_any_size(data: st.DataObject) -> Non
     description = found(nodes, cut(rack, frozenset(range(nodes)) - rack, both))
 
     assert [{rack, frozenset(range(nodes)) - rack}] == sides(description)
-    assert [both] == [each.both for each in description.cuts]
+    assert [both] == [each.both for each in description.partitions]
 
 
 @settings(max_examples=30)
@@ -152,16 +152,16 @@ def test_a_rack_that_is_cut_off_is_found_at_any_size(data: st.DataObject) -> Non
 def test_two_racks_that_are_parted_are_found_at_any_size(data: st.DataObject) -> None:
     """Both of the length that the mesh plan promises: some path shows it, and nobody else is named."""
     nodes = data.draw(st.integers(64, 1500))
-    size = mesh.block(nodes)
+    size = mesh_plan.block(nodes)
     one, other = data.draw(st.lists(st.integers(0, nodes // size - 1), min_size=2, max_size=2, unique=True))
     racks = [frozenset(range(rack * size, rack * size + size)) for rack in (one, other)]
     planted = cut(racks[0], racks[1], data.draw(st.booleans()))
 
     description = found(nodes, planted)
 
-    assert description.cuts
-    assert numbers(description.cuts) <= numbers([planted])
-    for each in description.cuts:
+    assert description.partitions
+    assert numbers(description.partitions) <= numbers([planted])
+    for each in description.partitions:
         assert each.sources | each.targets <= racks[0] | racks[1]
 
 
@@ -179,4 +179,4 @@ def test_independent_faults_are_told_apart() -> None:
 
 def test_a_path_that_was_tried_in_one_direction_is_told_in_that_one() -> None:
     """Nothing is said of the way back, which nobody has tried."""
-    assert [cut([1], [0], False)] == describe([(1, 0)], [(2, 0), (2, 1)], 3).cuts
+    assert [cut([1], [0], False)] == describe([(1, 0)], [(2, 0), (2, 1)], 3).partitions

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddplaunch.agent.contract import CheckIn, CheckResult, Exit, JobPlan, MeshResult, Status, Verdict
-from ddplaunch.agent.verdicts import gate
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
-from ddplaunch.agent.verdicts.roll import Roll
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
+from ddplaunch.agent.diagnosis.gate import decide
+from ddplaunch.agent.diagnosis.gate.job_view import GateView
 
 NODES = 9
 PLAN = JobPlan("trial", NODES, 2, ["--rdzv-backend=c10d"], ["train.py"], master_addr="n0")
 VERSIONS = {"python": "3.11.7", "torch": "2.15.0"}
-Fault = Callable[[Roll], Roll]
+Fault = Callable[[GateView], GateView]
 
 
 def check_in(node: int) -> CheckIn:
@@ -42,24 +42,24 @@ def check_in(node: int) -> CheckIn:
     )
 
 
-def healthy() -> Roll:
+def healthy() -> GateView:
     """All are here, and reach one another."""
     passed = {
         str(node): {**{str(peer): 1 for peer in range(NODES) if peer != node}, "master": 1}
         for node in range(NODES)
     }
-    return Roll(PLAN, {node: check_in(node) for node in range(NODES)}, 120.0, passed=passed)
+    return GateView(PLAN, {node: check_in(node) for node in range(NODES)}, 120.0, passed=passed)
 
 
 def changed(node: int, **changes: Any) -> Fault:
     """Something is other than it should be on this node; `facts` are added."""
 
-    def fault(roll: Roll) -> Roll:
-        here = roll.check_ins[node]
+    def fault(view: GateView) -> GateView:
+        here = view.check_ins[node]
         facts = {**here.facts, **changes.get("facts", {})}
         checks = [*here.checks, *changes.get("checks", [])]
         new = replace(here, **{**changes, "facts": facts, "checks": checks})
-        return replace(roll, check_ins={**roll.check_ins, node: new})
+        return replace(view, check_ins={**view.check_ins, node: new})
 
     return fault
 
@@ -72,9 +72,9 @@ def failed(node: int, code: str, **facts: Any) -> Fault:
 def gone(node: int, **changes: Any) -> Fault:
     """It is not here, and nobody reached it."""
 
-    def fault(roll: Roll) -> Roll:
-        here = {n: c for n, c in roll.check_ins.items() if n != node}
-        return replace(roll, check_ins=here, **changes)
+    def fault(view: GateView) -> GateView:
+        here = {n: c for n, c in view.check_ins.items() if n != node}
+        return replace(view, check_ins=here, **changes)
 
     return fault
 
@@ -82,20 +82,20 @@ def gone(node: int, **changes: Any) -> Fault:
 def closed(one: int, other: int, outcome: str) -> Fault:
     """These two do not reach each other."""
 
-    def fault(roll: Roll) -> Roll:
-        passed = {node: dict(peers) for node, peers in roll.passed.items()}
+    def fault(view: GateView) -> GateView:
+        passed = {node: dict(peers) for node, peers in view.passed.items()}
         bad = []
         for node, peer in ((one, other), (other, one)):
             passed[str(node)].pop(str(peer))
             bad.append(MeshResult(node, peer, f"10.0.0.{peer}", 40000, "responder", outcome))
-        return replace(roll, passed=passed, mesh=[*roll.mesh, *bad])
+        return replace(view, passed=passed, mesh=[*view.mesh, *bad])
 
     return fault
 
 
-def stray(roll: Roll) -> Roll:
+def stray(view: GateView) -> GateView:
     """Another process says that it is node 1."""
-    return replace(roll, strays=[replace(check_in(1), host="other", pid=99)])
+    return replace(view, strays=[replace(check_in(1), host="other", pid=99)])
 
 
 LOOPBACK = {"own": "n4", "addresses": {"n0": ["127.0.1.1"]}}
@@ -119,33 +119,33 @@ FAULTS: dict[tuple[str, tuple[int, ...]], Fault] = {
 """In the order in which they are to be mended. By code and node."""
 
 
-def caused(faults: list[tuple[str, tuple[int, ...]]]) -> Roll:
+def caused(faults: list[tuple[str, tuple[int, ...]]]) -> GateView:
     """All of them at once."""
-    roll = healthy()
+    view = healthy()
     for fault in faults:
-        roll = FAULTS[fault](roll)
-    return roll
+        view = FAULTS[fault](view)
+    return view
 
 
-def told(roll: Roll) -> list[tuple[str, tuple[int, ...]]]:
+def told(view: GateView) -> list[tuple[str, tuple[int, ...]]]:
     """What is told, by code and node."""
-    return [(verdict.code, tuple(verdict.nodes)) for verdict in gate.judge(roll)]
+    return [(verdict.code, tuple(verdict.nodes)) for verdict in decide.judge(view)]
 
 
 def test_nothing_is_told_of_healthy_nodes() -> None:
     """Else the faults below would not be what is found."""
-    assert [] == gate.judge(healthy())
+    assert [] == decide.judge(healthy())
 
 
 @given(st.sets(st.sampled_from(sorted(FAULTS))), st.randoms(use_true_random=False))
 def test_any_faults_at_once(faults: set[tuple[str, tuple[int, ...]]], shuffled: random.Random) -> None:
     """Each is told once, in the order of mending, and the job's exit code is the first one's."""
-    roll = caused(sorted(faults))
-    rules = list(gate.RULES)
+    view = caused(sorted(faults))
+    rules = list(decide.RULES)
     shuffled.shuffle(rules)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gate, "RULES", tuple(rules))
-        found = told(roll)
+        patch.setattr(decide, "RULES", tuple(rules))
+        found = told(view)
 
     assert [fault for fault in FAULTS if fault in faults] == found
     codes = {CATALOGUE[code].exit_code for code, _ in found}
@@ -156,8 +156,8 @@ def test_any_faults_at_once(faults: set[tuple[str, tuple[int, ...]]], shuffled: 
 
 def test_what_a_missing_node_hides() -> None:
     """What it would find and how it is reached cannot be known; the verdict that ends the wait says so."""
-    roll = caused([("port-filtered", (5,)), ("shm-too-small", (1,))])
-    shm, unreached = gate.judge(replace(roll, passed={}))
+    view = caused([("port-filtered", (5,)), ("shm-too-small", (1,))])
+    shm, unreached = decide.judge(replace(view, passed={}))
 
     assert [] == shm.facts
     hidden = "not known before node 5 is here: what it finds at home, and the paths between the nodes"
@@ -166,7 +166,7 @@ def test_what_a_missing_node_hides() -> None:
 
 def test_what_is_told_before_all_are_here() -> None:
     """A failure that nobody's arrival cures is told at once, and says what was not looked at."""
-    (shm,) = gate.judge(gone(7)(gone(8)(caused([("shm-too-small", (1,))]))))
+    (shm,) = decide.judge(gone(7)(gone(8)(caused([("shm-too-small", (1,))]))))
 
     hidden = (
         "not known before nodes 7 and 8 are here: what they find at home, and the paths between the nodes"
@@ -178,12 +178,12 @@ def master(node: int, outcome: str) -> Fault:
     """How this node found the master's port, by its name."""
     result = MeshResult(node, 0, "n0", 29500, "master", outcome)
 
-    def fault(roll: Roll) -> Roll:
+    def fault(view: GateView) -> GateView:
         passed = {
             n: {p: s for p, s in peers.items() if (n, p) != (str(node), "master")}
-            for n, peers in roll.passed.items()
+            for n, peers in view.passed.items()
         }
-        return replace(roll, passed=passed, mesh=[*roll.mesh, result])
+        return replace(view, passed=passed, mesh=[*view.mesh, result])
 
     return fault
 
@@ -199,7 +199,7 @@ def test_a_name_that_leads_nowhere_leads_to_no_port(fault: tuple[str, tuple[int,
 
     assert [fault] == told(alone)
     assert [fault, ("port-filtered", (0,))] == sorted(told(both), key=lambda each: each != fault)
-    hiding = next(verdict for verdict in gate.judge(both) if verdict.code == fault[0])
+    hiding = next(verdict for verdict in decide.judge(both) if verdict.code == fault[0])
     assert hiding.facts[-1] == (
         f"not known before the name leads there: whether node {fault[1][0]} can reach the master"
     )

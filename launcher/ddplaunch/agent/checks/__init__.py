@@ -1,4 +1,4 @@
-"""What one node finds out about itself before anybody waits for it: one check per file.
+"""Checks of one node before it meets the others: one check per file.
 
 A check gets a Context and returns a CheckResult: PASS, FAIL with the verdict it leads to, or UNKNOWN. "Cannot
 tell" never fails a job. A check must be bounded in time, must not disturb what it looks at, and must not

@@ -1,4 +1,4 @@
-"""Whether the backend that the job names can be here: NCCL moves data between GPUs, and nothing else."""
+"""Check: the job's backend can work on this node. NCCL needs GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node's clock. Only the hub can tell whether it differs from the others'."""
+"""Check: the node's clock. Only the hub can compare it with the others."""
 
 from __future__ import annotations
 

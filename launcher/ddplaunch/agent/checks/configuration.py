@@ -1,15 +1,15 @@
-"""What this node was told, and what its environment says against it."""
+"""Check: the node's configuration, and environment variables that contradict it."""
 
 from __future__ import annotations
 
 import socket
 from typing import Any
 
-from ddplaunch.agent import secrets
 from ddplaunch.agent.checks import names
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult, Env
 from ddplaunch.agent.interfaces import nccl, read
+from ddplaunch.agent.system import secrets
 
 _COMPARED = ("NCCL_", "GLOO_", "TORCH_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

@@ -1,4 +1,4 @@
-"""What every check is given, and the shape of what it gives back."""
+"""The input of every check, and helpers that build its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many CPUs the ranks may use, and whether others use them already. A warning at most."""
+"""Check: how many CPUs the ranks may use, and whether other processes use them. It only warns."""
 
 from __future__ import annotations
 

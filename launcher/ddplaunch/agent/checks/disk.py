@@ -1,4 +1,4 @@
-"""Room in the two places every job writes to: the temporary folder (torchrun's logs) and the job's own."""
+"""Check: free space in the temporary folder, where torchrun writes its logs, and in the job's folder."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import tempfile
 
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult, Files
-from ddplaunch.agent.processes import TMP
-from ddplaunch.agent.verdicts.words import size
+from ddplaunch.agent.system.phrases import size
+from ddplaunch.agent.system.processes import TMP
 
 LEAST = 16 << 20
 """Bytes without which logs alone fill it."""

@@ -1,4 +1,4 @@
-"""Whether the GPUs that the job asks for are there, and nobody else's: by their devices and by nvidia-smi."""
+"""Check: the GPUs that the job asks for exist and are free, by their devices and by nvidia-smi."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import shutil
 import subprocess
 from typing import Any, NamedTuple, Optional
 
-from ddplaunch.agent.checks import ports
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
-from ddplaunch.agent.verdicts.words import size
+from ddplaunch.agent.system import ports
+from ddplaunch.agent.system.phrases import size
 
 _DEVICES = {
     "NVIDIA": "dev/nvidia[0-9]*",

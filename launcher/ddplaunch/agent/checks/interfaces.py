@@ -1,4 +1,4 @@
-"""Which interface the ranks' library will take here. Whether peers reach it is the mesh's to find out."""
+"""Check: which network interface the ranks' library will take. Whether peers reach it is tried later."""
 
 from __future__ import annotations
 

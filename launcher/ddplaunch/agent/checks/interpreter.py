@@ -1,4 +1,4 @@
-"""The trainer's Python, its torch, and the script: there or not, and which."""
+"""Check: the trainer's Python, its torch, and the script exist; records their versions."""
 
 from __future__ import annotations
 

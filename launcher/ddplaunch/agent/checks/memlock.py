@@ -1,4 +1,4 @@
-"""How much memory a rank may lock: RDMA pins what it sends from, and the kernel counts that.
+"""Check: how much memory a rank may lock. RDMA pins its send buffers, and the kernel counts them.
 
 Linux, drivers/infiniband/core/umem.c: beyond a process's soft RLIMIT_MEMLOCK pinning fails with ENOMEM,
 unless it has CAP_IPC_LOCK in the first user namespace. NCCL says `Call to ibv_reg_mr failed with error Cannot
@@ -12,7 +12,7 @@ import resource
 from ddplaunch.agent.checks import rdma
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
-from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.system import phrases
 
 LEAST = 64 << 20
 """Bytes. A connection of NCCL has buffers of 9 MiB (4 for large messages, 5 for small ones), a ring of two
@@ -40,7 +40,7 @@ def check(context: Context, root: str = "/") -> CheckResult:
         return passed("memlock", observed, **facts)
     if _is_free():
         return passed("memlock", f"{observed}, and CAP_IPC_LOCK lifts that", **facts)
-    pods = words.are_pods(context.plan.names)
+    pods = phrases.are_pods(context.plan.names)
     hint = _HINTS["pods" if pods else "slurm" if context.environment.get("SLURM_JOB_ID") else ""]
     if soft >= LEAST:
         return unknown("memlock", f"{observed}, which may not do for RDMA", hint, **facts)
@@ -67,4 +67,4 @@ def _is_free() -> bool:
 
 
 def _size(limit: int) -> str:
-    return "unlimited" if limit == resource.RLIM_INFINITY else words.size(limit)
+    return "unlimited" if limit == resource.RLIM_INFINITY else phrases.size(limit)

@@ -1,11 +1,11 @@
-"""How much memory the node, or the container, has and how much of it is left."""
+"""Check: how much memory the node or the container has, and how much is free."""
 
 from __future__ import annotations
 
 from ddplaunch.agent.checks.context import Context, failed, passed
 from ddplaunch.agent.contract import CheckResult
 from ddplaunch.agent.evidence import cgroup
-from ddplaunch.agent.verdicts.words import size
+from ddplaunch.agent.system.phrases import size
 
 _TOLERANCE = 0.95
 """A machine sold with 64 GiB shows 62.7: firmware and kernel take theirs."""

@@ -1,4 +1,4 @@
-"""The node's own name, the master's and its peers', as this node's resolver gives them.
+"""Check: the node's own name, the master's and its peers', as this node resolves them.
 
 Whether a loopback address is wrong depends on where the other nodes are, so that is the hub's to judge.
 """
@@ -10,10 +10,10 @@ import threading
 import time
 from typing import Any, Union
 
-from ddplaunch.agent.addresses import interfaces
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
-from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, resolve
+from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError, resolve
+from ddplaunch.agent.transport.endpoints import interfaces
 
 PATIENCE = 3.0
 """Seconds in which the master's name may still appear before the node checks in without it. The gate goes on

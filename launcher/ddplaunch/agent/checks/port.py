@@ -1,4 +1,4 @@
-"""The master port on node 0: free, outside of where the kernel hands out ports, held until the release."""
+"""Check: the master port on node 0 is free and not ephemeral; it is held until the release."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import errno
 import os
 from typing import Any, Optional
 
-from ddplaunch.agent.checks import ports
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
-from ddplaunch.agent.gate import stranger
+from ddplaunch.agent.system import ports
+from ddplaunch.agent.transport import strangers
 
 _ENDING = 30.0
 """Seconds for what is left of an earlier attempt to end: so long processes have before they are killed."""
@@ -79,9 +79,9 @@ def in_use(
     who = holder.text if holder else "a process that cannot be seen from here"
     facts: dict[str, Any] = {"holder": holder.facts()} if holder else {}
     held = f"port {port} is held by {who}"
-    said = b"" if ours else stranger.ask("127.0.0.1", port, _ASK)
-    if stranger.is_job(said):
-        met = f"{held}: {stranger.describe(said)}"
+    said = b"" if ours else strangers.ask("127.0.0.1", port, _ASK)
+    if strangers.is_job(said):
+        met = f"{held}: {strangers.describe(said)}"
         return failed(check, "store-shared", met, "a port of this job's own", _JOB_REMEDY, patience, **facts)
     return failed(check, "port-in-use", held, "a free port", _remedy(holder), patience, **facts)
 

@@ -1,4 +1,4 @@
-"""The trainer's Python: which one it is, and what it says of itself. One child process for all checks."""
+"""Asks the trainer's Python about itself, once for all checks, in one child process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RDMA devices, as sysfs shows them: whether they are here, up, and what NCCL was told to take of them.
+"""Check: the RDMA devices of sysfs exist and are up, and NCCL may use them.
 
 Sources: Documentation/ABI/stable/sysfs-class-infiniband of Linux; of github.com/NVIDIA/nccl the folder
 src/transport/net_ib, for which ports it takes and which address (GID) of them.
@@ -15,7 +15,7 @@ from ddplaunch.agent.checks import gpus
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
 from ddplaunch.agent.interfaces import nccl, read
-from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.system import phrases
 
 _ABSENT_HINT = (
     "`ibv_devices` on that machine: is the driver loaded? A container must be given /dev/infiniband, too: by "
@@ -65,7 +65,9 @@ def check(context: Context, root: str = "/") -> CheckResult:
     shown = ", ".join(f"{port} {port.state} {port.rate}" for port in here) or "no RDMA device"
     if asked and not devices:
         hidden = sorted(map(os.path.basename, glob.glob(f"{root}sys/class/infiniband/*")))
-        said = f"{words.listing(hidden)}: no file in /dev/infiniband" if hidden else "no RDMA device is here"
+        said = (
+            f"{phrases.listing(hidden)}: no file in /dev/infiniband" if hidden else "no RDMA device is here"
+        )
         return failed("rdma", "gpu-missing", said, f"RDMA devices: {asked}", _ABSENT_HINT, **facts)
     if not used:
         return passed("rdma", shown, **facts)
@@ -81,11 +83,11 @@ def check(context: Context, root: str = "/") -> CheckResult:
         return failed("rdma", "rdma-unfit", problem, f"RDMA devices: {asked}", hint, **facts)
     if problem:
         return unknown("rdma", problem, hint, **facts)
-    if len(devices) < asked and words.are_pods(context.plan.names):
+    if len(devices) < asked and phrases.are_pods(context.plan.names):
         hint = "a device plugin may count one device several times"
         return unknown("rdma", f"{shown}; the job asks for {asked}", hint, **facts)
     if len(devices) < asked:
-        said = f"only {words.listing(devices)} {words.one_or(devices, 'is', 'are')} here"
+        said = f"only {phrases.listing(devices)} {phrases.one_or(devices, 'is', 'are')} here"
         return failed("rdma", "gpu-missing", said, f"RDMA devices: {asked}", _ABSENT_HINT, **facts)
     return passed("rdma", shown, **facts)
 
@@ -189,11 +191,11 @@ def _problem(told: Mapping[str, str], taken: list[Port], wanted: int) -> tuple[s
         return "", ""
     if mute:
         return (
-            f"{_listed(mute)} of RoCE {words.one_or(mute, 'has', 'have')} no address (GID) here",
+            f"{_listed(mute)} of RoCE {phrases.one_or(mute, 'has', 'have')} no address (GID) here",
             _ADDRESS_HINT,
         )
-    return words.listing([f"{port} is {port.state}" for port in down]), _DOWN_HINT
+    return phrases.listing([f"{port} is {port.state}" for port in down]), _DOWN_HINT
 
 
 def _listed(found: list[Port]) -> str:
-    return words.listing([*map(str, found)])
+    return phrases.listing([*map(str, found)])

@@ -1,4 +1,4 @@
-"""All checks of a node at once, each within a bound."""
+"""Runs all checks of a node in parallel, each with a time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the Service that names the pods of the job does so: what the name server says of this very pod.
+"""Check: the Service of the job's pods resolves this pod's name, by the name server's own answer.
 
 It must have a record although it is not ready yet, or no gate ever finds another. Only node 0's matters, for
 by its name the others find the hub; but what a node finds of its own says why it does not find node 0's.
@@ -12,10 +12,10 @@ import threading
 import time
 from typing import Any
 
-from ddplaunch.agent import name_server
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
-from ddplaunch.agent.verdicts import pods, words
+from ddplaunch.agent.platforms import dns, pods
+from ddplaunch.agent.system import phrases
 
 PATIENCE = 3.0
 """Seconds in which the record of a new pod is usually there."""
@@ -28,18 +28,18 @@ _LONGEST = 3.0
 
 def check(context: Context) -> CheckResult:
     """FAIL only on node 0."""
-    if not words.are_pods(context.plan.names):
+    if not phrases.are_pods(context.plan.names):
         return passed("service", "no Service of Kubernetes names the nodes")
     name = context.plan.names[context.node]
     deadline = time.monotonic() + (0.0 if context.again else PATIENCE)
     while True:
-        answer = name_server.ask(name, time.monotonic() + _TRY)
-        if answer.status == name_server.FOUND or time.monotonic() + _PAUSE > deadline:
+        answer = dns.ask(name, time.monotonic() + _TRY)
+        if answer.status == dns.FOUND or time.monotonic() + _PAUSE > deadline:
             break
         time.sleep(_PAUSE)
     seconds = time.monotonic() - context.started
     facts: dict[str, Any] = {"status": answer.status, "said": answer.said, "seconds": seconds}
-    if answer.status == name_server.FOUND:
+    if answer.status == dns.FOUND:
         seconds = _reverse(answer.addresses[0])
         if seconds < SLOW:
             return passed("service", f"{name}: {answer.said}", **facts)
@@ -49,7 +49,7 @@ def check(context: Context) -> CheckResult:
     observed = f"{name}: {answer.said}, asked for {seconds:.0f} s"
     if context.node != 0:
         return unknown("service", observed, **facts)
-    unanswered = answer.status in (name_server.SILENT, name_server.FAILING)
+    unanswered = answer.status in (dns.SILENT, dns.FAILING)
     return failed(
         "service",
         "dns-unanswered" if unanswered else "dns-not-found",

@@ -6,7 +6,7 @@ import os
 
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
-from ddplaunch.agent.verdicts.words import size
+from ddplaunch.agent.system.phrases import size
 
 _CONTAINER_DEFAULT = 64 << 20
 _TOLERANCE = 0.95

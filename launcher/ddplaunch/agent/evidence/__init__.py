@@ -1,4 +1,4 @@
-"""Collectors: what the kernel, torch and the logs tell about a process, each source in its own file.
+"""Collectors: what the kernel, torch and logs say about a process, one source per file.
 
 They know pids and paths, not the supervisor, the hub or the hook: the same collectors look at jobs that
 ddplaunch did not start. Every collector is bounded in time and goes on when one source is missing. They must

@@ -1,4 +1,4 @@
-"""Limits and counters of the control groups this process lives in, version 1 and 2.
+"""Reads limits and counters of control groups, version 1 and 2.
 
 A container sees its own group as the root of the mount, a batch step sees a path below it: the mount table
 says which. The tightest limit on the way up is the one that kills.

@@ -1,4 +1,4 @@
-"""Lines of the kernel's log that came since we listen. Who may not read it gets none, and the reason."""
+"""Reads new lines of the kernel's log. Without permission there are none, and the reason is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What mpirun says about its ranks' ends, for those whose end nobody else saw. Pure."""
+"""Reads what mpirun prints about its ranks' exits, for ranks whose exit was not seen. Pure."""
 
 from __future__ import annotations
 

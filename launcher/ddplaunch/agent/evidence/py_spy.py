@@ -1,4 +1,4 @@
-"""Stacks by py-spy, where it is installed and may look: it needs nothing of the process, not even the GIL."""
+"""Takes stacks with py-spy, where it is installed and permitted. The process needs no GIL for it."""
 
 from __future__ import annotations
 

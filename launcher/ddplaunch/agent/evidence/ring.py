@@ -1,4 +1,4 @@
-"""The last calls of torch.distributed that a process has made, from the file that its hook leaves behind.
+"""Reads the last calls of torch.distributed from the file that the hook writes in a process.
 
 The process may have been killed in the middle of a write, or have written over the file: whatever does not
 fit is left out. Numbers count the calls that the hook saw in a group, not what torch counts: a rank's calls

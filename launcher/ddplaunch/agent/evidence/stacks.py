@@ -1,4 +1,4 @@
-"""Stacks of a foreign process, as each source writes them, into the contract's shape. Pure."""
+"""Converts each source's stack format into the contract's. Pure."""
 
 from __future__ import annotations
 

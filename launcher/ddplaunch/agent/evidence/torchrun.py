@@ -1,4 +1,4 @@
-"""What torchrun says about its workers' ends, for those whose end nobody else saw. Pure."""
+"""Reads what torchrun prints about its workers' exits, for workers whose exit was not seen. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python tracebacks out of a rank's log. Pure: lines and the times they came in, exceptions out.
+"""Finds Python tracebacks in a rank's log. Pure.
 
 A log carries what no hook saw: what was caught and logged, and what an interpreter without the hook died of.
 """

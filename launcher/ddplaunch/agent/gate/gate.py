@@ -1,4 +1,4 @@
-"""One node at the gate: from its own checks to the release that lets its supervisor start."""
+"""One node at the gate, from its own checks to the release that lets its supervisor start."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
 
-from ddplaunch.agent import codec, machines, paths, secrets, termination
-from ddplaunch.agent.addresses import Address, address_of
-from ddplaunch.agent.checks import port, ports
+from ddplaunch.agent.checks import port
 from ddplaunch.agent.checks import run as checks
 from ddplaunch.agent.checks.context import Context, passed
 from ddplaunch.agent.contract import (
-    Agreed,
     CheckIn,
     CheckResult,
     Exit,
@@ -29,18 +26,22 @@ from ddplaunch.agent.contract import (
     JobStatus,
     MeshResult,
     MeshTask,
+    RendezvousSettings,
     Status,
     Verdict,
+    codec,
 )
-from ddplaunch.agent.gate import home, probe, table
+from ddplaunch.agent.diagnosis import catalogue, verdict_text
+from ddplaunch.agent.diagnosis.gate import paths
+from ddplaunch.agent.gate import probe, table
 from ddplaunch.agent.gate.reach import HubUnreachedError, Reach
-from ddplaunch.agent.gate.responder import Responder
-from ddplaunch.agent.hub import overheard
-from ddplaunch.agent.printable import printable
-from ddplaunch.agent.processes import STOPPING
-from ddplaunch.agent.protocol import Body, Channel, LostError
-from ddplaunch.agent.supervise import notice
-from ddplaunch.agent.verdicts import catalogue, words
+from ddplaunch.agent.platforms import physical_host, scheduler_log, termination
+from ddplaunch.agent.system import host_identity, phrases, ports, secrets
+from ddplaunch.agent.system.processes import STOPPING
+from ddplaunch.agent.text.printable import printable
+from ddplaunch.agent.transport.endpoints import Endpoint, address_of
+from ddplaunch.agent.transport.protocol import Body, Channel, LostError
+from ddplaunch.agent.transport.responder import Responder
 
 if TYPE_CHECKING:
     from ddplaunch.agent.gate.smoke import Smoke
@@ -59,7 +60,7 @@ class _StoppedError(BaseException):
     """A signal told us to stop. No Exception, so that no handler for mishaps takes it."""
 
 
-def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Address]) -> int:
+def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint]) -> int:
     """Returns `Exit.OK` when this node may start, having written `Files.AGREED` in its folder."""
     for number in STOPPING:
         signal.signal(number, _stop)
@@ -87,7 +88,7 @@ class Gate:
     """All that `main` does, once."""
 
     def __init__(
-        self, plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Address]
+        self, plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint]
     ) -> None:
         self._plan = plan
         self._node = node
@@ -145,7 +146,7 @@ class Gate:
     def fail(self, verdicts: list[Verdict]) -> int:
         """Say why; returns the exit code."""
         self.verdicts = verdicts
-        self._print("\n".join(notice.block(verdicts, final=True)))
+        self._print("\n".join(verdict_text.block(verdicts, final=True)))
         return catalogue.CATALOGUE[verdicts[0].code].exit_code
 
     # ---------------------------------------------------------------- alone
@@ -153,7 +154,7 @@ class Gate:
     def _check(self) -> None:
         if self._plan.gate.enabled:
             self._results = checks.run(self._context)
-            here = words.node(self._node, self._plan.names)
+            here = phrases.node(self._node, self._plan.names)
             self._show(f"gate of {self._plan.job}, {here} of {self._plan.nodes}", self._results)
         if self._node == 0 and self._plan.master_port is None and self._context.master is None:
             self._results.append(port.check(self._context))  # the job needs one, whatever it skips
@@ -185,14 +186,14 @@ class Gate:
         }
         check_in = CheckIn(
             node=self._node,
-            host=machines.host(),
+            host=physical_host.host(),
             nodes=self._plan.nodes,
             nproc_per_node=self._plan.nproc_per_node,
             address=self._address(),
             ports=listening,
             at=time.time(),
-            machine=home.machine(),
-            netns=home.network(),
+            machine=host_identity.machine(),
+            netns=host_identity.network(),
             pid=os.getpid(),
             facts=facts,
             # What a check found out is said once, above; with a failure it goes along.
@@ -241,7 +242,7 @@ class Gate:
         if (missing or passing) and now - self._said > _SAY_EVERY:
             self._said = now
             more = f" and {body['more']} more" if body.get("more") else ""
-            who = [words.nodes(missing, self._plan.names) + more] if missing else []
+            who = [phrases.nodes(missing, self._plan.names) + more] if missing else []
             self._say(f"waiting for {'; '.join([*who, *passing])} ({seconds:.0f} s)")
         # With a pause, so that what the hub says is not left to pile up while checks take their time.
         if now - self._asked > _PAUSE and any(each.patience is not None for each in self._results):
@@ -286,7 +287,7 @@ class Gate:
         if kind == "smoke":
             self._say("smoke test: all ranks import torch")
             self._deadline += smoke.SECONDS
-            agreed = codec.load(Agreed, body.get("agreed"))
+            agreed = codec.load(RendezvousSettings, body.get("agreed"))
             backends = codec.load(list[str], body.get("backends"))
             self._smoke = smoke.Smoke(self._context, self._folder, agreed, backends, self._show)
         elif self._smoke is not None:
@@ -298,7 +299,7 @@ class Gate:
             self._context.master = None
 
     def _released(self, body: Body) -> int:
-        agreed = codec.load(Agreed, body.get("agreed"))
+        agreed = codec.load(RendezvousSettings, body.get("agreed"))
         codec.write(os.path.join(self._folder, Files.AGREED), agreed)
         for note in codec.load(list[str], body.get("notes", [])):
             self._say(f"note: {note}")
@@ -329,7 +330,7 @@ class Gate:
 
     def _cry(self, verdict: Verdict, seconds: float) -> None:
         """Our output may take a way that leads to the hub, or to whoever has started the job."""
-        print(overheard.line(overheard.Cry(self._node, seconds, verdict)), flush=True)
+        print(scheduler_log.line(scheduler_log.UnreachedReport(self._node, seconds, verdict)), flush=True)
 
     def _hub_is_dead(self) -> Optional[Verdict]:
         """What a hub beside us says that cannot listen; nobody will ever reach it and be told."""
@@ -357,6 +358,6 @@ def _summary(results: list[MeshResult], names: list[str]) -> CheckResult:
     return CheckResult(
         "mesh",
         Status.FAIL,
-        f"{len(bad)} of {len(results)} paths fail, first {words.node(bad[0].peer, names)} at "
+        f"{len(bad)} of {len(results)} paths fail, first {phrases.node(bad[0].peer, names)} at "
         f"{bad[0].address} port {bad[0].port}: {bad[0].outcome}",
     )

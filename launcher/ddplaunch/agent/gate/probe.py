@@ -1,4 +1,4 @@
-"""Tries the paths that the hub asks for, all at once, and says of each how it went."""
+"""Tries the paths that the hub asks for, in parallel, and reports the result of each."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import time
 from typing import Callable, NamedTuple, TypeVar
 
 from ddplaunch.agent.contract import MeshResult, MeshTask
-from ddplaunch.agent.gate.responder import digest
-from ddplaunch.agent.gate.stranger import OURS, ask, describe, is_job
-from ddplaunch.agent.protocol import (
+from ddplaunch.agent.transport.protocol import (
     Channel,
     LostError,
     ProtocolError,
@@ -18,6 +16,8 @@ from ddplaunch.agent.protocol import (
     StrangerError,
     UnreachableError,
 )
+from ddplaunch.agent.transport.responder import digest
+from ddplaunch.agent.transport.strangers import OURS, ask, describe, is_job
 
 SECONDS = 3.0
 """For connecting, and again for the payload: one lost packet is sent again after 1 s, and after 2 s more."""

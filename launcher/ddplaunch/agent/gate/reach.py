@@ -1,4 +1,4 @@
-"""The way to the hub, with patience for what passes: a hub that is not up, a name that is not known yet."""
+"""Finds the hub, and waits for what may pass: a hub that is not up yet, a name that is not known yet."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Callable, Optional
 
-from ddplaunch.agent import addresses, name_server
-from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.contract import Verdict
-from ddplaunch.agent.gate import stranger
-from ddplaunch.agent.protocol import Channel, RefusedError, StrangerError, UnreachableError
-from ddplaunch.agent.resolve import (
+from ddplaunch.agent.diagnosis.gate.hub_unreached import unreached
+from ddplaunch.agent.platforms import dns, pods
+from ddplaunch.agent.system import phrases
+from ddplaunch.agent.system.resolve import (
     UnansweredNameError,
     UnknownNameError,
     family,
@@ -20,8 +19,9 @@ from ddplaunch.agent.resolve import (
     numeric,
     resolve,
 )
-from ddplaunch.agent.verdicts import pods, words
-from ddplaunch.agent.verdicts.gate_hub import unreached
+from ddplaunch.agent.transport import endpoints, strangers
+from ddplaunch.agent.transport.endpoints import Endpoint
+from ddplaunch.agent.transport.protocol import Channel, RefusedError, StrangerError, UnreachableError
 
 NAMELESS = 60.0
 """Seconds for a pod's own record to appear: twice as long as a name server remembers its absence."""
@@ -103,11 +103,11 @@ class Reach:
         self,
         node: int,
         names: Sequence[str],
-        hub: Sequence[Address],
+        hub: Sequence[Endpoint],
         key: bytes,
         attempt: int,
         say: Callable[[str], None],
-        cry: Callable[[Verdict, float], None],
+        report: Callable[[Verdict, float], None],
         dead: Callable[[], Optional[Verdict]] = lambda: None,
         twin: Optional[str] = None,
     ) -> None:
@@ -118,14 +118,14 @@ class Reach:
         self._key = key
         self._attempt = attempt
         self._say = say
-        self._cry = cry
+        self._cry = report
         self._dead = dead
         self._twin = twin
-        self._failures: dict[Address, _Failure] = {}
-        self._are_pods = words.are_pods(names)
+        self._failures: dict[Endpoint, _Failure] = {}
+        self._are_pods = phrases.are_pods(names)
         self.before = ""  # what was met until the hub was, if that took long
         self.nameless = 0.0  # seconds for which the hub's name was denied before it was known
-        self.met: Optional[Address] = None
+        self.met: Optional[Endpoint] = None
         self._started = self._said = 0.0  # this waiting, and the last word about it
         self.round_trip = 0.0  # seconds of the last introduction
 
@@ -180,9 +180,9 @@ class Reach:
         kind = "stranger" if failure.kind == "silent" else failure.kind
         if self.met is not None and kind in ("refused", "reset"):
             kind = "gone"
-        if kind == "not-found" and self._own_record().status == name_server.FOUND:
+        if kind == "not-found" and self._own_record().status == dns.FOUND:
             kind = "absent"
-        where, own = self._addresses(address), addresses.own()
+        where, own = self._addresses(address), endpoints.own()
         if kind == "unreachable" and own and not set(map(family, own)) & set(map(family, where)):
             kind = "family"
         found = unreached(self._node, address, where, kind, failure.detail, seconds, self._names)
@@ -190,18 +190,18 @@ class Reach:
             f"{other}: {text}" for other, text in self.detours.items() if other != str(address)
         )
         if self._are_pods and kind in ("not-found", "unanswered", "absent"):
-            hub = name_server.ask(address.host, time.monotonic() + _ASK)
+            hub = dns.ask(address.host, time.monotonic() + _ASK)
             found.facts.append(f"of {address.host}: {hub.said}")
             found.facts.append(f"of this pod, {self._names[self._node]}: {self._own_record().said}")
         return found
 
-    def _own_record(self) -> name_server.Answer:
+    def _own_record(self) -> dns.Answer:
         """What the name server says of this node's own name, if that is a Service's to give."""
         if not self._are_pods:
-            return name_server.Answer(name_server.NO_NAME, [], "", "")
-        return name_server.ask(self._names[self._node], time.monotonic() + _ASK)
+            return dns.Answer(dns.NO_NAME, [], "", "")
+        return dns.ask(self._names[self._node], time.monotonic() + _ASK)
 
-    def _call(self, address: Address, deadline: float) -> Optional[Channel]:
+    def _call(self, address: Endpoint, deadline: float) -> Optional[Channel]:
         """One attempt; what became of it is in `_failures`.
 
         A name with several addresses is that of several pods, of which one may be about to end.
@@ -240,29 +240,29 @@ class Reach:
             return "key"
         return "stale" if self._are_pods else "shared"
 
-    def _pods_of(self, address: Address) -> list[str]:
+    def _pods_of(self, address: Endpoint) -> list[str]:
         found = self._addresses(address) if self._are_pods else []
         return found if len(found) > 1 else [address.host]
 
-    def _who(self, address: Address, said: bytes, deadline: float) -> tuple[str, str]:
+    def _who(self, address: Endpoint, said: bytes, deadline: float) -> tuple[str, str]:
         patience = min(_ASK, max(deadline - time.monotonic(), 0.1))
-        said = said or stranger.ask(address.host, address.port, patience)
+        said = said or strangers.ask(address.host, address.port, patience)
         if said:
-            return "shared" if stranger.is_job(said) else "stranger", stranger.describe(said)
+            return "shared" if strangers.is_job(said) else "stranger", strangers.describe(said)
         return "silent", "it accepts connections and is silent"
 
-    def _answers_elsewhere(self, address: Address, deadline: float) -> bool:
+    def _answers_elsewhere(self, address: Endpoint, deadline: float) -> bool:
         patience = min(_ASK, max(deadline - time.monotonic(), 0.1))
-        return any(stranger.is_up(host, _ELSEWHERE, patience) for host in self._addresses(address)[:1])
+        return any(strangers.is_up(host, _ELSEWHERE, patience) for host in self._addresses(address)[:1])
 
-    def _is_over(self, address: Address, now: float, deadline: float) -> bool:
+    def _is_over(self, address: Endpoint, now: float, deadline: float) -> bool:
         failure = self._failures[address]
         if failure.kind == "not-found" and self._are_pods and now >= failure.since + NAMELESS:
             # While we have a record ourselves, node 0's pod is what is missing, and may still come.
-            return now >= deadline or self._own_record().status != name_server.FOUND
+            return now >= deadline or self._own_record().status != dns.FOUND
         return now >= min(deadline, failure.since + self._patience(address, failure.kind))
 
-    def _patience(self, address: Address, kind: str) -> float:
+    def _patience(self, address: Endpoint, kind: str) -> float:
         patience = POD_PATIENCE if self._are_pods else PATIENCE
         if self.met is not None and kind in ("refused", "reset"):
             return patience["gone"]
@@ -270,7 +270,7 @@ class Reach:
             return patience["loopback"]
         return patience.get(kind, float("inf"))
 
-    def _addresses(self, address: Address) -> list[str]:
+    def _addresses(self, address: Endpoint) -> list[str]:
         try:
             return resolve(address.host, time.monotonic() + _ASK)
         except (UnknownNameError, UnansweredNameError):

@@ -1,4 +1,4 @@
-"""The collective smoke test of one node: its ranks' processes, how far they came, and their end with us."""
+"""The collective smoke test on one node: starts its ranks, follows them, ends them with us."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ import subprocess
 import time
 from typing import Any, Callable
 
-from ddplaunch.agent import codec
 from ddplaunch.agent.checks import python
 from ddplaunch.agent.checks.context import Context
 from ddplaunch.agent.checks.python import Lacks
-from ddplaunch.agent.contract import Agreed, CheckResult, SmokeRank, Status
-from ddplaunch.agent.evidence import proc, sockets
-from ddplaunch.agent.protocol import Body
-from ddplaunch.agent.supervise import launch
-from ddplaunch.agent.verdicts import gate_smoke, words
+from ddplaunch.agent.contract import CheckResult, RendezvousSettings, SmokeRank, Status, codec
+from ddplaunch.agent.diagnosis.gate import smoke_test
+from ddplaunch.agent.supervisor import launch
+from ddplaunch.agent.system import phrases, proc, tcp
+from ddplaunch.agent.transport.protocol import Body
 
 IMPORT = 60.0
 """Seconds until torch must be there: a Python environment on a busy network file system takes its time."""
@@ -62,7 +61,9 @@ class _Rank:
                 self.facts.update(said)
         if self.process.poll() is not None and not self.over:
             code = self.process.returncode
-            end = f"was killed by {words.signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+            end = (
+                f"was killed by {phrases.signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+            )
             self.facts["error"] = f"its process {end}: {_last(self.log)}"
         return bool(lines)
 
@@ -91,7 +92,7 @@ class Smoke:
     """From the hub's `smoke` on. `poll` gives what is to be sent to it; `close` leaves nothing behind."""
 
     def __init__(
-        self, context: Context, folder: str, agreed: Agreed, backends: list[str], show: Show
+        self, context: Context, folder: str, agreed: RendezvousSettings, backends: list[str], show: Show
     ) -> None:
         self._nodes, self._backends, self._show = context.plan.nodes, backends, show
         self._started = self._moved = self._looked = time.monotonic()
@@ -102,7 +103,7 @@ class Smoke:
         here = range(context.node * each, (context.node + 1) * each)
         try:
             interpreter = (python.facts(context) or {}).get("executable", context.plan.python)
-            place = launch.Place(context.folder, context.node)
+            place = launch.LaunchContext(context.folder, context.node)
             env = launch.environment(
                 context.plan, context.node, context.attempt, agreed, place, context.environment
             )
@@ -201,26 +202,26 @@ class Smoke:
 def _row(nodes: int, results: list[SmokeRank], backend: str) -> CheckResult:
     passes = all(rank.stage == "done" for rank in results if rank.backend == backend)
     status = Status.PASS if passes else Status.FAIL
-    return CheckResult("smoke", status, gate_smoke.told(nodes, results, backend))
+    return CheckResult("smoke", status, smoke_test.told(nodes, results, backend))
 
 
 def _sockets(pid: int) -> tuple[list[str], list[str]]:
     """Addresses to which it connects in vain, or that confirm nothing of what it sends; and its own."""
     inodes = proc.socket_inodes(pid)
-    own = [each for each in sockets.table() if each.inode in inodes]
-    waits = {sockets.address(s.remote) for s in own if s.state == sockets.SYN_SENT or s.unconfirmed}
-    listens = {sockets.address(s.local) for s in own if s.state == sockets.LISTEN}
+    own = [each for each in tcp.table() if each.inode in inodes]
+    waits = {tcp.address(s.remote) for s in own if s.state == tcp.SYN_SENT or s.unconfirmed}
+    listens = {tcp.address(s.local) for s in own if s.state == tcp.LISTEN}
     return sorted(waits), sorted(listens - {"0.0.0.0", "::"})
 
 
 def _last(log: str) -> str:
     lines = _lines(log) or ["it said nothing"]
-    return words.clipped(lines[-1])
+    return phrases.clipped(lines[-1])
 
 
 def nccl_lines(log: str) -> list[str]:
     """What NCCL's own log has of where it stands, without who says it."""
-    found = [words.clipped(_PREFIX.sub("", line)) for line in _lines(log) if _TOLD.search(line)]
+    found = [phrases.clipped(_PREFIX.sub("", line)) for line in _lines(log) if _TOLD.search(line)]
     return found[-_LINES:]
 
 

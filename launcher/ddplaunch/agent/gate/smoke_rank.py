@@ -1,4 +1,4 @@
-"""Run by the trainer's Python, never imported by the agent: one rank that joins a group of all and adds up.
+"""Run by the trainer's Python, never imported by the agent: one rank of the collective smoke test.
 
 Arguments: the agent's pid, the backend, this rank, the number of ranks, the local rank. Says as lines of JSON
 how far it came. Waits for one line of its own, with the address and the port of rank 0's store, and when all

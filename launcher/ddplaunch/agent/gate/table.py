@@ -1,9 +1,9 @@
-"""What a person sees of a gate: a table of its checks, one line for each. Pure."""
+"""Formats the results of a node's checks as a table. Pure."""
 
 from __future__ import annotations
 
 from ddplaunch.agent.contract import CheckResult, Status
-from ddplaunch.agent.printable import printable
+from ddplaunch.agent.text.printable import printable
 
 _MARKS = {Status.PASS: "ok", Status.FAIL: "FAIL", Status.UNKNOWN: "?"}
 _COLOURS = {Status.PASS: "32", Status.FAIL: "31;1", Status.UNKNOWN: "33"}

@@ -1,4 +1,4 @@
-"""What a program catches and never tells: the hook's memory of it, since Python 3.12."""
+"""Remembers exceptions that the program catches, since Python 3.12."""
 
 # ruff: noqa: RUF012 - runs in somebody else's program, and imports no more than it must
 

@@ -1,4 +1,4 @@
-"""torch's flight recorder, asked for inside the process: counters each second, everything on demand.
+"""Reads torch's flight recorder inside the process: counters each second, everything on demand.
 
 Its JSON has no call sites, and goes out as it is. Its pickle has them, and is trusted here alone, where it
 was made. But torch imports its compiler, for seconds, to name them: it is asked for them only where the

@@ -1,4 +1,4 @@
-"""The supervisor's ear inside a rank: answers where its threads stand and how far its collectives have come.
+"""Runs in every rank and answers the supervisor: its stacks, and how far its collectives have come.
 
 One thread waits in recv() on the supervisor's socket, without the GIL, and answers one word with one line of
 JSON: `count` (counters), `look` (counters and the main thread's stack), `dump` (everything). A word costs the

@@ -1,4 +1,4 @@
-"""Where an MPI program stands: which of mpi4py's functions its main thread has called, with which arguments.
+"""Notes which mpi4py function the main thread has called, with its arguments.
 
 These functions are C and show in no Python stack. But the caller's frame says at which call it stands: the
 call is read from the source, and its arguments from the frame's variables, without running anything of the

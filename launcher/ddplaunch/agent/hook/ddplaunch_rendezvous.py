@@ -1,4 +1,4 @@
-"""How this process finds the other ranks: each call of init_process_group, noted before it waits.
+"""Notes each call of init_process_group before it waits: how this process finds the other ranks.
 
 Beside it stands what the program itself has put into its environment, with the line that did so: there a
 script leaves the rendezvous that its launcher has prepared.

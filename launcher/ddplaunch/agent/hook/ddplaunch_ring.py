@@ -1,4 +1,4 @@
-"""The last calls of torch.distributed that this process has made, in a file that outlives it.
+"""Writes the last calls of torch.distributed into a file that outlives the process.
 
 The file is mapped: a call is written by one `pack_into` and one byte more when it returns, without a system
 call, and stays when the process is killed, aborts in C++ or is frozen. It has a header, SLOTS slots that are

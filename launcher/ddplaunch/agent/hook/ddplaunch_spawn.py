@@ -1,4 +1,4 @@
-"""Processes that Python's multiprocessing has started: which of them this one is, and how it fails.
+"""Finds out which process of multiprocessing this one is, and records how it fails.
 
 mp.spawn's children have no rank in their environment. Their exceptions end in multiprocessing itself, where
 sys.excepthook sees nothing of them.

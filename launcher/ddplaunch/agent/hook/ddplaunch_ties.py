@@ -1,4 +1,4 @@
-"""What ties a rank to its launcher and to the supervisor: signals alone, which need no GIL."""
+"""Ties a rank to its launcher and to the supervisor by signals, which need no GIL."""
 
 # ruff: noqa: UP031 - runs on Python 3.8, and imports no more than it must
 

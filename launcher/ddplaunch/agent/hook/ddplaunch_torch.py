@@ -1,4 +1,4 @@
-"""What the hook adds to torch.distributed when the program imports it: calls that are noted as they begin.
+"""Wraps functions of torch.distributed when the program imports it, to note calls as they begin.
 
 The program's own functions run unchanged behind it. Whatever goes wrong here is the hook's affair alone.
 """

@@ -1,4 +1,4 @@
-"""Found first on PYTHONPATH by every Python below the launch command: wakes the hook, then the user's own."""
+"""The first sitecustomize on PYTHONPATH: starts the hook, then runs the user's own sitecustomize."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a running job: decided, written down, sent to all nodes, and over when they have left."""
+"""The end of a running job: written down, sent to all nodes, complete when they have left."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Optional
 
 from ddplaunch.agent.contract import Exit, JobEvidence, Verdict
 from ddplaunch.agent.hub.ending import farewell
-from ddplaunch.agent.hub.record import Record
+from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.server import Session, tell
 
 FAREWELL = 45.0
@@ -19,7 +19,7 @@ UNWRITTEN = 1.0
 class Closing:
     """One end for all nodes, with one reason. `sessions` are the desk's; `now` is its monotonic clock."""
 
-    def __init__(self, record: Record, sessions: Mapping[int, Session]) -> None:
+    def __init__(self, record: JobRecord, sessions: Mapping[int, Session]) -> None:
         self.exit_code: Optional[int] = None
         self.leave_at: Optional[float] = None
         self._record = record

@@ -1,13 +1,12 @@
-"""How a job ends once its nodes have ended, or will not begin: its exit code, and the last word to them."""
+"""The exit code of a job, and the last message to its nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Exit, Verdict
-from ddplaunch.agent.protocol import Body
-from ddplaunch.agent.verdicts import catalogue
+from ddplaunch.agent.contract import Exit, Verdict, codec
+from ddplaunch.agent.diagnosis import catalogue
+from ddplaunch.agent.transport.protocol import Body
 
 GRACE = 5.0
 """Seconds the ranks have between SIGTERM and SIGKILL when the job is ended."""

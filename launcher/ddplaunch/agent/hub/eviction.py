@@ -1,4 +1,4 @@
-"""Nodes that were told to stop, by whoever owns them: some of the job's, or all of it. Pure.
+"""Nodes that their owner told to stop: some of the job's, or all. Pure.
 
 A pod that is deleted, drained or preempted gets SIGTERM, and nobody tells the others. A job that is cancelled
 gets it on all nodes, at nearly the same time.

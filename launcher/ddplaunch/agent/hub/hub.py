@@ -1,4 +1,4 @@
-"""The hub's process: from listening to its last words, which are the verdict and the bundle."""
+"""The hub's process, from its socket to its last output, which is the verdict and the bundle."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ import zlib
 from collections.abc import Sequence
 from typing import Callable, NamedTuple, Optional
 
-from ddplaunch.agent import addresses, codec, machines, termination
-from ddplaunch.agent.addresses import Address
-from ddplaunch.agent.checks import ports
 from ddplaunch.agent.checks.port import in_use
-from ddplaunch.agent.contract import Exit, Files, JobPlan, Verdict
-from ddplaunch.agent.hub import parent, recall
-from ddplaunch.agent.hub.gate_desk import GateDesk
-from ddplaunch.agent.hub.record import Record
-from ddplaunch.agent.hub.run_desk import RunDesk
-from ddplaunch.agent.hub.server import TICK, Desk, Server, Session
+from ddplaunch.agent.contract import Exit, Files, JobPlan, Verdict, codec
+from ddplaunch.agent.diagnosis import verdict_text
+from ddplaunch.agent.diagnosis.gate.hub_unreached import ANOTHER_GATE_PORT
+from ddplaunch.agent.hub import parent, recovery
+from ddplaunch.agent.hub.gate_session import GateSession
+from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.hub.run_session import RunSession
+from ddplaunch.agent.hub.server import TICK, MessageHandler, Server, Session
 from ddplaunch.agent.hub.sidecar import Orders, bury_children
-from ddplaunch.agent.protocol import Body
-from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, resolve
-from ddplaunch.agent.supervise import notice
-from ddplaunch.agent.verdicts.gate_hub import ANOTHER_GATE_PORT
+from ddplaunch.agent.platforms import physical_host, termination
+from ddplaunch.agent.system import ports
+from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError, resolve
+from ddplaunch.agent.transport import endpoints
+from ddplaunch.agent.transport.endpoints import Endpoint
+from ddplaunch.agent.transport.protocol import Body
 
 BEGIN = "-----BEGIN DDPLAUNCH BUNDLE-----"
 END = "-----END DDPLAUNCH BUNDLE-----"
@@ -48,7 +49,7 @@ _OWN_FILES = 64
 """Of these for the hub itself, and for those who ask it how the job stands."""
 
 
-class Place(NamedTuple):
+class ListenAddress(NamedTuple):
     """Where the hub shall listen, and as whom."""
 
     host: Optional[str] = None  # None: on all addresses
@@ -61,7 +62,7 @@ def main(
     folder: str,
     attempt: int,
     key: bytes,
-    place: Place,
+    place: ListenAddress,
     gate_only: bool = False,
     again: bool = False,
 ) -> int:
@@ -75,8 +76,8 @@ def main(
     orders = Orders()
     in_pod = termination.wanted()
     # A container is always started again whole, and finds the folder as it was.
-    left = recall.left(plan, folder, attempt) if in_pod or again else None
-    record = Record(plan, folder, attempt)
+    left = recovery.left(plan, folder, attempt) if in_pod or again else None
+    record = JobRecord(plan, folder, attempt)
     files = _raise_file_limit()
     if files < plan.nodes + _OWN_FILES:
         _too_few_files(record, files)
@@ -89,7 +90,7 @@ def main(
             serving = Serving(plan, record, listener, files - _OWN_FILES, attempt, key, place, gate_only)
 
             def hub(alive: Callable[[], None], again: bool) -> int:
-                found = recall.left(plan, folder, attempt) if again else left
+                found = recovery.left(plan, folder, attempt) if again else left
                 asyncio.run(serving.run(orders, found, alive))
                 return _last_words(record)
 
@@ -111,22 +112,22 @@ class Serving(NamedTuple):
     """What a hub process needs to serve: the same for the first one and for its replacements."""
 
     plan: JobPlan
-    record: Record
+    record: JobRecord
     listener: socket.socket
     connections: int
     attempt: int
     key: bytes
-    place: Place
+    place: ListenAddress
     gate_only: bool
 
-    async def run(self, orders: Orders, left: Optional[recall.Left], alive: Callable[[], None]) -> None:
+    async def run(self, orders: Orders, left: Optional[recovery.Left], alive: Callable[[], None]) -> None:
         """Serve until the job is over. `left`: state of an earlier hub; `alive` is called at every tick."""
         plan, record = self.plan, self.record
-        gates, run = GateDesk(plan, record, self.gate_only), RunDesk(plan, record)
+        gates, run = GateSession(plan, record, self.gate_only), RunSession(plan, record)
         server = Server(
             self.key,
             self.attempt,
-            (gates, run, ControlDesk(record, (gates, run))),
+            (gates, run, ControlHandler(record, (gates, run))),
             record.say,
             nodes=plan.nodes,
             connections=self.connections,
@@ -135,17 +136,17 @@ class Serving(NamedTuple):
         )
         stopper = asyncio.get_running_loop().create_task(_obey(orders, server, run, record))
         port = ports.number(self.listener)
-        where = [Address(each, port) for each in _places(self.place)]
+        where = [Endpoint(each, port) for each in _places(self.place)]
         shown = where[0].host
         size = f"{plan.nodes} node{'s' * (plan.nodes > 1)}"
         if left is not None:
-            recall.restore(record, left)
+            recovery.restore(record, left)
             gates.resume()
             run.resume()
         back = " again" if left is not None else ""
         record.event("phase", f"the hub of {plan.job} listens{back} on {shown} port {port}, for {size}")
         try:
-            codec.replace(record.path(Files.HUB_ADDRESS), addresses.spell(where) + "\n")
+            codec.replace(record.path(Files.HUB_ADDRESS), endpoints.spell(where) + "\n")
             codec.write(record.path(Files.HUB), {"host": shown, "port": port, "pid": os.getpid()})
         except OSError as error:
             if left is None:
@@ -162,7 +163,7 @@ class Serving(NamedTuple):
         stopper.cancel()
 
 
-async def _obey(orders: Orders, server: Server, run: RunDesk, record: Record) -> None:
+async def _obey(orders: Orders, server: Server, run: RunSession, record: JobRecord) -> None:
     """Let the desks end the job, in a pod for so long. However often we are asked, evidence comes first."""
     while not orders.given:
         await asyncio.sleep(TICK)
@@ -175,7 +176,7 @@ async def _obey(orders: Orders, server: Server, run: RunDesk, record: Record) ->
     record.end(Exit.STOPPED if run.exit_code is None else run.exit_code)
 
 
-def _places(place: Place) -> list[str]:
+def _places(place: ListenAddress) -> list[str]:
     """Under which names and addresses others may reach this machine, in the order in which to try them."""
     if place.host not in (None, "", "0.0.0.0", "::"):
         return [place.host]
@@ -186,25 +187,25 @@ def _places(place: Place) -> list[str]:
     except (UnknownNameError, UnansweredNameError):
         known = []
     # What the name leads to, before the bridges of containers, which other machines have as well.
-    own = sorted(addresses.own(), key=lambda address: address not in known)
+    own = sorted(endpoints.own(), key=lambda address: address not in known)
     return list(dict.fromkeys([place.name, *own]))
 
 
-class ControlDesk:
+class ControlHandler:
     """Anybody of the job may ask how it stands, and have it stopped."""
 
     kinds = frozenset({"status", "stop"})
 
-    def __init__(self, record: Record, desks: Sequence[Desk]) -> None:
+    def __init__(self, record: JobRecord, handlers: Sequence[MessageHandler]) -> None:
         self._record = record
-        self._desks = desks
+        self._desks = handlers
 
     async def received(self, session: Session, kind: str, body: Body) -> None:
         if kind == "status":
             session.send("status", codec.dump(self._record.status()))
             return
-        for desk in self._desks:
-            await desk.stop(str(body.get("why", "")))
+        for handler in self._desks:
+            await handler.stop(str(body.get("why", "")))
 
     async def lost(self, session: Session) -> None:
         """Nothing to remember."""
@@ -216,7 +217,7 @@ class ControlDesk:
         """Nothing to end."""
 
 
-def _listen(record: Record, attempt: int, key: bytes, place: Place) -> socket.socket:
+def _listen(record: JobRecord, attempt: int, key: bytes, place: ListenAddress) -> socket.socket:
     """Raises OSError when nothing is free, or the port that it must be is held for too long."""
     if place.port is None:
         return ports.first_free(place.host, record.plan.job, attempt, key, "hub")
@@ -234,7 +235,7 @@ def _listen(record: Record, attempt: int, key: bytes, place: Place) -> socket.so
         time.sleep(_PAUSE)
 
 
-def _cannot_listen(record: Record, port: Optional[int], error: OSError) -> None:
+def _cannot_listen(record: JobRecord, port: Optional[int], error: OSError) -> None:
     """The verdict of a hub that nobody will ever reach: node 0's alone, and the whole job's."""
     if error.errno == errno.EADDRINUSE and port is not None:
         result = in_use("hub", port, ports.holder(port))
@@ -259,7 +260,7 @@ def _cannot_listen(record: Record, port: Optional[int], error: OSError) -> None:
     _give_up(record, verdict)
 
 
-def _cannot_tell_where(record: Record, error: OSError) -> None:
+def _cannot_tell_where(record: JobRecord, error: OSError) -> None:
     """The verdict of a hub that nobody would find."""
     verdict = Verdict(
         "disk-full",
@@ -271,13 +272,13 @@ def _cannot_tell_where(record: Record, error: OSError) -> None:
     _give_up(record, verdict)
 
 
-def _give_up(record: Record, verdict: Verdict) -> None:
+def _give_up(record: JobRecord, verdict: Verdict) -> None:
     record.event("verdict", f"{verdict.code}: {verdict.sentence}", 0)
     record.judge([verdict])
     record.end(Exit.NODE_AT_FAULT)
 
 
-def _last_words(record: Record) -> int:
+def _last_words(record: JobRecord) -> int:
     """The verdict for people; then the bundle, so that it can be had from a finished pod's log.
 
     Returns the job's exit code.
@@ -285,8 +286,8 @@ def _last_words(record: Record) -> int:
     assert record.exit_code is not None
     termination.write(record.exit_code or Exit.OK, record.verdicts)
     if record.verdicts:
-        names = machines.names(record.plan.names, machines.known(record.nodes.values()))
-        record.say("\n".join(notice.block(record.verdicts, True, names)))
+        names = physical_host.names(record.plan.names, physical_host.known(record.nodes.values()))
+        record.say("\n".join(verdict_text.block(record.verdicts, True, names)))
     record.event("end", f"the job has ended with exit code {record.exit_code}")
     data = codec.text(record.save()).encode()
     text = base64.b64encode(zlib.compress(data, 9)).decode()
@@ -306,7 +307,7 @@ def _raise_file_limit() -> int:
     return _FILES if soft == resource.RLIM_INFINITY else soft
 
 
-def _too_few_files(record: Record, files: int) -> None:
+def _too_few_files(record: JobRecord, files: int) -> None:
     """The verdict of a hub that could not hear all of its nodes; better now than when the last ones come."""
     nodes = record.plan.nodes
     verdict = Verdict(

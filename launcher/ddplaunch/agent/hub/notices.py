@@ -1,12 +1,11 @@
-"""Notices: what is wrong with a job that still runs, sent to all nodes, each once."""
+"""Notices: what is wrong with a job that still runs, sent to all nodes once each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import JobEvidence, Verdict
-from ddplaunch.agent.hub.record import Record
+from ddplaunch.agent.contract import JobEvidence, Verdict, codec
+from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.server import Session, tell
 
 SIGN = 2.0
@@ -16,7 +15,7 @@ SIGN = 2.0
 class Notices:
     """`sessions`: who is to hear them; the desk's own, which change."""
 
-    def __init__(self, record: Record, sessions: Mapping[int, Session]) -> None:
+    def __init__(self, record: JobRecord, sessions: Mapping[int, Session]) -> None:
         self._record = record
         self._sessions = sessions
         self._last: object = None  # code and ranks of the last notice

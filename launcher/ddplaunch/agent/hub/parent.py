@@ -1,4 +1,4 @@
-"""The hub's parent: it holds the listening socket, and starts the hub again when that is killed.
+"""The hub's parent: it holds the listening socket, and starts the hub again when it is killed.
 
 Peers that call meanwhile wait in the socket's backlog, so the address stays the same and no call is refused.
 The parent writes no file and keeps nothing of the job: what fails the hub, a full disk or its own mistake,
@@ -14,8 +14,8 @@ import sys
 import time
 from typing import Callable
 
-from ddplaunch.agent import processes
 from ddplaunch.agent.hub.sidecar import Orders
+from ddplaunch.agent.system import processes
 
 CRASHED = 1
 """Exit code of a hub that failed over its own mistake; no job ends by it."""

@@ -1,4 +1,4 @@
-"""The hub's sockets: who is there, is it one of us, and which desk is it for.
+"""The hub's sockets: accepts clients, authenticates them, and hands each message to its handler.
 
 A client proves himself within `HELLO_SECONDS` and `HELLO_LIMIT` bytes or is dropped, and only so many clients
 may wait for that at once (`agent.lobby`). A desk that fails over a message loses that one client, never the
@@ -16,11 +16,11 @@ import traceback
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Callable, Optional, Protocol
 
-from ddplaunch.agent.codec import ContractError
-from ddplaunch.agent.hub.door import Door
-from ddplaunch.agent.lobby import Lobby
-from ddplaunch.agent.protocol import LINE_LIMIT, Body, ServerHandshake, encode, message
-from ddplaunch.agent.resolve import plain_address
+from ddplaunch.agent.contract.codec import ContractError
+from ddplaunch.agent.hub.authentication import Authentication
+from ddplaunch.agent.system.resolve import plain_address
+from ddplaunch.agent.transport.protocol import LINE_LIMIT, Body, ServerHandshake, encode, message
+from ddplaunch.agent.transport.unproved import UnprovedConnections
 
 TICK = 0.1
 """Seconds between two ticks of the desks."""
@@ -36,7 +36,7 @@ _UNACKED, _LAST_ACK = 24, 56
 """Offsets of tcpi_unacked and tcpi_last_ack_recv in struct tcp_info (linux/tcp.h)."""
 
 
-class Desk(Protocol):
+class MessageHandler(Protocol):
     """Who handles messages. Calls never overlap within one session; awaiting lets other sessions go on."""
 
     kinds: frozenset[str]  # the messages that are for this desk
@@ -112,7 +112,7 @@ class Server:
         self,
         key: bytes,
         attempt: int,
-        desks: Sequence[Desk],
+        handlers: Sequence[MessageHandler],
         log: Callable[[str], None],
         *,
         nodes: int,
@@ -130,11 +130,11 @@ class Server:
         self._connections = connections
         self._refused = set() if refused is None else refused
         self._attempt = attempt
-        self._desks = desks
+        self._desks = handlers
         self._log = log
         self._complaints: set[str] = set()
         self._refusals: set[str] = set()  # apart, so that a port scanner drowns no other complaint
-        self._lobby: Lobby[Door] = Lobby()
+        self._unproved: UnprovedConnections[Authentication] = UnprovedConnections()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self.sessions: dict[int, Session] = {}
@@ -148,30 +148,30 @@ class Server:
         try:
             while not over():
                 await asyncio.sleep(TICK)
-                for desk in self._desks:
-                    await self._guard(desk.tick(time.monotonic()), "tick")
+                for handler in self._desks:
+                    await self._guard(handler.tick(time.monotonic()), "tick")
         finally:
             server.close()
 
     async def stop(self, why: str) -> None:
-        for desk in self._desks:
-            await self._guard(desk.stop(why), "stop")
+        for handler in self._desks:
+            await self._guard(handler.stop(why), "stop")
 
     async def drain(self, seconds: float) -> None:
         """Let clients read what they were sent, then hang up on all."""
         deadline = time.monotonic() + seconds
         for session in list(self.sessions.values()):
             session.close()
-        for door in self._lobby.guests():
-            door.shut()
+        for authentication in self._unproved.guests():
+            authentication.shut()
         while self._writers and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         for writer in list(self._writers):
             writer.transport.abort()
 
-    def _door(self) -> Door:
-        return Door(
-            ServerHandshake(self._key, self._attempt, self._job), self._lobby, self._room, self._prove
+    def _door(self) -> Authentication:
+        return Authentication(
+            ServerHandshake(self._key, self._attempt, self._job), self._unproved, self._room, self._prove
         )
 
     def _room(self) -> int:
@@ -179,28 +179,32 @@ class Server:
         left = self._connections - len(self.sessions)
         return max(_FEWEST, min(2 * self._nodes + _WAITING, left))
 
-    def _prove(self, door: Door, line: bytes, more: bytes) -> None:
+    def _prove(self, authentication: Authentication, line: bytes, more: bytes) -> None:
         try:
-            answer, ours = door.handshake.answer(line)
+            answer, ours = authentication.handshake.answer(line)
         except Exception:  # whatever a stranger sends, the hub goes on
             self._complain(f"failed over a client:\n{traceback.format_exc()}")
-            door.shut()
+            authentication.shut()
             return
-        door.transport.write(answer)
+        authentication.transport.write(answer)
         if ours:
-            task = asyncio.get_running_loop().create_task(self._client(*_streams(door.transport, more), door))
+            task = asyncio.get_running_loop().create_task(
+                self._client(*_streams(authentication.transport, more), authentication)
+            )
             self._tasks.add(task)  # the loop itself keeps no hold of it
             task.add_done_callback(self._tasks.discard)
         else:
-            door.transport.close()
+            authentication.transport.close()
             if len(self._refused) < _COMPLAINTS:
-                self._refused.add(door.peer)
-            self._complain(f"refused {door.peer}: it does not know this job's key", self._refusals)
+                self._refused.add(authentication.peer)
+            self._complain(f"refused {authentication.peer}: it does not know this job's key", self._refusals)
 
-    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, door: Door) -> None:
+    async def _client(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, authentication: Authentication
+    ) -> None:
         self._writers.add(writer)
         try:
-            await self._session(_Lines(reader), Session(writer, door.handshake))
+            await self._session(_Lines(reader), Session(writer, authentication.handshake))
         except (OSError, EOFError):
             pass  # clients come and go; those that mattered are reported by their desk
         except Exception:  # which asyncio would tell of every time
@@ -220,13 +224,13 @@ class Server:
         finally:
             session.closed = True
             self.sessions.pop(session.id, None)
-            for desk in self._desks:
-                await self._guard(desk.lost(session), "lost")
+            for handler in self._desks:
+                await self._guard(handler.lost(session), "lost")
 
     async def _dispatch(self, session: Session, kind: str, body: Body) -> bool:
-        for desk in self._desks:
-            if kind in desk.kinds:
-                return await self._guard(desk.received(session, kind, body), f"{kind} of {session.peer}")
+        for handler in self._desks:
+            if kind in handler.kinds:
+                return await self._guard(handler.received(session, kind, body), f"{kind} of {session.peer}")
         return False
 
     async def _guard(self, work: Awaitable[None], what: str) -> bool:

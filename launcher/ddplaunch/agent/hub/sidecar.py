@@ -1,4 +1,4 @@
-"""The hub as a container beside its pod's trainer, which is started once and is ended by a signal alone.
+"""The hub as a container of its own, which is started once and ended only by a signal.
 
 Whatever it does, a sidecar that ends is started again; so a hub that has nothing to do, or no more, waits.
 As PID 1 it inherits what others leave behind, and hears no signal that it does not handle.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from typing import Any, Optional
 
-from ddplaunch.agent import processes
+from ddplaunch.agent.system import processes
 
 _END = (signal.SIGTERM, signal.SIGINT)
 _OTHERS = (signal.SIGHUP, signal.SIGUSR2)

@@ -1,4 +1,4 @@
-"""`agent.pyz interfaces`: what the libraries will take on this host, and what they say themselves."""
+"""`agent.pyz interfaces`: prints the prediction for this host, and what the libraries themselves report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the choice of an interface depends on. `read` records it."""
+"""The facts that the choice of an interface depends on. `read` records them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Gloo and TensorPipe take, as torch asks them to. Pure.
+"""Gloo's and TensorPipe's choice, as torch calls them. Pure.
 
 Sources: gloo/transport/tcp/device.cc of github.com/pytorch/gloo; of torch/csrc/distributed,
 c10d/init.cpp, c10d/ProcessGroupGloo.cpp and rpc/tensorpipe_agent.cpp; tensorpipe/transport/uv/utility.cc.

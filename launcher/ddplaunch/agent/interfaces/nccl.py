@@ -1,4 +1,4 @@
-"""NCCL's choice, from 2.18 on, as its sources make it. Pure.
+"""NCCL's choice, since 2.18, after its sources. Pure.
 
 Sources, of github.com/NVIDIA/nccl: src/misc/socket.cc (since 2.29 in part src/os/linux.cc), src/misc/utils.cc
 for lists, src/misc/param.cc for files, src/bootstrap.cc and src/transport/net_socket.cc for who asks.

@@ -1,4 +1,4 @@
-"""Records the facts of this host, or rather of the network namespace that this process is in."""
+"""Records this host's interfaces, or those of the process's network namespace."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Optional
 
-from ddplaunch.agent import resolve
 from ddplaunch.agent.interfaces import nccl
 from ddplaunch.agent.interfaces.facts import Address, Host, Link
+from ddplaunch.agent.system import resolve
 
 # linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h
 _REQUEST_DUMP = 0x301

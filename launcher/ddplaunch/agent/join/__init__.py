@@ -1,4 +1,4 @@
-"""`run --join`: every node is started by somebody else, finds out which one it is, and joins the others.
+"""`run --join`: nodes that somebody else starts. Each finds out its number and joins the others.
 
 `spot` works out node rank, number of nodes and master from options, the launcher's own words and the
 variables of schedulers; `launchers`, `torchrun` and `hostlist` read what those write. `key` gets the secret

@@ -1,4 +1,4 @@
-"""The secret by which the nodes of one job know one another, for a job whose nodes are started by hand.
+"""The job's shared secret, for nodes that are started by hand.
 
 It is given (DDPLAUNCH_KEY, --key-file), or made for this run and handed from node 0 to the others through
 MUNGE, which every Slurm has, or read from a file in the user's home folder. A node that has none does not
@@ -14,10 +14,10 @@ import stat
 from collections.abc import Mapping
 from typing import Callable, NamedTuple, Optional
 
-from ddplaunch.agent.checks import ports
 from ddplaunch.agent.contract import Env
 from ddplaunch.agent.join import munge, scheduler
 from ddplaunch.agent.join.spot import CannotJoinError, Spot
+from ddplaunch.agent.system import ports
 
 _SHORTEST = 16
 """Characters. A shorter key can be guessed from what passes over the network."""

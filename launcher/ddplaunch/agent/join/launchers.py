@@ -1,4 +1,4 @@
-"""What the launcher on a user's command line says about the nodes, in torchrun's words. Pure.
+"""Reads node settings from a launcher's command line, in torchrun's terms. Pure.
 
 `accelerate launch` and `deepspeed` have options of their own for what torchrun calls nnodes, node_rank,
 master_addr and master_port. Only their command line is read, not accelerate's file of defaults.
@@ -10,8 +10,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.join import torchrun
 from ddplaunch.agent.join.scheduler import Fact
+from ddplaunch.agent.supervisor import torchrun_options
 
 
 class _Launcher(NamedTuple):
@@ -63,7 +63,7 @@ _STARTS = (
 
 def said(command: Sequence[str]) -> dict[str, Fact]:
     """By torchrun's name of the option, what is given on the command line, a switch as ""."""
-    found = torchrun.options(command)
+    found = torchrun_options.options(command)
     if found is not None:
         return {
             name: Fact(value, f"torchrun's --{name.replace('_', '-')}={value}")
@@ -73,7 +73,7 @@ def said(command: Sequence[str]) -> dict[str, Fact]:
     if other is None:
         return {}
     launcher, words = other
-    given = torchrun.read(words, launcher.switches)
+    given = torchrun_options.read(words, launcher.switches)
     return {
         torchruns: Fact(given[own], f"{launcher.name}'s --{own}={given[own]}")
         for own, torchruns in launcher.meanings.items()

@@ -1,4 +1,4 @@
-"""Node 0 hands the job's key to its own user's processes on other nodes, proved and sealed by MUNGE.
+"""Node 0 gives the job's key to the same user's processes on other nodes, proved and sealed by MUNGE.
 
 A credential of MUNGE proves to any machine of the cluster which user has made it, and can be sealed so that
 only one user can open it. A node sends one as its request; node 0 answers with one that holds the key, sealed
@@ -22,14 +22,14 @@ import threading
 import time
 from typing import Any, Callable, Optional
 
-from ddplaunch.agent.addresses import Address
-from ddplaunch.agent.checks import ports
 from ddplaunch.agent.checks.port import in_use
 from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.diagnosis.gate.hub_unreached import ANOTHER_GATE_PORT, unreached
 from ddplaunch.agent.join.spot import CannotJoinError, Spot
-from ddplaunch.agent.protocol import UnreachableError, dial
-from ddplaunch.agent.resolve import UnansweredNameError, UnknownNameError, resolve
-from ddplaunch.agent.verdicts.gate_hub import ANOTHER_GATE_PORT, unreached
+from ddplaunch.agent.system import ports
+from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError, resolve
+from ddplaunch.agent.transport.endpoints import Endpoint
+from ddplaunch.agent.transport.protocol import UnreachableError, dial
 
 _EXCHANGE = 10.0
 """Seconds for one request and its answer."""
@@ -203,5 +203,5 @@ def _verdict(spot: Spot, port: int, error: UnreachableError, seconds: float) -> 
     except (UnknownNameError, UnansweredNameError):
         found = []
     return unreached(
-        spot.node, Address(spot.master, port), found, error.kind, error.detail, seconds, spot.names
+        spot.node, Endpoint(spot.master, port), found, error.kind, error.detail, seconds, spot.names
     )

@@ -1,4 +1,4 @@
-"""The options of `run --join`, for the agent and for the launcher, which reads times in more ways."""
+"""The options of `run --join`, for the agent and for the launcher."""
 
 from __future__ import annotations
 

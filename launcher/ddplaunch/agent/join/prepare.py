@@ -1,4 +1,4 @@
-"""From what is known of this node to what `agent.local` runs: a plan, the key, and where the hub is."""
+"""Builds what `agent.local` runs from what this node knows: a plan, the key, the address of the hub."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import Callable, NamedTuple
 
-from ddplaunch.agent import places
-from ddplaunch.agent.addresses import Address
 from ddplaunch.agent.contract import Env, GatePlan, JobPlan, WatchdogPlan
 from ddplaunch.agent.join import key, spot
+from ddplaunch.agent.platforms import places
+from ddplaunch.agent.transport.endpoints import Endpoint
 
 
-class Joining(NamedTuple):
+class JoinedJob(NamedTuple):
     """`environment` and `desk` are this node's alone. `desk`: of node 0, words for `agent.pyz keys`."""
 
     plan: JobPlan
@@ -29,7 +29,7 @@ def prepare(
     watchdog: WatchdogPlan,
     environment: Mapping[str, str],
     say: Callable[[str], None],
-) -> Joining:
+) -> JoinedJob:
     """What this node has to run; may wait for node 0's key. Raises CannotJoinError, munge.NoKeyError."""
     options = spot.Options(arguments.nodes, arguments.node_rank, arguments.master, arguments.port)
     found = spot.find(options, command, environment, _full_name())
@@ -53,11 +53,11 @@ def prepare(
     own = {
         Env.KEY: secret.secret,
         Env.ATTEMPT: str(found.attempt),
-        Env.HUB: str(Address(found.master, port)),
+        Env.HUB: str(Endpoint(found.master, port)),
     }
     desk = [] if secret.desk is None else ["--port", str(secret.desk), "--occasion", found.occasion]
     say(f"node {found.node} of {found.nodes}; node 0 is {found.master}")
-    return Joining(plan, found.node, own, desk)
+    return JoinedJob(plan, found.node, own, desk)
 
 
 def _full_name() -> str:

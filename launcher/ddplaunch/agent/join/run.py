@@ -1,4 +1,4 @@
-"""`agent.pyz run --join -- COMMAND`: this node's part of the job, with nothing but the agent's archive."""
+"""`agent.pyz run --join -- COMMAND`: this node's part of the job, with the agent's archive alone."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import tempfile
 import time
 from typing import Optional
 
-from ddplaunch.agent import codec, local
-from ddplaunch.agent.addresses import parse
-from ddplaunch.agent.contract import Env, Exit, Files, WatchdogPlan
+from ddplaunch.agent.contract import Env, Exit, Files, WatchdogPlan, codec
+from ddplaunch.agent.diagnosis import verdict_text
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.join import munge
-from ddplaunch.agent.join.prepare import Joining, prepare
+from ddplaunch.agent.join.prepare import JoinedJob, prepare
 from ddplaunch.agent.join.spot import CannotJoinError
-from ddplaunch.agent.printable import error_text, printable
-from ddplaunch.agent.supervise import notice
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.local import host
+from ddplaunch.agent.text.printable import error_text, printable
+from ddplaunch.agent.transport.endpoints import parse
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -30,30 +30,30 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         if not command:
             raise CannotJoinError("nothing to run", "give a command: run --join -- torchrun train.py")
-        joining = prepare(arguments, command, arguments.name, watchdog, os.environ, _say)
+        supervisor_join = prepare(arguments, command, arguments.name, watchdog, os.environ, _say)
     except CannotJoinError as error:
         sys.stderr.write(error_text(error))
         return Exit.MISCONFIGURED
     except munge.NoKeyError as error:
-        print("\n".join(notice.block([error.verdict], final=True)), flush=True)
+        print("\n".join(verdict_text.block([error.verdict], final=True)), flush=True)
         return CATALOGUE[error.verdict.code].exit_code
     folder = tempfile.mkdtemp(prefix=f"ddplaunch-{arguments.name}-")
     code: Optional[int] = None
     try:
-        code = _run(joining, folder)
+        code = _run(supervisor_join, folder)
     finally:
-        if code and joining.node == 0:
+        if code and supervisor_join.node == 0:
             _say(f"the evidence is in {os.path.join(folder, Files.RUN)}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
     return code
 
 
-def _run(joining: Joining, folder: str) -> int:
-    codec.write(os.path.join(folder, Files.PLAN), joining.plan)
-    (hub,) = parse(joining.environment[Env.HUB])
-    part = local.Part(joining.node, hub, joining.environment[Env.KEY], joining.desk)
-    return local.main(joining.plan, folder, int(joining.environment[Env.ATTEMPT]), part=part)
+def _run(supervisor_join: JoinedJob, folder: str) -> int:
+    codec.write(os.path.join(folder, Files.PLAN), supervisor_join.plan)
+    (hub,) = parse(supervisor_join.environment[Env.HUB])
+    part = host.Part(supervisor_join.node, hub, supervisor_join.environment[Env.KEY], supervisor_join.desk)
+    return host.main(supervisor_join.plan, folder, int(supervisor_join.environment[Env.ATTEMPT]), part=part)
 
 
 def keys(port: int, occasion: str) -> int:

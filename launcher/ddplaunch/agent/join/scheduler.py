@@ -1,4 +1,4 @@
-"""What the variables of Slurm, of an Indexed Job and of Open MPI say about this process's node. Pure."""
+"""Reads the variables of Slurm, of an Indexed Job and of Open MPI about this process's node. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which node of how many this one is, and where node 0 is: from what the user and the schedulers say. Pure.
+"""Decides which node this is, how many there are, and where node 0 is, from options and variables. Pure.
 
 Options come first, then the launcher's own words, PET_* and MASTER_*, then the scheduler's variables. What
 contradicts an option or the launcher is refused, and so is what is missing, all of it in one sentence.
@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.join import launchers, scheduler, torchrun
+from ddplaunch.agent.join import launchers, scheduler
 from ddplaunch.agent.join.scheduler import Fact
+from ddplaunch.agent.supervisor import torchrun_options
 
 _C10D_PORT = "29400"
 """torchrun's, where --rdzv-endpoint has none."""
@@ -115,15 +116,15 @@ class _Search:
     def _meeting(self) -> tuple[Optional[str], Optional[int]]:
         """Node 0's address and port for the ranks, as far as the user says them."""
         endpoint, backend = self._torchrun("rdzv_endpoint"), self._torchrun("rdzv_backend")
-        kind = backend.value if backend else torchrun.STATIC
-        if kind not in (torchrun.STATIC, torchrun.C10D):
+        kind = backend.value if backend else torchrun_options.STATIC
+        if kind not in (torchrun_options.STATIC, torchrun_options.C10D):
             return None, self._options.port  # the endpoint is that of another program, such as etcd
         if endpoint is not None:
-            address, port = _endpoint(endpoint, _C10D_PORT if kind == torchrun.C10D else "")
+            address, port = _endpoint(endpoint, _C10D_PORT if kind == torchrun_options.C10D else "")
             return address, self._number("port", self._options.port, [port])
         # With c10d, torchrun does not look at --master-addr.
         own = [self._torchrun(name) for name in ("master_addr", "master_port")]
-        named, numbered = own if kind == torchrun.STATIC else (None, None)
+        named, numbered = own if kind == torchrun_options.STATIC else (None, None)
         named = named or self._variable("MASTER_ADDR")
         numbered = numbered or self._variable("MASTER_PORT")
         return named.value if named else None, self._number("port", self._options.port, [numbered])

@@ -1,4 +1,4 @@
-"""After a job has ended on a node: what it left there is taken away, and nothing of any other job.
+"""After a job: removes what it left on the node, and nothing of any other job.
 
 Its processes are known by their control group or environment. Its folder is known by its name. Files of NCCL
 and torch do not tell whose they are, only which user's: they go when no living process of that user is old
@@ -20,9 +20,9 @@ import time
 from collections.abc import Mapping
 
 from ddplaunch.agent.contract import Exit
-from ddplaunch.agent.evidence import proc
-from ddplaunch.agent.printable import printable
 from ddplaunch.agent.slurm import jobs, room
+from ddplaunch.agent.system import proc
+from ddplaunch.agent.text.printable import printable
 
 _PATIENCE = 10.0
 """Seconds for killed processes to go. One in the kernel's hands may never."""

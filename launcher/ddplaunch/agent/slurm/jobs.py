@@ -1,4 +1,4 @@
-"""Whose processes run on this node, as /proc tells root."""
+"""Finds which job each process on this node belongs to, from /proc."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.evidence import proc
+from ddplaunch.agent.system import proc
 
 _STEP_DAEMON = re.compile(r"slurmstepd: \[(\d+)")
 _VARIABLE = "SLURM_JOB_ID"

@@ -1,4 +1,4 @@
-"""Before a job starts on a node: what no job could work with, and only an administrator can mend."""
+"""Before a job: checks of the node that only an administrator can repair."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddplaunch.agent.checks.disk import LEAST
 from ddplaunch.agent.contract import CheckResult, Exit, JobPlan, Status
 from ddplaunch.agent.gate import table
 from ddplaunch.agent.slurm import jobs, room
-from ddplaunch.agent.verdicts.words import size
+from ddplaunch.agent.system.phrases import size
 
 _NULL = os.makedev(1, 3)
 _LOOPBACK = "/sys/class/net/lo/flags"

@@ -1,4 +1,4 @@
-"""The gate across the nodes of a batch script that is not ours; what it settles is printed for a shell.
+"""The gate for a batch script that is not ours; prints its results for a shell.
 
 The hub runs here, the gates in one step of the job. Everything said is for standard error.
 """
@@ -18,11 +18,20 @@ from collections.abc import Mapping
 from typing import Optional
 
 import ddplaunch.agent
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Agreed, Bundle, Env, Exit, Files, GatePlan, JobPlan, JobStatus
-from ddplaunch.agent.printable import printable
-from ddplaunch.agent.supervise import notice
-from ddplaunch.agent.verdicts import words
+from ddplaunch.agent.contract import (
+    Bundle,
+    Env,
+    Exit,
+    Files,
+    GatePlan,
+    JobPlan,
+    JobStatus,
+    RendezvousSettings,
+    codec,
+)
+from ddplaunch.agent.diagnosis import verdict_text
+from ddplaunch.agent.system import phrases
+from ddplaunch.agent.text.printable import printable
 
 _HUB_START = 10.0
 _STEP_END = 5.0
@@ -123,7 +132,7 @@ class _Gate:
         self._env[Env.ATTEMPT] = environment.get("SLURM_RESTART_COUNT") or "0"
         codec.write(self._path(Files.PLAN), plan)
 
-    def run(self) -> Agreed:
+    def run(self) -> RendezvousSettings:
         """Raises RefusedError."""
         hub = self._start_hub()
         try:
@@ -220,18 +229,18 @@ class _Gate:
         with contextlib.suppress(OSError, codec.ContractError):
             status = codec.read(JobStatus, self._path(Files.STATUS))
             if status.waiting_for:
-                whom = words.nodes(status.waiting_for, self._plan.names)
+                whom = phrases.nodes(status.waiting_for, self._plan.names)
                 _say(f"waiting for {whom} ({time.monotonic() - self._started:.0f} s)")
 
     # ---------------------------------------------------------------- the outcome
 
-    def _result(self, code: int) -> Agreed:
+    def _result(self, code: int) -> RendezvousSettings:
         bundle = self._explain(code)
         if code != Exit.OK or bundle.agreed is None:
             detail = self._tail(Files.GATES)
             raise RefusedError(Exit.NODE_AT_FAULT, f"error: the step of the gate failed ({code}):\n{detail}")
         seconds = time.monotonic() - self._started
-        _say(f"gate passed in {seconds:.1f} s: {words.nodes(range(self._plan.nodes), self._plan.names)}")
+        _say(f"gate passed in {seconds:.1f} s: {phrases.nodes(range(self._plan.nodes), self._plan.names)}")
         return bundle.agreed
 
     def _explain(self, code: int) -> Bundle:
@@ -241,7 +250,7 @@ class _Gate:
         except (OSError, codec.ContractError):
             raise RefusedError(Exit.UNUSABLE, f"error: the hub broke:\n{self._tail(Files.HUB_LOG)}") from None
         if bundle.verdicts:
-            said = "\n".join(notice.block(bundle.verdicts, final=True))
+            said = "\n".join(verdict_text.block(bundle.verdicts, final=True))
             raise RefusedError(bundle.exit_code or code or Exit.NODE_AT_FAULT, said)
         return bundle
 

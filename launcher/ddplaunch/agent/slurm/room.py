@@ -1,4 +1,4 @@
-"""Room on a node for the next job: in shared memory, and for temporary files."""
+"""Measures space for the next job, in shared memory and in temporary folders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import tempfile
 
 from ddplaunch.agent.checks.disk import LEAST
-from ddplaunch.agent.verdicts.words import size
+from ddplaunch.agent.system.phrases import size
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - that is its place
 TEMPORARY = "/tmp"  # noqa: S108 - likewise

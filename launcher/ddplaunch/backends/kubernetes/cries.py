@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import Event, JobStatus, Phase
-from ddplaunch.agent.hub import overheard
-from ddplaunch.agent.hub.overheard import Cry
-from ddplaunch.agent.verdicts import gate_hub
+from ddplaunch.agent.diagnosis.gate import hub_unreached
+from ddplaunch.agent.platforms import scheduler_log
+from ddplaunch.agent.platforms.scheduler_log import UnreachedReport
 from ddplaunch.backends.kubernetes import evidence, objects, output
 from ddplaunch.backends.kubernetes.api import Api, SilentError
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, Json
@@ -32,7 +32,7 @@ class Heard(NamedTuple):
     """`at`: seconds since the epoch, by the clock of the pod's machine."""
 
     at: float
-    cry: Cry
+    cry: UnreachedReport
 
 
 def unheard(seen: Seen, told: JobStatus | None) -> list[Json]:
@@ -98,7 +98,7 @@ class Cries:
         }
         return {
             node: Trouble(verdict.code, said[who[0]].sentence, verdict.hint, verdict=verdict)
-            for who, verdict in gate_hub.alike(said)
+            for who, verdict in hub_unreached.alike(said)
             for node in who
         }
 
@@ -124,7 +124,7 @@ class Cries:
             for line in response.data.splitlines():
                 (at, _), text = output.stamped(line)
                 self._read[name] = max(self._read.get(name, 0.0), at)
-                cry = overheard.read(text)
+                cry = scheduler_log.read(text)
                 if cry is not None and at >= settled:
                     self._last[name] = Heard(at, cry)
                     self._first.setdefault((name, cry.verdict.code), Heard(at, cry))
@@ -133,4 +133,4 @@ class Cries:
 def _settled(seen: Seen) -> float:
     hub = evidence.hub_pod(seen)
     found = hub and (objects.state(hub, HUB, "running") or objects.state(hub, HUB, "terminated"))
-    return (objects.at((found or {}).get("startedAt")) or 0.0) + overheard.SETTLES
+    return (objects.at((found or {}).get("startedAt")) or 0.0) + scheduler_log.SETTLES

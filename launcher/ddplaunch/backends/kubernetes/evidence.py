@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Files, JobStatus
+from ddplaunch.agent.contract import Bundle, Files, JobStatus, codec
 from ddplaunch.backends import files, printed
 from ddplaunch.backends.kubernetes import inside, objects
 from ddplaunch.backends.kubernetes.api import Api, SilentError

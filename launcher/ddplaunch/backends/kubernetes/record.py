@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Verdict
+from ddplaunch.agent.contract import Bundle, Verdict, codec
 from ddplaunch.backends import files
 
 KEPT = 90 * 86400.0

@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Exit, Phase, Verdict
-from ddplaunch.agent.machines import placed, unplaced
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.contract import Exit, Phase, Verdict, codec
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
+from ddplaunch.agent.platforms.physical_host import placed, unplaced
 from ddplaunch.backends import files
 from ddplaunch.backends.job import State
 from ddplaunch.backends.kubernetes import objects, standing

@@ -13,8 +13,7 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM, SIGUSR2, Signals
 from typing import TYPE_CHECKING
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Exit, Files
+from ddplaunch.agent.contract import Bundle, Exit, Files, codec
 from ddplaunch.backends.folder import newest_bundle, state_folder, status
 from ddplaunch.backends.job import HEARD_HERE, Handle, Job, Selection, State, with_silence
 from ddplaunch.backends.lines import last_words

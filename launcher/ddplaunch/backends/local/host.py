@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddplaunch.agent import codec
+from ddplaunch.agent.contract import codec
 from ddplaunch.backends import files
 
 _WHEN_TOLD = (

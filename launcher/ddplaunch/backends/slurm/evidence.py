@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle, Files
+from ddplaunch.agent.contract import Bundle, Files, codec
 from ddplaunch.backends import files, folder, hub, printed
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.look import Look

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from ddplaunch.agent.contract import Files, Verdict
-from ddplaunch.agent.hub import overheard
-from ddplaunch.agent.verdicts import gate_hub
+from ddplaunch.agent.diagnosis.gate import hub_unreached
+from ddplaunch.agent.platforms import scheduler_log
 from ddplaunch.backends import files, lines
 
 _SAID = re.compile(r"\[slurm\] \S+ error: (.+)|(?:slurmstepd-\S+): error: (TaskProlog failed .+)")
@@ -25,5 +25,5 @@ def of_gates(folder: Path | None) -> list[Verdict]:
         text = files.tail(folder / Files.GATES, files.MAX_SMALL) if folder else b""
     except OSError:
         return []
-    last = {cry.node: cry.verdict for line in text.splitlines() if (cry := overheard.read(line))}
-    return [verdict for _, verdict in gate_hub.alike(last)]
+    last = {cry.node: cry.verdict for line in text.splitlines() if (cry := scheduler_log.read(line))}
+    return [verdict for _, verdict in hub_unreached.alike(last)]

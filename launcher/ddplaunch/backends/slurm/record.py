@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.contract import Verdict, codec
 from ddplaunch.backends import files
 from ddplaunch.errors import ClusterError
 

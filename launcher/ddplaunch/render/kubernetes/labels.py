@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from ddplaunch import __version__
-from ddplaunch.agent import codec
+from ddplaunch.agent.contract import codec
 from ddplaunch.plan.plan import Plan
 
 

@@ -13,8 +13,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Files, JobPlan
+from ddplaunch.agent.contract import Files, JobPlan, codec
 from ddplaunch.plan.plan import Plan
 from ddplaunch.plan.slurm import SlurmPlan
 from ddplaunch.render.archive import agent_archive, source_archive

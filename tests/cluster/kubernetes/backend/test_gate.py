@@ -14,7 +14,7 @@ from tests.cluster.kubernetes.backend.conftest import Cli, Write
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.faults.times import seconds
 
-from ddplaunch.agent import codec
+from ddplaunch.agent.contract import codec
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 
 INDEX = "batch.kubernetes.io/job-completion-index"

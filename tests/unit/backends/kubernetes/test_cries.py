@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ddplaunch.agent.contract import JobStatus, NodeStatus, Phase, Verdict
-from ddplaunch.agent.hub.overheard import Cry
+from ddplaunch.agent.platforms.scheduler_log import UnreachedReport
 from ddplaunch.backends.kubernetes import cries, pods, standing, states
 from ddplaunch.backends.kubernetes.api import Api
 from ddplaunch.backends.kubernetes.cries import Cries, Heard
@@ -53,7 +53,7 @@ def verdict(node: int, code: str = "dns-not-found") -> Verdict:
 
 def cry(node: int, code: str = "dns-not-found") -> Heard:
     """In its log."""
-    return Heard(5.0 + node, Cry(node, 4.0, verdict(node, code)))
+    return Heard(5.0 + node, UnreachedReport(node, 4.0, verdict(node, code)))
 
 
 def numbers(pods: list[dict[str, Any]]) -> list[str]:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tests.unit.backends.conftest import status_json
 
-from ddplaunch.agent import codec
-from ddplaunch.agent.contract import Bundle
+from ddplaunch.agent.contract import Bundle, codec
 from ddplaunch.agent.hub import hub
 from ddplaunch.backends.slurm import evidence
 from ddplaunch.backends.slurm.commands import Commands

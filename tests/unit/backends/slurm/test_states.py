@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddplaunch.agent.contract import JobStatus, Phase
-from ddplaunch.agent.verdicts.catalogue import CATALOGUE
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.backends.job import State
 from ddplaunch.backends.slurm import states
 from ddplaunch.backends.slurm.parse import Seen

@@ -1,0 +1,279 @@
+"""Rules about failed paths between nodes: one verdict for each partition that explains them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple, Optional
+
+from ddplaunch.agent.contract import MeshResult, Verdict
+from ddplaunch.agent.diagnosis.gate import hardware, ip_families, node_names, paths, subnets
+from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate.partitions import Partition, Path, describe
+from ddplaunch.agent.platforms import pods
+from ddplaunch.agent.system import phrases
+
+MTU_HINT = (
+    "compare `ip link` on both nodes and test with `ping -M do -s 1472`; a tunnel needs a smaller MTU, or "
+    "ICMP `fragmentation needed` must be let through"
+)
+_SHOWN = 8
+"""Paths listed in a verdict: a firewall in front of one of 512 nodes breaks a thousand."""
+_TOLD = 4
+"""Cuts of one kind that get a verdict each; what is left is told together."""
+_SPANS = 8
+"""Parts of a list of nodes that a sentence can hold: a VLAN may have every other node."""
+
+_HINTS = {
+    "port-rejected": "look for a REJECT rule on the way; if the address is wrong, name the right one: "
+    "`rendezvous.address`",
+    "port-filtered": "open all TCP ports between the nodes of the job: torch listens on ports that the "
+    "kernel chooses, not on the master's alone",
+    "network-one-way": "look at the firewall, NetworkPolicy or security group of the node that is not "
+    "reached; all TCP ports must be open in both directions",
+    "host-unreachable": "`ip route get ADDRESS` on the first node; both must be in connected networks",
+    "mtu-black-hole": MTU_HINT,
+    "network-lossy": "`ip -s link` and `ethtool -S` on both nodes: errors and drops; a bad cable, a duplex "
+    "that does not match, or a link that is overrun",
+    "store-shared": "two jobs have one address and port: choose another `rendezvous.port`, or leave it out, "
+    "and each job finds its own; if the address is not node 0's, name that: `rendezvous.address`",
+    "stranger-listens": "something stands between the nodes, a proxy or a service mesh, or the address is "
+    "another machine's; exclude the job's ports from it",
+}
+_UNDIRECTED = frozenset({"network-lossy", "mtu-black-hole", "host-unreachable"})
+"""What goes wrong between two nodes, whichever of them noticed."""
+
+
+class _Fault(NamedTuple):
+    code: str
+    cut: Partition
+    found: list[MeshResult]  # the failed ones
+    one_port: bool = False  # others of the same node answer
+
+
+class _Facts(NamedTuple):
+    reached: set[Path]  # by any port
+    unrouted: set[Path]
+    open_ports: dict[Path, int]  # one that answered
+    passed: set[Path]  # by a port as torch's own, or by the master's where that alone was tried
+    names: Sequence[str]
+    nodes: int
+
+    def node(self, number: int) -> str:
+        return phrases.node(number, self.names)
+
+    def peer(self, result: MeshResult) -> str:
+        """'node 0 (n1, 10.0.0.5)'."""
+        return phrases.node(result.peer, self.names, result.address)
+
+    def side(self, numbers: Collection[int]) -> str:
+        """'nodes 0-31 and 40', '2048 nodes (0, 2, 4, …)'."""
+        text = phrases.nodes(numbers, self.names)
+        if text.count(",") < _SPANS:
+            return text
+        return f"{len(numbers)} nodes ({', '.join(map(str, sorted(numbers)[:_SPANS]))}, …)"
+
+
+def failed_paths(view: GateView) -> list[Verdict]:
+    """The rule over a whole gate. That a path does not lead to node 0 at all is another rule's."""
+    failed = [r for r in ip_families.unexplained(view) if not node_names.leads_astray(view, r)]
+    if all(result.outcome == "ok" for result in failed):
+        return []
+    results = [*failed, *paths.whole(view.passed, view.check_ins)]
+    verdicts = judge(results, view.plan.names, view.plan.nodes)
+    return subnets.with_subnets(view, hardware.with_mtus(view, verdicts))
+
+
+def judge(results: list[MeshResult], names: Sequence[str] = (), nodes: Optional[int] = None) -> list[Verdict]:
+    """Empty when every path passed. `names` are the nodes', as in the plan; `nodes`, how many there are."""
+    good = [r for r in results if r.outcome == "ok"]
+    failed = [r for r in sorted(results, key=lambda r: (r.node, r.peer, r.what)) if r.outcome != "ok"]
+    by_responder = {_path(r) for r in results if r.what != paths.MASTER}
+    facts = _Facts(
+        reached={_path(r) for r in good},
+        unrouted={_path(r) for r in failed if r.outcome == "unreachable"},
+        open_ports={_path(r): r.port for r in good},
+        passed={
+            _path(r)
+            for r in good
+            if r.node != r.peer and (r.what != paths.MASTER or _path(r) not in by_responder)
+        },
+        names=names,
+        nodes=nodes or 1 + max((max(_path(r)) for r in results), default=0),
+    )
+    lossy = [result for result in failed if result.outcome == "lossy"]
+    losers = {node for fault in _faults("network-lossy", lossy, facts) for node in _culprits(fault)}
+    kinds: dict[str, list[MeshResult]] = {}
+    for result in failed:
+        # Where most packets get lost, all of them do on some path.
+        lost = result.outcome in ("timeout", "stalled") and losers & {result.node, result.peer}
+        kinds.setdefault("network-lossy" if lost else _kind(result, facts), []).append(result)
+    faults = [fault for kind, found in kinds.items() for fault in _faults(kind, found, facts)]
+    # The most paths first: what broke many broke the few as well, more often than not.
+    faults.sort(key=lambda fault: (-len(fault.found), fault.code))
+    told: dict[str, list[_Fault]] = {}
+    for fault in faults:
+        told.setdefault(fault.code, []).append(fault)
+    few = [
+        [fault, *(told[fault.code][_TOLD:] if index == _TOLD - 1 else [])]
+        for code_faults in told.values()
+        for index, fault in enumerate(code_faults[:_TOLD])
+    ]
+    return [_verdict(group, facts) for group in sorted(few, key=lambda group: -len(group[0].found))]
+
+
+def notes(results: list[MeshResult], names: Sequence[str]) -> list[str]:
+    """Of paths that pass, but not at the first try."""
+    return [
+        f"{phrases.node(result.node, names)} -> {phrases.node(result.peer, names, result.address)} "
+        f"port {result.port}: {result.detail}"
+        for result in results
+        if result.outcome == "ok" and result.detail
+    ]
+
+
+def _path(result: MeshResult) -> Path:
+    return result.node, result.peer
+
+
+def _kind(result: MeshResult, facts: _Facts) -> str:
+    """The code, but for the direction, which the whole cut tells."""
+    there, back = _path(result), _path(result)[::-1]
+    if result.outcome == "timeout" and back in facts.unrouted:
+        return "host-unreachable"  # the peer has no way to answer
+    if result.outcome == "unreachable" and (there in facts.reached or back in facts.reached):
+        return "port-rejected"  # packets find their way; a firewall says by ICMP that these may not
+    return {
+        "timeout": "port-filtered",
+        "refused": "port-rejected",
+        "unreachable": "host-unreachable",
+        "stalled": "mtu-black-hole",
+        "lossy": "network-lossy",
+        "shared": "store-shared",
+    }.get(result.outcome, "stranger-listens")
+
+
+def _faults(kind: str, found: list[MeshResult], facts: _Facts) -> Iterator[_Fault]:
+    """`found`: the failures of one kind. The master's port may be closed alone."""
+    alone = [r for r in found if r.what == paths.MASTER and (r.node == r.peer or _path(r) in facts.passed)]
+    wide = {_path(r) for r in found if r not in alone}
+    passed = facts.passed - wide
+    if kind in _UNDIRECTED:
+        wide |= {path[::-1] for path in wide}
+        passed = passed - wide
+    for cut in describe(wide, passed, facts.nodes).partitions:
+        held = [r for r in found if _path(r) in wide and cut.holds(_path(r)) and r not in alone]
+        wide -= {_path(r) for r in held}
+        if all(result.what == paths.MASTER for result in held):
+            alone += held
+            continue
+        back = any(cut.holds(path[::-1]) for path in facts.reached)
+        one_way = kind == "port-filtered" and not cut.both and back
+        yield _Fault("network-one-way" if one_way else kind, cut, held)
+    if alone:
+        answers = any(r.node == r.peer or _path(r) in facts.reached for r in alone)
+        yield _Fault(kind, Partition(frozenset(r.node for r in alone), frozenset({0}), False), alone, answers)
+
+
+def _verdict(faults: list[_Fault], facts: _Facts) -> Verdict:
+    """On the first of them, and on what is left."""
+    first = faults[0]
+    found = [result for fault in faults for result in fault.found]
+    more = f" (and {len(found) - len(first.found)} more paths elsewhere)" if len(faults) > 1 else ""
+    # How a node fails to reach itself tells least; how it was refused tells more than that it waited.
+    worst = min(first.found, key=lambda r: (r.node == r.peer, r.outcome == "timeout", r.outcome != "lossy"))
+    one = len({frozenset(_path(r)) for r in first.found if r.node != r.peer}) < 2
+    one = one or (len(first.cut.targets) == 1 and not first.cut.both and first.code not in _UNDIRECTED)
+    hints = pods.HINTS if phrases.are_pods(facts.names) else _HINTS
+    return Verdict(
+        first.code,
+        (_of_target(first, worst, facts) if one else _of_groups(first, worst, facts)) + more,
+        "gate",
+        nodes=sorted({node for fault in faults for node in _culprits(fault)}),
+        facts=[
+            *(f"{_way(r, facts)}: {r.outcome}, {r.detail or 'no answer'}" for r in found[:_SHOWN]),
+            *([f"{len(found) - _SHOWN} more paths likewise"] if len(found) > _SHOWN else []),
+        ],
+        hint=hints.get(first.code, _HINTS[first.code]),
+    )
+
+
+def _of_target(fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
+    """Of one path, or of many that lead to one node."""
+    sources = {result.node for result in fault.found if result.node != result.peer}
+    if len(sources) < 2 or fault.cut.both or fault.code in _UNDIRECTED:
+        return _of_path(facts.node(bad.node), fault, bad, facts)
+    everybody = len(fault.cut.sources) > _SPANS and len(fault.cut.sources | {bad.peer}) >= facts.nodes
+    who = "the other nodes" if everybody else facts.side(sources)
+    return f"{_of_path(who, fault, bad, facts)} ({len(sources)} paths)"
+
+
+def _of_path(who: str, fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
+    way, seconds, code = f"{who} -> {facts.peer(bad)} port {bad.port}", f"{bad.seconds:.0f} s", fault.code
+    if code == "port-rejected":
+        how = "" if bad.outcome == "refused" else f" ({bad.detail})"
+        return f"{way} is refused{how} although {facts.node(bad.peer)} listens there"
+    if code == "network-one-way":
+        return (
+            f"{who} cannot open connections to {facts.peer(bad)}: no answer in {seconds}; the reverse works"
+        )
+    if code == "port-filtered":
+        open_port = facts.open_ports.get(_path(bad))
+        if open_port is not None:
+            return f"{way}: no answer in {seconds} while port {open_port} answers: a firewall drops this port"
+        where = ", nor the other way round: packets between them vanish" if fault.cut.both else ""
+        return f"{way}: no answer in {seconds}{where}"
+    if code == "mtu-black-hole":
+        return f"{who} -> {facts.peer(bad)}: 1 kB passes, 64 kB stalls for {seconds}"
+    if code == "network-lossy":
+        return f"packets are lost between {who} and {facts.peer(bad)}: {bad.detail}"
+    if code == "host-unreachable":
+        return f"{way}: {bad.detail}"
+    if code == "store-shared":
+        where = f"{bad.address} port {bad.port}"
+        return f"{who} would meet another job at {where}, not {facts.node(bad.peer)}: {bad.detail}"
+    return f"what answers {who} on {bad.address} port {bad.port} is not {facts.node(bad.peer)}: {bad.detail}"
+
+
+def _of_groups(fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
+    """Both sides are named; where one is everybody else, it is called so."""
+    cut, code = fault.cut, fault.code
+    sources, targets, all_nodes = cut.sources, cut.targets, len(cut.sources | cut.targets) >= facts.nodes
+    few = sources if len(sources) < len(targets) else targets
+    others = "the other nodes" if all_nodes and len(sources) != len(targets) else ""
+    one = others if others and few is targets else facts.side(sources)
+    other = others if others and few is sources else facts.side(targets)
+    count = f" ({len({_path(r) for r in fault.found})} paths)"
+    if code == "mtu-black-hole":
+        return f"between {one} and {other} 1 kB passes, 64 kB stalls for {bad.seconds:.0f} s{count}"
+    if code == "network-lossy":
+        return f"packets are lost between {one} and {other}: {bad.detail}{count}"
+    if code in ("stranger-listens", "store-shared"):
+        return f"what answers {one} in the place of {other} is not of this job: {bad.detail}{count}"
+    listed = sorted({result.port for result in fault.found})
+    ports = f"port {listed[0]}" if len(listed) == 1 else "any port"
+    if cut.both and sources == targets:
+        said = f"{one} cannot reach one another"
+    elif cut.both and others:
+        said = f"{facts.side(few)} {'is' if len(few) == 1 else 'are'} cut off from {others}"
+    elif cut.both:
+        said = f"{one} and {other} cannot reach one another"
+    else:
+        said = f"{one} cannot reach {other}"
+    how = f"no answer in {bad.seconds:.0f} s" if bad.outcome == "timeout" else bad.detail or bad.outcome
+    open_port = next((facts.open_ports[_path(r)] for r in fault.found if _path(r) in facts.open_ports), None)
+    besides = "; the reverse works" if code == "network-one-way" else ""
+    besides += f", while port {open_port} answers: a firewall drops it" if open_port and not besides else ""
+    return f"{said} on {ports}: {how}{besides}{count}"
+
+
+def _way(result: MeshResult, facts: _Facts) -> str:
+    return f"{facts.node(result.node)} -> {facts.peer(result)} port {result.port}"
+
+
+def _culprits(fault: _Fault) -> list[int]:
+    """The smaller side; of equal ones both, but for those whose port did not answer while the way is open."""
+    sources, targets, _ = fault.cut
+    if len(sources) == len(targets):
+        unclear = fault.code in _UNDIRECTED or fault.code in ("network-one-way", "port-filtered")
+        return sorted(sources | targets if unclear and not fault.one_port else targets)
+    return sorted(sources if len(sources) < len(targets) and not fault.one_port else targets)

@@ -1,0 +1,135 @@
+"""The verdict for a node that cannot reach the hub. It is the only one that a node gives alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ddplaunch.agent.contract import Env, Verdict
+from ddplaunch.agent.platforms import pods
+from ddplaunch.agent.system import phrases
+from ddplaunch.agent.system.resolve import family, is_loopback
+from ddplaunch.agent.transport.endpoints import Endpoint
+
+_CODES = {
+    "not-found": "dns-not-found",
+    "unanswered": "dns-unanswered",
+    "refused": "port-refused",
+    "timeout": "port-filtered",
+    "filtered": "port-filtered",
+    "unreachable": "host-unreachable",
+    "family": "ip-family-mixed",
+    "reset": "stranger-listens",
+    "stranger": "stranger-listens",
+    "shared": "store-shared",
+    "key": "key-differs",
+    "gone": "node-missing",
+    "stale": "dns-disagrees",
+    "absent": "node-missing",
+}
+_HINTS = {
+    "not-found": "check the name, and `getent hosts NAME` on that node: DNS, /etc/hosts, a headless Service?",
+    "unanswered": "check the name servers in /etc/resolv.conf on that node",
+    "refused": "is the hub on node 0 up? Its log says; if it is, a firewall rejects the port",
+    "timeout": "a firewall, NetworkPolicy or security group drops the port, or the address is nobody's",
+    "filtered": "a firewall, NetworkPolicy or security group drops the port: open it, or set `gate.port`",
+    "unreachable": "`ip route get ADDRESS` on that node; both must be in networks that reach each other",
+    "family": "`ip -br address` on both nodes: they need addresses of one family, IPv4 or IPv6",
+    "reset": "something accepts connections there and closes them: a proxy, or a service mesh",
+    "stranger": "choose another port (`gate.port`), or keep that program away from it",
+    "shared": "two jobs have one address and port: choose another `gate.port`, or leave it out; if the "
+    "address is not node 0's, correct it",
+    "key": f'give all nodes the same {Env.KEY} or --key-file: `printf %s "${Env.KEY}" | sha256sum` on each '
+    "compares them; if that is another job of yours, give one of the two another --name",
+    "stale": "look for the name in DNS and /etc/hosts on that node",
+    "absent": "ask the scheduler for node 0",
+    "gone": "node 0 went down, or its hub was killed; its log may say why",
+}
+_SHOWN = 7
+_NOBODY = ": the host answers, nobody listens"
+REJECTED_HINT = "look for a REJECT rule on the way to the port, or set `gate.port` to one that is open"
+ANOTHER_GATE_PORT = "give all nodes another --gate-port, or the job another --name"
+LOOPBACK_HINT = (
+    "look for the name in /etc/hosts on that node (Debian writes `127.0.1.1 name`), and give it the address "
+    "that the other nodes see"
+)
+
+
+def unreached(
+    node: int,
+    hub: Endpoint,
+    addresses: list[str],
+    kind: str,
+    detail: str,
+    seconds: float,
+    names: Sequence[str] = (),
+) -> Verdict:
+    """`kind`: of UnreachableError, or stranger | shared | key | gone | filtered | family.
+
+    `addresses`: the hub's, as this node resolves it. `names`: of the job's nodes.
+    """
+    host, port = hub
+    me = phrases.node(node, names)
+    if node != 0 and kind == "refused" and addresses and all(map(is_loopback, addresses)):
+        return Verdict(
+            "master-is-loopback",
+            f"{me} resolves {host} to {', '.join(addresses)}, which is {me} itself",
+            "gate",
+            nodes=[node],
+            facts=[f"nobody listens there on port {port}; asked for {seconds:.0f} s"],
+            hint=LOOPBACK_HINT,
+        )
+    where = str(hub) if not addresses or addresses == [host] else f"{hub} ({addresses[0]})"
+    said = {
+        "not-found": f"{me} cannot resolve {host}: no such name, asked for {seconds:.0f} s",
+        "unanswered": f"{me} cannot resolve {host}: the name server does not answer, "
+        f"asked for {seconds:.0f} s",
+        "refused": f"{me} -> the hub at {where} refused for {seconds:.0f} s{_NOBODY}",
+        "timeout": f"{me} -> the hub at {where}: no answer for {seconds:.0f} s: packets vanish",
+        "filtered": f"{me} -> the hub at {where}: no answer for {seconds:.0f} s, while other ports there "
+        "answer: a firewall drops this one",
+        "unreachable": f"{me} -> the hub at {where}: {detail}",
+        "family": f"{me} has no address of {family((addresses or [host])[0])}, and the hub is at {where}",
+        "reset": f"{me} -> the hub at {where}: connections are closed at once",
+        "stranger": f"what answers {me} at {where} is not the hub of this job: {detail}",
+        "shared": f"{me} meets another job at {where}, where the hub of this one should be: {detail}",
+        "key": f"the hub at {where} is of this job's name, and does not know the key of {me}",
+        "stale": f"{me} resolves {host} to {', '.join(addresses) or 'nothing now'}, where the hub of an "
+        f"earlier job of this name, or of an earlier attempt, answered for {seconds:.0f} s",
+        "absent": f"{phrases.node(0, names)} has no address after {seconds:.0f} s, while {me} has one",
+        "gone": f"the hub on {phrases.node(0, names)} went away while {me} was at the gate",
+    }[kind]
+    culprits = [0] if kind in ("refused", "stranger", "shared", "gone", "reset", "absent") else [node]
+    if kind == "key":
+        culprits = [0, node]  # either may have the wrong one
+    hint = pods.HINTS.get(kind, _HINTS[kind]) if phrases.are_pods(names) else _HINTS[kind]
+    return Verdict(_CODES[kind], said, "gate", nodes=culprits, facts=[detail], hint=hint)
+
+
+def heard(found: Verdict) -> Verdict:
+    """A node's verdict as the hub sees it, which listens: a refusal is not its machine's."""
+    if found.code != "port-refused":
+        return found
+    sentence = found.sentence.replace(_NOBODY, " although it listens: something on the way rejects this port")
+    return replace(found, code="port-rejected", sentence=sentence, hint=REJECTED_HINT)
+
+
+def alike(said: Mapping[int, Verdict]) -> list[tuple[list[int], Verdict]]:
+    """Each cause once: who says it, and their one verdict, in the words of the first of them.
+
+    `said`: by node, as `unreached` made it.
+    """
+    groups: dict[str, list[int]] = {}
+    for node in sorted(said):
+        groups.setdefault(said[node].code, []).append(node)
+    return [(who, _one([said[node] for node in who])) for who in groups.values()]
+
+
+def _one(found: list[Verdict]) -> Verdict:
+    first, *others = found
+    return replace(
+        first,
+        sentence=f"{first.sentence} (and {len(others)} more)" if others else first.sentence,
+        nodes=sorted({node for each in found for node in each.nodes}),
+        facts=[*first.facts, *(each.sentence for each in others[:_SHOWN])],
+    )

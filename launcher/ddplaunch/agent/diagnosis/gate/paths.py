@@ -1,0 +1,55 @@
+"""Paths that passed at the first try, in a short form: a large job has hundreds of thousands. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ddplaunch.agent.contract import CheckIn, MeshResult
+
+MASTER = "master"
+"""What stands for a peer's number where it was node 0's master port that was tried."""
+RESPONDER = "responder"
+LIBRARY = "library"
+"""What a path is that leads to the address which a peer's library will take."""
+STORE = "store"
+"""Likewise, to one of several addresses behind node 0's name."""
+BESIDE = (LIBRARY, STORE)
+"""What is tried beside the mesh itself."""
+
+
+def parted(results: Iterable[MeshResult]) -> tuple[list[MeshResult], dict[str, int]]:
+    """Of one node: what failed, or passed with a remark; and milliseconds by peer of what just passed.
+
+    Of paths beside the mesh it is only of interest that they fail.
+    """
+    told, passed = [], {}
+    for result in results:
+        if result.outcome != "ok" or result.detail:
+            told.append(result)
+        elif result.what in (MASTER, RESPONDER):
+            peer = MASTER if result.what == MASTER else str(result.peer)
+            passed[peer] = round(result.seconds * 1000)
+    return told, passed
+
+
+def whole(passed: Mapping[str, Mapping[str, int]], check_ins: Mapping[int, CheckIn]) -> list[MeshResult]:
+    """The results from which `passed`, by node, was made; each node under the address that it gave itself.
+
+    Keys that are no number of a node are left out.
+    """
+    found = []
+    for node, peers in passed.items():
+        for peer, milliseconds in peers.items():
+            if not _is_number(node) or not (peer == MASTER or _is_number(peer)):
+                continue
+            what, number = (MASTER, 0) if peer == MASTER else (RESPONDER, int(peer))
+            there = check_ins.get(number)
+            address, port = (there.address, there.ports.get(what, 0)) if there else ("", 0)
+            found.append(
+                MeshResult(int(node), number, address, port, what, "ok", seconds=milliseconds / 1000)
+            )
+    return found
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) < 10

@@ -1,0 +1,115 @@
+"""Orders several causes: which comes first, which follows from another, which hides another. Pure.
+
+First stands what makes every attempt fail, for the first verdict's exit code is the job's and may forbid
+another one. Among those, first what others cannot be known without: who is who, by which names, who is here;
+then what all were told, what each found at home, and at last the ways between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from enum import IntEnum
+from typing import Any
+
+from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
+from ddplaunch.agent.diagnosis.gate import node_names
+from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.system import phrases
+
+
+class Kind(IntEnum):
+    """Of what a rule speaks. In the order of mending."""
+
+    WHO = 0
+    NAME = 1
+    HERE = 2
+    TOLD = 3
+    HOME = 4
+    WAY = 5
+
+
+_NAMES = frozenset({"dns-not-found", "dns-unanswered", "dns-disagrees"})
+"""Of names, whichever check or rule found them."""
+
+Found = tuple[Kind, list[Verdict]]
+"""What one rule says, in its own order."""
+
+
+def order(view: GateView, found: Iterable[Found]) -> list[Verdict]:
+    """Each cause once, whatever the order of the rules, with what cannot be known because of it."""
+    ranked = [
+        # Of ways between nodes their rule knows best which is the worst.
+        (Kind.NAME if verdict.code in _NAMES else kind, place if kind == Kind.WAY else 0, verdict)
+        for kind, verdicts in found
+        for place, verdict in enumerate(verdicts)
+    ]
+    causes = [each for each in ranked if not _is_consequence(view, each[2], [v for *_, v in ranked])]
+    causes.sort(key=lambda each: (_may_pass_elsewhere(each[2]), *each[:2], *_content(each[2])))
+    return _with_hidden(view, [(kind, verdict) for kind, _, verdict in causes])
+
+
+def mesh_alone(view: GateView) -> GateView:
+    """Without paths that fail because a node is gone, or because a name leads nowhere."""
+    gone = {*view.missing, *view.vanished}
+    mesh = [
+        result
+        for result in view.mesh
+        if not {result.node, result.peer} & gone and not node_names.leads_nowhere(view, result)
+    ]
+    library = [result for result in view.library if not {result.node, result.peer} & gone]
+    return replace(view, mesh=mesh, library=library)
+
+
+def _may_pass_elsewhere(verdict: Verdict) -> bool:
+    return CATALOGUE[verdict.code].exit_code != Exit.MISCONFIGURED
+
+
+def _content(verdict: Verdict) -> tuple[str, list[int], str]:
+    return verdict.code, verdict.nodes, verdict.sentence
+
+
+def _is_consequence(view: GateView, verdict: Verdict, all_of_them: list[Verdict]) -> bool:
+    """Whether another cause explains all of it."""
+    others: dict[str, set[int]] = {}
+    for each in all_of_them:
+        others.setdefault(each.code, set()).update(each.nodes)
+    if verdict.code == "version-differs":  # a node without torch has none of its versions
+        return set(verdict.nodes) <= others.get("image-lacks", set())
+    if verdict.code == "node-missing" and view.missing and not view.vanished:
+        if "rank-duplicate" in others:  # who claims a place that is taken leaves its own empty
+            return len(verdict.nodes) <= len(view.strays)
+        if "world-size-differs" in others:  # of a smaller job there are no more
+            return min(verdict.nodes) >= min(c.nodes for c in (*view.check_ins.values(), *view.strays))
+    return False
+
+
+def _with_hidden(view: GateView, causes: list[tuple[Kind, Verdict]]) -> list[Verdict]:
+    absent = [node for node in range(view.plan.nodes) if node not in view.check_ins]
+    told = next((v for kind, v in causes if kind == Kind.HERE), causes[0][1] if causes else None)
+    return [
+        replace(verdict, facts=[*verdict.facts, *_hidden(view, verdict, absent if verdict is told else [])])
+        for _, verdict in causes
+    ]
+
+
+def _hidden(view: GateView, verdict: Verdict, absent: list[int]) -> list[str]:
+    """`absent`: the nodes that are not here, if this verdict is the one to say so."""
+    if absent:
+        ways = ", and the paths between the nodes" if view.checks("mesh") else ""
+        found = phrases.one_or(absent, "is here: what it finds", "are here: what they find")
+        return [f"not known before {view.nodes(absent)} {found} at home{ways}"]
+    if verdict.code == "port-in-use" and view.plan.nodes > 1:
+        return ["not known before it is free: whether the other nodes reach that port"]
+    unversed = [node for node in verdict.nodes if not _facts(view, node).get("versions")]
+    if verdict.code == "image-lacks" and unversed and view.checks("versions"):
+        return [f"not known before it is there: which versions {view.nodes(unversed)} would run with"]
+    misled = [node for node in verdict.nodes if node_names.is_misled(view, node)]
+    if misled and verdict.code in (*_NAMES, "master-is-loopback"):
+        return [f"not known before the name leads there: whether {view.nodes(misled)} can reach the master"]
+    return []
+
+
+def _facts(view: GateView, node: int) -> dict[str, Any]:
+    return view.check_ins[node].facts if node in view.check_ins else {}

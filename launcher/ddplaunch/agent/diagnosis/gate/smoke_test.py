@@ -1,0 +1,195 @@
+"""Rules about a failed collective smoke test: the network, one library, and which layer of it. Pure.
+
+What the network does to both backends is told as the network's. Where one passes, the other is unfit, and its
+own log says in which layer; `nccl_log` reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Optional
+
+from ddplaunch.agent.contract import SmokeRank, Verdict
+from ddplaunch.agent.diagnosis.gate import failed_paths, nccl_log
+from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.system import phrases
+
+_STAGES = {
+    "started": "importing torch",
+    "imported": "connecting to rank 0's store",
+    "store": "init_process_group",
+    "group": "the first all_reduce",
+}
+_STORE_CODES = {"timeout": "port-filtered", "refused": "port-rejected", "unreachable": "host-unreachable"}
+_MESH_HINT = "leave `mesh` out of `gate.skip`: it says which path it is; then "
+_FIREWALL = "open all TCP ports between the nodes: the ranks listen on ports that the kernel chooses"
+_DOUBTFUL = 0.6
+"""Where nothing was said, and the layer is where it stood still."""
+_LIKELY = 0.8
+"""Where nobody but the kernel kills, and it does for memory."""
+_BY_HAND = "`run/node-N/smoke-*.log` in the job's folder has what the ranks said"
+
+
+def backends(view: GateView) -> list[str]:
+    """What to try, the job's own first: NCCL where every node has a GPU that its torch is made for."""
+    checks = [check_in.facts for check_in in view.check_ins.values()]
+    said = {facts.get("backend", {}).get("says", "") for facts in checks}
+    if all(_has_gpus(facts) for facts in checks):
+        return ["gloo", "nccl"] if said == {"gloo"} else ["nccl", "gloo"]
+    return ["nccl", "gloo"] if said == {"nccl"} else ["gloo"]
+
+
+def _has_gpus(facts: dict[str, dict[str, object]]) -> bool:
+    devices, versions = facts.get("gpus", {}).get("devices") or {}, facts.get("versions", {})
+    assert isinstance(devices, dict)
+    rocm = "rocm" in str(versions.get("torch")) and any("AMD" in kind for kind in devices)
+    return rocm or bool(versions.get("cuda") and {"NVIDIA", "WSL"} & set(devices))
+
+
+def judge(view: GateView, ranks: Sequence[SmokeRank], wanted: Sequence[str]) -> list[Verdict]:
+    """What stands against the job's own backend, the first of `wanted`."""
+    bad = _failed(ranks, wanted[0])
+    lost = sorted(set(range(view.plan.nodes)) - {rank.node for rank in ranks})
+    if lost:
+        return [_verdict("node-missing", f"{view.nodes(lost)} did not answer in the smoke test", lost, bad)]
+    if not bad:
+        return []
+    by_gloo = _failed(ranks, "gloo")
+    for rule, those in ((_imports, bad), (_store, bad), (_group, by_gloo), (_sums, by_gloo)):
+        for found in rule(view, those):  # what stands in both's way is told of Gloo, the plainer witness
+            return [found]
+    passed = [each for each in wanted[1:] if not _failed(ranks, each)]
+    return [_unfit(view, wanted[0], bad, passed)]
+
+
+def notes(view: GateView, ranks: Sequence[SmokeRank], wanted: Sequence[str]) -> list[str]:
+    """How it went, one sentence for each backend."""
+    return [f"smoke test: {told(view.plan.nodes, ranks, each)}" for each in wanted]
+
+
+def told(nodes: int, ranks: Sequence[SmokeRank], backend: str) -> str:
+    """'gloo all_reduce of 8 ranks: 4 B to 16 MiB in 1.2 s, 310 MB/s', or who stands where."""
+    own, bad = [rank for rank in ranks if rank.backend == backend], _failed(ranks, backend)
+    if bad:
+        return f"{backend}: {_stands(bad)}{f': {phrases.clipped(bad[0].error)}' if bad[0].error else ''}"
+    if not own:
+        return f"{backend}: nobody answered"
+    world = len(own) // len({rank.node for rank in own}) * nodes
+    seconds, rate = max(rank.seconds for rank in own), min(rank.rate for rank in own)
+    span = f"4 B to {phrases.size(max(rank.size for rank in own))} in {phrases.span(seconds)}"
+    return f"{backend} all_reduce of {world} rank{'s' * (world > 1)}: {span}, {rate / 1e6:.0f} MB/s"
+
+
+def _failed(ranks: Sequence[SmokeRank], backend: str) -> list[SmokeRank]:
+    return [rank for rank in ranks if rank.backend == backend and rank.stage != "done"]
+
+
+def _imports(view: GateView, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
+    """Ranks that do not even have torch."""
+    those = [rank for rank in bad if rank.stage == "started"]
+    if those and any(rank.error for rank in those):
+        those = [rank for rank in those if rank.error]
+    killed = [rank for rank in those if "SIGKILL" in rank.error]
+    if killed:
+        nodes = sorted({rank.node for rank in killed})
+        sentence = (
+            f"{view.nodes(nodes)}: {phrases.ranks(r.rank for r in killed)} got SIGKILL while importing torch"
+        )
+        hint = "`resources.memory`: torch takes 0.3 GiB a rank, more with CUDA; `dmesg` there has more"
+        yield replace(_verdict("memory-too-small", sentence, nodes, killed, hint), confidence=_LIKELY)
+    elif those:
+        nodes = sorted({rank.node for rank in those})
+        why = phrases.clipped(those[0].error) or "it is not there after a minute"
+        sentence = f"{view.nodes(nodes)}: torch cannot be imported: {why}"
+        hint = "`python -c 'import torch'` there; a library that it needs is missing, or the disk is slow"
+        yield _verdict("image-lacks", sentence, nodes, those, hint)
+
+
+def _store(view: GateView, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
+    """Ranks that do not reach rank 0's store, which listens on a port that the kernel chose."""
+    those = [rank for rank in bad if rank.stage == "imported" and rank.kind in _STORE_CODES]
+    if those:
+        nodes = sorted({rank.node for rank in those})
+        all_others = len(nodes) == view.plan.nodes - 1
+        sentence = (
+            f"{view.nodes(nodes)} -> {view.node(0)}: {phrases.ranks(r.rank for r in those)} cannot connect "
+            f"to rank 0's store: {those[0].error}"
+        )
+        yield _verdict(_STORE_CODES[those[0].kind], sentence, [0] if all_others else nodes, those, _FIREWALL)
+
+
+def _group(view: GateView, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
+    """Ranks that Gloo does not connect: every two of them have a connection as soon as there is a group."""
+    those = [rank for rank in bad if rank.stage == "store"]
+    odd = {
+        rank.node: address
+        for rank in those
+        for address in rank.listens
+        if address not in view.met_at(rank.node)
+    }
+    if odd:
+        node, address = min(odd.items())
+        sentence = f"{view.node(node)}: Gloo listens at {address}, where peers do not reach it"
+        hint = "leave GLOO_SOCKET_IFNAME out, and `mesh` out of `gate.skip`: the gate then sets what works"
+        yield _verdict("gloo-interface-wrong", sentence, sorted(odd), bad, hint)
+        return
+    for rank in those:
+        if not rank.waits:
+            continue
+        address = rank.waits[0]
+        to = view.node(rank.node)
+        peers = [node for node in view.check_ins if address in view.met_at(node)]
+        to = f"{to} -> {view.node(peers[0])}" if peers else to
+        sentence = f"{to}: rank {rank.rank} connects to {address} in vain, on a port that the kernel chose"
+        yield _verdict("port-filtered", sentence, peers or [rank.node], bad, _MESH_HINT + _FIREWALL)
+
+
+def _sums(view: GateView, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
+    """Connections that were made, and on which nothing is confirmed any more."""
+    for rank in bad:
+        if rank.stage == "group" and rank.waits:
+            address = rank.waits[0]
+            ends = {node for node in view.check_ins if address in view.met_at(node)} | {rank.node}
+            passes = f"{phrases.size(rank.size)} add up" if rank.size else "connections are made"
+            sentence = f"{view.node(rank.node)} -> {address}: {passes}, and nothing larger is confirmed"
+            yield _verdict("mtu-black-hole", sentence, sorted(ends), bad, _MESH_HINT + failed_paths.MTU_HINT)
+
+
+def _unfit(view: GateView, backend: str, bad: Sequence[SmokeRank], passed: Sequence[str]) -> Verdict:
+    """One library, and where in it."""
+    own = [rank for rank in bad if rank.error and not nccl_log.ECHO.search(rank.error)] or bad
+    first = own[0]
+    layer: Optional[nccl_log.Layer] = None
+    if backend == "nccl":
+        layer = nccl_log.layer([rank.log for rank in bad], first.error, view.plan.nodes > 1)
+    nodes = sorted({rank.node for rank in own})
+    other = f", where {passed[0]}'s all_reduce passes" if passed else ""
+    place = f" in {layer.name}" if layer else f" at {_at(first)}"
+    quoted = (layer.line if layer else "") or phrases.clipped(first.error) or "nothing moved for 20 s"
+    sentence = f"{backend} fails on {phrases.ranks(rank.rank for rank in own)}{place}{other}: {quoted}"
+    hint = layer.hint if layer else _BY_HAND
+    found = _verdict("backend-unfit", sentence, nodes, bad, hint)
+    return replace(found, confidence=_DOUBTFUL) if layer and not layer.sure else found
+
+
+def _verdict(
+    code: str, sentence: str, nodes: list[int], bad: Sequence[SmokeRank], hint: str = _BY_HAND
+) -> Verdict:
+    facts = [
+        f"{rank.backend}: {_stands([rank])}" + (f": {phrases.clipped(rank.error)}" if rank.error else "")
+        for rank in bad
+    ]
+    facts += [line for rank in bad[:1] for line in rank.log]
+    return Verdict(code, sentence, "gate", nodes=nodes, facts=facts, hint=hint)
+
+
+def _stands(bad: Sequence[SmokeRank]) -> str:
+    """'ranks 0-3 stand in init_process_group'."""
+    first = bad[0]
+    alike = [rank.rank for rank in bad if (rank.stage, rank.size) == (first.stage, first.size)]
+    return f"{phrases.ranks(alike)} {phrases.one_or(alike, 'stands', 'stand')} in {_at(first)}"
+
+
+def _at(rank: SmokeRank) -> str:
+    return f"all_reduce of more than {phrases.size(rank.size)}" if rank.size else _STAGES[rank.stage]

@@ -1,0 +1,234 @@
+"""collective-mismatch: ranks called different collectives, or other shapes, at the same place.
+
+Every group counts its collectives. What has the same number in the same group must be the same call on all
+its ranks: it is one operation. Where the counts are not recorded, a rank's own last words may still tell.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Optional
+
+from ddplaunch.agent.contract import Collective, Verdict
+from ddplaunch.agent.diagnosis.run import consequences, stacks
+from ddplaunch.agent.diagnosis.run.job_view import JobView, plain
+from ddplaunch.agent.system import phrases
+
+_HINT = (
+    "All ranks of a group must call the same collectives in the same order, with the same shapes: look for "
+    "a branch "
+    "on the rank, or on data that differs between ranks, around the calls named here."
+)
+_FINGERPRINT = re.compile(
+    r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), ?OpType=(\w+)"
+    r"(?:, ?TensorShape=\[([\d, ]*)\])?(?:, ?TensorDtypes=(\w+))?"
+)
+_DETAIL_NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather"}
+_MAKES_GROUP = re.compile(r"new_(sub)?groups?|split_group")
+_ALIKE = frozenset(["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor"])
+"""Collectives whose tensors must be alike on all ranks; in others the root's, or each rank's, may differ."""
+
+
+Source = dict[int, list[Collective]]
+"""Rank -> what one kind of record has of it. Kinds number differently, and are never compared."""
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """At collective `number` of `group` the `camps` disagree; `culprits` is the minority, or all."""
+
+    group: str
+    number: int
+    camps: dict[str, list[int]]  # "broadcast [4] (train.py:88)" -> ranks
+    culprits: list[int]
+
+    @property
+    def involved(self) -> int:
+        return sum(len(ranks) for ranks in self.camps.values())
+
+    @property
+    def tie(self) -> bool:
+        return len(self.culprits) == self.involved
+
+
+def collective_mismatch(view: JobView) -> Optional[Verdict]:
+    """Same group, same number, different calls."""
+    mismatch = find(view)
+    return None if mismatch is None else _verdict(view, mismatch)
+
+
+def _verdict(view: JobView, mismatch: Mismatch) -> Verdict:
+    return Verdict(
+        code="collective-mismatch",
+        sentence=f"at collective {mismatch.number} {_contrast(mismatch)}",
+        where="run",
+        nodes=view.nodes_of(mismatch.culprits),
+        ranks=mismatch.culprits,
+        victims=view.suffering(mismatch.culprits),
+        confidence=0.7 if mismatch.tie else 0.97,
+        facts=[
+            *(
+                f"{phrases.ranks(ranks)}: collective {mismatch.number} is {call}"
+                for call, ranks in mismatch.camps.items()
+            ),
+            f"process group {mismatch.group!r}; known of {mismatch.involved} of {len(view.world)} ranks",
+        ],
+        hint=_HINT,
+    )
+
+
+def new_group_partial(view: JobView) -> Optional[Verdict]:
+    """Some ranks make a group, and the others wait elsewhere: making one is a call of the whole job."""
+    inside = [rank for rank in view.waiting if _MAKES_GROUP.fullmatch(view.locations[rank].what)]
+    lacking = [rank for rank in view.waiting if rank not in inside]
+    if not inside or not lacking or view.waiting != view.alive or view.unseen:
+        return None
+    where = "; ".join(view.whereabouts(lacking)[:3])
+    return Verdict(
+        code="collective-mismatch",
+        sentence=f"{view.locations[inside[0]]} has {phrases.ranks(inside)} "
+        f"and lacks {phrases.ranks(lacking)}: {where}",
+        where="run",
+        nodes=view.nodes_of(lacking),
+        ranks=lacking,
+        victims=inside,
+        confidence=0.5,
+        facts=view.counts(),
+        hint="Every rank of the job must call new_group, also those outside the group: take it out of "
+        "the branch on the rank.",
+    )
+
+
+def mismatch_in_words(view: JobView) -> Optional[Verdict]:
+    """A rank died saying that its peer does something else, and nobody's record shows more."""
+    told = {}
+    for number, rank in view.ranks.items():
+        said = [raised.message for raised in rank.raised if not raised.handled]
+        for text in [rank.last_output, *said]:  # an exception has more than the last line of it
+            if consequences.MISMATCH.search(text):
+                told[number] = text
+    if not told:
+        return None
+    mismatch = _fingerprinted(view, told) or find(view, failed_too=True)
+    if mismatch is not None:
+        return _verdict(view, mismatch)
+    speakers = sorted(told)
+    return Verdict(
+        code="collective-mismatch",
+        sentence=f"{phrases.ranks(speakers)} ended because the ranks called different collectives; which "
+        "rank differs was not recorded",
+        where="run",
+        confidence=0.5,
+        facts=[f"rank {rank} said: {phrases.clipped(text, 400)}" for rank, text in sorted(told.items())],
+        hint=f"{_HINT} TORCH_DISTRIBUTED_DEBUG=DETAIL makes torch compare the calls before it starts them.",
+    )
+
+
+def _fingerprinted(view: JobView, told: dict[int, str]) -> Optional[Mismatch]:
+    """With TORCH_DISTRIBUTED_DEBUG=DETAIL each rank says what it and another are about to call."""
+    calls: dict[int, Collective] = {}
+    for text in told.values():
+        for rank, number, op, sizes, dtype in _FINGERPRINT.findall(text):
+            shape = [int(size) for size in sizes.split(",") if size.strip()]
+            name = _DETAIL_NAMES.get(op, op.lower())
+            calls[int(rank)] = Collective("0", int(number), name, [shape], [dtype] if dtype else [])
+    camps = _camps(calls)
+    if len(camps) < 2:
+        return None
+    culprits = _minority(camps) or sorted(calls)
+    ordered = sorted(camps, key=lambda ranks: ranks[0] not in culprits)
+    return Mismatch("0", min(call.seq for call in calls.values()), _told(view, calls, ordered), culprits)
+
+
+def find(view: JobView, failed_too: bool = False) -> Optional[Mismatch]:
+    """The earliest collective that is not done everywhere and was called differently.
+
+    A collective that failed is recorded as done: with `failed_too`, the last one of each group is looked at,
+    and what the hook's ring has kept of ranks whose recorder died with them.
+    """
+    recorded = {number: rank.collectives for number, rank in view.ranks.items() if rank.collectives}
+    called = {number: rank.calls for number, rank in view.ranks.items() if rank.calls}
+    sources = [recorded, called] if failed_too or len(called) > len(recorded) else [recorded]
+    found = [_differing(view, source, failed_too) for source in sources]
+    known = [mismatch for mismatch in found if mismatch is not None]
+    return max(known, key=lambda mismatch: (not mismatch.tie, mismatch.involved), default=None)
+
+
+def _differing(view: JobView, source: Source, failed_too: bool) -> Optional[Mismatch]:
+    entries = [entry for its in source.values() for entry in its if not entry.p2p]
+    places = {(entry.seq, entry.group) for entry in entries if not entry.done}
+    if failed_too:
+        last = {entry.group: entry.seq for entry in sorted(entries, key=lambda entry: entry.seq)}
+        places |= {(number, group) for group, number in last.items()}
+    for number, group in sorted(places):
+        calls = _at(source, group, number)
+        camps = _camps(calls)
+        if len(camps) > 1:
+            before = _at(source, group, number - 1)
+            everybody = view.members.get(group, view.world)
+            unseen = [rank for rank in view.unseen if rank in everybody]
+            culprits = _minority(camps, len(unseen)) or _newcomers(camps, calls, before) or sorted(calls)
+            told = _told(view, calls, sorted(camps, key=lambda ranks: ranks[0] not in culprits))
+            return Mismatch(group, number, told, culprits)
+    return None
+
+
+def _at(source: Source, group: str, number: int) -> dict[int, Collective]:
+    """What each rank called as this collective of this group."""
+    return {
+        rank: entry
+        for rank, entries in source.items()
+        for entry in entries
+        if entry.group == group and entry.seq == number and not entry.p2p
+    }
+
+
+def _camps(calls: dict[int, Collective]) -> list[list[int]]:
+    """The ranks, grouped by what they called; the largest camp first."""
+    alike = {plain(call.op) for call in calls.values()} <= _ALIKE
+    camps: dict[object, list[int]] = {}
+    for rank, call in sorted(calls.items()):
+        shape = (str(call.sizes), str(call.dtypes)) if alike and call.sizes else ()
+        camps.setdefault((plain(call.op), shape), []).append(rank)
+    return sorted(camps.values(), key=lambda ranks: (-len(ranks), ranks))
+
+
+def _minority(camps: list[list[int]], unseen: int = 0) -> list[int]:
+    """All but the largest camp; nobody where none is, or where ranks that were not seen could change that."""
+    if len(camps[0]) <= len(camps[1]) + unseen:
+        return []
+    return sorted(rank for ranks in camps[1:] for rank in ranks)
+
+
+def _newcomers(
+    camps: list[list[int]], calls: dict[int, Collective], before: dict[int, Collective]
+) -> list[int]:
+    """Of camps of one size that differ in shape alone: those who changed it, while the others kept theirs."""
+    if len({plain(call.op) for call in calls.values()}) > 1 or not before.keys() >= calls.keys():
+        return []
+    changed = [ranks for ranks in camps if any(calls[rank].sizes != before[rank].sizes for rank in ranks)]
+    alike = len({str(before[rank].sizes) for rank in calls}) == 1
+    return sorted(rank for ranks in changed for rank in ranks) if alike and len(changed) < len(camps) else []
+
+
+def _told(view: JobView, calls: dict[int, Collective], camps: list[list[int]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    types = {tuple(call.dtypes) for call in calls.values() if call.dtypes}
+    for camp in camps:
+        for rank in camp:
+            call = calls[rank]
+            parts = [plain(call.op), *(str(size) for size in call.sizes if size)]
+            parts += call.dtypes if len(types) > 1 else []
+            site = stacks.user_frame(call.frames) or view.locations[rank].site
+            found.setdefault(" ".join(parts) + phrases.at(site), []).append(rank)
+    return found
+
+
+def _contrast(mismatch: Mismatch) -> str:
+    (first, odd), *rest = mismatch.camps.items()
+    parts = [f"{phrases.ranks(odd)} called {first}"]
+    for call, ranks in rest:
+        plain_majority = len(rest) == 1 and not mismatch.tie and len(ranks) > 1
+        parts.append(f"the others {call}" if plain_majority else f"{phrases.ranks(ranks)} called {call}")
+    return phrases.listing(parts) if mismatch.tie else ", ".join(parts)

@@ -1,0 +1,320 @@
+"""The evidence of a job, prepared for all rules: where each rank is, which ranks wait, and for whom.
+
+A rank *waits* when it stands in a collective, in init_process_group or in a function of MPI. It *holds* the
+others up when it lives, waits nowhere, and is behind: it has called fewer collectives of the blocked group
+than those who wait in it. Counters decide where they are known, stacks where they are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Optional
+
+from ddplaunch.agent.contract import Collective, Frame, Group, JobEvidence, NodeEvidence, Raised, RankEvidence
+from ddplaunch.agent.diagnosis.run import stacks
+from ddplaunch.agent.system import phrases
+
+IN_COLLECTIVE = "collective"
+IN_INIT = "init_process_group"
+IN_LOADER = "loader"
+IN_MPI = "mpi"
+IN_FINALIZE = "MPI_Finalize"
+_INITS = dict.fromkeys(["Init", "Init_thread"], "MPI_Init")
+"""Mostly called by the import of mpi4py, where nobody reads its name."""
+ELSEWHERE = "elsewhere"
+ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a rank stands. `site` is the user's line, `number` the collective's, where they are known."""
+
+    kind: str
+    what: str = ""  # the collective's name as the user called it
+    group: str = ""
+    number: Optional[int] = None
+    site: Optional[Frame] = None
+
+    def __str__(self) -> str:
+        if self.kind == IN_COLLECTIVE:
+            number = "" if self.number is None else f" {self.number}"
+            return f"{self.what or 'a collective'}{number}{phrases.at(self.site)}"
+        if self.kind == IN_INIT:
+            return f"init_process_group{phrases.at(self.site)}"
+        if self.kind == IN_MPI:
+            return f"{self.what}{phrases.at(self.site)}"
+        if self.kind == IN_LOADER:
+            return f"DataLoader.__next__{phrases.at(self.site)}"
+        return phrases.place(self.site) if self.site else "a place that no stack shows"
+
+
+class JobView:
+    """What the rules ask. Every answer is computed once, and the order of nodes does not matter."""
+
+    def __init__(self, evidence: JobEvidence) -> None:
+        self.evidence = evidence
+        self.nodes: dict[int, NodeEvidence] = {}
+        self.ranks: dict[int, RankEvidence] = {}
+        self.node_of: dict[int, int] = {}
+        for node in sorted(evidence.evidence, key=lambda node: (node.node, node.at)):
+            self.nodes[node.node] = node
+            for rank in node.ranks:
+                self.ranks[rank.rank] = replace(rank, groups=[_counted(rank, group) for group in rank.groups])
+                self.node_of[rank.rank] = node.node
+        self.ranks = {number: self.ranks[number] for number in sorted(self.ranks)}
+
+    def node(self, number: int) -> str:
+        """'node 2 (n3)'."""
+        return phrases.node(number, self.evidence.names)
+
+    def named(self, numbers: Iterable[int]) -> str:
+        """'nodes 1 (n2) and 2 (n3)'."""
+        return phrases.nodes(numbers, self.evidence.names)
+
+    @cached_property
+    def world_size(self) -> Optional[int]:
+        """What the ranks' own groups and calls say; else what was laid out. None: neither is known."""
+        said = [rank.world_size for rank in self.ranks.values() if rank.world_size]
+        return max(said) if said else self.evidence.world_size
+
+    @cached_property
+    def world(self) -> list[int]:
+        """All ranks there should be."""
+        return sorted({*self.ranks, *range(self.world_size or 0)})
+
+    @cached_property
+    def absent(self) -> list[int]:
+        """Ranks that were laid out on nodes that have answered, and of which no process was found.
+
+        Where the script makes a larger world than was laid out, the others may run where nobody looks.
+        """
+        laid_out = self.evidence.world_size is not None and self.world_size == self.evidence.world_size
+        if not laid_out or self.evidence.silent or len(self.nodes) < self.evidence.nodes:
+            return []
+        return [rank for rank in self.world if rank not in self.ranks]
+
+    @cached_property
+    def unseen(self) -> list[int]:
+        """Ranks of the world of which nothing is known: nothing may be concluded about them, or from them."""
+        return [rank for rank in self.world if rank not in self.ranks and rank not in self.absent]
+
+    @cached_property
+    def alive(self) -> list[int]:
+        return [number for number, rank in self.ranks.items() if rank.alive]
+
+    @cached_property
+    def locations(self) -> dict[int, Location]:
+        return {number: _stand(rank) for number, rank in self.ranks.items()}
+
+    @cached_property
+    def waiting(self) -> list[int]:
+        """Those who stand where they need others. In MPI_Finalize together, nobody is missing any more."""
+        if all(self.locations[rank].what == IN_FINALIZE for rank in self.alive):
+            return []
+        return [rank for rank in self.alive if self.locations[rank].kind in (IN_COLLECTIVE, IN_INIT, IN_MPI)]
+
+    @cached_property
+    def in_init(self) -> list[int]:
+        return [rank for rank in self.waiting if self.locations[rank].kind == IN_INIT]
+
+    @cached_property
+    def blocked(self) -> dict[str, int]:
+        """Groups in which somebody waits, with the number of the first collective that is not done."""
+        found: dict[str, int] = {}
+        for rank in self.waiting:
+            for group in self.ranks[rank].groups:
+                if group.enqueued > group.completed:
+                    first = found.get(group.name, group.completed + 1)
+                    found[group.name] = min(first, group.completed + 1)
+        return found
+
+    @cached_property
+    def members(self) -> dict[str, list[int]]:
+        """The ranks of each group, where somebody knows them."""
+        return {
+            group.name: group.ranks for rank in self.ranks.values() for group in rank.groups if group.ranks
+        }
+
+    @cached_property
+    def stragglers(self) -> list[int]:
+        """Who holds the others up; when nobody waits, all who live."""
+        return [
+            rank
+            for rank in self.alive
+            if rank not in self.waiting and (not self.waiting or self.behind(rank) is not False)
+        ]
+
+    @cached_property
+    def late(self) -> list[int]:
+        """Living ranks that have not called init_process_group while others wait there for them.
+
+        Nobody passes init_process_group before all have called it: who stands in a collective proves it.
+        """
+        if not self.in_init or len(self.in_init) < len(self.waiting):
+            return []
+        return [rank for rank in self.alive if rank not in self.waiting and not self._initialized(rank)]
+
+    @cached_property
+    def stuck_for(self) -> float:
+        """Seconds since the last progress of those who live."""
+        return min((max(self.ranks[rank].stuck_for, 0.0) for rank in self.waiting or self.alive), default=0.0)
+
+    def behind(self, rank: int) -> Optional[bool]:
+        """Whether this rank has not called what others wait in; None: its counters are not known."""
+        if rank in self.late:
+            return True
+        mine = {group.name: group for group in self.ranks[rank].groups}
+        answers = [
+            _missed(mine.get(name), first)
+            for name, first in self.blocked.items()
+            if rank in self.members.get(name, [rank])
+        ]
+        if any(answers):
+            return True
+        return None if None in answers or not self.blocked else False
+
+    def has_called_less(self, rank: int, others: Iterable[int]) -> bool:
+        """Whether any of them has called more collectives than this rank, or nobody knows.
+
+        Who was seen a moment too early, still in a collective that this rank has passed, proves nothing.
+        """
+        mine = {group.name: group for group in self.ranks[rank].groups}
+        answers = [
+            _missed(mine.get(group.name), group.enqueued)
+            for other in others
+            for group in self.ranks[other].groups
+            if group.enqueued and rank in self.members.get(group.name, [rank])
+        ]
+        return not answers or any(answer is not False for answer in answers)
+
+    def own_exception(self, rank: int) -> Optional[Raised]:
+        """The latest exception this rank caught and its peers did not: what all catch is their habit."""
+        peers = {
+            (raised.type, _without_numbers(raised.message))
+            for number, other in self.ranks.items()
+            if number != rank
+            for raised in other.raised
+            if raised.handled
+        }
+        for raised in reversed(self.ranks[rank].raised):
+            if raised.handled and (raised.type, _without_numbers(raised.message)) not in peers:
+                return raised
+        return None
+
+    def groups_of_ranks(self, numbers: list[int]) -> dict[str, list[int]]:
+        """The ranks by where they stand: 'all_reduce 17 (train.py:92)' -> [0, 1, 2]."""
+        found: dict[str, list[int]] = {}
+        for rank in numbers:
+            found.setdefault(str(self.locations[rank]), []).append(rank)
+        return found
+
+    def whereabouts(self, numbers: list[int]) -> list[str]:
+        """'ranks 0-2 are in all_reduce 17 (train.py:92)', for each place where some of these ranks stand."""
+        return [
+            f"{phrases.ranks(group)} {phrases.one_or(group, 'is', 'are')} in {location}"
+            for location, group in self.groups_of_ranks(numbers).items()
+        ]
+
+    def counts(self) -> list[str]:
+        """'ranks 0-2 have called 41 collectives', 'rank 3 has called 40': of each rank's busiest group.
+
+        A rank that has only sent and received has no such count: its last operation is given instead.
+        """
+        found: dict[str, list[int]] = {}
+        for number, rank in sorted(self.ranks.items(), key=lambda item: _called(item[1])):
+            pairwise = [entry for entry in rank.collectives if entry.p2p]
+            if rank.groups and (_called(rank) or not pairwise):
+                found.setdefault(phrases.count(_called(rank), "collective"), []).append(number)
+            elif pairwise:
+                found.setdefault(_pairwise(pairwise[-1]), []).append(number)
+        return [
+            f"{phrases.ranks(numbers)} {phrases.one_or(numbers, 'has', 'have')} called {what}"
+            for what, numbers in found.items()
+        ]
+
+    def suffering(self, culprits: list[int]) -> list[int]:
+        """Everybody else, but for those who were done."""
+        return [
+            number
+            for number, rank in self.ranks.items()
+            if number not in culprits and not (rank.exit is not None and rank.exit.code == 0)
+        ]
+
+    def nodes_of(self, numbers: list[int]) -> list[int]:
+        return sorted({self.node_of[rank] for rank in numbers if rank in self.node_of})
+
+    def _initialized(self, number: int) -> bool:
+        return bool(self.ranks[number].initialized or self.ranks[number].groups)
+
+
+def _stand(rank: RankEvidence) -> Location:
+    if not rank.alive:
+        return Location(ENDED, site=stacks.user_frame(rank.raised[-1].frames) if rank.raised else None)
+    frames = stacks.main(rank.stacks)
+    site = stacks.user_frame(frames)
+    if stacks.in_init(frames):
+        return Location(IN_INIT, site=site)
+    if rank.mpi == "ending" and not frames:
+        return Location(IN_MPI, IN_FINALIZE)
+    function = stacks.mpi_function(frames)
+    if function:
+        return Location(IN_MPI, _INITS.get(function, function), site=site)
+    pending = _pending(rank)
+    named = stacks.collective(frames)
+    if named or (pending and not stacks.in_loader(frames)):
+        group, number, op = pending or ("", None, "")
+        return Location(IN_COLLECTIVE, named or op, group, number, site)
+    if stacks.in_loader(frames):
+        return Location(IN_LOADER, site=stacks.loader_caller(frames))
+    return Location(ELSEWHERE, site=site)
+
+
+def _pending(rank: RankEvidence) -> Optional[tuple[str, Optional[int], str]]:
+    """Group, number and name of the first collective this rank called that is not done."""
+    for group in sorted(rank.groups, key=lambda group: group.name):
+        if group.enqueued > group.completed:
+            first = group.completed + 1
+            for entry in rank.collectives:
+                if entry.group == group.name and entry.seq == first and not entry.p2p:
+                    return group.name, first, plain(entry.op)
+            return group.name, first, ""
+    return None
+
+
+def _counted(rank: RankEvidence, group: Group) -> Group:
+    """With Gloo a group's count of what is done may lag behind its own records: these are taken for it."""
+    done = {
+        entry.seq for entry in rank.collectives if entry.group == group.name and entry.done and not entry.p2p
+    }
+    completed = group.completed
+    while completed + 1 in done:
+        completed += 1
+    return replace(group, completed=completed)
+
+
+def _called(rank: RankEvidence) -> int:
+    """Collectives of its busiest group."""
+    return max((group.enqueued for group in rank.groups), default=0)
+
+
+def _pairwise(entry: Collective) -> str:
+    """'no collective, and recv from rank 1 last'."""
+    name = plain(entry.op).partition(" ")[0]
+    way = "from" if "recv" in name else "to"
+    whom = "" if entry.peer is None else f" {way} " + ("any rank" if entry.peer < 0 else f"rank {entry.peer}")
+    return f"no collective, and {name}{whom} last"
+
+
+def _missed(group: Optional[Group], first: int) -> Optional[bool]:
+    return None if group is None else group.enqueued < first
+
+
+def plain(op: str) -> str:
+    """'all_reduce' of 'gloo:all_reduce'."""
+    return op.rpartition(":")[2]
+
+
+def _without_numbers(message: str) -> str:
+    return "".join(character for character in message if not character.isdigit())

@@ -1,0 +1,388 @@
+"""Rules about MPI: collectives that lack ranks, sends and receives that do not match, ranks that never came.
+
+Nobody counts MPI's calls. What decides is where every rank stands at one moment, with the arguments of its
+call: ranks that all wait in MPI, each for something that no other is about to do, wait for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from ddplaunch.agent.contract import MpiCall, Verdict
+from ddplaunch.agent.diagnosis.run import stacks
+from ddplaunch.agent.diagnosis.run.causes import left_behind
+from ddplaunch.agent.diagnosis.run.job_view import ENDED, IN_FINALIZE, IN_MPI, JobView
+from ddplaunch.agent.system import phrases
+
+_COLLECTIVES = frozenset(
+    [
+        *("barrier", "bcast", "gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv"),
+        *("alltoall", "alltoallv", "alltoallw", "reduce", "allreduce", "reduce_scatter", "scan", "exscan"),
+        *("reduce_scatter_block", "split", "split_type", "dup", "dup_with_info", "clone", "create"),
+        *("create_cart", "create_graph", "free", "disconnect", "merge", "agree"),
+    ]
+)
+_SENDS = frozenset(["send", "ssend", "rsend", "bsend", "sendrecv", "sendrecv_replace"])
+_RECEIVES = frozenset(["recv", "probe", "mprobe", "sendrecv", "sendrecv_replace"])
+_ANY = -1
+_TRUNCATED = "MPI_ERR_TRUNCATE"
+
+_ALL_OR_NONE = (
+    "Every rank of a communicator must call its collectives, in the same order. Take the call out of the "
+    "branch on the rank, or make a communicator of those who take part: comm.Split(color=...)."
+)
+_PAIR_THEM = (
+    "Each send needs a receive on the named rank with the same tag, in the same communicator, and the other "
+    "way round. Where two ranks both send first, use Sendrecv, or Isend and Irecv with Waitall."
+)
+_REACH_INIT = (
+    "MPI_Init waits for all ranks: import mpi4py.MPI first on every rank, and do what takes long, or may "
+    "fail, afterwards."
+)
+_STAY = "A rank must not leave before the others are done with it: let all ranks do the same number of steps."
+_LONGER = "The receive buffer must hold the whole message: compare count and type on both sides."
+
+
+@dataclass(frozen=True)
+class _Meeting:
+    """A collective on one communicator: who is in it, and who should be."""
+
+    name: str
+    communicator: str
+    members: tuple[int, ...]
+    present: tuple[int, ...]
+    certain: bool  # the members were told by MPI itself
+
+    @property
+    def lacks(self) -> list[int]:
+        return [rank for rank in self.members if rank not in self.present]
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Ranks that wait each for the next one; `closed`: and the last for the first."""
+
+    ranks: list[int]
+    why: str
+    closed: bool
+
+
+def rank_lost(view: JobView) -> Optional[Verdict]:
+    """Others wait in MPI for a rank that is gone without failing, or that has not come to MPI_Init."""
+    in_mpi = [rank for rank in view.alive if view.locations[rank].kind == IN_MPI]
+    starting = [rank for rank in in_mpi if view.locations[rank].what == "MPI_Init"]
+    late = [rank for rank in view.alive if rank not in in_mpi and not view.ranks[rank].mpi]
+    absent = view.absent
+    if starting and (late or absent):
+        return _never_came(view, starting, late, absent)
+    lost = left_behind(view)
+    gone = [
+        number
+        for number, rank in view.ranks.items()
+        if rank.exit is not None
+        and not rank.exit.by_us
+        and rank.exit.code == 0
+        and number not in lost
+        # Whose program came to its end is done by right: what it missed is told by the call of the others.
+        and rank.mpi != "ending"
+    ]
+    if not gone or not lost or not any(rank.mpi for rank in view.ranks.values()):
+        return None
+    victims = sorted(lost)
+    verb = phrases.one_or(gone, "is", "are")
+    return Verdict(
+        code="mpi-rank-lost",
+        sentence=f"{phrases.ranks(gone)} {verb} gone (exit code 0)"
+        f"{_others_wait(view, in_mpi) or f', and {phrases.ranks(victims)} needed it'}",
+        where="run",
+        nodes=view.nodes_of(gone),
+        ranks=gone,
+        victims=victims,
+        confidence=0.9,
+        facts=_where(view, victims),
+        hint=_STAY,
+    )
+
+
+def _never_came(view: JobView, starting: list[int], late: list[int], absent: list[int]) -> Verdict:
+    ranks = sorted([*late, *absent])
+    parts = view.whereabouts(late)
+    if absent:
+        parts.append(f"of {phrases.ranks(absent)} no process has been seen")
+    chains = [(rank, stacks.main(view.ranks[rank].stacks)) for rank in late[:4]]
+    return Verdict(
+        code="mpi-rank-lost",
+        sentence=f"{phrases.ranks(ranks)} never reached MPI_Init; {'; '.join(parts[:3])}",
+        where="run",
+        nodes=view.nodes_of(ranks),
+        ranks=ranks,
+        victims=starting,
+        confidence=0.9,
+        facts=[
+            *(f"rank {rank}: {stacks.chain(frames)}" for rank, frames in chains if frames),
+            *_where(view, starting),
+        ],
+        hint=_REACH_INIT,
+    )
+
+
+def partial_collective(view: JobView) -> Optional[Verdict]:
+    """Some ranks of a communicator are in a collective, the others in something else that does not end."""
+    meetings = [meeting for meeting in _meetings(view) if meeting.lacks]
+    if not meetings or not _all_settled(view):
+        return None
+    meeting = meetings[0]
+    messaging = [rank for rank in meeting.lacks if rank in view.ranks and _is_message(_call(view, rank))]
+    if messaging == meeting.lacks:
+        # Each of them lacks a message, perhaps from those in the collective.
+        return unmatched(view)
+    rivals = [
+        other
+        for other in meetings[1:]
+        if other.members == meeting.members and len(other.present) == len(meeting.present)
+    ]
+    culprits = [rank for rank in meeting.lacks if rank not in messaging]
+    if rivals:  # as many here as there: nobody can say who is wrong
+        culprits = sorted({*culprits, *meeting.present})
+    location = view.locations[meeting.present[0]]
+    on = f" on {meeting.communicator}" if meeting.communicator else ""
+    known = [rank for rank in meeting.lacks if rank in view.ranks]
+    groups = list(view.groups_of_ranks(known).values())
+    elsewhere = ": " + "; ".join(f"{phrases.ranks(group)} {_stands(view, group)}" for group in groups[:3])
+    if groups == [meeting.lacks]:
+        elsewhere = f", which {_stands(view, groups[0])}"
+    return Verdict(
+        code="mpi-partial-collective",
+        sentence=f"{location}{on} has {phrases.ranks(meeting.present)} "
+        f"and lacks {phrases.ranks(meeting.lacks)}{elsewhere if groups else ''}",
+        where="run",
+        nodes=view.nodes_of(culprits),
+        ranks=culprits,
+        victims=[rank for rank in view.waiting if rank not in culprits],
+        confidence=(0.7 if rivals else 0.9) if meeting.certain else 0.6,
+        facts=[*_where(view, view.waiting), *_gone(view)],
+        hint=_ALL_OR_NONE,
+    )
+
+
+def deadlock(view: JobView) -> Optional[Verdict]:
+    """Ranks wait for one another's messages in a circle, or two of them disagree about one message."""
+    chains = _chains(view)
+    return next((_unmatched(view, chain) for chain in chains if chain.closed), None)
+
+
+def unmatched(view: JobView) -> Optional[Verdict]:
+    """Ranks wait for a message, or for theirs to be taken, and their peer is at something else.
+
+    Which side is wrong is open: the one may have left out a message, or the other waits for one too many.
+    """
+    chains = _chains(view)
+    if not chains:
+        return None
+    alike = [rank for chain in chains if chain.why == chains[0].why for rank in chain.ranks]
+    return _unmatched(view, _Chain(sorted({*alike}), chains[0].why, False))
+
+
+def _unmatched(view: JobView, chain: _Chain) -> Verdict:
+    waiting = [rank for rank in chain.ranks if _is_message(_call(view, rank))]
+    parts = [f"rank {rank} is in {_described(view, rank)}" for rank in waiting[:3]]
+    parts += ["and so on"] if len(waiting) > 3 else []
+    culprits = sorted(chain.ranks)
+    return Verdict(
+        code="mpi-unmatched",
+        sentence=f"{', '.join(parts)}: {chain.why}",
+        where="run",
+        nodes=view.nodes_of(culprits),
+        ranks=culprits,
+        victims=[rank for rank in view.waiting if rank not in culprits],
+        confidence=0.9 if chain.closed else 0.5,
+        facts=[f"rank {rank}: {_described(view, rank)}" for rank in view.waiting[:8]],
+        hint=_PAIR_THEM,
+    )
+
+
+def unmatched_in_words(view: JobView) -> Optional[Verdict]:
+    """MPI itself has found that a message is longer than what waits for it."""
+    for number, rank in view.ranks.items():
+        for raised in rank.raised:
+            if raised.handled or _TRUNCATED not in raised.message or "MPI" not in raised.type:
+                continue
+            site = stacks.user_frame(raised.frames)
+            return Verdict(
+                code="mpi-unmatched",
+                sentence=f"rank {number} was sent more than it receives{phrases.at(site)}: {raised.message}",
+                where="run",
+                nodes=view.nodes_of([number]),
+                ranks=[number],
+                victims=view.suffering([number]),
+                confidence=0.9,
+                facts=[f"rank {number} raised it in {stacks.chain(raised.frames)}"] if raised.frames else [],
+                hint=_LONGER,
+            )
+    return None
+
+
+# --- what the calls say
+
+
+def _call(view: JobView, rank: int) -> Optional[MpiCall]:
+    """The MPI function in which a living rank stands; of one without arguments, its name alone."""
+    location = view.locations[rank]
+    if location.kind != IN_MPI:
+        return None
+    found = view.ranks[rank].mpi_call
+    return found if found is not None and found.name == location.what else MpiCall(location.what)
+
+
+def _meetings(view: JobView) -> list[_Meeting]:
+    """Every collective in which somebody stands; the one with the most ranks first."""
+    found: dict[tuple[str, tuple[int, ...]], list[tuple[int, MpiCall]]] = {}
+    for rank in view.alive:
+        call = _call(view, rank)
+        if call is not None and call.name.lower() in _COLLECTIVES:
+            members = tuple(sorted(call.ranks or view.world))
+            found.setdefault((call.name, members), []).append((rank, call))
+    meetings = [
+        _Meeting(
+            name,
+            calls[0][1].communicator,
+            members,
+            tuple(rank for rank, _ in calls),
+            all(call.size for _, call in calls),
+        )
+        for (name, members), calls in found.items()
+    ]
+    return sorted(meetings, key=lambda meeting: (-len(meeting.present), meeting.present))
+
+
+def _all_settled(view: JobView) -> bool:
+    """Whether no living rank is anywhere from where it might still come."""
+    return all(view.locations[rank].kind == IN_MPI for rank in view.alive)
+
+
+def _chains(view: JobView) -> list[_Chain]:
+    """From every rank that waits for a message: whom it waits for, and so on."""
+    if not _all_settled(view):
+        return []
+    found = [_follow(view, first) for first in view.waiting]
+    return [chain for chain in found if chain is not None]
+
+
+def _follow(view: JobView, first: int) -> Optional[_Chain]:
+    path: list[int] = []
+    rank = first
+    while rank not in path:
+        path.append(rank)
+        peer, why = _waits_for(view, rank)
+        if peer is None:
+            return _Chain(path[-1:], why, False) if why else None
+        if peer not in view.ranks or not _is_message(_call(view, peer)):
+            return _Chain([rank, *([peer] if peer in view.ranks else [])], why, False)
+        rank = peer
+    circle = path[path.index(rank) :]
+    names = {call.name.lower() for each in circle if (call := _call(view, each)) is not None}
+    if names.isdisjoint(_SENDS):
+        return _Chain(circle, "all receive, and nobody sends", True)
+    if names.isdisjoint(_RECEIVES):
+        return _Chain(circle, "all send, and nobody receives", True)
+    return _Chain(circle, _waits_for(view, circle[0])[1], True)
+
+
+def _is_message(call: Optional[MpiCall]) -> bool:
+    return call is not None and call.name.lower() in _SENDS | _RECEIVES
+
+
+def _waits_for(view: JobView, rank: int) -> tuple[Optional[int], str]:
+    """The rank without which this one cannot go on, and why it will not come; (None, "") when not known."""
+    call = _call(view, rank)
+    if call is None or not _is_message(call):
+        return None, ""
+    if call.dest is not None and call.dest >= 0:
+        why = _why_not(view, rank, call, call.dest, sends=True)
+        if why:
+            return call.dest, why
+    if call.source == _ANY:
+        senders = [other for other in view.alive if _sends_to(_call(view, other), rank)]
+        return (None, "") if senders else (None, "nobody sends to it")
+    if call.source is not None and call.source >= 0:
+        why = _why_not(view, rank, call, call.source, sends=False)
+        if why:
+            return call.source, why
+    return None, ""
+
+
+def _why_not(view: JobView, rank: int, call: MpiCall, peer: int, sends: bool) -> str:
+    """Why `peer` does not take what `rank` sends, or send what it receives; empty: it does, or may."""
+    other = _call(view, peer) if peer in view.ranks else None
+    if other is None or not _is_message(other):
+        return f"rank {peer} {_stands(view, [peer])}" if peer in view.ranks else ""
+    verb = "receives nothing from" if sends else "sends nothing to"
+    named = other.source if sends else other.dest
+    if named is None:
+        return f"rank {peer} {verb} rank {rank}"
+    if named not in (rank, _ANY):
+        return f"rank {peer} {verb} rank {rank}" if named >= 0 else ""
+    if call.communicator != other.communicator:
+        return f"they use different communicators, {call.communicator} and {other.communicator}"
+    sent, wanted = (call.sendtag, other.recvtag) if sends else (other.sendtag, call.recvtag)
+    if sent is not None and wanted is not None and min(sent, wanted) >= 0 and sent != wanted:
+        return f"the tags differ, {sent} is sent and {wanted} is received"
+    return ""
+
+
+def _sends_to(call: Optional[MpiCall], rank: int) -> bool:
+    return call is not None and call.dest is not None and (call.dest == rank or call.dest < 0)
+
+
+# --- parts of sentences
+
+
+def _described(view: JobView, rank: int) -> str:
+    """'Recv(source=1, tag=7) (train.py:31)'."""
+    call, location = _call(view, rank), view.locations[rank]
+    if call is None:
+        return _stands(view, [rank])
+    sided = call.sendtag is not None and call.recvtag is not None
+    values = {
+        "dest": call.dest,
+        "sendtag" if sided else "tag": call.sendtag,
+        "source": call.source,
+        "recvtag" if sided else "tag ": call.recvtag,
+    }
+    parts = [f"{name.strip()}={_number(value)}" for name, value in values.items() if value is not None]
+    parts += [f"{call.count} {call.dtype}".strip()] if call.count is not None else []
+    return f"{call.name}{'(' + ', '.join(parts) + ')' if parts else ''}{phrases.at(location.site)}"
+
+
+def _number(value: int) -> str:
+    return str(value) if value >= 0 else "any" if value == _ANY else "?"
+
+
+def _stands(view: JobView, group: list[int]) -> str:
+    location = view.locations[group[0]]
+    if location.kind == ENDED:
+        return phrases.one_or(group, "has ended", "have ended")
+    if location.what == IN_FINALIZE:
+        has, waits = (phrases.one_or(group, *verbs) for verbs in (("has", "have"), ("waits", "wait")))
+        return f"{has} finished and {waits} in {location}"
+    return f"{phrases.one_or(group, 'is', 'are')} in {location}"
+
+
+def _where(view: JobView, ranks: list[int]) -> list[str]:
+    groups = view.groups_of_ranks([rank for rank in ranks if view.locations[rank].kind != ENDED])
+    return [f"{phrases.ranks(group)}: {location}" for location, group in groups.items()][:6]
+
+
+def _gone(view: JobView) -> list[str]:
+    ended = [number for number, rank in view.ranks.items() if not rank.alive]
+    return [f"{phrases.ranks(ended)} {phrases.one_or(ended, 'has', 'have')} ended"] if ended else []
+
+
+def _others_wait(view: JobView, in_mpi: list[int]) -> str:
+    groups = view.groups_of_ranks(in_mpi)
+    if not groups:
+        return ""
+    others = phrases.others(len(in_mpi))
+    place = next(iter(groups)) if len(groups) == 1 else "MPI"
+    return f", {others} wait{'s' * (len(in_mpi) == 1)} in {place}"

@@ -1,0 +1,195 @@
+"""The last rules: `slow` when ranks make progress after all, `unknown` when no evidence points anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+from ddplaunch.agent.contract import JobEvidence, Verdict
+from ddplaunch.agent.diagnosis.run.job_view import IN_LOADER, JobView
+from ddplaunch.agent.diagnosis.run.waiting import doing
+from ddplaunch.agent.system import phrases
+
+_LOOK_BELOW = (
+    "All called the same collective: look at the network between the nodes, and at the GPUs (dmesg, Xid)."
+)
+_MORE_TIME = "Ask for more time (`slurm.time`), or have the job write checkpoints and go on from the last."
+_POD_TAKEN = (
+    "`kubectl get events` says who takes the pod: a drain, preemption by a higher priority, an eviction for "
+    "memory or disk, somebody's delete. Have the job write checkpoints; `retries` with `kubernetes.jobset` "
+    "starts all of it again."
+)
+_SEE_MORE = "The bundle holds all that was seen; where py-spy may trace (ptrace), more can be."
+
+BUSY = 4.0
+"""How much longer a rank may burn CPU without anything new than lie still."""
+
+
+def quiet_for(stuck_for: float, still_for: float, waits: bool, busy: float = BUSY) -> float:
+    """Seconds of patience that a rank has used up: since real progress when it waits, else since it moved."""
+    return stuck_for if waits else max(still_for, stuck_for / busy)
+
+
+def nothing_moves(view: JobView, patience: float, busy: float = BUSY) -> bool:
+    """Whether every living rank has been quiet for so long; ranks that have all ended do not hang."""
+    if view.ranks and not view.alive:
+        return False
+    return all(_quiet(view, rank, busy) >= patience for rank in view.alive)
+
+
+def slow(view: JobView) -> Optional[Verdict]:
+    """It moves, and takes long for it: who is slowest, and why."""
+    patience = view.evidence.notice_after
+    movers = [rank for rank in view.alive if rank not in view.waiting and _quiet(view, rank) < patience]
+    pause = view.stuck_for
+    step = max((_step(view.ranks[rank].step_times) for rank in view.alive), default=0.0)
+    if not movers or max(step, pause) < patience / 2:
+        return None
+    slowest = [rank for rank in view.stragglers if rank in movers] if view.waiting else []
+    parts = [
+        f"{phrases.ranks(group)} {phrases.one_or(group, 'is', 'are')} in {location} while the others wait"
+        for location, group in view.groups_of_ranks(slowest).items()
+    ]
+    paused = f"{phrases.span(pause)} without {'a collective' if view.waiting else 'anything new'} so far"
+    measure = f"a step takes {phrases.span(step)}" if step >= pause else paused
+    return Verdict(
+        code="slow",
+        sentence=f"not hung: {measure}{'; ' if parts else ''}{'; '.join(parts[:2])}",
+        where="run",
+        nodes=view.nodes_of(slowest),
+        ranks=slowest,
+        victims=[rank for rank in view.waiting if slowest],
+        confidence=0.8,
+        facts=[*(_pace(view, rank) for rank in view.alive[:8]), *view.counts()],
+        hint=_advice(view, slowest),
+    )
+
+
+def unknown(view: JobView) -> Verdict:
+    """The evidence does not decide: where everybody stands, and what is missing."""
+    locations = view.groups_of_ranks(view.alive)
+    missing = [f"{view.node(node)} did not answer" for node in view.evidence.silent]
+    missing += sorted(
+        {f"{view.node(node.node)}: {text}" for node in view.nodes.values() for text in node.missing}
+    )
+    missing += [
+        f"the stack of rank {number}" for number, rank in view.ranks.items() if rank.alive and not rank.stacks
+    ]
+    if view.absent or view.unseen:
+        missing.append(f"any word of {phrases.ranks([*view.absent, *view.unseen])}")
+    hidden = [rank for rank in view.stragglers if view.waiting and view.behind(rank)]
+    if hidden:
+        verb = phrases.one_or(hidden, "is", "are")
+        where = f"{phrases.ranks(hidden)} {verb} behind the others, but where, no stack shows"
+    elif len(locations) == 1 and view.waiting:
+        where = f"{_all(view)} wait in {next(iter(locations))} and nothing moves"
+    elif locations:
+        groups = (f"{phrases.ranks(group)} in {location}" for location, group in list(locations.items())[:4])
+        where = f"nothing moves: {'; '.join(groups)}"
+    elif view.ranks:
+        where = f"{phrases.ranks(view.ranks)} ended, and none by a fault of its own that is known"
+    else:
+        where = "no rank has been seen"
+    return Verdict(
+        code="unknown",
+        sentence=f"{where}; missing: {', '.join(missing) or 'kernel log, network and GPU state'}",
+        where="run",
+        nodes=view.nodes_of(hidden),
+        ranks=hidden,
+        victims=[rank for rank in view.waiting if hidden],
+        confidence=0.3 if hidden else 0.0,
+        facts=[
+            *(f"{phrases.ranks(group)}: {location}" for location, group in locations.items()),
+            *view.counts(),
+            *_oddities(view),
+        ],
+        hint=_LOOK_BELOW if len(locations) == 1 and view.blocked and _all_seen(view) else _SEE_MORE,
+    )
+
+
+def node_evicted(
+    evidence: JobEvidence, why: str, missing: Optional[list[int]] = None, evicted: Sequence[int] = ()
+) -> Verdict:
+    """A job that somebody ends although nothing is wrong: how far it was.
+
+    `missing`: nodes that had not come, while the job is still at the gate; None later. `evicted`: the nodes
+    that were told to stop while the others were not; `why`: by what.
+    """
+    view = JobView(evidence)
+    if missing is not None:
+        waited = f", waiting for {view.named(missing)}" if missing else ""
+        how_far = f"the nodes were at the gate{waited}"
+    elif not view.ranks:
+        how_far = "no rank was there yet"
+    else:
+        how_far = "; ".join(view.counts()) or f"{phrases.ranks(view.ranks)} had called no collective"
+    if evicted:
+        whom = view.named(evicted)
+        said = f"{whom} {phrases.one_or(evicted, 'was', 'were')} told to stop by {why}, the others were not"
+    else:
+        said = f"the job is being ended from outside: {why}"
+    # Also those that were ended already by the loss of a peer, but none that was done.
+    victims = [
+        number
+        for number, rank in view.ranks.items()
+        if evicted and view.node_of[number] not in evicted and (rank.exit is None or rank.exit.code != 0)
+    ]
+    return Verdict(
+        code="node-evicted",
+        sentence=f"{said}; {how_far}",
+        where="gate" if missing is not None else "run",
+        nodes=missing or list(evicted),
+        victims=victims,
+        confidence=0.9,
+        facts=[_pace(view, rank) for rank in view.alive[:8]],
+        hint=_POD_TAKEN if phrases.are_pods(evidence.names) else _MORE_TIME,
+    )
+
+
+def _oddities(view: JobView) -> list[str]:
+    """What may matter and no rule reads: processes that cannot run, launchers that have started nobody."""
+    found = [
+        f"rank {number} is {doing(rank.process)}"
+        for number, rank in view.ranks.items()
+        if rank.process is not None and rank.process.state in ("D", "T", "t")
+    ]
+    for number, node in view.nodes.items():
+        if not node.ranks:
+            found.append(f"{view.node(number)} has started no worker yet")
+            found += [f"{view.node(number)}: {phrases.clipped(line)}" for line in node.launch_output[-2:]]
+    return found
+
+
+def _all_seen(view: JobView) -> bool:
+    """Whether every rank of the job was looked at; a rank that was not may have called something else."""
+    return not view.evidence.silent and view.alive == view.world
+
+
+def _all(view: JobView) -> str:
+    return "all ranks" if _all_seen(view) and len(view.world) > 1 else phrases.ranks(view.alive)
+
+
+def _quiet(view: JobView, number: int, busy: float = BUSY) -> float:
+    rank = view.ranks[number]
+    return quiet_for(rank.stuck_for, rank.still_for, number in view.waiting, busy)
+
+
+def _step(times: list[float]) -> float:
+    """Of the times between collectives, of which a step may have many, the longest of late."""
+    return max(times[-8:], default=0.0)
+
+
+def _pace(view: JobView, number: int) -> str:
+    rank = view.ranks[number]
+    cores = f", {rank.process.cpu_share:.1f} cores" if rank.process is not None else ""
+    step = f", a step takes {phrases.span(_step(rank.step_times))}" if rank.step_times else ""
+    return f"rank {number}: {view.locations[number]}{step}{cores}"
+
+
+def _advice(view: JobView, slowest: list[int]) -> str:
+    if any(view.locations[rank].kind == IN_LOADER for rank in slowest):
+        return "The data comes too slowly: more DataLoader workers, faster storage, or less work per sample."
+    if slowest:
+        do = phrases.one_or(slowest, "does", "do")
+        return f"See what {phrases.ranks(slowest)} {do} that the others do not."
+    return "All ranks work; the step itself takes this long."

@@ -1,0 +1,262 @@
+"""Calls of init_process_group: by which rank, to which address, chosen by which setting. Pure.
+
+Two calls lead to the same place when their connections end on the same machine and port, by whatever name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Optional, TypeVar
+
+from ddplaunch.agent.contract import Frame, RankEvidence, Rendezvous, Setting, Verdict
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.system import phrases
+from ddplaunch.agent.system.resolve import is_loopback, numeric
+
+_T = TypeVar("_T")
+
+Place = tuple[str, Optional[int]]
+"""A machine, or an address that no node of the job has, and a port; a file has no port."""
+
+PROVEN, LIKELY = 0.97, 0.85
+"""How sure a verdict is that the calls alone prove, and one that also needs that nothing has moved since."""
+ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
+_ANY = ("0.0.0.0", "::")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One process that has called init_process_group."""
+
+    node: int
+    process: RankEvidence
+    made: Rendezvous
+
+    @property
+    def rank(self) -> int:
+        """The number that the process claims."""
+        return self.process.rank if self.made.rank is None else self.made.rank
+
+    @property
+    def world_size(self) -> Optional[int]:
+        return self.process.world_size if self.made.world_size is None else self.made.world_size
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is still in the call, or was when the process ended."""
+        return not self.made.passed and not self.process.initialized
+
+    @property
+    def by_network(self) -> bool:
+        return self.made.method in ("env", "tcp", "store") and bool(self.made.address)
+
+    @property
+    def loops_back(self) -> bool:
+        """Whether it leads to the machine on which it was made."""
+        own = [is_loopback(address) or address in _ANY for address in self.addresses]
+        return self.by_network and bool(own) and all(own)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Of the master, as the node of the call resolves it."""
+        address = self.made.address
+        return self.made.resolved or ([address] if numeric(address) else [])
+
+    @property
+    def endpoint(self) -> str:
+        """'n1:29500', '[fd00::1]:29500', or the path of a file."""
+        address = f"[{self.made.address}]" if ":" in self.made.address else self.made.address
+        return self.made.file or (address if self.made.port is None else f"{address}:{self.made.port}")
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the program itself has chosen where the call leads."""
+        return self.made.method != "env" or any(self.changed(name) for name in (ADDRESS, PORT))
+
+    def changed(self, name: str) -> Optional[Setting]:
+        """The program's own setting of this variable, if it is not what its launcher has set."""
+        for setting in self.made.settings:
+            if self.made.method == "env" and setting.name == name and setting.value != setting.given:
+                return setting
+        return None
+
+    def choice(self, name: str) -> str:
+        """'train.py:9 sets MASTER_ADDR to n7', 'train.py:9 calls init_process_group with tcp://n7:29500'."""
+        made = self.made
+        setting = self.changed(name)
+        if setting is not None:
+            return f"{line(setting.frame)} sets {name} to {setting.value}"
+        if made.method == "env":
+            return f"{name} is {made.address if name == ADDRESS else made.port}"
+        if made.method == "store":
+            return f"{line(made.frame)} gives init_process_group a store at {self.endpoint}"
+        return f"{line(made.frame)} calls init_process_group with {made.method}://{self.endpoint}"
+
+
+def line(frame: Optional[Frame]) -> str:
+    """'train.py:9', or 'the script' where the line is not known."""
+    return f"{frame.file.rpartition('/')[2]}:{frame.line}" if frame is not None else "the script"
+
+
+def all_calls(view: JobView) -> list[Call]:
+    """Every process's last call, by node and rank; two processes may claim one rank."""
+    found = [
+        Call(node.node, process, process.rendezvous)
+        for node in view.nodes.values()
+        for process in node.ranks
+        if process.rendezvous is not None
+    ]
+    return sorted(found, key=lambda call: (call.node, call.rank, call.process.pid))
+
+
+def waiting(view: JobView) -> list[Call]:
+    """The calls that have not returned. What a silent node said before may be long past."""
+    silent = view.evidence.silent
+    return [call for call in all_calls(view) if call.waits and call.node not in silent]
+
+
+def place(view: JobView, call: Call) -> Optional[Place]:
+    """Where the call leads; None where that is not known."""
+    if call.made.file:
+        return f"file {call.made.file}", None
+    machine = leads_to(view, call)
+    if machine is None:
+        return None
+    return machine or f"address {min(call.addresses)}", call.made.port
+
+
+def leads_to(view: JobView, call: Call) -> Optional[str]:
+    """The machine on which the call's connections end; "": none of the job's; None: not known."""
+    if not call.by_network or not call.addresses:
+        return None
+    if call.loops_back:
+        return view.nodes[call.node].machine or None
+    for node in view.nodes.values():
+        if set(node.addresses) & set(call.addresses):
+            return node.machine or None
+    known = len(view.nodes) == view.evidence.nodes and all(node.addresses for node in view.nodes.values())
+    return "" if known else None
+
+
+def machines(view: JobView) -> set[str]:
+    """Of all nodes that are known; "" among them: of one it is not known."""
+    return {node.machine for node in view.nodes.values()}
+
+
+def could_be_a_job_of_its_own(view: JobView, group: list[Call]) -> bool:
+    """Whether these calls, with the processes beside them that wait nowhere else, may make a whole world."""
+    homes = {view.nodes[call.node].machine for call in group}
+    elsewhere = {(call.node, call.process.pid) for call in waiting(view) if call not in group}
+    beside = [
+        process
+        for node in view.nodes.values()
+        for process in node.ranks
+        if node.machine in homes and (node.node, process.pid) not in elsewhere
+    ]
+    return any(call.world_size is None or call.world_size <= len(beside) for call in group)
+
+
+def verdict(
+    view: JobView,
+    code: str,
+    astray: Sequence[Call],
+    sentence: str,
+    hint: str,
+    confidence: float = PROVEN,
+) -> Verdict:
+    """A verdict on the ranks whose calls are `astray`; its facts are all calls."""
+    ranks = sorted({call.rank for call in astray})
+    made = [f"{phrases.ranks(who)}: {what}" for what, who in _grouped(view).items()]
+    return Verdict(
+        code=code,
+        sentence=sentence,
+        where="run",
+        nodes=sorted({call.node for call in astray}),
+        ranks=ranks,
+        victims=[rank for rank in view.suffering(ranks) if rank not in ranks],
+        confidence=confidence,
+        facts=made[:4] + ([f"and {len(made) - 4} more calls"] if len(made) > 4 else []),
+        hint=hint,
+    )
+
+
+def _grouped(view: JobView) -> dict[str, list[int]]:
+    """'init_process_group (train.py:12) by n1:29500, world size 4' -> the ranks that call so."""
+    found: dict[str, list[int]] = {}
+    for call in all_calls(view):
+        size = "" if call.world_size is None else f", world size {call.world_size}"
+        resolved = [address for address in call.made.resolved if address != call.made.address]
+        leads = f" ({', '.join(resolved[:2])})" if resolved else ""
+        by = f"{call.endpoint or call.made.method}{leads}"
+        text = f"init_process_group{phrases.at(call.made.frame)} by {by}{size}"
+        found.setdefault(text, []).append(call.rank)
+    return found
+
+
+def proved(view: JobView) -> str:
+    """'; the job's master is n1', as the gate has proved it."""
+    address = view.evidence.master_addr
+    return f"; the job's master is {address}" if address else ""
+
+
+def usual(counts: Mapping[_T, int], wanted: Optional[_T]) -> Optional[_T]:
+    """`wanted` where somebody has it, else what most have; None when two are as frequent."""
+    if wanted in counts:
+        return wanted
+    ordered = sorted(counts, key=lambda value: -counts[value])
+    tie = len(ordered) > 1 and counts[ordered[0]] == counts[ordered[1]]
+    return ordered[0] if ordered and not tie else None
+
+
+def home(view: JobView, machine: Optional[str]) -> str:
+    """'node 1 (n2)': the nodes on this machine."""
+    return view.named([node.node for node in view.nodes.values() if node.machine == machine])
+
+
+def home_of_store(view: JobView) -> Optional[str]:
+    """The machine with the store: torchrun's first node, or where rank 0 runs; None: not known."""
+    for call in all_calls(view):
+        if call.made.agent_store:
+            first = view.nodes.get(0)
+            return (first.machine or None) if first is not None else None
+    homes = {view.nodes[call.node].machine for call in all_calls(view) if call.rank == 0}
+    return (homes.pop() or None) if len(homes) == 1 else None
+
+
+def by_machine(view: JobView, group: Sequence[Call]) -> dict[str, list[Call]]:
+    """Calls by the machine on which they are made."""
+    found: dict[str, list[Call]] = {}
+    for call in group:
+        found.setdefault(view.nodes[call.node].machine, []).append(call)
+    return found
+
+
+def by_place(view: JobView, group: Sequence[Call]) -> dict[Place, list[Call]]:
+    """Calls that lead to places that are known."""
+    found: dict[Place, list[Call]] = {}
+    for call in group:
+        where = place(view, call)
+        if where is not None:
+            found.setdefault(where, []).append(call)
+    return found
+
+
+def overlap(groups: Iterable[Sequence[Call]]) -> bool:
+    """Whether two of the groups claim one rank: then each may be a job of its own."""
+    seen: set[int] = set()
+    for group in groups:
+        ranks = {call.rank for call in group}
+        if seen & ranks:
+            return True
+        seen |= ranks
+    return False
+
+
+def at_one_time(same: list[Call]) -> list[Call]:
+    """Without those that had ended before another one called: a restart takes their place."""
+    return [
+        call
+        for call in same
+        if call.process.exit is None or all(call.process.exit.at > other.made.at for other in same)
+    ]

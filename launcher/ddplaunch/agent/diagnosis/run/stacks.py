@@ -1,0 +1,119 @@
+"""Reads a Python stack: which frame is the user's, and in which torch function the rank is.
+
+Stacks come from three sources (hook, py-spy, faulthandler), which write files differently: they may be
+shortened to what an import would find. In evidence that was kept names may be qualified.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Optional
+
+from ddplaunch.agent.contract import Frame, Stack
+
+_TORCH = re.compile(r"(^|/)(torch|torchgen|functorch)/|(^|/)ddplaunch_(ring|rendezvous)\.py$")
+"""Torch, and what the hook puts around its functions."""
+_THIRD_PARTY = re.compile(r"(^|/)((site|dist)-packages|mpi4py)/")
+_STANDARD = re.compile(
+    r"/lib(64)?/python\d[^/]*/(?!site-packages/|dist-packages/)|/python\d+\.zip/|^<|"
+    r"^(threading|queue|socket|ssl|selectors|subprocess|runpy|contextlib|functools|pickle|shutil|tarfile|zipfile)"
+    r"\.py$|^(multiprocessing|concurrent|importlib|asyncio|json|logging|http|urllib)/"
+    r"|(^|/)ddplaunch_(hook|rendezvous|ring|spawn|torch)\.py$"
+)
+_DISTRIBUTED = re.compile(r"(^|/)torch/(distributed/(distributed_c10d|utils)|nn/parallel/distributed)\.py$")
+_MPI4PY = re.compile(r"(^|/)mpi4py/MPI\b")
+_LOADER = re.compile(r"(^|/)torch/utils/data/")
+
+_COLLECTIVE = re.compile(
+    r"(all_(gather|reduce|to_all)|broadcast|(reduce_)?scatter|gather|reduce|i?send|i?recv"
+    r")(_(coalesced|into_tensor|tensor|object|object_list|single))?"
+    r"|(monitored_)?barrier|batch_isend_irecv|new_(sub)?groups?|split_group|destroy_process_group"
+    r"|_verify_param_shape_across_processes|_sync_module_states"
+)
+"""Functions of torch.distributed in which a rank waits for others, as the user calls them."""
+
+_INIT = frozenset({"init_process_group", "init_device_mesh"})
+_PLAIN = {
+    "_verify_param_shape_across_processes": "DDP's comparison of parameters",
+    "_sync_module_states": "DDP's first broadcast of parameters",
+}
+
+
+def main(stacks: Iterable[Stack]) -> list[Frame]:
+    """Frames of the main thread, innermost first; empty when there are none."""
+    for stack in stacks:
+        if stack.main:
+            return stack.frames
+    return []
+
+
+def user_frame(frames: Sequence[Frame]) -> Optional[Frame]:
+    """The innermost frame of the user's own code; of an installed package if there is no other."""
+    foreign = None
+    for frame in frames:
+        if _TORCH.search(frame.file) or _STANDARD.search(frame.file):
+            continue
+        if not _THIRD_PARTY.search(frame.file):
+            return frame
+        foreign = foreign or frame
+    return foreign
+
+
+def collective(frames: Sequence[Frame]) -> Optional[str]:
+    """The collective in which this stack stands, by the name the user called it; None: in none."""
+    found = None
+    for frame in frames:
+        if _DISTRIBUTED.search(frame.file) and _COLLECTIVE.fullmatch(_name(frame)):
+            found = _name(frame)
+        elif found and not _TORCH.search(frame.file):
+            break
+    return _PLAIN.get(found, found) if found else None
+
+
+def in_init(frames: Sequence[Frame]) -> bool:
+    """Whether it stands in init_process_group, and so waits for ranks that have not called it."""
+    return any(_name(frame) in _INIT and "distributed" in frame.file for frame in frames)
+
+
+def mpi_function(frames: Sequence[Frame]) -> Optional[str]:
+    """The function of mpi4py in which this stack stands, as the program writes it; None: in none."""
+    return _name(frames[0]) if frames and _MPI4PY.search(frames[0].file) else None
+
+
+def in_loader(frames: Sequence[Frame]) -> bool:
+    """Whether it waits in a DataLoader's iterator for a batch, or makes one there itself."""
+    return any(
+        _LOADER.search(frame.file) and _name(frame) in ("__next__", "_next_data", "__iter__")
+        for frame in frames
+    )
+
+
+def loader_caller(frames: Sequence[Frame]) -> Optional[Frame]:
+    """The user's line that asks the DataLoader for the next batch."""
+    outer: list[Frame] = []
+    for frame in reversed(frames):
+        if _LOADER.search(frame.file):
+            break
+        outer.insert(0, frame)
+    return user_frame(outer)
+
+
+def worker_task(frames: Sequence[Frame]) -> Optional[Frame]:
+    """What a DataLoader worker is doing for a batch; None: it waits for orders, or its stack is not known."""
+    inner: list[Frame] = []
+    for frame in frames:
+        if _name(frame) == "_worker_loop":
+            return user_frame(inner) if any(_LOADER.search(f.file) for f in inner) else None
+        inner.append(frame)
+    return None
+
+
+def chain(frames: Sequence[Frame], limit: int = 6) -> str:
+    """'evaluate (train.py:14) > get (queue.py:171)': outermost first, the innermost `limit` frames."""
+    names = [f"{_name(frame)} ({frame.file.rpartition('/')[2]}:{frame.line})" for frame in frames[:limit]]
+    return ("… > " if len(frames) > limit else "") + " > ".join(reversed(names))
+
+
+def _name(frame: Frame) -> str:
+    return frame.name.rpartition(".")[2]

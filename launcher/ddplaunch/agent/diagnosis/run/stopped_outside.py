@@ -1,0 +1,82 @@
+"""Rules about a job that was ended from outside: its launch command or its ranks. No rank is at fault."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+from ddplaunch.agent.contract import NodeEvidence, Verdict
+from ddplaunch.agent.diagnosis.run.causes import TOGETHER, causes_of, first_ends
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.system import phrases
+
+_STOPS = frozenset(["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"])
+"""Signals that ask a program to end; a crash and the memory killer send others."""
+_TORCHRUN = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
+"""torch/distributed/elastic/multiprocessing/api.py, when torchrun itself is sent a signal."""
+_HINT = (
+    "Look for the sender: a person, `timeout` or `kill` in a script, a memory killer outside the job's "
+    "cgroup, the scheduler's log at that time, or a line of the program that ends processes."
+)
+
+
+def stopped(view: JobView) -> Optional[Verdict]:
+    """A signal that asks for an end reached a launch command or ranks, and nothing had gone wrong before."""
+    found = _launches(view) or _ranks(view)
+    if found is None:
+        return None
+    sentence, nodes, at = found
+    if any(cause.what not in _STOPS and cause.at < at - TOGETHER for cause in causes_of(view)):
+        return None
+    return Verdict(
+        code="node-evicted",
+        sentence=sentence,
+        where="run",
+        nodes=nodes,
+        victims=sorted(view.ranks),
+        confidence=0.9 if len(view.ranks) == len(view.world) else 0.5,
+        facts=view.counts(),
+        hint=_HINT,
+    )
+
+
+_Found = tuple[str, list[int], float]
+"""Sentence, nodes, and when."""
+
+
+def _launches(view: JobView) -> Optional[_Found]:
+    by = {number: signal for number, node in view.nodes.items() if (signal := _stop_of(node))}
+    if not by:
+        return None
+    nodes = sorted(by)
+    ends = [end.at for number in nodes if (end := view.nodes[number].launch_exit) is not None]
+    commands = f"the launch command of {view.named(nodes)}"
+    was = phrases.one_or(nodes, "was", "were each")
+    return f"{commands} {was} stopped from outside by {by[nodes[0]]}", nodes, min(ends)
+
+
+def _stop_of(node: NodeEvidence) -> str:
+    """The signal that ended its launch command, as it was seen or as torchrun says; empty: none did."""
+    end = node.launch_exit
+    if end is None or end.by_us:
+        return ""
+    said = next((match for line in reversed(node.launch_output) if (match := _TORCHRUN.search(line))), None)
+    number = end.signal or (int(said[1]) if said else None)
+    name = phrases.signal_name(number) if number else ""
+    return name if name in _STOPS else ""
+
+
+def _ranks(view: JobView) -> Optional[_Found]:
+    """The first to end were sent the signal, and not by their launcher, which had no reason.
+
+    Those that it then sent away may have been seen to end at the same moment.
+    """
+    causes = [cause for cause in first_ends(view, "signal") if cause.what in _STOPS]
+    ends = [node.launch_exit for node in view.nodes.values() if node.launch_exit is not None]
+    if not causes or any(end.signal and end.at <= causes[0].at + TOGETHER for end in ends):
+        return None
+    numbers = sorted({cause.rank for cause in causes})
+    who = "all ranks" if len(numbers) == len(view.world) > 1 else phrases.ranks(numbers)
+    seen = "" if len(view.ranks) == len(view.world) else " of those seen"
+    sentence = f"{who} ended by {causes[0].what}, which came from outside: no rank{seen} had failed before"
+    return sentence, view.nodes_of(numbers), causes[0].at

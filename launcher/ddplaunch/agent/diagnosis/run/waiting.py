@@ -1,0 +1,273 @@
+"""Rules about a living rank that the others wait for: late, at its data, or in its own code.
+
+Each holder belongs to one rule; each rule speaks of all its holders at once.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from ddplaunch.agent.contract import Process, Raised, RankEvidence, Verdict
+from ddplaunch.agent.diagnosis.run import collectives, stacks
+from ddplaunch.agent.diagnosis.run.job_view import IN_LOADER, JobView
+from ddplaunch.agent.system import phrases
+
+RECENT = 30.0
+"""Seconds before the stop within which a caught exception counts as its reason."""
+
+_CALL_FIRST = (
+    "What comes before init_process_group must end on every rank. Call it first and load data afterwards, or "
+    "prepare the data before the job starts."
+)
+_SKIP_TOGETHER = (
+    "A rank that skips a step skips its collectives, and the others wait for ever. Let the exception end the "
+    "rank, or let all ranks agree (all_reduce of a flag) to skip the step together."
+)
+_SEE_THE_LOADER = (
+    "Look at what the loader reads: storage that does not answer, a lock inherited by fork, or a full queue. "
+    "DataLoader(timeout=…) turns this into an exception."
+)
+_KEEP_SHORT = "If only some ranks shall do this, keep it short, or let the others wait without a collective."
+
+
+def rank_late_to_init(view: JobView) -> Optional[Verdict]:
+    """Some ranks stand in init_process_group, others have not called it."""
+    late = view.late
+    absent = view.absent if view.in_init else []
+    if not late and not absent:
+        return None
+    who = sorted([*late, *absent])
+    parts = [
+        f"{phrases.ranks(ranks)} {_is(ranks)} in {location}"
+        for location, ranks in view.groups_of_ranks(late).items()
+    ]
+    if absent:
+        parts.append(f"of {phrases.ranks(absent)} no process has been seen")
+    return _verdict(
+        view,
+        "rank-late-to-init",
+        who,
+        f"{phrases.ranks(who)} never reached init_process_group; {'; '.join(parts[:3])}",
+        _holder_facts(view, late),
+        _CALL_FIRST,
+        0.95 if all(view.ranks[rank].stacks for rank in late) else 0.75,
+    )
+
+
+def exception_swallowed(view: JobView) -> Optional[Verdict]:
+    """A rank caught an exception, went on without its collective, and is not where the others are."""
+    found = swallowed(view)
+    if not found:
+        return None
+    ranks = sorted(found)
+    parts = []
+    facts = []
+    for rank in ranks:
+        raised = found[rank]
+        kind = raised.type.rpartition(".")[2]
+        site = phrases.at(stacks.user_frame(raised.frames))
+        parts.append(f"rank {rank} caught {kind}{site} and went on without the others")
+        facts.append(f"rank {rank} caught {kind}: {phrases.clipped(raised.message)}")
+    mismatch = collectives.find(view)
+    if mismatch is not None:
+        facts += [
+            f"{phrases.ranks(camp)}: collective {mismatch.number} is {call}"
+            for call, camp in mismatch.camps.items()
+        ]
+        parts.append(f"at collective {mismatch.number} they are out of step")
+    else:
+        parts += [f"now {phrases.ranks(ranks)} {_is(ranks)} in {view.locations[ranks[0]]}"]
+    return _verdict(
+        view,
+        "exception-swallowed",
+        ranks,
+        "; ".join(parts[:3]),
+        facts + _holder_facts(view, [rank for rank in ranks if rank in view.stragglers]),
+        _SKIP_TOGETHER,
+        0.9,
+    )
+
+
+def rank_in_dataloader(view: JobView) -> Optional[Verdict]:
+    """A rank waits for its next batch."""
+    ranks = [rank for rank in _plain_holders(view) if view.locations[rank].kind == IN_LOADER]
+    if not ranks:
+        return None
+    first = ranks[0]
+    doing = _loader_state(view.ranks[first])
+    sites = view.groups_of_ranks(ranks)
+    return _verdict(
+        view,
+        "rank-in-dataloader",
+        ranks,
+        f"{phrases.ranks(ranks)} {_is(ranks)} in "
+        f"{next(iter(sites))}{doing and '; ' + doing}{_others(view, ranks)}",
+        _holder_facts(view, ranks),
+        _SEE_THE_LOADER,
+        _confidence(view, ranks),
+    )
+
+
+def rank_in_user_code(view: JobView) -> Optional[Verdict]:
+    """A rank computes, loops or waits in its own code while the others wait for it."""
+    ranks = [rank for rank in _plain_holders(view) if view.locations[rank].kind != IN_LOADER]
+    if not ranks or not any(view.locations[rank].site for rank in ranks):
+        return None
+    sites = view.groups_of_ranks(ranks)
+    parts = [f"{phrases.ranks(group)} {_is(group)} in {location}" for location, group in sites.items()]
+    longest = max(view.ranks[rank].stuck_for for rank in ranks)
+    site = view.locations[ranks[0]].site
+    return _verdict(
+        view,
+        "rank-in-user-code",
+        ranks,
+        f"{'; '.join(parts[:3])} for {phrases.span(longest)}{_others(view, ranks)}",
+        _holder_facts(view, ranks),
+        f"Nobody can go on before {phrases.place(site) if site else 'it'} returns. {_KEEP_SHORT}",
+        _confidence(view, ranks),
+    )
+
+
+def swallowed(view: JobView) -> dict[int, Raised]:
+    """Ranks out of step with an exception of their own that they caught, and that exception."""
+    found: dict[int, Raised] = {}
+    mismatch = collectives.find(view)
+    if mismatch is not None:
+        for rank in mismatch.culprits:
+            raised = view.own_exception(rank)
+            if raised is not None:
+                found[rank] = raised
+        return found
+    if not view.waiting:
+        return {}
+    for rank in view.stragglers:
+        raised = view.own_exception(rank)
+        if raised is not None and rank not in view.late and _is_recent(view, rank, raised):
+            found[rank] = raised
+    return found
+
+
+def _is_recent(view: JobView, rank: int, raised: Raised) -> bool:
+    """What was caught long before the stop has nothing to do with it."""
+    node = view.nodes[view.node_of[rank]]
+    stopped = node.at - view.stuck_for
+    return raised.at >= stopped - RECENT
+
+
+def _plain_holders(view: JobView) -> list[int]:
+    taken = {*view.late, *swallowed(view)}
+    return [rank for rank in view.stragglers if rank not in taken]
+
+
+def _verdict(
+    view: JobView,
+    code: str,
+    ranks: list[int],
+    sentence: str,
+    facts: list[str],
+    hint: str,
+    confidence: float,
+) -> Verdict:
+    victims = [rank for rank in view.waiting if rank not in ranks]
+    return Verdict(
+        code=code,
+        sentence=sentence,
+        where="run",
+        nodes=view.nodes_of(ranks),
+        ranks=ranks,
+        victims=victims,
+        confidence=confidence,
+        facts=[*facts, *_waiting_facts(view, victims)],
+        hint=hint,
+    )
+
+
+def _confidence(view: JobView, ranks: list[int]) -> float:
+    """Counters and stacks agree, or stacks alone tell; less when nobody waits for them."""
+    if not view.waiting:
+        return 0.7
+    return 0.95 if all(view.behind(rank) for rank in ranks) else 0.8
+
+
+def _is(ranks: list[int]) -> str:
+    return phrases.one_or(ranks, "is", "are")
+
+
+def _others(view: JobView, ranks: list[int]) -> str:
+    """', the others wait in all_reduce 17 (train.py:92)'."""
+    locations = view.groups_of_ranks([rank for rank in view.waiting if rank not in ranks])
+    if not locations:
+        return ""
+    victims = sum(len(group) for group in locations.values())
+    if len(locations) == 1:
+        return f", {phrases.others(victims)} wait{'s' * (victims == 1)} in {next(iter(locations))}"
+    return f", {phrases.others(victims)} wait in collectives"
+
+
+def _waiting_facts(view: JobView, victims: list[int]) -> list[str]:
+    locations = view.groups_of_ranks(victims).items()
+    return [
+        f"{phrases.ranks(group)} {phrases.one_or(group, 'waits', 'wait')} in {location}"
+        for location, group in locations
+    ][:4]
+
+
+def _holder_facts(view: JobView, ranks: list[int]) -> list[str]:
+    """Per holder: its whole stack in one line, what its process does, how far its counters are."""
+    facts = []
+    for number in ranks[:4]:
+        rank = view.ranks[number]
+        frames = stacks.main(rank.stacks)
+        facts.append(
+            f"rank {number}: {stacks.chain(frames)}" if frames else f"rank {number}: no stack could be had"
+        )
+        if rank.process is not None:
+            facts.append(
+                f"rank {number}: {doing(rank.process)}, nothing new for {phrases.span(rank.stuck_for)}"
+            )
+        facts += [f"rank {number}'s worker {child.pid}: {_worker(child)}" for child in _workers(rank)[:4]]
+    if len(ranks) > 4:
+        facts.append(f"and {len(ranks) - 4} more ranks like these")
+    return facts + [count for count in view.counts() if view.waiting]
+
+
+def doing(process: Process) -> str:
+    """'asleep (pipe_read)', 'burns 1.0 cores', 'stopped', as /proc shows it."""
+    if process.cpu_share >= 0.1:
+        return f"burns {process.cpu_share:.1f} cores"
+    function = process.wchan.partition(".")[0]  # without what the compiler appends
+    place = f" ({function})" if function not in ("", "0") else ""
+    states = {
+        "D": "blocked in the kernel",
+        "T": "stopped by a signal",
+        "t": "held by a debugger",
+        "Z": "dead",
+    }
+    return states.get(process.state, "asleep") + place
+
+
+def _workers(rank: RankEvidence) -> list[Process]:
+    return [child for child in rank.children if child.role == "loader"]
+
+
+def _worker(child: Process) -> str:
+    task = stacks.worker_task(stacks.main(child.stacks))
+    if task is not None:
+        return f"in {phrases.place(task)}, {doing(child)}"
+    return "waits for work" if child.stacks else doing(child)
+
+
+def _loader_state(rank: RankEvidence) -> str:
+    """What the loader's workers do, in half a sentence; empty when there are none."""
+    workers = _workers(rank)
+    frames = stacks.main(rank.stacks)
+    if not workers:
+        site = stacks.user_frame(frames)
+        own = site is not None and site != stacks.loader_caller(frames)
+        return f"it loads in its own process, in {phrases.place(site)}" if own and site is not None else ""
+    busy = [child for child in workers if stacks.worker_task(stacks.main(child.stacks)) is not None]
+    for child in busy or [each for each in workers if each.state == "D"]:
+        return f"its worker {child.pid} is {_worker(child)}"
+    if any(child.stacks for child in workers):
+        return f"its {len(workers)} workers wait for work"
+    return f"its worker {workers[0].pid} is {doing(workers[0])}"

@@ -1,0 +1,270 @@
+"""Which nodes are here, which are awaited, and what stands against the job but may still pass.
+
+No failure ends the job before it is certain: it cannot pass, or was given the time that it is worth. People
+hear of it before, as soon as everybody had a moment to come.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Callable, NamedTuple, Optional
+
+from ddplaunch.agent.contract import CheckIn, CheckResult, Files, JobPlan, Status, Verdict
+from ddplaunch.agent.diagnosis.gate import decide as rules
+from ddplaunch.agent.diagnosis.gate import hub_unreached, unstarted
+from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.hub.eviction import TOGETHER
+from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.platforms import scheduler_log
+from ddplaunch.agent.platforms.scheduler_log import SchedulerLog, UnreachedReport
+from ddplaunch.agent.system import phrases
+
+SETTLE = 2.0
+"""Seconds after the last arrival in which more nodes may come before a failure is told."""
+STALL = 4.0
+"""Seconds from a node's "here" to its check-in. Both are sent together; only a black hole parts them."""
+UNREACHED = 20.0
+"""Seconds for which a node has told, by the way of its output, that it does not reach us. A name may take
+longer to appear."""
+PASSES = 60.0
+"""Seconds for which what may pass is given time while others are awaited anyway: twice as long as a name
+server remembers that there was no such name."""
+LATE = 3.0
+"""Seconds of waiting that are worth a line in the log."""
+_SAY_EVERY = 30.0
+
+Held = dict[tuple[int, str], CheckResult]
+
+
+class Look(NamedTuple):
+    """How the roll call stands. Nothing at all: it is over, and the paths between the nodes are next, with
+    which whatever stands against the job by then is told.
+    """
+
+    verdicts: list[Verdict]  # certain: the job ends by them
+    missing: list[int]
+    passing: Held  # by node and check: what is waited for
+    foreseen: Optional[list[Verdict]] = None  # what it would end by if nothing passed; None: too early to say
+
+
+class Membership:
+    """Times are the desk's monotonic clock."""
+
+    def __init__(self, plan: JobPlan, record: JobRecord, clock: Callable[[], float]) -> None:
+        self._plan = plan
+        self._record = record
+        self._clock = clock
+        self.opened = clock()
+        self.deadline = self.opened + plan.gate.timeout
+        self.strays: list[CheckIn] = []
+        self.vanished: set[int] = set()
+        self._stopped: dict[int, float] = {}  # node -> when it told us that it was told to
+        self._present: set[int] = set()
+        self._first: dict[int, float] = {}  # node -> when it checked in first
+        self._announced: dict[int, float] = {}  # node -> since when its check-in is awaited
+        self._begun: Optional[float] = None  # when the first one came
+        self._arrived = self.opened  # when the last one did
+        self._failing: dict[int, list[CheckResult]] = {}  # what may pass, by node
+        self._scheduler_log = SchedulerLog(record.path(Files.GATES), plan.names)
+        self._cries: dict[int, UnreachedReport] = {}  # the last one of each node that does not reach us
+        self._heard: set[int] = set()  # those of them who cry since we can be reached
+        self._known: Optional[list[Verdict]] = None  # what is certain by now; None: look again
+        self._foreseen: list[Verdict] = []  # what will be, if nothing passes
+        self._held: Held = {}
+        self._said = self.opened + LATE - _SAY_EVERY
+
+    # ---------------------------------------------------------------- what happens
+
+    def announced(self, node: int) -> None:
+        """Its check-in is under way."""
+        self._announced[node] = self._clock()
+
+    def silenced(self, node: int) -> None:
+        """Its connection is gone, and nobody came by it."""
+        self._announced.pop(node, None)
+
+    def stray(self, check_in: CheckIn) -> None:
+        """It claims a place that is taken, or that there is not."""
+        self._known = None
+        self._forget(check_in.node)
+        self.strays.append(check_in)
+        who = self._record.node_name(check_in.node)
+        self._record.event("check-in", f"{check_in.host} also claims to be {who}", check_in.node)
+
+    def came(self, check_in: CheckIn) -> None:
+        """It is here, or has news of itself."""
+        node, now, who = check_in.node, self._clock(), self._record.node_name(check_in.node)
+        self._known = None
+        if node not in self._present:
+            late = now - self._begun if self._begun is not None else 0.0
+            waited = f", {late:.0f} s after the first" if late >= LATE else ""
+            before = check_in.facts.get("hub", {}).get("before")
+            met = f"; until then it did not reach the hub: {before}" if before else ""
+            self._arrived = now
+            self._record.event("check-in", f"{who} checked in: {check_in.host}{waited}{met}", node)
+        self._begun = now if self._begun is None else self._begun
+        self._present.add(node)
+        self._first.setdefault(node, now)
+        self.vanished.discard(node)
+        self._stopped.pop(node, None)
+        self._forget(node)
+        self._compare(check_in, now - self._first[node])
+
+    def lost(self, node: int) -> None:
+        """It has `left`, and was not told to: its gate went away before it was through."""
+        self._failing.pop(node, None)
+        self.vanished.add(node)
+        self._arrived = self._clock()
+        who = self._record.node_name(node)
+        self._record.event("waiting", f"{who} went away before the gate was through", node)
+
+    def stopped(self, node: int) -> None:
+        """It has `left`, because it was told to."""
+        self._stopped[node] = self._clock()
+        who = self._record.node_name(node)
+        self._record.event("end", f"{who} was told to stop at the gate", node)
+
+    def is_ending(self) -> bool:
+        """Whether all who are gone were told to stop, and so lately that the others may be as well."""
+        times = self._stopped.values()
+        return bool(times) and not self.vanished and self._clock() - min(times) < TOGETHER
+
+    def left(self, node: int) -> None:
+        """Nobody speaks for it any more."""
+        self._known = None
+        self._present.discard(node)
+
+    def overhear(self) -> None:
+        """What those say who are not here, where their output can be read."""
+        now = self._clock()
+        for report in self._scheduler_log.listen(now):
+            if report.node not in self._present and 0 <= report.node < self._plan.nodes:
+                self._cries[report.node] = report
+                if now - self.opened > scheduler_log.SETTLES:
+                    self._heard.add(report.node)
+                self._known = None
+        gone = self._scheduler_log.tasks.ended(now)
+        for task in gone:
+            known = self._cries.get(task.node)
+            if task.node not in self._present and (known is None or known.seconds < math.inf):
+                before = unstarted.LEFT if task.node in self.vanished else unstarted.GATE
+                verdict = unstarted.ended([task], self._plan.names, before, len(gone))
+                self._cries[task.node] = UnreachedReport(
+                    task.node, math.inf, verdict if known is None else known.verdict
+                )
+                self._known = None
+
+    def _forget(self, node: int) -> None:
+        self._announced.pop(node, None)
+        self._cries.pop(node, None)
+        self._heard.discard(node)
+
+    def _compare(self, check_in: CheckIn, seconds: float) -> None:
+        """Say what has come up that may pass, and what of it has passed."""
+        node, who = check_in.node, self._record.node_name(check_in.node)
+        failed = [r for r in check_in.checks if r.status == Status.FAIL and r.patience is not None]
+        before = {result.check for result in self._failing.get(node, [])}
+        for result in failed:
+            if result.check not in before:
+                self._record.event("waiting", f"it may pass: {who}: {result.observed}", node)
+        for result in check_in.checks:
+            if result.check in before and result.status != Status.FAIL:
+                passed = f"it passed after {seconds:.0f} s: {who}: {result.observed}"
+                self._record.event("waiting", passed, node)
+        self._failing[node] = failed
+
+    # ---------------------------------------------------------------- how it stands
+
+    def look(self, now: float) -> Look:
+        """What is certain, or else what is waited for. At the deadline everything is certain."""
+        missing = sorted(set(range(self._plan.nodes)) - self._present)
+        held = self._passing(now, bool(missing))
+        stalled = [n for n, since in self._announced.items() if n in missing and now - since > STALL]
+        reports = [report for node, report in self._cries.items() if node in missing]
+        if missing and now > self.deadline:
+            known = {*stalled, *(report.node for report in reports)}
+            return Look(self._judge([n for n in missing if n not in known], stalled, reports), missing, {})
+        if missing and now - self._arrived <= SETTLE:
+            return Look([], missing, held)
+        if stalled or self._known is None or held.keys() != self._held.keys():
+            long = [report for report in reports if report.seconds >= _patience(report)]
+            heard = [
+                report
+                for report in reports
+                if report.node in self._heard or report.seconds >= _patience(report)
+            ]
+            self._held, self._known = held, self._judge(None, stalled, long, held)
+            self._foreseen = self._judge(None, stalled, heard) if held or heard else self._known
+        if self._known:
+            # When all are here, the job ends by what they find of the paths between them as well.
+            return Look(self._foreseen, missing, {}) if missing else Look([], [], {}, self._foreseen)
+        self._say(now, missing, held)
+        return Look([], missing, held, self._foreseen if now - self._arrived > SETTLE else None)
+
+    def view(
+        self,
+        missing: Optional[list[int]] = None,
+        stalled: Optional[list[int]] = None,
+        reports: Optional[list[UnreachedReport]] = None,
+    ) -> GateView:
+        """All that is known of the nodes, and of what they tried."""
+        return GateView(
+            plan=self._plan,
+            check_ins=self._record.check_ins,
+            waited=self._clock() - self.opened,
+            missing=missing or [],
+            vanished=sorted({*self.vanished, *self._stopped}),
+            stopped=sorted(self._stopped),
+            stalled=stalled or [],
+            unreached={report.node: hub_unreached.heard(report.verdict) for report in reports or []},
+            strays=self.strays,
+            refused=sorted(self._record.refused),
+            mesh=self._record.mesh,
+            passed=self._record.passed,
+        )
+
+    def _judge(
+        self,
+        missing: Optional[list[int]],
+        stalled: list[int],
+        reports: list[UnreachedReport],
+        but: Iterable[object] = (),
+    ) -> list[Verdict]:
+        """`but`: what is not held against its node yet."""
+        view, spared = self.view(missing, stalled, reports), set(but)
+        if spared:
+            without = {
+                n: dataclasses.replace(c, checks=[r for r in c.checks if (n, r.check) not in spared])
+                for n, c in view.check_ins.items()
+            }
+            view = dataclasses.replace(view, check_ins=without)
+        return rules.judge(view, self._record.complain)
+
+    def _passing(self, now: float, others: bool) -> Held:
+        """`others`: are awaited, so that patience costs nothing."""
+        if now > self.deadline:
+            return {}
+        return {
+            (node, result.check): result
+            for node, failing in self._failing.items()
+            for result in failing
+            if now - self._first[node] < (PASSES if others else result.patience or 0.0)
+        }
+
+    def _say(self, now: float, missing: list[int], held: Held) -> None:
+        if self._present and (missing or held) and now - self._said >= _SAY_EVERY:
+            self._said = now
+            what = [phrases.nodes(missing, self._plan.names)] if missing else []
+            what += [self.awaited(node, result) for (node, _), result in held.items()]
+            bound = f"{now - self.opened:.0f} s of at most {self._plan.gate.timeout:.0f} s"
+            self._record.event("waiting", f"waiting for {'; '.join(what)} ({bound})")
+
+    def awaited(self, node: int, result: CheckResult) -> str:
+        """'node 0 (n1): port 29500 is held by pid 812 (python)'."""
+        return f"{self._record.node_name(node)}: {result.observed}"
+
+
+def _patience(report: UnreachedReport) -> float:
+    return PASSES if report.verdict.code in ("dns-not-found", "dns-unanswered") else UNREACHED

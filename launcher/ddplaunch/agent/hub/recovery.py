@@ -1,0 +1,70 @@
+"""Reads the files of a hub that was killed, for the hub that replaces it.
+
+A gate begins again, for its gates come again. A job whose gate has passed, or whose end was decided, goes on;
+what its ranks did meanwhile, their supervisors say when they join again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from typing import NamedTuple, Optional
+
+from ddplaunch.agent.contract import Bundle, Event, Files, JobPlan, JobStatus, Phase, codec
+from ddplaunch.agent.hub.job_record import KEPT_EVENTS, JobRecord
+
+
+class Left(NamedTuple):
+    """The files of one attempt."""
+
+    status: JobStatus
+    bundle: Bundle
+    events: list[Event]
+
+
+def left(plan: JobPlan, folder: str, attempt: int) -> Optional[Left]:
+    """The state that an earlier hub of this attempt wrote; None where the new one begins at the gate."""
+    try:
+        status = codec.read(JobStatus, os.path.join(folder, Files.STATUS))
+        bundle = codec.read(Bundle, os.path.join(folder, Files.BUNDLE))
+    except (OSError, codec.ContractError):
+        return None
+    wanted = (plan.job, attempt)
+    past = status.phase not in (Phase.STARTING, Phase.GATE) or status.decided is not None
+    if not past or (status.job, status.attempt) != wanted or (bundle.job, bundle.attempt) != wanted:
+        return None
+    return Left(status, bundle, _events(os.path.join(folder, Files.EVENTS), status.started) or bundle.events)
+
+
+def restore(record: JobRecord, found: Left) -> None:
+    """Fill the record of a new hub."""
+    status, bundle = found.status, found.bundle
+    record.started, record.phase, record.since = status.started, status.phase, status.since
+    record.nodes.update({node.node: node for node in status.nodes if node.node in record.nodes})
+    record.gate_passed, record.decided = status.gate_passed, status.decided
+    record.exit_code = status.exit_code
+    record.check_ins = {each.node: each for each in bundle.check_ins}
+    record.mesh, record.passed, record.agreed = bundle.mesh, bundle.passed, bundle.agreed
+    record.evidence = bundle.evidence
+    # A mere notice is given again where it still holds.
+    is_final = status.decided is not None or status.exit_code is not None
+    record.verdicts = status.verdicts if is_final else []
+    record.remember(found.events)
+
+
+def _events(path: str, since: float) -> list[Event]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            last = deque(file, maxlen=KEPT_EVENTS)
+    except (OSError, ValueError):
+        return []
+    found = []
+    for line in last:
+        try:
+            event = codec.load(Event, json.loads(line))
+        except ValueError:  # a ContractError is one; the last line may be cut
+            continue
+        if event.at >= since:
+            found.append(event)
+    return found

@@ -1,0 +1,108 @@
+"""From the release to the last supervisor: which nodes are missing, and whether they may still come.
+
+All were at the gate a moment ago. Who does not come now has a prolog that fails, a full disk, or a container
+that does not start; and the others wait for it in torchrun, which says nothing for minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Optional
+
+from ddplaunch.agent.contract import Files, Phase, Verdict, codec
+from ddplaunch.agent.diagnosis.gate import unstarted
+from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.platforms.file_tail import FileTail
+from ddplaunch.agent.platforms.slurm_tasks import StepTasks
+
+LATE = 10.0
+"""Seconds after the last supervisor that came, after which those who have not come are told of."""
+GIVEN_UP = 60.0
+"""Seconds after which nobody waits for them any more. They need less than one, on a busy machine a few; a
+call that was lost is repeated within thirty."""
+NONE_CAME = 300.0
+"""Seconds of patience where no node has come: after a short absence of its controller, srun waits two minutes
+before it asks again."""
+
+_EVERY = 0.3
+
+
+class News(NamedTuple):
+    """What is wrong, and whether the job ends by it."""
+
+    verdicts: list[Verdict]
+    certain: bool
+
+
+class SupervisorJoin:
+    """Times are the desk's monotonic clock."""
+
+    def __init__(self, record: JobRecord) -> None:
+        self._record = record
+        self._plan = record.plan
+        self._step = FileTail(record.path(Files.SRUN))
+        self._tasks = StepTasks(record.plan.names)
+        self._here: set[int] = set()
+        self._last: Optional[float] = None  # when the last one came, or all were released
+        self._looked = float("-inf")
+        self._told = False
+
+    def resume(self, here: Iterable[int], now: float) -> None:
+        """These nodes had come before this hub was started in the place of another."""
+        self._here, self._last = set(here), now
+
+    def joined(self, node: int, host: str, now: float) -> None:
+        """Note that the node's supervisor is here.
+
+        Raises ContractError for a node that the job does not have, and before the gate has let the job pass.
+
+        A hub that was started again and found nothing of the gate lets supervisors in.
+        """
+        if not 0 <= node < self._plan.nodes:
+            raise codec.ContractError(f"node {node} joins a job of {self._plan.nodes} nodes")
+        if self._record.check_ins and self._record.agreed is None:
+            raise codec.ContractError(f"node {node} joins before the gate has let anybody pass")
+        self._record.node(node, host=host, phase=Phase.RENDEZVOUS)
+        if node in self._here:
+            return
+        self._here.add(node)
+        self._last = now
+        if self._told and len(self._here) == self._plan.nodes:
+            self._record.event("notice", "all nodes have started their ranks after all")
+            self._record.wait_for([])
+            self._record.judge([])
+
+    def look(self, now: float) -> Optional[News]:
+        """What is to be told or done now; None: nothing."""
+        if len(self._here) == self._plan.nodes or now - self._looked < _EVERY or not self._is_released():
+            return None
+        self._looked = now
+        self._last = now if self._last is None else self._last
+        missing = sorted(set(range(self._plan.nodes)) - self._here)
+        self._tasks.hear(self._step.lines(), now)
+        gone = [task for task in self._tasks.ended(now) if task.node in missing]
+        if gone:
+            return News([unstarted.ended(gone, self._plan.names, unstarted.RANKS)], certain=True)
+        waited = now - self._last
+        certain = waited >= self._patience() and not self._ranks_run()
+        if not certain and (waited < LATE or self._told or not self._here):
+            return None
+        self._told = True
+        self._record.wait_for(missing)
+        if not self._here:
+            return News([unstarted.none(waited)], certain)
+        return News([unstarted.awaited(missing, self._plan.names, waited)], certain)
+
+    def _is_released(self) -> bool:
+        """By this very hub: one that was started again does not know who has come and gone."""
+        past = bool(self._here) or self._record.phase not in (Phase.STARTING, Phase.GATE)
+        return past and self._record.agreed is not None
+
+    def _patience(self) -> float:
+        """Where nobody has come at all, the scheduler may still be about to start them."""
+        return GIVEN_UP if self._here else max(NONE_CAME, self._plan.gate.timeout)
+
+    def _ranks_run(self) -> bool:
+        """Then launch commands have met, and a supervisor is there that only does not reach us."""
+        later = Phase.ORDER[Phase.ORDER.index(Phase.RENDEZVOUS) + 1 :]
+        return any(self._record.nodes[node].phase in later for node in self._here)

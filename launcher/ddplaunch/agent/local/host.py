@@ -1,0 +1,393 @@
+"""All nodes of a job on this machine: one hub, then a gate and a supervisor per node, as on a cluster.
+
+Or one node of a job whose other nodes are elsewhere, each started by itself: then the hub is here only where
+node 0 is, and the environment says how to reach it, with which key (`join.prepare`).
+
+Each is a process of its own, started from the same file. The host only carries their output, passes signals
+on, and sees to it that nothing outlives it. It stays single-threaded: the kernel ties "die with the parent"
+to the thread that started a child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Callable, NamedTuple, Optional
+
+from ddplaunch.agent.contract import Env, Exit, Files, JobPlan, JobStatus, Phase, Verdict, codec
+from ddplaunch.agent.system import processes
+from ddplaunch.agent.system.log_file import LogFile
+from ddplaunch.agent.transport.endpoints import Endpoint
+
+HUB_START = 60.0
+"""Seconds until the hub must listen. It needs a fraction of one, if it has a processor."""
+HUB_END = 15.0
+"""Seconds for the hub's last words once every node has ended; and for gates to end once the hub has."""
+HUBS = 5
+"""So many hubs that were killed while nodes were at the gate are started again."""
+STOP_GRACE = 45.0
+"""Seconds from the first signal to SIGKILL: evidence (5), torchrun's own patience with its workers (30)."""
+HURRIED = 20.0
+"""Seconds from a second Ctrl-C to SIGKILL: the evidence, and the hub's last words."""
+_POLL = 0.05
+_BUNDLE_MARK = b"-----BEGIN DDPLAUNCH BUNDLE-----"
+
+
+class Part(NamedTuple):
+    """The one node of the job that is here. `desk`: words by which node 0 hands the key to the others."""
+
+    node: int
+    hub: Endpoint
+    key: str
+    desk: Sequence[str] = ()
+
+
+def main(
+    plan: JobPlan, folder: str, attempt: int, gate_only: bool = False, part: Optional[Part] = None
+) -> int:
+    """Run the job to its end, again after a node's fault as often as the plan allows. Returns an Exit."""
+    processes.adopt_orphans()
+    host = Host(plan, folder, gate_only, part)
+    for number in (*processes.STOPPING, signal.SIGUSR2):
+        signal.signal(number, lambda signum, _: host.signals.append(signum))
+    try:
+        while True:
+            code = host.run(attempt)
+            if code != Exit.NODE_AT_FAULT or attempt >= plan.retries or host.stopping:
+                return code
+            run = os.path.join(folder, Files.RUN)
+            os.replace(run, f"{run}-{attempt}")
+            host.close_logs()
+            attempt += 1
+    finally:
+        end_all()
+        host.close_logs()
+
+
+class Child:
+    """A started agent process, what to do with each line it prints, and whom to tell its exit code."""
+
+    def __init__(
+        self,
+        words: list[str],
+        env: dict[str, str],
+        line: Callable[[bytes], None],
+        ended: Callable[[int], None],
+    ) -> None:
+        self.line = line
+        self.ended = ended
+        self.rest = b""
+        self.process = subprocess.Popen(
+            [*processes.own_command(), *words, f"--die-with-parent={os.getpid()}"],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+        )
+        assert self.process.stdout is not None
+        self.pipe = self.process.stdout
+        os.set_blocking(self.pipe.fileno(), False)
+
+    def drain(self) -> bool:
+        """Hand on the whole lines that can be read now. False at the end of the stream."""
+        data = self.pipe.read(1 << 20)
+        while data:
+            *lines, self.rest = (self.rest + data).split(b"\n")
+            if lines:
+                self.line(b"\n".join(lines) + b"\n")
+            data = self.pipe.read(1 << 20)
+        return data is None
+
+    def close(self) -> None:
+        self.drain()
+        if self.rest:
+            self.line(self.rest + b"\n")
+        self.pipe.close()
+        self.ended(self.process.returncode)
+
+
+class Host:
+    def __init__(self, plan: JobPlan, folder: str, gate_only: bool, part: Optional[Part] = None) -> None:
+        self.plan = plan
+        self.folder = folder
+        self.part = part
+        self.nodes = range(plan.nodes) if part is None else [part.node]
+        self.gate_only = gate_only
+        self.stopping = False
+        self.kill_at: Optional[float] = None
+        self.signals: list[int] = []
+        self.selector = selectors.DefaultSelector()
+        self.children: list[Child] = []
+        self.exits: dict[int, int] = {}  # node -> exit code of its last process
+        self.hub_exit: Optional[int] = None
+        self.hub: Optional[Child] = None
+        self.hubs = 0  # started in the place of one that was killed
+        self.at_gate: dict[int, Optional[Child]] = {}  # nodes that are not through, and their gates
+        self.supervised = False
+        self.bundled = False
+        self.env: dict[str, str] = {}
+        self.console = LogFile(sys.stdout.fileno())
+        self.logs: dict[str, LogFile] = {}
+
+    def run(self, attempt: int) -> int:
+        """One attempt, from the hub's start to its last words."""
+        self.exits, self.hub_exit, self.bundled = {}, None, False
+        self.at_gate, self.hubs = dict.fromkeys(self.nodes), 0
+        os.makedirs(self.path(Files.RUN), exist_ok=True)
+        key = self.part.key if self.part else os.urandom(32).hex()
+        with open(os.open(self.path(Files.KEY), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(key)
+        self.env = {**os.environ, Env.KEY: key, Env.ATTEMPT: str(attempt)}
+        if 0 not in self.nodes:
+            self._run_nodes()
+            return self._conclude()
+        self.hub = self._start(self._hub_words(), {}, self._hub_line, self._hub_ended)
+        desk = self._start_desk()
+        self._until(lambda: self._listening() or self.hub_exit is not None or self.stopping, HUB_START)
+        may_start = self._listening() and not self.stopping
+        if may_start:
+            self._run_nodes()
+        self.at_gate = {}
+        if self.stopping or not may_start or (self.gate_only and not any(self.exits.values())):
+            self.hub.process.terminate()  # it would wait for gates and supervisors that never come
+        # Nodes elsewhere may still be at work, and the hub with them.
+        if not self._until(lambda: self.hub_exit is not None, None if self._is_shared() else HUB_END):
+            self.hub.process.kill()
+            self._until(lambda: self.hub_exit is not None)
+        if desk is not None:
+            desk.process.kill()
+        return self._conclude()
+
+    def _run_nodes(self) -> None:
+        for node in self.nodes:
+            self._gate(node)
+        self._until(lambda: self._all_ended() or self.hub_exit is not None)
+        if not self._until(self._all_ended, HUB_END):
+            # The hub has its verdict, so a gate that is still there is stopped, or frozen. Ranks need no hub.
+            for gate in filter(None, self.at_gate.values()):
+                gate.process.kill()
+            self._until(self._all_ended)
+
+    def _all_ended(self) -> bool:
+        return len(self.exits) == len(self.nodes)
+
+    def _is_shared(self) -> bool:
+        return self.plan.nodes > len(self.nodes) and self.hub_exit is None and self._listening()
+
+    def _hub_words(self) -> list[str]:
+        if self.part is None:
+            # Nodes on one machine need loopback alone, and nobody else shall reach the hub.
+            return ["hub", "--host", "127.0.0.1"]
+        return ["hub", "--name", self.part.hub.host]
+
+    def _start_desk(self) -> Optional[Child]:
+        """Where the other nodes ask for the key. Without it they say themselves that they have none."""
+        if self.part is None or not self.part.desk:
+            return None
+        return self._start(["keys", *self.part.desk], {}, self._hub_line, lambda _: None)
+
+    def _gate(self, node: int) -> None:
+        folder = self.path(Files.NODE.format(node=node))
+        os.makedirs(folder, exist_ok=True)
+        self.at_gate[node] = self._start_node(
+            "gate", node, lambda data: self._gate_line(os.path.join(folder, Files.GATE_LOG), data)
+        )
+
+    def _gate_line(self, log: str, data: bytes) -> None:
+        """Where no hub is, the gate is the one that speaks to people; its cries are for a hub to overhear."""
+        self._log(log, data)
+        if 0 not in self.nodes:
+            lines = data.splitlines(keepends=True)
+            self.console.write(b"".join(line for line in lines if not line.startswith(b"{")))
+
+    def _start_node(self, verb: str, node: int, line: Callable[[bytes], None]) -> Child:
+        env = {Env.NODE: str(node), Env.HUB: self._where()}
+        return self._start([verb], env, line, lambda code: self._node_ended(verb, node, code))
+
+    def _where(self) -> str:
+        """How the hub is reached from here."""
+        if self.part is None:
+            with open(self.path(Files.HUB), encoding="utf-8") as file:
+                return f"127.0.0.1:{json.load(file)['port']}"
+        if self.part.node == 0:
+            with open(self.path(Files.HUB_ADDRESS), encoding="ascii") as file:
+                return file.read().strip()
+        return str(self.part.hub)
+
+    def _node_ended(self, verb: str, node: int, code: int) -> None:
+        if verb == "gate":
+            self.at_gate.pop(node, None)
+            if code < 0 and not self.stopping:
+                self._gate_was_killed(node, -code)
+                code = Exit.NODE_AT_FAULT
+        if verb == "gate" and code == Exit.OK and not self.gate_only and not self.stopping:
+            self.supervised = True
+            self._start_node("run", node, self._output)
+        else:
+            self.exits[node] = Exit.STOPPED if self.stopping and verb == "gate" else code
+
+    def _gate_was_killed(self, node: int, number: int) -> None:
+        """Write so into its log, and where the hub looks for what gates say that do not reach it."""
+        from ddplaunch.agent.platforms import scheduler_log
+
+        sentence = f"the gate of node {node} was killed by signal {number}"
+        hint = "`dmesg` says whether memory ran out; else somebody killed it"
+        verdict = Verdict("node-missing", sentence, "gate", nodes=[node], hint=hint)
+        log = os.path.join(self.path(Files.NODE.format(node=node)), Files.GATE_LOG)
+        self._gate_line(log, f"{time.strftime('%H:%M:%S')} {sentence}\n".encode())
+        report = scheduler_log.line(scheduler_log.UnreachedReport(node, math.inf, verdict))
+        self._log(self.path(Files.GATES), f"{report}\n".encode())
+
+    def _conclude(self) -> int:
+        """The hub's verdict counts. When it died without one, the worst that a node reported does."""
+        code = self.hub_exit
+        if self.gate_only or code is None or code < 0 or code in (1, Exit.UNUSABLE):
+            nodes = [each if each >= 0 else Exit.WORKER_FAILED for each in self.exits.values()]
+            code = Exit.STOPPED if self.stopping else max(nodes, default=Exit.UNUSABLE)
+            if not self.gate_only and self.part is None:
+                from ddplaunch.agent.hub import orphaned_job
+
+                return orphaned_job.conclude(self.plan, self.folder, code)
+        try:
+            status = codec.read(JobStatus, self.path(Files.STATUS))
+        except (OSError, codec.ContractError):
+            if self.part is None:
+                return code
+            status = self._own_status()
+        if (status.phase, status.exit_code) != (Phase.ENDED, code):
+            now = time.time()
+            status = dataclasses.replace(status, phase=Phase.ENDED, exit_code=code, since=now, updated=now)
+            with contextlib.suppress(OSError):  # on a full disk the exit code is all there is
+                codec.write(self.path(Files.STATUS), status)
+        return code
+
+    def _own_status(self) -> JobStatus:
+        """What one node knows, where no hub has written more."""
+        now = time.time()
+        attempt = int(self.env[Env.ATTEMPT])
+        return JobStatus(
+            self.plan.job, attempt, Phase.STARTING, now, [], now, now, gate_passed=self.supervised
+        )
+
+    # --------------------------------------------------------------- children
+
+    def _start(
+        self,
+        words: list[str],
+        env: dict[str, str],
+        line: Callable[[bytes], None],
+        ended: Callable[[int], None],
+    ) -> Child:
+        child = Child([*words, "--folder", self.folder], {**self.env, **env}, line, ended)
+        self.children.append(child)
+        self.selector.register(child.pipe, selectors.EVENT_READ, child)
+        return child
+
+    def _hub_ended(self, code: int) -> None:
+        """Start it again where it was killed with its parent: gates come back, and need it."""
+        if code < 0 and self.at_gate and self.hubs < HUBS and self._listening() and not self.stopping:
+            self.hubs += 1
+            with open(self.path(Files.HUB), encoding="utf-8") as file:
+                port = json.load(file)["port"]
+            words = [*self._hub_words(), "--again", f"--port={port}"]
+            self.hub = self._start(words, {}, self._hub_line, self._hub_ended)
+        else:
+            self.hub_exit = code
+
+    def _until(self, happened: Callable[[], bool], seconds: Optional[float] = None) -> bool:
+        """Carry output and signals until it has happened. False when the seconds ran out first."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not happened():
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            for entry, _ in self.selector.select(_POLL):
+                child: Child = entry.data
+                if not child.drain():
+                    self.selector.unregister(child.pipe)
+            for child in [each for each in self.children if each.process.poll() is not None]:
+                self.children.remove(child)
+                if child.pipe in self.selector.get_map():
+                    self.selector.unregister(child.pipe)
+                child.close()
+            self._pass_signals()
+        return True
+
+    def _pass_signals(self) -> None:
+        while self.signals:
+            number = self.signals.pop(0)
+            if number == signal.SIGUSR2:
+                self._send(number)
+            elif not self.stopping:
+                self.stopping = True
+                self.kill_at = time.monotonic() + STOP_GRACE
+                self._send(signal.SIGTERM)
+            elif number == signal.SIGINT and self.kill_at is not None:
+                self.kill_at = min(self.kill_at, time.monotonic() + HURRIED)
+                self._send(signal.SIGINT)  # the supervisors wait no longer for ranks that do not end
+        if self.kill_at is not None and time.monotonic() > self.kill_at:
+            self.kill_at = None
+            end_all()
+
+    def _send(self, number: int) -> None:
+        over = self._all_ended()
+        for child in self.children:
+            # The hub ends by itself when the nodes have, and must be there until then.
+            if over or child.ended != self._hub_ended:
+                child.process.send_signal(number)
+
+    # --------------------------------------------------------------- output
+
+    def _output(self, data: bytes) -> None:
+        self._log(self.path(Files.OUTPUT), data)
+        self.console.write(data)
+
+    def _hub_line(self, data: bytes) -> None:
+        """Everything but the bundle is for people, and a verdict only when no supervisor prints it too."""
+        self._log(self.path(Files.HUB_LOG), data)
+        words = b"" if self.bundled else data.partition(_BUNDLE_MARK)[0]
+        self.bundled = self.bundled or _BUNDLE_MARK in data  # the hub's last words, in several pieces
+        if self.supervised:
+            words = b"".join(line for line in words.splitlines(keepends=True) if line[:1].isdigit())
+        self.console.write(words)
+
+    def _log(self, path: str, data: bytes) -> None:
+        if path not in self.logs:
+            self.logs[path] = LogFile(path, self._complain)
+        self.logs[path].write(data)
+
+    def _complain(self, text: str) -> None:
+        self.console.write(f"ddplaunch: {text}; the job goes on\n".encode())
+
+    def close_logs(self) -> None:
+        for log in self.logs.values():
+            log.close()
+        self.logs.clear()
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    def _listening(self) -> bool:
+        return os.path.exists(self.path(Files.HUB))
+
+
+def end_all() -> None:
+    """Kill every descendant. What a killed parent leaves behind becomes our child, hence the second look."""
+    left = processes.descendants(os.getpid())
+    while left:
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.01)
+        left = processes.descendants(os.getpid())

@@ -1,0 +1,4 @@
+"""What differs between a local job, Slurm and Kubernetes: names, machines, logs, last words, hints.
+
+It must not judge, and speaks with no hub.
+"""

@@ -1,0 +1,110 @@
+"""Asks the name server itself, past /etc/hosts and libc: only its answer says why a name is missing.
+
+DNS over UDP (RFC 1035), for one name and its addresses. A pod's own name stands in its /etc/hosts, so that
+getaddrinfo finds it however the Service of the job is made; this does not.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import time
+from typing import NamedTuple, Optional
+
+from ddplaunch.agent.platforms.places import RESOLV_CONF
+
+FOUND, NO_NAME, NO_ADDRESS, FAILING, SILENT = "found", "no such name", "no address", "failing", "silent"
+_TRY = 1.0
+"""Seconds until it is asked again: UDP packets get lost."""
+_A, _AAAA = 1, 28
+_NXDOMAIN = 3
+_CODES = {1: "FORMERR", 2: "SERVFAIL", 4: "NOTIMP", 5: "REFUSED"}
+
+
+class Answer(NamedTuple):
+    status: str  # FOUND | NO_NAME | NO_ADDRESS | FAILING | SILENT
+    addresses: list[str]
+    server: str
+    said: str  # as an administrator would say it
+
+
+def servers(resolv_conf: str = RESOLV_CONF) -> list[str]:
+    """Those that this machine asks, in order."""
+    try:
+        with open(resolv_conf, encoding="utf-8", errors="replace") as file:
+            lines = [line.split() for line in file]
+    except OSError:
+        return []
+    return [line[1] for line in lines if line[:1] == ["nameserver"] and len(line) > 1]
+
+
+def ask(name: str, deadline: float, server: str = "", port: int = 53) -> Answer:
+    """Of `name` as it stands, with no suffix tried; by `deadline` (time.monotonic())."""
+    server = server or next(iter(servers()), "127.0.0.1")
+    found: list[str] = []
+    code: Optional[int] = None
+    for kind in (_A, _AAAA):
+        code, found = _question(name, kind, server, port, deadline)
+        if code is None:
+            return Answer(SILENT, [], server, f"{server} does not answer")
+        if found or code != 0:
+            break
+    if code == _NXDOMAIN:
+        return Answer(NO_NAME, [], server, f"{server} says NXDOMAIN")
+    if code != 0:
+        return Answer(FAILING, [], server, f"{server} says {_CODES.get(code or 0, code)}")
+    if not found:
+        return Answer(NO_ADDRESS, [], server, f"{server} knows the name, and no address of it")
+    return Answer(FOUND, found, server, f"{server} says {', '.join(found)}")
+
+
+def _question(
+    name: str, kind: int, server: str, port: int, deadline: float
+) -> tuple[Optional[int], list[str]]:
+    """(response code, addresses); the code is None when nobody answers."""
+    number = os.urandom(2)
+    labels = b"".join(bytes([len(part)]) + part for part in name.rstrip(".").encode().split(b"."))
+    packet = number + struct.pack(">HHHHH", 0x0100, 1, 0, 0, 0) + labels + struct.pack(">BHH", 0, kind, 1)
+    family = socket.AF_INET6 if ":" in server else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as asking:
+        while time.monotonic() < deadline:
+            try:
+                asking.connect((server, port))  # so that a refusal is heard
+                asking.send(packet)
+                patience = max(min(_TRY, deadline - time.monotonic()), 0.0)
+                if select.select([asking], [], [], patience)[0]:
+                    data = asking.recv(4096)
+                    if data[:2] == number and len(data) >= 12:
+                        return data[3] & 15, _addresses(data, kind)
+            except OSError:
+                time.sleep(min(0.1, max(deadline - time.monotonic(), 0.0)))
+    return None, []
+
+
+def _addresses(data: bytes, kind: int) -> list[str]:
+    """Of the answer section, those that were asked for; what is cut off is left out."""
+    questions, answers = struct.unpack(">HH", data[4:8])
+    found, at = [], 12
+    try:
+        for _ in range(questions):
+            at = _behind_name(data, at) + 4
+        for _ in range(answers):
+            at = _behind_name(data, at)
+            type_, _, _, length = struct.unpack(">HHIH", data[at : at + 10])
+            if type_ == kind:
+                family = socket.AF_INET if kind == _A else socket.AF_INET6
+                found.append(socket.inet_ntop(family, data[at + 10 : at + 10 + length]))
+            at += 10 + length
+    except (IndexError, ValueError, struct.error):
+        pass
+    return found
+
+
+def _behind_name(data: bytes, at: int) -> int:
+    while data[at]:
+        if data[at] >= 0xC0:  # a pointer to the rest of it
+            return at + 2
+        at += 1 + data[at]
+    return at + 1

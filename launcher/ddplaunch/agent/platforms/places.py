@@ -1,0 +1,96 @@
+"""The addresses of the nodes and of the hub, from the environment: plain or as a pattern.
+
+Where all nodes are started from one template, only the template's author and the node itself know the names:
+{node} stands for a node's number, {domain} for what the cluster's name server calls its own, which a pod
+reads in its resolv.conf. Port 0 is a port that every node works out from the job's key by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ddplaunch.agent.contract import Env, JobPlan
+from ddplaunch.agent.transport import endpoints
+from ddplaunch.agent.transport.endpoints import Endpoint
+
+RESOLV_CONF = "/etc/resolv.conf"
+_NODE, _DOMAIN = "{node}", "{domain}"
+
+
+class UnplacedError(Exception):
+    """The environment does not say where something is; `hint` says what would."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def names(plan: JobPlan, environment: Mapping[str, str], resolv_conf: str = RESOLV_CONF) -> list[str]:
+    """Of all nodes, in their order; those of the plan come first. Empty where nobody knows any."""
+    value = environment.get(Env.NAMES, "")
+    if plan.names or not value:
+        return list(plan.names)
+    value = _with_domain(value, Env.NAMES, resolv_conf)
+    if _NODE in value:
+        return [value.replace(_NODE, str(node)) for node in range(plan.nodes)]
+    found = value.split(",")
+    if len(found) != plan.nodes:
+        raise UnplacedError(
+            f"{Env.NAMES} names {len(found)} nodes, the job has {plan.nodes}: {value}",
+            f"name each node once, in order, or write one name with {_NODE} in it",
+        )
+    return found
+
+
+def hub(
+    plan: JobPlan, attempt: int, key: bytes, environment: Mapping[str, str], resolv_conf: str = RESOLV_CONF
+) -> list[Endpoint]:
+    """Under which names and addresses the hub may be reached, in the order in which to try them."""
+    value = environment.get(Env.HUB, "")
+    try:
+        found = endpoints.parse(_with_domain(value, Env.HUB, resolv_conf))
+    except ValueError:
+        wanted = "wanted host:port of the hub, or several with commas"
+        raise UnplacedError(
+            f"{Env.HUB} is {value!r}; {wanted}", "by this address a node finds the hub on node 0"
+        ) from None
+    return [Endpoint(host, port or hub_port(plan.job, attempt, key)) for host, port in found]
+
+
+def hub_port(job: str, attempt: int, key: bytes) -> int:
+    """The one that this attempt's nodes agree on without a word: two jobs of one machine seldom share it.
+
+    `key`: the job's, or something else that its nodes know and other jobs do not.
+    """
+    from ddplaunch.agent.system import ports
+
+    return ports.sequence(f"{job} {attempt} hub".encode() + key, ports.EPHEMERAL)[0]
+
+
+def domain(resolv_conf: str = RESOLV_CONF) -> str:
+    """The cluster's own: of `search default.svc.cluster.local svc.cluster.local …` it is `cluster.local`."""
+    try:
+        with open(resolv_conf, encoding="utf-8", errors="replace") as file:
+            lines = [line.split() for line in file]
+    except OSError:
+        return ""
+    suffixes = [word.rstrip(".") for line in lines if line[:1] == ["search"] for word in line[1:]]
+    for suffix in sorted(suffixes, key=len):
+        _, found, rest = f".{suffix}".partition(".svc.")
+        if found:
+            return rest
+    return ""
+
+
+def _with_domain(value: str, variable: str, resolv_conf: str) -> str:
+    if _DOMAIN not in value:
+        return value
+    found = domain(resolv_conf)
+    if not found:
+        raise UnplacedError(
+            f"{resolv_conf} does not tell the cluster's domain, which {variable} needs: it has no "
+            "`search … svc.DOMAIN`",
+            "the pod's dnsPolicy must be ClusterFirst (with hostNetwork ClusterFirstWithHostNet); or name "
+            "the domain, `kubernetes.cluster_domain`",
+        )
+    return value.replace(_DOMAIN, found)

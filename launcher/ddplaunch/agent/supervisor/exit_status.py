@@ -1,0 +1,41 @@
+"""Describes how this node ended, where no hub answers."""
+
+from __future__ import annotations
+
+import errno
+import signal
+
+from ddplaunch.agent.contract import Exit, JobPlan, Verdict
+from ddplaunch.agent.supervisor.rank_tracker import RankTracker
+from ddplaunch.agent.system.secrets import MissingSecretError
+
+STOP_EVIDENCE = 5.0
+STOP_GRACE = 30.0
+"""Seconds for torchrun and the ranks to end by themselves when told to stop: they may write a checkpoint."""
+LAST_WORDS = 10.0
+"""Seconds for what is left to be said when the node's work is over."""
+HUB_SPEAKS = 45.0
+"""Seconds to wait for the hub's verdict after the launch command has failed: it hears all nodes, slow ones
+too, and asks again when they tell of victims alone."""
+NOTED = 10.0
+"""Seconds to wait until the hub has noted that this node is done, or another hub has come to note it."""
+
+
+def own_code(tracker: RankTracker, oom_kills: int) -> int:
+    """The Exit code by this node's own facts; the launch command has ended."""
+    assert tracker.launch_exit is not None
+    if tracker.launch_exit.code == 0:
+        return Exit.OK
+    killed = any(rank.exit and rank.exit.signal == signal.SIGKILL for rank in tracker.ranks)
+    return Exit.OUT_OF_MEMORY if killed and oom_kills else Exit.WORKER_FAILED
+
+
+def unlaunched(plan: JobPlan, node: int, error: Exception) -> Verdict:
+    """Why this node's launch command was not started: nobody else can know, and all of it is known here."""
+    from ddplaunch.agent.system import phrases
+
+    code = "secret-missing" if isinstance(error, MissingSecretError) else "image-lacks"
+    hint = getattr(error, "hint", "")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        code, hint = "disk-full", "make room there: the job's source, hook and logs lie there"
+    return Verdict(code, f"{phrases.node(node, plan.names)}: {error}", "launch", nodes=[node], hint=hint)

@@ -1,0 +1,203 @@
+"""Turns log files into prefixed lines: one reader per file, one console for all.
+
+Ranks write to files, not to pipes: a file never blocks a rank, never loses what it wrote when something dies,
+and is read no faster than somebody reads us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import select
+import sys
+import time
+from typing import Callable, Optional
+
+from ddplaunch.agent.contract import Raised
+from ddplaunch.agent.evidence.tracebacks import Tracebacks
+from ddplaunch.agent.text.printable import printable
+from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
+
+LINE_LIMIT = 16 * 1024
+"""Bytes after which a line is shown in pieces."""
+_CHUNK = 256 * 1024
+_BACKLOG = 1 << 20
+"""Bytes waiting for a slow console; beyond, the files wait."""
+_SHOW_PARTIAL_AFTER = 10.0
+"""Seconds a progress bar or a prompt without newline waits until its present state is shown as a line."""
+_TRACEBACK = b"Traceback (most recent call last):"
+_NATIVE_LOG = re.compile(rb"\s*\[?[WEI]\d{4} |\s*\[W")
+"""torch's own warnings repeat while it waits: they are no sign of life."""
+_NOBODY_READS = (errno.EPIPE, errno.EBADF, errno.EIO)  # EIO: the terminal is gone
+
+
+class Lines:
+    """Cuts a stream of bytes into lines, as a terminal would show them. Pure, bounded memory."""
+
+    def __init__(self) -> None:
+        self.partial = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Whole lines, without newlines. Of what carriage returns overwrote, only the last state is left."""
+        *whole, rest = (self.partial + data).split(b"\n")
+        lines = [_final(line) for line in whole]
+        self.partial = rest
+        if len(rest) > LINE_LIMIT:
+            head, _, tail = rest.rpartition(b"\r")
+            if len(tail) > LINE_LIMIT:
+                lines += [tail[i : i + LINE_LIMIT] for i in range(0, len(tail), LINE_LIMIT)]
+                tail = b""
+            self.partial = b"\r" + tail if head else tail
+        return lines
+
+    def flush(self) -> list[bytes]:
+        """The line that never ended, if there is one."""
+        rest, self.partial = _final(self.partial), b""
+        return [rest] if rest else []
+
+
+def _final(line: bytes) -> bytes:
+    line = line.rstrip(b"\r")
+    return line[line.rfind(b"\r") + 1 :]
+
+
+class Console:
+    """Our standard output. Never blocks, never fails: a reader that is slow or gone must not stop the job.
+
+    What ranks print passes as it is; what we say ourselves obeys `redactor`, and commands no terminal.
+    """
+
+    def __init__(self, descriptor: int, redactor: Redactor = NO_SECRETS) -> None:
+        self._redactor = redactor
+        self._descriptor: Optional[int] = descriptor
+        self._waiting = bytearray()
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+
+    def write(self, prefix: bytes, lines: list[bytes]) -> None:
+        if lines:
+            self._waiting += b"".join([prefix + line + b"\n" for line in lines])
+            self.flush()
+
+    def say(self, label: str, text: str) -> None:
+        """Lines of our own, or of the launch command."""
+        shown = printable(self._redactor.hide(text), lines=True)
+        self.write(f"[{label}] ".encode(), shown.encode().split(b"\n"))
+
+    @property
+    def full(self) -> bool:
+        return len(self._waiting) > _BACKLOG
+
+    def flush(self, patience: float = 0.0) -> None:
+        """Hand on what the reader takes now, or within `patience` seconds."""
+        deadline = time.monotonic() + patience
+        while self._waiting and self._descriptor is not None:
+            wait = max(0.0, deadline - time.monotonic())
+            if not self._poll.poll(wait * 1000):
+                return
+            # A pipe that is ready takes PIPE_BUF bytes at once, and does not mix them with another writer's.
+            piece = self._waiting[: select.PIPE_BUF]
+            end = piece.rfind(b"\n") + 1 or len(piece)
+            try:
+                written = os.write(self._descriptor, piece[:end])
+            except OSError as error:
+                if error.errno in _NOBODY_READS:
+                    self._descriptor = None
+                    break
+                return  # it takes nothing now, or its disk is full: that may pass
+            del self._waiting[:written]
+        if self._descriptor is None:
+            self._waiting.clear()
+
+
+class Tail:
+    """Follows one file from its beginning to its end."""
+
+    def __init__(self, path: str, shown: bool = True) -> None:
+        self.path = path
+        self.shown = shown
+        self.last_line = ""
+        self.raised: list[Raised] = []  # handed over and cleared by whoever asks
+        self._file: Optional[int] = None
+        self._offset = 0
+        self._limit = sys.maxsize
+        self._lines = Lines()
+        self._tracebacks = Tracebacks()
+        self._partial_since = 0.0
+        self.kept: list[bytes] = []  # the last lines
+        self.fresh: list[bytes] = []  # of these, what was not asked for yet; cleared by whoever does
+
+    def mark(self) -> None:
+        """Read no further than to what is there now, until marked again: later words may be of another."""
+        with contextlib.suppress(OSError):
+            self._limit = os.stat(self.path).st_size
+
+    def read(self, write: Callable[[list[bytes]], None], keep: int = 1) -> bool:
+        """Read what is there, at most one chunk; whether it says anything new."""
+        data = self._data()
+        if not data:
+            self._show_partial(write)
+            return False
+        lines = self._lines.feed(data)
+        self._partial_since = time.monotonic()
+        news = self._take(lines, write, keep)
+        return self._remember(_final(self._lines.partial)) or news
+
+    def close(self, write: Callable[[list[bytes]], None], keep: int = 1) -> None:
+        """Read to the end."""
+        self._limit = sys.maxsize
+        data = self._data()
+        while data:
+            self._take(self._lines.feed(data), write, keep)
+            data = self._data()
+        self._take(self._lines.flush(), write, keep)
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _data(self) -> bytes:
+        with contextlib.suppress(OSError):
+            if self._file is None:
+                self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            data = os.read(self._file, max(0, min(_CHUNK, self._limit - self._offset)))
+            self._offset += len(data)
+            return data
+        return b""
+
+    def _take(self, lines: list[bytes], write: Callable[[list[bytes]], None], keep: int) -> bool:
+        if not lines:
+            return False
+        if self.shown:
+            write(lines)
+        self._find_tracebacks(lines)
+        self.kept = (self.kept + lines)[-keep:]
+        self.fresh = (self.fresh + lines)[-keep:]
+        last = next((line for line in reversed(lines) if line.strip()), b"")
+        return self._remember(last) and not all(map(_NATIVE_LOG.match, lines))
+
+    def _remember(self, line: bytes) -> bool:
+        text = line.decode(errors="replace").strip()[:500]
+        if not text or text == self.last_line:
+            return False
+        self.last_line = text
+        return True
+
+    def _find_tracebacks(self, lines: list[bytes]) -> None:
+        if not self._tracebacks.reading and not any(_TRACEBACK in line for line in lines):
+            return
+        now = time.time()
+        for line in lines:
+            raised = self._tracebacks.feed(line.decode(errors="replace"), now)
+            if raised is not None:
+                self.raised.append(raised)
+
+    def _show_partial(self, write: Callable[[list[bytes]], None]) -> None:
+        """A progress bar never ends its line; somebody may watch it all the same."""
+        if not self._partial_since or time.monotonic() - self._partial_since < _SHOW_PARTIAL_AFTER:
+            return
+        self._partial_since = 0.0
+        text = _final(self._lines.partial)
+        if text.strip() and self.shown:
+            write([text])

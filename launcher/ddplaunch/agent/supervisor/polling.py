@@ -1,0 +1,60 @@
+"""Asks the ranks' hooks once a second, and samples every rank right after."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Iterable
+from typing import Optional
+
+from ddplaunch.agent.supervisor.collector import Collector
+from ddplaunch.agent.supervisor.hooks import Hooks, Line
+from ddplaunch.agent.supervisor.rank_tracker import RankTracker
+from ddplaunch.agent.supervisor.ranks import Rank
+from ddplaunch.agent.supervisor.sampling import Sampler
+
+POLL = 0.1
+"""Seconds between two looks at what nothing announces: log files, and on old kernels deaths."""
+
+
+def wait_for(descriptors: Iterable[Optional[int]]) -> None:
+    """Until one is readable, or for POLL seconds."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        if descriptor is not None:
+            poll.register(descriptor, select.POLLIN)
+    poll.poll(POLL * 1000)
+
+
+class Poller:
+    def __init__(self, tracker: RankTracker, hooks: Hooks, sampler: Sampler, collector: Collector) -> None:
+        self._tracker = tracker
+        self._hooks = hooks
+        self._sampler = sampler
+        self._collector = collector
+
+    def ask(self) -> None:
+        """Ask for counters; for stacks as well where a rank makes no progress."""
+        now = time.monotonic()
+        for line in self._tracker.strangers():
+            line.ask(b"who")
+        for rank in self._tracker.alive:
+            suspicious = rank.progress.suspicious(now)
+            if rank.line is not None:
+                rank.line.ask(rank.question(suspicious))
+            if suspicious:
+                for line in self._children_of(rank):
+                    line.ask(b"look")
+        self._sampler.look_at_sockets(self._tracker.alive)
+
+    def sample(self) -> None:
+        """Use what was answered, and what /proc says now."""
+        self._tracker.recognise()
+        for rank in self._tracker.alive:
+            rank.progress.take(self._sampler.sample(rank, self._hooks.lines))
+        pids = [pid for rank in self._tracker.alive for pid in (rank.pid, rank.program, *rank.children)]
+        self._sampler.forget_all_but(pids)
+        self._collector.remember(pids)
+
+    def _children_of(self, rank: Rank) -> Iterable[Line]:
+        return [self._hooks.lines[pid] for pid in rank.children if pid in self._hooks.lines]

@@ -1,0 +1,165 @@
+"""Builds a rank's evidence from its hook, its samples and its files. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Optional
+
+from ddplaunch.agent.contract import (
+    Frame,
+    Group,
+    MpiCall,
+    Raised,
+    RankEvidence,
+    Rendezvous,
+    Setting,
+    Stack,
+    codec,
+)
+from ddplaunch.agent.evidence import flight
+from ddplaunch.agent.supervisor.hooks import Answer
+from ddplaunch.agent.supervisor.ranks import Rank
+
+_CALLS = 16
+"""Of each rank, that travel to the hub: one that is further behind than this has long been waited for."""
+_OWN_END = 5.0
+"""Seconds between the last traceback in the log and the death that it explains."""
+
+
+def alive(rank: Rank, answer: Answer, its_stacks: list[Stack], source: str, now: float) -> RankEvidence:
+    """A living rank at `now` (time.monotonic()), from its hook's answer to `dump` and what is known of it."""
+    dumps: list[dict[str, Any]] = list(answer.get("recorders", {}).values())
+    members = {name: ranks for name, (ranks, _) in answer.get("groups", {}).items()}
+    descriptions = {name: text for name, (_, text) in answer.get("groups", {}).items()}
+    collectives = sorted(
+        (entry for dump in dumps for entry in flight.collectives(dump, members)), key=lambda entry: entry.at
+    )
+    return RankEvidence(
+        rank=rank.number,
+        local_rank=rank.local,
+        pid=rank.pid,
+        alive=True,
+        phase=rank.phase,
+        raised=list(rank.raised),
+        stacks=its_stacks,
+        stack_source=source,
+        still_for=round(rank.progress.still_for(now), 1),
+        stuck_for=round(rank.progress.stuck_for(now), 1),
+        groups=_merged([flight.groups(dump, members, descriptions) for dump in dumps]),
+        collectives=flight.with_lines(collectives[-flight.KEPT :], rank.ring.calls if rank.ring else []),
+        step_times=max((flight.step_times(dump) for dump in dumps), key=len, default=[]),
+        initialized=answer.get("initialized", rank.initialized),
+        backend=str(answer.get("backend", "")),
+        mpi=rank.mpi,
+        mpi_call=mpi_call(answer) or _as_before(rank, its_stacks),
+        last_output=rank.last_output,
+        last_output_at=rank.last_output_at,
+        last_lines=list(rank.last_lines),
+        world_size=_world_size(rank, answer),
+        numbered_by=rank.numbered_by,
+        launcher=rank.parent,
+        rendezvous=rank.rendezvous,
+    )
+
+
+def _world_size(rank: Rank, answer: Answer) -> Optional[int]:
+    """The size of its default group, once there is one."""
+    sizes = [len(ranks) for ranks, text in answer.get("groups", {}).values() if text == "default_pg"]
+    return max(sizes, default=rank.world_size)
+
+
+def rendezvous(message: dict[str, Any]) -> Rendezvous:
+    """A call of init_process_group as the hook describes it."""
+    settings = [
+        Setting(str(name), str(value), _frame(frame), str(given))
+        for name, value, frame, given in message["settings"]
+    ]
+    timeout = message["timeout"]
+    return Rendezvous(
+        method=str(message["method"]),
+        at=float(message["at"]),
+        address=str(message["address"]),
+        port=message["port"],
+        file=str(message["file"]),
+        file_used=bool(message.get("file_used")),
+        rank=message["rank"],
+        world_size=message["world_size"],
+        backend=str(message["backend"]),
+        timeout=None if timeout is None else float(timeout),
+        frame=_frame(message["frame"]),
+        settings=settings,
+        script=str(message["script"]),
+        agent_store=bool(message.get("agent_store")),
+    )
+
+
+def _frame(found: Optional[list[Any]]) -> Optional[Frame]:
+    return None if found is None else Frame(str(found[0]), str(found[1]), int(found[2]))
+
+
+def mpi_call(answer: Answer) -> Optional[MpiCall]:
+    """The MPI function in which it stands, as the hook describes it."""
+    return codec.load(MpiCall, answer["mpi_call"]) if answer.get("mpi_call") else None
+
+
+def _as_before(rank: Rank, its_stacks: list[Stack]) -> Optional[MpiCall]:
+    """Of a hook that has no time to answer: what it told last, if the rank stands there still."""
+    before = rank.evidence
+    if before is None or before.mpi_call is None or not its_stacks or not before.stacks:
+        return None
+    now, then = its_stacks[0].frames, before.stacks[0].frames
+    same = now[1:] == then[1:] and now[:1] and now[0].name == before.mpi_call.name
+    return before.mpi_call if same else None
+
+
+def raised(message: dict[str, Any], handled: bool) -> Raised:
+    """An exception as the hook describes it."""
+    frames = [Frame(str(name), str(file), int(line)) for name, file, line in message["frames"]]
+    return Raised(
+        str(message["type"]), str(message["message"]), float(message["at"]), frames, handled, "hook"
+    )
+
+
+def _merged(lists: list[list[Group]]) -> list[Group]:
+    """One entry per group: each backend's recorder lists them all and counts its own."""
+    found: dict[str, Group] = {}
+    for group in (group for groups in lists for group in groups):
+        known = found.get(group.name)
+        if known is None or group.enqueued > known.enqueued:
+            found[group.name] = group
+    return [found[name] for name in sorted(found)]
+
+
+def so_far(rank: Rank) -> RankEvidence:
+    """A rank's evidence as it was taken while it lived, with how it ended since."""
+    evidence = rank.evidence
+    if evidence is None:
+        evidence = RankEvidence(rank.number, rank.local, rank.pid, rank.alive)
+    return dataclasses.replace(
+        evidence,
+        rank=rank.number,
+        local_rank=rank.local,
+        world_size=evidence.world_size or rank.world_size,
+        numbered_by=rank.numbered_by,
+        launcher=rank.parent,
+        rendezvous=rank.rendezvous,
+        alive=rank.alive,
+        phase=rank.phase,
+        mpi=rank.mpi or evidence.mpi,
+        exit=rank.exit,
+        raised=_own_end(rank) if not rank.alive else evidence.raised,
+        calls=rank.ring.calls[-_CALLS:] if rank.ring is not None else [],
+        last_output=rank.last_output,
+        last_output_at=rank.last_output_at,
+        last_lines=list(rank.last_lines),
+    )
+
+
+def _own_end(rank: Rank) -> list[Raised]:
+    """Without the hook, the traceback that a dying rank printed last is what it died of."""
+    known = list(rank.raised)
+    if rank.exit is None or not rank.exit.code or not known or any(not each.handled for each in known):
+        return known
+    if abs(rank.exit.at - known[-1].at) < _OWN_END:
+        known[-1] = dataclasses.replace(known[-1], handled=False)
+    return known

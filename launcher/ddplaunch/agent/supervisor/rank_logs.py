@@ -1,0 +1,131 @@
+"""Follows the output of the launch command and of each rank."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import glob
+import os
+import time
+from collections.abc import Iterable, Sequence
+from typing import Callable, Optional
+
+from ddplaunch.agent.supervisor.launch import LaunchContext
+from ddplaunch.agent.supervisor.output import Console, Tail
+from ddplaunch.agent.supervisor.ranks import Rank
+from ddplaunch.agent.system import proc
+from ddplaunch.agent.text.printable import printable
+from ddplaunch.agent.text.redact import Redactor
+
+_LAUNCH_KEPT = 40
+"""Last lines of the launch command's own output."""
+_RANK_KEPT, _LONGEST = 10, 200
+"""Last lines of a rank's output, and characters of each, that a verdict may quote."""
+
+
+class RankLogs:
+    """Several ranks may share one file, as mp.spawn's do: then no line of it is any one rank's."""
+
+    def __init__(self, node: int, place: LaunchContext, console: Console, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._node = node
+        self._place = place
+        self._console = console
+        self.launch = Tail(place.launch_log)
+        self._tails: dict[str, Tail] = {}
+        self._writers: dict[str, list[Rank]] = {}  # path -> the ranks that write there
+        self._lossy = False
+
+    def follow(self, rank: Rank, of_mpi: bool) -> None:
+        """Begin with the files that are the rank's output. `of_mpi`: an MPI launcher carries it."""
+        files = proc.output_files(rank.pid)
+        if files:  # else it may be gone already, and the launch command's log be all there is of it
+            # From the first worker on, torchrun only says what we say better. mpirun carries their output.
+            self.launch.shown = self._place.launch_log in files or of_mpi
+        for path in files:
+            self._follow(path, rank)
+
+    def forget(self, rank: Rank) -> None:
+        """Its place was taken by another, or it is no rank after all."""
+        for writers in self._writers.values():
+            if rank in writers:
+                writers.remove(rank)
+
+    def read(self) -> None:
+        """Carry what was written since the last time to the console, unless that is not read."""
+        if not self._console.full:
+            for path, tail, keep in self._all():
+                if tail.read(self._to_console(path), keep):
+                    self._spoke(path, tail)
+                self._note_tracebacks(path, tail)
+        self._console.flush()
+
+    def lose(self, reason: object) -> None:
+        """A rank cannot print. Its file has a line wherever text is missing, so we say it once."""
+        if not self._lossy:
+            self._lossy = True
+            why = printable(str(reason)[:_LONGEST])
+            text = f"cannot write {self._place.ranks}: {why}; output is lost until it can; the job goes on"
+            self._console.say(f"{self._node}/ddplaunch", text)
+
+    def finish(self, ranks: Sequence[Rank], numbers: Callable[[int], int]) -> None:
+        """Read everything that is left. `numbers`: rank of a local rank that was never seen alive."""
+        by_local = {rank.local: rank for rank in ranks}
+        pattern = os.path.join(glob.escape(self._place.ranks), "*", "attempt_*", "*", "std*.log")
+        unseen: dict[str, int] = {}
+        for path in glob.glob(pattern):
+            local = path.split(os.sep)[-2]
+            if local.isdecimal() and path not in self._tails:
+                if int(local) in by_local:
+                    self._follow(path, by_local[int(local)])
+                else:
+                    self._tails[path], unseen[path] = Tail(path), numbers(int(local))
+        for path, tail, keep in self._all():
+            tail.close(self._to_console(path, unseen.get(path)), keep)
+            self._spoke(path, tail)
+            self._note_tracebacks(path, tail)
+
+    def _follow(self, path: str, rank: Rank) -> None:
+        if path != self._place.launch_log and path not in self._tails:
+            self._tails[path] = Tail(path)
+        writers = self._writers.setdefault(path, [])
+        if rank not in writers:
+            writers.append(rank)
+
+    def _all(self) -> Iterable[tuple[str, Tail, int]]:
+        """Path, tail, and how many last lines to keep."""
+        yield self._place.launch_log, self.launch, _LAUNCH_KEPT
+        for path, tail in self._tails.items():
+            yield path, tail, _RANK_KEPT
+
+    def _to_console(self, path: str, unseen: Optional[int] = None) -> Callable[[list[bytes]], None]:
+        numbers = sorted({rank.number for rank in self._writers.get(path, [])})
+        if unseen is not None:
+            label = str(unseen)
+        elif not numbers:
+            label = "launch"
+        else:
+            label = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
+        return functools.partial(self._console.write, f"[{self._node}/{label}] ".encode())
+
+    def _spoke(self, path: str, tail: Tail) -> None:
+        writers = self._writers.get(path, [])
+        for rank in writers if tail.last_line else ():
+            rank.news = True  # of a shared file it may be another's: that is no reason to call this one stuck
+            if len(writers) == 1:
+                rank.last_output = printable(self._redactor.hide(tail.last_line))
+                rank.last_output_at = time.time()
+                rank.last_lines = [*rank.last_lines, *self.quoted(tail.fresh)][-_RANK_KEPT:]
+        tail.fresh.clear()
+
+    def quoted(self, lines: Iterable[bytes]) -> list[str]:
+        """As they may stand in a verdict: without secrets, before any is cut in two; then cut and escaped."""
+        texts = (self._redactor.hide(line.decode(errors="replace").rstrip()) for line in lines)
+        return [printable(text[:_LONGEST]) for text in texts if text]
+
+    def _note_tracebacks(self, path: str, tail: Tail) -> None:
+        writers = self._writers.get(path, [])
+        if len(writers) == 1:
+            for raised in tail.raised:
+                writers[0].add(dataclasses.replace(raised, handled=True))
+        tail.raised.clear()

@@ -1,0 +1,238 @@
+"""The ranks of this node among our descendants: what is known of each, and how it ended.
+
+Which process is which rank is the affair of `job_view`. A plain program that never makes a process group, if
+it carries the hook, stands in as rank 0 until a real rank appears.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import select
+import signal
+import time
+from collections.abc import Container, Iterable
+from typing import Optional
+
+from ddplaunch.agent.contract import Exited, Phase, Raised, RankEvidence, Rendezvous
+from ddplaunch.agent.evidence import ring
+from ddplaunch.agent.supervisor import mpi_environment
+from ddplaunch.agent.supervisor.hooks import Line
+from ddplaunch.agent.supervisor.progress import Progress
+from ddplaunch.agent.supervisor.rank_roles import Numbers
+from ddplaunch.agent.system import proc
+
+RAISED_KEPT = 20
+_SAME_EXCEPTION = 2.0
+"""Seconds within which hook and log speak of one exception."""
+_TORCHRUN_PATIENCE = 4.0
+"""torchrun kills what did not end by SIGTERM after 30 s by default: an earlier SIGKILL is somebody else's."""
+
+
+class Rank:
+    """One worker process. Another process that is the same rank, after a restart, is another Rank."""
+
+    def __init__(self, number: int, local: int, pid: int, stand_in: bool = False) -> None:
+        self.number = number
+        self.local = local
+        self.pid = pid
+        stat = proc.stat(pid)
+        self.started = stat.started if stat is not None else 0
+        self.parent = stat.parent if stat is not None else 0
+        self.stand_in = stand_in
+        self.children: list[int] = []  # as last seen, with theirs
+        self.world_size: Optional[int] = None
+        self.numbered_by = ""
+        self.rendezvous: Optional[Rendezvous] = None  # of its last call of init_process_group
+        self.line: Optional[Line] = None
+        self.released = False  # its keeper was told that its end has been seen
+        self.keeper: Optional[Line] = None  # its parent, where MPI's launcher has started it
+        self.progress = Progress(time.monotonic())
+        self.exit: Optional[Exited] = None
+        self.initialized: Optional[bool] = None
+        self.was_initialized = False
+        self.counted: Optional[tuple[int, int]] = None
+        self.settled = 0  # collectives called when it was found out whether the last one is done
+        self.mpi_mute = False  # MPI is loaded, and native code holds the GIL
+        self.raised: list[Raised] = []
+        self.last_output = ""
+        self.last_output_at = 0.0
+        self.last_lines: list[str] = []
+        self.news = False
+        self.evidence: Optional[RankEvidence] = None  # the last that was taken while it lived
+        self.ring: Optional[ring.Ring] = None  # as it was read last; it outlives the process
+        self._descriptor = _open_pid(pid)
+
+    @property
+    def program(self) -> int:
+        """The process to look at: the interpreter, when the worker is a shell script around it."""
+        return self.line.pid if self.line is not None else self.pid
+
+    def question(self, suspicious: bool) -> bytes:
+        """What to ask its hook now: everything only once for a collective, if nothing else tells."""
+        if not suspicious:
+            return b"count"
+        return b"dump" if self.progress.leaves_doubts else b"look"
+
+    @property
+    def alive(self) -> bool:
+        return self.exit is None
+
+    def was(self, pid: int) -> bool:
+        """Whether `pid` is, or was, this process, and not a later one of the same number."""
+        stat = proc.stat(pid)
+        return pid == self.pid and (stat is None or stat.started == self.started)
+
+    @property
+    def phase(self) -> str:
+        if not self.alive:
+            return Phase.ENDED
+        if (self.line is not None and self.line.ending) or (self.was_initialized and not self.initialized):
+            return Phase.FINALIZING
+        if self.mpi and not self.initialized and not self.mpi_mute:
+            return Phase.RUNNING  # nobody counts MPI's collectives
+        if not self.initialized:
+            return Phase.INIT
+        return Phase.RUNNING if self.counted and self.counted[1] > 0 else Phase.FIRST
+
+    @property
+    def mpi(self) -> str:
+        """As in the contract."""
+        if self.line is not None and self.line.mpi_ready:
+            return "ending" if self.line.ending else "ready"
+        return "loaded" if self.mpi_mute else ""
+
+    def passes(self) -> None:
+        """Its call of init_process_group has returned."""
+        if self.rendezvous is not None:
+            self.rendezvous = dataclasses.replace(self.rendezvous, passed=True)
+
+    def add(self, raised: Raised) -> None:
+        """An exception, unless it was told already: hook and log speak of the same ones."""
+        for index, known in enumerate(self.raised):
+            if _is_told(known, raised):
+                if _weight(raised) > _weight(known):
+                    self.raised[index] = raised
+                return
+        self.raised = sorted([*self.raised, raised], key=lambda each: each.at)[-RAISED_KEPT:]
+
+    def read_ring(self) -> None:
+        """Its last calls of torch.distributed, whether it answers, is frozen or has ended."""
+        if self.line is not None and self.line.ring_file:
+            self.ring = ring.read(self.line.ring_file) or self.ring
+
+    def look_for_end(self) -> bool:
+        """Whether it has ended; its exit is then set."""
+        if self._descriptor is not None and not select.select([self._descriptor], [], [], 0)[0]:
+            return False
+        stat = proc.stat(self.pid)
+        if stat is not None and stat.started == self.started and stat.state not in "ZX":
+            return False
+        if self.keeper is not None and self.keeper.open and not self.keeper.ending:
+            return False  # it will say in a moment whether it was told to end the rank
+        if stat is not None and stat.started == self.started:
+            status: Optional[int] = stat.exit_status
+        else:  # buried already: only a new kernel still knows
+            status = proc.exit_status(self._descriptor) if self._descriptor is not None else None
+        self.close()
+        self.read_ring()
+        # MPI's launcher tells a keeper when it ends ranks. A keeper that ends without a word was killed.
+        self.exit = ended(status)
+        if self.exit.code == 0 and self.line is not None and self.line.ending:
+            # Its peers may have missed it before: what is torn down after a program's end may take seconds.
+            self.exit = dataclasses.replace(self.exit, at=self.line.ending)
+        if self.keeper is not None:
+            killed = self.exit.signal in (signal.SIGKILL, signal.SIGTERM, None) and not self.exit.code
+            sent_away = self.keeper.told or (killed and not self.keeper.ending)
+            self.exit = dataclasses.replace(self.exit, by_us=sent_away)
+        return True
+
+    def excuse(self, since: Optional[float]) -> None:
+        """Mark its end as ours if torchrun or we sent it away; `since`: when that began, if it did."""
+        assert self.exit is not None
+        if self.exit.by_us or since is None or self.exit.at < since:
+            return
+        if self.exit.signal == signal.SIGKILL:
+            by_us = self.exit.at - since > _TORCHRUN_PATIENCE
+        else:  # torchrun waits for those it sends away, and may bury one before we can look
+            unseen = self.exit.signal is None and self.exit.code is None
+            by_us = unseen or signal.SIGTERM in (self.exit.signal, (self.exit.code or 0) - 128)
+        self.exit = dataclasses.replace(self.exit, by_us=by_us)
+
+    def learn_exit(self, code: int) -> None:
+        """Its exit code as torchrun tells it, where nobody saw it: negative for a signal."""
+        if self.exit is not None and self.exit.code is None and self.exit.signal is None:
+            self.exit = Exited(self.exit.at, code if code >= 0 else None, -code if code < 0 else None)
+
+    def fileno(self) -> Optional[int]:
+        """Readable when the process has ended; None where the kernel has no such descriptors."""
+        return self._descriptor
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _is_told(known: Raised, raised: Raised) -> bool:
+    if known.type.rpartition(".")[2] != raised.type.rpartition(".")[2]:
+        return False
+    if known.source == raised.source == "hook" and known.frames == raised.frames:
+        return known.message == raised.message
+    other = known.source != raised.source or known.handled != raised.handled
+    return other and abs(known.at - raised.at) < _SAME_EXCEPTION
+
+
+def _weight(raised: Raised) -> tuple[bool, bool]:
+    """What is fatal tells more than what was caught on its way, and the hook more than the log."""
+    return not raised.handled, raised.source == "hook"
+
+
+def ended(status: Optional[int]) -> Exited:
+    """`status` as of waitpid(2); None: nobody saw it."""
+    now = time.time()
+    if status is None:
+        return Exited(now)
+    return (
+        Exited(now, signal=os.WTERMSIG(status))
+        if os.WIFSIGNALED(status)
+        else Exited(now, os.WEXITSTATUS(status))
+    )
+
+
+def bad(exited: Optional[Exited]) -> bool:
+    """Whether torchrun will end the other ranks over it."""
+    return exited is not None and exited.code != 0
+
+
+def find(roots: Iterable[int], known: Container[int], of_mpi: bool = False) -> list[int]:
+    """The outermost processes below `roots` with a rank's number in their environment; not below `known`."""
+    found = []
+    queue = list(roots)
+    while queue:
+        pid = queue.pop()
+        if pid in known:
+            continue
+        if numbers_of(pid, of_mpi) is not None:
+            found.append(pid)
+        else:
+            queue += proc.children(pid)
+    return found
+
+
+def numbers_of(pid: int, of_mpi: bool = False) -> Optional[Numbers]:
+    """RANK and its like in a process's environment, else what an MPI launcher has put there."""
+    environment = proc.environment(pid)
+    size = environment.get("WORLD_SIZE", "")
+    rank, local = environment.get("RANK", ""), environment.get("LOCAL_RANK", "")
+    if rank.isdecimal() and local.isdecimal():
+        return Numbers(int(rank), int(local), int(size) if size.isdecimal() else None)
+    numbers = mpi_environment.numbers(environment) if of_mpi else None
+    return None if numbers is None else Numbers(*numbers)
+
+
+def _open_pid(pid: int) -> Optional[int]:
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):  # kernels before 5.3
+        return None

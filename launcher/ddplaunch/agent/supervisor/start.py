@@ -1,0 +1,34 @@
+"""Starts the launch command of a node."""
+
+from __future__ import annotations
+
+import os
+
+from ddplaunch.agent.contract import JobPlan
+from ddplaunch.agent.supervisor import launch, mpi_environment
+from ddplaunch.agent.supervisor.launch import LaunchContext
+from ddplaunch.agent.supervisor.rank_tracker import RankTracker
+
+
+def start(
+    plan: JobPlan, place: LaunchContext, node: int, attempt: int, tracker: RankTracker, hook: str
+) -> None:
+    """Raises LaunchError, MissingSecretError, ContractError or OSError. `hook`: name of the hooks' socket."""
+    place.prepare()
+    agreed = place.agreed()
+    words = launch.command(plan, node, attempt, agreed, place.folder)
+    env = launch.environment(plan, node, attempt, agreed, place, os.environ)
+    tracker.candidates.of_mpi = not plan.mpi and mpi_environment.is_launcher(words)
+    flags = ["ptrace"] if plan.watchdog.privileges == "ptrace" else []
+    if plan.mpi:
+        place.expect_keepers(node, attempt, ",".join([hook, *flags]))
+        if node != 0:
+            return  # node 0 starts the ranks of all nodes
+        env = mpi_environment.environment(plan, env)
+    else:
+        flags += ["mpi"] if tracker.launches_mpi else [] if launch.is_torchrun(words) else ["any"]
+        env = launch.with_hook(env, place, ",".join([hook, *flags]))
+    workdir = plan.workdir or (place.source if os.path.isdir(place.source) else None)
+    if plan.mpi and workdir == place.source:
+        workdir = place.folder  # MPI's launcher wants it on all nodes; the keepers know their own
+    tracker.launch = launch.start(words, env, workdir, place.launch_log)

@@ -1,0 +1,399 @@
+"""The supervisor of one node: one loop for output, ranks, orders of the hub, and the end."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Callable, Optional
+
+from ddplaunch.agent.contract import Exit, JobPlan, NodeEvidence, Verdict, codec
+from ddplaunch.agent.diagnosis import verdict_text
+from ddplaunch.agent.hub.ending import GRACE
+from ddplaunch.agent.platforms import termination
+from ddplaunch.agent.supervisor import exit_status, orders, rank_evidence, ranks, reaper
+from ddplaunch.agent.supervisor.collector import Collector
+from ddplaunch.agent.supervisor.heartbeats import beat
+from ddplaunch.agent.supervisor.hooks import Answer, Hooks, Line
+from ddplaunch.agent.supervisor.hub_link import HubLink
+from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError
+from ddplaunch.agent.supervisor.launchers import Launchers
+from ddplaunch.agent.supervisor.lookups import Lookups
+from ddplaunch.agent.supervisor.output import Console
+from ddplaunch.agent.supervisor.polling import POLL, Poller, wait_for
+from ddplaunch.agent.supervisor.rank_tracker import RankTracker
+from ddplaunch.agent.supervisor.ranks import Rank
+from ddplaunch.agent.supervisor.sampling import Sampler
+from ddplaunch.agent.supervisor.start import start
+from ddplaunch.agent.supervisor.without_hub import WithoutHub
+from ddplaunch.agent.system import processes, secrets
+from ddplaunch.agent.transport.endpoints import Endpoint
+
+BEAT = 1.0
+_ANSWER = 0.1
+"""Seconds given to the hooks before a sample is taken without their answer."""
+_DISCOVER = 2.0
+_MISTAKES = 5
+HASTE = 3.0
+"""Seconds for evidence while torchrun is stopped, or a dying rank is held."""
+
+
+def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint]) -> int:
+    """Run and watch node `node`'s part of the job. Returns an Exit code; nothing it started survives.
+
+    `hub`: where it may be reached; empty where there is none.
+    """
+
+    def inside(parent: int) -> int:
+        place = LaunchContext(folder, node)
+        redactor = secrets.redactor(plan.secrets, os.environ)
+        console = Console(sys.stdout.fileno(), redactor)
+        link = HubLink(hub, key, attempt, node, lambda text: console.say(f"{node}/ddplaunch", text), redactor)
+        return Supervisor(plan, place, attempt, parent, console, link).run()
+
+    return reaper.guard(inside)
+
+
+class Supervisor:
+    def __init__(
+        self, plan: JobPlan, place: LaunchContext, attempt: int, parent: int, console: Console, link: HubLink
+    ) -> None:
+        self.plan = plan
+        self.place = place
+        self.node = node = place.number
+        self.attempt = attempt
+        self.parent = parent
+        self.console = console
+        self.link = link
+        self.redactor = link.redactor
+        self.signals: list[int] = []
+        self.heard: list[tuple[Line, Answer]] = []
+        self.hooks = Hooks(lambda line, message: self.heard.append((line, message)))
+        self.tracker = RankTracker(plan, node, place, self.hooks, console, self.redactor)
+        self.sampler = Sampler()
+        self.collector = Collector(node, plan.python, self.hooks, self.sampler, self.note_ends)
+        self.poller = Poller(self.tracker, self.hooks, self.sampler, self.collector)
+        self.fresh_ends: list[Rank] = []
+        self.launchers = Launchers()
+        self.lookups = Lookups()
+        self.alone = WithoutHub(plan, place, node, attempt)
+        self.in_trouble = False  # a rank of this round of workers raised or ended badly
+        self.away_since: Optional[float] = None  # since when others may have been told to end (time.time())
+        self.verdict: Optional[tuple[int, list[Verdict]]] = None  # exit code and reasons, as the hub decided
+        self.stop_code: Optional[int] = None
+        self.kill_at: Optional[float] = None
+        self.next_beat = 0.0
+        self.next_discovery = 0.0
+        self.sample_at: Optional[float] = None
+        self.dumps = 0
+        self.rounds = self.reported = 0  # of workers: with trouble; whose ends the hub is to know
+        self.mistakes = 0
+        self.finished = False
+        self.noted = False  # the hub knows that we have finished
+
+    # --- the whole
+
+    def run(self) -> int:
+        for number in reaper.FORWARDED:
+            # What our caller chose to ignore (nohup) stays ignored.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda received, _: self.signals.append(received))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, reaper.FORWARDED)
+        self.link.call_first()
+        try:
+            start(self.plan, self.place, self.node, self.attempt, self.tracker, self.hooks.name)
+        except (LaunchError, secrets.MissingSecretError, codec.ContractError, OSError) as error:
+            hint = getattr(error, "hint", "")
+            self.say(f"error: {error}" + (f"\n\nhint: {hint}" if hint else ""))
+            self.verdict = Exit.MISCONFIGURED, [exit_status.unlaunched(self.plan, self.node, error)]
+            self._finish(*self.verdict)
+            return self._leave(Exit.MISCONFIGURED)
+        while self.tracker.launch_exit is None:
+            try:
+                self._turn()
+            except Exception:
+                self._mistake()
+        return self._conclude()
+
+    def _mistake(self) -> None:
+        """A mistake in watching must not end the training that is watched."""
+        self.mistakes += 1
+        if self.mistakes <= _MISTAKES:
+            self.say(f"ddplaunch made a mistake, and goes on:\n{traceback.format_exc()}")
+        time.sleep(POLL)
+
+    def _turn(self) -> None:
+        wait_for([self.hooks.fileno(), self.link.fileno(), *(rank.fileno() for rank in self.tracker.alive)])
+        # A program says hello before it prints: what is there now is by somebody whose hello is heard below.
+        self.tracker.logs.launch.mark()
+        self.hooks.listen()
+        self.note_ends()
+        self._hear()
+        self._handle_ends()
+        self._handle_signals()
+        for order in orders.read(self.link.received(), self.say):
+            self._obey(order)
+        self.tracker.logs.read()
+        self._by_the_clock()
+
+    def _by_the_clock(self) -> None:
+        now = time.monotonic()
+        if now >= self.next_discovery:
+            self.next_discovery = now + (_DISCOVER if self.tracker.ranks else BEAT / 2)
+            self.tracker.discover()
+        if self.sample_at is None and now >= self.next_beat:
+            self.next_beat, self.sample_at = now + BEAT, now + _ANSWER
+            self.poller.ask()
+        elif self.sample_at is not None and now >= self.sample_at:
+            self.sample_at = None
+            self._sample()
+            self.tracker.reap()
+            self.link.keep()
+        if self.kill_at is not None and now >= self.kill_at:
+            self.kill_at = None
+            for rank in self.tracker.alive:
+                processes.send(rank.pid, signal.SIGKILL)  # MPI's launcher may be on another node
+            reaper.end_all(0.0, self._reap)
+
+    # --- watching
+
+    def _sample(self) -> None:
+        self.poller.sample()
+        for rank in self.lookups.finished():
+            self.link.send("rendezvous", {"rank": codec.dump(rank_evidence.so_far(rank))})
+        own = beat(self.node, self.tracker)
+        if self.link.up:
+            self.link.send("beat", {"beat": codec.dump(own)})
+        if self.verdict is None and self.stop_code is None and self.alone.must_end(own, self.link.down_for):
+            self._end_alone()
+
+    def _end_alone(self) -> None:
+        """No hub has come back, and nothing moves here: what this node sees has to do."""
+        self.verdict = self.alone.of_hang(self.evidence(HASTE))
+        if self.verdict is not None:
+            self._speak(self.verdict[1])
+            self._stop(self.verdict[0], GRACE)
+
+    def evidence(self, seconds: float, in_haste: bool = False) -> NodeEvidence:
+        """Of all ranks, within `seconds`; without secrets, as it is written to files and judged here, too."""
+        tracker, deadline = self.tracker, time.monotonic() + seconds
+        found = self.collector.node(
+            list(tracker.ranks), tracker.phase, deadline, tracker.launch_exit, tracker.launch_output, in_haste
+        )
+        return self.redactor.hide(found)
+
+    # --- ends
+
+    def note_ends(self) -> None:
+        """Record who has ended. torchrun looks every 0.1 s: it is stopped before it ends others over it."""
+        for rank in self.tracker.ended():
+            self.fresh_ends.append(rank)
+            if ranks.bad(rank.exit) and self.tracker.alive:
+                self.launchers.hold(rank)
+
+    def _hear(self) -> None:
+        """What hooks said unasked: hello, an exception, the end."""
+        heard, self.heard = self.heard, []
+        for line, message in heard:
+            if "hello" in message:
+                self.tracker.join(line)
+            if "lost" in message:
+                self.tracker.logs.lose(message["lost"])
+            if "rendezvous" in message:
+                self._meet(line, message["rendezvous"])
+            rank = self.tracker.rank_of(line)
+            if "passed" in message and rank is not None:
+                rank.passes()
+            if "raised" in message:
+                if rank is not None:
+                    rank.add(rank_evidence.raised(message["raised"], handled=False))
+                    self._in_trouble()
+                line.send(b"go")
+            if "ending" in message and rank is not None:
+                rank.news = True
+                if not line.mpi_ready:  # else it still has to meet the others in MPI_Finalize
+                    self.launchers.hold(rank)
+
+    def _meet(self, line: Line, message: Answer) -> None:
+        """A process is about to wait for its peers: where, is compared by the hub at once."""
+        rank = self.tracker.meet(line, message)
+        if rank is not None:
+            self.lookups.begin(rank)
+            self.link.send("rendezvous", {"rank": codec.dump(rank_evidence.so_far(rank))})
+
+    def _in_trouble(self) -> None:
+        """The first exception or bad end of a round: see how the others stand before they hear of it."""
+        if self.rounds != self.tracker.rounds:
+            self.rounds, self.in_trouble, self.away_since = self.tracker.rounds, False, None
+        if not self.in_trouble:
+            self.in_trouble = True
+            self.evidence(HASTE, in_haste=True)
+
+    def _handle_ends(self) -> None:
+        if self.reported != self.tracker.rounds:
+            self.reported = self.tracker.rounds
+            self.link.forget("death")  # of workers that others have taken the place of
+        while self.fresh_ends:
+            rank = self.fresh_ends.pop(0)
+            assert rank.exit is not None
+            self.tracker.logs.read()
+            rank.excuse(self.away_since)
+            if ranks.bad(rank.exit) and self.stop_code is None and self.tracker.alive:
+                self._in_trouble()
+                self.away_since = self.away_since or time.time()
+            if not rank.stand_in:
+                body = {"node": self.node, "rank": codec.dump(rank_evidence.so_far(rank))}
+                self.link.report("death", body, rank.pid)
+        self.launchers.let_go(self.tracker.ranks)
+
+    # --- orders
+
+    def _obey(self, order: orders.Order) -> None:
+        if isinstance(order, orders.Collect):
+            evidence = self.evidence(order.seconds)
+            self.link.send("evidence", {"id": order.id, "evidence": codec.dump(evidence)})
+            return
+        if isinstance(order, orders.Noted) or order.exit_code is not None:
+            self.noted = True
+            self.link.expect_hang_up()
+        if isinstance(order, orders.Tell) and self.verdict is None:
+            self._speak(order.verdicts, order.exit_code is not None)
+            if order.exit_code is not None:
+                self.verdict = order.exit_code, order.verdicts
+                self._stop(order.exit_code, order.grace)
+
+    def _handle_signals(self) -> None:
+        while self.signals:
+            number = self.signals.pop(0)
+            if number == signal.SIGUSR2:
+                self._dump()
+            elif os.getppid() != self.parent:
+                # The guardian was killed, and nobody waits for evidence any more.
+                reaper.end_all(reaper.PATIENCE, self._reap)
+                os._exit(Exit.STOPPED)
+            elif self.stop_code is not None:
+                # Somebody presses Ctrl-C again. Slurm says SIGTERM twice at a time limit, and means one.
+                self.kill_at = 0.0 if number == signal.SIGINT else self.kill_at
+            else:
+                name = signal.Signals(number).name
+                grace = f"{exit_status.STOP_GRACE:.0f} s"
+                self.say(f"told to stop by {name}: evidence first, then SIGTERM, SIGKILL after {grace}")
+                self.link.report("stopping", {"why": name})
+                evidence = self.evidence(exit_status.STOP_EVIDENCE)
+                self.link.report("evidence", {"id": 0, "evidence": codec.dump(evidence)})
+                self._stop(Exit.STOPPED, exit_status.STOP_GRACE)
+
+    def _dump(self) -> None:
+        """The evidence of now, into a file and to the hub; nothing is stopped."""
+        evidence = self.evidence(exit_status.STOP_EVIDENCE)
+        self.link.send("evidence", {"id": 0, "evidence": codec.dump(evidence)})
+        self.say(self.place.keep(f"evidence-{self.dumps}.json", evidence))
+        self.dumps += 1
+
+    def _stop(self, code: int, grace: float) -> None:
+        """SIGTERM to the launch command; `grace` seconds later SIGKILL to everything."""
+        if self.stop_code is None:
+            self.stop_code = code
+            self.launchers.stopping = True
+            self.away_since = self.away_since or time.time()
+        self.kill_at = time.monotonic() + grace
+        if self.tracker.launch is not None and self.tracker.launch_exit is None:
+            for number in (signal.SIGTERM, signal.SIGCONT):
+                processes.send(-self.tracker.launch.pid, number)
+        elif self.tracker.launch is None:
+            self.tracker.dismissed = True
+            for rank in self.tracker.alive:
+                processes.send(rank.pid, signal.SIGTERM)
+
+    # --- the end
+
+    def _conclude(self) -> int:
+        """The launch command has ended: so must all that is left. Who explains it is the hub."""
+        self._handle_ends()
+        if self.tracker.launch_exit is not None and self.tracker.launch_exit.code != 0:
+            self._handle_signals()  # who ends a whole job may have told the launch command first
+        if self.stop_code is not None and self.tracker.launch_exit is not None:
+            self.tracker.launch_exit = dataclasses.replace(self.tracker.launch_exit, by_us=True)
+        if self.tracker.alive:
+            self.evidence(HASTE, in_haste=True)
+        self.away_since = self.away_since or time.time()
+        left = reaper.end_all(reaper.PATIENCE, self._reap)
+        if left:
+            self.say(left)
+        self.tracker.finish_output()
+        self._handle_ends()
+        code = (
+            exit_status.own_code(self.tracker, self.collector.oom_kills())
+            if self.stop_code is None
+            else self.stop_code
+        )
+        if code != Exit.OK and self.verdict is None and self.stop_code is None:
+            code = self._explained(code)
+        elif code == Exit.OK and self.node == 0 and termination.wanted():
+            code = self._last_of_all()
+        return self._leave(code)
+
+    def _reap(self) -> None:
+        self.note_ends()
+        self.tracker.reap()
+
+    def _explained(self, code: int) -> int:
+        """Wait for the hub's verdict; without a hub, judge alone. Returns the exit code that follows."""
+        evidence = self.evidence(HASTE, in_haste=True)
+        self.link.report("evidence", {"id": 0, "evidence": codec.dump(evidence)})
+        self._finish(code)
+        self._hear_hub(lambda: self.verdict is not None, exit_status.HUB_SPEAKS)
+        if self.verdict is None:
+            self.verdict = self.alone.of_end(code, evidence)
+            self._speak(self.verdict[1])
+        if all(verdict.code == "unknown" for verdict in self.verdict[1]):
+            self.say("no rank explains this end; the launch command's last words:")
+            self.console.say(f"{self.node}/launch", "\n".join(self.tracker.launch_output[-20:]))
+        return self.verdict[0]
+
+    def _last_of_all(self) -> int:
+        """In a pod the hub ends with us; it says when the other nodes have no work left either."""
+        self._finish(Exit.OK)
+        self._hear_hub(lambda: self.verdict is not None, math.inf)
+        return Exit.OK if self.verdict is None else self.verdict[0]
+
+    def _hear_hub(self, enough: Callable[[], bool], seconds: float) -> None:
+        """Until that is enough, or no hub can speak. One that is gone may be started again meanwhile."""
+        deadline = time.monotonic() + seconds
+        while not enough() and not self.signals and time.monotonic() < deadline:
+            if not self.link.may_speak:
+                return
+            self.link.keep()
+            wait_for([self.link.fileno()])
+            for order in orders.read(self.link.received(), self.say):
+                self._obey(order)
+
+    def _finish(self, code: int, verdicts: Sequence[Verdict] = ()) -> None:
+        """`verdicts`: why nothing was launched, which only this node knows."""
+        if not self.finished:
+            self.finished = True
+            body = {"node": self.node, "exit_code": code, "verdicts": codec.dump(list(verdicts))}
+            self.link.report("finished", body)
+
+    def _leave(self, code: int) -> int:
+        self._finish(code)
+        self._hear_hub(lambda: self.noted, exit_status.NOTED)
+        if termination.goes_last(self.node, code):
+            self.link.outlive(exit_status.LAST_WORDS, lambda: bool(self.signals))
+        self.link.close()
+        self.hooks.close()
+        self.console.flush(exit_status.LAST_WORDS)
+        termination.write(code, self.redactor.hide(self.verdict[1] if self.verdict else []))
+        return code
+
+    def _speak(self, verdicts: list[Verdict], final: bool = True) -> None:
+        if verdicts:
+            self.say("\n".join(verdict_text.block(verdicts, final, self.plan.names)))
+
+    def say(self, text: str) -> None:
+        self.console.say(f"{self.node}/ddplaunch", text)

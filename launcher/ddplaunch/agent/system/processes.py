@@ -1,0 +1,93 @@
+"""prctl and the process tree: Linux calls that Python lacks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from typing import Callable, NoReturn
+
+import ddplaunch.agent
+
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that ask a program to end."""
+TMP = "/tmp"  # noqa: S108 - where every program goes that is not told otherwise
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def prctl(option: int, argument: int) -> None:
+    """prctl(2). Raises OSError."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, argument, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def die_with_parent(parent: int, with_signal: int = signal.SIGTERM) -> None:
+    """Have the kernel send `with_signal` when our parent, `parent`, dies; or do it now, if it is dead.
+
+    The kernel means the parent *thread*: a parent that starts us from a thread must keep that thread.
+    """
+    prctl(_PR_SET_PDEATHSIG, with_signal)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), with_signal)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies, so that none is ever lost."""
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def send(pid: int, number: int) -> None:
+    """Send a signal to a process, or with -pid to its group, that may be gone."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def run_and_exit(work: Callable[[], int], failed: int) -> NoReturn:
+    """Run `work` in this forked process, and end the process with the exit code that it returns.
+
+    `failed` is the exit code where `work` raises.
+    """
+    code = failed
+    try:
+        code = work()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def descendants(root: int) -> list[int]:
+    """Living descendants of `root`, parents before their children. Zombies are left out."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                    fields = file.read().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[0] not in ("Z", "X"):
+                children.setdefault(int(fields[1]), []).append(int(name))
+    found: list[int] = []
+    queue = [root]
+    while queue:
+        for child in children.get(queue.pop(0), []):
+            found.append(child)
+            queue.append(child)
+    return found
+
+
+def own_command() -> list[str]:
+    """The words that start this same agent again: the archive, or the package it was imported from."""
+    archive = getattr(ddplaunch.agent.__loader__, "archive", None)
+    return [sys.executable, "-I", "-S", archive] if archive else [sys.executable, "-m", "ddplaunch.agent"]

@@ -1,0 +1,78 @@
+"""Resolves names within a time limit: getaddrinfo has none, and a dead name server takes it 30 s."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any, Union
+
+
+class UnknownNameError(Exception):
+    """The resolver says that there is no such name."""
+
+
+class UnansweredNameError(Exception):
+    """The resolver failed or did not answer in time; the name may well exist."""
+
+
+_UNKNOWN = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
+
+
+def resolve(name: str, deadline: float) -> list[str]:
+    """All addresses of `name`, in the resolver's order, by `deadline` (time.monotonic()).
+
+    Raises UnknownNameError or UnansweredNameError.
+    """
+    if numeric(name):
+        return [name]
+    return list(dict.fromkeys(str(to[0]) for to in socket_addresses(name, deadline)))
+
+
+def socket_addresses(name: str, deadline: float) -> list[tuple[Any, ...]]:
+    """As getaddrinfo gives them, scopes of IPv6 and all. Raises as `resolve` does."""
+    answer: list[Union[list[tuple[Any, ...]], OSError, UnicodeError]] = []
+    thread = threading.Thread(target=_ask, args=(name, answer), name=f"resolve {name}", daemon=True)
+    thread.start()
+    thread.join(max(0.0, deadline - time.monotonic()))
+    if not answer:
+        raise UnansweredNameError(f"{name}: the resolver did not answer in time")
+    found = answer[0]
+    if isinstance(found, list):
+        return found
+    if isinstance(found, socket.gaierror) and found.errno not in _UNKNOWN:
+        raise UnansweredNameError(f"{name}: {found.strerror}")
+    raise UnknownNameError(f"{name}: {getattr(found, 'strerror', None) or found}")
+
+
+def _ask(name: str, answer: list[Union[list[tuple[Any, ...]], OSError, UnicodeError]]) -> None:
+    try:
+        answer.append([to for *_, to in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)])
+    except (OSError, UnicodeError) as error:  # a name that IDNA refuses, e.g. a label of 64 letters
+        answer.append(error)
+
+
+def numeric(name: str) -> bool:
+    """Whether it is an address already."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, name.partition("%")[0])
+            return True
+        except OSError:
+            continue
+    return False
+
+
+def is_loopback(address: str) -> bool:
+    """Whether packets to `address` never leave the machine."""
+    return address == "::1" or address.startswith(("127.", "::ffff:127."))
+
+
+def family(address: str) -> str:
+    """'IPv6' or 'IPv4'."""
+    return "IPv6" if ":" in address else "IPv4"
+
+
+def plain_address(address: str) -> str:
+    """Without the prefix that IPv4 wears on a socket of both families."""
+    return address[7:] if address.startswith("::ffff:") and "." in address else address

@@ -1,0 +1,50 @@
+"""Looks up a job's secrets on the node.
+
+A value is never printed, written or sent: `redactor` takes it out of all that is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from ddplaunch.agent.text.redact import Redactor
+
+
+class MissingSecretError(Exception):
+    """The message names the secret and where it was looked for, `hint` says what to do."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def value(name: str, reference: Mapping[str, str], own: Mapping[str, str]) -> str:
+    """By its `reference`, as in JobPlan; `own` is the agent's environment. Raises MissingSecretError."""
+    if "env" in reference:
+        found = own.get(reference["env"])
+        if found is None:
+            raise MissingSecretError(
+                f"the secret {name} is not there: the variable {reference['env']} is not set on this node",
+                f"export {reference['env']} before submitting, or take {name} out of `secrets`",
+            )
+        return found
+    path = reference["file"]
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().rstrip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise MissingSecretError(
+            f"the secret {name} is not there: {path}: {reason}",
+            f"put the file there, readable on every node, or take {name} out of `secrets`",
+        ) from error
+
+
+def redactor(references: Mapping[str, Mapping[str, str]], own: Mapping[str, str]) -> Redactor:
+    """Knows the secrets that this process can have: in a pod, only the trainer's container has any."""
+    known: dict[str, str] = {}
+    for name, reference in references.items():
+        with contextlib.suppress(MissingSecretError):
+            known[name] = value(name, reference, own)
+    return Redactor(known)

@@ -1,0 +1,399 @@
+"""The protocol between the nodes of a job: authenticated JSON lines over TCP.
+
+::
+
+    server  {"ddplaunch": 1, "nonce": S}                     plain: it tells a hub from a stranger
+    client  MAC {"ddplaunch": 1, "nonce": C}                 MAC over S: it knows the key
+    server  MAC {"kind": "welcome", "body": {}}              or plain {"refused": "key", "job": NAME}
+    both    MAC {"kind": KIND, "body": {...}}                each with its own counter
+
+A MAC is HMAC-SHA256 over direction, both nonces, the counter and the JSON, under the job's key mixed with the
+attempt. So a line of another job, of an earlier attempt, of another connection, or of this one sent twice is
+told from the next line of this connection. Nothing is hidden, only proved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import select
+import socket
+import sys
+import threading
+import time
+from typing import Any, Optional
+
+from ddplaunch.agent.contract import VERSION
+from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError, plain_address, resolve
+from ddplaunch.agent.text.redact import NO_SECRETS
+
+HELLO_LIMIT = 1024
+"""Bytes read, and kept, from somebody who has not proved that he knows the key."""
+HELLO_SECONDS = 5.0
+"""Seconds somebody has to prove it."""
+LINE_LIMIT = 32 * 1024 * 1024
+"""Bytes of the longest line: the evidence of a node with many ranks takes a few MiB."""
+_ADDRESS_SECONDS = 3.0
+"""Seconds at most for one address when a name has several: a dead one must not eat the time of the next."""
+_CHUNK = 256 * 1024
+_BYTES_ACKED = 120
+"""Offset of tcpi_bytes_acked in struct tcp_info (linux/tcp.h), since Linux 4.1."""
+
+Body = dict[str, Any]
+Message = tuple[str, Body]
+
+
+class ProtocolError(Exception):
+    """The other side cannot be spoken with; the subclass says which way."""
+
+
+class UnreachableError(ProtocolError):
+    """No connection. `kind`: not-found | unanswered | refused | timeout | unreachable | reset."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+
+
+class StrangerError(ProtocolError):
+    """Something accepts connections and is not of ddplaunch. `said`: its first bytes, often none."""
+
+    def __init__(self, said: bytes, detail: str) -> None:
+        super().__init__(detail)
+        self.said = said
+
+
+class RefusedError(ProtocolError):
+    """ddplaunch answers, for `job`, and will not have us. `why`: key (another job or attempt) | version."""
+
+    def __init__(self, why: str, detail: str, job: str = "") -> None:
+        super().__init__(detail)
+        self.why = why
+        self.job = job
+
+
+class LostError(ProtocolError):
+    """A connection that stood is gone, or broke the protocol."""
+
+
+def encode(data: Any) -> bytes:
+    """As it stands in a line."""
+    return json.dumps(data, separators=(",", ":")).encode()
+
+
+class Seal:
+    """Makes and checks the lines of one connection. Pure but for the counters it keeps."""
+
+    def __init__(self, key: bytes, attempt: int, server: bool) -> None:
+        self._key = hmac.digest(key, b"ddplaunch attempt %d" % attempt, "sha256")
+        self._directions = (b"server", b"client") if server else (b"client", b"server")
+        self._sent = 0
+        self._received = 0
+        self.nonces = b""
+
+    def seal(self, data: Any) -> bytes:
+        """The next line to send, with its newline."""
+        return self.seal_text(encode(data))
+
+    def seal_text(self, text: bytes) -> bytes:
+        """Of what `encode` gave."""
+        line = self._mac(self._directions[0], self._sent, text) + b" " + text + b"\n"
+        self._sent += 1
+        return line
+
+    def open(self, line: bytes) -> Optional[Any]:
+        """The data of the next line received; None when its MAC is not ours."""
+        mac, _, text = line.rstrip(b"\r\n").partition(b" ")
+        if not hmac.compare_digest(mac, self._mac(self._directions[1], self._received, text)):
+            return None
+        self._received += 1
+        return _parsed(text)
+
+    def _mac(self, direction: bytes, counter: int, text: bytes) -> bytes:
+        head = b"%s %s %d " % (direction, self.nonces, counter)
+        return hmac.new(self._key, head + text, hashlib.sha256).hexdigest().encode()
+
+
+class ServerHandshake:
+    """The server's side of the first three lines, for blocking and asynchronous callers alike."""
+
+    def __init__(self, key: bytes, attempt: int, job: str = "") -> None:
+        self.seal = Seal(key, attempt, server=True)
+        self._job = job
+        self._nonce = os.urandom(16).hex()
+        self.seal.nonces = self._nonce.encode()
+        self.hello = _plain({"ddplaunch": VERSION, "nonce": self._nonce})
+
+    def answer(self, line: bytes) -> tuple[bytes, bool]:
+        """What to send after the client's first line, and whether he is one of us; if not, close."""
+        theirs = _version_of(line.partition(b" ")[2])
+        if theirs is not None and theirs != VERSION:
+            return _plain({"refused": "version", "ddplaunch": VERSION}), False
+        data = self.seal.open(line)
+        nonce = data.get("nonce") if isinstance(data, dict) else None
+        if not isinstance(nonce, str) or not nonce:
+            called = {"job": self._job} if self._job else {}
+            return _plain({"refused": "key", **called}), False
+        self.seal.nonces += b" " + nonce.encode("utf-8", "surrogatepass")
+        return self.seal.seal({"kind": "welcome", "body": {}}), True
+
+
+def message(data: Any) -> Optional[Message]:
+    """(kind, body) of an opened line; None when it is not a message."""
+    if not isinstance(data, dict):
+        return None
+    kind, body = data.get("kind"), data.get("body")
+    return (kind, body) if isinstance(kind, str) and isinstance(body, dict) else None
+
+
+def _plain(data: Any) -> bytes:
+    return encode(data) + b"\n"
+
+
+def _parsed(text: bytes) -> Any:
+    """None when it is not JSON, or nested as only an attack is."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _version_of(text: bytes) -> Optional[int]:
+    """The version that a hello, or a plain refusal, claims; None when it is neither."""
+    data = _parsed(text)
+    version = data.get("ddplaunch") if isinstance(data, dict) else None
+    return version if type(version) is int else None
+
+
+class Channel:
+    """One blocking connection. One thread may send while another receives. What it sends obeys `redactor`.
+
+    All waits are bounded: `deadline` is a moment of time.monotonic(), `timeout` a number of seconds.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._buffer = bytearray()
+        self._scanned = 0
+        self._sending = threading.Lock()
+        self._seal: Seal
+        self.redactor = NO_SECRETS
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _keep_alive(connection)
+
+    @classmethod
+    def connect(cls, host: str, port: int, key: bytes, attempt: int, deadline: float) -> Channel:
+        """Connect and prove ourselves, once. Raises UnreachableError, StrangerError or RefusedError."""
+        channel = cls(dial(host, port, deadline))
+        try:
+            channel._introduce(key, attempt, min(deadline, time.monotonic() + HELLO_SECONDS))
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+    @classmethod
+    def accept(
+        cls, connection: socket.socket, key: bytes, attempt: int, deadline: float, job: str = ""
+    ) -> Channel:
+        """The server's side on an accepted socket. Raises LostError or RefusedError, and then closes it.
+
+        `job`: its name, for whoever came to the wrong one.
+        """
+        channel = cls(connection)
+        handshake = ServerHandshake(key, attempt, job)
+        try:
+            channel._write(handshake.hello, deadline)
+            line = channel._line(deadline, HELLO_LIMIT)
+            if line is None:
+                raise LostError("nothing was said in time")
+            answer, ours = handshake.answer(line)
+            channel._write(answer, deadline)
+            if not ours:
+                raise RefusedError("key", "the client does not know this job's key")
+        except BaseException:
+            channel.close()
+            raise
+        channel._seal = handshake.seal
+        return channel
+
+    def send(self, kind: str, body: Body, timeout: float = 30.0) -> None:
+        """Raises LostError when it cannot be handed to the kernel in time, or the connection is gone."""
+        data = {"kind": kind, "body": self.redactor.hide(body)}
+        with self._sending:
+            self._write(self._seal.seal(data), time.monotonic() + timeout)
+
+    def receive(self, timeout: float) -> Optional[Message]:
+        """The next message, or None when none came in time. Raises LostError.
+
+        After `fileno()` became readable, call with timeout 0 until None: several may have come at once.
+        """
+        line = self._line(time.monotonic() + timeout, LINE_LIMIT)
+        if line is None:
+            return None
+        found = message(self._seal.open(line))
+        if found is None:
+            raise LostError("the other side sent a line that is not sealed with this job's key")
+        return found
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def local_address(self) -> str:
+        """Our own address on this connection."""
+        return plain_address(str(self._socket.getsockname()[0]))
+
+    @property
+    def acknowledged(self) -> int:
+        """Bytes that the other side's kernel has confirmed; 0 where ours does not count them."""
+        info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        end = _BYTES_ACKED + 8
+        return int.from_bytes(info[_BYTES_ACKED:end], sys.byteorder) if len(info) >= end else 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _introduce(self, key: bytes, attempt: int, deadline: float) -> None:
+        line = self._hello_line(deadline)
+        theirs = _version_of(line)
+        if theirs is None:
+            raise StrangerError(line, f"it said {line[:80]!r}")
+        if theirs != VERSION:
+            raise RefusedError("version", f"the hub speaks version {theirs}, this agent {VERSION}")
+        nonces = (str(json.loads(line).get("nonce")), os.urandom(16).hex())
+        self._seal = Seal(key, attempt, server=False)
+        self._seal.nonces = nonces[0].encode("utf-8", "surrogatepass")
+        hello = self._seal.seal({"ddplaunch": VERSION, "nonce": nonces[1]})
+        self._seal.nonces = " ".join(nonces).encode("utf-8", "surrogatepass")
+        try:
+            self._write(hello, deadline)
+            line = self._line(deadline, HELLO_LIMIT) or b""
+        except LostError as error:
+            raise UnreachableError("reset", str(error)) from error
+        if message(self._seal.open(line)) is None:
+            raise _refusal(line)
+
+    def _hello_line(self, deadline: float) -> bytes:
+        """The server's first line. Raises StrangerError, or UnreachableError when it hangs up."""
+        try:
+            line = self._line(deadline, HELLO_LIMIT)
+        except LostError as error:
+            if self._buffer:
+                raise StrangerError(bytes(self._buffer), f"it said {bytes(self._buffer[:80])!r}") from error
+            raise UnreachableError("reset", str(error)) from error
+        if line is None:
+            said = bytes(self._buffer)
+            detail = f"it said {said[:80]!r}" if said else "it accepts connections and is silent"
+            raise StrangerError(said, detail)
+        return line
+
+    def _line(self, deadline: float, limit: int) -> Optional[bytes]:
+        """The next line; None when it is not whole by the deadline (what came stays for the next call)."""
+        while True:
+            end = self._buffer.find(b"\n", self._scanned)
+            if end >= 0:
+                line = bytes(self._buffer[: end + 1])
+                del self._buffer[: end + 1]
+                self._scanned = 0
+                return line
+            self._scanned = len(self._buffer)
+            if len(self._buffer) > limit:
+                raise LostError(f"a line of more than {limit} bytes")
+            if not self._fill(deadline, min(_CHUNK, limit + 1)):
+                return None
+
+    def _fill(self, deadline: float, most: int) -> bool:
+        try:
+            data = self._socket.recv(most)
+        except (BlockingIOError, InterruptedError):
+            return self._ready(select.POLLIN, deadline)
+        except OSError as error:
+            raise LostError(_name(error)) from error
+        if not data:
+            raise LostError("the other side closed the connection")
+        self._buffer += data
+        return True
+
+    def _write(self, data: bytes, deadline: float) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self._socket.send(view) :]
+            except (BlockingIOError, InterruptedError):
+                if not self._ready(select.POLLOUT, deadline):
+                    raise LostError("the other side does not read") from None
+            except OSError as error:
+                raise LostError(_name(error)) from error
+
+    def _ready(self, event: int, deadline: float) -> bool:
+        poll = select.poll()
+        poll.register(self._socket, event)
+        return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
+
+
+def _refusal(line: bytes) -> ProtocolError:
+    data = _parsed(line)
+    why = data.get("refused") if isinstance(data, dict) else None
+    if why == "version":
+        return RefusedError("version", f"the hub speaks version {_version_of(line)}, this agent {VERSION}")
+    if why == "key":
+        job = str(data.get("job") or "")
+        called = f", called {job!r}" if job else ""
+        return RefusedError("key", f"it is ddplaunch of another job, or of another attempt{called}", job)
+    return StrangerError(line, f"it greets like ddplaunch and then said {line[:80]!r}")
+
+
+def dial(host: str, port: int, deadline: float) -> socket.socket:
+    """A connected socket to the first of the host's addresses that answers. Raises UnreachableError."""
+    try:
+        addresses = resolve(host, deadline)
+    except UnknownNameError as error:
+        raise UnreachableError("not-found", str(error)) from error
+    except UnansweredNameError as error:
+        raise UnreachableError("unanswered", str(error)) from error
+    failure: Optional[UnreachableError] = None
+    for place, address in enumerate(addresses):
+        patience = deadline - time.monotonic()
+        if len(addresses) > 1:
+            patience = min(patience / (len(addresses) - place), _ADDRESS_SECONDS)
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(max(patience, 0.001))
+            connection.connect((address, port))
+            return connection
+        except OSError as error:
+            connection.close()
+            failure = failure or UnreachableError(_kind(error), f"{address} port {port}: {_name(error)}")
+    assert failure is not None
+    raise failure
+
+
+def _kind(error: OSError) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "refused"
+    if isinstance(error, (socket.timeout, TimeoutError)):
+        return "timeout"
+    return "reset" if isinstance(error, ConnectionError) else "unreachable"
+
+
+def _name(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    """Have the kernel notice a peer that vanished without a word, within about a minute.
+
+    While something of ours is not confirmed, it is not keep-alive that counts but the last option, without
+    which the kernel would try for a quarter of an hour.
+    """
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    minute = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 60_000}
+    for option, value in minute.items():
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -1,0 +1,53 @@
+"""Connections that have not proved that they know the job's key: how many may wait, and which goes first.
+
+When there are too many, the oldest one of the address that has the most is dropped. So somebody who floods us
+from one address drives out his own connections, and no other node's; and nodes that share one address, behind
+a NAT, may still come all at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Generic, Optional, TypeVar
+
+Guest = TypeVar("Guest")
+
+
+class UnprovedConnections(Generic[Guest]):
+    """Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, dict[Guest, None]] = {}  # by address, the oldest first
+        self._count = 0
+
+    def enter(self, address: str, guest: Guest, room: int) -> Optional[Guest]:
+        """Let `guest` wait. Returns the one that must go for it; None while no more than `room` wait."""
+        with self._lock:
+            self._waiting.setdefault(address, {})[guest] = None
+            self._count += 1
+            if self._count <= room:
+                return None
+            most = max(self._waiting, key=lambda each: len(self._waiting[each]))
+            oldest = next(iter(self._waiting[most]))
+            self._remove(most, oldest)
+            return oldest
+
+    def leave(self, address: str, guest: Guest) -> bool:
+        """Its proof is here, or it is gone. Whether it was still waiting."""
+        with self._lock:
+            return self._remove(address, guest)
+
+    def guests(self) -> list[Guest]:
+        with self._lock:
+            return [guest for guests in self._waiting.values() for guest in guests]
+
+    def _remove(self, address: str, guest: Guest) -> bool:
+        guests = self._waiting.get(address, {})
+        if guest not in guests:
+            return False
+        del guests[guest]
+        if not guests:
+            del self._waiting[address]
+        self._count -= 1
+        return True

@@ -1,0 +1,125 @@
+"""Shapes to JSON and back."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.agent import contract
+from ddplaunch.agent.contract import (
+    Bundle,
+    CheckIn,
+    JobEvidence,
+    JobPlan,
+    NodeEvidence,
+    RankEvidence,
+    Verdict,
+    WatchdogPlan,
+    codec,
+)
+
+BUNDLE = Bundle(
+    job="digits",
+    attempt=1,
+    nodes=2,
+    nproc_per_node=None,
+    started=1.5,
+    written=2,
+    check_ins=[CheckIn(0, "n0", 2, 4, "10.0.0.1", {"responder": 40000}, 1.0, facts={"shm": {"x": [None]}})],
+    evidence=JobEvidence(
+        "digits", 2, 8, "still", 2.0, [NodeEvidence(0, "n0", 2.0, "running", [RankEvidence(0, 0, 17, True)])]
+    ),
+    verdicts=[Verdict("unknown", "grüße 🎉", "run", ranks=[3])],
+)
+
+
+def test_a_bundle_survives_the_way_through_json() -> None:
+    """Nested shapes, empty lists, None and non-ASCII text come back as they were."""
+    assert codec.load(Bundle, json.loads(json.dumps(codec.dump(BUNDLE)))) == BUNDLE
+
+
+def test_none_survives_where_the_default_is_another() -> None:
+    """A deadline that was switched off does not come back as the default one."""
+    never = WatchdogPlan(kill_after=None)
+
+    assert codec.load(WatchdogPlan, codec.dump(never)) == never
+
+
+def test_a_newer_agents_extra_keys_are_ignored() -> None:
+    """A key that this version does not know does no harm."""
+    data = {**codec.dump(Verdict("unknown", "x", "run")), "colour": "blue"}
+
+    assert codec.load(Verdict, data) == Verdict("unknown", "x", "run")
+
+
+VERDICT = {"code": "x", "sentence": "y", "where": "run"}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "Verdict: wanted an object, found list"),
+        ({"code": "x", "sentence": "y"}, "Verdict: the key where is missing"),
+        ({**VERDICT, "code": 1}, "Verdict.code: wanted str, found int"),
+        ({**VERDICT, "ranks": [0, "1"]}, "Verdict.ranks[1]: wanted int, found str"),
+        ({**VERDICT, "ranks": [True]}, "Verdict.ranks[0]: wanted int, found bool"),
+        ({**VERDICT, "confidence": "1"}, "Verdict.confidence: wanted a number, found str"),
+    ],
+)
+def test_a_wrong_shape_is_named_with_its_place(data: object, message: str) -> None:
+    """What a peer sends is checked before anybody believes it."""
+    with pytest.raises(codec.ContractError) as caught:
+        codec.load(Verdict, data)
+
+    assert message == str(caught.value)
+
+
+def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
+    """A torn file is an error of ours, not a traceback of the parser."""
+    path = tmp_path / "plan.json"
+    path.write_text("{")
+
+    with pytest.raises(codec.ContractError, match=r"plan\.json: not JSON"):
+        codec.read(JobPlan, str(path))
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+    """A file that is written again and again is whole at every read."""
+    path = str(tmp_path / "status.json")
+    small, large = (Verdict("unknown", "x" * size, "run") for size in (1, 300_000))
+    codec.write(path, small)
+    done = threading.Event()
+
+    def write() -> None:
+        for _ in range(100):
+            codec.write(path, large)
+            codec.write(path, small)
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not done.is_set():
+        assert codec.read(Verdict, path) in (small, large)
+    writer.join()
+    assert ["status.json"] == os.listdir(tmp_path)
+
+
+def test_a_written_file_can_be_private(tmp_path: Path) -> None:
+    """The mode asked for is the file's from its first byte on."""
+    codec.write(str(tmp_path / "key.json"), Verdict("unknown", "x", "run"), mode=0o600)
+
+    assert (tmp_path / "key.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_every_shape_of_the_contract_can_be_loaded() -> None:
+    """No shape uses a type that the codec does not know."""
+    shapes = [each for each in vars(contract).values() if hasattr(each, "__dataclass_fields__")]
+
+    for shape in shapes:
+        with pytest.raises(codec.ContractError):
+            codec.load(shape, [])
+    assert len(shapes) > 25

@@ -1,0 +1,295 @@
+"""The rules on calls of init_process_group: what they prove."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.agent.diagnosis.build import dead, only, raised
+from tests.agent.diagnosis.build_calls import blamed, caller, localhost, nodes, sets
+
+from ddplaunch.agent.contract import JobEvidence, Verdict
+from ddplaunch.agent.diagnosis.run import decide
+
+
+def at_call(evidence: JobEvidence) -> Verdict:
+    """The one verdict on calls that have just been made; a hang gets the same."""
+    (verdict,) = decide.never_meet(evidence)
+    (later,) = decide.judge(replace(evidence, why="still"))
+    assert (verdict.code, verdict.ranks) == (later.code, later.ranks)
+    return verdict
+
+
+def test_a_name_that_does_not_resolve() -> None:
+    """The script's line, its value and the job's own master."""
+    wrong: dict[str, Any] = {
+        "address": "wrong.address",
+        "unresolved": "NXDOMAIN",
+        "settings": sets(MASTER_ADDR="wrong.address"),
+    }
+    verdict = at_call(nodes([caller(0, 2, **wrong)], [caller(1, 2, **wrong)]))
+
+    assert ("dns-not-found", [0, 1], [0, 1], []) == blamed(verdict)
+    assert "train.py:9 sets MASTER_ADDR to wrong.address, which does not resolve; the job's master is n1" == (
+        verdict.sentence
+    )
+    assert "Delete the line" in verdict.hint
+
+
+def test_a_name_on_one_node_only() -> None:
+    """Who resolves it is a victim."""
+    name = {"address": "head", "settings": sets(MASTER_ADDR="head")}
+    evidence = nodes(
+        [caller(0, 2, resolved=["10.0.0.1"], **name)], [caller(1, 2, unresolved="NXDOMAIN", **name)]
+    )
+    verdict = at_call(evidence)
+
+    assert ("dns-not-found", [1], [1], [0]) == blamed(verdict)
+    assert "does not resolve on node 1 (n2)" in verdict.sentence
+
+
+def test_a_launchers_name_may_still_appear() -> None:
+    """Nothing is said at the call; once the ranks hang, it is why."""
+    late = [[caller(n, 2, address="job-0.job", unresolved="NXDOMAIN")] for n in (0, 1)]
+
+    assert [] == decide.never_meet(nodes(*late))
+    (verdict,) = decide.judge(nodes(*late, why="still"))
+    assert "dns-not-found" == verdict.code
+
+
+def test_localhost_on_two_nodes() -> None:
+    """Each node waits for itself, and all ranks have called so."""
+    verdict = at_call(nodes([localhost(0), localhost(1)], [localhost(2), localhost(3)]))
+
+    assert ("master-is-loopback", [0, 1, 2, 3], [0, 1], []) == blamed(verdict)
+    assert (
+        "train.py:9 sets MASTER_ADDR to localhost: each of the 2 nodes waits for itself; "
+        "the job's master is n1" == verdict.sentence
+    )
+
+
+def test_localhost_on_the_node_without_the_store() -> None:
+    """Node 0 may call itself localhost; node 1 may not."""
+    verdict = at_call(nodes([localhost(0), localhost(1)], [caller(2), localhost(3)]))
+
+    assert ("master-is-loopback", [3], [1], [0, 1, 2]) == blamed(verdict)
+    assert "node 1 (n2) waits for itself" in verdict.sentence
+
+
+def test_a_port_where_no_rank_opens_a_store() -> None:
+    """Under torchrun all ranks are clients of torchrun's own store, on one machine too."""
+    settings = sets(MASTER_PORT="12345")
+    ranks = [localhost(n, world=2, port=12345, settings=settings, agent_store=True) for n in (0, 1)]
+    verdict = at_call(nodes(ranks))
+
+    assert ("rendezvous-overridden", [0, 1], [0], []) == blamed(verdict)
+    assert (
+        "train.py:9 sets MASTER_PORT to 12345, where no rank opens a store: torchrun keeps the job's at "
+        "port 29500" == verdict.sentence
+    )
+
+
+def test_a_port_with_another_jobs_store() -> None:
+    """Under torchrun all ranks would join it."""
+    made = {
+        "port": 12345,
+        "settings": sets(MASTER_PORT="12345"),
+        "agent_store": True,
+        "holder": "pid 8 (python)",
+    }
+    verdict = at_call(nodes([localhost(0, world=2, **made), localhost(1, world=2, **made)]))
+
+    assert ("store-shared", [0, 1]) == (verdict.code, verdict.ranks)
+    assert "held by pid 8 (python)" in verdict.sentence
+
+
+def test_a_port_that_is_held() -> None:
+    """Rank 0 cannot open its store there; the others are victims."""
+    url: dict[str, Any] = {"method": "tcp", "port": 12345}
+    verdict = at_call(nodes([caller(0, 2, holder="pid 8 (nc)", **url)], [caller(1, 2, **url)]))
+
+    assert ("port-in-use", [0], [0], [1]) == blamed(verdict)
+    assert (
+        "train.py:12 calls init_process_group with tcp://10.0.0.1:12345, which on node 0 (n1) is held by "
+        "pid 8 (nc)" == verdict.sentence
+    )
+
+
+def test_a_port_that_the_other_rank_0_holds() -> None:
+    """The number is what is wrong, not the port."""
+    url: dict[str, Any] = {"method": "tcp", "port": 12345, "rank": 0}
+    verdict = at_call(
+        nodes([caller(0, 2, holder="pid 8 (python)", **url), replace(caller(0, 2, **url), pid=8)])
+    )
+
+    assert ("rank-duplicate", [0]) == (verdict.code, verdict.ranks)
+
+
+def test_a_rank_that_dies_of_a_held_port() -> None:
+    """Its exception alone proves it, and the death gets the exact code."""
+    made = caller(0, 2, settings=sets(MASTER_PORT="12345"), port=12345).rendezvous
+    error = raised("torch.distributed.DistNetworkError", "port: 12345, code: -98, name: EADDRINUSE", 1)
+    evidence = nodes(
+        [dead(0, 2, code=1, raised=[error], initialized=False, rendezvous=made)],
+        [caller(1, 2, settings=sets(MASTER_PORT="12345"), port=12345)],
+        why="death",
+    )
+    (verdict,) = decide.judge(evidence)
+
+    assert ("port-in-use", [0], [0], [1]) == blamed(verdict)
+
+
+def test_an_address_of_another_node() -> None:
+    """Rank 0, which opens the store, runs elsewhere."""
+    made = {"address": "n2", "resolved": ["10.0.0.2"], "settings": sets(MASTER_ADDR="n2")}
+    verdict = at_call(nodes([caller(0, 2, **made)], [caller(1, 2, **made)]))
+
+    assert "master-is-not-node-zero" == verdict.code
+    assert (
+        "train.py:9 sets MASTER_ADDR to n2, an address of node 1 (n2): the store is on node 0 (n1); "
+        "the job's master is n1" == verdict.sentence
+    )
+
+
+def test_an_address_of_nobody() -> None:
+    """A load balancer might lead from it to the right node: that shows in time."""
+    made = {"address": "10.9.9.9", "settings": sets(MASTER_ADDR="10.9.9.9")}
+    evidence = nodes([caller(0, 2, **made)], [caller(1, 2, **made)])
+
+    assert [] == decide.never_meet(evidence)
+    (verdict,) = decide.judge(replace(evidence, why="still"))
+    assert "master-is-not-node-zero" == verdict.code
+    assert verdict.confidence < 0.9
+
+
+def test_a_rank_counted_on_each_node() -> None:
+    """LOCAL_RANK begins at 0 on every node."""
+    twice = [[caller(n, 2, rank=0)] for n in (0, 1)]
+    twice[1][0] = replace(twice[1][0], rank=0, local_rank=0)
+    verdict = at_call(nodes(*twice))
+
+    assert ("rank-duplicate", [0], [0, 1]) == (verdict.code, verdict.ranks, verdict.nodes)
+    assert (
+        "rank 0 is claimed twice: rank 0 by pid 1000 on node 0 (n1) and pid 1001 on node 1 (n2) "
+        "(train.py:12); LOCAL_RANK counts from 0 on every node" == verdict.sentence
+    )
+
+
+def test_world_sizes_that_differ() -> None:
+    """Who calls with another size than the job's is named."""
+    verdict = at_call(nodes([caller(0), caller(1)], [caller(2), caller(3, 5)]))
+
+    assert ("world-size-differs", [3], [1], [0, 1, 2]) == blamed(verdict)
+    assert (
+        "rank 3 calls init_process_group with world size 5 (train.py:12), the others with 4"
+        == verdict.sentence
+    )
+
+
+def test_more_ranks_than_there_are() -> None:
+    """All have called, all wait, and the job has no more; said once nothing moves."""
+    evidence = nodes([caller(0, 4), caller(1, 4)])
+
+    assert [] == decide.never_meet(evidence)
+    (verdict,) = decide.judge(replace(evidence, why="still"))
+    assert "world-size-differs" == verdict.code
+    assert "with world size 4; the job has 2 ranks" in verdict.sentence
+
+
+def test_ranks_that_go_to_different_ports() -> None:
+    """Who leaves the launcher's is named."""
+    away = caller(3, port=29511, settings=sets(MASTER_PORT="29511"))
+    verdict = at_call(nodes([caller(0), caller(1)], [caller(2), away]))
+
+    assert ("rendezvous-overridden", [3], [1], [0, 1, 2]) == blamed(verdict)
+    assert (
+        "rank 3 goes to 10.0.0.1:29511 (train.py:9 sets MASTER_PORT to 29511), the others go to "
+        "10.0.0.1:29500" == verdict.sentence
+    )
+
+
+def test_one_of_two_goes_elsewhere() -> None:
+    """The launcher's own place is the right one, though there is no majority."""
+    away = caller(1, 2, port=29511, settings=sets(MASTER_PORT="29511"))
+    verdict = at_call(nodes([caller(0, 2)], [away]))
+
+    assert ("rendezvous-overridden", [1]) == (verdict.code, verdict.ranks)
+
+
+def test_backends_that_differ() -> None:
+    """The rare one is named; of two neither is accused with certainty."""
+    verdict = at_call(nodes([caller(0), caller(1)], [caller(2), caller(3, backend="nccl")]))
+    (open_,) = decide.never_meet(nodes([caller(0, 2)], [caller(1, 2, backend="nccl")]))
+
+    assert ("environment-differs", [3], [1], [0, 1, 2]) == blamed(verdict)
+    assert "rank 3 asks for backend nccl (train.py:12), the others for gloo" == verdict.sentence
+    assert open_.confidence <= 0.5
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+        "nccl2 requires at least one CUDA device",
+    ],
+)
+def test_nccl_without_a_gpu(message: str) -> None:
+    """torch says so by an exception; the node and the line are named."""
+    error = raised("ValueError", message, 1)
+    ranks = [
+        dead(n, 2, code=1, raised=[error], initialized=False, rendezvous=caller(n, 2).rendezvous)
+        for n in (0, 1)
+    ]
+    (verdict,) = decide.judge(nodes(ranks, why="death"))
+
+    assert ("backend-unfit", [0, 1], [0], []) == blamed(verdict)
+    assert "train.py:12 asks for NCCL, and torch sees no GPU on node 0 (n1)" == verdict.sentence
+
+
+def test_one_node_runs_another_file() -> None:
+    """Said when all wait and nothing else explains it."""
+    evidence = nodes(
+        [caller(0, script="a"), caller(1, script="a")], [caller(2, script="a"), caller(3, script="b")]
+    )
+    (verdict,) = decide.judge(replace(evidence, why="still"))
+
+    assert ("environment-differs", [3]) == (verdict.code, verdict.ranks)
+
+
+def test_a_file_that_each_machine_has() -> None:
+    """/tmp is most often each machine's own."""
+    made: dict[str, Any] = {"method": "file", "address": "", "port": None, "file": "/tmp/meet"}
+    evidence = nodes([caller(0, 2, **made)], [caller(1, 2, **made)])
+
+    assert [] == decide.never_meet(evidence)
+    (verdict,) = decide.judge(replace(evidence, why="still"))
+    assert "rendezvous-overridden" == verdict.code
+    assert "file:///tmp/meet" in verdict.sentence
+
+
+@pytest.mark.parametrize("why", ["still", "death"])
+def test_a_file_that_an_earlier_run_has_left(why: str) -> None:
+    """All found keys in it. Where one found none, they are this job's own; and a call in time may succeed."""
+    url: dict[str, Any] = {"method": "file", "address": "", "port": None, "file": "/share/meet"}
+    used = [caller(n, 2, file_used=True, **url) for n in (0, 1)]
+    verdict = only(nodes(used, why=why))
+
+    assert ("store-shared", [0, 1]) == (verdict.code, verdict.ranks)
+    assert verdict.sentence == (
+        "train.py:12 calls init_process_group with file:///share/meet: the file held the keys of an earlier "
+        "run when the first rank came"
+    )
+    assert [] == decide.never_meet(nodes(used))
+    assert "store-shared" != only(nodes([caller(0, 2, **url), used[1]], why="still")).code
+
+
+def test_a_choice_that_the_gate_has_not_tried() -> None:
+    """The last word where all wait at an address of their own choice that seems right."""
+    made = {"port": 12345, "settings": sets(MASTER_PORT="12345")}
+    evidence = nodes([caller(0, 2, **made)], [caller(1, 2, **made)])
+
+    assert [] == decide.never_meet(evidence)
+    (verdict,) = decide.judge(replace(evidence, why="still"))
+    assert "rendezvous-overridden" == verdict.code
+    assert "the gate has proved n1:29500" in verdict.sentence

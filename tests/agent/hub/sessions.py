@@ -1,0 +1,107 @@
+"""A run desk with its record and two nodes, for tests: time and connections are theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.agent.diagnosis.build import NOW
+
+from ddplaunch.agent.contract import (
+    Beat,
+    Files,
+    JobPlan,
+    NodeEvidence,
+    RankBeat,
+    RankEvidence,
+    RendezvousSettings,
+    WatchdogPlan,
+    codec,
+)
+from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.hub.run_session import RunSession
+
+
+class Wire:
+    """One session, as far as a desk sees it: what was sent to it is kept."""
+
+    def __init__(self) -> None:
+        self.node: int | None = None
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.silent_for = 0.0
+
+    def unconfirmed(self) -> float:
+        return self.silent_for
+
+    def send(self, kind: str, body: dict[str, Any]) -> None:
+        self.sent.append((kind, json.loads(json.dumps(body))))
+
+    def send_encoded(self, text: bytes) -> None:
+        told = json.loads(text)
+        self.send(told["kind"], told["body"])
+
+    def got(self, kind: str) -> list[dict[str, Any]]:
+        """Bodies of this kind, oldest first."""
+        return [body for sent, body in self.sent if sent == kind]
+
+
+class Hub:
+    """A desk with its record, two nodes of two ranks that have joined, and a clock."""
+
+    def __init__(self, folder: Path, **plan: Any) -> None:
+        values = {"nodes": 2, "nproc_per_node": 2, "watchdog": WatchdogPlan(10.0, 60.0), **plan}
+        self.plan = JobPlan("digits", launch=[], command=[], **values)
+        self.record = JobRecord(self.plan, str(folder), 0)
+        self.record.agreed = RendezvousSettings("127.0.0.1", 29400)
+        self.now = 1000.0
+        self.handler = RunSession(self.plan, self.record, clock=lambda: self.now)
+        self.wires = [Wire() for _ in range(self.plan.nodes)]
+        for node in range(self.plan.nodes):
+            self.says(node, "join", {"node": node, "host": f"n{node}", "pid": 1})
+
+    def says(self, node: int, kind: str, body: dict[str, Any]) -> None:
+        asyncio.run(self.handler.received(self.wires[node], kind, body))  # type: ignore[arg-type]
+
+    def ticks(self, seconds: float) -> None:
+        """Time passes, and nobody says anything."""
+        for _ in range(int(seconds * 10)):
+            self.now += 0.1
+            asyncio.run(self.handler.tick(self.now))
+
+    def beats(self, *ranks: RankBeat) -> None:
+        """Both nodes tell of their ranks."""
+        for node in range(self.plan.nodes):
+            mine = [each for each in ranks if each.rank // 2 == node]
+            self.says(node, "beat", {"beat": codec.dump(Beat(node, "running", NOW, mine))})
+        self.ticks(0.1)
+
+    def answers(self, node: int, *ranks: RankEvidence, kind: str = "collect") -> None:
+        """The node's evidence for the last request that it got."""
+        evidence = NodeEvidence(node, f"n{node}", NOW, "running", list(ranks))
+        body = {"id": self.wires[node].got(kind)[-1]["id"], "evidence": codec.dump(evidence)}
+        self.says(node, "evidence", body)
+
+    def death(self, node: int, evidence: RankEvidence) -> None:
+        self.says(node, "death", {"node": node, "rank": codec.dump(evidence)})
+
+    def finish(self, *codes: int) -> None:
+        """Each node says how it ended."""
+        for node, code in enumerate(codes):
+            self.says(node, "finished", {"node": node, "exit_code": code})
+        self.ticks(0.2)
+
+    @property
+    def events(self) -> list[str]:
+        path = Path(self.record.path(Files.EVENTS))
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []  # else nothing has happened
+        return [json.loads(line)["text"] for line in lines]
+
+
+def beat(number: int, stuck: float, waits: bool = True) -> RankBeat:
+    """A rank that stands still and, mostly, waits."""
+    return RankBeat(number, number % 2, 1000 + number, True, "running", stuck, stuck, waits, completed=16)
+
+
+HUNG = [beat(0, 11, waits=False), beat(1, 11), beat(2, 11), beat(3, 11)]

@@ -1,0 +1,194 @@
+"""What others read of a job: whole files, always the last state, not written more often than people look."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.disks import fill, small_disk
+
+from ddplaunch.agent.contract import Bundle, Event, Exit, Files, JobPlan, JobStatus, Phase, Verdict, codec
+from ddplaunch.agent.hub import job_record as record_module
+from ddplaunch.agent.hub.job_record import JobRecord
+
+PLAN = JobPlan("trial", 2, 1, [], [])
+
+
+@pytest.fixture(name="record")
+def _record(tmp_path: Path) -> Iterator[JobRecord]:
+    record = JobRecord(PLAN, str(tmp_path), attempt=3)
+    yield record
+    record.close()
+
+
+def status(record: JobRecord) -> JobStatus:
+    """As it is on disk."""
+    return codec.read(JobStatus, record.path(Files.STATUS))
+
+
+def test_the_status_is_there_from_the_start(record: JobRecord) -> None:
+    """Who looks before anything has happened finds the job and all of its nodes."""
+    found = status(record)
+
+    assert (found.job, found.attempt, found.phase) == ("trial", 3, Phase.STARTING)
+    assert [0, 1] == [node.node for node in found.nodes]
+
+
+def test_a_node_that_never_comes_is_called_as_its_scheduler_calls_it(tmp_path: Path) -> None:
+    """Its number alone sends nobody to the machine."""
+    record = JobRecord(dataclasses.replace(PLAN, names=["n1", "n7"]), str(tmp_path), attempt=0)
+    assert ["n1", "n7"] == [node.host for node in status(record).nodes]
+    record.node(1, host="n7.example")
+    assert "n7.example" == record.nodes[1].host
+    record.close()
+
+
+def test_changes_follow_the_throttle(record: JobRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A patient flush waits its time, and then writes the last state; an impatient one writes now."""
+    record.flush()
+    record.enter(Phase.GATE)
+    record.flush(patient=True)
+    assert status(record).phase == Phase.STARTING
+    monkeypatch.setattr(record_module, "FLUSH_EVERY", 0.0)
+    record.flush(patient=True)
+    assert status(record).phase == Phase.GATE
+    record.enter(Phase.RUNNING)
+    record.flush()
+    assert status(record).phase == Phase.RUNNING
+
+
+def test_since_follows_the_phase(record: JobRecord) -> None:
+    """`since` moves with the phase and with nothing else."""
+    record.node(1, phase=Phase.GATE, host="n1")
+    since = record.nodes[1].since
+    record.node(1, detail="waits")
+    assert (record.nodes[1].since, record.nodes[1].host) == (since, "n1")
+    record.node(1, phase=Phase.RUNNING)
+    assert record.nodes[1].since >= since
+
+
+def test_a_job_does_not_go_back_to_a_gate_that_it_has_passed(record: JobRecord) -> None:
+    """A node is released, and another has started its ranks before that one says a word."""
+    record.node(0, phase=Phase.RENDEZVOUS)
+    record.node(1, phase=Phase.GATE)
+    record.follow(())
+    assert Phase.GATE == record.phase
+
+    record.gate_passed = True
+    record.follow(())
+    assert Phase.RENDEZVOUS == record.phase
+
+
+def test_the_first_end_counts(record: JobRecord) -> None:
+    """A job ends once, however many say so."""
+    record.end(Exit.HANG)
+    record.end(Exit.OK)
+
+    assert (status(record).phase, status(record).exit_code) == (Phase.ENDED, Exit.HANG)
+
+
+def test_a_verdict_writes_the_bundle(record: JobRecord) -> None:
+    """The bundle is on disk as soon as there is a verdict, with the events up to then."""
+    record.event("check-in", "node 0 checked in", 0)
+    record.judge([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+    bundle = codec.read(Bundle, record.path(Files.BUNDLE))
+
+    assert ["node-missing"] == [verdict.code for verdict in bundle.verdicts]
+    assert ["node 0 checked in"] == [event.text for event in bundle.events]
+
+
+def test_every_event_is_a_line_in_the_file_and_in_the_log(
+    record: JobRecord, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """events.jsonl has every event whole; the log has its sentence with the time. Neither obeys a rank."""
+    record.event("death", "rank 3\nhas\x9b2J ended", node=1, rank=3)
+    (line,) = Path(record.path(Files.EVENTS)).read_text().splitlines()
+    event = codec.load(Event, json.loads(line))
+
+    assert (event.kind, event.text, event.node, event.rank) == ("death", "rank 3\\nhas\\x9b2J ended", 1, 3)
+    assert f" {event.text}\n" in capsys.readouterr().out
+
+
+def test_the_bundle_keeps_the_newest_events(record: JobRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of weeks does not make a bundle without end."""
+    for number in range(record_module.KEPT_EVENTS + 10):
+        record.event("phase", str(number))
+
+    events = record.bundle().events
+    assert len(events) == record_module.KEPT_EVENTS
+    assert events[-1].text == str(record_module.KEPT_EVENTS + 9)
+
+
+def test_a_log_that_nobody_reads_does_not_end_the_job(
+    record: JobRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A closed standard output is survived."""
+    closed = open("/dev/null", "w")  # noqa: SIM115 - closed on the next line
+    closed.close()
+    monkeypatch.setattr(sys, "stdout", closed)
+    record.event("phase", "said to nobody")
+    record.event("phase", "and again")
+    sys.stdout.close()
+
+    assert len(record.bundle().events) == 2
+
+
+def test_a_folder_that_goes_away_does_not_end_the_job(
+    record: JobRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What cannot be written is told once, each time kept for the next, and written when that works again."""
+    shutil.rmtree(tmp_path)
+    for phase in (Phase.GATE, Phase.RUNNING):
+        record.event("phase", f"now {phase}")
+        record.enter(phase)
+        record.flush()
+    record.judge([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+    said = capsys.readouterr().out
+    assert 1 == said.count(f"cannot write {record.path(Files.STATUS)}: No such file or directory")
+    (tmp_path / Files.RUN).mkdir(parents=True)
+    record.flush()
+
+    assert (Phase.RUNNING, 1) == (status(record).phase, len(status(record).verdicts))
+
+
+def test_a_full_disk_does_not_end_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Events go to the log alone until there is room again: then the file has every one of them."""
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        record = JobRecord(PLAN, str(disk), attempt=0)
+        filler = fill(disk)
+        for text in ("one", "two"):
+            record.event("phase", text)
+        said = capsys.readouterr().out.splitlines()
+        filler.unlink()
+        record.event("phase", "three")
+        record.close()
+        events = [
+            json.loads(line)["text"] for line in Path(record.path(Files.EVENTS)).read_text().splitlines()
+        ]
+
+    assert [f"the hub cannot write {record.path(Files.EVENTS)}: No space left on device"] == said[:1]
+    assert ["one", "two"] == [line.partition(" ")[2] for line in said[1:]]
+    assert ["one", "two", "three"] == events
+
+
+def test_the_result_is_written_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room is kept for it, and nobody else gets it, however eager."""
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        record = JobRecord(PLAN, str(disk), attempt=0)
+        fill(disk)
+        monkeypatch.setattr(record, "_blame", lambda: fill(disk))  # between the room and the writing
+
+        record.judge([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+        record.end(Exit.NODE_AT_FAULT)
+        record.close()
+
+        assert (Phase.ENDED, Exit.NODE_AT_FAULT) == (status(record).phase, status(record).exit_code)
+        bundle = codec.read(Bundle, record.path(Files.BUNDLE))
+        assert (Exit.NODE_AT_FAULT, 1) == (bundle.exit_code, len(bundle.verdicts))
+        assert {"status.json", "bundle.json", "events.jsonl"} == set(os.listdir(disk / Files.RUN))

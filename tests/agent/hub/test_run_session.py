@@ -1,0 +1,332 @@
+"""The run desk: what it asks, whom it tells what, how the job ends. Time and connections are the test's."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.agent.diagnosis.build import NOW, PEER_GONE, dead, in_evaluate, raised, rank
+from tests.agent.hub.sessions import HUNG, Hub, Wire
+
+from ddplaunch.agent.contract import Beat, Exit, Verdict, codec
+from ddplaunch.agent.diagnosis.run import decide
+from ddplaunch.agent.hub.evidence_rounds import LATE
+from ddplaunch.agent.hub.recheck import DOUBT, LEAVING
+from ddplaunch.agent.hub.run_session import SETTLE
+
+
+def test_a_hang_is_told_to_all_and_nobody_is_ended(hub: Hub) -> None:
+    """Quiet beats, evidence of all, one notice with the culprit, the same to every node."""
+    hub.beats(*HUNG)
+    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
+    hub.answers(1, rank(2), rank(3))
+
+    for wire in hub.wires:
+        (notice,) = wire.got("notice")
+        (verdict,) = notice["verdicts"]
+        assert ("rank-in-user-code", [0], [1, 2, 3]) == (
+            verdict["code"],
+            verdict["ranks"],
+            verdict["victims"],
+        )
+        assert [] == wire.got("end")
+    assert hub.record.exit_code is None
+    assert ["rank-in-user-code"] == [verdict.code for verdict in hub.record.verdicts]
+
+
+def test_evidence_that_shows_movement_is_no_alarm(hub: Hub) -> None:
+    """When the evidence shows that a rank has moved meanwhile, nothing is said."""
+    hub.beats(*HUNG)
+    hub.answers(0, rank(0, in_evaluate(), called=16, still_for=0.2, stuck_for=0.2), rank(1))
+    hub.answers(1, rank(2), rank(3))
+
+    assert [] == hub.wires[0].got("notice")
+    assert [] == hub.record.verdicts
+
+
+def test_a_node_that_does_not_answer_is_named(hub: Hub) -> None:
+    """After LATE seconds the rest is judged, and the silent node is told as missing."""
+    hub.beats(*HUNG)
+    hub.answers(0, rank(0), rank(1))
+    hub.ticks(LATE + 0.5)
+
+    (notice,) = hub.wires[0].got("notice")
+    assert "missing: node 1 did not answer" in notice["verdicts"][0]["sentence"]
+
+
+def test_at_kill_after_fresh_evidence_then_the_end(hub: Hub) -> None:
+    """The deadline asks anew, judges what it gets, and ends all nodes with the code of a hang."""
+    hub.beats(*HUNG)
+    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
+    hub.answers(1, rank(2), rank(3))
+    hub.ticks(0.2)
+    hub.beats(*(replace(each, stuck_for=61.0, still_for=61.0) for each in HUNG))
+    hub.answers(0, rank(0, in_evaluate(), called=16, stuck_for=61.0, still_for=61.0), rank(1, stuck_for=61.0))
+    assert [] == hub.wires[0].got("end")
+    hub.answers(1, rank(2, stuck_for=61.0), rank(3, stuck_for=61.0))
+
+    for wire in hub.wires:
+        (end,) = wire.got("end")
+        assert (Exit.HANG, "rank-in-user-code") == (end["exit_code"], end["verdicts"][0]["code"])
+    assert hub.record.exit_code is None
+    hub.finish(Exit.HANG, Exit.HANG)
+    assert Exit.HANG == hub.record.exit_code
+
+
+def test_moving_again_takes_the_verdict_back(hub: Hub) -> None:
+    """A hang that was none leaves no verdict behind."""
+    hub.beats(*HUNG)
+    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
+    hub.answers(1, rank(2), rank(3))
+    hub.beats(*(replace(each, stuck_for=0.0, still_for=0.0, completed=17) for each in HUNG))
+
+    assert [] == hub.record.verdicts
+    assert "the job is moving again" == hub.events[-1]
+
+
+def test_a_death_is_judged_once_its_peers_have_told(hub: Hub) -> None:
+    """The first to be heard of may be a victim: the cause, told by another node a moment later, is named."""
+    failed = dead(3, 0, code=1, raised=[raised("ValueError", "bad batch", 0)])
+    victim = dead(0, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 0.5)])
+    hub.death(0, victim)
+    hub.answers(0, victim, rank(1))
+    hub.death(1, failed)
+    hub.answers(1, rank(2), failed)
+    assert [] == hub.wires[0].got("end")
+    hub.ticks(SETTLE + 0.2)
+
+    for wire in hub.wires:
+        (end,) = wire.got("end")
+        (verdict,) = end["verdicts"]
+        assert (Exit.WORKER_FAILED, "rank-failed", [3], [0, 1, 2]) == (
+            end["exit_code"],
+            verdict["code"],
+            verdict["ranks"],
+            verdict["victims"],
+        )
+
+
+def test_victims_alone_are_given_more_time(hub: Hub) -> None:
+    """When all deaths so far are another's fault, the desk waits DOUBT seconds for that other."""
+    victim = dead(0, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 0.5)])
+    hub.death(0, victim)
+    hub.answers(0, victim, rank(1))
+    hub.answers(1, rank(2), rank(3))
+    hub.ticks(SETTLE + 0.5)
+    assert [] == hub.wires[0].got("end")
+    hub.death(1, dead(3, 0, signal=9))
+    hub.ticks(DOUBT + LATE)
+
+    (end,) = hub.wires[0].got("end")
+    assert ("rank-killed", [3]) == (end["verdicts"][0]["code"], end["verdicts"][0]["ranks"])
+
+
+def test_a_rank_that_is_about_to_end_is_waited_for(hub: Hub) -> None:
+    """Its interpreter takes its time to end, and how it ends is what explains the victims."""
+    victims = [dead(n, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 0.5)]) for n in (0, 2, 3)]
+    hub.death(0, victims[0])
+    hub.answers(0, victims[0], rank(1, [], phase="finalizing"))
+    hub.answers(1, *victims[1:])
+    for _ in range(3):
+        hub.ticks(DOUBT + 0.2)
+        hub.answers(0, victims[0], rank(1, [], phase="finalizing"))
+        hub.answers(1, *victims[1:])
+    assert [] == hub.wires[0].got("end")
+    hub.death(0, dead(1, 0, code=0))
+    hub.ticks(DOUBT + 0.2)
+
+    (end,) = hub.wires[0].got("end")
+    assert ("rank-exited-early", [1], [0, 2, 3]) == tuple(
+        end["verdicts"][0][key] for key in ("code", "ranks", "victims")
+    )
+
+
+def test_a_rank_that_never_ends_is_not_waited_for_long(hub: Hub) -> None:
+    """After LEAVING seconds the others are judged without it."""
+    victim = dead(0, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 0.5)])
+    hub.death(0, victim)
+    for _ in range(int(LEAVING / DOUBT) + 1):
+        hub.answers(0, victim, rank(1, [], phase="finalizing"))
+        hub.answers(1, rank(2), rank(3))
+        hub.ticks(DOUBT + 0.2)
+
+    (end,) = hub.wires[0].got("end")
+    assert "rank 0 was the first to fail" in end["verdicts"][0]["sentence"]
+
+
+def test_the_clock_of_a_node_does_not_decide_who_was_first(hub: Hub) -> None:
+    """Node 1's clock is an hour behind: its later failure is not taken for the first."""
+    hub.says(1, "beat", {"beat": codec.dump(Beat(1, "running", NOW - 3600, []))})
+    first = dead(0, 5, code=1, raised=[raised("ValueError", "the cause", 5)])
+    then = raised("KeyError", "later", 6)
+    later = dead(3, 6, code=1, raised=[replace(then, at=then.at - 3600)])
+    assert later.exit is not None
+    later = replace(later, exit=replace(later.exit, at=later.exit.at - 3600))
+    hub.handler.evidence_store._clocks.hear(0, NOW, NOW)
+    hub.handler.evidence_store._clocks._ahead[1] = -3600.0
+    hub.death(0, first)
+    hub.death(1, later)
+    hub.answers(0, first, rank(1))
+    hub.answers(1, rank(2), later)
+    hub.ticks(SETTLE + 0.2)
+
+    assert [0] == hub.wires[0].got("end")[0]["verdicts"][0]["ranks"]
+
+
+def test_all_nodes_finish_well(hub: Hub) -> None:
+    """No verdict, exit code 0, and a rank's own exit 0 before was no alarm."""
+    hub.death(1, dead(3, 0, code=0))
+    hub.ticks(5)
+    assert [] == hub.wires[0].got("collect")
+    hub.finish(Exit.OK, Exit.OK)
+
+    assert (Exit.OK, []) == (hub.record.exit_code, hub.record.verdicts)
+
+
+def test_an_end_that_nobody_saw_is_no_failure(hub: Hub) -> None:
+    """A rank whose exit code was reaped before it could be read does not fail a job that ends well."""
+    hub.death(1, dead(3, 0))
+    hub.ticks(SETTLE + DOUBT + LATE)
+    assert [] == hub.wires[0].got("end")
+    hub.finish(Exit.OK, Exit.OK)
+
+    assert (Exit.OK, []) == (hub.record.exit_code, hub.record.verdicts)
+
+
+def test_ranks_of_a_node_that_is_done_are_remembered(hub: Hub) -> None:
+    """Node 0 has finished before anybody asked it; that its ranks left early is known from their ends."""
+    hub.death(0, dead(0, 0, code=0))
+    hub.death(0, dead(1, 0, code=0))
+    hub.says(0, "finished", {"node": 0, "exit_code": Exit.OK})
+    lost = [dead(n, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 0.9)]) for n in (2, 3)]
+    hub.death(1, lost[0])
+    hub.answers(1, *lost)
+    hub.ticks(SETTLE + 0.5)
+
+    (verdict,) = hub.wires[1].got("end")[0]["verdicts"]
+    assert ("rank-exited-early", [0, 1], [2, 3], [0]) == (
+        verdict["code"],
+        verdict["ranks"],
+        verdict["victims"],
+        verdict["nodes"],
+    )
+
+
+def test_a_node_that_fails_without_a_word_is_judged(hub: Hub) -> None:
+    """`finished` with an error and no death before: the others are asked, and all end with one verdict."""
+    hub.says(1, "finished", {"node": 1, "exit_code": Exit.WORKER_FAILED})
+    hub.answers(0, rank(0), rank(1))
+    hub.ticks(SETTLE + DOUBT + LATE + 1)
+
+    (end,) = hub.wires[0].got("end")
+    assert ["unknown"] == [verdict["code"] for verdict in end["verdicts"]]
+
+
+def test_restarts_are_left_to_the_launch_command(tmp_path: Path) -> None:
+    """While torchrun has attempts left, the verdict is a notice; the last one ends the job."""
+    hub = Hub(tmp_path, max_restarts=1)
+    cause = [raised("ValueError", "bad batch", 0)]
+    for number in range(2):
+        failed = dead(3, 0, code=1, raised=cause, pid=2000 + number)
+        hub.death(1, failed)
+        hub.answers(0, rank(0), rank(1))
+        hub.answers(1, rank(2), failed)
+        hub.ticks(SETTLE + 0.5)
+        if number == 0:
+            late = dead(0, 2, code=1, raised=[raised("RuntimeError", PEER_GONE, 2)], pid=1000)
+            hub.death(0, late)  # of the round before
+            hub.ticks(SETTLE + DOUBT + LATE)
+
+    kinds = [kind for kind, _ in hub.wires[0].sent if kind in ("notice", "end")]
+    assert ["notice", "end"] == kinds
+    assert "the launch command restarts the workers (1 of 1)" in hub.events
+    hub.record.close()
+
+
+def test_diagnose_answers_with_a_bundle_and_changes_nothing(hub: Hub) -> None:
+    """Asked from outside, the evidence of now is judged and sent; the job's own record stays."""
+    hub.beats(*HUNG)
+    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
+    hub.answers(1, rank(2), rank(3))
+    handler = Wire()
+    asyncio.run(hub.handler.received(handler, "diagnose", {}))  # type: ignore[arg-type]
+    hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
+    hub.answers(1, rank(2), rank(3))
+
+    (bundle,) = handler.got("bundle")
+    assert ["rank-in-user-code"] == [verdict["code"] for verdict in bundle["verdicts"]]
+    assert "asked" == bundle["evidence"]["why"]
+    assert 1 == len(hub.wires[0].got("notice"))
+
+
+def test_a_hang_and_a_question_at_once(hub: Hub) -> None:
+    """What is asked while a round is under way is answered after it."""
+    hub.beats(*HUNG)
+    handler = Wire()
+    asyncio.run(hub.handler.received(handler, "diagnose", {}))  # type: ignore[arg-type]
+    for _ in range(2):
+        hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
+        hub.answers(1, rank(2), rank(3))
+
+    assert 1 == len(hub.wires[0].got("notice"))
+    assert 1 == len(handler.got("bundle"))
+
+
+def test_a_rule_that_fails_ends_no_connection_and_holds_up_no_end(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over evidence that nobody has thought of: the job ends by its exit codes, and the log says why."""
+    complaints: list[str] = []
+    monkeypatch.setattr(hub.record, "say", complaints.append)
+    monkeypatch.setattr(decide, "ENDS", (lambda view: 1 // 0,))
+    hub.death(0, dead(0, 1, code=1, raised=[raised("ValueError", "corrupt batch", 1)], pid=1000))
+    hub.answers(0, rank(1))
+    hub.answers(1, rank(2), rank(3))
+    hub.ticks(SETTLE + DOUBT + LATE)
+
+    (end,) = hub.wires[0].got("end")
+    assert (Exit.WORKER_FAILED, []) == (end["exit_code"], end["verdicts"])
+    assert "ZeroDivisionError" in complaints[-1]
+
+
+def test_a_tick_that_fails_is_not_the_fault_of_who_spoke_last(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server drops who sends what a desk cannot take, and tells itself of a tick that fails."""
+    monkeypatch.setattr(hub.handler, "_look_for_missing", lambda now: 1 // 0)
+    hub.says(0, "stopping", {"why": "SIGTERM"})
+
+    with pytest.raises(ZeroDivisionError):
+        hub.ticks(0.1)
+
+
+def test_words_of_one_who_did_not_join_are_refused(hub: Hub) -> None:
+    """Beats and deaths are for supervisors; a node that the job does not have cannot join."""
+    with pytest.raises(codec.ContractError):
+        asyncio.run(hub.handler.received(Wire(), "finished", {"exit_code": 0}))  # type: ignore[arg-type]
+    with pytest.raises(codec.ContractError):
+        hub.says(0, "join", {"node": 7, "host": "n7", "pid": 1})
+
+
+def test_what_has_ended_without_an_explanation_has_not_hung(hub: Hub) -> None:
+    """A launch command that cannot even start its ranks ends with its node's own exit code."""
+    hub.finish(Exit.MISCONFIGURED, Exit.MISCONFIGURED)
+    hub.ticks(60)
+
+    assert Exit.MISCONFIGURED == hub.handler.exit_code
+
+
+def test_what_could_not_be_launched_is_told_by_its_node(hub: Hub) -> None:
+    """No evidence of ranks could say it, and the other nodes would wait for its ranks."""
+    missing = Verdict("secret-missing", "node 1: the secret TOKEN is not there", "launch", nodes=[1])
+    body = {"node": 1, "exit_code": Exit.MISCONFIGURED, "verdicts": codec.dump([missing])}
+
+    hub.says(1, "finished", body)
+
+    (end,) = hub.wires[0].got("end")
+    assert (Exit.MISCONFIGURED, ["secret-missing"]) == (
+        end["exit_code"],
+        [verdict["code"] for verdict in end["verdicts"]],
+    )

@@ -1,0 +1,109 @@
+"""A real hub that leads a smoke test, spoken to over its protocol by nodes whose ranks are told of only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agent.gate.jobs import Job, make_plan
+from tests.agent.hub.test_hub import Node, nodes_of
+
+from ddplaunch.agent.contract import SmokeRank, codec
+
+
+@pytest.fixture(name="job")
+def _job(tmp_path: Path, agent: list[str]) -> Iterator[Job]:
+    job = Job(tmp_path, agent)
+    yield job
+    job.close()
+
+
+def begun(job: Job, count: int) -> list[Node]:
+    """Nodes that were told to begin, after a mesh in which all was well."""
+    plan = make_plan(nodes=count, nproc_per_node=1, gate={"smoke_test": True})
+    job.hub(plan)
+    nodes = nodes_of(job, count)
+    for node in nodes:
+        node.check_in(plan)
+    for node in nodes:
+        node.try_paths()
+    for node in nodes:
+        body = node.expect("smoke")
+        assert (["gloo"], 29500) == (body["backends"], body["agreed"]["master_port"])
+    return nodes
+
+
+def ready(node: Node) -> None:
+    """Its rank has torch; rank 0's store listens."""
+    node.channel.send("smoke-ready", {"ports": {"gloo": 40123} if node.number == 0 else {}})
+
+
+def results(node: Node, stage: str, **more: Any) -> None:
+    """Of its one rank."""
+    rank = SmokeRank(node.number, node.number, "gloo", stage, **more)
+    node.channel.send("smoke-results", {"ranks": [codec.dump(rank)]})
+
+
+def test_all_go_at_once_and_are_released_when_all_have_passed(job: Job) -> None:
+    """Nobody connects to a store before everybody has torch; the master's port is given up after that."""
+    first, second = begun(job, 2)
+    ready(first)
+    assert first.channel.receive(0.5) is None
+    ready(second)
+
+    for node in (first, second):
+        body = node.expect("smoke-go")
+        assert {"gloo": 40123} == body["ports"]
+        results(node, "done", size=1 << 24, seconds=1.0, rate=3e8)
+    first.expect("unbind")
+    first.channel.send("unbound", {})
+    assert first.expect("release") == second.expect("release")
+
+
+def test_one_failure_stops_the_others(job: Job) -> None:
+    """They are asked how far they are, and the verdict rests on all."""
+    first, second = begun(job, 2)
+    for node in (first, second):
+        ready(node)
+    for node in (first, second):
+        node.expect("smoke-go")
+    results(second, "store", error="RuntimeError: no")
+    first.expect("smoke-stop")
+    results(first, "store")
+
+    (verdict,) = first.expect("verdict")["verdicts"]
+    assert ("backend-unfit", [1]) == (verdict["code"], verdict["nodes"])
+    assert ["gloo: rank 0 stands in init_process_group"] == verdict["facts"][:1]
+
+
+def test_torch_that_is_missing_on_one_node_is_not_waited_for(job: Job) -> None:
+    """The others may take their time to import theirs; this one never will."""
+    first, second = begun(job, 2)
+    results(second, "started", error="ModuleNotFoundError: No module named 'torch'")
+    first.expect("smoke-stop")
+    results(first, "started")
+
+    (verdict,) = second.expect("verdict")["verdicts"]
+    assert ("image-lacks", [1]) == (verdict["code"], verdict["nodes"])
+
+
+def test_a_node_that_tells_nothing_is_named(job: Job) -> None:
+    """Its connection stands, and it does not even answer to being stopped."""
+    first, second, _ = begun(job, 3)
+    results(second, "store", error="RuntimeError: no")
+    first.expect("smoke-stop")
+    results(first, "imported")
+
+    (verdict,) = second.expect("verdict", 15)["verdicts"]
+    assert ("node-missing", [2]) == (verdict["code"], verdict["nodes"])
+
+
+def test_a_node_that_goes_away_is_missing_at_once(job: Job) -> None:
+    """As in the mesh."""
+    first, second = begun(job, 2)
+    second.channel.close()
+
+    (verdict,) = first.expect("verdict")["verdicts"]
+    assert ("node-missing", [1]) == (verdict["code"], verdict["nodes"])

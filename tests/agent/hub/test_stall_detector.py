@@ -1,0 +1,241 @@
+"""The watch: when nothing moves it speaks once and in time, and while something moves it is silent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Callable
+
+from ddplaunch.agent.contract import Beat, RankBeat, WatchdogPlan
+from ddplaunch.agent.diagnosis.run.progress import BUSY
+from ddplaunch.agent.hub.stall_detector import AGE, COMPUTES, LAUNCH, LONG, SILENT, START, StallDetector
+
+PLAN = WatchdogPlan(notice_after=10.0, kill_after=60.0)
+PATIENT = WatchdogPlan(notice_after=10.0, kill_after=600.0)
+
+
+def rank(number: int, stuck: float = 0.0, still: float | None = None, **more: Any) -> RankBeat:
+    """A living rank that trains, unless told otherwise."""
+    values = {"alive": True, "phase": "running", "waits": False, "completed": 7, **more}
+    return RankBeat(
+        number, number, 100 + number, stuck_for=stuck, still_for=stuck if still is None else still, **values
+    )
+
+
+def run(
+    watch: StallDetector, seconds: int, ranks: Callable[[int], dict[int, list[RankBeat]]], start: int = 0
+) -> list[tuple[int, str]]:
+    """What is decided, second by second, while each node says each second what `ranks(second)` says of it."""
+    said = []
+    for second in range(start, start + seconds):
+        for node, beats in ranks(second).items():
+            watch.hear(Beat(node, "running", float(second), beats), float(second))
+        if watch.moving_again(second + 0.1):
+            said.append((second, "moving again"))
+        why = watch.decide(second + 0.1)
+        if why is not None:
+            said.append((second, why))
+    return said
+
+
+def test_a_hang_is_noticed_once_and_ended_once() -> None:
+    """Nothing moves from the start on: one look after notice_after, one after kill_after, none besides."""
+    watch = StallDetector(PLAN, 2)
+    said = run(watch, 100, lambda t: {0: [rank(0, t, waits=True), rank(1, t)], 1: [rank(2, t, waits=True)]})
+
+    assert [(10, "still"), (60, "deadline")] == said
+
+
+def test_one_rank_that_moves_is_enough() -> None:
+    """While a single rank on any node prints, reads or computes anew, nothing is asked."""
+    watch = StallDetector(PLAN, 2)
+    said = run(watch, 100, lambda t: {0: [rank(0, t, waits=True)], 1: [rank(1, 0)]})
+
+    assert [] == said
+
+
+def test_a_rank_that_burns_cpu_gets_more_patience() -> None:
+    """A busy rank that others wait for is asked about after BUSY times the patience; alone, START times."""
+    watched = run(
+        StallDetector(PATIENT, 1), 200, lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0)]}
+    )
+    alone = run(StallDetector(PATIENT, 1), 200, lambda t: {0: [rank(0, t, still=0), rank(1, t, still=0)]})
+    starting = run(
+        StallDetector(PATIENT, 1),
+        200,
+        lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0, phase="init_process_group")]},
+    )
+
+    assert (int(10 * BUSY), "still") == watched[0]
+    assert (int(10 * START), "still") == alone[0] == starting[0]
+
+
+def test_the_deadline_is_kept_where_one_computes_and_the_others_wait() -> None:
+    """A rank that burns CPU in one place gets no more than kill_after when all others wait for it."""
+    said = run(StallDetector(PLAN, 1), 200, lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0)]})
+
+    assert [(40, "still"), (60, "deadline")] == said
+
+
+def test_the_deadline_is_never_later_than_twice_kill_after() -> None:
+    """Where several compute, or nobody waits for them, it comes COMPUTES times later."""
+    two = run(
+        StallDetector(PLAN, 1),
+        200,
+        lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0), rank(2, t, still=0)]},
+    )
+    alone = run(StallDetector(PLAN, 1), 200, lambda t: {0: [rank(0, t, still=0, phase="init_process_group")]})
+
+    assert [(40, "still"), (int(60 * COMPUTES), "deadline")] == two
+    assert [(int(60 * COMPUTES), "deadline")] == alone
+    assert COMPUTES < 2
+
+
+def test_imports_have_a_minute_whatever_kill_after_is() -> None:
+    """A rank that burns CPU before its first collective, while the others wait in init_process_group."""
+    hasty = WatchdogPlan(notice_after=5.0, kill_after=10.0)
+    said = run(
+        StallDetector(hasty, 1),
+        100,
+        lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0, phase="init_process_group")]},
+    )
+
+    assert [(int(LAUNCH), "deadline")] == [each for each in said if each[1] == "deadline"]
+
+
+def test_a_long_evaluation_that_shows_something_new_is_not_ended() -> None:
+    """Rank 0 evaluates for five minutes while all others wait, and prints or reads every half minute."""
+    said = run(StallDetector(PLAN, 1), 300, lambda t: {0: [rank(0, t % 30, still=0), rank(1, t, waits=True)]})
+
+    assert "deadline" not in [why for _, why in said]
+
+
+def test_learned_patience_does_not_put_off_the_deadline() -> None:
+    """After a long pause that ended by itself the next hang is noticed, and ended, within kill_after."""
+
+    def ranks(t: int) -> dict[int, list[RankBeat]]:
+        stuck, done = (t, 7) if t < 55 else (t - 55, 8)
+        return {0: [rank(0, stuck, waits=True, completed=done), rank(1, stuck, completed=done)]}
+
+    said = run(StallDetector(PLAN, 1), 200, ranks)
+
+    assert [(10, "still"), (55, "moving again"), (85, "still"), (115, "deadline")] == said
+
+
+def test_a_launch_command_that_others_wait_for_keeps_the_deadline() -> None:
+    """It has a minute at least; where no rank is seen anywhere, nothing shows that it hangs."""
+    waited = run(StallDetector(PLAN, 2), 200, lambda t: {0: [rank(0, t, waits=True)], 1: []})
+    alone = run(StallDetector(PLAN, 1), 400, lambda t: {0: []})
+
+    assert [(60, "still"), (90, "deadline")] == waited
+    assert [(60, "still"), (360, "deadline")] == alone
+
+
+def test_who_waits_counts_as_quiet_though_he_spins() -> None:
+    """NCCL burns CPU while it waits."""
+    said = run(StallDetector(PLAN, 1), 20, lambda t: {0: [rank(0, t, still=0, waits=True), rank(1, t)]})
+
+    assert [(10, "still")] == said
+
+
+def test_a_starved_supervisor_is_no_hang() -> None:
+    """A node whose beats stay away keeps the others from being judged, until it counts as silent."""
+    watch = StallDetector(PLAN, 2)
+    run(watch, 5, lambda t: {0: [rank(0, t, waits=True)], 1: [rank(1, 0)]})
+    said = run(watch, 60, lambda t: {0: [rank(0, t, waits=True)]}, start=5)
+
+    assert (4 + int(SILENT), "still") == said[0]
+    assert AGE < PLAN.notice_after
+
+
+def test_nothing_before_every_node_was_heard() -> None:
+    """A node that has not said a word yet is still on its way, for LAUNCH seconds."""
+    said = run(StallDetector(PATIENT, 2), 100, lambda t: {0: [rank(0, t, waits=True)]})
+
+    assert (int(LAUNCH), "still") == said[0]
+
+
+def test_a_launch_command_without_workers() -> None:
+    """torchrun may take LAUNCH seconds before it has workers, on one node or on all."""
+    said = run(StallDetector(PLAN, 2), 100, lambda t: {0: [rank(0, t, waits=True)], 1: []})
+
+    assert (int(LAUNCH), "still") == said[0]
+
+
+def test_moving_again_is_said_once_and_teaches_patience() -> None:
+    """A pause that ended by itself: the next is left alone for longer, and a real hang still found."""
+
+    def ranks(t: int) -> dict[int, list[RankBeat]]:
+        stuck = t if t < 12 else t - 12 if t < 30 else t - 30
+        done = 7 if t < 12 else 8 if t < 30 else 9
+        return {0: [rank(0, stuck, waits=True, completed=done), rank(1, stuck, completed=done)]}
+
+    said = run(StallDetector(PLAN, 1), 100, ranks)
+
+    assert [(10, "still"), (12, "moving again"), (54, "still"), (90, "deadline")] == said
+
+
+def test_a_culprit_that_prints_now_and_then_is_not_noticed_again() -> None:
+    """A hung job whose culprit logs a line each 15 s is told of once, for the others still wait."""
+    watch = StallDetector(PLAN, 1)
+    said = run(watch, 100, lambda t: {0: [rank(0, t, waits=True), rank(1, t % 15)]})
+
+    assert [(10, "still")] == said
+
+
+def test_a_long_wait_beside_movement_is_looked_at_now_and_then() -> None:
+    """Ranks that wait for minutes while another moves are asked about, every LONG times the patience."""
+    watch = StallDetector(PLAN, 1)
+    said = run(watch, 300, lambda t: {0: [rank(0, t, waits=True), rank(1, 0, completed=t)]})
+
+    assert [(int(LONG * 10), "asked"), (int(2 * LONG * 10), "asked")] == said
+
+
+def test_a_wait_beside_another_world_is_looked_at_in_time() -> None:
+    """Two torchruns in one script: ranks of the one wait for none of the other, whatever that one does."""
+
+    def ranks(second: int) -> dict[int, list[RankBeat]]:
+        hangs = [rank(0, second, waits=True), rank(1, second)]
+        return {0: [*hangs, *(replace(rank(n, 0, completed=second), pid=200 + n) for n in (0, 1))]}
+
+    assert [(10, "apart"), (20, "apart"), (30, "apart")] == run(StallDetector(PLAN, 1), 40, ranks)
+
+
+def test_beats_of_different_moments_are_no_hang() -> None:
+    """Rank 1 computed for 30 s and ended; the last beat of rank 0 still tells how long it waited for that."""
+    watch = StallDetector(PLAN, 2)
+    run(watch, 30, lambda t: {0: [rank(0, t, waits=True)], 1: [rank(1, 0)]})
+    watch.hear(Beat(1, "ended", 30.0, [rank(1, 0, alive=False)]), 30.0)
+
+    assert watch.decide(30.1) is None
+    assert watch.decide(39.9) is None
+
+
+def test_another_rank_gone_is_another_situation() -> None:
+    """After a notice the same state is not told twice; when a rank has ended meanwhile, it may be."""
+    watch = StallDetector(PLAN, 1)
+    first = run(watch, 15, lambda t: {0: [rank(0, t, waits=True), rank(1, t)]})
+    second = run(watch, 30, lambda t: {0: [rank(0, t, waits=True), rank(1, t, alive=False)]}, start=15)
+
+    assert ([(10, "still")], [(25, "still")]) == (first, second)
+
+
+def test_standing_down_starts_anew() -> None:
+    """When the evidence shows movement after all, nothing was said, and it is looked at again later."""
+    watch = StallDetector(PLAN, 1)
+    run(watch, 11, lambda t: {0: [rank(0, t)]})
+    watch.stand_down(11.0)
+    said = run(watch, 20, lambda t: {0: [rank(0, t)]}, start=11)
+
+    assert [(16, "still")] == said
+
+
+def test_never_killed_when_the_plan_says_so() -> None:
+    """kill_after None: the notice is all."""
+    said = run(StallDetector(WatchdogPlan(10.0, None), 1), 1000, lambda t: {0: [rank(0, t)]})
+
+    assert [(10, "still")] == said
+
+
+def test_ranks_that_have_all_ended_do_not_hang() -> None:
+    """Nobody is left who could move."""
+    assert [] == run(StallDetector(PLAN, 1), 100, lambda t: {0: [rank(0, t, alive=False)]})

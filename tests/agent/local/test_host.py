@@ -1,0 +1,298 @@
+"""The host of a local job: real hub, gates and supervisors, and what is left of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Callable
+
+import pytest
+from tests.busy import BUSY
+from tests.disks import fill, small_disk
+
+from ddplaunch.agent.contract import Bundle, Exit, Files, GatePlan, JobPlan, JobStatus, Phase, codec
+from ddplaunch.agent.system import processes
+
+PACKAGE = Path(processes.__file__).parents[2]
+PRINTS = "print('it runs', flush=True)"
+WAITS = "import time; print('it runs', flush=True); time.sleep(60)"
+SECONDS = BUSY * 30.0
+
+
+class Job:
+    """A job of one command in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, program: str, *words: str, stdout: int = subprocess.DEVNULL, **plan: object) -> None:
+        """Start the host with a plan of one node that runs `program` in this Python."""
+        values = {"job": "test", "nodes": 1, "nproc_per_node": None, "launch": [], "names": ["127.0.0.1"]}
+        command = [sys.executable, "-c", program]
+        made = JobPlan(**{**values, "command": command, "master_addr": "127.0.0.1", **plan})  # type: ignore[arg-type]
+        codec.write(str(self.folder / Files.PLAN), made)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ddplaunch.agent", "local", "--folder", str(self.folder), *words],
+            env={**os.environ, "PYTHONPATH": str(PACKAGE)},
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def end(self) -> int:
+        """The host's exit code, once it has ended."""
+        assert self.process is not None
+        return self.process.wait(SECONDS)
+
+    def runs(self) -> bool:
+        """Whether the command has said that it runs."""
+        output = self.folder / Files.OUTPUT
+        return output.exists() and b"it runs" in output.read_bytes()
+
+    def status(self) -> JobStatus:
+        """What everybody else is told."""
+        return codec.read(JobStatus, str(self.folder / Files.STATUS))
+
+    def processes(self, verb: str = "") -> list[int]:
+        """All living processes that have this job's folder on their command line or in their environment."""
+        found = []
+        for name in os.listdir("/proc"):
+            if not name.isdigit() or int(name) == os.getpid():
+                continue
+            try:
+                words = Path(f"/proc/{name}/cmdline").read_bytes()
+                environment = Path(f"/proc/{name}/environ").read_bytes()
+                state = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            ours = str(self.folder).encode() in words + environment
+            if ours and state not in ("Z", "X") and (not verb or verb.encode() in words.split(b"\0")):
+                found.append(int(name))
+        return found
+
+
+def waits_for(path: Path, meanwhile: str = "pass") -> str:
+    """A program that says that it runs, and ends once the path is there."""
+    return (
+        f"import os, time\n{PRINTS}\nwhile not os.path.exists({str(path)!r}): time.sleep(0.05); {meanwhile}"
+    )
+
+
+def wait_for(happened: Callable[[], object]) -> None:
+    """Wait until `happened()`, and fail when it does not."""
+    deadline = time.monotonic() + SECONDS
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@pytest.fixture(name="job")
+def _job(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path)
+    yield job
+    if job.process is not None:
+        job.process.kill()
+        job.process.wait()
+    for pid in job.processes():
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_job_runs_to_its_end(job: Job) -> None:
+    """A command that ends well is a job that ends well, and its output and status are there to be read."""
+    job.start(PRINTS)
+
+    assert job.end() == Exit.OK
+    status = job.status()
+    assert (status.phase, status.exit_code, status.verdicts) == (Phase.ENDED, Exit.OK, [])
+    assert "it runs" in (job.folder / Files.OUTPUT).read_text()
+    assert job.processes() == []
+
+
+def test_the_key_is_private(job: Job) -> None:
+    """Nobody else may read the key by which the job's processes know one another."""
+    job.start(PRINTS)
+    job.end()
+
+    assert (job.folder / Files.KEY).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_failing_command_is_a_failed_job(job: Job) -> None:
+    """The job's exit code says that a worker failed, whatever number the worker ended with."""
+    job.start("raise SystemExit(7)")
+
+    assert job.end() == Exit.WORKER_FAILED
+    assert job.status().exit_code == Exit.WORKER_FAILED
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_stops_the_job(job: Job, number: int) -> None:
+    """A job told to stop ends as stopped, and nothing of it goes on."""
+    job.start(WAITS)
+    wait_for(job.runs)
+    assert job.process is not None
+
+    job.process.send_signal(number)
+
+    assert job.end() == Exit.STOPPED
+    assert job.status().exit_code == Exit.STOPPED
+    assert job.processes() == []
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [signal.SIGTERM, signal.SIGTERM],
+        [signal.SIGINT, signal.SIGINT],
+        [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGINT, signal.SIGINT],
+    ],
+)
+def test_many_signals_stop_it_as_one_does(job: Job, numbers: list[signal.Signals]) -> None:
+    """However often it is told to stop: the exit code is the same, and the evidence is there."""
+    job.start(WAITS)
+    wait_for(job.runs)
+    assert job.process is not None
+
+    for number in numbers:
+        job.process.send_signal(number)
+        time.sleep(0.1)
+
+    assert job.end() == Exit.STOPPED
+    assert job.status().exit_code == Exit.STOPPED
+    evidence = codec.read(Bundle, str(job.folder / Files.BUNDLE)).evidence
+    assert evidence is not None
+    assert [1] == [len(node.ranks) for node in evidence.evidence]
+    assert job.processes() == []
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_deaf_command(job: Job) -> None:
+    """A command that ignores SIGTERM has 30 seconds after one signal, and none after two of Ctrl-C."""
+    job.start(f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}")
+    wait_for(job.runs)
+    assert job.process is not None
+
+    begun = time.monotonic()
+    for _ in range(2):
+        job.process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+
+    assert job.end() == Exit.STOPPED
+    assert time.monotonic() - begun < 30
+    assert job.processes() == []
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.6, 0.9])
+def test_it_is_stopped_before_the_command_runs(job: Job, seconds: float) -> None:
+    """While hub and gate are on their way, too: the command is not started any more."""
+    job.start(WAITS)
+    wait_for(lambda: (job.folder / Files.RUN).exists())
+    assert job.process is not None
+    time.sleep(seconds - 0.3)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        job.process.send_signal(number)
+
+    assert job.end() == Exit.STOPPED
+    assert job.processes() == []
+
+
+def test_a_disk_that_fills_up_ends_no_training(job: Job, tmp_path: Path) -> None:
+    """It says what it cannot write, and ends as it would have; for its last status room was kept."""
+    reading, writing = os.pipe()
+    with small_disk(tmp_path / "disk", 32 << 20) as disk, open(reading, "rb") as output:
+        job.folder = disk
+        release = tmp_path / "release"
+        job.start(waits_for(release, "print('x' * 999)"), stdout=writing)
+        os.close(writing)
+        wait_for(job.runs)
+        assert job.process is not None
+
+        fill(disk)
+        complaints = [
+            f"cannot write {disk}/{Files.OUTPUT}: No space left".encode(),
+            f"cannot write {disk}/run/node-0/ranks: No space left on device; output is lost".encode(),
+        ]
+        lines: list[bytes] = []
+        while not all(any(each in line for line in lines) for each in complaints):
+            job.process.send_signal(signal.SIGUSR2)
+            wanted = (b"/evidence-", *complaints)
+            lines += [next(line for line in output if any(each in line for each in wanted))]
+        release.touch()
+        lines += output
+        assert [1, 1] == [sum(each in line for line in lines) for each in complaints]
+
+        assert job.end() == Exit.OK
+        assert (job.status().phase, job.status().exit_code) == (Phase.ENDED, Exit.OK)
+        assert job.processes() == []
+
+
+def test_what_it_prints_to_a_full_disk_waits_for_room(job: Job, tmp_path: Path) -> None:
+    """Its standard output is a file, as in a batch script: that ends no training either."""
+    release = tmp_path / "release"
+    with small_disk(tmp_path / "disk", 1 << 16) as disk:
+        with open(disk / "log", "ab") as log:
+            filler = fill(disk)
+            job.start(waits_for(release, "print('x' * 9999, flush=True)"), stdout=log.fileno())
+        wait_for(lambda: (job.folder / Files.OUTPUT).exists())
+        wait_for(lambda: (job.folder / Files.OUTPUT).stat().st_size > 1 << 16)
+        assert not (disk / "log").read_bytes()
+        filler.unlink()
+        release.touch()
+
+        assert job.end() == Exit.OK
+        assert b"it runs" in (disk / "log").read_bytes()
+
+
+def test_nothing_outlives_a_killed_host(job: Job) -> None:
+    """SIGKILL gives the host no chance to tidy up, and still hub, supervisor and command end."""
+    job.start(WAITS)
+    wait_for(job.runs)
+    assert job.process is not None
+
+    job.process.kill()
+
+    wait_for(lambda: job.processes() == [])
+
+
+def test_the_gate_alone_starts_nothing(job: Job) -> None:
+    """A check-up ends when the way is clear, before any command has run."""
+    job.start(PRINTS, "--gate-only")
+
+    assert job.end() == Exit.OK
+    assert not job.runs()
+    assert job.status().exit_code == Exit.OK
+
+
+def test_a_nodes_fault_is_tried_again_as_often_as_asked(job: Job) -> None:
+    """With one retry a job whose gate port is taken is tried twice; the first attempt stays to be read."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        job.start(PRINTS, retries=1, gate=GatePlan(port=taken.getsockname()[1]))
+
+        assert job.end() == Exit.NODE_AT_FAULT
+    assert [verdict.code for verdict in job.status().verdicts] == ["port-in-use"]
+    first = codec.read(JobStatus, str(job.folder / "run-0" / "status.json"))
+    assert (first.attempt, job.status().attempt) == (0, 1)
+
+
+def test_a_closed_terminal_ends_no_training(job: Job) -> None:
+    """Output that nobody reads any more is still written to the log, and the job ends as it would have."""
+    release = job.folder / "release"
+    program = f"{waits_for(release)}\nprint('end')"
+    reading, writing = os.pipe()
+    job.start(program, stdout=writing)
+    os.close(writing)
+    wait_for(job.runs)
+
+    os.close(reading)
+    release.touch()
+
+    assert job.end() == Exit.OK
+    assert "end" in (job.folder / Files.OUTPUT).read_text()

@@ -1,0 +1,87 @@
+"""Names and the hub's address, out of what a pod is given and what it finds in its resolv.conf."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.agent.gate.jobs import make_plan
+
+from ddplaunch.agent.contract import Env
+from ddplaunch.agent.platforms import places
+
+PATTERN = "run-{node}.run.team.svc.{domain}"
+OF_A_POD = (
+    "search team.svc.cluster.local svc.cluster.local cluster.local example.org\nnameserver 10.96.0.10\n"
+)
+
+
+@pytest.fixture(name="resolv")
+def _resolv(tmp_path: Path) -> str:
+    """A pod's resolv.conf."""
+    path = tmp_path / "resolv.conf"
+    path.write_text(OF_A_POD)
+    return str(path)
+
+
+def test_a_pattern_names_every_node(resolv: str) -> None:
+    """The numbers are those of the plan, the domain is the cluster's."""
+    assert [
+        "run-0.run.team.svc.cluster.local",
+        "run-1.run.team.svc.cluster.local",
+    ] == places.names(make_plan(), {Env.NAMES: PATTERN}, resolv)
+
+
+def test_the_names_of_the_plan_come_first(resolv: str) -> None:
+    """A local job is not renamed by a variable that happens to be there."""
+    assert ["a", "b"] == places.names(make_plan(names=["a", "b"]), {Env.NAMES: PATTERN}, resolv)
+
+
+@pytest.mark.parametrize(
+    ("text", "domain"),
+    [
+        (OF_A_POD, "cluster.local"),
+        ("nameserver 10.0.0.1\noptions ndots:5\nsearch svc.k8s.example.org.\n", "k8s.example.org"),
+        ("search a.svc.corp a.example\n", "corp"),
+        ("search example.org\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_clusters_domain(tmp_path: Path, text: str, domain: str) -> None:
+    """It stands behind `svc.`, wherever in the list that is."""
+    path = tmp_path / "resolv.conf"
+    path.write_text(text)
+    assert domain == places.domain(str(path))
+
+
+def test_a_pod_without_the_clusters_name_server(tmp_path: Path) -> None:
+    """What is missing, and which keys of the job file mend it."""
+    path = tmp_path / "resolv.conf"
+    path.write_text("nameserver 10.0.0.1\n")
+    with pytest.raises(places.UnplacedError) as raised:
+        places.names(make_plan(), {Env.NAMES: PATTERN}, str(path))
+
+    assert str(path) in str(raised.value)
+    assert Env.NAMES in str(raised.value)
+    assert "ClusterFirstWithHostNet" in raised.value.hint
+    assert "`kubernetes.cluster_domain`" in raised.value.hint
+
+
+def test_a_port_that_every_node_works_out(resolv: str) -> None:
+    """Port 0 is the same for all nodes of an attempt, and another for the next; never an ephemeral one."""
+    environment = {Env.HUB: "run-0.run.team.svc.{domain}:0"}
+    ports = [
+        places.hub(make_plan(), attempt, key, environment, resolv)[0].port
+        for attempt, key in [(0, b"k"), (0, b"k"), (1, b"k"), (0, b"other")]
+    ]
+
+    assert ports[0] == ports[1]
+    assert 3 == len(set(ports))
+    assert all(10000 <= port < 32768 for port in ports)
+
+
+def test_a_hub_that_is_nowhere(resolv: str) -> None:
+    """Neither an empty variable nor a name without a port is an address."""
+    for value in ("", "run-0"):
+        with pytest.raises(places.UnplacedError, match="wanted host:port of the hub"):
+            places.hub(make_plan(), 0, b"k", {Env.HUB: value}, resolv)

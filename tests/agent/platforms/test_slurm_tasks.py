@@ -1,0 +1,88 @@
+"""What srun says of tasks: lines of a real one, and what is made of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddplaunch.agent.platforms.slurm_tasks import SETTLE, Ended, StepTasks
+
+NAMES = ["n1", "n2", "n3"]
+
+
+def heard(*lines: str) -> list[Ended]:
+    """Of these lines, when they have settled."""
+    tasks = StepTasks(NAMES)
+    tasks.hear([line.encode() for line in lines], 10.0)
+    assert [] == tasks.ended(10.0 + SETTLE - 0.1)
+    return tasks.ended(10.0 + SETTLE)
+
+
+@pytest.mark.parametrize("label", ["", "1: "])
+def test_a_prolog_that_fails(label: str) -> None:
+    """The node's daemon says why, before or after its task's end, with a label or without."""
+    end = "srun: error: n2: task 1: Exited with exit code 1"
+    why = f"{label}slurmstepd-n2: error: TaskProlog failed status=1"
+
+    wanted = [Ended(1, "Exited with exit code 1", ["TaskProlog failed status=1"])]
+    assert wanted == heard(end, why) == heard(why, end)
+
+
+def test_tasks_of_several_nodes_in_one_line() -> None:
+    """srun puts them together; what each has said is known by its label."""
+    found = heard(
+        "1: tar: Unexpected EOF in archive",
+        "0: gate passed",
+        "2: error: cannot unpack",
+        "srun: error: n[2-3]: tasks 1-2: Exited with exit code 79",
+    )
+
+    assert [
+        Ended(1, "Exited with exit code 79", ["tar: Unexpected EOF in archive"]),
+        Ended(2, "Exited with exit code 79", ["error: cannot unpack"]),
+    ] == found
+
+
+def test_words_without_a_label_are_the_only_dead_ones_own() -> None:
+    """Where several have ended, nobody knows whose they are."""
+    words = "python3: can't open file '/tmp/ddplaunch-7/agent.pyz'"
+    first = "srun: error: n1: task 0: Exited with exit code 2"
+
+    assert [Ended(0, "Exited with exit code 2", [words])] == heard(words, first)
+    assert [[], []] == [task.said for task in heard(words, first, first.replace("task 0", "task 2"))]
+
+
+def test_a_task_that_slurm_could_not_launch() -> None:
+    """It takes the whole step with it, whose other tasks are victims."""
+    found = heard(
+        "srun: error: Task launch for StepId=7.1 failed on node n2: Communication connection failure",
+        "srun: error: Application launch failed: Communication connection failure",
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
+        "slurmstepd-n1: error: *** STEP 7.1 ON n1 CANCELLED AT 2026-11-21T22:16:02 ***",
+        "srun: error: n3: task 2: Killed",
+        "srun: error: n1: task 0: Killed",
+    )
+
+    assert [(1, "Task launch failed: Communication connection failure")] == [each[:2] for each in found]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun: error: n2: task 1: Exited with exit code 60",
+        "srun: error: n9: task 9: Exited with exit code 1",
+        "srun: error: Task launch for StepId=7.1 failed on node n9: Invalid node name specified",
+        "1: srun: error: n2: task 1: Exited with exit code 1",
+        "a rank prints: task 1: Exited with exit code 1",
+    ],
+)
+def test_what_is_no_end_of_a_task_of_ours(line: str) -> None:
+    """Told to stop, of another job, or said by a rank."""
+    assert [] == heard(line)
+
+
+def test_what_the_batch_script_notes_is_nobodys_word() -> None:
+    """With a label, at the gate, and without."""
+    first = "srun: error: n1: task 0: Exited with exit code 2"
+    words = ["0: no Python", "0: ddplaunch-node 0: end", "ddplaunch-node 0: e30K"]
+
+    assert [Ended(0, "Exited with exit code 2", ["no Python"])] == heard(*words, first)

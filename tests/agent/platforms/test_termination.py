@@ -1,0 +1,70 @@
+"""A container's last words: whole, short enough, and where they belong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.agent.contract import Env, Verdict
+from ddplaunch.agent.platforms import termination
+
+
+def verdict(code: str, facts: int = 0, length: int = 40) -> Verdict:
+    """One with so many long facts."""
+    return Verdict(code, "s" * length, "run", [3], [7], [1, 2], facts=["f" * 200] * facts, hint="h" * 100)
+
+
+def test_what_fits_is_told_as_it_is() -> None:
+    """The words of the contract: verdicts and exit code."""
+    said = json.loads(termination.text(20, [verdict("port-filtered", 1)]))
+
+    assert 20 == said["exit_code"]
+    assert ["port-filtered"] == [each["code"] for each in said["verdicts"]]
+    assert ["f" * 200] == said["verdicts"][0]["facts"]
+
+
+@pytest.mark.parametrize("facts", [0, 1, 10, 300])
+@pytest.mark.parametrize("count", [1, 2, 40])
+@pytest.mark.parametrize("letter", ["s", "ü", "\n", '"'])
+def test_it_is_never_cut_in_the_middle(facts: int, count: int, letter: str) -> None:
+    """Valid JSON of at most 4096 bytes, and the culprits of the first verdict are still in it."""
+    long = Verdict("a", letter * 3000, "run", list(range(2000)), [7], list(range(4000)), hint=letter * 3000)
+    text = termination.text(50, [verdict("collective-mismatch", facts)] * count + [long])
+
+    assert len(text.encode()) <= termination.LIMIT
+    said = json.loads(text)
+    assert 50 == said["exit_code"]
+    assert ("collective-mismatch", [3]) == (said["verdicts"][0]["code"], said["verdicts"][0]["nodes"])
+
+
+@pytest.mark.parametrize("letter", ["s", "ü", "\n"])
+def test_one_verdict_of_any_size_is_told(letter: str) -> None:
+    """Its code is there, whatever else has to go."""
+    huge = Verdict("unknown", letter * 9000, "run", list(range(5000)), list(range(9000)), hint=letter * 9000)
+    text = termination.text(50, [huge])
+
+    assert len(text.encode()) <= termination.LIMIT
+    assert ["unknown"] == [each["code"] for each in json.loads(text)["verdicts"]]
+
+
+def test_the_file_is_written_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is mounted by itself: another file in its place would not be read. What was there before is gone."""
+    path = tmp_path / "termination-log"
+    path.write_text("x" * 9000)
+    number = path.stat().st_ino
+    monkeypatch.setenv(Env.TERMINATION, str(path))
+    termination.write(0, [])
+
+    assert ({"verdicts": [], "exit_code": 0}, number) == (json.loads(path.read_text()), path.stat().st_ino)
+
+
+def test_outside_of_a_container_nothing_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And a file that cannot be written is no reason to fail."""
+    monkeypatch.delenv(Env.TERMINATION, raising=False)
+    termination.write(0, [])
+    monkeypatch.setenv(Env.TERMINATION, str(tmp_path / "no" / "folder"))
+    termination.write(0, [])
+
+    assert [] == list(tmp_path.iterdir())

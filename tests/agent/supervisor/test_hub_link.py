@@ -1,0 +1,178 @@
+"""The supervisor's line to the hub, by whichever of its addresses answers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.busy import BUSY
+
+from ddplaunch.agent.supervisor import hub_link as link_module
+from ddplaunch.agent.supervisor.hub_link import HubLink
+from ddplaunch.agent.transport.endpoints import Endpoint
+from ddplaunch.agent.transport.protocol import Channel
+
+KEY = b"key"
+
+
+class Hub:
+    """Takes one supervisor after the other; what they say is not looked at."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = Endpoint("127.0.0.1", self.listener.getsockname()[1])
+        self.channels: list[Channel] = []
+        self.thread = threading.Thread(target=self._serve)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.channels.append(Channel.accept(connection, KEY, 0, time.monotonic() + BUSY * 5))
+
+    def close(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join()
+        for channel in self.channels:
+            channel.close()
+
+
+@pytest.fixture(name="hub")
+def _hub() -> Iterator[Hub]:
+    hub = Hub()
+    yield hub
+    hub.close()
+
+
+def until(happened: Callable[[], object]) -> None:
+    """Wait for it, a while."""
+    deadline = time.monotonic() + BUSY * 5
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def dead() -> Endpoint:
+    """Where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return Endpoint("127.0.0.1", listener.getsockname()[1])
+
+
+def test_the_next_address_is_tried_and_nothing_is_said(hub: Hub) -> None:
+    """A name that leads nowhere is not worth a word while another way is open."""
+    told: list[str] = []
+    link = HubLink([Endpoint("nosuch.invalid", 1), dead(), hub.address], KEY, 0, 0, told.append)
+    link.call_first()
+
+    assert (True, []) == (link.up, told)
+    link.close()
+
+
+def test_a_hub_that_is_lost_is_called_again_where_it_answered(hub: Hub) -> None:
+    """The address that answered is the first to be tried; that the hub was away is told once."""
+    told: list[str] = []
+    link = HubLink([dead(), hub.address], KEY, 0, 0, told.append)
+    link.call_first()
+    until(lambda: hub.channels)
+    hub.channels[0].close()
+    until(lambda: list(link.received()) == [] and not link.up)
+    link.keep()
+
+    link.close()
+    lost, found = told
+    assert lost.startswith("the hub is lost (")
+    assert lost.endswith("the training goes on, and this node calls it again")
+    assert found == "the hub answers again"
+
+
+def test_a_hub_that_answers_nowhere_is_told_once() -> None:
+    """By the last address that was tried."""
+    told: list[str] = []
+    link = HubLink([dead(), dead()], KEY, 0, 0, told.append)
+    link.call_first()
+
+    assert not link.up
+    assert 1 == len(told)
+    assert "cannot be reached" in told[0]
+
+
+def test_without_a_hub_nothing_is_called() -> None:
+    """A single supervisor judges alone."""
+    told: list[str] = []
+    link = HubLink([], KEY, 0, 0, told.append)
+    link.call_first()
+    link.keep()
+
+    assert (False, []) == (link.up, told)
+
+
+def test_a_hub_in_the_place_of_another_is_told_what_lasts(hub: Hub) -> None:
+    """The last report of each kind about each thing; not what was forgotten, and no mere message."""
+    link = HubLink([hub.address], KEY, 0, 0, lambda _: None)
+    link.call_first()
+    until(lambda: hub.channels)
+    link.send("beat", {})
+    for about, number in ((7, 1), (8, 2), (7, 3)):
+        link.report("death", {"number": number}, about)
+    link.report("stopping", {})
+    link.forget("stopping")
+    hub.channels[0].close()
+    until(lambda: list(link.received()) == [] and not link.up)
+    assert link.may_speak
+    link.keep()
+    until(lambda: len(hub.channels) == 2)
+    heard = [hub.channels[1].receive(BUSY * 5) for _ in range(3)]
+
+    link.close()
+    assert ["join", "death", "death"] == [each[0] for each in heard if each]
+    assert [3, 2] == [each[1]["number"] for each in heard[1:] if each]
+
+
+def test_a_hub_that_says_nothing_counts_as_away(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the connection stands; one that speaks does not."""
+    monkeypatch.setattr(link_module, "_SILENT", 0.5)
+    link = HubLink([hub.address], KEY, 0, 0, lambda _: None)
+    link.call_first()
+    until(lambda: hub.channels)
+    assert 0.0 == link.down_for
+    until(lambda: link.down_for > 0.5)
+    hub.channels[0].send("alive", {})
+    until(lambda: list(link.received()) and True)
+
+    assert 0.0 == link.down_for
+    link.close()
+
+
+def test_a_hub_that_is_lost_after_a_silence_was_away_since_its_last_word(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node's own watch goes on where it was, and does not begin again."""
+    monkeypatch.setattr(link_module, "_SILENT", 0.2)
+    link = HubLink([hub.address], KEY, 0, 0, lambda _: None)
+    link.call_first()
+    until(lambda: hub.channels)
+    until(lambda: link.down_for > 0.5)
+    hub.channels[0].close()
+    until(lambda: list(link.received()) == [] and not link.up)
+
+    assert link.down_for > 0.5
+    assert link.may_speak
+
+
+def test_a_hub_that_is_frozen_for_long_speaks_no_more(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though its connection stands: who waits for its word waits in vain."""
+    monkeypatch.setattr(link_module, "_FROZEN", 0.5)
+    link = HubLink([hub.address], KEY, 0, 0, lambda _: None)
+    link.call_first()
+    assert link.may_speak
+    until(lambda: not link.may_speak)
+
+    assert link.up
+    link.close()

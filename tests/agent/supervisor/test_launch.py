@@ -1,0 +1,253 @@
+"""From the plan to the command line, its environment and its folder."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.agent.contract import Env, JobPlan, RendezvousSettings, codec
+from ddplaunch.agent.supervisor import launch
+from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError
+from ddplaunch.agent.system import processes
+from ddplaunch.agent.system.secrets import MissingSecretError
+
+PLAN = JobPlan(
+    "digits",
+    2,
+    4,
+    ["{python}", "-m", "torch.distributed.run", "--node-rank={node}", "--is-host={is_host}"],
+    ["train.py", "{node}"],
+    python="/opt/python",
+)
+AGREED = RendezvousSettings("10.0.0.5", 29511, {"MASTER_ADDR": "10.0.0.5", "GLOO_SOCKET_IFNAME": "eth0"})
+
+
+@pytest.fixture(name="place")
+def _place(tmp_path: Path) -> LaunchContext:
+    return LaunchContext(str(tmp_path), 1)
+
+
+def environment(
+    plan: JobPlan, place: LaunchContext, own: dict[str, str], agreed: RendezvousSettings | None = None
+) -> dict[str, str]:
+    """Of node 1, for an agent whose own environment is `own`."""
+    return launch.environment(plan, 1, 0, agreed, place, own)
+
+
+def test_placeholders_are_replaced_in_the_launch_part_alone() -> None:
+    """The user's own words are passed on untouched, also where they look like a placeholder."""
+    words = launch.command(PLAN, 1, 0, None)
+
+    assert words == [
+        "/opt/python", "-m", "torch.distributed.run", "--node-rank=1", "--is-host=0", "train.py", "{node}",
+    ]  # fmt: skip
+
+
+def test_what_the_gate_agreed_goes_before_the_plan() -> None:
+    """Master address and port are the gate's; without a gate the plan's."""
+    plan = replace(
+        PLAN, launch=["{master_addr}:{master_port}", "{run_id}"], master_addr="n0", master_port=29400
+    )
+
+    assert launch.command(plan, 0, 2, AGREED)[:2] == ["10.0.0.5:29511", "digits-2"]
+    assert launch.command(plan, 0, 2, None)[:2] == ["n0:29400", "digits-2"]
+
+
+def test_the_key_never_reaches_the_trainer(place: LaunchContext) -> None:
+    """The job's secret stays with the agent; the rest of its environment goes on."""
+    env = environment(PLAN, place, {Env.KEY: "secret", "PATH": "/bin"})
+
+    assert Env.KEY not in env
+    assert "secret" not in str(env)
+    assert env["PATH"] == "/bin"
+
+
+def test_later_words_go_before_earlier_ones(place: LaunchContext) -> None:
+    """Own environment, then the job file's, then secrets, then what the gate agreed."""
+    plan = replace(PLAN, env={"A": "plan", "MASTER_ADDR": "plan"}, secrets={"TOKEN": {"env": "MY_TOKEN"}})
+    own = {"A": "own", "TOKEN": "own", "MY_TOKEN": "hidden", "MASTER_ADDR": "own"}
+    env = environment(plan, place, own, AGREED)
+
+    assert (env["A"], env["TOKEN"], env["MASTER_ADDR"]) == ("plan", "hidden", "10.0.0.5")
+    assert (env[Env.JOB], env[Env.NODE], env[Env.ATTEMPT]) == ("digits", "1", "0")
+
+
+def test_a_users_own_command_keeps_his_own_environment(place: LaunchContext) -> None:
+    """For `ddplaunch run -- …` the gate only fills gaps."""
+    plan = replace(PLAN, nproc_per_node=None, launch=[], command=["torchrun", "train.py"])
+    env = environment(plan, place, {"MASTER_ADDR": "mine"}, AGREED)
+
+    assert (env["MASTER_ADDR"], env["GLOO_SOCKET_IFNAME"]) == ("mine", "eth0")
+
+
+def test_defaults_yield_to_whoever_set_them(place: LaunchContext) -> None:
+    """Logs, threads, buffering and the flight recorder are set only where nobody did."""
+    env = environment(PLAN, place, {"OMP_NUM_THREADS": "8", "PET_REDIRECTS": "1"})
+
+    assert (env["OMP_NUM_THREADS"], env["PET_REDIRECTS"]) == ("8", "1")
+    assert (env["PYTHONUNBUFFERED"], env["TORCH_FR_BUFFER_SIZE"], env["PET_LOG_DIR"]) == (
+        "1",
+        "2000",
+        place.ranks,
+    )
+    assert "OMP_NUM_THREADS" not in environment(replace(PLAN, nproc_per_node=1), place, {})
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["torchrun", "train.py"], True),
+        (["/opt/bin/torchrun"], True),
+        (["python", "-m", "torch.distributed.run", "train.py"], True),
+        (["python", "train.py"], False),
+        (["bash", "torchrun.sh"], False),
+    ],
+)
+def test_torchrun_is_known_by_its_name(words: list[str], expected: bool) -> None:
+    """By itself or as a module; a script that may start it is not it."""
+    assert launch.is_torchrun(words) is expected
+
+
+def test_a_schedulers_rank_does_not_make_torchrun_a_worker(place: LaunchContext) -> None:
+    """RANK in the pod's environment is the pod's; a plain program's own RANK is kept."""
+    own = {"RANK": "3", "LOCAL_RANK": "0"}
+    plain = replace(PLAN, launch=[], command=["python", "train.py"])
+
+    assert "RANK" not in environment(PLAN, place, own)
+    assert environment(plain, place, own)["RANK"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        ({"env": "NOT_SET"}, "the secret TOKEN is not there: the variable NOT_SET is not set on this node"),
+        (
+            {"file": "/absent/token"},
+            "the secret TOKEN is not there: /absent/token: No such file or directory",
+        ),
+    ],
+)
+def test_a_missing_secret_is_named(place: LaunchContext, reference: dict[str, str], expected: str) -> None:
+    """By its name and by where it was looked for."""
+    with pytest.raises(MissingSecretError) as caught:
+        environment(replace(PLAN, secrets={"TOKEN": reference}), place, {})
+
+    assert str(caught.value) == expected
+    assert "TOKEN" in caught.value.hint
+
+
+def test_a_secret_in_a_file(place: LaunchContext, tmp_path: Path) -> None:
+    """Its text, without the newline that editors add."""
+    (tmp_path / "token").write_text("hidden\n")
+    plan = replace(PLAN, secrets={"TOKEN": {"file": str(tmp_path / "token")}})
+
+    assert environment(plan, place, {})["TOKEN"] == "hidden"
+
+
+def test_the_hook_is_found_before_the_users_modules(place: LaunchContext) -> None:
+    """PYTHONPATH begins with the hook and keeps what was there."""
+    env = launch.with_hook({"PYTHONPATH": "/mine:/other"}, place, "socket")
+
+    assert env["PYTHONPATH"] == f"{place.hook}:/mine:/other"
+    assert env[Env.HOOK] == "socket"
+    assert launch.with_hook({}, place, "socket")["PYTHONPATH"] == place.hook
+
+
+def archive(path: Path, *members: tarfile.TarInfo) -> str:
+    """A tar of `members` at `path`."""
+    with tarfile.open(path, "w") as tar:
+        for member in members:
+            member.size = 3 if member.isfile() else 0
+            tar.addfile(member, io.BytesIO(b"abc") if member.isfile() else None)
+    return str(path)
+
+
+def test_the_source_is_unpacked_once(tmp_path: Path) -> None:
+    """Files and folders below the node's folder, executable where they were, and left alone the next time."""
+    script = tarfile.TarInfo("src/run.sh")
+    script.mode = 0o755
+    archive(tmp_path / "source.tar", tarfile.TarInfo("train.py"), script)
+    place = LaunchContext(str(tmp_path), 0)
+    place.prepare()
+    (tmp_path / "run/node-0/source/train.py").write_text("changed")
+    place.prepare()
+
+    source = tmp_path / "run/node-0/source"
+    assert (source / "train.py").read_text() == "changed"
+    assert os.access(source / "src/run.sh", os.X_OK)
+    assert not os.access(source / "train.py", os.X_OK)
+    assert environment(PLAN, place, {})[Env.SOURCE] == str(source)
+
+
+def link(name: str, target: str) -> tarfile.TarInfo:
+    """A member that is a symbolic link."""
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = tarfile.SYMTYPE, target
+    return member
+
+
+@pytest.mark.parametrize(
+    "member",
+    [tarfile.TarInfo("/etc/evil"), tarfile.TarInfo("a/../../evil"), link("a", "/etc"), link("b", "..")],
+)
+def test_an_archive_that_leaves_its_folder_is_refused(tmp_path: Path, member: tarfile.TarInfo) -> None:
+    """Absolute names, parent folders and links are refused, and nothing is left half unpacked."""
+    path = archive(tmp_path / "source.tar", member)
+
+    with pytest.raises(LaunchError, match="is not a plain file below the source folder"):
+        launch.unpack(path, str(tmp_path / "source"))
+    assert not (tmp_path / "source").exists()
+
+
+def test_the_hooks_files_are_laid_out(tmp_path: Path) -> None:
+    """As they are in the agent, where the workers' Python finds them."""
+    place = LaunchContext(str(tmp_path), 3)
+    place.prepare()
+
+    names = ["caught", "flight", "hook", "mpi", "output", "rendezvous", "ring", "spawn", "ties", "torch"]
+    hooks = [*(f"ddplaunch_{name}.py" for name in names), "sitecustomize.py"]
+    assert hooks == sorted(os.listdir(place.hook))
+
+
+def test_what_the_gate_left_is_read(tmp_path: Path) -> None:
+    """Agreed values lie in the node's folder; without a gate there are none."""
+    place = LaunchContext(str(tmp_path), 1)
+    place.prepare()
+    assert place.agreed() is None
+    codec.write(str(tmp_path / "run/node-1/agreed.json"), AGREED)
+
+    assert place.agreed() == AGREED
+
+
+@pytest.mark.parametrize(
+    ("words", "workdir", "expected"),
+    [
+        (["no-such-program"], None, "no-such-program is not on PATH on this node"),
+        ([sys.executable], "/no/such/folder", "the workdir /no/such/folder is not a folder on this node"),
+        (["/etc/passwd"], None, "/etc/passwd is not on PATH on this node"),
+    ],
+)
+def test_what_cannot_be_started(tmp_path: Path, words: list[str], workdir: str | None, expected: str) -> None:
+    """What is missing is said, and what to do."""
+    with pytest.raises(LaunchError) as caught:
+        launch.start(words, dict(os.environ), workdir, str(tmp_path / "log"))
+
+    assert (str(caught.value), bool(caught.value.hint)) == (expected, True)
+
+
+def test_a_user_without_a_home(place: LaunchContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of no entry in /etc/passwd, where /tmp is not to be written: he is given a name, and a place."""
+    monkeypatch.setattr(processes, "TMP", "/nowhere")
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    env = launch.environment(PLAN, 0, 0, None, place, {})
+
+    assert ("54321", "54321") == (env["USER"], env["LOGNAME"])
+    assert os.path.isdir(env["TMPDIR"])
+    assert env["TMPDIR"].startswith(place.node)
+    assert "there" == launch.environment(PLAN, 0, 0, None, place, {"TMPDIR": "there"})["TMPDIR"]

@@ -1,0 +1,317 @@
+"""What is progress, what is movement, and who waits: one rank's samples, a second apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ddplaunch.agent.contract import Frame
+from ddplaunch.agent.supervisor.progress import SUSPICION, Progress, Sample
+from ddplaunch.agent.system.proc import Usage
+
+RANK, LOADER = 100, 101
+C10D = "/opt/torch/distributed/distributed_c10d.py"
+TRAIN = "/job/train.py"
+
+
+class Clock:
+    """Feeds one rank with a sample a second; what is not said stays as it was."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.progress = Progress(self.now)
+        self.used = {RANK: Usage(5.0, 1000, 1000, 50)}
+
+    def second(
+        self,
+        cpu: float = 0.0,
+        wakeups: int = 0,
+        read: int = 0,
+        written: int = 0,
+        pid: int = RANK,
+        runnable: bool = False,
+        news: bool = False,
+        **more: Any,
+    ) -> None:
+        self.now += 1.0
+        old = self.used.get(pid, Usage(0.0, 0, 0, 0))
+        self.used[pid] = Usage(old.cpu + cpu, old.read + read, old.written + written, old.wakeups + wakeups)
+        self.progress.take(Sample(self.now, dict(self.used), runnable, news, **more))
+
+    def seconds(self, count: int, **more: Any) -> None:
+        for _ in range(count):
+            self.second(**more)
+
+    @property
+    def stuck(self) -> float:
+        return self.progress.stuck_for(self.now)
+
+    @property
+    def still(self) -> float:
+        return self.progress.still_for(self.now)
+
+
+@pytest.fixture(name="clock")
+def _clock() -> Clock:
+    clock = Clock()
+    clock.second(counted=(4, 4), initialized=True)
+    clock.seconds(4, counted=(5, 5), initialized=True)
+    assert (clock.stuck, clock.still) == (3.0, 3.0)
+    return clock
+
+
+def location(*places: tuple[str, int], file: str = TRAIN) -> list[Frame]:
+    """A stack of (function, line), innermost first."""
+    return [Frame(name, file, line) for name, line in places]
+
+
+IN_COLLECTIVE = [Frame("all_reduce", C10D, 4181), *location(("main", 12), ("<module>", 20))]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"counted": (6, 5)},
+        {"counted": (6, 6)},
+        {"news": True},
+        {"read": 64 * 1024},
+        {"written": 64 * 1024},
+        {"initialized": False},
+    ],
+)
+def test_real_progress(clock: Clock, facts: dict[str, Any]) -> None:
+    """A collective called or done, output, bytes, the end of the process group: nothing is stuck."""
+    clock.second(**facts)
+
+    assert (clock.stuck, clock.still) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"cpu": 0.05}, {"wakeups": 2}, {"runnable": True}, {"pid": LOADER}],
+    ids=["cpu", "wakeups", "runnable", "a new child"],
+)
+def test_movement_alone(clock: Clock, facts: dict[str, Any]) -> None:
+    """CPU, wake-ups, a wish to run, a new process: it lives, and may loop for ever."""
+    clock.second(**facts)
+
+    assert (clock.stuck, clock.still) == (4.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"cpu": 0.01},
+        {"counted": (5, 5)},
+        {"counted": None, "initialized": None},
+        {"read": 100, "written": 100},
+    ],
+    ids=["nothing", "a polling thread", "the same counters", "no answer", "a heartbeat"],
+)
+def test_neither(clock: Clock, facts: dict[str, Any]) -> None:
+    """What a rank that hangs goes on doing is no sign of life."""
+    clock.seconds(10, **facts)
+
+    assert (clock.stuck, clock.still) == (13.0, 13.0)
+
+
+def test_many_idle_loader_workers_are_idle(clock: Clock) -> None:
+    """Sixteen workers that each look up every five seconds are no movement together."""
+    for pid in range(200, 216):
+        clock.used[pid] = Usage(1.0, 0, 0, 0)
+    clock.second()
+    for number in range(10):
+        for pid in range(200, 216):
+            if (pid + number) % 5 == 0:
+                clock.used[pid] = clock.used[pid]._replace(wakeups=clock.used[pid].wakeups + 1)
+        clock.second()
+
+    assert clock.still > 9.0
+
+
+def test_a_loader_workers_reading_is_the_ranks_progress(clock: Clock) -> None:
+    """Data that comes in slowly is progress all the same: 10 kB a second make one every seven seconds."""
+    clock.second(pid=LOADER)
+    quiet = []
+    for _ in range(30):
+        clock.second(pid=LOADER, read=10_000)
+        quiet.append(clock.stuck)
+
+    assert 5.0 <= max(quiet[10:]) <= 7.0
+
+
+def test_bytes_through_sockets_are_progress(clock: Clock) -> None:
+    """A broadcast that takes minutes moves; the first count has nothing to compare with."""
+    clock.second(sent=10_000_000)
+    assert clock.stuck == 4.0
+    clock.second(sent=10_200_000)
+
+    assert clock.stuck == 0.0
+
+
+def test_a_dead_child_takes_its_numbers_along(clock: Clock) -> None:
+    """The sum of all bytes shrinks when a loader worker ends: that is neither progress nor an error."""
+    clock.second(pid=LOADER)
+    clock.used[LOADER] = Usage(10.0, 10_000_000, 0, 0)
+    clock.second()
+    stuck = clock.stuck
+    del clock.used[LOADER]
+    clock.second()
+
+    assert (clock.stuck, clock.still) == (stuck + 1.0, 0.0)
+
+
+def test_a_stack_never_seen_is_progress(clock: Clock) -> None:
+    """From one function into another, as set-up code does."""
+    clock.second(frames=location(("load", 3), ("main", 12)))
+    assert clock.stuck == 4.0
+    clock.second(frames=location(("tokenize", 9), ("main", 13)))
+
+    assert clock.stuck == 0.0
+
+
+def test_a_loop_within_one_function_is_movement(clock: Clock) -> None:
+    """Other lines of one function, and library code below it: an endless loop, as far as one knows."""
+    for line in range(20, 40):
+        below = [Frame("sha256", "/usr/lib/python3.11/hashlib.py", line)] if line % 2 else []
+        clock.second(cpu=0.9, frames=[*below, *location(("search", line), ("main", 12))])
+
+    assert (clock.stuck, clock.still) == (23.0, 0.0)
+    assert clock.progress.stack_moves is True
+
+
+def test_two_places_in_turn_are_progress_only_once_each(clock: Clock) -> None:
+    """Between two functions for ever: the second is news, coming back is none."""
+    for _ in range(10):
+        clock.second(frames=location(("left", 3), ("main", 12)))
+        clock.second(frames=location(("right", 7), ("main", 13)))
+
+    assert clock.stuck == 18.0
+
+
+def test_importing_is_progress(clock: Clock) -> None:
+    """Every module is imported once: on a slow disk torch's import takes a minute, and moves."""
+    for number in range(20):
+        frames = [
+            Frame("<module>", f"/opt/torch/module_{number}.py", 1),
+            Frame("_call_with_frames_removed", "<frozen importlib._bootstrap>", 241),
+            *location(("<module>", 2)),
+        ]
+        clock.second(frames=frames)
+
+    assert clock.stuck == 0.0
+
+
+def test_a_loader_workers_new_place_is_progress(clock: Clock) -> None:
+    """The rank waits at one line; what moves is its worker."""
+    waiting = location(("__next__", 700), ("main", 12))
+    clock.second(frames=waiting, deeper=(location(("read", 3), ("fetch", 9)),))
+    clock.second(frames=waiting, deeper=(location(("decode", 30), ("fetch", 10)),))
+
+    assert clock.stuck == 0.0
+
+
+def test_progress_forgets_what_was_seen(clock: Clock) -> None:
+    """After a step, an old place is where the next wait begins, and not yet a sign."""
+    clock.second(frames=IN_COLLECTIVE)
+    clock.second(counted=(6, 6))
+    clock.second(frames=IN_COLLECTIVE)
+    clock.second(frames=IN_COLLECTIVE)
+
+    assert clock.stuck == 2.0
+
+
+@pytest.mark.parametrize(
+    ("counted", "frames", "expected"),
+    [
+        ((6, 5), IN_COLLECTIVE, True),
+        (None, IN_COLLECTIVE, True),
+        (None, [Frame("init_process_group", C10D, 1700), *location(("main", 3))], True),
+        ((6, 5), location(("backward", 50), ("main", 12)), True),
+        ((5, 5), location(("evaluate", 140), ("main", 12)), False),
+        (
+            (6, 5),
+            [Frame("__next__", "/opt/torch/utils/data/dataloader.py", 700), *location(("main", 12))],
+            False,
+        ),
+        ((6, 5), None, True),
+        ((5, 5), None, False),
+    ],
+    ids=[
+        "collective",
+        "no counters",
+        "init",
+        "backward",
+        "elsewhere",
+        "data",
+        "counters alone",
+        "nothing known",
+    ],
+)
+def test_who_waits(
+    clock: Clock, counted: tuple[int, int] | None, frames: list[Frame] | None, expected: bool
+) -> None:
+    """By the stack where there is one, by an open collective where it cannot show."""
+    clock.second(counted=counted)
+    clock.seconds(2, frames=frames, counted=counted)
+
+    assert clock.progress.waits(clock.now) is expected
+
+
+def test_a_spinning_wait_is_a_wait(clock: Clock) -> None:
+    """NCCL burns a whole core while it waits."""
+    clock.seconds(3, cpu=1.0, frames=IN_COLLECTIVE, counted=(6, 5))
+
+    assert clock.progress.waits(clock.now) is True
+    assert clock.still == 0.0
+
+
+def test_suspicion_comes_with_time(clock: Clock) -> None:
+    """Nobody looks at stacks of a rank that made progress a moment ago."""
+    clock.second(news=True)
+    assert clock.progress.suspicious(clock.now) is False
+    clock.seconds(int(SUSPICION))
+
+    assert clock.progress.suspicious(clock.now) is True
+
+
+def test_whether_a_stack_moves_needs_two_looks(clock: Clock) -> None:
+    """One look tells nothing."""
+    assert clock.progress.stack_moves is None
+    clock.second(frames=IN_COLLECTIVE)
+    assert clock.progress.stack_moves is None
+    clock.second(frames=IN_COLLECTIVE)
+
+    assert clock.progress.stack_moves is False
+
+
+def test_a_collective_that_may_be_done_keeps_nobody_waiting(clock: Clock) -> None:
+    """And that it is done, found out late, is no progress of now."""
+    clock.second(counted=(6, 5), is_doubtful=True)
+    clock.seconds(4, counted=(6, 5), is_doubtful=True)
+    assert clock.progress.waits(clock.now) is False
+
+    clock.second(counted=(6, 6))
+    assert (5.0, False) == (clock.stuck, clock.progress.waits(clock.now))
+
+
+def test_a_collective_that_is_found_to_be_open_is_waited_for(clock: Clock) -> None:
+    """Its end is progress then."""
+    clock.seconds(3, counted=(6, 5), is_doubtful=True)
+    clock.second(counted=(6, 5))
+    assert clock.progress.waits(clock.now) is True
+
+    clock.second(counted=(6, 6))
+    assert 0.0 == clock.stuck
+
+
+def test_a_supervisor_that_was_frozen_counts_no_time_that_it_did_not_see(clock: Clock) -> None:
+    """A machine was suspended for two minutes: its ranks have been stuck for as long as before."""
+    before = clock.stuck
+    clock.now += 120
+    unseen = clock.stuck
+    clock.second()
+
+    assert (before + 5, before) == (unseen, clock.stuck)

@@ -1,0 +1,144 @@
+"""One rank: its exceptions from several sources, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import replace
+
+import pytest
+from tests.busy import BUSY
+
+from ddplaunch.agent.contract import Exited, Frame, Raised
+from ddplaunch.agent.supervisor import ranks
+from ddplaunch.agent.supervisor.rank_roles import Numbers
+from ddplaunch.agent.supervisor.ranks import Rank
+from ddplaunch.agent.system import proc
+
+CAUGHT = Raised("ValueError", "no batch", 100.0, [Frame("load", "train.py", 3)], True, "hook")
+FATAL = replace(CAUGHT, at=100.5, handled=False)
+LOGGED = replace(CAUGHT, at=100.1, source="log")
+OTHER = replace(LOGGED, type="KeyError")
+OOM = "OutOfMemoryError"
+
+
+@pytest.fixture(name="rank")
+def _rank() -> Rank:
+    return Rank(3, 1, os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ([CAUGHT, LOGGED], [CAUGHT]),
+        ([LOGGED, CAUGHT], [CAUGHT]),
+        ([CAUGHT, FATAL, LOGGED], [FATAL]),
+        ([LOGGED, FATAL], [FATAL]),
+        ([CAUGHT, replace(CAUGHT, at=500.0)], [CAUGHT]),
+        ([LOGGED, replace(LOGGED, at=101.0)], [LOGGED, replace(LOGGED, at=101.0)]),
+        ([CAUGHT, replace(LOGGED, at=200.0)], [CAUGHT, replace(LOGGED, at=200.0)]),
+        ([CAUGHT, OTHER], [CAUGHT, OTHER]),
+        ([replace(LOGGED, type=f"torch.{OOM}"), replace(FATAL, type=OOM)], [replace(FATAL, type=OOM)]),
+    ],
+    ids=[
+        "caught and logged",
+        "logged and caught",
+        "on its way to be fatal",
+        "fatal and printed",
+        "asked twice",
+        "logged twice",
+        "logged later",
+        "another type",
+        "a qualified name",
+    ],
+)
+def test_an_exception_is_told_once(rank: Rank, told: list[Raised], expected: list[Raised]) -> None:
+    """Whoever tells it first: fatal counts more than caught, and the hook more than the log."""
+    for raised in told:
+        rank.add(raised)
+
+    assert rank.raised == expected
+
+
+def test_only_the_latest_exceptions_are_kept(rank: Rank) -> None:
+    """A rank that logs an exception every step does not fill the evidence."""
+    for number in range(100):
+        rank.add(replace(LOGGED, at=1000.0 + 10 * number))
+
+    assert [raised.at for raised in rank.raised] == [1800.0 + 10 * number for number in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("exit_", "since", "expected"),
+    [
+        (Exited(10.0, signal=signal.SIGTERM), 9.0, True),
+        (Exited(10.0, code=143), 9.0, True),
+        (Exited(10.0), 9.0, True),
+        (Exited(10.0, code=1), 9.0, False),
+        (Exited(10.0, signal=signal.SIGTERM), None, False),
+        (Exited(10.0, signal=signal.SIGTERM), 11.0, False),
+        (Exited(10.0, signal=signal.SIGKILL), 9.0, False),
+        (Exited(40.0, signal=signal.SIGKILL), 9.0, True),
+        (Exited(10.0, signal=signal.SIGSEGV), 9.0, False),
+    ],
+)
+def test_who_was_sent_away(rank: Rank, exit_: Exited, since: float | None, expected: bool) -> None:
+    """By SIGTERM after another's end, or by SIGKILL when torchrun's patience was over; not before."""
+    rank.exit = exit_
+    rank.excuse(since)
+
+    assert rank.exit.by_us is expected
+
+
+def test_torchruns_word_counts_where_nobody_saw(rank: Rank) -> None:
+    """A code that was read from the kernel is not overwritten."""
+    rank.exit = Exited(10.0)
+    rank.learn_exit(-9)
+    assert rank.exit == Exited(10.0, signal=9)
+    rank.learn_exit(1)
+
+    assert rank.exit == Exited(10.0, signal=9)
+
+
+def test_a_reused_pid_is_another_process(rank: Rank) -> None:
+    """A process that began at another time is not the rank, which must have ended."""
+    rank.close()
+    rank.started -= 1
+
+    assert rank.look_for_end() is True
+    assert rank.exit is not None
+    assert (rank.exit.code, rank.exit.signal) == (None, None)
+
+
+def test_without_pidfds_the_end_is_seen_too() -> None:
+    """On kernels before 5.3 /proc tells."""
+    child = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
+    rank = Rank(0, 0, child)
+    rank.close()
+    assert rank.look_for_end() is False
+    os.kill(child, signal.SIGKILL)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+
+    assert rank.look_for_end() is True
+    assert rank.exit is not None
+    assert rank.exit.signal == signal.SIGKILL
+    os.waitpid(child, 0)
+
+
+def test_ranks_are_found_below_others_and_not_below_themselves() -> None:
+    """A worker's children inherit RANK and are none; processes without RANK are passed through."""
+    script = "RANK=2 LOCAL_RANK=1 sh -c 'sleep 60 & wait' & wait"
+    launcher = subprocess.Popen(["sh", "-c", script], start_new_session=True)
+    try:
+        deadline = time.monotonic() + BUSY * 10
+        found: list[int] = []
+        while not (found and proc.children(found[0])) and time.monotonic() < deadline:
+            found = ranks.find([launcher.pid], set())
+        (pid,) = found
+        assert ranks.numbers_of(pid) == Numbers(2, 1)
+        assert ranks.find([launcher.pid], {pid}) == []
+    finally:
+        os.killpg(launcher.pid, signal.SIGKILL)
+        launcher.wait()

@@ -1,0 +1,241 @@
+"""One node's supervisor from launch to end, with a launcher of a few lines in torchrun's place."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+
+import pytest
+from tests.agent.supervisor.conftest import Hub, Node, read_json, wait_for
+from tests.agent.supervisor.reports import RAISES, VERDICT, WAITS, deaths, end, evidence, names
+from tests.busy import BUSY
+
+from ddplaunch.agent.contract import Beat, NodeEvidence, codec
+from ddplaunch.agent.supervisor.exit_status import STOP_GRACE
+from ddplaunch.agent.transport.protocol import Body
+
+DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAITS
+
+
+def test_a_good_run(node: Node, hub: Hub) -> None:
+    """Every line with its rank before it, every rank's end told, exit code 0."""
+    program = (
+        "import os, sys\nprint('out', flush=True)\nsys.stderr.write('err\\n')\nprint('the last', end='')\n"
+    )
+    node.launch(program, 2, hub)
+
+    assert node.exit_code() == 0
+    assert sorted(node.output.splitlines()) == sorted(
+        f"[0/{rank}] {text}" for rank in (0, 1) for text in ("out", "err", "the last")
+    )
+    assert {rank: death.exit.code for rank, death in deaths(hub).items() if death.exit} == {0: 0, 1: 0}
+    assert hub.wait_for("join")["node"] == 0
+    assert hub.bodies("finished") == [{"node": 0, "exit_code": 0, "verdicts": []}]
+
+
+def test_a_hub_that_hangs_up_after_its_last_word_is_not_called_lost(node: Node, hub: Hub) -> None:
+    """The connection ends with the job; a line about a lost hub would frighten for nothing."""
+
+    def speak_last(kind: str, _: Body) -> None:
+        if kind == "finished":
+            hub.send("end", {"exit_code": 0, "verdicts": [], "grace": 0.0})
+            hub.hang_up()
+
+    hub.judge = speak_last
+    node.start(["true"], hub)
+
+    assert 0 == node.exit_code()
+    assert "" == node.output
+
+
+def test_beats_tell_how_long_nothing_moves(node: Node, hub: Hub) -> None:
+    """Once a second, for every rank; a rank that sleeps is still."""
+    node.launch(WAITS, 2, hub)
+
+    def still() -> list[Beat]:
+        beats = [codec.load(Beat, body["beat"]) for body in hub.bodies("beat")]
+        return [beat for beat in beats if len(beat.ranks) == 2 and min(r.still_for for r in beat.ranks) >= 4]
+
+    beat = wait_for(still, what="a beat with two ranks that are still for 4 s")[0]
+    assert [(rank.rank, rank.alive, rank.waits) for rank in beat.ranks] == [
+        (0, True, False),
+        (1, True, False),
+    ]
+    assert all(rank.stuck_for >= rank.still_for for rank in beat.ranks)
+
+
+def test_evidence_of_all_ranks_when_asked(node: Node, hub: Hub) -> None:
+    """Stacks of every living rank, within the deadline and in much less."""
+    node.launch(WAITS, 2, hub)
+    wait_for(lambda: node.output.count("stands") == 2)
+    begun = time.monotonic()
+    hub.send("collect", {"id": 7, "why": "asked", "deadline": 3.0})
+    found = evidence(hub, 7)
+
+    assert time.monotonic() - begun < BUSY * 3.0
+    assert [(rank.rank, rank.alive, names(rank), rank.stack_source) for rank in found.ranks] == [
+        (number, True, ["stand", "<module>"], "hook") for number in (0, 1)
+    ]
+    assert [rank.process.state for rank in found.ranks if rank.process] == ["S", "S"]
+    assert (found.node, found.phase, found.launch_exit) == (0, "init_process_group", None)
+    assert found.shm_size is not None
+    assert found.ranks[0].last_output == "rank 0 stands"
+
+
+def test_a_notice_is_printed_and_the_job_goes_on(node: Node, hub: Hub) -> None:
+    """The early word: readable, and nothing is stopped."""
+    node.launch(WAITS, 1, hub)
+    wait_for(lambda: "stands" in node.output)
+    hub.send("notice", {"verdicts": [codec.dump(VERDICT)], "why": "still"})
+    wait_for(lambda: "---- ddplaunch notice" in node.output)
+
+    assert "rank-failed: rank 1 raised" in node.output
+    assert node.process is not None
+    assert node.process.poll() is None
+
+
+def test_the_hubs_end_ends_the_job(node: Node, hub: Hub) -> None:
+    """SIGTERM first, and the exit code that the hub decided."""
+    polite = WAITS.replace(
+        "import os, sys, time\n",
+        "import os, signal, sys, time\n"
+        "def bye(*_):\n    print('checkpoint written', flush=True)\n    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, bye)\n",
+    )
+    node.launch(polite, 1, hub)
+    wait_for(lambda: "stands" in node.output)
+    hub.send("end", end(50))
+
+    assert node.exit_code() == 50
+    assert "[0/0] checkpoint written" in node.output
+    assert hub.wait_for("finished")["exit_code"] == 50
+    assert node.living() == {}
+
+
+def test_who_does_not_hear_sigterm_is_killed_after_the_grace(node: Node, hub: Hub) -> None:
+    """A rank that hangs in native code does not end by itself."""
+    node.launch(DEAF, 1, hub, env={"PATIENCE": "100"})
+    wait_for(lambda: "stands" in node.output)
+    begun = time.monotonic()
+    hub.send("end", end(50, grace=1.0))
+
+    assert node.exit_code() == 50
+    assert 1.0 <= time.monotonic() - begun < BUSY * 20
+    assert node.living() == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_told_to_stop(node: Node, hub: Hub, number: int) -> None:
+    """Evidence goes to the hub first, then the ranks are ended, and the exit code says why."""
+    node.launch(WAITS, 2, hub)
+    wait_for(lambda: node.output.count("stands") == 2)
+    assert node.process is not None
+    node.process.send_signal(number)
+
+    assert node.exit_code() == 60
+    assert [names(rank) for rank in evidence(hub, 0).ranks] == [["stand", "<module>"]] * 2
+    assert hub.wait_for("finished")["exit_code"] == 60
+    assert node.living() == {}
+
+
+def test_told_twice_it_waits_no_longer(node: Node, hub: Hub) -> None:
+    """A second signal ends the patience with ranks that do not hear SIGTERM."""
+    node.launch(DEAF, 1, hub, env={"PATIENCE": "100"})
+    wait_for(lambda: "stands" in node.output)
+    assert node.process is not None
+    node.process.send_signal(signal.SIGINT)
+    hub.wait_for("evidence")
+    begun = time.monotonic()
+    node.process.send_signal(signal.SIGINT)
+
+    assert node.exit_code() == 60
+    assert time.monotonic() - begun < STOP_GRACE - 5
+
+
+def test_a_second_sigterm_changes_nothing(node: Node, hub: Hub) -> None:
+    """Slurm says it twice at a time limit: the ranks keep the time to write their checkpoint."""
+    slow = (
+        "import signal, sys, time\n"
+        "def leave(*_):\n    time.sleep(3)\n    print('saved', flush=True)\n    sys.exit(3)\n"
+        "signal.signal(signal.SIGTERM, leave)\nprint('stands', flush=True)\ntime.sleep(60)\n"
+    )
+    node.start([sys.executable, "-c", slow], hub, ranks=1)
+    wait_for(lambda: "stands" in node.output)
+    assert node.process is not None
+    node.process.send_signal(signal.SIGTERM)
+    hub.wait_for("evidence")
+    node.process.send_signal(signal.SIGTERM)
+
+    assert node.exit_code() == 60
+    assert "saved" in node.output
+
+
+def test_nohup_is_respected(node: Node, hub: Hub) -> None:
+    """A hang-up that the caller chose to ignore stops nothing."""
+    node.launch(WAITS, 1, hub, before=["nohup"])
+    wait_for(lambda: "stands" in node.output)
+    assert node.process is not None
+    node.process.send_signal(signal.SIGHUP)
+    hub.send("collect", {"id": 1, "why": "asked", "deadline": 3.0})
+
+    assert [rank.alive for rank in evidence(hub, 1).ranks] == [True]
+
+
+def test_usr2_dumps_and_goes_on(node: Node, hub: Hub) -> None:
+    """The evidence of now, in a file and at the hub; the job does not notice."""
+    node.launch(WAITS, 1, hub)
+    wait_for(lambda: "stands" in node.output)
+    assert node.process is not None
+    node.process.send_signal(signal.SIGUSR2)
+    wait_for((node.here / "evidence-0.json").exists)
+    found = codec.load(NodeEvidence, read_json(node.here / "evidence-0.json"))
+
+    assert names(found.ranks[0]) == ["stand", "<module>"]
+    assert evidence(hub, 0) == found
+    assert str(node.here / "evidence-0.json") in wait_for(
+        lambda: "evidence of 1" in node.output and node.output
+    )
+    assert node.process.poll() is None
+
+
+def test_without_a_hub_it_judges_alone(node: Node) -> None:
+    """Nobody to ask: the training goes on, and the verdict on its end is our own."""
+    node.launch(RAISES, 2)
+
+    assert node.exit_code() == 40
+    assert "the training goes on" in node.output
+    assert "rank-failed: rank 1 raised ValueError: no batch" in node.output
+
+
+def test_a_lost_hub_is_called_again(node: Node, hub: Hub) -> None:
+    """The line breaks: a sentence says so, the job goes on, and the node joins again."""
+    node.launch(WAITS, 1, hub)
+    hub.wait_for("beat")
+    hub.hang_up()
+    wait_for(lambda: len(hub.bodies("join")) == 2, what="a second `join`")
+
+    assert "the hub is lost" in node.output
+    assert "the hub answers again" in wait_for(lambda: "again\n" in node.output and node.output)
+    assert node.process is not None
+    assert node.process.poll() is None
+
+
+def test_a_hub_that_does_not_read_stops_nobody(node: Node, hub: Hub) -> None:
+    """A frozen hub: the job runs on to its end."""
+    hub.judge = lambda kind, body: time.sleep(8) if kind == "join" else None
+    node.launch("import time; time.sleep(1); print('trained', flush=True)", 1, hub)
+
+    assert node.exit_code() == 0
+    assert "[0/0] trained" in node.output
+
+
+def test_an_order_that_cannot_be_read_does_not_end_the_training(node: Node, hub: Hub) -> None:
+    """What the hub sends is said to be wrong, and the job runs on to its end."""
+    node.launch("import time; time.sleep(2); print('trained', flush=True)", 1, hub)
+    hub.wait_for("beat")
+    hub.send("collect", {"id": "no deadline"})
+
+    assert node.exit_code() == 0
+    assert "the hub sent what cannot be read, in its message 'collect': int: wanted int" in node.output
+    assert "[0/0] trained" in node.output

@@ -1,0 +1,106 @@
+"""How far a rank's collectives have come, once a second, by what its hook answers."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from typing import Any
+
+from tests.agent.gate.jobs import wait_for
+
+from ddplaunch.agent.contract import Frame
+from ddplaunch.agent.supervisor.progress import Sample
+from ddplaunch.agent.supervisor.ranks import Rank
+from ddplaunch.agent.supervisor.sampling import count, family
+from ddplaunch.agent.system import proc
+
+FRAMES = [Frame("evaluate", "/src/train.py", 12)]
+
+
+def answer(called: int, done: int, *, backend: str = "gloo", retired: bool | None = None) -> dict[str, Any]:
+    """A hook's; with the entry of the last collective where `retired` says whether that is done."""
+    status = {"last_enqueued_collective": str(called), "last_completed_collective": str(done)}
+    entry = {"collective_seq_id": called, "pg_id": 0, "retired": retired}
+    entries = {} if retired is None else {"entries": [entry]}
+    return {"recorders": {backend: {"pg_status": {"0": status}, **entries}}}
+
+
+def rank() -> Rank:
+    """Any process will do."""
+    return Rank(0, 0, os.getpid())
+
+
+def _count(trainer: Rank, told: dict[str, Any], stack: list[Frame] = FRAMES) -> tuple[int, int] | None:
+    """What the supervisor takes from a look each second; a rank stands in code of its user by default."""
+    counted, is_doubtful = count(trainer, told)
+    look = Sample(time.monotonic(), {}, False, False, counted, is_doubtful, frames=stack)
+    trainer.progress.take(look)
+    return counted
+
+
+def test_a_collective_that_may_be_done_is_asked_about_once() -> None:
+    """By all that the recorder has: its entries know what Gloo's counter may not."""
+    trainer = rank()
+    assert (17, 16) == _count(trainer, answer(17, 16))
+    assert [b"count", b"dump"] == [trainer.question(suspicious) for suspicious in (False, True)]
+
+    assert (17, 17) == _count(trainer, answer(17, 16, retired=True))
+    assert (b"look", (17, 17)) == (trainer.question(True), _count(trainer, answer(17, 16)))
+
+
+def test_a_collective_that_is_open_stays_open() -> None:
+    """And the next one is asked about again."""
+    trainer = rank()
+    _count(trainer, answer(17, 16, retired=False))
+    assert (b"look", (17, 16)) == (trainer.question(True), trainer.counted)
+
+    _count(trainer, answer(18, 17))
+    assert b"dump" == trainer.question(True)
+
+
+def test_what_is_done_is_never_less_than_it_was() -> None:
+    """A thread of Gloo's that is overtaken writes its own number over that of a later collective."""
+    trainer = rank()
+    _count(trainer, answer(17, 17))
+
+    assert [(17, 17), (19, 17)] == [_count(trainer, answer(17, 15)), _count(trainer, answer(19, 15))]
+
+
+def test_a_rank_that_stands_in_a_collective_is_asked_what_it_has_done() -> None:
+    """Its stack says that it waits, and not how far behind Gloo's counter is."""
+    trainer = rank()
+    stack = [Frame("all_reduce", "/site/torch/distributed/distributed_c10d.py", 2810), *FRAMES]
+    _count(trainer, answer(17, 13), stack)
+
+    assert b"dump" == trainer.question(True)
+
+
+def test_nccl_counts_by_one_thread() -> None:
+    """Nothing is to be found out there, and a large recorder takes its time."""
+    trainer = rank()
+    _count(trainer, answer(17, 16, backend="nccl"))
+
+    assert b"look" == trainer.question(True)
+
+
+def test_a_new_group_counts_from_its_own_beginning() -> None:
+    """What the last one had done says nothing of it."""
+    trainer = rank()
+    _count(trainer, answer(17, 17))
+
+    assert (2, 1) == _count(trainer, answer(2, 1))
+
+
+def test_a_compiler_far_below_a_rank_is_of_its_family() -> None:
+    """ninja, a shell, nvcc, another shell: what they start is what the rank waits for, and it is at work."""
+    deep = "sleep 600; true"  # a shell with more to do stays between
+    for _ in range(4):
+        deep = f"sh -c {shlex.quote(deep)}; true"
+    with subprocess.Popen(["sh", "-c", deep], start_new_session=True) as rank:
+        try:
+            wait_for(lambda: any(proc.command_line(pid).startswith("sleep") for pid in family(rank.pid)))
+        finally:
+            os.killpg(rank.pid, signal.SIGKILL)

@@ -1,0 +1,67 @@
+"""torchrun's own options, and what stands in for those that its user left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddplaunch.agent.supervisor.torchrun_options import gaps, options
+
+ADDRESS, PORT = "10.0.0.1", 29511
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["torchrun", "--nnodes=2", "--node_rank", "1", "train.py", "--nnodes", "7"],
+        ["/opt/bin/torchrun", "--nnodes", "2", "--node-rank=1", "-m", "train", "--node-rank=7"],
+        ["python", "-m", "torch.distributed.run", "-r3", "--nnode", "2", "--node-rank", "1", "--", "t.py"],
+        ["numactl", "-N0", "torchrun", "--no-python", "--nnodes=2", "-t", "3", "--node_r=1", "./train"],
+        ["python3", "-m", "torch.distributed.launch", "--use_env", "--nnodes=2", "--node_rank=1", "train.py"],
+    ],
+)
+def test_its_options_end_where_the_script_begins(command: list[str]) -> None:
+    """Both spellings, short and shortened options, wherever torchrun stands in the command."""
+    found = options(command)
+
+    assert found is not None
+    assert ("2", "1") == (found["nnodes"], found["node_rank"])
+
+
+@pytest.mark.parametrize("command", [["python", "train.py", "--nnodes=2"], ["bash", "run.sh"], []])
+def test_other_commands_have_none(command: list[str]) -> None:
+    """A script's own --nnodes is not torchrun's."""
+    assert options(command) is None
+
+
+def test_what_is_left_open_is_filled() -> None:
+    """A plain torchrun meets the others where the gate has proved the way."""
+    found = gaps(["torchrun", "train.py"], {}, 1, 2, ADDRESS, PORT)
+
+    wanted = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": ADDRESS, "PET_MASTER_PORT": "29511"}
+    assert {**wanted, "MASTER_ADDR": ADDRESS, "MASTER_PORT": "29511"} == found
+
+
+def test_a_rendezvous_of_c10d_gets_its_endpoint() -> None:
+    """With who is the host, which torchrun cannot find out well; brackets around IPv6."""
+    command = ["torchrun", "--rdzv-backend=c10d", "train.py"]
+
+    found = [gaps(command, {}, node, 2, "fd00::1", PORT) for node in (0, 1)]
+
+    assert ["[fd00::1]:29511"] * 2 == [each["PET_RDZV_ENDPOINT"] for each in found]
+    assert ["is_host=1", "is_host=0"] == [each["PET_RDZV_CONF"] for each in found]
+    assert "PET_NODE_RANK" not in found[0]
+
+
+def test_an_endpoint_of_the_users_own_stays_alone() -> None:
+    """Nothing is said beside it, on the command line or in the environment."""
+    given = gaps(
+        ["torchrun", "--rdzv_backend", "c10d", "--rdzv_endpoint=n1", "t.py"], {}, 0, 2, ADDRESS, PORT
+    )
+    by_pet = gaps(["torchrun", "t.py"], {"PET_RDZV_BACKEND": "etcd-v2"}, 0, 2, ADDRESS, PORT)
+
+    assert {"PET_NNODES", "MASTER_ADDR", "MASTER_PORT"} == given.keys() == by_pet.keys()
+
+
+def test_a_script_gets_nothing_for_torchrun() -> None:
+    """It may call torchrun for one node as well, which PET_NNODES would break."""
+    assert {"MASTER_ADDR", "MASTER_PORT"} == gaps(["bash", "run.sh"], {}, 0, 2, ADDRESS, PORT).keys()

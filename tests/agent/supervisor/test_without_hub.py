@@ -1,0 +1,97 @@
+"""What one node makes of its own ranks where no hub is: when it ends them, whom it blames, what it keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from tests.agent.diagnosis.build import NOW, rank
+
+from ddplaunch.agent.contract import (
+    Beat,
+    Bundle,
+    Exit,
+    JobPlan,
+    NodeEvidence,
+    Process,
+    RankBeat,
+    RankEvidence,
+    WatchdogPlan,
+    codec,
+)
+from ddplaunch.agent.supervisor.launch import LaunchContext
+from ddplaunch.agent.supervisor.without_hub import HUB_RETURNS, WithoutHub
+
+PLAN = JobPlan("digits", 2, 2, launch=[], command=[], watchdog=WatchdogPlan(10.0, 60.0))
+
+
+def alone(folder: Path, plan: JobPlan = PLAN) -> WithoutHub:
+    """Node 0 of the job."""
+    place = LaunchContext(str(folder), 0)
+    Path(place.node).mkdir(parents=True)
+    return WithoutHub(plan, place, 0, 0)
+
+
+def beat(seconds: float) -> Beat:
+    """Two ranks that have waited in a collective for so long."""
+    ranks = [RankBeat(n, n, 1000 + n, True, "running", seconds, seconds, True, completed=16) for n in (0, 1)]
+    return Beat(0, "running", NOW, ranks)
+
+
+def evidence(*ranks: RankEvidence) -> NodeEvidence:
+    """Of node 0."""
+    return NodeEvidence(0, "n0", NOW, "running", list(ranks))
+
+
+def waits(number: int) -> RankEvidence:
+    """A rank that has stood in a collective for long."""
+    return rank(number, stuck_for=70.0, still_for=70.0)
+
+
+def test_it_ends_what_has_stood_still_for_kill_after(tmp_path: Path) -> None:
+    """Where no hub has been for a while."""
+    assert alone(tmp_path).must_end(beat(61), HUB_RETURNS)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "away", "kill_after"),
+    [(61, 0.0, 60.0), (61, HUB_RETURNS - 1, 60.0), (50, HUB_RETURNS, 60.0), (9999, HUB_RETURNS, None)],
+    ids=["a hub is there", "it may come back", "too soon", "never"],
+)
+def test_else_it_ends_nothing(tmp_path: Path, seconds: float, away: float, kill_after: float | None) -> None:
+    """A healthy training must not end over a hub of ours."""
+    plan = dataclasses.replace(PLAN, watchdog=WatchdogPlan(10.0, kill_after))
+
+    assert not alone(tmp_path, plan).must_end(beat(seconds), away)
+
+
+def test_what_moves_after_all_is_left_alone(tmp_path: Path) -> None:
+    """Fresh evidence has the last word."""
+    moving = rank(0, stuck_for=1.0, still_for=0.1)
+
+    assert alone(tmp_path).of_hang(evidence(moving, waits(1))) is None
+
+
+def test_nobody_is_blamed_for_what_another_node_may_have_done(tmp_path: Path) -> None:
+    """All ranks of this node wait: why is known elsewhere."""
+    found = alone(tmp_path).of_hang(evidence(waits(0), waits(1)))
+
+    assert found is not None
+    code, (verdict,) = found
+    assert (Exit.HANG, "unknown", [], [0, 1]) == (code, verdict.code, verdict.ranks, verdict.victims)
+    assert "this is the view of node 0 alone: the hub did not answer" in verdict.facts
+
+
+def test_a_rank_that_is_stopped_here_is_blamed(tmp_path: Path) -> None:
+    """Whatever the other nodes do; and what was seen is kept in the node's folder."""
+    stopped = rank(0, stuck_for=70.0, still_for=70.0, process=Process(1000, "T"))
+    found = alone(tmp_path).of_hang(evidence(stopped, waits(1)))
+
+    assert found is not None
+    code, (verdict,) = found
+    assert (Exit.HANG, "rank-stopped", [0]) == (code, verdict.code, verdict.ranks)
+    kept = codec.read(Bundle, str(tmp_path / "run/node-0/bundle.json"))
+    assert [verdict] == kept.verdicts
+    assert kept.evidence is not None
+    assert [0, 1] == [each.rank for each in kept.evidence.evidence[0].ranks]

@@ -1,0 +1,173 @@
+"""Ports: found, held, and who holds them. Real sockets, real processes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.agent.checks.make import make_context
+
+from ddplaunch.agent.checks import port
+from ddplaunch.agent.contract import Env, Status
+from ddplaunch.agent.system import ports
+
+LISTEN = "import socket; s = socket.create_server(('127.0.0.1', {})); print(1, flush=True); s.accept()"
+
+GREET = """
+import socket
+s = socket.create_server(("127.0.0.1", {}))
+print(1, flush=True)
+while True:
+    s.accept()[0].sendall(b'{{"ddplaunch":1,"nonce":"00"}}')
+"""
+"""As a gate of ddplaunch does that holds its port."""
+
+
+def free_port() -> int:
+    """Outside the ephemeral range, and free a moment ago."""
+    with ports.first_free(None, "free", os.getpid(), os.urandom(4), "test") as listener:
+        return ports.number(listener)
+
+
+def test_the_sequence_is_the_jobs_own() -> None:
+    """The same job tries the same ports in the same order; another tries others."""
+    first = ports.sequence(b"a", (32768, 60999))
+
+    assert first == ports.sequence(b"a", (32768, 60999))
+    assert first != ports.sequence(b"b", (32768, 60999))
+
+
+@pytest.mark.parametrize("avoid", [(32768, 60999), (1024, 30000), (15000, 65535), (0, 0)])
+def test_the_sequence_avoids_what_the_kernel_hands_out(avoid: tuple[int, int]) -> None:
+    """No port lies in the ephemeral range, wherever it was set to."""
+    found = ports.sequence(b"a", avoid)
+
+    assert found
+    assert all(10000 <= number < 32768 and not avoid[0] <= number <= avoid[1] for number in found)
+
+
+@pytest.mark.parametrize("everything", [(1024, 65535), (10000, 65535)])
+def test_where_all_ports_are_the_kernels_the_sequence_is_as_everywhere(everything: tuple[int, int]) -> None:
+    """Machines that open many connections are often set up so; a job starts there too."""
+    assert ports.sequence(b"a", (1, 1)) == ports.sequence(b"a", everything)
+
+
+def test_a_held_port_is_passed_over() -> None:
+    """Two jobs with the same sequence get different ports."""
+    with ports.first_free(None, "j", 0, b"k", "test") as first:  # noqa: SIM117 - the first must hold its port
+        with ports.first_free(None, "j", 0, b"k", "test") as second:
+            assert ports.number(first) != ports.number(second)
+
+
+def test_connections_of_a_moment_ago_do_not_hold_a_port() -> None:
+    """A port whose last connection is in TIME_WAIT can be bound, as torch's store binds it."""
+    number = free_port()
+    with ports.listen("127.0.0.1", number) as listener:
+        client = socket.create_connection(("127.0.0.1", number))
+        accepted, _ = listener.accept()
+        accepted.close()
+        client.close()
+
+    ports.listen(None, number).close()
+
+
+@pytest.mark.parametrize("host", [None, "127.0.0.1", "::1"])
+def test_a_listener_on_any_address_holds_the_port(host: str | None) -> None:
+    """A listener on one address is enough to keep the store, which binds all of them, from starting."""
+    number = free_port()
+    try:
+        holder = ports.listen(host, number)
+    except OSError:
+        pytest.skip(f"this machine has no {host}")
+    with holder, pytest.raises(OSError, match="in use"):
+        ports.listen(None, number)
+
+
+@pytest.fixture(name="number")
+def _number() -> int:
+    return free_port()
+
+
+def test_the_holder_is_named_with_its_job(number: int) -> None:
+    """Process, command, user and Slurm job of whoever listens."""
+    environment = {**os.environ, "SLURM_JOB_ID": "771", Env.JOB: ""}
+    words = [sys.executable, "-c", LISTEN.format(number)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        holder = ports.holder(number)
+        process.kill()
+
+    assert holder is not None
+    assert holder.pid == process.pid
+    assert holder.user_id == os.getuid()
+    assert holder.text.startswith(f"pid {process.pid} ({sys.executable} -c")
+    assert holder.text.endswith("Slurm job 771)")
+
+
+def test_nobody_holds_a_free_port(number: int) -> None:
+    """There is no holder to invent."""
+    assert ports.holder(number) is None
+
+
+def test_the_check_names_the_holder(tmp_path: Path, number: int) -> None:
+    """A held master port fails with its holder; it is ours in this test."""
+    with ports.listen(None, number):
+        result = port.check(make_context(tmp_path, master_port=number))
+
+    assert (result.status, result.code) == (Status.FAIL, "port-in-use")
+    assert f"port {number} is held by pid {os.getpid()} (" in result.observed
+
+
+@pytest.mark.parametrize(("name", "code"), [("other", "store-shared"), ("trial", "port-in-use")])
+def test_another_jobs_rendezvous_is_no_mere_process(
+    tmp_path: Path, number: int, name: str, code: str
+) -> None:
+    """Unless it is known to be of this very job: then it is a leftover, which ends."""
+    words = [sys.executable, "-c", GREET.format(number)]
+    environment = {**os.environ, Env.JOB: name}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        result = port.check(make_context(tmp_path, master_port=number))
+        process.kill()
+
+    assert (result.status, result.code) == (Status.FAIL, code)
+    assert f"port {number} is held by pid {process.pid} (" in result.observed
+    assert ("of ddplaunch, of another job" in result.observed) == (code == "store-shared")
+
+
+def test_the_check_holds_the_port(tmp_path: Path, number: int) -> None:
+    """A free port is kept, so that nobody takes it while the gate goes on."""
+    context = make_context(tmp_path, master_port=number)
+    result = port.check(context)
+
+    assert result.status == Status.PASS
+    assert context.master is not None
+    with context.master, pytest.raises(OSError, match="in use"):
+        ports.listen(None, number)
+
+
+def test_an_ephemeral_port_is_a_warning(tmp_path: Path) -> None:
+    """A port that the kernel may hand out is free now and may not be in a second."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        number = ports.number(listener)
+    context = make_context(tmp_path, master_port=number)
+    result = port.check(context)
+    assert context.master is not None
+    context.master.close()
+
+    assert result.status == Status.UNKNOWN
+    assert "hands out" in result.observed
+
+
+def test_other_nodes_have_nothing_to_hold(tmp_path: Path) -> None:
+    """Only node 0 listens on the master port."""
+    context = make_context(tmp_path, node=1, master_port=29500)
+
+    assert port.check(context).status == Status.PASS
+    assert context.master is None

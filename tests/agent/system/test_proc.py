@@ -1,0 +1,138 @@
+"""/proc, about real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.busy import BUSY
+
+from ddplaunch.agent.system import proc, tcp
+
+PROGRAM = "import sys, time; sys.stdout.write('up\\n'); sys.stdout.flush(); time.sleep(60)"
+
+
+@pytest.fixture(name="child")
+def _child() -> Iterator[subprocess.Popen[str]]:
+    child = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "RANK": "3", "EMPTY": ""},
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "up\n"
+    yield child
+    child.kill()
+    child.wait()
+    child.stdout.close()
+
+
+def test_a_sleeping_child(child: subprocess.Popen[str]) -> None:
+    """State, parent, environment and command of a process that sleeps."""
+    deadline = time.monotonic() + BUSY * 10
+    while (stat := proc.stat(child.pid)) is not None and stat.state != "S" and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    assert stat is not None
+    assert (stat.state, stat.parent, stat.threads) == ("S", os.getpid(), 1)
+    assert stat.memory > 1 << 20
+    assert child.pid in proc.children(os.getpid())
+    environment = proc.environment(child.pid)
+    assert (environment["RANK"], environment["EMPTY"]) == ("3", "")
+    assert proc.command_line(child.pid).startswith(f"{sys.executable} -c import sys")
+
+
+def test_the_exit_status_of_a_zombie(child: subprocess.Popen[str]) -> None:
+    """Before it is buried, a dead child still tells how it died."""
+    os.kill(child.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    stat = proc.stat(child.pid)
+
+    assert stat is not None
+    assert (stat.state, os.WTERMSIG(stat.exit_status)) == ("Z", signal.SIGKILL)
+
+
+def test_a_buried_child_tells_where_the_kernel_remembers(child: subprocess.Popen[str]) -> None:
+    """Since Linux 6.15 a pidfd keeps the exit status; before, there is none."""
+    descriptor = os.pidfd_open(child.pid)
+    child.kill()
+    child.wait()
+    status = proc.exit_status(descriptor)
+    os.close(descriptor)
+
+    release = tuple(int(part) for part in os.uname().release.split(".")[:2])
+    assert status == (signal.SIGKILL if release >= (6, 15) else None)
+
+
+def test_what_is_not_there_has_nothing() -> None:
+    """A pid that no process has."""
+    gone = 2**22 + 1
+
+    assert (proc.stat(gone), proc.usage(gone), proc.children(gone), proc.environment(gone)) == (
+        None,
+        None,
+        [],
+        {},
+    )
+
+
+def test_what_was_mapped_before_hides_no_read() -> None:
+    """Of a rank that has torch's libraries from a disk, and reads its data from the cache; or the reverse."""
+    imported = proc.Usage(1.0, 40 << 20, 0, 9, fetched=900 << 20)
+    reads = imported._replace(read=50 << 20)
+    maps = imported._replace(fetched=920 << 20)
+
+    assert [10 << 20, 20 << 20] == [after.read_since(imported) for after in (reads, maps)]
+
+
+def test_usage_grows_by_what_was_read(tmp_path: Path) -> None:
+    """A megabyte read and half a one written are seen."""
+    before = proc.usage(os.getpid())
+    file = tmp_path / "data"
+    file.write_bytes(b"x" * (1 << 19))
+    for _ in range(2):
+        file.read_bytes()
+    after = proc.usage(os.getpid())
+
+    assert before is not None
+    assert after is not None
+    assert after.read_since(before) >= 1 << 20
+    assert 1 << 19 <= after.written - before.written < 1 << 20
+
+
+def test_output_files_are_regular_files_only(tmp_path: Path) -> None:
+    """A log is found once although both streams go there; pipes and /dev/null are none."""
+    log = tmp_path / "out.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=file, stderr=file)
+    try:
+        assert proc.output_files(process.pid) == [str(log)]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_bytes_through_a_real_connection() -> None:
+    """What one end sends and the other receives is counted at both, by the sockets' inodes."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        left = socket.create_connection(listener.getsockname())
+        right, _ = listener.accept()
+    with left, right:
+        inodes = {os.fstat(left.fileno()).st_ino, os.fstat(right.fileno()).st_ino}
+        assert inodes <= proc.socket_inodes(os.getpid())
+        before = tcp.bytes_by_inode()
+        left.sendall(b"x" * 100_000)
+        received = 0
+        while received < 100_000:
+            received += len(right.recv(1 << 16))
+        after = tcp.bytes_by_inode()
+
+    assert [after[inode] - before[inode] for inode in inodes] == [100_000, 100_000]

@@ -1,0 +1,117 @@
+"""Secrets are found in what leaves a node, in every form that programs give them, and nothing else is."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.parse
+
+import pytest
+
+from ddplaunch.agent.contract import Frame, NodeEvidence, Raised, RankEvidence, Stack
+from ddplaunch.agent.system import secrets
+from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
+
+VALUE = "pä/s\"s\\wo+rd'1 = x"
+MARK = "[secret TOKEN]"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        VALUE,
+        repr(VALUE)[1:-1],
+        ascii(VALUE)[1:-1],
+        json.dumps(VALUE)[1:-1],
+        repr(VALUE.encode())[2:-1],
+        urllib.parse.quote(VALUE),
+        urllib.parse.quote(VALUE, safe=""),
+        urllib.parse.quote_plus(VALUE),
+        base64.b64encode(VALUE.encode()).decode(),
+        base64.urlsafe_b64encode(VALUE.encode()).decode(),
+    ],
+)
+def test_a_value_is_found_in_every_form(form: str) -> None:
+    """As it is, escaped by repr or JSON, in a URL, in base64."""
+    assert f"login({MARK}) failed" == Redactor({"TOKEN": VALUE}).hide(f"login({form}) failed")
+
+
+@pytest.mark.parametrize("before", ["", "u", "us", "user:"])
+def test_a_header_of_basic_authentication_does_not_decode(before: str) -> None:
+    """In base64 together with a user's name it looks otherwise, by how long that is."""
+    coded = base64.b64encode(f"{before}{VALUE}:x".encode()).decode()
+    shown = Redactor({"TOKEN": VALUE}).hide(f"Basic {coded}")
+
+    left = shown.removeprefix("Basic ").partition(MARK)
+    assert MARK in shown
+    assert 2 * 4 + len(before) * 2 >= len(left[0]) + len(left[2])
+
+
+def test_each_line_of_a_value_is_found() -> None:
+    """A private key seldom stands in one line; neither is the margin part of it."""
+    key = "-----BEGIN KEY-----\n  MIIEvQIBADAN\n}\n-----END KEY-----\n"
+
+    assert f"{MARK}|}}|x" == Redactor({"TOKEN": key}).hide("MIIEvQIBADAN|}|x")
+
+
+def test_its_beginning_is_found_where_a_text_was_cut() -> None:
+    """Messages of exceptions and last lines are bounded."""
+    redactor = Redactor({"TOKEN": "correct-horse-battery"})
+
+    assert f"password={MARK}" == redactor.hide("password=correct-horse-ba")
+    assert "correct" == redactor.hide("correct")
+    assert "correct-horse, of course" == redactor.hide("correct-horse, of course")
+
+
+def test_the_longer_of_two_is_found_and_no_mark_is_searched() -> None:
+    """One may be part of another, and of the marks themselves."""
+    redactor = Redactor({"A": "secret", "B": "secret-longer"})
+
+    assert "[secret B] [secret A]" == redactor.hide("secret-longer secret")
+
+
+def test_short_values_are_not_looked_for() -> None:
+    """They stand in any text."""
+    redactor = Redactor({"A": "abc", "B": "", "C": "1\n2\n"})
+
+    assert "abcdef12" == redactor.hide("abcdef12")
+
+
+def test_evidence_is_searched_whole_and_stays_evidence() -> None:
+    """Every text of it, however deep; words by which nodes are judged stay, even if a secret equals one."""
+    redactor = Redactor({"TOKEN": "running", "KEY": "10.0.0.7"})
+    frames = [Frame("running", "/running/10.0.0.7.py", 3)]
+    rank = RankEvidence(
+        0,
+        0,
+        7,
+        True,
+        phase="running",
+        raised=[Raised("E", "it is running", 1.0, frames)],
+        stacks=[Stack("10.0.0.7", True, frames)],
+        last_lines=["running"],
+    )
+    found = redactor.hide(NodeEvidence(0, "n1", 2.0, "running", [rank], addresses=["10.0.0.7"]))
+
+    hidden = [Frame(MARK, f"/{MARK}/[secret KEY].py", 3)]
+    (seen,) = found.ranks
+    assert ("running", "running", ["10.0.0.7"]) == (found.phase, seen.phase, found.addresses)
+    assert [Raised("E", f"it is {MARK}", 1.0, hidden)] == seen.raised
+    assert ([Stack("[secret KEY]", True, hidden)], [MARK]) == (seen.stacks, seen.last_lines)
+    assert {"phase": "running", "x": [{"y": MARK}, 7, None]} == redactor.hide(
+        {"phase": "running", "x": [{"y": "running"}, 7, None]}
+    )
+
+
+def test_a_job_without_secrets_pays_nothing() -> None:
+    """Its messages are not even walked through."""
+    body = {"beat": {"node": 0}}
+
+    assert NO_SECRETS.hide(body) is body
+
+
+def test_what_this_process_cannot_have_it_need_not_hide() -> None:
+    """In a pod only the trainer's container has the values."""
+    references = {"A": {"env": "A"}, "B": {"env": "B"}}
+
+    assert "[secret A] other" == secrets.redactor(references, {"A": "value"}).hide("value other")

@@ -1,0 +1,302 @@
+"""Two ends of a real connection: what passes, what is refused, and what a stranger looks like."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from tests.busy import BUSY
+
+from ddplaunch.agent.transport import protocol
+from ddplaunch.agent.transport.protocol import (
+    Channel,
+    LostError,
+    RefusedError,
+    Seal,
+    ServerHandshake,
+    StrangerError,
+    UnreachableError,
+)
+
+KEY = b"a key of this job"
+
+
+def soon(seconds: float = 5.0) -> float:
+    """A deadline."""
+    return time.monotonic() + seconds
+
+
+@pytest.fixture(name="listener")
+def _listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(10)
+        yield listener
+
+
+def port_of(listener: socket.socket) -> int:
+    """Where it listens."""
+    return int(listener.getsockname()[1])
+
+
+def accept_in_thread(
+    listener: socket.socket, key: bytes = KEY, attempt: int = 0
+) -> tuple[threading.Thread, list[object]]:
+    """Accept one Channel; the list gets it, or the exception."""
+    got: list[object] = []
+
+    def work() -> None:
+        connection, _ = listener.accept()
+        try:
+            got.append(Channel.accept(connection, key, attempt, soon()))
+        except protocol.ProtocolError as error:
+            got.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread, got
+
+
+@pytest.fixture(name="ends")
+def _ends(listener: socket.socket) -> Iterator[tuple[Channel, Channel]]:
+    """(client, server)."""
+    thread, got = accept_in_thread(listener)
+    client = Channel.connect("127.0.0.1", port_of(listener), KEY, 0, soon())
+    thread.join()
+    server = got[0]
+    assert isinstance(server, Channel)
+    yield client, server
+    client.close()
+    server.close()
+
+
+def sealed_pair(key: bytes = KEY, attempt: int = 0) -> tuple[Seal, Seal]:
+    """(client, server) that have met."""
+    client, server = Seal(KEY, 0, server=False), Seal(key, attempt, server=True)
+    client.nonces = server.nonces = b"s c"
+    return client, server
+
+
+def test_messages_pass_in_both_directions(ends: tuple[Channel, Channel]) -> None:
+    """What one end sends, in any number and of any size, the other receives in order."""
+    client, server = ends
+    client.send("one", {"n": 1})
+    client.send("two", {"text": "grüße\n" * 200_000})
+    server.send("three", {})
+
+    assert server.receive(BUSY * 5) == ("one", {"n": 1})
+    assert server.receive(BUSY * 5) == ("two", {"text": "grüße\n" * 200_000})
+    assert client.receive(BUSY * 5) == ("three", {})
+
+
+def test_receive_gives_none_in_time(ends: tuple[Channel, Channel]) -> None:
+    """A receive that gets nothing returns at its timeout, and a later one still gets the next message."""
+    client, server = ends
+    started = time.monotonic()
+
+    assert server.receive(0.2) is None
+    assert 0.15 < time.monotonic() - started < BUSY * 2
+    client.send("late", {})
+    assert server.receive(BUSY * 5) == ("late", {})
+
+
+def test_half_a_line_is_kept_for_later(ends: tuple[Channel, Channel]) -> None:
+    """A message that arrives in two parts around a timeout is not lost."""
+    client, server = ends
+    line = client._seal.seal({"kind": "split", "body": {}})
+    client._socket.sendall(line[:10])
+
+    assert server.receive(0.1) is None
+    client._socket.sendall(line[10:])
+    assert server.receive(BUSY * 5) == ("split", {})
+
+
+def test_the_end_of_the_other_side_is_an_error(ends: tuple[Channel, Channel]) -> None:
+    """A closed connection is LostError, not silence."""
+    client, server = ends
+    client.close()
+
+    with pytest.raises(LostError, match="closed"):
+        server.receive(BUSY * 5)
+
+
+def test_sending_to_somebody_who_never_reads_is_bounded(ends: tuple[Channel, Channel]) -> None:
+    """When the kernel takes no more, send gives up at its timeout."""
+    client, _ = ends
+    started = time.monotonic()
+
+    with pytest.raises(LostError, match="does not read"):
+        client.send("big", {"data": "x" * 30_000_000}, timeout=0.5)
+    assert time.monotonic() - started < BUSY * 5
+
+
+def test_a_line_sent_twice_is_no_message(ends: tuple[Channel, Channel]) -> None:
+    """A replayed line breaks the connection instead of being taken again."""
+    client, server = ends
+    line = client._seal.seal({"kind": "pay", "body": {}})
+    client._socket.sendall(line + line)
+
+    assert server.receive(BUSY * 5) == ("pay", {})
+    with pytest.raises(LostError, match="not sealed"):
+        server.receive(BUSY * 5)
+
+
+@pytest.mark.parametrize(("key", "attempt"), [(b"another job", 0), (KEY, 1)])
+def test_another_key_or_attempt_is_refused(listener: socket.socket, key: bytes, attempt: int) -> None:
+    """Both ends learn that they are not of the same attempt of the same job."""
+    thread, got = accept_in_thread(listener, key, attempt)
+
+    with pytest.raises(RefusedError) as refusal:
+        Channel.connect("127.0.0.1", port_of(listener), KEY, 0, soon())
+    thread.join()
+    assert refusal.value.why == "key"
+    assert isinstance(got[0], RefusedError)
+
+
+def test_who_is_refused_is_told_whose_job_it_is() -> None:
+    """Its name, where it has one, and nothing else of it."""
+    answers = [json.loads(ServerHandshake(KEY, 0, job).answer(b"\n")[0]) for job in ("other", "")]
+
+    assert [{"refused": "key", "job": "other"}, {"refused": "key"}] == answers
+
+
+def test_another_version_is_refused_by_the_server(listener: socket.socket) -> None:
+    """A client of another version is told so, before its key matters."""
+    handshake = ServerHandshake(KEY, 0)
+    seal = Seal(KEY, 0, server=False)
+    answer, ours = handshake.answer(seal.seal({"ddplaunch": 99, "nonce": "c"}))
+
+    assert json.loads(answer) == {"refused": "version", "ddplaunch": 1}
+    assert not ours
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (b'{"ddplaunch":99,"nonce":"00"}\n', RefusedError),
+        (b"SSH-2.0-OpenSSH_9.2p1\r\n", StrangerError),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", StrangerError),
+        (b"\xff\xfe\x00 no text at all", StrangerError),
+        (b"[1, 2]\n", StrangerError),
+        (b"x" * 70_000, StrangerError),
+        (b"[" * 60_000 + b"\n", StrangerError),
+        (b"", StrangerError),
+    ],
+)
+def test_strangers_are_told_from_a_hub(
+    listener: socket.socket, said: bytes, expected: type[Exception]
+) -> None:
+    """Whatever a listener says that is not our greeting, or when it is silent, it is no hub of this job."""
+    done = threading.Event()
+
+    def work() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(said)
+            done.wait(10)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with pytest.raises(expected):
+        Channel.connect("127.0.0.1", port_of(listener), KEY, 0, soon(0.5))
+    done.set()
+    thread.join()
+
+
+def test_nobody_there_is_refused(listener: socket.socket) -> None:
+    """A closed port is `refused`, which is not the same as silence."""
+    port = port_of(listener)
+    listener.close()
+
+    with pytest.raises(UnreachableError) as error:
+        Channel.connect("127.0.0.1", port, KEY, 0, soon())
+    assert error.value.kind == "refused"
+
+
+def test_hanging_up_at_once_is_reset(listener: socket.socket) -> None:
+    """A listener that accepts and closes without a word is `reset`."""
+
+    def work() -> None:
+        listener.accept()[0].close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with pytest.raises(UnreachableError) as error:
+        Channel.connect("127.0.0.1", port_of(listener), KEY, 0, soon())
+    thread.join()
+    assert error.value.kind == "reset"
+
+
+def test_a_name_that_is_none_is_not_found() -> None:
+    """A label of more than 63 letters cannot exist, whatever the resolver."""
+    with pytest.raises(UnreachableError) as error:
+        Channel.connect("x" * 64 + ".invalid", 1, KEY, 0, soon())
+    assert error.value.kind == "not-found"
+
+
+def test_a_server_does_not_wait_for_ever(listener: socket.socket) -> None:
+    """Somebody who connects and says nothing is dropped at the deadline."""
+    with socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with pytest.raises(LostError, match="in time"):
+            Channel.accept(connection, KEY, 0, soon(0.2))
+
+
+def test_every_changed_byte_is_noticed() -> None:
+    """No bit of a line can be changed without its MAC failing."""
+    line = sealed_pair()[0].seal({"kind": "k", "body": {"a": 1}})
+    for place in range(len(line) - 1):
+        server = sealed_pair()[1]
+        changed = bytearray(line)
+        changed[place] ^= 1
+        assert server.open(bytes(changed)) is None
+
+
+@pytest.mark.parametrize(("key", "attempt"), [(b"another", 0), (KEY, 1)])
+def test_lines_of_other_keys_do_not_open(key: bytes, attempt: int) -> None:
+    """A line sealed for another job, or an earlier attempt, is not taken."""
+    client, server = sealed_pair(key, attempt)
+
+    assert server.open(client.seal({})) is None
+
+
+def test_a_line_cannot_be_sent_back() -> None:
+    """What a client sealed is no line of the server's: an echo proves nothing."""
+    client, _ = sealed_pair()
+    other = Seal(KEY, 0, server=False)
+    other.nonces = client.nonces
+
+    assert other.open(client.seal({})) is None
+
+
+def test_a_line_of_an_earlier_connection_is_not_taken() -> None:
+    """Both nonces are in the MAC, so a recorded connection cannot be played again."""
+    client, server = sealed_pair()
+    line = client.seal({"kind": "k", "body": {}})
+    server.nonces = b"s2 c"
+
+    assert server.open(line) is None
+
+
+def test_a_silent_address_leaves_time_for_the_next(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name with two: connecting to the second, and its introduction, still fit."""
+    with socket.create_server(("127.0.0.2", port_of(listener)), backlog=0) as silent:
+        fillers = [socket.socket() for _ in range(3)]  # whose queue is full: packets to it vanish
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(silent.getsockname())
+        monkeypatch.setattr(protocol, "resolve", lambda host, deadline: ["127.0.0.2", "127.0.0.1"])
+        thread, got = accept_in_thread(listener)
+
+        Channel.connect("n0", port_of(listener), KEY, 0, soon(2.0)).close()
+
+        thread.join()
+        assert isinstance(got[0], Channel)
+        got[0].close()
+        for filler in fillers:
+            filler.close()
