@@ -29,7 +29,7 @@ class Handle:
             target = "slurm" if text.isdecimal() else "local"
             guess = f"{target}://{text}" if re.fullmatch(r"[\w.-]+(/\d+)?", text) else "local://digits"
             raise UsageError(
-                f"{text!r} is no handle of a job",
+                f"{text!r} is not a job handle",
                 hint=f"a handle looks like {guess}; `ddplaunch submit` prints it, `ddplaunch list` shows all",
             )
         return cls(match[1], match[2])

@@ -46,7 +46,7 @@ EXIT_CODES: Final = {
     ExitCode.NOT_FINISHED: "the job has not finished",
     ExitCode.NOT_FOUND: "there is no such job or verdict code",
     ExitCode.CANCELLED: "the job was cancelled, or stopped from outside",
-    ExitCode.GATE: "the gate said no: nothing was trained",
+    ExitCode.GATE: "the preflight check failed: nothing was trained",
     ExitCode.HANG: "the job hung and was ended, with its evidence",
     ExitCode.CLUSTER: "the scheduler refused, or cannot be reached",
 }

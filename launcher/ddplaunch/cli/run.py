@@ -37,7 +37,7 @@ hears all their ranks, and all of them end with one verdict. Node rank, number o
 from torchrun's arguments, from PET_* and from the variables of Slurm, of Indexed Jobs and of Open MPI.
 
 Ends with 0 when the command succeeds, with the command's own exit code when it fails (with --join 100, on
-all nodes), 103 when it was stopped, 104 when the check said no, 105 when it hung and was ended.
+all nodes), 103 when it was stopped, 104 when the preflight check failed, 105 when it hung and was ended.
 
 examples:
   ddplaunch run -- torchrun --nproc-per-node=2 train.py --epochs 3

@@ -19,8 +19,8 @@ Prints the handle of the job, and only it, on standard output; all other command
 when this command ends, whatever ends it.
 
 With --wait it shows where every node stands and what the ranks print, and ends with the job's own result:
-0 succeeded, 100 the training failed, 103 cancelled, 104 the gate said no, 105 hang. Ctrl-C leaves the job
-alone and says how to come back to it.
+0 succeeded, 100 the training failed, 103 cancelled, 104 the preflight check failed, 105 hang. Ctrl-C leaves
+the job alone and says how to come back to it.
 
 examples:
   ddplaunch submit job.yaml --wait

@@ -61,7 +61,7 @@ def _verdict(verdict: Verdict, names: Sequence[str]) -> str:
         ("victims", escape(some("rank", verdict.victims)) if verdict.victims else ""),
         ("because", facts),
         ("hint", escape(verdict.hint)),
-        ("sure", f"{verdict.confidence:.0%}"),
+        ("confidence", f"{verdict.confidence:.0%}"),
         ("more", f"<code>ddplaunch explain {escape(verdict.code)}</code>"),
     ]
     return f"<article>\n<h1>{escape(verdict.sentence)}</h1>\n{_pairs(pairs)}\n</article>"

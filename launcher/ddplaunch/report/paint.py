@@ -11,9 +11,6 @@ class Paint:
 
     on: bool = False
 
-    def strong(self, text: str) -> str:
-        return self._around("1", text)
-
     def bad(self, text: str) -> str:
         return self._around("1;31", text)
 
@@ -22,9 +19,6 @@ class Paint:
 
     def odd(self, text: str) -> str:
         return self._around("33", text)
-
-    def quiet(self, text: str) -> str:
-        return self._around("2", text)
 
     def _around(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.on and text else text

@@ -14,7 +14,7 @@ from ddplaunch.report.paint import PLAIN, Paint
 from ddplaunch.report.words import clock, count, duration, some
 
 _NARROWEST = 60
-_LABEL = 10
+_LABEL = 12
 
 
 def diagnosis_text(diagnosis: Diagnosis, paint: Paint = PLAIN, width: int | None = None) -> str:
@@ -35,7 +35,7 @@ def verdict_text(
     lines += _entry("victims", [some("rank", verdict.victims)] if verdict.victims else [], width)
     lines += _entry("because", verdict.facts, width)
     lines += _entry("hint", [verdict.hint] if verdict.hint else [], width)
-    lines += _entry("sure", [f"{verdict.confidence:.0%}"] if verdict.confidence < 1 else [], width)
+    lines += _entry("confidence", [f"{verdict.confidence:.0%}"] if verdict.confidence < 1 else [], width)
     lines += _entry("more", [f"ddplaunch explain {verdict.code}"], width)
     return "\n".join(lines)
 

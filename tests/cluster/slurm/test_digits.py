@@ -45,4 +45,4 @@ def test_a_hang_is_explained_with_line_and_node(cluster: Cluster, work: Path) ->
     assert re.search(
         r"at collective \d+ rank 0 called barrier \(broken.py:31\), the others all_reduce", done.stderr
     )
-    assert "culprit   rank 0 on node 0 (n1)" in done.stderr
+    assert "culprit     rank 0 on node 0 (n1)" in done.stderr

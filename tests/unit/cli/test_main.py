@@ -92,7 +92,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
         ),
         (
             ["status", "digits"],
-            "'digits' is no handle of a job",
+            "'digits' is not a job handle",
             "a handle looks like local://digits; `ddplaunch submit` prints it, `ddplaunch list` shows all",
         ),
         (

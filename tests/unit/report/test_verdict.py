@@ -16,17 +16,17 @@ from ddplaunch.report.paint import Paint
 WHOLE = """\
 rank 0 is in evaluate() (train.py:140) for 96 s, the others wait in barrier
 
-  culprit   rank 0 on node 0 (host0)
-  victims   ranks 1-3
-  because   rank 0 has burnt 96 s of CPU
-            ranks 1-3 stand in barrier 17
-  hint      call evaluate() on all ranks, or none
-  sure      90%
-  more      ddplaunch explain rank-in-user-code
+  culprit     rank 0 on node 0 (host0)
+  victims     ranks 1-3
+  because     rank 0 has burnt 96 s of CPU
+              ranks 1-3 stand in barrier 17
+  hint        call evaluate() on all ranks, or none
+  confidence  90%
+  more        ddplaunch explain rank-in-user-code
 
-  job       local://digits/3, submitted 2023-11-14 22:13:20, failed after 1 min 10 s
-  evidence  2023-11-14 22:14:20, of 4 ranks on 2 nodes
-  unseen    py-spy: not permitted (ptrace) (node 1)"""
+  job         local://digits/3, submitted 2023-11-14 22:13:20, failed after 1 min 10 s
+  evidence    2023-11-14 22:14:20, of 4 ranks on 2 nodes
+  unseen      py-spy: not permitted (ptrace) (node 1)"""
 
 
 def test_the_sentence_comes_first(diagnosis: Diagnosis) -> None:
@@ -42,7 +42,7 @@ def test_a_culprit_that_never_came_has_a_name(diagnosis: Diagnosis) -> None:
     lost = dataclasses.replace(given.VERDICT, nodes=[2], ranks=[])
     text = verdict.diagnosis_text(dataclasses.replace(diagnosis, job=job, verdicts=[lost]))
 
-    assert "  culprit   node 2 (host2)" in text.splitlines()
+    assert "  culprit     node 2 (host2)" in text.splitlines()
 
 
 def test_several_verdicts_keep_their_order(diagnosis: Diagnosis) -> None:
@@ -70,11 +70,11 @@ def test_a_narrow_terminal_folds_lines_under_their_label(diagnosis: Diagnosis) -
     long = dataclasses.replace(given.VERDICT, facts=["fact " * 30 + "/a/path-with-hyphens/" + "x" * 40])
     text = verdict.diagnosis_text(dataclasses.replace(diagnosis, verdicts=[long]), width=64)
 
-    path = " " * 12 + "/a/path-with-hyphens/" + "x" * 40
+    path = " " * 14 + "/a/path-with-hyphens/" + "x" * 40
     lines = text.splitlines()
     assert path in lines
     assert {True} == {len(line) <= 64 for line in lines if line != path}
-    assert {" " * 12} == {line[:12] for line in lines if line.strip().startswith("fact")}
+    assert {" " * 14} == {line[:14] for line in lines if line.strip().startswith("fact")}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_nothing_of_a_job_commands_the_terminal(diagnosis: Diagnosis) -> None:
     text = verdict.diagnosis_text(dataclasses.replace(diagnosis, verdicts=[wild]))
 
     assert r"rank 0: \x1b[2J\nhint: rm -rf" == text.splitlines()[0]
-    assert r"  hint      \x07\r" in text.splitlines()
+    assert r"  hint        \x07\r" in text.splitlines()
 
 
 def test_silent_nodes_are_named(diagnosis: Diagnosis) -> None:
@@ -127,7 +127,7 @@ def test_silent_nodes_are_named(diagnosis: Diagnosis) -> None:
         dataclasses.replace(diagnosis, bundle=dataclasses.replace(diagnosis.bundle, evidence=evidence))
     )
 
-    assert "  silent    node 1 gave no evidence in time" in text.splitlines()
+    assert "  silent      node 1 gave no evidence in time" in text.splitlines()
 
 
 def test_a_job_that_waits_says_why_and_what_to_do() -> None:

@@ -331,7 +331,7 @@ class KubernetesBackend:
         match = re.fullmatch(r"(?:([a-z0-9][-a-z0-9]*)/)?([a-z0-9][-.a-z0-9]*)", handle.path)
         if match is None:
             raise UsageError(
-                f"{handle} is no handle of a job on Kubernetes",
+                f"{handle} is not a handle of a Kubernetes job",
                 hint="kubernetes://NAMESPACE/NAME, as `ddplaunch submit` prints it",
             )
         return match[1] or self.api.place.namespace, match[2]

@@ -17,7 +17,6 @@ class Trouble(NamedTuple):
     code: str  # of the catalogue
     text: str
     hint: str
-    ends: bool = False  # the pod is over by it
     verdict: Verdict | None = None  # its own agent's, which `text` is taken from
 
 
@@ -32,7 +31,7 @@ def trouble(pod: Json, events: Sequence[Json] = ()) -> Trouble | None:
 
 _DISRUPTED = {
     "PreemptionByScheduler": (
-        "preempted: its place is wanted by a pod of higher priority",
+        "preempted by a pod of higher priority",
         "give the job a higher `kubernetes.priority_class`, or send it again later",
     ),
     "DeletionByTaintManager": (
@@ -66,7 +65,6 @@ def _disrupted(pod: Json) -> Trouble | None:
             "node-evicted",
             f"evicted by its machine: {message or 'it ran out of something'}",
             "ask for what is needed, as `resources.memory`, so that the scheduler keeps it free",
-            ends=True,
         )
     found = objects.condition(pod, "DisruptionTarget")
     if found is not None:
@@ -77,10 +75,10 @@ def _disrupted(pod: Json) -> Trouble | None:
             "unreachable" in said or "not-ready" in said or reason == "NodeLost" or why == "DeletionByPodGC"
         )
         code = "network-lost" if lost and _has_run(pod) else "node-missing" if lost else "node-evicted"
-        return Trouble(code, f"{text}: {said}" if said else text, hint, ends=True)
+        return Trouble(code, f"{text}: {said}" if said else text, hint)
     if reason == "NodeLost":
         code = "network-lost" if _has_run(pod) else "node-missing"
-        return Trouble(code, f"lost: {message or 'its machine does not answer'}", _LOST, ends=True)
+        return Trouble(code, f"lost: {message or 'its machine does not answer'}", _LOST)
     if reason in (
         "UnexpectedAdmissionError",
         "NodeAffinity",
@@ -91,7 +89,6 @@ def _disrupted(pod: Json) -> Trouble | None:
             "node-missing",
             f"turned away by its machine ({reason}): {message}",
             "`kubectl describe node` shows what it has left; submit it again",
-            ends=True,
         )
     return None
 
@@ -112,7 +109,7 @@ def _terminated(pod: Json) -> Trouble | None:
             ended = (told.get(key) or {}).get("terminated")
             found = ended and _end(name, ended)
             if found and (key == "state" or name == HUB):
-                return found._replace(ends=key == "state")
+                return found
     return None
 
 
@@ -162,8 +159,6 @@ def _not_started(container: str, message: str) -> Trouble:
 
 
 # --- not there yet
-
-_WAITING = ("ImagePullBackOff", "ErrImagePull")
 
 
 def _waiting(pod: Json) -> Trouble | None:
@@ -218,8 +213,8 @@ _WHY_NOT_PULLED = (
     ("not found", "there is no such image or tag"),
     ("does not exist", "there is no such image or tag"),
     ("pull access denied", "the registry does not give it to us, or does not have it"),
-    ("authorization failed", "the registry does not believe who we are"),
-    ("unauthorized", "the registry does not believe who we are"),
+    ("authorization failed", "registry authentication failed"),
+    ("unauthorized", "registry authentication failed"),
     ("403 Forbidden", "the registry does not give it to us"),
     ("429 Too Many", "the registry gives us no more for now"),
     ("no such host", "the registry's name does not resolve on the machine"),

@@ -74,7 +74,7 @@ class Store:
         name, _, number = path.partition("/")
         if name in ("", ".", "..") or (number and not number.isdecimal()) or path.endswith("/"):
             raise UsageError(
-                f"local://{path} is no handle of a job on this machine",
+                f"local://{path} is not a handle of a local job",
                 hint="local://digits/3 is the third submission of digits, local://digits the newest",
             )
         home = self.jobs / name

@@ -253,7 +253,7 @@ def parse_handle(handle: Handle) -> tuple[int, str]:
     match = re.fullmatch(r"(?:(\w[\w.-]*)/)?(\d+)", handle.path)
     if match is None:
         raise UsageError(
-            f"{handle} is no handle of a Slurm job",
+            f"{handle} is not a handle of a Slurm job",
             hint="slurm://1234 is job 1234, slurm://mycluster/1234 the one of cluster mycluster",
         )
     return int(match[2]), match[1] or ""

@@ -79,7 +79,7 @@ def _node_limit(job: Seen, around: Surroundings) -> Why:
             f"it wants {_nodes(job.nodes)}, more than can be had{_where(job)} now{_unusable(around)}",
             "it starts when those nodes come back; else cancel it and lower `nodes`",
         )
-    return Why(text, never_starts("lower `nodes` or take another `slurm.partition`", job), never=True)
+    return Why(text, never_starts("lower `nodes` or take another `slurm.partition`", job))
 
 
 def _time_limit(job: Seen, around: Surroundings) -> Why:
@@ -88,7 +88,6 @@ def _time_limit(job: Seen, around: Surroundings) -> Why:
     return Why(
         f"its time limit is above that of partition {job.partition}{most}",
         never_starts("lower `slurm.time` or take another `slurm.partition`", job),
-        never=True,
     )
 
 
@@ -124,12 +123,12 @@ def _begin_time(job: Seen, _: Surroundings) -> Why:
     return Why(f"it may not start before{at}", f"nothing is wrong; {why}")
 
 
-def _fixed(text: str, hint: str, never: bool = False) -> Callable[[Seen, Surroundings], Why]:
+def _fixed(text: str, hint: str) -> Callable[[Seen, Surroundings], Why]:
     """Texts in which {partition}, {id} and {do} stand for the job's."""
 
     def make(job: Seen, _: Surroundings) -> Why:
         values = {"partition": job.partition or "its partition", "id": job.job_id}
-        return Why(text.format(**values), hint.format(**values), never)
+        return Why(text.format(**values), hint.format(**values))
 
     return make
 
@@ -157,14 +156,14 @@ _BY_REASON: Mapping[str, Callable[[Seen, Surroundings], Why]] = {
     ),
     "dependency": _dependency,
     "dependencyneversatisfied": _fixed(
-        "it waits for another job, which did not end as asked", "cancel it: it will never start", never=True
+        "it waits for another job, which did not end as asked",
+        "cancel it: it will never start",
     ),
     "begintime": _begin_time,
     "badconstraints": _fixed(
         "no node has all that it asks for",
         "compare its constraint, memory, GPUs and CPUs with `sinfo --format '%N %f %m %G %c'`; then "
         "cancel it and submit it anew",
-        never=True,
     ),
     "licenses": _fixed(
         "it waits for licences that others use", "`scontrol show licenses` shows who has them"
@@ -173,7 +172,8 @@ _BY_REASON: Mapping[str, Callable[[Seen, Surroundings], Why]] = {
         "its reservation has not begun yet", "`scontrol show reservation` says when it does"
     ),
     "reservationdeleted": _fixed(
-        "its reservation was deleted", "cancel it and submit it without `slurm.reservation`", never=True
+        "its reservation was deleted",
+        "cancel it and submit it without `slurm.reservation`",
     ),
     "partitiondown": _fixed(
         "partition {partition} starts no jobs now", f"{_ASK}, or take another `slurm.partition`"
@@ -182,24 +182,25 @@ _BY_REASON: Mapping[str, Callable[[Seen, Surroundings], Why]] = {
         "partition {partition} is inactive", f"{_ASK}, or take another `slurm.partition`"
     ),
     "invalidaccount": _fixed(
-        "its account is not valid", "`sacctmgr show associations user=$USER` lists yours", never=True
+        "its account is not valid",
+        "`sacctmgr show associations user=$USER` lists yours",
     ),
     "invalidqos": _fixed(
-        "its QOS is not valid", "`sacctmgr show associations user=$USER` lists yours", never=True
+        "its QOS is not valid",
+        "`sacctmgr show associations user=$USER` lists yours",
     ),
     "accountnotallowed": _fixed(
         "its account may not use partition {partition}",
         "take another `slurm.account` or `slurm.partition`",
-        True,
     ),
     "qosnotallowed": _fixed(
-        "its QOS may not use partition {partition}", "take another `slurm.qos` or `slurm.partition`", True
+        "its QOS may not use partition {partition}", "take another `slurm.qos` or `slurm.partition`"
     ),
     "cleaning": _fixed(
         "its last attempt is still being cleaned up on the nodes", "nothing is wrong; it takes seconds"
     ),
     "prolog": _fixed("the nodes' prolog runs", "nothing is wrong; it takes seconds"),
-    "deadline": _fixed("it cannot end before its deadline", "cancel it and submit it anew", True),
+    "deadline": _fixed("it cannot end before its deadline", "cancel it and submit it anew"),
     "systemfailure": _fixed("Slurm itself has failed", _ASK),
 }
 
@@ -226,9 +227,7 @@ _BY_STATE: Mapping[str, Callable[[Seen, Surroundings], Why]] = {
     "SPECIAL_EXIT": _requeue_hold,
     "REQUEUED": _fixed("it was put back into the queue and will be started again", ""),
     "REQUEUE_FED": _fixed("it was put back into the queue and will be started again", ""),
-    "RESV_DEL_HOLD": _fixed(
-        "its reservation was deleted, and it is held", "cancel it and submit it anew", True
-    ),
+    "RESV_DEL_HOLD": _fixed("its reservation was deleted, and it is held", "cancel it and submit it anew"),
 }
 
 

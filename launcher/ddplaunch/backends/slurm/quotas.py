@@ -13,11 +13,10 @@ from ddplaunch.backends.slurm.parse import Seen
 
 
 class Why(NamedTuple):
-    """One sentence each. `never`: as it is, the job cannot start."""
+    """Why Slurm does not start the job, and what to do: one sentence each."""
 
     text: str
     hint: str
-    never: bool = False
 
 
 def explain(job: Seen, reason: str) -> Why | None:
@@ -53,7 +52,6 @@ def _own_limit(job: Seen, match: re.Match[str]) -> Why:
     return Why(
         f"it asks for more {_limited(what)} than {whose} allows a job ({match[0]})",
         never_starts("ask for less, or take another `slurm.qos` or `slurm.account`", job),
-        never=True,
     )
 
 
@@ -68,7 +66,6 @@ def _min_limit(job: Seen, match: re.Match[str]) -> Why:
     return Why(
         f"it asks for fewer {_limited(match['what'])} than its QOS wants of a job ({match[0]})",
         never_starts("ask for more, or take another `slurm.qos`", job),
-        never=True,
     )
 
 

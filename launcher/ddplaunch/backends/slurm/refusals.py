@@ -88,11 +88,11 @@ _KNOWN: Mapping[str, tuple[str, str]] = {
         "make `source` smaller, or put it on a shared file system and name it as `workdir`",
     ),
     "Invalid authentication credential": (
-        "it does not believe who you are: munge does not run here, or has another key than the controller",
+        "authentication failed: munge does not run here, or has another key than the controller",
         "`munge -n | unmunge` tries it; ask an administrator",
     ),
     "Protocol authentication error": (
-        "it does not believe who you are: munge does not run here, or has another key than the controller",
+        "authentication failed: munge does not run here, or has another key than the controller",
         "`munge -n | unmunge` tries it; ask an administrator",
     ),
     "Access/permission denied": (

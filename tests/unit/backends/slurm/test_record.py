@@ -89,7 +89,7 @@ def test_a_handle_is_an_id_of_a_cluster(path: str, found: tuple[int, str]) -> No
 @pytest.mark.parametrize("path", ["digits", "7/8/9", "7_1", "../7", "north/", "-7", "7x"])
 def test_anything_else_is_no_handle(path: str) -> None:
     """Arrays and names are not ours."""
-    with pytest.raises(UsageError, match="is no handle of a Slurm job"):
+    with pytest.raises(UsageError, match="is not a handle of a Slurm job"):
         parse_handle(Handle("slurm", path))
 
 
