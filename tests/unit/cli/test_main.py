@@ -225,6 +225,7 @@ def test_what_is_called_often_imports_little(words: list[str], tmp_path: Path) -
     """Neither argparse nor anything below the command line is loaded for the overview."""
     heavy = [
         "argparse",
+        "jinja2",
         "pydantic",
         "yaml",
         "rich",
@@ -250,7 +251,7 @@ def test_what_is_called_often_imports_little(words: list[str], tmp_path: Path) -
 
 def test_rendering_does_not_load_what_only_running_needs(job_file: Path) -> None:
     """rich, subprocess and the backends stay out of `render`."""
-    heavy = ["rich", "ddplaunch.backends", "ddplaunch.report", "asyncio", "subprocess"]
+    heavy = ["rich", "jinja2", "ddplaunch.backends", "ddplaunch.report", "asyncio", "subprocess"]
     script = (
         f"import sys; from ddplaunch.cli.main import main; main(['render', {str(job_file)!r}])\n"
         f"sys.stderr.write(repr([name for name in {heavy} if name in sys.modules]))"
