@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -55,18 +56,31 @@ def run(
 
 
 def _opened(api: Api, url: str) -> Any:
-    """The client's own websocket, with a limit: a server that is mute then would hold us for ever."""
+    """Return a connected WebSocket with the client's credentials, proxy and subprotocols, and a time limit.
+
+    The client's own create_websocket() has no limit, and a server that is mute would hold us for ever.
+    """
+    import certifi
     import websocket
     from kubernetes.stream import ws_client
 
-    class Bounded(websocket.WebSocket):
-        def connect(self, url: str, **options: Any) -> None:
-            super().connect(url, timeout=_CONNECT, **options)  # type: ignore[no-untyped-call]
-
-    # create_websocket() hands no timeout on, and connect() asks for no default. Neither module has types.
-    ws_client.WebSocket = Bounded  # type: ignore[attr-defined]
-    return ws_client.create_websocket(  # type: ignore[no-untyped-call]
-        api.configuration, url, api.headers()
+    ours = api.configuration
+    tls = {"certfile": ours.cert_file, "keyfile": ours.key_file, "server_hostname": ours.tls_server_name}
+    if ours.verify_ssl:
+        tls |= {"cert_reqs": ssl.CERT_REQUIRED, "ca_certs": ours.ssl_ca_cert or certifi.where()}
+        tls |= {"check_hostname": ours.assert_hostname}
+    else:
+        tls |= {"cert_reqs": ssl.CERT_NONE}
+    options: dict[str, Any] = {}
+    if ours.proxy or ours.proxy_headers:
+        options = ws_client.websocket_proxycare(options, ours, url, {})  # type: ignore[no-untyped-call]
+    return websocket.create_connection(
+        url,
+        timeout=_CONNECT,
+        sslopt={name: value for name, value in tls.items() if value is not None},
+        header={name: value for name, value in api.headers().items() if name == "authorization"},
+        subprotocols=[ws_client.V5_CHANNEL_PROTOCOL, ws_client.V4_CHANNEL_PROTOCOL],
+        **options,
     )
 
 
