@@ -11,9 +11,10 @@ import yaml
 from tests.fuzz import drawn, mutate, target
 from tests.fuzz.target import Target
 
+from ddplaunch import targets
 from ddplaunch.errors import DdplaunchError, ExitCode
 from ddplaunch.plan import plan
-from ddplaunch.render import RENDERERS, render
+from ddplaunch.render import render
 from ddplaunch.render.archive import agent_archive, pod_agent_archive
 from ddplaunch.spec.load import parse
 from ddplaunch.spec.models import JobSpec
@@ -86,7 +87,7 @@ def read(data: bytes, folder: Path) -> None:
     except DdplaunchError as error:
         _said(error)
         return
-    for each in RENDERERS:
+    for each in targets.names():
         _render(spec, each, folder)
 
 

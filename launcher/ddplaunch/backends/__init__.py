@@ -7,22 +7,14 @@ what `ddplaunch render` showed is what runs. A backend is imported only when a j
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
-from ddplaunch.errors import UsageError
+from ddplaunch.targets import find
 
 if TYPE_CHECKING:
     from ddplaunch.agent.contract import Bundle
     from ddplaunch.backends.job import Handle, Job, Selection
     from ddplaunch.render.rendered import Rendered
-
-BACKENDS = {
-    "kubernetes": "ddplaunch.backends.kubernetes.backend",
-    "local": "ddplaunch.backends.local.backend",
-    "slurm": "ddplaunch.backends.slurm.backend",
-}
-"""Target -> the module whose `connect()` makes its Backend."""
 
 
 class Backend(Protocol):
@@ -58,12 +50,8 @@ class Backend(Protocol):
         """What is known of the job: from its hub while it runs, else what it left. None: it left nothing."""
 
 
-def connect(target: str) -> Backend:
-    """The backend of `target`. Raises UsageError when jobs cannot be sent there."""
-    if target not in BACKENDS:
-        raise UsageError(
-            f"ddplaunch cannot reach {target!r}: it sends jobs to {', '.join(sorted(BACKENDS))}",
-            hint="handles begin with the target, as in local://digits",
-        )
-    backend: Backend = import_module(BACKENDS[target]).connect()
+def connect(name: str) -> Backend:
+    """Return the backend of the target `name`. Raises UsageError when jobs cannot be sent there."""
+    target = find(name)
+    backend: Backend = target.load(target.connect)()
     return backend

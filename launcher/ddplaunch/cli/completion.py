@@ -82,9 +82,10 @@ def _values(action: argparse.Action) -> list[Word]:
 
 
 def _handles() -> list[Word]:
-    from ddplaunch.backends import BACKENDS, connect
+    from ddplaunch.backends import connect
+    from ddplaunch.targets import names
 
-    return [(str(handle), about) for target in BACKENDS for handle, about in connect(target).handles()]
+    return [(str(handle), about) for target in names() for handle, about in connect(target).handles()]
 
 
 def _codes() -> list[Word]:
@@ -94,9 +95,9 @@ def _codes() -> list[Word]:
 
 
 def _targets() -> list[Word]:
-    from ddplaunch.render import RENDERERS
+    from ddplaunch.targets import names
 
-    return [(target, "") for target in RENDERERS]
+    return [(name, "") for name in names()]
 
 
 def _files() -> list[Word]:

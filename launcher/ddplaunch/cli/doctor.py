@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _spec(args: argparse.Namespace) -> JobSpec:
     from ddplaunch.spec.load import load
-    from ddplaunch.spec.models import JobSpec
+    from ddplaunch.spec.models import job_model
 
     if args.file is None and args.to == "kubernetes":
         raise UsageError(
@@ -106,7 +106,7 @@ def _spec(args: argparse.Namespace) -> JobSpec:
             "`ddplaunch doctor job.yaml --to kubernetes`",
         )
     if args.file is None:
-        return JobSpec(apiVersion="ddplaunch/v1", name="doctor", nodes=args.nodes or 1, command=("true",))
+        return job_model()(apiVersion="ddplaunch/v1", name="doctor", nodes=args.nodes or 1, command=("true",))
     if args.nodes is not None:
         raise UsageError("--nodes and a job file exclude each other", hint="the job file says how many nodes")
     return load(args.file)
@@ -119,14 +119,10 @@ def _of_its_own(spec: JobSpec) -> JobSpec:
 
 
 def _gate_only(plan: Plan) -> Rendered:
-    if plan.target == "kubernetes":
-        from ddplaunch.render import kubernetes
-
-        return kubernetes.render(plan, gate_only=True)
     from ddplaunch.render import render
 
-    rendered = render(plan)
-    return dataclasses.replace(rendered, job="doctor", command=(*rendered.command, "--gate-only"))
+    rendered = render(plan, gate_only=True)
+    return rendered if plan.target == "kubernetes" else dataclasses.replace(rendered, job="doctor")
 
 
 def _print(found: Diagnosis) -> None:

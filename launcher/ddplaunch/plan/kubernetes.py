@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ddplaunch.plan.target import TargetPlan
+
 if TYPE_CHECKING:
     from ddplaunch.spec.models import JobSpec, SecretKey, Volume
     from ddplaunch.spec.targets import Kubernetes
@@ -27,8 +29,12 @@ class KubernetesPlan:
     store_port: int | None = None  # torchrun's, where the job file names one
 
 
-def make(spec: JobSpec) -> KubernetesPlan:
-    """That of `spec`, whose problems `kubernetes_limits` has found none of."""
+def make(spec: JobSpec) -> TargetPlan:
+    """Return what `spec` asks of a cluster, and the port of its hub."""
+    return TargetPlan(_settings(spec), hub_port=_hub_port(spec))
+
+
+def _settings(spec: JobSpec) -> KubernetesPlan:
     assert spec.image is not None
     return KubernetesPlan(
         image=spec.image,
@@ -40,7 +46,7 @@ def make(spec: JobSpec) -> KubernetesPlan:
     )
 
 
-def hub_port(spec: JobSpec) -> int:
+def _hub_port(spec: JobSpec) -> int:
     """0: every node derives the same one from the job's key, for on a machine's own network jobs meet."""
     if spec.gate.port is not None:
         return spec.gate.port

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ddplaunch.agent.contract import GatePlan, JobPlan, ResourcePlan, WatchdogPlan
 from ddplaunch.errors import UsageError
-from ddplaunch.plan import kubernetes, mpi, slurm, source, targets, torchrun
-from ddplaunch.plan.kubernetes import KubernetesPlan
-from ddplaunch.plan.slurm import SlurmPlan
+from ddplaunch.plan import local, mpi, source, torchrun
 from ddplaunch.plan.source import SourceFile
+from ddplaunch.plan.target import TargetPlan, problem
+from ddplaunch.spec.problems import Problem, SpecError
+from ddplaunch.targets import LOCAL, find
 
 if TYPE_CHECKING:
     from ddplaunch.spec.models import JobSpec, SecretRef
+
+Settings = TypeVar("Settings")
 
 
 @dataclass(frozen=True)
@@ -24,10 +27,14 @@ class Plan:
 
     target: str
     job: JobPlan
-    slurm: SlurmPlan | None = None
-    kubernetes: KubernetesPlan | None = None
+    own: object = None  # what the target's renderer alone reads
     source: Mapping[str, SourceFile] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()  # files below `source` that stay at home because they look private
+
+    def settings(self, kind: type[Settings]) -> Settings:
+        """Return the target's own settings, of the type that its `plan` function makes."""
+        assert isinstance(self.own, kind)
+        return self.own
 
 
 def make(spec: JobSpec, target: str, base: Path) -> Plan:
@@ -35,17 +42,20 @@ def make(spec: JobSpec, target: str, base: Path) -> Plan:
 
     Raises SpecError for what the target cannot do, UsageError for a missing source or an unknown target.
     """
-    targets.check(spec, target)
-    travels = source.read(spec.source, base, source.LOCAL_LIMIT if target == "local" else source.LIMIT)
+    there = find(target)
+    if problems := [*_smoke_test(spec), *there.load(there.problems)(spec)]:
+        raise SpecError(problems)
+    made: TargetPlan = there.load(there.plan)(spec)
+    travels = source.read(spec.source, base, made.source_limit)
     job = JobPlan(
         job=spec.name,
         nodes=spec.nodes,
         nproc_per_node=spec.nproc_per_node,
-        launch=mpi.launch(spec, target) if spec.launch == "mpi" else torchrun.launch(spec),
+        launch=mpi.launch(spec, made.mpi) if spec.launch == "mpi" else torchrun.launch(spec),
         command=list(spec.command),
         python=spec.python,
-        names=targets.names(spec, target),
-        master_addr=spec.rendezvous.address or targets.master_address(target),
+        names=list(made.names),
+        master_addr=spec.rendezvous.address or made.master_addr,
         master_port=spec.rendezvous.port,
         mpi=spec.launch == "mpi",
         max_restarts=spec.rendezvous.max_restarts,
@@ -55,8 +65,8 @@ def make(spec: JobSpec, target: str, base: Path) -> Plan:
         workdir=spec.workdir,
         gate=GatePlan(
             enabled=spec.gate.enabled,
-            timeout=targets.gate_timeout(spec, target),
-            port=targets.gate_port(spec, target),
+            timeout=there.gate_timeout if spec.gate.timeout is None else spec.gate.timeout,
+            port=made.hub_port,
             interface=spec.gate.interface,
             skip=list(spec.gate.skip),
             smoke_test=spec.gate.smoke_test or None,
@@ -77,8 +87,7 @@ def make(spec: JobSpec, target: str, base: Path) -> Plan:
     return Plan(
         target,
         job,
-        slurm=slurm.make(spec) if target == "slurm" else None,
-        kubernetes=kubernetes.make(spec) if target == "kubernetes" else None,
+        own=made.settings,
         source=travels.files,
         left_out=travels.left_out,
     )
@@ -94,11 +103,19 @@ def adhoc(argv: Sequence[str], name: str, watchdog: WatchdogPlan | None = None) 
         nproc_per_node=None,
         launch=[],
         command=list(argv),
-        names=targets.LOCAL_NAMES,
-        master_addr=targets.master_address("local"),
+        names=[local.ADDRESS],
+        master_addr=local.ADDRESS,
         watchdog=watchdog or WatchdogPlan(),
     )
-    return Plan("local", job)
+    return Plan(LOCAL.name, job)
+
+
+def _smoke_test(spec: JobSpec) -> list[Problem]:
+    """It is torch's collective that is tried."""
+    if spec.gate.smoke_test and spec.launch == "mpi":
+        hint = "it tries torch's backends"
+        return [problem(spec, "gate.smoke_test", "true", "false with launch: mpi", hint)]
+    return []
 
 
 def _secret(name: str, reference: SecretRef) -> dict[str, str]:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ddplaunch.plan.target import TargetPlan
+
 if TYPE_CHECKING:
     from ddplaunch.spec.models import JobSpec, Volume
-
 
 WARNING = 60
 """Seconds before the time limit at which the evidence is taken. Slurm may be 30 s early."""
@@ -28,8 +29,12 @@ class SlurmPlan:
     gpus: bool = False
 
 
-def make(spec: JobSpec) -> SlurmPlan:
-    """The options of `spec`; those of `slurm.extra` come last."""
+def make(spec: JobSpec) -> TargetPlan:
+    """Return sbatch's options for `spec`, those of `slurm.extra` last, and what starts MPI ranks."""
+    return TargetPlan(_settings(spec), hub_port=spec.gate.port, mpi=tuple(_srun(spec)))
+
+
+def _settings(spec: JobSpec) -> SlurmPlan:
     container = spec.slurm.container
     return SlurmPlan(
         options=tuple(_options(spec)),
@@ -70,6 +75,17 @@ def _options(spec: JobSpec) -> Iterator[str]:
     yield "--requeue" if spec.retries else "--no-requeue"
     yield f"--signal=B:USR1@{_warning(spec.slurm.time)}"
     yield from spec.slurm.extra
+
+
+def _srun(spec: JobSpec) -> Iterator[str]:
+    if spec.slurm.mpi is None:
+        return
+    cores_of_a_rank = max(1, int(spec.resources.cpus or 0) // spec.nproc_per_node)
+    yield from ("srun", f"--mpi={spec.slurm.mpi}", f"--nodes={spec.nodes}")
+    yield f"--ntasks={spec.nodes * spec.nproc_per_node}"
+    yield f"--ntasks-per-node={spec.nproc_per_node}"
+    yield f"--cpus-per-task={cores_of_a_rank}"
+    yield from ("--distribution=block", "--kill-on-bad-exit=1")
 
 
 def _time(seconds: float) -> str:

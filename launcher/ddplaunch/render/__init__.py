@@ -2,27 +2,22 @@
 
 Pure and deterministic: the same plan and the same facts give the same bytes on every machine. It must not
 start a process, open a socket, read the clock or the environment; what it needs to know of a cluster enters
-as a value. A renderer is a module of this package with `render(plan) -> Rendered`, named in RENDERERS.
+as a value. Which module renders a target stands in its `Target` record.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from ddplaunch.targets import find
 
 if TYPE_CHECKING:
     from ddplaunch.plan.plan import Plan
     from ddplaunch.render.rendered import Rendered
 
-RENDERERS: Final = {
-    "local": "ddplaunch.render.local",
-    "slurm": "ddplaunch.render.slurm",
-    "kubernetes": "ddplaunch.render.kubernetes",
-}
-"""Target to module, imported only when asked for."""
 
-
-def render(plan: Plan) -> Rendered:
-    """The files and the command of `plan` on its target."""
-    rendered: Rendered = import_module(RENDERERS[plan.target]).render(plan)
+def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
+    """Return the files and the command of `plan` on its target; with `gate_only` it ends with its gate."""
+    target = find(plan.target)
+    rendered: Rendered = target.load(target.render)(plan, gate_only=gate_only)
     return rendered

@@ -27,8 +27,8 @@ exec python3 -I -S "$here/{agent}" local --folder "$here" "$@"
 """
 
 
-def render(plan: Plan) -> Rendered:
-    """Same plan, same bytes."""
+def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
+    """Return the files of a job on this machine. Same plan, same bytes."""
     text = json.dumps(codec.dump(plan.job), indent=2, ensure_ascii=False) + "\n"
     files = {
         SCRIPT: RenderedFile(
@@ -39,7 +39,8 @@ def render(plan: Plan) -> Rendered:
     }
     if plan.source:
         files[Files.SOURCE] = RenderedFile(source_archive(plan.source, LOCAL_LIMIT))
-    return Rendered("local", plan.job.job, files, ("sh", SCRIPT))
+    command = ("sh", SCRIPT, *(["--gate-only"] if gate_only else []))
+    return Rendered(plan.target, plan.job.job, files, command)
 
 
 def _title(job: JobPlan) -> str:

@@ -7,7 +7,7 @@ from pydantic_core import ErrorDetails
 
 from ddplaunch.spec import messages, rules, schema
 from ddplaunch.spec.document import Mapping, Node, Scalar, find
-from ddplaunch.spec.models import API_VERSION, JobSpec
+from ddplaunch.spec.models import API_VERSION, job_model
 from ddplaunch.spec.problems import Path, Problem, join
 
 _STAND_INS = {"apiVersion": API_VERSION, "name": "job", "command": ("train.py",)}
@@ -46,7 +46,7 @@ def explain(error: ValidationError, root: Node, values: dict[str, Any], file: st
 
 def _errors(values: dict[str, Any]) -> list[ErrorDetails]:
     try:
-        JobSpec.model_validate(values)
+        job_model().model_validate(values)
     except ValidationError as error:
         return error.errors(include_url=False, include_input=False)
     return []

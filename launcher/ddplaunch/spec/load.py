@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ddplaunch.spec import document
-from ddplaunch.spec.models import API_VERSION, JobSpec
+from ddplaunch.spec.models import API_VERSION, JobSpec, job_model
 from ddplaunch.spec.problems import Problem, SpecError
 
 MAX_BYTES = 2**20
@@ -36,7 +36,7 @@ def parse(data: bytes, file: str) -> JobSpec:
     spec = None
     values = document.data(root)
     try:
-        spec = JobSpec.model_validate(values)
+        spec = job_model().model_validate(values)
     except ValidationError as error:
         from ddplaunch.spec import errors  # only a file with a problem needs it
 

@@ -5,10 +5,13 @@ resources are per node unless the description says otherwise; durations are floa
 of bytes (`fields` says how they are written).
 """
 
-from typing import Literal, get_args
+from functools import cache
+from typing import Any, Literal, get_args
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, create_model, model_validator
 
+from ddplaunch import targets
+from ddplaunch.errors import UsageError
 from ddplaunch.spec import rules
 from ddplaunch.spec.fields import (
     AbsolutePath,
@@ -279,3 +282,24 @@ class JobSpec(Section):
         if findings := rules.check(self):
             raise ValidationError.from_exception_data("JobSpec", [finding.error() for finding in findings])
         return self
+
+
+@cache
+def job_model() -> type[JobSpec]:
+    """Return `JobSpec` with a section for each target of another package that is installed.
+
+    Raises UsageError when such a target cannot be used.
+    """
+    sections: dict[str, Any] = {}
+    for target in targets.others():
+        if target.name in JobSpec.model_fields:
+            raise UsageError(
+                f"the target {target.name!r} cannot be used: that is a key of every job file",
+                hint="uninstall the Python package that offers it",
+            )
+        section = target.load(target.section)
+        sections[target.name] = (
+            section,
+            Field(default=section(), description=f"What only {target.name} knows."),
+        )
+    return create_model("JobSpec", __base__=JobSpec, **sections) if sections else JobSpec

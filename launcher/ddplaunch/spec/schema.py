@@ -6,7 +6,7 @@ It says what one value may be; what values may not be together is only said by `
 from functools import cache
 from typing import Any
 
-from ddplaunch.spec.models import JobSpec
+from ddplaunch.spec.models import job_model
 from ddplaunch.spec.problems import Path
 from ddplaunch.spec.units import format_duration
 
@@ -19,7 +19,7 @@ _MARKS = ("x-hint", "x-slug", "x-unit", "x-wanted")
 
 def json_schema() -> dict[str, Any]:
     """Draft 2020-12; unknown keys are refused everywhere but in free-form mappings."""
-    made = _published(JobSpec.model_json_schema())
+    made = _published(job_model().model_json_schema())
     return {"$schema": DIALECT, "$id": ID, **made}
 
 
@@ -53,7 +53,7 @@ def _published(part: Any, *, names: bool = False) -> Any:
 
 @cache
 def _definitions() -> dict[str, Any]:
-    return JobSpec.model_json_schema()
+    return job_model().model_json_schema()
 
 
 def at(path: Path) -> dict[str, Any]:

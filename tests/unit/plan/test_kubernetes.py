@@ -11,6 +11,7 @@ import kubernetes_validate
 import pytest
 
 from ddplaunch.plan import kubernetes_fields, plan
+from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.plan import Plan
 from ddplaunch.spec.load import parse
 from ddplaunch.spec.problems import SpecError
@@ -262,8 +263,8 @@ def test_a_secret_becomes_a_variable_of_the_container() -> None:
     """The plan says only under which name it is found there."""
     found = made(secrets={"TOKEN": SECRET})
 
-    assert found.kubernetes is not None
-    assert ({"TOKEN": {"env": "TOKEN"}}, ["TOKEN"]) == (found.job.secrets, list(found.kubernetes.secrets))
+    secrets = found.settings(KubernetesPlan).secrets
+    assert ({"TOKEN": {"env": "TOKEN"}}, ["TOKEN"]) == (found.job.secrets, list(secrets))
 
 
 SCHEMAS = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"

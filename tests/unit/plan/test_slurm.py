@@ -17,9 +17,16 @@ def spec(**more: object) -> JobSpec:
     return JobSpec(apiVersion="ddplaunch/v1", name="job", command=("train.py",), **more)  # type: ignore[arg-type]
 
 
+def settings(made: JobSpec) -> slurm.SlurmPlan:
+    """What the renderer reads."""
+    found = slurm.make(made).settings
+    assert isinstance(found, slurm.SlurmPlan)
+    return found
+
+
 def options(made: JobSpec) -> dict[str, str]:
     """Option -> value."""
-    return dict(option.partition("=")[::2] for option in slurm.make(made).options)
+    return dict(option.partition("=")[::2] for option in settings(made).options)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +63,7 @@ def test_a_volume_is_a_mount_of_the_container() -> None:
     """The container's own mounts come first."""
     container = Container(runtime="pyxis", image="torch", mounts=("/a:/b",))
     volume = Volume(name="data", mount_path="/data", host_path="/lustre", read_only=True)
-    made = slurm.make(spec(slurm=Slurm(container=container), volumes=(volume,)))
+    made = settings(spec(slurm=Slurm(container=container), volumes=(volume,)))
 
     assert ("/a:/b", "/lustre:/data:ro") == made.mounts
 

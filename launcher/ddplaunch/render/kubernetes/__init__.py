@@ -5,6 +5,7 @@ It needs no operator and no API access from the pods, and says the same for 2 no
 
 from __future__ import annotations
 
+from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.plan import Plan
 from ddplaunch.render.kubernetes import guard, objects, pod, text
 from ddplaunch.render.rendered import Rendered, RenderedFile
@@ -17,9 +18,11 @@ _KEY = (
 
 
 def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
-    """Same plan, same bytes. The Service comes before the pods whose names it publishes."""
-    assert plan.kubernetes is not None
-    options = plan.kubernetes.options
+    """Return the manifest. Same plan, same bytes.
+
+    The Service comes before the pods whose names it publishes.
+    """
+    options = plan.settings(KubernetesPlan).options
     workload = objects.jobset if options.jobset else objects.job
     template = guard.overlaid(pod.template(plan, gate_only=gate_only), options.pod_template, plan.job.job)
     made = [
@@ -35,4 +38,4 @@ def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
     by_hand = _KEY.format(
         job=plan.job.job, namespace=f" --namespace {options.namespace}" if options.namespace else ""
     )
-    return Rendered("kubernetes", plan.job.job, {name: RenderedFile(content)}, command, by_hand)
+    return Rendered(plan.target, plan.job.job, {name: RenderedFile(content)}, command, by_hand)

@@ -9,12 +9,12 @@ from typing import Any
 
 from ddplaunch import __version__
 from ddplaunch.agent.contract import codec
+from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.plan import Plan
 
 
 def job_labels(plan: Plan) -> dict[str, str]:
     """Of every object, the user's own behind them."""
-    assert plan.kubernetes is not None
     name = plan.job.job
     return {
         "app.kubernetes.io/name": name,
@@ -23,7 +23,7 @@ def job_labels(plan: Plan) -> dict[str, str]:
         "app.kubernetes.io/part-of": "ddplaunch",
         "app.kubernetes.io/managed-by": "ddplaunch",
         "app.kubernetes.io/version": re.sub(r"[^-.\w]", "_", __version__, flags=re.ASCII),
-        **plan.kubernetes.options.labels,
+        **plan.settings(KubernetesPlan).options.labels,
     }
 
 
@@ -35,8 +35,7 @@ def job_annotations(plan: Plan) -> dict[str, str]:
 
 def pod_selector(plan: Plan) -> dict[str, str]:
     """Labels that the pods of this job have and no others. The Job's controller sets them."""
-    assert plan.kubernetes is not None
-    if plan.kubernetes.options.jobset:
+    if plan.settings(KubernetesPlan).options.jobset:
         return {"jobset.sigs.k8s.io/jobset-name": plan.job.job}
     return {"batch.kubernetes.io/job-name": plan.job.job}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ddplaunch.agent.contract import Exit, Files
 from ddplaunch.errors import SourceTooLargeError
+from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.plan import Plan
 from ddplaunch.render.archive import pod_agent_archive, source_archive
 from ddplaunch.render.kubernetes.labels import job_annotations, job_labels, plan_text, pod_selector
@@ -49,8 +50,7 @@ def config_map(plan: Plan) -> dict[str, Any]:
 
 def service(plan: Plan) -> dict[str, Any]:
     """The pods' names, from the moment they have addresses: the gate runs before any of them is ready."""
-    assert plan.kubernetes is not None
-    known = {"hub": plan.job.gate.port, "store": plan.kubernetes.store_port}
+    known = {"hub": plan.job.gate.port, "store": plan.settings(KubernetesPlan).store_port}
     spec: dict[str, Any] = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
@@ -64,8 +64,7 @@ def service(plan: Plan) -> dict[str, Any]:
 
 def network_policies(plan: Plan) -> list[dict[str, Any]]:
     """At most one, which says who reaches the job's pods. On a machine's own network none is heeded."""
-    assert plan.kubernetes is not None
-    options = plan.kubernetes.options
+    options = plan.settings(KubernetesPlan).options
     if options.network_policy == "none" or options.host_network:
         return []
     rules = _closed_ports if options.network_policy == "ports" else _closed_pods
@@ -82,8 +81,7 @@ def network_policies(plan: Plan) -> list[dict[str, Any]]:
 
 def _closed_ports(plan: Plan, pods: dict[str, Any]) -> dict[str, Any]:
     """The job's own ports for its own pods; all others stay as open as they are without a policy."""
-    assert plan.kubernetes is not None
-    closed = sorted({port for port in (plan.job.gate.port, plan.kubernetes.store_port) if port})
+    closed = sorted({port for port in (plan.job.gate.port, plan.settings(KubernetesPlan).store_port) if port})
     edges = [0, *closed, _LAST_PORT + 1]
     between = [(left + 1, right - 1) for left, right in itertools.pairwise(edges) if right - left > 1]
     ranges = [{"protocol": "TCP", "port": first, "endPort": last} for first, last in between]
@@ -139,8 +137,7 @@ def jobset(plan: Plan, template: dict[str, Any]) -> dict[str, Any]:
 
 
 def _metadata(plan: Plan) -> dict[str, Any]:
-    assert plan.kubernetes is not None
-    namespace = plan.kubernetes.options.namespace
+    namespace = plan.settings(KubernetesPlan).options.namespace
     return {
         "name": plan.job.job,
         **({"namespace": namespace} if namespace else {}),
@@ -150,24 +147,21 @@ def _metadata(plan: Plan) -> dict[str, Any]:
 
 
 def _queued(plan: Plan) -> dict[str, Any]:
-    assert plan.kubernetes is not None
     metadata = _metadata(plan)
-    if queue := plan.kubernetes.options.queue:
+    if queue := plan.settings(KubernetesPlan).options.queue:
         metadata["labels"] = {**metadata["labels"], "kueue.x-k8s.io/queue-name": queue}
     return metadata
 
 
 def _waiting_and_going(plan: Plan) -> dict[str, Any]:
     """What Job and JobSet say alike: whether a queue lets it in, and when it goes."""
-    assert plan.kubernetes is not None
-    options = plan.kubernetes.options
+    options = plan.settings(KubernetesPlan).options
     suspend = {"suspend": True} if options.queue else {}
     return suspend if options.ttl is None else {**suspend, "ttlSecondsAfterFinished": math.ceil(options.ttl)}
 
 
 def _job_spec(plan: Plan, template: dict[str, Any]) -> dict[str, Any]:
-    assert plan.kubernetes is not None
-    options = plan.kubernetes.options
+    options = plan.settings(KubernetesPlan).options
     deadline = options.active_deadline
     return {
         "completionMode": "Indexed",

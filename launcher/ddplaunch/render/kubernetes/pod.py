@@ -35,8 +35,7 @@ _SMALL = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "51
 
 def template(plan: Plan, *, gate_only: bool = False) -> dict[str, Any]:
     """A PodTemplateSpec; with `gate_only`, one whose trainer does nothing."""
-    assert plan.kubernetes is not None
-    options = plan.kubernetes.options
+    options = plan.settings(KubernetesPlan).options
     asked = {
         "serviceAccountName": options.service_account,
         "priorityClassName": options.priority_class,
@@ -53,7 +52,7 @@ def template(plan: Plan, *, gate_only: bool = False) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         **{key: value for key, value in asked.items() if value},
         "topologySpreadConstraints": _spread(plan),
-        "securityContext": _pod_security(plan.kubernetes),
+        "securityContext": _pod_security(plan.settings(KubernetesPlan)),
         "initContainers": [_python(plan), _hub(plan, gate_only=gate_only), _gate(plan)],
         "containers": [_trainer(plan, gate_only=gate_only)],
         "volumes": _volumes(plan),
@@ -63,8 +62,7 @@ def template(plan: Plan, *, gate_only: bool = False) -> dict[str, Any]:
 
 
 def _pod_annotations(plan: Plan) -> dict[str, str]:
-    assert plan.kubernetes is not None
-    options = plan.kubernetes.options
+    options = plan.settings(KubernetesPlan).options
     found = {
         **job_annotations(plan),
         "kubectl.kubernetes.io/default-container": TRAINER,
@@ -79,8 +77,7 @@ def _pod_annotations(plan: Plan) -> dict[str, str]:
 
 def _network(plan: Plan) -> dict[str, Any]:
     """On a machine's own network two nodes of a job would meet on one set of ports."""
-    assert plan.kubernetes is not None
-    if not plan.kubernetes.options.host_network:
+    if not plan.settings(KubernetesPlan).options.host_network:
         return {}
     apart = {"labelSelector": {"matchLabels": pod_selector(plan)}, "topologyKey": "kubernetes.io/hostname"}
     return {
@@ -92,9 +89,8 @@ def _network(plan: Plan) -> dict[str, Any]:
 
 def _spread(plan: Plan) -> list[dict[str, Any]]:
     """One node of the job on each machine, where that can be had; and what the job file wants."""
-    assert plan.kubernetes is not None
     wanted = [("kubernetes.io/hostname", 1, "ScheduleAnyway")]
-    if given := plan.kubernetes.options.topology_spread:
+    if given := plan.settings(KubernetesPlan).options.topology_spread:
         named = (given.key, given.max_skew, given.when_unsatisfiable)
         wanted = [*(each for each in wanted if each[0] != given.key), named]
     return [
@@ -154,8 +150,7 @@ def _hub(plan: Plan, *, gate_only: bool) -> dict[str, Any]:
 
 def _small(plan: Plan) -> dict[str, Any]:
     """What the agent needs for itself. It reads the volumes, for the job's Python may lie on one."""
-    assert plan.kubernetes is not None
-    mounts = [{**_mount(volume), "readOnly": True} for volume in plan.kubernetes.volumes]
+    mounts = [{**_mount(volume), "readOnly": True} for volume in plan.settings(KubernetesPlan).volumes]
     return {
         "resources": _SMALL,
         "securityContext": {**_security(), "readOnlyRootFilesystem": True},
@@ -176,13 +171,12 @@ def _gate(plan: Plan) -> dict[str, Any]:
 
 
 def _trainer(plan: Plan, *, gate_only: bool) -> dict[str, Any]:
-    assert plan.kubernetes is not None
     words = _container(plan, TRAINER, "run", *_FOLDER)
     if gate_only:
         words["command"] = [_literally(plan.job.python), "-I", "-S", "-c", "pass"]
     secrets = [
         {"name": name, "valueFrom": {"secretKeyRef": {"name": each.name, "key": each.key}}}
-        for name, each in plan.kubernetes.secrets.items()
+        for name, each in plan.settings(KubernetesPlan).secrets.items()
     ]
     ptrace = ["SYS_PTRACE"] if plan.job.watchdog.privileges == "ptrace" else []
     return {
@@ -196,11 +190,11 @@ def _trainer(plan: Plan, *, gate_only: bool) -> dict[str, Any]:
 
 
 def _container(plan: Plan, name: str, *words: str) -> dict[str, Any]:
-    assert plan.kubernetes is not None
-    policy = plan.kubernetes.options.image_pull_policy
+    kubernetes = plan.settings(KubernetesPlan)
+    policy = kubernetes.options.image_pull_policy
     return {
         "name": name,
-        "image": plan.kubernetes.image,
+        "image": kubernetes.image,
         **({"imagePullPolicy": policy} if policy else {}),
         "command": [_literally(plan.job.python), "-I", "-S", f"{FOLDER}/{Files.AGENT}", *words],
     }
@@ -213,8 +207,7 @@ def _literally(word: str) -> str:
 
 def _environment(plan: Plan) -> list[dict[str, Any]]:
     """What differs between nodes and attempts, by the labels of their pods: no node is named here."""
-    assert plan.kubernetes is not None
-    options = plan.kubernetes.options
+    options = plan.settings(KubernetesPlan).options
     name = plan.job.job
     domain = options.cluster_domain or "{domain}"
     node = f"{name}-node-0" if options.jobset else name
@@ -248,8 +241,8 @@ def _label(key: str) -> str:
 
 def _resources(plan: Plan) -> dict[str, Any]:
     """A limit on memory, which must not be overrun, and none on CPU, which only slows the ranks down."""
-    assert plan.kubernetes is not None
-    asked, options = plan.job.resources, plan.kubernetes.options
+    kubernetes = plan.settings(KubernetesPlan)
+    asked, options = plan.job.resources, kubernetes.options
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
     if asked.cpus is not None:
@@ -257,7 +250,7 @@ def _resources(plan: Plan) -> dict[str, Any]:
         requests["cpu"] = f"{thousandths}m" if thousandths % 1000 else f"{thousandths // 1000}"
     if asked.memory is not None:
         requests["memory"] = limits["memory"] = format_quantity(asked.memory)
-    devices = {options.gpu_resource: asked.gpus, options.rdma_resource: plan.kubernetes.rdma}
+    devices = {options.gpu_resource: asked.gpus, options.rdma_resource: kubernetes.rdma}
     for name, count in devices.items():
         if name and count:
             requests[name] = limits[name] = str(count)
@@ -268,8 +261,7 @@ def _resources(plan: Plan) -> dict[str, Any]:
 
 def _rdma_capabilities(plan: Plan) -> list[str]:
     """RDMA pins memory, and containers may pin next to none without it."""
-    assert plan.kubernetes is not None
-    return ["IPC_LOCK"] if plan.kubernetes.rdma else []
+    return ["IPC_LOCK"] if plan.settings(KubernetesPlan).rdma else []
 
 
 def _own_files(plan: Plan) -> list[dict[str, Any]]:
@@ -282,9 +274,8 @@ def _own_files(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _mounts(plan: Plan) -> list[dict[str, Any]]:
-    assert plan.kubernetes is not None
     shm = {"name": "shm", "mountPath": SHM}
-    return [shm, *(_mount(volume) for volume in plan.kubernetes.volumes)]
+    return [shm, *(_mount(volume) for volume in plan.settings(KubernetesPlan).volumes)]
 
 
 def _mount(volume: Volume) -> dict[str, Any]:
@@ -294,14 +285,13 @@ def _mount(volume: Volume) -> dict[str, Any]:
 
 def _volumes(plan: Plan) -> list[dict[str, Any]]:
     """Without a size, /dev/shm may grow up to the memory of the pod; what a runtime gives is 64 MiB."""
-    assert plan.kubernetes is not None
     size = plan.job.resources.shm
     shm = {"medium": "Memory", **({"sizeLimit": format_quantity(size)} if size else {})}
     return [
         {"name": "ddplaunch", "emptyDir": {}},
         {"name": "files", "configMap": {"name": plan.job.job}},
         {"name": "shm", "emptyDir": shm},
-        *(_volume(volume) for volume in plan.kubernetes.volumes),
+        *(_volume(volume) for volume in plan.settings(KubernetesPlan).volumes),
     ]
 
 

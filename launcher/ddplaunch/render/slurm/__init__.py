@@ -22,17 +22,17 @@ from ddplaunch.render.rendered import Rendered, RenderedFile
 _COLUMNS = 120
 
 
-def render(plan: Plan) -> Rendered:
-    """Same plan, same bytes."""
-    assert plan.slurm is not None
+def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
+    """Return the batch script. Same plan, same bytes."""
+    slurm = plan.settings(SlurmPlan)
     archives = {Files.AGENT: agent_archive()}
     if plan.source:
         archives[Files.SOURCE] = source_archive(plan.source)
     parts = {
-        "directives": "\n".join(["#!/bin/bash", *map(_directive, plan.slurm.options)]),
+        "directives": "\n".join(["#!/bin/bash", *map(_directive, slurm.options)]),
         "title": f"# {_title(plan.job)}: written by ddplaunch.",
-        "settings": "\n".join(_settings(plan.job, plan.slurm, archives)),
-        "container": "\n".join(_container(plan.slurm)),
+        "settings": "\n".join(_settings(plan.job, slurm, archives)),
+        "container": "\n".join(_container(slurm)),
         # A line of JSON is never the word that ends it.
         "plan": json.dumps(codec.dump(plan.job), indent=2, ensure_ascii=False),
     }
@@ -40,7 +40,8 @@ def render(plan: Plan) -> Rendered:
     text = re.sub(r"^#\{(\w+)\}$", lambda match: parts[match[1]], template, flags=re.MULTILINE)
     name = f"{plan.job.job}.sbatch"
     content = "\n".join([text, *_payload(archives)]) + "\n"
-    return Rendered("slurm", plan.job.job, {name: RenderedFile(content.encode())}, ("sbatch", name))
+    command = ("sbatch", name, *(["--gate-only"] if gate_only else []))
+    return Rendered(plan.target, plan.job.job, {name: RenderedFile(content.encode())}, command)
 
 
 def _directive(option: str) -> str:

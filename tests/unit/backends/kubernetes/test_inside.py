@@ -42,7 +42,7 @@ def answered(request: str, status: str) -> bytes:
     lines += [f"Sec-WebSocket-Accept: {base64.b64encode(digest).decode()}"]
     lines += ["Sec-WebSocket-Protocol: v5.channel.k8s.io", "", ""]
     frames = [(b"\x01out", websocket.ABNF.OPCODE_BINARY), (b'\x03{"status": "Success"}', 2), (b"", 8)]
-    sent = [websocket.ABNF.create_frame(data, opcode).format() for data, opcode in frames]  # type: ignore[no-untyped-call]
+    sent = [websocket.ABNF.create_frame(data, opcode).format() for data, opcode in frames]
     return b"".join(["\r\n".join(lines).encode(), *sent])
 
 

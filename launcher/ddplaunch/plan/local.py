@@ -1,0 +1,32 @@
+"""What a run on this machine adds to the plan: all nodes are this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddplaunch.plan import target
+from ddplaunch.plan.source import LOCAL_LIMIT
+from ddplaunch.plan.target import TargetPlan
+
+if TYPE_CHECKING:
+    from ddplaunch.spec.models import JobSpec
+    from ddplaunch.spec.problems import Problem
+
+ADDRESS = "127.0.0.1"
+
+
+def make(spec: JobSpec) -> TargetPlan:
+    """Return what `spec` comes to here."""
+    return TargetPlan(
+        names=(ADDRESS,) * spec.nodes,
+        master_addr=ADDRESS,
+        hub_port=spec.gate.port,
+        source_limit=LOCAL_LIMIT,
+    )
+
+
+def problems(spec: JobSpec) -> list[Problem]:
+    """Return all that cannot be had here: a run on this machine mounts nothing and has no Secrets."""
+    hint = "a run on this machine sees its folders as they are; give the paths in `command` or `env`"
+    found = [target.no_volume(spec, index, "local", hint) for index in range(len(spec.volumes))]
+    return found + target.no_secrets(spec, "local")

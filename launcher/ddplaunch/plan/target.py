@@ -1,0 +1,51 @@
+"""What each target adds to the plan, and the problems that several of them share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddplaunch.plan.source import LIMIT
+from ddplaunch.spec.problems import Problem
+
+if TYPE_CHECKING:
+    from ddplaunch.spec.models import JobSpec
+
+
+@dataclass(frozen=True)
+class TargetPlan:
+    """What is known of a job on one target before it runs there."""
+
+    settings: object = None  # what its renderer alone reads
+    names: tuple[str, ...] = ()  # name or address of every node, where they are known beforehand
+    master_addr: str | None = None  # node 0's address, likewise
+    hub_port: int | None = None  # likewise; 0: every node derives it from the job's key
+    mpi: tuple[str, ...] = ()  # the words that start MPI ranks in place of mpirun's
+    source_limit: int = LIMIT  # bytes of source that can travel with the job
+
+
+def problem(spec: JobSpec, path: str, found: str, wanted: str, hint: str) -> Problem:
+    """Return a problem of the value at `path` in the job file."""
+    return Problem(file=spec.name, path=path, found=found, wanted=wanted, hint=hint)
+
+
+def no_volume(spec: JobSpec, index: int, target: str, hint: str) -> Problem:
+    """Return the problem that volume number `index` does not exist on `target`."""
+    return problem(
+        spec, f"volumes[{index}]", spec.volumes[index].name, f"no such volume for --to {target}", hint
+    )
+
+
+def no_secrets(spec: JobSpec, target: str) -> list[Problem]:
+    """Return a problem for each secret of a Kubernetes cluster, which `target` cannot read."""
+    return [
+        problem(
+            spec,
+            f"secrets.{name}",
+            "a Kubernetes Secret",
+            f"`env` or `file` for --to {target}",
+            f"for example {name}: {{env: {name}}}",
+        )
+        for name, reference in spec.secrets.items()
+        if reference.secret is not None
+    ]
