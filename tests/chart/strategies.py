@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ddplaunch.spec.models import CHECKS
+from ddplaunch.agent.contract import CHECKS
 from ddplaunch.spec.units import format_duration, format_quantity
 
 Drawn = st.SearchStrategy[Any]

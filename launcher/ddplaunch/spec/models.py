@@ -6,11 +6,12 @@ of bytes (`fields` says how they are written).
 """
 
 from functools import cache
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, create_model, model_validator
 
 from ddplaunch import targets
+from ddplaunch.agent.contract import CHECKS
 from ddplaunch.errors import UsageError
 from ddplaunch.spec import rules
 from ddplaunch.spec.fields import (
@@ -34,27 +35,10 @@ from ddplaunch.spec.targets import Kubernetes, Local, Slurm
 
 API_VERSION = "ddplaunch/v1"
 
-CheckName = Literal[
-    "configuration",
-    "names",
-    "service",
-    "port",
-    "mesh",
-    "interpreter",
-    "versions",
-    "interfaces",
-    "gpus",
-    "backend",
-    "rdma",
-    "memlock",
-    "shm",
-    "memory",
-    "cpu",
-    "disk",
-    "clock",
-]
-CHECKS: tuple[str, ...] = get_args(CheckName)
-"""The names of the gate's checks, in the order in which they run and are printed."""
+if TYPE_CHECKING:
+    CheckName = str
+else:
+    CheckName = Literal[CHECKS]
 
 
 class SecretKey(Section):

@@ -131,7 +131,7 @@ command: [train.py]  # the script and its arguments, numbers in quotes: [train.p
 
 def text(name: str) -> str:
     """A job file for a job called *name*, which must be a job's name."""
-    from ddplaunch.spec.models import CHECKS
+    from ddplaunch.agent.contract import CHECKS
 
     return TEMPLATE.format(name=name, checks=", ".join(CHECKS))
 

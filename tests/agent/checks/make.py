@@ -25,3 +25,12 @@ def make_context(folder: Path, node: int = 0, **changes: Any) -> Context:
     }
     plan = JobPlan(**{**plain, **changes})
     return Context(plan, str(folder), node, 0, b"key", environment)
+
+
+def lay_torch(folder: Path, text: str) -> dict[str, str]:
+    """A torch whose `__init__` must never run, as files alone; returns the environment that finds it."""
+    (folder / "torch" / "distributed").mkdir(parents=True)
+    (folder / "torch" / "__init__.py").write_text("raise SystemExit('imported')\n")
+    (folder / "torch" / "version.py").write_text(text)
+    (folder / "torch" / "distributed" / "run.py").touch()
+    return {**os.environ, "PYTHONPATH": str(folder)}

@@ -12,45 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.checks.make import make_context
+from tests.agent.checks.make import lay_torch, make_context
 
-from ddplaunch.agent.checks import interpreter
+from ddplaunch.agent.checks import interpreter, versions
 from ddplaunch.agent.contract import CheckResult, Env, Files, Status
 
 
 def check(folder: Path, **changes: Any) -> CheckResult:
     """The interpreter's check of a plan, with our own Python unless said otherwise."""
     return interpreter.check(make_context(folder, **{"python": sys.executable, **changes}))
-
-
-def lay_torch(folder: Path, text: str) -> dict[str, str]:
-    """A torch whose `__init__` must never run, as files alone; returns the environment that finds it."""
-    (folder / "torch" / "distributed").mkdir(parents=True)
-    (folder / "torch" / "__init__.py").write_text("raise SystemExit('imported')\n")
-    (folder / "torch" / "version.py").write_text(text)
-    (folder / "torch" / "distributed" / "run.py").touch()
-    return {**os.environ, "PYTHONPATH": str(folder)}
-
-
-def test_versions_are_read_without_importing(tmp_path: Path) -> None:
-    """torch's own file, in the forms that its releases had, and NCCL's wheel give the versions."""
-    text = "__version__ = '2.15.0+cu132'\ncuda: Optional[str] = '13.2'\nhip: Optional[str] = None\n"
-    environment = lay_torch(tmp_path, text)
-    (tmp_path / "nvidia_nccl_cu13-2.30.7.dist-info").mkdir()
-    context = make_context(tmp_path, python=sys.executable, environment=environment)
-    result = interpreter.versions(context)
-
-    expected = {"torch": "2.15.0+cu132", "cuda": "13.2", "nccl": "2.30.7"}
-    assert expected == {key: value for key, value in result.facts.items() if key != "python"}
-    assert result.facts["python"] == ".".join(map(str, sys.version_info[:3]))
-
-
-def test_an_older_form_of_the_version_file(tmp_path: Path) -> None:
-    """torch 1.x wrote no annotations."""
-    environment = lay_torch(tmp_path, "__version__ = '1.13.1+cu117'\ndebug = False\ncuda = '11.7'\n")
-    result = interpreter.versions(make_context(tmp_path, python=sys.executable, environment=environment))
-
-    assert ("1.13.1+cu117", "11.7") == (result.facts["torch"], result.facts["cuda"])
 
 
 def test_a_torch_without_torchrun(tmp_path: Path) -> None:
@@ -236,7 +206,7 @@ def test_both_checks_ask_once(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     context = make_context(tmp_path, python=str(counter))
     interpreter.check(context)
-    interpreter.versions(context)
+    versions.check(context)
 
     assert (tmp_path / "asked").read_text() == "\n"
 

@@ -10,8 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddplaunch.agent.contract import CHECKS
 from ddplaunch.spec import load, schema
-from ddplaunch.spec.models import CHECKS, JobSpec
+from ddplaunch.spec.models import JobSpec
 from ddplaunch.spec.units import format_duration, format_quantity
 
 # YAML forbids control characters and lone surrogates outright.

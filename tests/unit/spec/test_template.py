@@ -10,9 +10,10 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from ddplaunch.agent.contract import CHECKS
 from ddplaunch.errors import UsageError
 from ddplaunch.spec import load, template
-from ddplaunch.spec.models import CHECKS, JobSpec
+from ddplaunch.spec.models import JobSpec
 
 TEXT = template.text("digits")
 SWITCHED_ON = re.sub(r"^#(?=\w| {2})", "", TEXT, flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Check: the trainer's Python, its torch, and the script exist; records their versions."""
+"""Check: the trainer's Python, its torch, and the script exist."""
 
 from __future__ import annotations
 
@@ -31,19 +31,6 @@ def check(context: Context) -> CheckResult:
         where: dict[str, Any] = {"looked_in": lacks.where} if lacks.where else {}
         return failed("interpreter", "image-lacks", lacks.observed, lacks.wanted, lacks.hint, **where)
     return passed("interpreter", f"{facts['executable']}{found}")
-
-
-def versions(context: Context) -> CheckResult:
-    """Facts alone: the hub compares the nodes."""
-    try:
-        facts = python.facts(context)
-    except Lacks:
-        facts = None
-    if facts is None:
-        return unknown("versions", "not known: the interpreter did not answer")
-    shown = {key: facts[key] for key in ("python", "torch", "cuda", "nccl") if facts.get(key)}
-    words = {"python": "Python", "cuda": "CUDA", "nccl": "NCCL"}
-    return passed("versions", ", ".join(f"{words.get(k, k)} {v}" for k, v in shown.items()), **shown)
 
 
 def _require(context: Context, facts: dict[str, Any]) -> None:

@@ -4,49 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from importlib import import_module
 from typing import Callable, Optional
 
-from ddplaunch.agent.checks import (
-    backend,
-    clock,
-    configuration,
-    cpu,
-    disk,
-    gpus,
-    interfaces,
-    interpreter,
-    memlock,
-    memory,
-    names,
-    port,
-    rdma,
-    service,
-    shm,
-)
 from ddplaunch.agent.checks.context import Context, unknown
-from ddplaunch.agent.contract import CheckResult
+from ddplaunch.agent.contract import CHECKS as NAMES
+from ddplaunch.agent.contract import MESH, CheckResult
 
 Check = Callable[[Context], CheckResult]
 
-CHECKS: tuple[tuple[str, Check], ...] = (
-    ("configuration", configuration.check),
-    ("names", names.check),
-    ("service", service.check),
-    ("port", port.check),
-    ("interpreter", interpreter.check),
-    ("versions", interpreter.versions),
-    ("interfaces", interfaces.check),
-    ("gpus", gpus.check),
-    ("backend", backend.check),
-    ("rdma", rdma.check),
-    ("memlock", memlock.check),
-    ("shm", shm.check),
-    ("memory", memory.check),
-    ("cpu", cpu.check),
-    ("disk", disk.check),
-    ("clock", clock.check),
+CHECKS: tuple[tuple[str, Check], ...] = tuple(
+    (name, import_module(f"ddplaunch.agent.checks.{name}").check) for name in NAMES if name != MESH
 )
-"""In the order in which they are printed; the names are those of `gate.skip`."""
+"""In the order in which they are printed: the `check` function of each module that `contract` names."""
 
 SECONDS = 15.0
 """For all of them: a Python environment on a busy network file system takes its time."""

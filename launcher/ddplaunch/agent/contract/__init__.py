@@ -113,6 +113,33 @@ class Status:
     UNKNOWN = "unknown"
 
 
+MESH = "mesh"
+"""The check that nodes make together, each of the way to the others."""
+
+CHECKS = (
+    "configuration",
+    "names",
+    "service",
+    "port",
+    MESH,
+    "interpreter",
+    "versions",
+    "interfaces",
+    "gpus",
+    "backend",
+    "rdma",
+    "memlock",
+    "shm",
+    "memory",
+    "cpu",
+    "disk",
+    "clock",
+)
+"""The gate's checks in the order in which they are printed, by the names that `gate.skip` takes.
+
+All but MESH are modules of `agent.checks`."""
+
+
 # --- what every node is told
 
 
