@@ -38,7 +38,7 @@ class ExitCode(IntEnum):
 
 
 class DdplaunchError(Exception):
-    """For a person to act on: `message` says what and where, `hint` what to do next (may be empty)."""
+    """An error that a person can act on: `message` says what and where, `hint` what to do next, if known."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.UNEXPECTED
 

@@ -64,6 +64,6 @@ class Modules:
         return short.decode("latin-1").translate(self._words).encode()
 
     def get_source(self, name: str) -> Optional[str]:
-        """For tracebacks, which show the lines that ran."""
+        """Return the module's source, for tracebacks that show lines."""
         spec = self.find_spec(name)
         return self.get_data(str(spec.origin)).decode() if spec else None

@@ -34,7 +34,7 @@ class Backend(Protocol):
         """All jobs of this user that are known here, finished ones too, the newest first."""
 
     def handles(self) -> list[tuple[Handle, str]]:
-        """Of all jobs known here, with a word on each. Nobody is asked: a prompt does not wait."""
+        """Return all handles known here, with a word on each. A prompt does not wait: nobody is asked."""
 
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
         """Lines of the ranks' output, prefixed and without their newline, in the order in which they came.

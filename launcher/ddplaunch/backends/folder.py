@@ -71,7 +71,7 @@ def retries(folder: Path) -> int:
 
 
 def newest_bundle(folder: Path) -> Bundle | None:
-    """That of the last attempt which left one. Raises UsageError when all that were left are broken."""
+    """Return the bundle of the last attempt that left one. Raises UsageError when all left are broken."""
     broken: codec.ContractError | None = None
     for run in reversed(attempts(folder)):
         try:

@@ -45,7 +45,7 @@ def diagnose(folder: Path, attempt: int) -> Bundle | None:
 
 
 def _connect(addresses: Iterable[Address], key: bytes, attempt: int, deadline: float) -> Channel | None:
-    """To the first that proves to be this job's hub."""
+    """Connect to the first address that proves to be this job's hub; None: none does."""
     for host, port in addresses:
         try:
             return Channel.connect(host, port, key, attempt, min(deadline, time.monotonic() + _REACH))

@@ -113,7 +113,7 @@ def _spec(args: argparse.Namespace) -> JobSpec:
 
 
 def _of_its_own(spec: JobSpec) -> JobSpec:
-    """In a cluster names are unique, and what has ended stays: beside the job itself, and gone in a while."""
+    """Return `spec` under a name of its own, to be deleted after a while: in a cluster names are unique."""
     options = spec.kubernetes.model_copy(update={"ttl": spec.kubernetes.ttl or _TTL})
     return spec.model_copy(update={"name": f"doctor-{os.urandom(3).hex()}", "kubernetes": options})
 

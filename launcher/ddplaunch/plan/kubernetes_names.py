@@ -14,20 +14,20 @@ _IMAGE = (
 
 
 def key(text: str) -> str | None:
-    """Of a label, an annotation or a taint."""
+    """Return what is wanted where `text` is no key of a label, an annotation or a taint, else None."""
     domain, slash, name = text.rpartition("/")
     good = bool(re.fullmatch(_NAME, name)) and (not slash or _is_domain(domain))
     return None if good else "a key such as example.com/team: letters, digits, '-', '_', '.', at most 63"
 
 
 def label_value(text: str) -> str | None:
-    """Of a label, or of a taint."""
+    """Return what is wanted where `text` is no value of a label or a taint, else None."""
     good = not text or re.fullmatch(_NAME, text)
     return None if good else "at most 63 letters, digits, '-', '_', '.', with a letter or digit at both ends"
 
 
 def resource(text: str) -> str | None:
-    """That a device plugin offers."""
+    """Return what is wanted where `text` names no resource of a device plugin, else None."""
     good = "/" in text and key(text) is None and not text.startswith("kubernetes.io/")
     return None if good else "a device plugin's resource, such as nvidia.com/gpu"
 

@@ -30,7 +30,7 @@ class Finding(NamedTuple):
 
 
 def findings(bundle: Bundle) -> list[Finding]:
-    """By check, in the order in which they run. All nodes that passed one are together.
+    """Return the findings in the order of the checks. All nodes that passed a check share one.
 
     What did not pass is told in its own words, of many different ones the first.
     """

@@ -41,7 +41,7 @@ Cell = tuple[int, int]
 
 
 def tried(bundle: Bundle) -> dict[Cell, list[MeshResult]]:
-    """By (from node, to node): all that was tried, the master's port under node 0."""
+    """Return all results by (from node, to node); the master's port counts as node 0."""
     check_ins = {each.node: each for each in bundle.check_ins}
     found: dict[Cell, list[MeshResult]] = {}
     for result in [*bundle.mesh, *paths.whole(bundle.passed, check_ins)]:
@@ -55,7 +55,7 @@ def state(results: Sequence[MeshResult]) -> str:
 
 
 def rows(bundle: Bundle) -> list[str]:
-    """For each node one letter of STATES for each node that it may have tried."""
+    """Return for each node a row with one letter of STATES per node that it may have tried."""
     cells = tried(bundle)
     return [
         "".join(state(cells.get((node, peer), ())) for peer in range(bundle.nodes))
@@ -105,7 +105,7 @@ def _state(result: MeshResult) -> str:
 
 
 def _names(bundle: Bundle) -> list[str]:
-    """Of the hosts, where they are several."""
+    """Return the hosts' names, where there are several."""
     hosts = {each.node: each.host for each in bundle.check_ins}
     found = [hosts.get(node, "") for node in range(bundle.nodes)]
     return found if len(set(found)) > 1 else []
@@ -169,7 +169,7 @@ def _axes(size: int, step: int, pixels: int) -> str:
 
 
 def _legend(number: Counter[str]) -> str:
-    """Of what there is in the picture, with how many paths there are of each."""
+    """Return the legend of the outcomes in the picture, with the number of paths of each."""
     entries = [("untried", STATES[UNTRIED])]
     entries += [(each, f"{text}: {number[each]:,}") for each, text in STATES.items() if each in number]
     return (

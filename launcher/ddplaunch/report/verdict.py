@@ -48,7 +48,7 @@ def culprits(verdict: Verdict, names: Sequence[str] = ()) -> str:
 
 
 def node_names(diagnosis: Diagnosis) -> list[str]:
-    """In node order, of nodes that never came as the scheduler calls them; none for the nodes of one host."""
+    """Return the nodes' names, the scheduler's for nodes that never came; none for nodes of one host."""
     status, bundle = diagnosis.job.status, diagnosis.bundle
     hosts = {each.node: each.host for each in (status.nodes if status else [])}
     hosts |= {each.node: each.host for each in (bundle.check_ins if bundle else [])}

@@ -10,7 +10,7 @@ from ddplaunch.agent.text.printable import printable
 
 
 def escape(text: str) -> str:
-    """As it may stand in HTML, in a `<pre>` too, and in attributes: no markup, and printable."""
+    """Return the text as HTML may hold it, also in `<pre>` and attributes: no markup, and printable."""
     return html.escape(printable(text, lines=True))
 
 

@@ -95,7 +95,7 @@ def _text(data: bytes, file: str) -> str:
 
 
 def _read(path: Path) -> bytes:
-    """At most one byte more than a job file may have, so that nothing endless is read."""
+    """Return the file's bytes, at most one more than a job file may have: nothing endless is read."""
     name = str(path)
     try:
         mode = path.stat().st_mode

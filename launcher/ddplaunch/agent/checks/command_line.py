@@ -24,7 +24,7 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True)
 class _Options:
-    """Of one program: what stands before the word that it starts."""
+    """The options of one program that may stand before the word that it starts."""
 
     flags: frozenset[str] = frozenset()  # take no value
     values: frozenset[str] = frozenset()  # take the next word, unless the value is joined on

@@ -43,7 +43,7 @@ class Context:
             return found
 
     def variable(self, name: str) -> str:
-        """As the ranks will see it: the job's `env` stands above what the node gives. Empty when unset."""
+        """Return the variable as the ranks will see it: the job's `env`, else the node's, else ""."""
         return self.plan.env.get(name, self.environment.get(name, ""))
 
     @property

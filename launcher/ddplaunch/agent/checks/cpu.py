@@ -63,7 +63,7 @@ def quota(folder: str = "/sys/fs/cgroup") -> Optional[float]:
 
 
 def _busy_share() -> float:
-    """Of all CPUs of the machine, over the window. Our own checks are in it; they sleep most of the time."""
+    """Return the share of all the machine's CPUs in use over the window, our own sleepy checks included."""
     before = _ticks()
     time.sleep(_WINDOW)
     after = _ticks()

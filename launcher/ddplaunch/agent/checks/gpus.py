@@ -35,7 +35,7 @@ _HELD_HINT = (
 
 
 class Gpu(NamedTuple):
-    """As nvidia-smi tells it. Bytes; None where this kind of GPU does not tell."""
+    """A GPU as nvidia-smi reports it. Sizes in bytes; None where this kind of GPU reports none."""
 
     number: int
     uuid: str
@@ -91,7 +91,7 @@ def _fewer(wanted: int, shown: str, facts: dict[str, Any]) -> CheckResult:
 
 
 def _visible(context: Context, gpus: list[Gpu]) -> list[Gpu]:
-    """By CUDA_VISIBLE_DEVICES. Parts of GPUs (MIG) are not told apart: none."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves; none where it names parts of GPUs (MIG)."""
     told = context.variable("CUDA_VISIBLE_DEVICES")
     if not told:
         return gpus
@@ -138,7 +138,7 @@ def _smi(context: Context, query: str) -> list[list[str]]:
 
 
 def _bytes(text: str) -> Optional[int]:
-    """Of MiB; None of '[N/A]'."""
+    """Return the bytes of a number of MiB; None for '[N/A]'."""
     return int(text) << 20 if text.isdigit() else None
 
 

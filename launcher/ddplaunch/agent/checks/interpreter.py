@@ -76,7 +76,7 @@ def _program(context: Context, facts: dict[str, Any]) -> str:
 
 
 def _find_module(context: Context, facts: dict[str, Any], name: str) -> None:
-    """Only the interpreter that was asked knows its modules."""
+    """Raise Lacks when the module is not there, by the word of the interpreter that was asked."""
     there = facts.get("module", True) or _travels(context, name.replace(".", "/"))
     if python.module(context.plan) == name and not there:
         raise _lacks(context, f"module {name}")

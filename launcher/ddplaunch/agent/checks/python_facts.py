@@ -42,7 +42,7 @@ def torch_facts(folder: str) -> Dict[str, Any]:
 
 
 def nccl_version(torch_folder: str) -> Optional[str]:
-    """Of the package that torch's wheels bring along; None when NCCL is elsewhere or not there."""
+    """Return the version of the NCCL package beside torch's wheel; None when NCCL is elsewhere or absent."""
     for name in os.listdir(os.path.dirname(torch_folder)):
         found = re.match(r"nvidia_nccl_cu\d+-(.+)\.dist-info$", name)
         if found:

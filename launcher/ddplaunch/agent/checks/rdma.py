@@ -34,7 +34,7 @@ _ADDRESS_HINT = (
 
 
 class Port(NamedTuple):
-    """Of an RDMA device that this process may open."""
+    """A port of an RDMA device that this process may open."""
 
     device: str
     number: int
@@ -106,7 +106,7 @@ def _is_used(context: Context, told: Mapping[str, str], here: list[Port], root: 
 
 
 def ports(root: str = "/") -> list[Port]:
-    """Of all devices whose file is in /dev/infiniband, in the order of their names."""
+    """Return the ports of all devices with a file in /dev/infiniband, ordered by name."""
     verbs = glob.glob(f"{root}sys/class/infiniband_verbs/uverbs*")
     opened = {
         _line(f"{each}/ibdev")
@@ -149,7 +149,7 @@ def _told(context: Context) -> dict[str, str]:
 
 
 def _takes(wanted: str, port: Port) -> bool:
-    """By NCCL_IB_HCA: [^][=]DEVICE[:PORT],…"""
+    """Whether NCCL_IB_HCA, in the form [^][=]DEVICE[:PORT],…, takes the port."""
     unless = wanted.startswith("^")
     rest = wanted[unless:]
     exact = rest.startswith("=")

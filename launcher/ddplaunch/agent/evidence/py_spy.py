@@ -16,7 +16,7 @@ from ddplaunch.agent.evidence import stacks
 
 
 def find(python: str) -> Optional[str]:
-    """On PATH, beside the interpreter that trains, or beside the agent: a pod's image may have none."""
+    """Find py-spy on PATH, beside the interpreter that trains, or beside the agent; None: nowhere."""
     folders = [os.path.dirname(shutil.which(python) or python), os.path.dirname(sys.argv[0])]
     return shutil.which("py-spy") or shutil.which("py-spy", path=os.pathsep.join(filter(None, folders)))
 

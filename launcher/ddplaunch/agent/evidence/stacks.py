@@ -32,7 +32,7 @@ def from_hook(threads: list[dict[str, Any]]) -> list[Stack]:
 
 
 def from_py_spy(text: str, pid: int) -> list[Stack]:
-    """Of `py-spy dump --json`. Raises ValueError when it is no such output.
+    """Return the stacks in the output of `py-spy dump --json`. Raises ValueError for other text.
 
     It alone tells classes, from Python 3.11 on: left out, or a place would differ from what a hook calls it.
     """
@@ -48,7 +48,7 @@ def from_py_spy(text: str, pid: int) -> list[Stack]:
 
 
 def from_faulthandler(text: str) -> list[Stack]:
-    """Of one dump. The thread that took the signal is the main one: the kernel prefers it."""
+    """Return the stacks of one dump. The main thread took the signal: the kernel prefers it."""
     stacks: list[Stack] = []
     for line in text.splitlines():
         thread = _THREAD.match(line)

@@ -160,7 +160,7 @@ class Gate:
             self._results.append(port.check(self._context))  # the job needs one, whatever it skips
 
     def _listen(self) -> None:
-        """From here on peers can prove their way to us, to a port like torch's own and to the master's."""
+        """Let peers prove their way to this node from now on, to a port like torch's and to the master's."""
         self._listener = ports.listen(None, 0)
         self._responder.listen(self._listener)
         self._context.again = True
@@ -260,7 +260,7 @@ class Gate:
             self._check_in()
 
     def _look_again(self, also: str = "") -> None:
-        """At what may pass, and at this check."""
+        """Run the checks again whose faults may pass, and the check `also`."""
         held = self._context.master
         self._results = [
             checks.again(self._context, each.check, _ASK) or each

@@ -100,7 +100,7 @@ def _together_with(first: _Try, again: list[_Try]) -> _Try:
 
 
 def _patient(task: MeshTask, key: bytes, attempt: int, data: str) -> _Try:
-    """As long as it is answered that there is no way, within the time that silence would take."""
+    """Try the path again while the network answers that there is none, no longer than silence would take."""
     started = time.monotonic()
     first = found = _try(task, key, attempt, data, SECONDS)
     while found.outcome in _ANSWERED and time.monotonic() - started + _PAUSE < SECONDS:

@@ -81,7 +81,7 @@ class _Failure:
     before: Optional[_Failure] = None  # what there was until then
 
     def lasting(self) -> _Failure:
-        """Not what has come up in the last moment only: when another node gives up, its name goes as well."""
+        """Return the failure that has lasted: when another node gives up, its name vanishes as well."""
         now = time.monotonic()
         brief = now - self.since < min(_BRIEF, (now - self.before.since) / 2) if self.before else False
         return self.before if brief and self.before else self

@@ -89,7 +89,7 @@ class _Rank:
 
 
 class Smoke:
-    """From the hub's `smoke` on. `poll` gives what is to be sent to it; `close` leaves nothing behind."""
+    """The smoke test on this node. `poll` returns what is to be sent to the hub; `close` ends all of it."""
 
     def __init__(
         self, context: Context, folder: str, agreed: RendezvousSettings, backends: list[str], show: Show

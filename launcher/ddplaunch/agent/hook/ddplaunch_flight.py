@@ -43,7 +43,7 @@ def _json(native: Any, backend: str, everything: bool) -> bytes:
 
 
 def _with_frames(native: Any, backend: str) -> bytes:
-    """As its JSON would be, with `frames` [[name, file, line], ...]; empty where that cannot be had."""
+    """Return the dump as JSON with `frames` [[name, file, line], ...]; empty where torch gives no frames."""
     import json
     import pickle
 
@@ -70,7 +70,7 @@ def _outside(frames: list[dict[str, Any]], torch: str) -> list[list[Any]]:
 
 
 def _fullest(native: Any, suffix: str, backend: str, options: tuple[bool, ...]) -> bytes:
-    """Of the dumps that this torch has for the backend, the one that holds most.
+    """Return the largest of the dumps that this torch has for the backend.
 
     NCCL has had a function of its own always; since torch 2.15 what it says depends on which NCCL is used.
     """

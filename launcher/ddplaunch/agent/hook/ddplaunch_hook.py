@@ -132,7 +132,7 @@ def _connect(role: str, fault: str = "") -> bool:
 
 
 def _calls_init(facts: dict[str, Any]) -> None:
-    """In the program's own thread, which is about to wait for its peers."""
+    """Report the rendezvous, in the program's own thread, which is about to wait for its peers."""
     fault = "" if _State.prepared else _prepare()
     if _State.line is None:
         _connect("child" if _State.below else "any")
@@ -374,7 +374,7 @@ def _ending() -> None:
 
 
 def _forked() -> None:
-    """In a forked child: the parent's line is not ours. One of multiprocessing gets its own, once it runs."""
+    """Drop the parent's line in a forked child; one of multiprocessing gets its own once it runs."""
     try:
         line, _State.line = _State.line, None
         _State.below, _State.member, _State.prepared = True, False, False

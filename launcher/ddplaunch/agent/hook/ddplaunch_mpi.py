@@ -64,7 +64,7 @@ class _UnknownError(Exception):
 
 
 def state(frame: Optional[FrameType]) -> Optional[dict[str, Any]]:
-    """Of MPI in this process, whose main thread stands in `frame`; None, at no cost, without mpi4py."""
+    """Return the state of MPI in this process, whose main thread is in `frame`; None without mpi4py."""
     mpi: Any = sys.modules.get("mpi4py.MPI")
     if mpi is None:
         return None
@@ -103,7 +103,7 @@ def function(frame: Optional[FrameType]) -> list[list[Any]]:
 
 
 def call(frame: Optional[FrameType]) -> Optional[dict[str, Any]]:
-    """That function's name, its communicator and ranks, and the arguments by which it finds its peers."""
+    """Return the MPI function's name, its communicator, its ranks, and the arguments that name its peers."""
     if frame is None or "mpi4py.MPI" not in sys.modules:
         return None
     found = _called(frame)
@@ -239,7 +239,7 @@ def _positions(code: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _arguments(name: str, node: Any, frame: FrameType) -> dict[str, Any]:
-    """Of those that matter. What is given but cannot be told is _MISSING."""
+    """Return the arguments that matter; _MISSING for one that is given and cannot be evaluated."""
     parameters = _ARGUMENTS.get(name, ())
     given: dict[str, Any] = {key: value for key, value in _DEFAULTS.items() if key in parameters}
     given.update({key: _ANY_DEFAULT for key in ("source", "recvtag") if key in parameters})
@@ -290,7 +290,7 @@ def _element(node: Any, frame: FrameType) -> Any:
 
 
 def _own_number(node: Any, frame: FrameType) -> int:
-    """Of `comm.Get_rank()` and `comm.Get_size()`, and no other call."""
+    """Return the value of `comm.Get_rank()` or `comm.Get_size()`; no other call is evaluated."""
     name, receiver = _function_of(node.func, frame)
     if name in ("Get_rank", "Get_size") and _is_communicator(receiver):
         return int(receiver.rank if name == "Get_rank" else receiver.size)

@@ -71,7 +71,7 @@ def _wrap(module: Any, called: Callable[[Facts], None], passed: Callable[[], Non
 
 
 def _facts(given: Facts, frame: FrameType) -> Facts:
-    """As the contract's Rendezvous has them; `given` are the arguments that the program wrote."""
+    """Return the fields of the contract's Rendezvous; `given` are the arguments that the program wrote."""
     store, method = given.get("store"), given.get("init_method") or "env://"
     rank, world = _number(given.get("rank")), _number(given.get("world_size"))
     timeout = given.get("timeout")

@@ -18,7 +18,7 @@ def farewell(code: int, verdicts: Sequence[Verdict]) -> Body:
 
 
 def exit_code(verdicts: Sequence[Verdict], finished: Mapping[int, int]) -> int:
-    """By the first verdict, else by the first node that has `finished` badly: what has ended did not hang."""
+    """Return the job's exit code: the first verdict's, else that of the first node that failed, else 0."""
     if verdicts and verdicts[0].code != "unknown":
         return catalogue.exit_code(verdicts[0])
     return next(filter(None, finished.values()), Exit.WORKER_FAILED)

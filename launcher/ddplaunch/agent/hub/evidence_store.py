@@ -90,7 +90,7 @@ class EvidenceStore:
         done: Optional[EvidenceRound] = None,
         agreed: Optional[RendezvousSettings] = None,
     ) -> JobEvidence:
-        """Of a round, or of all that was told so far. What a silent node told in an earlier round is past."""
+        """Return the job's evidence: of round `done`, or without one the last of each node."""
         late = set() if done is None else done.wanted - done.got.keys()
         known = {node: evidence for node, evidence in self._known.items() if node not in late}
         silent = sorted({*(each.node for each in lost), *late})

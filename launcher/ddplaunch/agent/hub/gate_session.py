@@ -167,7 +167,7 @@ class GateSession:
             self._record.passed[str(session.node)] = {**passed, **more}
 
     def _to_gates(self, results: list[MeshResult]) -> list[MeshResult]:
-        """Those of the mesh itself; the others tell of further addresses."""
+        """Return the results of paths to gates; the others are about further addresses."""
         self._library += [each for each in results if each.what in paths.BESIDE]
         return [each for each in results if each.what not in paths.BESIDE]
 

@@ -102,7 +102,7 @@ class JobRecord:
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open for life
 
     def complain(self, text: str) -> None:
-        """As `say`, each text once: what fails now will fail again."""
+        """Log the text as `say` does, but each text once: what fails now will fail again."""
         if text not in self._complaints:
             self._complaints.add(text)
             self.say(text)
@@ -149,7 +149,7 @@ class JobRecord:
         self.save()
 
     def placed(self, verdicts: list[Verdict]) -> list[Verdict]:
-        """With the machines of pods that have been heard of."""
+        """Return the verdicts with the machines of the pods in them, where they are known."""
         return physical_host.placed(verdicts, physical_host.known(self.nodes.values()))
 
     def decide(self, exit_code: int) -> None:
@@ -270,5 +270,5 @@ class JobRecord:
                 codec.replace(self.path(Files.FAULTY), "".join(f"{name}\n" for name in names))
 
     def path(self, name: str) -> str:
-        """Of a file named in `contract.Files`."""
+        """Return the path of a file named in `contract.Files`."""
         return os.path.join(self._folder, name)

@@ -53,7 +53,7 @@ class _Node:
 
 
 class Liveness:
-    """Of the nodes that have joined and not yet finished. Times are the desk's monotonic clock."""
+    """Tell which joined nodes are alive until they finish. Times are the session's monotonic clock."""
 
     def __init__(self, watchdog: WatchdogPlan) -> None:
         self._nodes: dict[int, _Node] = {}
@@ -98,7 +98,7 @@ class Liveness:
             node.completed = max(node.completed, completed)
 
     def closed(self, number: int, session: Session, now: float) -> None:
-        """Its connection is gone, and nothing was said before."""
+        """Note that the node's connection is gone, without a farewell."""
         node = self._nodes.get(number)
         if node is not None and node.session is session:
             node.closed = now

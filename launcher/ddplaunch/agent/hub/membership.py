@@ -78,11 +78,11 @@ class Membership:
     # ---------------------------------------------------------------- what happens
 
     def announced(self, node: int) -> None:
-        """Its check-in is under way."""
+        """Note that the node's check-in is under way."""
         self._announced[node] = self._clock()
 
     def silenced(self, node: int) -> None:
-        """Its connection is gone, and nobody came by it."""
+        """Note that the node's connection is gone before its check-in was complete."""
         self._announced.pop(node, None)
 
     def stray(self, check_in: CheckIn) -> None:

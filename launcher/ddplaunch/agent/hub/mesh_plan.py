@@ -25,7 +25,7 @@ def block(nodes: int) -> int:
 
 
 def partners(nodes: int) -> list[set[int]]:
-    """For each node, whom it tries. Symmetric: every path is tried in both directions.
+    """Return for each node the nodes that it tries. Every path is tried in both directions.
 
     Above ALL_PAIRS these are at most 2 log2(nodes) + _BLOCKS. Node i tries i ± 2**k around the ring: by
     those steps any node leads to any other, so that what parts the job in two lies across some of them.
@@ -52,7 +52,7 @@ def partners(nodes: int) -> list[set[int]]:
 def tasks(
     plan: JobPlan, check_ins: dict[int, CheckIn], addresses: dict[int, str]
 ) -> dict[int, list[MeshTask]]:
-    """By node. Everybody tries node 0: its master port, under the name the trainer will use.
+    """Return each node's tasks. All try node 0's master port, under the name that the trainer will use.
 
     Without a master port it is node 0's other port. In a large job node 0 does not try everybody in return.
     """

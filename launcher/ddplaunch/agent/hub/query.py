@@ -57,7 +57,7 @@ def _connect(folder: str, deadline: float) -> Channel:
 
 
 def _where(folder: str, key: bytes) -> list[endpoints.Endpoint]:
-    """As the hub itself says, where its files are; elsewhere as the nodes were told."""
+    """Return the hub's addresses: its own words where its files are, elsewhere what the nodes were told."""
     if os.path.exists(os.path.join(folder, Files.HUB_ADDRESS)):
         return endpoints.parse(_read(folder, Files.HUB_ADDRESS))
     plan = codec.read(JobPlan, os.path.join(folder, Files.PLAN))

@@ -395,5 +395,5 @@ class RunSession:
         self._answer(self.rounds.give_up(), self.record.evidence, self.record.verdicts)
 
     def _answering(self) -> set[int]:
-        """From whom something may come."""
+        """Return the connected nodes that are not given up."""
         return set(self.sessions) - {lost.node for lost in self.liveness.lost}

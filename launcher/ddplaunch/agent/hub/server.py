@@ -245,11 +245,11 @@ class Server:
         return False
 
     def _unexpected(self, _: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
-        """Of what asyncio cannot do; that no more files can be opened it says BACKLOG times a second."""
+        """Log an error of asyncio once: without free descriptors it repeats one BACKLOG times a second."""
         self._complain(f"{told['message']}: {told.get('exception')}")
 
     def _complain(self, text: str, told: Optional[set[str]] = None) -> None:
-        """To the log, each complaint once, and not without end."""
+        """Log each complaint once, up to a number of them."""
         told = self._complaints if told is None else told
         if text in told or len(told) > _COMPLAINTS:
             return

@@ -47,7 +47,7 @@ def bury_children() -> None:
 
 
 def idle(job: str, node: int) -> None:
-    """On every node but the first: all pods are of one template."""
+    """Do nothing until told to stop, on all nodes but the first: all pods are of one template."""
     bury_children()
     orders = Orders()
     print(f"the hub of {job} is on node 0; on node {node} it has nothing to do", flush=True)

@@ -22,7 +22,7 @@ _LAST = 5.0
 
 
 class SmokeTest:
-    """From `begin` until `step` gives the verdicts, or none."""
+    """The smoke test of all nodes, from `begin` until `step` returns the verdicts, or none."""
 
     kinds = frozenset({"smoke-ready", "smoke-results"})
 

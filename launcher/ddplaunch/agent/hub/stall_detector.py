@@ -197,7 +197,7 @@ class StallDetector:
         return frozenset().union(*(_living(heard.beat) for heard in self._heard.values()))
 
     def _quiets(self, heard: _Heard, now: float, waited_for: bool) -> list[float]:
-        """Of each who could still move on one node: its living ranks, or the launch command before them."""
+        """Return the seconds without progress of a node's living ranks, or of its launch command."""
         if not heard.beat.ranks:
             return [(now - heard.launching_since) * self.patience / LAUNCH]
         age = min(now - heard.at, AGE)
@@ -209,7 +209,7 @@ def _living(beat: Beat) -> frozenset[int]:
 
 
 def _stuck(rank: RankBeat, age: float, slower: float) -> float:
-    """As `kill_after` counts it. Before the first collective CPU time is of imports, for LAUNCH seconds."""
+    """Return the seconds stuck that `kill_after` counts: for LAUNCH seconds, CPU time is of imports."""
     stuck, still = rank.stuck_for + age, rank.still_for + age
     if not rank.waits and not _has_started(rank) and stuck < LAUNCH:
         return still

@@ -94,7 +94,7 @@ class SupervisorJoin:
         return News([unstarted.awaited(missing, self._plan.names, waited)], certain)
 
     def _is_released(self) -> bool:
-        """By this very hub: one that was started again does not know who has come and gone."""
+        """Whether this very hub released the gate: one that was started again does not know who left."""
         past = bool(self._here) or self._record.phase not in (Phase.STARTING, Phase.GATE)
         return past and self._record.agreed is not None
 

@@ -53,7 +53,7 @@ def main(python: str, as_json: bool) -> int:
 
 
 def _ask(python: str, what: str) -> dict[str, Any]:
-    """As `library` answers; `trouble` where there is nobody to ask."""
+    """Return what `library` answers, or `trouble` where there is no Python to ask."""
     code = pkgutil.get_data(__package__, "library.py")
     try:
         done = subprocess.run([python, "-", what], input=code, capture_output=True, timeout=SECONDS)

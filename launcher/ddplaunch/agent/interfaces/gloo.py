@@ -46,7 +46,7 @@ def connects(own: str, peer: str) -> bool:
 
 
 def tensorpipe(host: Host) -> Choice:
-    """For RPC. Where it finds nothing it takes loopback, and says so only in a warning."""
+    """Return the choice for RPC; where TensorPipe finds nothing it takes loopback, with a mere warning."""
     name = host.environment.get("TP_SOCKET_IFNAME")
     if name is None:
         return _by_name(host, "", anybodys=True)

@@ -40,7 +40,7 @@ class Setting(NamedTuple):
 
 
 def version(text: str) -> Version:
-    """Of '2.27.5' or '2.26.2.post1'; NEWEST when it is none."""
+    """Return the version in '2.27.5' or '2.26.2.post1'; NEWEST for text that is none."""
     parts = text.split(".")[:3]
     return tuple(map(int, parts)) if len(parts) > 1 and all(map(str.isdigit, parts)) else NEWEST
 
@@ -199,7 +199,7 @@ def _entries(text: str) -> list[str]:
 
 
 def _short(value: str) -> bool:
-    """As good as not set: one byte."""
+    """Whether NCCL treats the value as not set: it has one byte at most."""
     return len(value.encode(errors="surrogateescape")) < 2
 
 

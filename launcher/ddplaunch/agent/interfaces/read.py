@@ -56,7 +56,7 @@ def settings(environment: Mapping[str, str], release: nccl.Version) -> dict[str,
 
 
 def addresses() -> list[Address]:
-    """As getifaddrs(3) gives them, which asks the kernel the same."""
+    """Return all interfaces' addresses in the order of getifaddrs(3), which asks the kernel the same."""
     with _kernel() as kernel:
         links = {}
         for head, has in _dump(kernel, _GET_LINK, "HxxiI4x"):
@@ -71,7 +71,7 @@ def addresses() -> list[Address]:
 
 
 def links() -> dict[str, Link]:
-    """By interface. In the namespace that we are in, whatever /sys shows."""
+    """Return the links by interface name, of this network namespace, whatever /sys shows."""
     with _kernel() as kernel:
         found = [has for _, has in _dump(kernel, _GET_LINK, "HxxiI4x")]
     mtus = {_word(has[_LINK_NAME]): struct.unpack("I", has[_LINK_MTU])[0] for has in found}

@@ -62,7 +62,7 @@ _STARTS = (
 
 
 def said(command: Sequence[str]) -> dict[str, Fact]:
-    """By torchrun's name of the option, what is given on the command line, a switch as ""."""
+    """Return the options of the command line by torchrun's name for each; a switch is ""."""
     found = torchrun_options.options(command)
     if found is not None:
         return {

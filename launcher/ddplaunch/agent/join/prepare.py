@@ -61,7 +61,7 @@ def prepare(
 
 
 def _full_name() -> str:
-    """As /etc/hosts has it where this is a pod: its own name there is POD.SERVICE.NAMESPACE.svc.DOMAIN."""
+    """Return this pod's full name, POD.SERVICE.NAMESPACE.svc.DOMAIN, which stands in its /etc/hosts."""
     name = socket.gethostname()
     try:
         with open("/etc/hosts", encoding="utf-8", errors="replace") as file:

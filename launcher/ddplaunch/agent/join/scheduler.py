@@ -76,7 +76,7 @@ def _slurm(environment: Mapping[str, str]) -> Scheduled:
 
 
 def _indexed_job(environment: Mapping[str, str], host: str) -> Scheduled:
-    """Its pods know their index; they know one another where a headless Service gives them names."""
+    """Return what a pod of an Indexed Job knows: its index, and peers' names by a headless Service."""
     index = environment["JOB_COMPLETION_INDEX"]
     pod, _, domain = host.partition(".")
     named = bool(domain) and pod.endswith(f"-{index}")

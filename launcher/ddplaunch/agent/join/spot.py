@@ -190,7 +190,7 @@ class _Search:
 
 
 def _endpoint(endpoint: Fact, default: str) -> tuple[str, Optional[Fact]]:
-    """Its host, and its port, which may be left out."""
+    """Return the endpoint's host, and its port, which may be missing."""
     host, colon, port = endpoint.value.rpartition(":")
     if not colon or host.endswith(":") or "]" in port:
         host, port = endpoint.value, default
@@ -198,7 +198,7 @@ def _endpoint(endpoint: Fact, default: str) -> tuple[str, Optional[Fact]]:
 
 
 def _count(text: str) -> Optional[int]:
-    """Of `2`, or torchrun's `2:2`; None for a range of several numbers, or for no number."""
+    """Return the number in `2`, or in torchrun's `2:2`; None for a true range, or for no number."""
     least, colon, most = text.partition(":")
     return int(least) if least.isdecimal() and (not colon or least == most) else None
 

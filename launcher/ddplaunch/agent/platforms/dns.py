@@ -31,7 +31,7 @@ class Answer(NamedTuple):
 
 
 def servers(resolv_conf: str = RESOLV_CONF) -> list[str]:
-    """Those that this machine asks, in order."""
+    """Return the name servers that this machine asks, in order."""
     try:
         with open(resolv_conf, encoding="utf-8", errors="replace") as file:
             lines = [line.split() for line in file]
@@ -41,7 +41,7 @@ def servers(resolv_conf: str = RESOLV_CONF) -> list[str]:
 
 
 def ask(name: str, deadline: float, server: str = "", port: int = 53) -> Answer:
-    """Of `name` as it stands, with no suffix tried; by `deadline` (time.monotonic())."""
+    """Return the server's answer for `name`, without any suffix, by `deadline` (time.monotonic())."""
     server = server or next(iter(servers()), "127.0.0.1")
     found: list[str] = []
     code: Optional[int] = None
@@ -84,7 +84,7 @@ def _question(
 
 
 def _addresses(data: bytes, kind: int) -> list[str]:
-    """Of the answer section, those that were asked for; what is cut off is left out."""
+    """Return the addresses of the wanted kind in the answer section, up to where it is cut off."""
     questions, answers = struct.unpack(">HH", data[4:8])
     found, at = [], 12
     try:

@@ -22,7 +22,7 @@ def host() -> str:
 
 
 def known(nodes: Iterable[NodeStatus]) -> dict[int, str]:
-    """By node, of pods that have been heard of."""
+    """Return by node the machines of the pods, where they are known."""
     found = {each.node: each.host.partition(_ON)[2] for each in nodes}
     return {node: machine for node, machine in found.items() if machine}
 
@@ -34,7 +34,7 @@ def names(names: Sequence[str], machines: Mapping[int, str]) -> list[str]:
 
 
 def placed(verdicts: Sequence[Verdict], machines: Mapping[int, str]) -> list[Verdict]:
-    """With the machines in their sentences."""
+    """Return the verdicts with the machines in their sentences."""
     return [replace(each, sentence=place(each.sentence, machines)) for each in verdicts]
 
 

@@ -26,7 +26,7 @@ class UnplacedError(Exception):
 
 
 def names(plan: JobPlan, environment: Mapping[str, str], resolv_conf: str = RESOLV_CONF) -> list[str]:
-    """Of all nodes, in their order; those of the plan come first. Empty where nobody knows any."""
+    """Return the names of all nodes in order, the plan's own if it has any; empty where none is known."""
     value = environment.get(Env.NAMES, "")
     if plan.names or not value:
         return list(plan.names)

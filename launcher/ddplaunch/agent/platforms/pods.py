@@ -69,7 +69,7 @@ HINTS["host-unreachable"] = HINTS["unreachable"]
 
 
 def denied(seconds: float) -> str:
-    """Of a name that came to be known after so long."""
+    """Return the text on a name that resolves only after `seconds`."""
     return (
         f"node 0's name was not known for {seconds:.0f} s; {DENIAL} s or so are CoreDNS' cache of denials "
         "(`denial` in its Corefile), for the name was asked for before it was there"

@@ -28,7 +28,7 @@ class UnreachedReport(NamedTuple):
 
 
 def line(report: UnreachedReport) -> str:
-    """As a gate prints it. Whoever collects the output may put a label before it."""
+    """Return the line that a gate prints. Whatever collects the output may put a label before it."""
     body = {
         "unreached": report.node,
         "seconds": round(report.seconds, 1),

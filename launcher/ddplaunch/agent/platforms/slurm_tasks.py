@@ -87,7 +87,7 @@ class StepTasks:
             self._said.setdefault(node, deque(maxlen=_KEPT)).append(text)
 
     def _words(self, node: int) -> list[str]:
-        """Its own; words of nobody are its own when nobody else has ended."""
+        """Return the node's lines; lines without a label are its own when no other node has ended."""
         anybody = self._said.get(-1, ()) if len(self._ended) == 1 else ()
         return list(self._said.get(node) or anybody)
 
@@ -96,7 +96,7 @@ class StepTasks:
 
 
 def _numbers(text: str) -> list[int]:
-    """Of '0', '1-3', '0,2-3'."""
+    """Return the numbers in '0', '1-3' or '0,2-3'."""
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")

@@ -50,7 +50,7 @@ def write(exit_code: int, verdicts: Sequence[Verdict]) -> None:
 
 
 def text(exit_code: int, verdicts: Sequence[Verdict]) -> str:
-    """At most LIMIT bytes: what explains least is left out first, facts before hints, last verdicts first."""
+    """Return at most LIMIT bytes: facts are left out before hints, and the last verdicts before the first."""
     left = [dataclasses.replace(each, facts=each.facts[:_FACTS]) for each in verdicts[:_VERDICTS]]
     while True:
         body = {"verdicts": codec.dump(left), "exit_code": exit_code}

@@ -113,7 +113,7 @@ def _shared_files(user: int, oldest: float) -> list[str]:
 
 
 def _own(paths: list[str], user: int) -> list[str]:
-    """Those that belong to `user`."""
+    """Return the paths that belong to `user`."""
     found = []
     for path in paths:
         with contextlib.suppress(OSError):

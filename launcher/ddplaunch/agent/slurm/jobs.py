@@ -50,7 +50,7 @@ def _step_of(pid: int) -> Optional[int]:
 
 
 def _job(pid: int) -> int:
-    """By its control group, which it cannot leave, else by the environment it was started with."""
+    """Return the process's job by its control group, which it cannot leave, else by its environment."""
     try:
         with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="replace") as file:
             group = _GROUP.search(file.read())

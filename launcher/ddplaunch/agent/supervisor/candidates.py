@@ -91,7 +91,7 @@ class Candidates:
 
 
 def ancestors(pid: int) -> Iterable[int]:
-    """Its parent first, up to the supervisor, which is left out."""
+    """Yield its ancestors, the parent first, up to the supervisor, which is left out."""
     us = os.getpid()
     stat = proc.stat(pid)
     while stat is not None and stat.parent > 1 and stat.parent != us:

@@ -169,7 +169,7 @@ def environment(
 
 
 def _homeless(place: LaunchContext) -> dict[str, str]:
-    """For a user whom the image does not know, in a container that lets him write nowhere but where we do.
+    """Return variables for a user without an entry in the image, who can write only where the agent does.
 
     Without them torch's compiler asks in vain for the user's name, and DataLoader's workers for a place.
     """

@@ -46,7 +46,7 @@ class Launchers:
             processes.send(rank.parent, signal.SIGSTOP)
 
     def let_go(self, everybody: Iterable[Rank]) -> None:
-        """Those who have been held for long enough."""
+        """Let the launchers go on that have been held for long enough."""
         found = list(everybody)
         for rank in found:
             if rank.keeper is not None and rank.exit is not None and not rank.released:

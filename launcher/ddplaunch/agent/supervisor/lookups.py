@@ -61,7 +61,7 @@ class Lookups:
 
 
 def looked_up(rendezvous: Rendezvous) -> Rendezvous:
-    """With what this machine knows of its address and port. Takes up to PATIENCE seconds."""
+    """Return it with what this machine knows of its address and port, after at most PATIENCE seconds."""
     try:
         found = resolve.resolve(rendezvous.address, time.monotonic() + PATIENCE)
     except resolve.UnknownNameError:

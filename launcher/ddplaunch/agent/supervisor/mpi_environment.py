@@ -55,7 +55,7 @@ def environment(plan: JobPlan, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _outside_of_the_step(plan: JobPlan, given: Mapping[str, str]) -> dict[str, str]:
-    """As the batch script of a job with one task per rank has it.
+    """Return Slurm's variables as the batch script of a job with one task per rank has them.
 
     What Slurm says of the supervisor's own step is not true of the step that MPI's launcher starts: srun
     would ask for what this step holds, and mpirun would count one slot on each node.

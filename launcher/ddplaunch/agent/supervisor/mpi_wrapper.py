@@ -203,7 +203,7 @@ def _alone(folder: str, found: dict[int, str]) -> bool:
 
 
 def _nodes(folder: str) -> list[str]:
-    """Of those that run on this machine."""
+    """Return the folders of the nodes that run on this machine."""
     return glob.glob(os.path.join(glob.escape(folder), Files.NODE.format(node="*")))
 
 

@@ -103,7 +103,7 @@ def mpi_call(answer: Answer) -> Optional[MpiCall]:
 
 
 def _as_before(rank: Rank, its_stacks: list[Stack]) -> Optional[MpiCall]:
-    """Of a hook that has no time to answer: what it told last, if the rank stands there still."""
+    """Return what a silent hook told last, if the rank is still in the same call."""
     before = rank.evidence
     if before is None or before.mpi_call is None or not its_stacks or not before.stacks:
         return None

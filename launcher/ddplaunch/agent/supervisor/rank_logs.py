@@ -46,7 +46,7 @@ class RankLogs:
             self._follow(path, rank)
 
     def forget(self, rank: Rank) -> None:
-        """Its place was taken by another, or it is no rank after all."""
+        """Stop waiting for its output: another process took its rank, or it is no rank after all."""
         for writers in self._writers.values():
             if rank in writers:
                 writers.remove(rank)
@@ -119,7 +119,7 @@ class RankLogs:
         tail.fresh.clear()
 
     def quoted(self, lines: Iterable[bytes]) -> list[str]:
-        """As they may stand in a verdict: without secrets, before any is cut in two; then cut and escaped."""
+        """Return the lines as a verdict may quote them: first without secrets, then cut and escaped."""
         texts = (self._redactor.hide(line.decode(errors="replace").rstrip()) for line in lines)
         return [printable(text[:_LONGEST]) for text in texts if text]
 

@@ -170,7 +170,7 @@ class RankTracker:
         return found
 
     def _all_have_ended(self) -> bool:
-        """Of a node whose ranks are started from node 0: those that will come have come, and none is left."""
+        """Whether all ranks of a node whose ranks node 0 starts have come and ended."""
         return not self.alive and (self.dismissed or len(self.ranks) == self._plan.nproc_per_node)
 
     def reap(self) -> None:

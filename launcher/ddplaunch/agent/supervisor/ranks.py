@@ -97,13 +97,13 @@ class Rank:
 
     @property
     def mpi(self) -> str:
-        """As in the contract."""
+        """The variant of MPI, as in the contract's RankEvidence."""
         if self.line is not None and self.line.mpi_ready:
             return "ending" if self.line.ending else "ready"
         return "loaded" if self.mpi_mute else ""
 
     def passes(self) -> None:
-        """Its call of init_process_group has returned."""
+        """Note that its call of init_process_group has returned."""
         if self.rendezvous is not None:
             self.rendezvous = dataclasses.replace(self.rendezvous, passed=True)
 
@@ -117,7 +117,7 @@ class Rank:
         self.raised = sorted([*self.raised, raised], key=lambda each: each.at)[-RAISED_KEPT:]
 
     def read_ring(self) -> None:
-        """Its last calls of torch.distributed, whether it answers, is frozen or has ended."""
+        """Read its last calls of torch.distributed, be it alive, frozen or gone."""
         if self.line is not None and self.line.ring_file:
             self.ring = ring.read(self.line.ring_file) or self.ring
 
@@ -160,7 +160,7 @@ class Rank:
         self.exit = dataclasses.replace(self.exit, by_us=by_us)
 
     def learn_exit(self, code: int) -> None:
-        """Its exit code as torchrun tells it, where nobody saw it: negative for a signal."""
+        """Take its exit code from torchrun where nobody saw it: negative for a signal."""
         if self.exit is not None and self.exit.code is None and self.exit.signal is None:
             self.exit = Exited(self.exit.at, code if code >= 0 else None, -code if code < 0 else None)
 

@@ -105,7 +105,7 @@ class Sampler:
         self._moments = {pid: moments for pid, moments in self._moments.items() if pid in kept}
 
     def process(self, pid: int) -> Optional[Process]:
-        """Its state now and its rates over the last seconds; without stacks and role."""
+        """Return its state now and its rates over the last seconds; without stacks and role."""
         stat = proc.stat(pid)
         if stat is None:
             return None
@@ -129,7 +129,7 @@ class Sampler:
 
 
 def family(pid: int) -> list[int]:
-    """Its children, and theirs, nearest first."""
+    """Return its children and their descendants, the nearest first."""
     found: list[int] = []
     generation = [pid]
     for _ in range(_DEPTH):
@@ -141,7 +141,7 @@ def family(pid: int) -> list[int]:
 
 
 def count(rank: Rank, answer: Optional[dict[str, Any]]) -> tuple[Optional[tuple[int, int]], bool]:
-    """As `counted`; and whether Gloo's threads, that overtake one another, may have left it behind."""
+    """Return what `counted` does, and whether it may lag: Gloo's threads overtake one another."""
     found = counted(answer)
     if answer is None or found is None:
         return None, False

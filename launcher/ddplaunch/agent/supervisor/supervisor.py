@@ -180,7 +180,7 @@ class Supervisor:
             self._stop(self.verdict[0], GRACE)
 
     def evidence(self, seconds: float, in_haste: bool = False) -> NodeEvidence:
-        """Of all ranks, within `seconds`; without secrets, as it is written to files and judged here, too."""
+        """Return this node's evidence within `seconds`, without secrets: it goes to files, too."""
         tracker, deadline = self.tracker, time.monotonic() + seconds
         found = self.collector.node(
             list(tracker.ranks), tracker.phase, deadline, tracker.launch_exit, tracker.launch_output, in_haste
@@ -357,7 +357,7 @@ class Supervisor:
         return self.verdict[0]
 
     def _last_of_all(self) -> int:
-        """In a pod the hub ends with us; it says when the other nodes have no work left either."""
+        """Wait until no other node has work left, and return the exit code: in a pod the hub ends with us."""
         self._finish(Exit.OK)
         self._hear_hub(lambda: self.verdict is not None, math.inf)
         return Exit.OK if self.verdict is None else self.verdict[0]

@@ -70,7 +70,7 @@ class WithoutHub:
         return self._kept(Exit.HANG, verdicts, job)
 
     def of_end(self, code: int, evidence: NodeEvidence) -> tuple[int, list[Verdict]]:
-        """Of a launch command that failed: exit code and verdicts; `code` where they decide nothing."""
+        """Return exit code and verdicts for a failed launch command; `code` where they decide nothing."""
         job = self._job("death", evidence)
         return self._kept(code, decide.judge(job), job)
 
@@ -78,7 +78,7 @@ class WithoutHub:
         return job_evidence(self._plan, why, time.time(), {self._node: evidence}, [], {}, {}, [])
 
     def _kept(self, code: int, verdicts: list[Verdict], job: JobEvidence) -> tuple[int, list[Verdict]]:
-        """Also in the node's folder, for nobody else may ever hear of it."""
+        """Write code and verdicts into the node's folder, where somebody may look, and return them."""
         plan = self._plan
         if plan.nodes > 1:
             here = phrases.node(self._node, plan.names)

@@ -93,7 +93,7 @@ def sequence(seed: bytes, avoid: tuple[int, int]) -> list[int]:
 
 
 def ephemeral_range() -> tuple[int, int]:
-    """From which the kernel takes ports for outgoing connections, inclusive."""
+    """Return the first and last port that the kernel takes for outgoing connections."""
     try:
         with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
             low, high = file.read().split()

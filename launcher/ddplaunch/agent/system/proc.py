@@ -15,7 +15,7 @@ _PIDFD_INFO_EXIT = 1 << 3
 
 
 class Stat(NamedTuple):
-    """Of /proc/PID/stat."""
+    """The fields of /proc/PID/stat that are used here."""
 
     command: str
     state: str
@@ -63,7 +63,7 @@ def stat(pid: int) -> Optional[Stat]:
 
 
 def exit_status(descriptor: int) -> Optional[int]:
-    """Of the dead process of a pidfd, also when its parent has buried it; None before Linux 6.15."""
+    """Return the exit status of a pidfd's dead process, reaped or not; None before Linux 6.15."""
     info = bytearray(_PIDFD_INFO.size)
     _PIDFD_INFO.pack_into(info, 0, _PIDFD_INFO_EXIT, 0)
     try:
@@ -86,12 +86,12 @@ def usage(pid: int, known: Optional[Stat] = None) -> Optional[Usage]:
 
 
 def children(pid: int) -> list[int]:
-    """Of the main thread alone: that is where launchers and data loaders fork, and it is one read."""
+    """Return the children of the main thread: launchers and data loaders fork there, and it is one read."""
     return [int(word) for word in _text(pid, f"task/{pid}/children").split()]
 
 
 def environment(pid: int) -> dict[str, str]:
-    """As it was when the process was executed."""
+    """Return the environment with which the process was executed."""
     pairs = (entry.partition("=") for entry in _text(pid, "environ").split("\0"))
     return {name: value for name, equals, value in pairs if equals}
 
@@ -108,7 +108,7 @@ def maps_library(pid: int, name: str) -> bool:
 
 
 def command_line(pid: int) -> str:
-    """Its words, with spaces between them."""
+    """Return the words of its command line, with spaces between them."""
     return _text(pid, "cmdline").replace("\0", " ").strip()
 
 
@@ -126,7 +126,7 @@ def output_files(pid: int) -> list[str]:
 
 
 def socket_inodes(pid: int) -> set[int]:
-    """Of every socket it holds."""
+    """Return the inodes of all sockets that it holds."""
     found: set[int] = set()
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")
@@ -143,7 +143,7 @@ def socket_inodes(pid: int) -> set[int]:
 
 
 def _pairs(text: str) -> list[tuple[str, int]]:
-    """Of "name: number" lines; others are left out."""
+    """Return the pairs in "name: number" lines; other lines are left out."""
     found = []
     for line in text.splitlines():
         name, _, value = line.partition(":")

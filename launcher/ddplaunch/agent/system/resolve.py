@@ -30,7 +30,7 @@ def resolve(name: str, deadline: float) -> list[str]:
 
 
 def socket_addresses(name: str, deadline: float) -> list[tuple[Any, ...]]:
-    """As getaddrinfo gives them, scopes of IPv6 and all. Raises as `resolve` does."""
+    """Return getaddrinfo's socket addresses, IPv6 scopes included. Raises as `resolve` does."""
     answer: list[Union[list[tuple[Any, ...]], OSError, UnicodeError]] = []
     thread = threading.Thread(target=_ask, args=(name, answer), name=f"resolve {name}", daemon=True)
     thread.start()

@@ -20,7 +20,7 @@ class MissingSecretError(Exception):
 
 
 def value(name: str, reference: Mapping[str, str], own: Mapping[str, str]) -> str:
-    """By its `reference`, as in JobPlan; `own` is the agent's environment. Raises MissingSecretError."""
+    """Return the value at `reference`, in `own`, the environment, or in a file. Raises MissingSecretError."""
     if "env" in reference:
         found = own.get(reference["env"])
         if found is None:

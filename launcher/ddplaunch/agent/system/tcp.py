@@ -63,7 +63,7 @@ def table() -> list[Tcp]:
 
 
 def address(text: str) -> str:
-    """Of /proc/net's words of 32 bits in the machine's own order, and a port."""
+    """Return the address in /proc/net's form: words of 32 bits in the machine's order, then a port."""
     text = text.partition(":")[0]
     data = b"".join(struct.pack("=I", int(text[at : at + 8], 16)) for at in range(0, len(text), 8))
     return plain_address(socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data))

@@ -84,7 +84,7 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _base64(data: bytes) -> Iterator[str]:
-    """As it is, and the characters that are its own where up to two bytes, or any, stand before it."""
+    """Yield the value's base64, and the characters that are its own when other bytes precede it."""
     import base64
 
     coded = [base64.b64encode(data).decode()]

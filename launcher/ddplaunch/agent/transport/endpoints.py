@@ -17,7 +17,7 @@ class Endpoint(NamedTuple):
 
 
 def parse(text: str) -> list[Endpoint]:
-    """Of 'n1:29400,10.0.0.5:29400,[fd00::5]:29400'. Raises ValueError."""
+    """Return the endpoints in 'n1:29400,10.0.0.5:29400,[fd00::5]:29400'. Raises ValueError."""
     found = []
     for part in text.split(","):
         host, _, port = part.strip().rpartition(":")
@@ -33,7 +33,7 @@ def spell(addresses: Sequence[Endpoint]) -> str:
 
 
 def own() -> list[str]:
-    """Of all interfaces that are up, in the kernel's order, IPv4 first; neither loopback nor link-local."""
+    """Return the addresses of all interfaces that are up, IPv4 first; no loopback, no link-local ones."""
     found = [address for _, address in interfaces()]
     return [each for each in found if not is_loopback(each) and not each.startswith("169.254.")]
 
@@ -50,6 +50,6 @@ def interfaces() -> list[tuple[str, str]]:
 
 
 def address_of(interface: str) -> Optional[str]:
-    """Its first IPv4 address; None when it has none, or is not there."""
+    """Return the interface's first IPv4 address; None when it has none, or is absent."""
     found = (address for name, address in interfaces() if name == interface and ":" not in address)
     return next(found, None)

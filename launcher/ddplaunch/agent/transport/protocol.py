@@ -80,7 +80,7 @@ class LostError(ProtocolError):
 
 
 def encode(data: Any) -> bytes:
-    """As it stands in a line."""
+    """Return the bytes of `data` in a line."""
     return json.dumps(data, separators=(",", ":")).encode()
 
 
@@ -99,7 +99,7 @@ class Seal:
         return self.seal_text(encode(data))
 
     def seal_text(self, text: bytes) -> bytes:
-        """Of what `encode` gave."""
+        """Return the seal of the bytes that `encode` gave."""
         line = self._mac(self._directions[0], self._sent, text) + b" " + text + b"\n"
         self._sent += 1
         return line

@@ -34,7 +34,7 @@ class UnprovedConnections(Generic[Guest]):
             return oldest
 
     def leave(self, address: str, guest: Guest) -> bool:
-        """Its proof is here, or it is gone. Whether it was still waiting."""
+        """Forget a connection that has proved itself or closed; return whether it was still waiting."""
         with self._lock:
             return self._remove(address, guest)
 

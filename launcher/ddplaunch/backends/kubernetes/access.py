@@ -16,7 +16,7 @@ _ASKED_AT_ONCE = 8
 
 
 def needed(documents: Iterable[Mapping[str, Any]]) -> list[Permission]:
-    """To send these, to look after them, and to take them away again."""
+    """Return the permissions that it takes to create these objects, to watch them and to delete them."""
     found = [
         Permission(verb, objects.plural(each["kind"]), objects.group(each["apiVersion"]))
         for each in documents

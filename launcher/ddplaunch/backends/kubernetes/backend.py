@@ -182,7 +182,7 @@ class KubernetesBackend:
         )
 
     def _gone(self, sent: Submission) -> Job:
-        """Of a job that the cluster has forgotten."""
+        """Return what is known of a job that the cluster has forgotten."""
         how = states.gone(State(sent.state) if sent.state else None, cancelled=sent.cancelled)
         if sent.state:
             how = how._replace(exit_code=sent.exit_code, detail=sent.detail)
@@ -226,7 +226,7 @@ class KubernetesBackend:
             self.records.keep(sent, bundle)
 
     def cancel(self, handle: Handle) -> Job:
-        """Its evidence is kept here; in the cluster nothing is left. Raises ClusterError if something is."""
+        """Stop it, keep its evidence here, and delete its objects. Raises ClusterError if one stays."""
         namespace, name = self._parse(handle)
         sent = self._sent(namespace, name)
         look = self._looks.at(namespace, name, fresh=True)
@@ -256,7 +256,7 @@ class KubernetesBackend:
         return dataclasses.replace(done, detail=removal.helm(seen.owner))
 
     def _stopped(self, look: Look) -> Bundle | None:
-        """By its own hub, which takes the evidence first. None: it could not be told, or left none."""
+        """Stop the job by its hub and return the hub's evidence. None: it cannot be reached, or left none."""
         seen = look.seen
         if not evidence.stop(self.api, seen, "ddplaunch cancel"):
             return None
@@ -338,7 +338,7 @@ class KubernetesBackend:
 
 
 def handle(namespace: str, name: str) -> Handle:
-    """Of a job."""
+    """Return the handle of a job."""
     return Handle("kubernetes", f"{namespace}/{name}")
 
 

@@ -48,7 +48,7 @@ def unheard(seen: Seen, told: JobStatus | None) -> list[Json]:
 
 
 def in_vain(seen: Seen, nodes: Collection[int]) -> list[Json]:
-    """Of these nodes, the pods whose gate has said no."""
+    """Return those pods of these nodes whose gate has failed."""
     found = [pod for pod in seen.pods if objects.node(pod) in nodes]
     return [pod for pod in found if (objects.state(pod, GATE, "terminated") or {}).get("exitCode")]
 
@@ -79,14 +79,14 @@ class Cries:
         self._read: dict[str, float] = {}  # up to when, by pod
 
     def listen(self, seen: Seen, found: Iterable[Json]) -> None:
-        """To these pods' gates."""
+        """Read the logs of these pods' gates."""
         some = list(found)[:_PODS]
         if some:
             with ThreadPoolExecutor(len(some)) as pool:
                 list(pool.map(lambda pod: self._listen(seen, pod), some))
 
     def troubles(self, found: Iterable[Json], missed: Collection[int] = ()) -> dict[int, Trouble]:
-        """By node: what each said last, of nodes with the same code what the first said.
+        """Return by node the last report of each; nodes with the same code share the first one's.
 
         Of these pods, and of nodes that were `missed`, whose pods may be gone by now.
         """

@@ -70,12 +70,12 @@ def left(api: Api, seen: Seen, *, follow: bool = False) -> Bundle | None:
 
 
 def log_path(seen: Seen, pod: Json) -> str:
-    """Of the pod's log."""
+    """Return the API path of the pod's log."""
     return f"{objects.collection('v1', 'pods', seen.namespace)}/{objects.name(pod)}/log"
 
 
 def hub_pod(seen: Seen) -> Json | None:
-    """That of node 0."""
+    """Return the pod of node 0, in which the hub runs."""
     return next((pod for pod in seen.pods if objects.node(pod) == 0), None)
 
 

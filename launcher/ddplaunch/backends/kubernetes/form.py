@@ -101,7 +101,7 @@ def _formed(found: Any, form: Any) -> Any:
 
 
 def _mapping(found: Json, form: dict[Any, Any]) -> Json:
-    """With the keys that are not read as they are."""
+    """Return the mapping without the values that have not the form in which they are read."""
     told = {}
     for key, value in found.items():
         inner = form.get(str) or form.get(key)

@@ -47,7 +47,7 @@ OWNERS = ("Job", "JobSet")
 
 
 def plural(kind: str) -> str:
-    """As in a path, and in a Role."""
+    """Return the kind's plural, as it stands in an API path and in a Role."""
     return _PLURALS[kind]
 
 
@@ -63,7 +63,7 @@ def collection(api_version: str, resource: str, namespace: str) -> str:
 
 
 def path(document: Mapping[str, Any], namespace: str) -> str:
-    """Of an object in a rendered file."""
+    """Return the API path of an object in a rendered file."""
     name = document["metadata"]["name"]
     return f"{collection(document['apiVersion'], plural(document['kind']), namespace)}/{name}"
 

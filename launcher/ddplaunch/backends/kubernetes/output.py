@@ -122,7 +122,7 @@ class Output:
         return tail
 
     def _streams(self, seen: Seen) -> list[Stream]:
-        """Of every wanted container that has begun, also of its earlier lives as far as they are kept."""
+        """Return the streams of all wanted containers that have begun, earlier restarts included if kept."""
         found = []
         pods = [pod for pod in seen.pods if self._is_wanted(pod)]
         for pod in pods[:FOLLOWED] if self._follow else pods:
@@ -181,7 +181,7 @@ class _Tail:
         return found
 
     def follow(self) -> None:
-        """From here on, in a thread."""
+        """Read the stream from here on, in a thread."""
         if self.stream.life >= 0:
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
@@ -228,7 +228,7 @@ class _Tail:
                     put(at, line)
 
     def _labelled(self, text: bytes) -> bytes | None:
-        """As the agent labels lines elsewhere; None: nobody wants to read it."""
+        """Return the line with the label that the agent gives elsewhere; None: it was not asked for."""
         stream = self.stream
         if stream.container == HUB:
             word = text.strip().decode("utf-8", "replace")

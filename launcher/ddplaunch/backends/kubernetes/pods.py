@@ -142,7 +142,7 @@ _STEPS = re.compile(r"runtime create failed: |runc create failed: |container (?:
 
 
 def _not_started(container: str, message: str) -> Trouble:
-    """By the container runtime's words."""
+    """Return why a container did not start, by the container runtime's message."""
     lacks = _EXEC.search(message)
     if lacks is not None:
         return Trouble("image-lacks", f"not started: the image has no {lacks[1]} ({lacks[2]})", _NEEDS_PYTHON)
@@ -277,7 +277,7 @@ _HINTS = (
 
 
 def unschedulable(message: str) -> Trouble:
-    """By the scheduler's own words."""
+    """Return why a pod is not scheduled, by the scheduler's message."""
     # What follows speaks of preemption, which never helps when nothing is preempted.
     why = _BESIDES.split(message)[0].rstrip(".,; ").removesuffix(". not found")
     lacks = "Insufficient" in why

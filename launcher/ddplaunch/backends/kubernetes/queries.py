@@ -187,7 +187,7 @@ class Queries:
 
 
 def _about(events: Iterable[Json], owner: Json, job: Json | None, pods: Iterable[Json]) -> list[Json]:
-    """Of these, or of pods of theirs that are gone; the oldest first."""
+    """Return the events of these objects, and of their pods that are gone; the oldest first."""
     known = {objects.uid(each) for each in (owner, job or owner, *pods)}
     since = objects.created(owner) - 1
     prefix = f"{objects.name(job or owner)}-"
@@ -205,7 +205,7 @@ def _about(events: Iterable[Json], owner: Json, job: Json | None, pods: Iterable
 
 
 def newest(pods: Iterable[Json]) -> tuple[Json, ...]:
-    """Of each node the youngest pod of the last attempt, in node order."""
+    """Return the youngest pod of each node in the last attempt, in node order."""
     listed = [each for each in pods if objects.node(each) is not None]
     last = max((objects.attempt(each) for each in listed), default=0)
     found: dict[int, Json] = {}

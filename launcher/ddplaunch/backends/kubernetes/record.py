@@ -66,7 +66,7 @@ class Records:
         bundle: Bundle,
         add: Callable[[Bundle], Bundle] = lambda known: known,
     ) -> Bundle:
-        """Its evidence, by its hub's last words; returns what is known now.
+        """Keep the job's evidence by its hub's last words, and return what is known now.
 
         What was kept of these words, or of later ones, stays, and is what `add` adds to: pods, their logs
         and events are soon gone, so whoever looks later sees less.

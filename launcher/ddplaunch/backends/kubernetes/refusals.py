@@ -129,5 +129,5 @@ def _forbidden(said: str) -> tuple[str, str]:
 
 
 def _bare(text: str) -> str:
-    """On one line, and no braces for `format` to stumble on."""
+    """Return the text on one line, without braces for `format` to stumble on."""
     return " ".join(text.split()).replace("{", "(").replace("}", ")")

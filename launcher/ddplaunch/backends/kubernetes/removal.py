@@ -75,7 +75,7 @@ def _left(api: Api, queries: Queries, owner: Json, namespace: str) -> list[str]:
 
 
 def _part(api: Api, path: str) -> Json | None:
-    """Only ours. One that we may not even look at is none of a job that we could have sent."""
+    """Return the object if it is ours. One that we may not read belongs to no job that we could have sent."""
     try:
         found = api.find(path, "look for what belongs to the job")
     except RefusedError as error:

@@ -39,7 +39,7 @@ class Group(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Of the whole group. An agent's own names its node already, and tells no pod and no machine."""
+        """The sentence on the whole group. An agent's own names its node, and no pod and no machine."""
         named = _NODE.match(self.trouble.text)
         if named and "(" not in self.where:
             return self.trouble.text  # its pod is gone
@@ -140,7 +140,7 @@ def _finished(pod: Json) -> float | None:
 
 
 def exit_code(pod: Json) -> int | None:
-    """Of the trainer, or of the gate when it said no; None while neither has ended."""
+    """Return the exit code of the trainer, or of a failed gate; None while neither has ended."""
     for name in (TRAINER, GATE):
         ended = objects.state(pod, name, "terminated")
         if ended and (name == TRAINER or ended.get("exitCode")):
@@ -182,7 +182,7 @@ def left(found: Iterable[Node], pods: Iterable[Json]) -> str:
 
 
 def machines(found: Iterable[Json]) -> dict[int, str]:
-    """By node, as far as its pod has one."""
+    """Return by node the machine of its pod, where it has one."""
     placed = {objects.node(pod): str(objects.spec(pod).get("nodeName") or "") for pod in found}
     return {node: machine for node, machine in placed.items() if node is not None and machine}
 

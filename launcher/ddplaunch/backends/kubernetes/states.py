@@ -117,7 +117,7 @@ class Failure(NamedTuple):
 
 
 def first_failure(seen: Seen) -> Failure | None:
-    """By the Job's own words; when it fails, its other pods are deleted, and a deleted pod tells nothing."""
+    """Return the first failure that the Job itself names: its other pods are deleted when it fails."""
     job = seen.job or {}
     match = _FIRST.search(str((_failure(job) or {}).get("message") or ""))
     number = match and re.match(r"(\d+)-", match[2].removeprefix(f"{objects.name(job)}-"))
@@ -142,7 +142,7 @@ def _by_kubernetes(seen: Seen, reason: str, groups: Sequence[Group]) -> str:
 
 
 def gone(known: State | None, *, cancelled: bool) -> Outcome:
-    """Of a job that is no longer there. `known`: how it had ended when it was last seen."""
+    """Return the outcome of a job that is gone. `known`: how it had ended when it was last seen."""
     if known is not None:
         return Outcome(known, None)
     if cancelled:

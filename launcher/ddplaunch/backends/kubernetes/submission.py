@@ -78,7 +78,7 @@ def send(api: Api, queries: Queries, found: Sequence[Json]) -> Sent:
 
 
 def _permitted(api: Api, found: Sequence[Json], namespace: str) -> list[Json]:
-    """Those that may be sent; what is weaker for want of the others is said. Raises ClusterError."""
+    """Return the objects that may be sent, and print what is weaker without the rest. Raises ClusterError."""
     spare = {kind for each in found if (kind := each["kind"]) in _WITHOUT and not _is_asked_for(each)}
     refused = access.check(api, found, namespace, spare)
     for kind in sorted(refused):

@@ -97,7 +97,7 @@ class Child:
         os.close(self._writing)
 
     def poll(self) -> int | None:
-        """Its exit code, negative for the signal that killed it; None while it lives."""
+        """Return its exit code, negative for the signal that killed it; None while it lives."""
         return self._wait(os.WNOHANG)
 
     def wait(self) -> int:

@@ -227,7 +227,7 @@ class SlurmBackend:
 
 
 def handle(job_id: int, cluster: str = "") -> Handle:
-    """Of a job of that cluster, the local one when it has no name."""
+    """Return the handle of a job of that cluster, the local one when it has no name."""
     return Handle("slurm", f"{cluster}/{job_id}" if cluster else str(job_id))
 
 

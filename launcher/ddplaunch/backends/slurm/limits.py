@@ -36,7 +36,7 @@ _VARIABLES = {
 
 
 def wishes(script: str, environment: Mapping[str, str]) -> Wishes:
-    """Of the script's directives; sbatch's variables in the environment stand above them."""
+    """Return what the script's directives ask for; sbatch's environment variables override them."""
     found = dict(_options(directives(script)))
     found |= {
         name: environment[variable] for name, variable in _VARIABLES.items() if environment.get(variable)
@@ -45,7 +45,7 @@ def wishes(script: str, environment: Mapping[str, str]) -> Wishes:
 
 
 def _options(words: Iterable[str]) -> Iterable[tuple[str, str]]:
-    """Those of `_OPTIONS`, as `--name=value`, `--name value`, `-n value` or `-nvalue`."""
+    """Yield the options in `_OPTIONS`, given as `--name=value`, `--name value`, `-n value` or `-nvalue`."""
     following = ""
     for word in words:
         if following:

@@ -178,7 +178,7 @@ def job_id(text: str) -> tuple[int, str]:
 
 
 def partitions(text: str) -> list[Partition]:
-    """Of `scontrol --oneliner show partition`."""
+    """Return the partitions in the output of `scontrol --oneliner show partition`."""
     return [_partition(line) for line in text.splitlines() if line.startswith("PartitionName=")]
 
 
@@ -233,7 +233,7 @@ def directives(script: str) -> Iterator[str]:
 
 
 def seconds(text: str) -> float:
-    """Of `minutes`, `[hours:]minutes:seconds`, `days-hours[:minutes[:seconds]]`; any other is infinite."""
+    """Return the seconds of `minutes`, `[hours:]min:sec` or `days-hours[:min[:sec]]`; else infinity."""
     match = re.fullmatch(r"(?:(#)-)?(#)(?::(#))?(?::(#))?".replace("#", "[0-9]{1,15}"), text)
     if match is None:
         return math.inf

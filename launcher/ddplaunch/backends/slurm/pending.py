@@ -28,7 +28,7 @@ class Surroundings:
 
 
 def explain(job: Seen, around: Surroundings) -> Why:
-    """For a job that is pending, held or being started."""
+    """Return why a job is pending, held or still being started."""
     if job.state in _BY_STATE:
         return _BY_STATE[job.state](job, around)
     reason = job.reason.strip("()").replace("_", " ")
@@ -285,7 +285,7 @@ def _clock(at: float | None) -> str:
 
 
 def span(seconds: float) -> str:
-    """As Slurm writes it: `[days-]hours:minutes:seconds`."""
+    """Return a duration as Slurm writes it: `[days-]hours:minutes:seconds`."""
     minutes = round(seconds / 60)
     days, rest = divmod(minutes, 24 * 60)
     return (f"{days}-" if days else "") + f"{rest // 60:02}:{rest % 60:02}:00"

@@ -69,7 +69,7 @@ class Queries:
         return parse.partitions(answer.out)
 
     def surroundings(self, partition: str) -> Surroundings:
-        """Of a job that waits in `partition`; as far as it can be had, and not asked for all the time."""
+        """Return what is known about `partition`, in which a job waits. Slurm is not asked every time."""
         at, known = self._surroundings.get(partition, (0.0, Surroundings()))
         if at and time.monotonic() - at < _REMEMBERED:
             return known

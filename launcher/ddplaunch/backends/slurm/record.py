@@ -90,7 +90,7 @@ class Records:
         codec.write(str(Path(submission.script).with_name(_RECORD)), submission)
 
     def drop(self, submission: Submission) -> None:
-        """Of a file that Slurm refused nothing needs to be remembered."""
+        """Forget a submission that Slurm refused."""
         shutil.rmtree(Path(submission.script).parent, ignore_errors=True)
 
     def all(self) -> list[Submission]:

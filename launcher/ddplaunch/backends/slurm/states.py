@@ -65,7 +65,7 @@ class Outcome(NamedTuple):
 
 
 def outcome(seen: Seen, told: JobStatus | None, *, cancelled: bool, me: int) -> Outcome:
-    """Of a job whose state is one of ENDED, or whose hub has had its last word.
+    """Return the outcome of a job whose state is one of ENDED, or whose hub has reported its end.
 
     `told`: by the hub of its last attempt. `me`: our uid.
     """
@@ -87,7 +87,7 @@ def outcome(seen: Seen, told: JobStatus | None, *, cancelled: bool, me: int) -> 
 
 
 def forgotten(told: JobStatus | None, *, cancelled: bool) -> Outcome:
-    """Of a job that Slurm no longer knows, by what it left."""
+    """Return the outcome of a job that Slurm no longer knows, by the files it left."""
     code = told.exit_code if told is not None else None
     if code == Exit.OK:
         return Outcome(State.SUCCEEDED, code)

@@ -14,7 +14,7 @@ from ddplaunch.plan.plan import Plan
 
 
 def job_labels(plan: Plan) -> dict[str, str]:
-    """Of every object, the user's own behind them."""
+    """Return the labels of every object; the user's own override ours."""
     name = plan.job.job
     return {
         "app.kubernetes.io/name": name,
@@ -28,7 +28,7 @@ def job_labels(plan: Plan) -> dict[str, str]:
 
 
 def job_annotations(plan: Plan) -> dict[str, str]:
-    """Of every object: what made it, and of which plan."""
+    """Return the annotations of every object: what made it, and from which plan."""
     digest = hashlib.sha256(plan_text(plan).encode()).hexdigest()
     return {"ddplaunch/version": __version__, "ddplaunch/spec": digest}
 

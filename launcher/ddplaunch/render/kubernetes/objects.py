@@ -63,7 +63,7 @@ def service(plan: Plan) -> dict[str, Any]:
 
 
 def network_policies(plan: Plan) -> list[dict[str, Any]]:
-    """At most one, which says who reaches the job's pods. On a machine's own network none is heeded."""
+    """Return at most one policy on who reaches the job's pods; none for hostNetwork, where none is heeded."""
     options = plan.settings(KubernetesPlan).options
     if options.network_policy == "none" or options.host_network:
         return []

@@ -67,7 +67,7 @@ def merge(original: dict[str, Any], patch: dict[str, Any], path: str = "") -> di
 
 
 def _retained(original: dict[str, Any], patch: dict[str, Any], path: str) -> dict[str, Any]:
-    """With $retainKeys, only those: how one kind of volume takes the place of another."""
+    """Return the keys that $retainKeys keeps: so one kind of volume takes the place of another."""
     if _RETAIN not in patch:
         return dict(original)
     at = _at(path, _RETAIN)

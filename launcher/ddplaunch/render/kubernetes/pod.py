@@ -76,7 +76,7 @@ def _pod_annotations(plan: Plan) -> dict[str, str]:
 
 
 def _network(plan: Plan) -> dict[str, Any]:
-    """On a machine's own network two nodes of a job would meet on one set of ports."""
+    """Return hostNetwork and what goes with it: two nodes on one machine would meet on the same ports."""
     if not plan.settings(KubernetesPlan).options.host_network:
         return {}
     apart = {"labelSelector": {"matchLabels": pod_selector(plan)}, "topologyKey": "kubernetes.io/hostname"}

@@ -93,7 +93,7 @@ def _container(slurm: SlurmPlan) -> Iterator[str]:
 
 
 def _quoted(word: str) -> str:
-    """With quotes also where a comma might be taken for a slip (shellcheck's SC2054)."""
+    """Quote the word, also where shellcheck would take a comma for a slip (SC2054)."""
     return f"'{word}'" if "," in word and shlex.quote(word) == word else shlex.quote(word)
 
 

@@ -166,7 +166,7 @@ def differing_versions(view: GateView) -> Iterator[Verdict]:
 
 
 def judge_clocks(view: GateView) -> list[Verdict]:
-    """Only a rendezvous that compares clocks is broken by them: c10d does, static does not."""
+    """Return the verdict on clocks that differ; only a c10d rendezvous compares them."""
     if not view.checks("clock") or not any("c10d" in word for word in view.plan.launch):
         return []
     skews = _skews(view.check_ins)

@@ -93,7 +93,7 @@ def differing(view: GateView) -> Iterator[Verdict]:
 
 
 def notes(view: GateView) -> list[str]:
-    """Of what else differs, which may well be meant so: a node's interface, or its devices."""
+    """Return a note on each other difference that may be intended: an interface, or devices."""
     found = []
     environments = {node: _settings(check_in) for node, check_in in view.check_ins.items()}
     for name in sorted({name for values in environments.values() for name in values}):

@@ -122,7 +122,7 @@ def judge(results: list[MeshResult], names: Sequence[str] = (), nodes: Optional[
 
 
 def notes(results: list[MeshResult], names: Sequence[str]) -> list[str]:
-    """Of paths that pass, but not at the first try."""
+    """Return a note on the paths that pass, but not at the first try."""
     return [
         f"{phrases.node(result.node, names)} -> {phrases.node(result.peer, names, result.address)} "
         f"port {result.port}: {result.detail}"
@@ -175,7 +175,7 @@ def _faults(kind: str, found: list[MeshResult], facts: _Facts) -> Iterator[_Faul
 
 
 def _verdict(faults: list[_Fault], facts: _Facts) -> Verdict:
-    """On the first of them, and on what is left."""
+    """Return the verdict on the first fault; it counts the paths of the others."""
     first = faults[0]
     found = [result for fault in faults for result in fault.found]
     more = f" (and {len(found) - len(first.found)} more paths elsewhere)" if len(faults) > 1 else ""
@@ -198,7 +198,7 @@ def _verdict(faults: list[_Fault], facts: _Facts) -> Verdict:
 
 
 def _of_target(fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
-    """Of one path, or of many that lead to one node."""
+    """Return the sentence on one failed path, or on several that lead to one node."""
     sources = {result.node for result in fault.found if result.node != result.peer}
     if len(sources) < 2 or fault.cut.both or fault.code in _UNDIRECTED:
         return _of_path(facts.node(bad.node), fault, bad, facts)

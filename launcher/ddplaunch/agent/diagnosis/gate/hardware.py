@@ -124,7 +124,7 @@ def with_mtus(view: GateView, verdicts: list[Verdict]) -> list[Verdict]:
 
 
 def _links(view: GateView, what: int) -> dict[int, int]:
-    """By node: MTU (0), or Mbit/s (1), of what its library takes, else of the way by which it came."""
+    """Return by node the MTU (0) or the Mbit/s (1) of its library's interface, else of its way to the hub."""
     found = {}
     for node, facts in _facts(view, "interfaces").items():
         own = view.check_ins[node]
@@ -137,7 +137,7 @@ def _links(view: GateView, what: int) -> dict[int, int]:
 
 
 def _gpus(view: GateView) -> dict[int, str]:
-    """By node: the names of the GPUs that its ranks will use, and how many where some have too few.
+    """Return by node the names of the GPUs that its ranks will use, with a number where some lack GPUs.
 
     More than are asked for are no matter, and of nodes that tell none nothing is known.
     """

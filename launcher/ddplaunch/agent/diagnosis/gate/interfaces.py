@@ -78,7 +78,7 @@ def wrong(view: GateView) -> Iterator[Verdict]:
 
 
 def mends(view: GateView) -> dict[int, InterfaceFix]:
-    """By node: what to set where a library is free to choose, and chooses wrongly."""
+    """Return by node what to set where a library is free to choose and chooses wrongly."""
     found = {node: _mend(view, node, path) for node, path in _unreached(view).items()}
     return {node: mend for node, mend in found.items() if mend is not None}
 
@@ -113,7 +113,7 @@ def notes(view: GateView) -> list[str]:
 
 
 def _unreached(view: GateView) -> dict[int, MeshResult]:
-    """By node: a path on which its library's address was not reached by a peer that reaches the node.
+    """Return by node a failed path to its library's address, from a peer that does reach the node.
 
     Of several the one to the address that the library takes first. Who connects to whom may change with what
     is mended, and so it is looked at again.

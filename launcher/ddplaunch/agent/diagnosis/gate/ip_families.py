@@ -93,7 +93,7 @@ def chosen(view: GateView) -> Iterator[Verdict]:
 
 
 def notes(view: GateView) -> list[str]:
-    """Of IPv6 addresses of the master's name that lead nowhere, and say so."""
+    """Return a note on IPv6 addresses of the master's name that are refused at once."""
     return [
         f"{view.node(path.node)} is answered {path.outcome} at {path.address}, an address of "
         f"{master_of(view, view.check_ins[path.node])}, before torch tries the next"
@@ -136,7 +136,7 @@ def is_chosen(view: GateView, path: MeshResult) -> bool:
 
 
 def _silent(view: GateView) -> dict[int, tuple[MeshResult, str]]:
-    """By node: the path to an IPv6 address that torch will not come past, and one that answers."""
+    """Return by node the path to an IPv6 address at which torch will stay, and an address that answers."""
     failed: dict[int, dict[str, MeshResult]] = {}
     for path in view.library:
         if path.what == paths.STORE and path.outcome != "ok" and path.node in view.check_ins:

@@ -48,12 +48,12 @@ class GateView:
         return phrases.nodes(numbers, self.plan.names)
 
     def rest(self, known: Iterable[int], odd: Iterable[int]) -> str:
-        """Those of `known` that are not `odd`: by name when it is one, else 'the others'."""
+        """Return the name of the one in `known` that is not `odd`, or 'the others' when there are several."""
         found = set(known) - set(odd)
         return self.nodes(found) if len(found) == 1 else "the others"
 
     def differing(self, what: str, values: dict[int, str]) -> list[str]:
-        """As a note: '{what}: node 2 (n3) 16, elsewhere 8'; none where `values` are all the same."""
+        """Return the note '{what}: node 2 (n3) 16, elsewhere 8'; none where all `values` are the same."""
         right, odd = odd_ones(values) if values else ("", {})
         said = [f"{self.nodes(who)} {value}, " for value, who in odd.items()]
         return [f"{what}: {''.join(said)}elsewhere {right}"] if said else []
@@ -72,7 +72,7 @@ def home(check_in: CheckIn) -> tuple[str, str]:
 
 
 def addresses(check_in: CheckIn, name: str) -> list[str]:
-    """Of `name`, as the node resolves it; empty when it does not, or was not asked to."""
+    """Return the addresses of `name` as the node resolves it; none when it does not, or was not asked."""
     found: list[str] = check_in.facts.get("names", {}).get("addresses", {}).get(name, [])
     return found
 

@@ -52,7 +52,7 @@ class Layer(NamedTuple):
 
 
 def layer(logs: Sequence[Sequence[str]], error: str, between_nodes: bool) -> Optional[Layer]:
-    """Of the ranks that did not pass; `error` is what torch raised on the first. None: nothing tells."""
+    """Return the NCCL layer that failed the ranks; `error` is torch's on the first. None: not known."""
     told = [found for log in logs for found in _warned(log)]
     told.sort(key=lambda each: bool(ECHO.search(each.line)))
     if told and not ECHO.search(told[0].line):
@@ -65,7 +65,7 @@ def layer(logs: Sequence[Sequence[str]], error: str, between_nodes: bool) -> Opt
 
 
 def _warned(log: Sequence[str]) -> list[Layer]:
-    """Of each warning, by its own words or by those through which it came up."""
+    """Return the layer of each warning, by its own words or by those of the functions it passed."""
     found = []
     for index, line in enumerate(log):
         where, warns, text = line.partition("NCCL WARN ")

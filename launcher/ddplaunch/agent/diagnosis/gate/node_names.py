@@ -105,7 +105,7 @@ def is_misled(view: GateView, node: int) -> bool:
 
 
 def notes(view: GateView) -> list[str]:
-    """Of nodes that do not find node 0 by its name, where the job does not use the name."""
+    """Return a note on nodes that cannot resolve node 0's name, where the job does not use it."""
     name = view.plan.names[0] if view.plan.names and view.checks("names") else ""
     found = []
     for node, check_in in sorted(view.check_ins.items()):
@@ -117,7 +117,7 @@ def notes(view: GateView) -> list[str]:
 
 
 def master_of(view: GateView, check_in: CheckIn) -> str:
-    """By which name or address this node's ranks will look for node 0; empty where the gate finds it."""
+    """Return the name or address by which its ranks will look for node 0; empty where the gate finds it."""
     return str(check_in.facts.get("names", {}).get("master", view.plan.master_addr) or "")
 
 

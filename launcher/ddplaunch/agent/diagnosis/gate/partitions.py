@@ -146,7 +146,7 @@ class _Grown:
         self.no_source |= self.to.get(target, set())
 
     def told(self, lost: set[Path], nodes: int) -> list[Partition]:
-        """As one cut; as several where these are shorter, or as short and suppose less."""
+        """Return it as one partition, or as several that are shorter, or as short and suppose less."""
         whole = self.filled(nodes)
         for paths in self._splits(whole):
             parts = [self.of_paths(each) for each in paths]
@@ -168,7 +168,7 @@ class _Grown:
                     yield parts
 
     def filled(self, nodes: int) -> Partition:
-        """With what was not tried, where that makes it shorter, on the small side first: it is at fault."""
+        """Return it with untried nodes that make it shorter to say, those of the smaller side first."""
         sources, targets = set(self.sources), set(self.targets)
         if len(sources) <= len(targets):
             sources = _fill(sources, self.no_source | targets, nodes)
@@ -340,7 +340,7 @@ def _parts(paths: list[Path]) -> list[list[Path]]:
 
 
 def _fill(needed: set[int], barred: set[int], nodes: int, other: Collection[int] = ()) -> set[int]:
-    """As few spans as there can be without the barred nodes; all but `other` where that may be said."""
+    """Return `needed` in as few spans as the barred nodes allow, or all but `other` if none is barred."""
     rest = set(range(nodes)).difference(other)
     if other and len(needed) > 1 and not rest & barred:
         return rest | needed

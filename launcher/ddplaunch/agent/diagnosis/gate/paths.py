@@ -18,7 +18,7 @@ BESIDE = (LIBRARY, STORE)
 
 
 def parted(results: Iterable[MeshResult]) -> tuple[list[MeshResult], dict[str, int]]:
-    """Of one node: what failed, or passed with a remark; and milliseconds by peer of what just passed.
+    """Return one node's failed or remarkable results, and the milliseconds by peer of the others.
 
     Of paths beside the mesh it is only of interest that they fail.
     """

@@ -20,7 +20,7 @@ from ddplaunch.agent.system import phrases
 
 
 class Kind(IntEnum):
-    """Of what a rule speaks. In the order of mending."""
+    """The subject of a rule, in the order in which faults have to be mended."""
 
     WHO = 0
     NAME = 1

@@ -22,7 +22,7 @@ _Own = Union[ipaddress.IPv4Interface, ipaddress.IPv6Interface]
 
 
 def notes(view: GateView) -> list[str]:
-    """Of subnets that do not go together, whether or not it does harm today."""
+    """Return a note on subnets that do not fit one another, whether or not that does harm today."""
     own = _own(view)
     return [_told(view, own, group) for group in _overlapping(own)]
 
@@ -60,7 +60,7 @@ def _explained(
 
 
 def _own(view: GateView) -> dict[int, _Own]:
-    """By node: the address by which the gate knows it, with its prefix; not those behind a translation."""
+    """Return by node its address and prefix as the gate knows them, but for nodes behind a translation."""
     found = {}
     for node, check_in in sorted(view.check_ins.items()):
         prefixes = check_in.facts.get("interfaces", {}).get("prefixes", {})

@@ -70,7 +70,7 @@ def none(seconds: float) -> Verdict:
 
 
 def _reason(task: Ended) -> str:
-    """Its daemon's word, or its own error's, before the last line: that may be a hint, or an echo."""
+    """Return what its daemon, or its own error, says; the last line may be a hint or an echo."""
     plain = [line for line in task.said if line.strip()]
     telling = next((line for line in plain if line.startswith(("error: ", "TaskProlog "))), None)
     said = telling or (plain[-1] if plain else "")

@@ -36,7 +36,7 @@ Source = dict[int, list[Collective]]
 
 @dataclass(frozen=True)
 class Mismatch:
-    """At collective `number` of `group` the `camps` disagree; `culprits` is the minority, or all."""
+    """The `camps` that disagree at collective `number` of `group`; `culprits` is the minority, or all."""
 
     group: str
     number: int
@@ -126,7 +126,7 @@ def mismatch_in_words(view: JobView) -> Optional[Verdict]:
 
 
 def _fingerprinted(view: JobView, told: dict[int, str]) -> Optional[Mismatch]:
-    """With TORCH_DISTRIBUTED_DEBUG=DETAIL each rank says what it and another are about to call."""
+    """Return the mismatch that ranks report under TORCH_DISTRIBUTED_DEBUG=DETAIL, with another's call."""
     calls: dict[int, Collective] = {}
     for text in told.values():
         for rank, number, op, sizes, dtype in _FINGERPRINT.findall(text):
@@ -204,7 +204,7 @@ def _minority(camps: list[list[int]], unseen: int = 0) -> list[int]:
 def _newcomers(
     camps: list[list[int]], calls: dict[int, Collective], before: dict[int, Collective]
 ) -> list[int]:
-    """Of camps of one size that differ in shape alone: those who changed it, while the others kept theirs."""
+    """Return the ranks that changed the shape, where groups of equal size differ in shape alone."""
     if len({plain(call.op) for call in calls.values()}) > 1 or not before.keys() >= calls.keys():
         return []
     changed = [ranks for ranks in camps if any(calls[rank].sizes != before[rank].sizes for rank in ranks)]

@@ -110,7 +110,7 @@ class JobView:
 
     @cached_property
     def waiting(self) -> list[int]:
-        """Those who stand where they need others. In MPI_Finalize together, nobody is missing any more."""
+        """The ranks that wait for others. When all are in MPI_Finalize, nobody is missing any more."""
         if all(self.locations[rank].what == IN_FINALIZE for rank in self.alive):
             return []
         return [rank for rank in self.alive if self.locations[rank].kind in (IN_COLLECTIVE, IN_INIT, IN_MPI)]
@@ -284,7 +284,7 @@ def _pending(rank: RankEvidence) -> Optional[tuple[str, Optional[int], str]]:
 
 
 def _counted(rank: RankEvidence, group: Group) -> Group:
-    """With Gloo a group's count of what is done may lag behind its own records: these are taken for it."""
+    """Return the group with a count that its records bear out: Gloo's own may lag behind them."""
     done = {
         entry.seq for entry in rank.collectives if entry.group == group.name and entry.done and not entry.p2p
     }

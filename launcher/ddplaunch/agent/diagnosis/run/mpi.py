@@ -262,7 +262,7 @@ def _all_settled(view: JobView) -> bool:
 
 
 def _chains(view: JobView) -> list[_Chain]:
-    """From every rank that waits for a message: whom it waits for, and so on."""
+    """Return, from every rank that waits for a message, the chain of those it waits for."""
     if not _all_settled(view):
         return []
     found = [_follow(view, first) for first in view.waiting]

@@ -175,7 +175,7 @@ def _quiet(view: JobView, number: int, busy: float = BUSY) -> float:
 
 
 def _step(times: list[float]) -> float:
-    """Of the times between collectives, of which a step may have many, the longest of late."""
+    """Return the longest of the last times between collectives: a step may have many."""
     return max(times[-8:], default=0.0)
 
 

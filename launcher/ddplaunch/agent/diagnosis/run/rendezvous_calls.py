@@ -59,7 +59,7 @@ class Call:
 
     @property
     def addresses(self) -> list[str]:
-        """Of the master, as the node of the call resolves it."""
+        """The master's addresses, as the node of the call resolves its name."""
         address = self.made.address
         return self.made.resolved or ([address] if numeric(address) else [])
 
@@ -140,7 +140,7 @@ def leads_to(view: JobView, call: Call) -> Optional[str]:
 
 
 def machines(view: JobView) -> set[str]:
-    """Of all nodes that are known; "" among them: of one it is not known."""
+    """Return the machines of all known nodes, with "" for a node whose machine is not known."""
     return {node.machine for node in view.nodes.values()}
 
 
