@@ -29,7 +29,7 @@ from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.machines import ClusterError as ClusterError
 
 from ddplaunch.agent.contract import Bundle, Files, codec
-from ddplaunch.backends.slurm import states
+from ddplaunch.backends.slurm import outcomes
 
 _SCRIPT = "import sys; from ddplaunch.cli.main import main; sys.exit(main())"
 _OURS = "ddplaunch-"
@@ -82,7 +82,7 @@ class Slurm:
         if left:
             return False
         state = self.cluster.state(self._number)
-        return not state or state in states.ENDED
+        return not state or state in outcomes.ENDED
 
     def strike(self, injury: Injury) -> bool:
         """Break a machine, its disk or its network, or take the controller away."""

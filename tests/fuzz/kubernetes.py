@@ -18,8 +18,8 @@ from ddplaunch.backends import printed
 from ddplaunch.backends.kubernetes import objects, output
 from ddplaunch.backends.kubernetes.api import Api
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
-from ddplaunch.backends.kubernetes.look import Look
 from ddplaunch.backends.kubernetes.queries import Queries
+from ddplaunch.backends.kubernetes.snapshot import Snapshot
 from ddplaunch.errors import ClusterError
 
 _RECORDED = target.ROOT / "tests/unit/backends/kubernetes/recorded"
@@ -41,11 +41,11 @@ class Objects(Target):
     def feed(self, given: Any) -> None:
         with contextlib.suppress(ClusterError):
             for seen in Queries(cast("Api", _Server(given))).all("default"):
-                told.job(self._backend._job(Look(seen), None))
+                told.job(self._backend._job(Snapshot(seen), None))
 
 
 class PodLog(Target):
-    """Lines with a time, cries of gates, bundles."""
+    """Lines with a time, reports of gates, bundles."""
 
     def __init__(self, _: Path) -> None:
         report = scheduler_log.line(scheduler_log.UnreachedReport(1, 3.5, _VERDICT))

@@ -13,8 +13,8 @@ from tests.fuzz import mutate, told
 from tests.fuzz.target import Target
 
 from ddplaunch.backends.job import Handle, Job, State
-from ddplaunch.backends.slurm import parse, parse_json, pending, states
-from ddplaunch.backends.slurm.parse import NonsenseError, Partition, Seen
+from ddplaunch.backends.slurm import outcomes, parse, parse_json, pending
+from ddplaunch.backends.slurm.parse import NonsenseError, Partition, SlurmJob
 
 _CELLS = (
     "71",
@@ -113,11 +113,11 @@ class Json(Target):
                 _tell(each)
 
 
-def _tell(seen: Seen) -> None:
+def _tell(seen: SlurmJob) -> None:
     """All that is made of a job of Slurm's before a person reads it."""
     why = pending.explain(seen, _AROUND)
-    how = states.outcome(seen, None, cancelled=False, me=1000)
-    verdicts = states.verdicts(seen, [0], "n1")
+    how = outcomes.outcome(seen, None, cancelled=False, me=1000)
+    verdicts = outcomes.verdicts(seen, [0], "n1")
     job = Job(Handle("slurm", str(seen.job_id)), how.state, seen.submitted or 0.0, seen.name)
     told.job(dataclasses.replace(job, detail=how.detail, ended=seen.ended, verdicts=tuple(verdicts)))
     told.job(dataclasses.replace(job, state=State.PENDING, detail=why.text, hint=why.hint))

@@ -28,11 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do it, and return the exit code."""
-    from ddplaunch.cli import page
+    from ddplaunch.cli import report_file
     from ddplaunch.report import diagnosis, verdict
 
     if args.html is not None:
-        page.check(Path(args.html))
+        report_file.check(Path(args.html))
     backend, handle = jobs.find(args.handle)
     handle = backend.job(handle).handle
     bundle = backend.collect(handle)
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None:
         from ddplaunch.report import html
 
-        page.write(Path(args.html), html.page(found))
+        report_file.write(Path(args.html), html.page(found))
     if args.json:
         from ddplaunch.report.machine import diagnosis_data
 

@@ -57,10 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do it, and return the exit code."""
     from ddplaunch.backends import connect, interrupts
-    from ddplaunch.cli import exits, jobs, page, watch
+    from ddplaunch.cli import exits, jobs, report_file, watch
 
     if args.html is not None:
-        page.check(Path(args.html))
+        report_file.check(Path(args.html))
     spec = _spec(args)
     if args.to == "kubernetes":
         spec = _of_its_own(spec)
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None:
         from ddplaunch.report import html
 
-        page.write(Path(args.html), html.page(found, _CLEAR))
+        report_file.write(Path(args.html), html.page(found, _CLEAR))
     if args.json:
         from ddplaunch.report.machine import doctor_data
 

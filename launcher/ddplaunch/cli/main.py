@@ -120,9 +120,9 @@ def _run(words: list[str], debug: bool) -> int:
 
 def _unexpected(error: Exception) -> DdplaunchError:
     if isinstance(error, OSError):
-        from ddplaunch.cli import refusal
+        from ddplaunch.cli import os_errors
 
-        refused = refusal.of(error)
+        refused = os_errors.of(error)
         if refused is not None:
             return DdplaunchError(*refused)
     return DdplaunchError(

@@ -18,7 +18,7 @@ _LOOK = 0.25
 """Seconds between two looks at the job's state while its output flows."""
 
 
-class News:
+class VerdictFilter:
     """Whether a line is worth a look: hub and supervisors print a verdict in a frame, one does for all."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class News:
 
 def until_end(backend: Backend, handle: Handle) -> Job:
     """Show the job on stderr until it has ended. Ctrl-C raises KeyboardInterrupt, as ever."""
-    is_news = News()
+    is_news = VerdictFilter()
     with live.view(sys.stderr) as view:
         looked = 0.0
         for line in backend.logs(handle, EVERYTHING, follow=True):

@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ddplaunch.render.lean import lean
+from ddplaunch.render.minify import minify
 
 _PACKAGE = Path(__file__).parents[1]
-_PACKERS = [Path(__file__), Path(__file__).with_name("lean.py")]
+_PACKERS = [Path(__file__), Path(__file__).with_name("minify.py")]
 _JOIN = ("hostlist", "key", "launchers", "munge", "prepare", "run", "scheduler", "spot")
 ARCHIVES: Final = {
     "agent.pyz": (),
@@ -105,7 +105,7 @@ def _members(sources: Mapping[str, bytes]) -> dict[str, bytes]:
     """What the zip file holds: Python finds the entry and the finder by itself, and the finder all others."""
     import zopfli.zlib
 
-    texts = {name: lean(source.decode()) for name, source in sources.items()}
+    texts = {name: minify(source.decode()) for name, source in sources.items()}
     first = {name: texts.pop(f"ddplaunch/agent/{name}").encode() for name in (_ENTRY, _FINDER)}
     words = _words("".join(texts.values()))
     numbers = {word: chr(_FIRST + number) for number, word in enumerate(words)}

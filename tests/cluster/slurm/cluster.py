@@ -29,7 +29,7 @@ from tests.cluster.slurm.box import Box
 from tests.cluster.slurm.faults import Faults
 from tests.cluster.slurm.machines import CONTROLLER, ClusterError
 
-from ddplaunch.backends.slurm import states
+from ddplaunch.backends.slurm import outcomes
 
 _PREFIX = "ddplaunch-slurm-"
 _PARTS = ("etc/slurm", "log", "munge", "state", "spool", "dev", "boxes")
@@ -161,7 +161,7 @@ class Cluster(Faults):
         def over() -> bool:
             nonlocal state
             state = self.state(job)
-            return not state or state in states.ENDED
+            return not state or state in outcomes.ENDED
 
         self.until(over, f"job {job} is over", seconds, lambda: state)
         return state
@@ -171,8 +171,10 @@ class Cluster(Faults):
         self.until(self._is_idle, "all nodes are idle", seconds, self._overview)
 
     def _is_idle(self) -> bool:
-        states = self.login(["sinfo", "--noheader", "--Node", "--partition=all", "--format=%T"], check=False)
-        return ["idle"] * len(self.nodes) == states.stdout.split() and self._is_empty()
+        outcomes = self.login(
+            ["sinfo", "--noheader", "--Node", "--partition=all", "--format=%T"], check=False
+        )
+        return ["idle"] * len(self.nodes) == outcomes.stdout.split() and self._is_empty()
 
     def _overview(self) -> str:
         commands = (["sinfo", "--Node", "--long"], ["squeue"])

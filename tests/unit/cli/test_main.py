@@ -17,7 +17,7 @@ from tests.unit.cli.conftest import Call
 from ddplaunch import __version__
 from ddplaunch.agent.contract import Exit, JobStatus, Phase, Verdict
 from ddplaunch.backends.job import Handle, Job, State
-from ddplaunch.cli import exits, main, refusal
+from ddplaunch.cli import exits, main, os_errors
 from ddplaunch.errors import ClusterError, DdplaunchError, ExitCode, NotFoundError, UsageError
 
 SCRIPT = "import sys; from ddplaunch.cli.main import main; sys.exit(main())"
@@ -270,8 +270,8 @@ def test_rendering_does_not_load_what_only_running_needs(job_file: Path) -> None
 
 def test_what_the_system_refuses_is_not_called_a_fault_of_ours(call: Call, tmp_path: Path) -> None:
     """The path, the reason, and a command that shows more. Root may read everything, and asks as another."""
-    assert refusal.of(OSError()) is None
-    refusal.of(PermissionError(errno.EACCES, "no"))  # imports what it needs: a stranger may not read it
+    assert os_errors.of(OSError()) is None
+    os_errors.of(PermissionError(errno.EACCES, "no"))  # imports what it needs: a stranger may not read it
     call("list")
     jobs = tmp_path / "state" / "ddplaunch" / "jobs"
     jobs.mkdir(parents=True)

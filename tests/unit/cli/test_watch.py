@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddplaunch.cli.watch import News
+from ddplaunch.cli.watch import VerdictFilter
 
 
 def test_a_verdict_of_all_supervisors_is_shown_once() -> None:
@@ -22,7 +22,7 @@ def test_a_verdict_of_all_supervisors_is_shown_once() -> None:
         ("[1/ddplaunch] rank 3 is in load", True),
         ("[1/1] epoch 1", True),
     ]
-    news = News()
+    news = VerdictFilter()
 
     assert lines == [(line, news(line)) for line, _ in lines]
 
@@ -38,6 +38,6 @@ def test_a_hub_that_speaks_first_speaks_for_all() -> None:
         ("[0/ddplaunch] --------", False),
         ("[hub] --------", True),
     ]
-    news = News()
+    news = VerdictFilter()
 
     assert lines == [(line, news(line)) for line, _ in lines]

@@ -204,7 +204,7 @@ class Host:
         )
 
     def _gate_line(self, log: str, data: bytes) -> None:
-        """Where no hub is, the gate is the one that speaks to people; its cries are for a hub to overhear."""
+        """Log a gate's line, and print it on a machine without the hub, but for reports to the hub."""
         self._log(log, data)
         if 0 not in self.nodes:
             lines = data.splitlines(keepends=True)

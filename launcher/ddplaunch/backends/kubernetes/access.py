@@ -8,7 +8,7 @@ from typing import Any
 
 from ddplaunch.backends.kubernetes import objects
 from ddplaunch.backends.kubernetes.api import Api
-from ddplaunch.backends.kubernetes.refusals import Permission, RefusedError, lacking
+from ddplaunch.backends.kubernetes.api_errors import Permission, RefusedError, lacking
 
 _REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _MADE = ("get", "create", "patch", "delete")

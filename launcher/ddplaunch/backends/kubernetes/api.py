@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from ddplaunch import __version__
+from ddplaunch.backends.kubernetes.api_errors import RefusedError, refused
 from ddplaunch.backends.kubernetes.objects import Json
-from ddplaunch.backends.kubernetes.refusals import RefusedError, refused
 from ddplaunch.errors import ClusterError, UsageError
 
 FIRST_PATIENCE = 10.0
@@ -45,7 +45,7 @@ class SilentError(ClusterError):
     """The server cannot be reached, or does not answer."""
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """`unsure`: an earlier try got no answer, and may have been taken."""
 
     status: int
@@ -53,7 +53,7 @@ class Answer(NamedTuple):
     unsure: bool = False
 
 
-class Place(NamedTuple):
+class ClusterContext(NamedTuple):
     """Which cluster, and where in it."""
 
     server: str
@@ -74,7 +74,7 @@ class Api:
     # --- which cluster, and as whom
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ClusterContext:
         return self._access[0]
 
     @property
@@ -83,7 +83,7 @@ class Api:
         return self._access[1]
 
     @cached_property
-    def _access(self) -> tuple[Place, Any]:
+    def _access(self) -> tuple[ClusterContext, Any]:
         with self._lock:
             return _configured()
 
@@ -124,7 +124,7 @@ class Api:
         body: object = None,
         kind: str = "application/json",
         patience: float | None = None,
-    ) -> Answer:
+    ) -> Response:
         """The server's answer. `what` is asked, as in "list the pods", for errors.
 
         Whatever is sent may be sent twice: when no answer comes, it is tried again until `patience` ends.
@@ -146,7 +146,7 @@ class Api:
                 self._has_answered = True
                 found = _json(data)
                 if response.status < 300:
-                    return Answer(response.status, found, unsure)
+                    return Response(response.status, found, unsure)
                 error = answer = refused(response.status, found, what)
                 if response.status not in _BUSY:
                     raise error
@@ -260,7 +260,7 @@ def _json(data: bytes) -> Json:
     return found if isinstance(found, dict) else {"message": str(found)}
 
 
-def _configured() -> tuple[Place, Any]:
+def _configured() -> tuple[ClusterContext, Any]:
     try:
         from kubernetes import client, config
     except ImportError as error:
@@ -275,7 +275,7 @@ def _configured() -> tuple[Place, Any]:
         with _said_as_ours(""):
             config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
         namespace = _NAMESPACE.read_text("ascii").strip() if _NAMESPACE.exists() else "default"
-        return Place(configuration.host, "", namespace), configuration
+        return ClusterContext(configuration.host, "", namespace), configuration
     if not there:
         raise ClusterError(
             f"there is no kubeconfig at {paths}, so it is not known which cluster is meant",
@@ -291,7 +291,7 @@ def _configured() -> tuple[Place, Any]:
     if complaints:
         raise _no_credentials(context, complaints[-1])
     namespace = active.get("context", {}).get("namespace") or "default"
-    return Place(configuration.host, context, namespace), configuration
+    return ClusterContext(configuration.host, context, namespace), configuration
 
 
 @contextmanager

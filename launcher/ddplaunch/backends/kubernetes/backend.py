@@ -14,13 +14,21 @@ from typing import TYPE_CHECKING
 from ddplaunch.agent.contract import Bundle, Phase, Verdict
 from ddplaunch.backends import folder, lines
 from ddplaunch.backends.job import HEARD_AFAR, Handle, Job, Selection, State, with_silence
-from ddplaunch.backends.kubernetes import evidence, objects, removal, standing, states, submission, waits
+from ddplaunch.backends.kubernetes import (
+    deletion,
+    evidence,
+    node_status,
+    objects,
+    outcomes,
+    pending,
+    submission,
+)
 from ddplaunch.backends.kubernetes.api import Api
-from ddplaunch.backends.kubernetes.look import Look, Looks
+from ddplaunch.backends.kubernetes.api_errors import RefusedError
 from ddplaunch.backends.kubernetes.output import Output
-from ddplaunch.backends.kubernetes.queries import Queries, Seen
+from ddplaunch.backends.kubernetes.queries import ApiState, Queries
 from ddplaunch.backends.kubernetes.record import Records, Submission
-from ddplaunch.backends.kubernetes.refusals import RefusedError
+from ddplaunch.backends.kubernetes.snapshot import Snapshot, Snapshots
 from ddplaunch.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -45,8 +53,8 @@ class KubernetesBackend:
         self.queries = Queries(self.api)
 
     @cached_property
-    def _looks(self) -> Looks:
-        return Looks(self.api, self.queries)
+    def _looks(self) -> Snapshots:
+        return Snapshots(self.api, self.queries)
 
     def close(self) -> None:
         """Leave no thread and no connection behind."""
@@ -80,7 +88,7 @@ class KubernetesBackend:
                 continue  # one that we may not see any more
             mine = {name: each for (of, name), each in sent.items() if of == namespace}
             for seen in there:
-                found[namespace, seen.name] = self._job(Look(seen), mine.pop(seen.name, None))
+                found[namespace, seen.name] = self._job(Snapshot(seen), mine.pop(seen.name, None))
             found |= {(namespace, name): self._gone(each) for name, each in mine.items()}
         return sorted(found.values(), key=lambda job: job.submitted, reverse=True)
 
@@ -89,7 +97,7 @@ class KubernetesBackend:
             (handle(each.namespace, each.name), each.state or "sent from here") for each in self.records.all()
         ]
 
-    def _job(self, look: Look, sent: Submission | None) -> Job:
+    def _job(self, look: Snapshot, sent: Submission | None) -> Job:
         seen = look.seen
         if seen.owner is None:
             if sent is None:
@@ -98,47 +106,49 @@ class KubernetesBackend:
         if sent is not None and not _is_of(sent, seen):
             sent = None  # another job has the name now
         nodes = look.nodes
-        groups = standing.troubled(nodes)
+        groups = node_status.troubled(nodes)
         job = Job(handle(seen.namespace, seen.name), State.RUNNING, objects.created(seen.owner), seen.name)
-        outcome = states.outcome(seen, time.time(), groups)
+        outcome = outcomes.outcome(seen, time.time(), groups)
         if outcome is not None:
             return self._ended(job, look, outcome, groups, sent)
         detail = [group.sentence for group in groups]
-        hint = next((group.trouble.hint for group in groups), "")
+        hint = next((group.problem.hint for group in groups), "")
         if objects.is_going(seen.owner):
             detail = [*detail, "it is being deleted"]
         if objects.spec(seen.owner).get("suspend"):
-            why, hint = waits.suspended(seen.owner, seen.workload)
+            why, hint = pending.suspended(seen.owner, seen.workload)
             return dataclasses.replace(job, state=State.PENDING, detail=_joined(why, look.note), hint=hint)
         if look.note:
             hint = hint or "nothing is lost: what is missed now is shown when the API server answers again"
-        verdicts = tuple(states.verdicts(seen, groups))
+        verdicts = tuple(outcomes.verdicts(seen, groups))
         job = dataclasses.replace(job, detail=_joined(*detail, look.note), hint=hint, verdicts=verdicts)
-        if look.told is None and not states.has_begun(nodes):
+        if look.told is None and not outcomes.has_begun(nodes):
             waiting = detail or [_waits(nodes)]
             return dataclasses.replace(job, state=State.PENDING, detail=_joined(*waiting, look.note))
         job = with_silence(dataclasses.replace(job, status=look.told), HEARD_AFAR, time.time())
-        status = standing.status(seen.name, seen.attempt, nodes, look.told, time.time())
+        status = node_status.status(seen.name, seen.attempt, nodes, look.told, time.time())
         if status.verdicts:
-            known = states.enriched(status.verdicts, groups, look.machines)
+            known = outcomes.enriched(status.verdicts, groups, look.machines)
             status = dataclasses.replace(status, verdicts=known)
         return dataclasses.replace(job, status=status)
 
     def _ended(
         self,
         job: Job,
-        look: Look,
-        outcome: states.Outcome,
-        groups: Sequence[standing.Group],
+        look: Snapshot,
+        outcome: outcomes.Outcome,
+        groups: Sequence[node_status.Group],
         sent: Submission | None,
     ) -> Job:
         seen = look.seen
         verdicts: list[Verdict] = []
         if outcome.state is not State.SUCCEEDED:
-            said = states.last_words(seen.pods).verdicts
+            said = outcomes.last_words(seen.pods).verdicts
             known = self._explained(sent, seen, said)
             verdicts = (
-                states.enriched(known, groups, look.machines, said) if said else states.verdicts(seen, groups)
+                outcomes.enriched(known, groups, look.machines, said)
+                if said
+                else outcomes.verdicts(seen, groups)
             )
         job = dataclasses.replace(
             job,
@@ -148,23 +158,23 @@ class KubernetesBackend:
             ended=outcome.ended or time.time(),
             verdicts=tuple(verdicts),
         )
-        if states.lingers(seen, time.time()):
-            job = dataclasses.replace(job, lingers=standing.left(look.nodes, seen.pods))
+        if outcomes.lingers(seen, time.time()):
+            job = dataclasses.replace(job, lingers=node_status.left(look.nodes, seen.pods))
         if seen.job is not None:
-            status = standing.status(seen.name, seen.attempt, look.nodes, None, time.time())
+            status = node_status.status(seen.name, seen.attempt, look.nodes, None, time.time())
             job = dataclasses.replace(
                 job,
                 status=dataclasses.replace(
-                    status, phase=Phase.ENDED, waiting_for=[], gate_passed=standing.gate_passed(seen.pods)
+                    status, phase=Phase.ENDED, waiting_for=[], gate_passed=node_status.gate_passed(seen.pods)
                 ),
             )
         if sent is not None and not sent.state:
             self._remember(sent, job)
         return job
 
-    def _explained(self, sent: Submission | None, seen: Seen, said: list[Verdict]) -> list[Verdict]:
+    def _explained(self, sent: Submission | None, seen: ApiState, said: list[Verdict]) -> list[Verdict]:
         """What the job's agents said, or what was made of it while more could be seen."""
-        if sent is None or not any(map(states.is_silence, said)):
+        if sent is None or not any(map(outcomes.is_silence, said)):
             return said
         kept = self.records.bundle(sent)
         return kept.verdicts if kept is not None and kept.attempt == seen.attempt else said
@@ -183,7 +193,7 @@ class KubernetesBackend:
 
     def _gone(self, sent: Submission) -> Job:
         """Return what is known of a job that the cluster has forgotten."""
-        how = states.gone(State(sent.state) if sent.state else None, cancelled=sent.cancelled)
+        how = outcomes.gone(State(sent.state) if sent.state else None, cancelled=sent.cancelled)
         if sent.state:
             how = how._replace(exit_code=sent.exit_code, detail=sent.detail)
         ended = sent.ended or time.time()
@@ -243,8 +253,8 @@ class KubernetesBackend:
         if bundle is None:
             bundle = self._last_words_while_removed(seen)
         else:
-            removal.begin(self.api, seen.owner, namespace)
-        removal.wait(self.api, self.queries, seen.owner, namespace)
+            deletion.begin(self.api, seen.owner, namespace)
+        deletion.wait(self.api, self.queries, seen.owner, namespace)
         if bundle is not None:
             self.records.keep(sent, bundle)
         code = bundle.exit_code if bundle else None
@@ -253,9 +263,9 @@ class KubernetesBackend:
         )
         done = dataclasses.replace(done, verdicts=tuple(bundle.verdicts if bundle else ()))
         self._remember(sent, done)
-        return dataclasses.replace(done, detail=removal.helm(seen.owner))
+        return dataclasses.replace(done, detail=deletion.helm(seen.owner))
 
-    def _stopped(self, look: Look) -> Bundle | None:
+    def _stopped(self, look: Snapshot) -> Bundle | None:
         """Stop the job by its hub and return the hub's evidence. None: it cannot be reached, or left none."""
         seen = look.seen
         if not evidence.stop(self.api, seen, "ddplaunch cancel"):
@@ -268,17 +278,17 @@ class KubernetesBackend:
             time.sleep(0.5)
         return None
 
-    def _last_words_while_removed(self, seen: Seen) -> Bundle | None:
+    def _last_words_while_removed(self, seen: ApiState) -> Bundle | None:
         """A job that is deleted takes its evidence at SIGTERM, and prints it, before its pods go."""
         assert seen.owner is not None
         heard: list[Bundle] = []
         listener = threading.Thread(target=self._listen, args=(seen, heard), daemon=True)
         listener.start()
-        removal.begin(self.api, seen.owner, seen.namespace)
-        listener.join(removal.GONE)
+        deletion.begin(self.api, seen.owner, seen.namespace)
+        listener.join(deletion.GONE)
         return heard[-1] if heard else None
 
-    def _listen(self, seen: Seen, heard: list[Bundle]) -> None:
+    def _listen(self, seen: ApiState, heard: list[Bundle]) -> None:
         found = evidence.left(self.api, seen, follow=True)
         if found is not None:
             heard.append(found)
@@ -304,16 +314,16 @@ class KubernetesBackend:
             return bundle
         own = bundle.verdicts
         unknown = set(range(bundle.nodes)) - {each.node for each in bundle.check_ins}
-        look, cries = self._looks.cries(look, unknown)
-        groups = standing.troubled(look.nodes)
+        look, reports = self._looks.gate_reports(look, unknown)
+        groups = node_status.troubled(look.nodes)
         if kept:  # its verdicts may have been explained before
-            groups = [group for group in groups if group.trouble.verdict is not None]
+            groups = [group for group in groups if group.problem.verdict is not None]
 
         def enriched(known: Bundle) -> Bundle:
-            heard = [each for each in cries if each not in known.events]
+            heard = [each for each in reports if each not in known.events]
             return dataclasses.replace(
                 known,
-                verdicts=states.enriched(known.verdicts, groups, look.machines, own),
+                verdicts=outcomes.enriched(known.verdicts, groups, look.machines, own),
                 events=sorted([*known.events, *heard], key=lambda event: event.at),
             )
 
@@ -342,7 +352,7 @@ def handle(namespace: str, name: str) -> Handle:
     return Handle("kubernetes", f"{namespace}/{name}")
 
 
-def _is_of(sent: Submission, seen: Seen) -> bool:
+def _is_of(sent: Submission, seen: ApiState) -> bool:
     """Whether it was this very job, and not another of its name."""
     return sent.uid == objects.uid(seen.owner or {})
 
@@ -351,12 +361,12 @@ def _joined(*texts: str) -> str:
     return "; ".join(filter(None, texts))
 
 
-def _waits(nodes: Sequence[standing.Node]) -> str:
+def _waits(nodes: Sequence[node_status.Node]) -> str:
     """What the nodes do that have not begun: `node 0 (pod …): getting its image and volumes`."""
-    doing: dict[str, list[standing.Node]] = {}
+    doing: dict[str, list[node_status.Node]] = {}
     for each in nodes:
         doing.setdefault(each.does, []).append(each)
-    return "; ".join(f"{standing.where(group)}: {does}" for does, group in doing.items() if does)
+    return "; ".join(f"{node_status.where(group)}: {does}" for does, group in doing.items() if does)
 
 
 def _not_found(namespace: str, name: str) -> NotFoundError:

@@ -6,11 +6,11 @@ import time
 
 from ddplaunch.agent.contract import Bundle, Files, JobStatus, codec
 from ddplaunch.backends import files, printed
-from ddplaunch.backends.kubernetes import inside, objects
+from ddplaunch.backends.kubernetes import objects, pod_exec
 from ddplaunch.backends.kubernetes.api import Api, SilentError
+from ddplaunch.backends.kubernetes.api_errors import RefusedError
 from ddplaunch.backends.kubernetes.objects import HUB, Json
-from ddplaunch.backends.kubernetes.queries import Seen
-from ddplaunch.backends.kubernetes.refusals import RefusedError
+from ddplaunch.backends.kubernetes.queries import ApiState
 
 _ASK_STATUS = 10.0
 _STOP = 15.0
@@ -22,7 +22,7 @@ _denied: dict[tuple[str, str], float] = {}
 """By server and namespace: until when, by time.monotonic()."""
 
 
-def status(api: Api, seen: Seen) -> JobStatus | None:
+def status(api: Api, seen: ApiState) -> JobStatus | None:
     """What the hub says now; None where it does not stand, or may not be asked."""
     pod = hub_pod(seen)
     if pod is None or not _hub_runs(pod):
@@ -38,20 +38,20 @@ def status(api: Api, seen: Seen) -> JobStatus | None:
         return None
 
 
-def diagnose(api: Api, seen: Seen) -> Bundle | None:
+def diagnose(api: Api, seen: ApiState) -> Bundle | None:
     """Fresh evidence of all ranks."""
     try:
-        return files.load(Bundle, _ask(api, seen, ["diagnose"], inside.LIMIT) or "")
+        return files.load(Bundle, _ask(api, seen, ["diagnose"], pod_exec.LIMIT) or "")
     except codec.ContractError:
         return None
 
 
-def stop(api: Api, seen: Seen, why: str) -> bool:
+def stop(api: Api, seen: ApiState, why: str) -> bool:
     """Tell the hub to end the job, evidence first. False: nobody could be told."""
     return _ask(api, seen, ["stop", why], _STOP) is not None
 
 
-def left(api: Api, seen: Seen, *, follow: bool = False) -> Bundle | None:
+def left(api: Api, seen: ApiState, *, follow: bool = False) -> Bundle | None:
     """What the hub has printed at its end; with `follow`, that is waited for."""
     pod = hub_pod(seen)
     if pod is None:
@@ -69,12 +69,12 @@ def left(api: Api, seen: Seen, *, follow: bool = False) -> Bundle | None:
     return None
 
 
-def log_path(seen: Seen, pod: Json) -> str:
+def log_path(seen: ApiState, pod: Json) -> str:
     """Return the API path of the pod's log."""
     return f"{objects.collection('v1', 'pods', seen.namespace)}/{objects.name(pod)}/log"
 
 
-def hub_pod(seen: Seen) -> Json | None:
+def hub_pod(seen: ApiState) -> Json | None:
     """Return the pod of node 0, in which the hub runs."""
     return next((pod for pod in seen.pods if objects.node(pod) == 0), None)
 
@@ -83,7 +83,7 @@ def _hub_runs(pod: Json) -> bool:
     return objects.state(pod, HUB, "running") is not None
 
 
-def _ask(api: Api, seen: Seen, words: list[str], limit: float) -> str | None:
+def _ask(api: Api, seen: ApiState, words: list[str], limit: float) -> str | None:
     pod = hub_pod(seen)
     if pod is None or not _hub_runs(pod):
         return None
@@ -92,14 +92,14 @@ def _ask(api: Api, seen: Seen, words: list[str], limit: float) -> str | None:
     return _run(api, seen, pod, agent, limit) or None if python else None
 
 
-def _run(api: Api, seen: Seen, pod: Json, words: list[str], limit: float) -> str:
+def _run(api: Api, seen: ApiState, pod: Json, words: list[str], limit: float) -> str:
     """What it printed; "" when it failed."""
     here = (api.place.server, seen.namespace)
     if time.monotonic() < _denied.get(here, 0.0):
         return ""
     try:
-        ran = inside.run(api, seen.namespace, objects.name(pod), HUB, words, limit)
-    except inside.NotAllowedError:
+        ran = pod_exec.run(api, seen.namespace, objects.name(pod), HUB, words, limit)
+    except pod_exec.NotAllowedError:
         _denied[here] = time.monotonic() + _DENIED
         return ""
     return ran.out if ran is not None and ran.code == 0 else ""

@@ -20,9 +20,9 @@ from ddplaunch.backends import printed
 from ddplaunch.backends.job import Selection
 from ddplaunch.backends.kubernetes import objects
 from ddplaunch.backends.kubernetes.api import Api, SilentError
+from ddplaunch.backends.kubernetes.api_errors import RefusedError
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, TRAINER, Json
-from ddplaunch.backends.kubernetes.queries import Seen
-from ddplaunch.backends.kubernetes.refusals import RefusedError
+from ddplaunch.backends.kubernetes.queries import ApiState
 
 FOLLOWED = 128
 """Nodes whose logs are followed at once; each takes a connection."""
@@ -57,7 +57,7 @@ class Output:
     def __init__(
         self,
         api: Api,
-        look: Callable[[], Seen],
+        look: Callable[[], ApiState],
         wanted: Selection,
         *,
         follow: bool,
@@ -74,7 +74,7 @@ class Output:
         self.keep = keep
         self._tails: dict[tuple[str, str, int], _Tail] = {}
         self.fresh: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._seen: Seen | None = None
+        self._seen: ApiState | None = None
 
     def present(self) -> Iterator[bytes]:
         over = self._over()
@@ -100,7 +100,7 @@ class Output:
     def rest(self) -> Iterator[bytes]:
         return iter(())  # every line has come whole
 
-    def _everything(self, seen: Seen) -> Iterator[bytes]:
+    def _everything(self, seen: ApiState) -> Iterator[bytes]:
         """What all have printed so far, by time; then the streams are followed from there."""
         streams = self._streams(seen)
         tails = [self._tail(seen, stream) for stream in streams]
@@ -115,13 +115,13 @@ class Output:
             if skipped:
                 yield b"[ddplaunch] only the first %d nodes are followed; --node names others" % FOLLOWED
 
-    def _tail(self, seen: Seen, stream: Stream) -> _Tail:
+    def _tail(self, seen: ApiState, stream: Stream) -> _Tail:
         base = objects.collection("v1", "pods", seen.namespace)
         tail = _Tail(self._api, f"{base}/{stream.pod}/log", stream, self)
         self._tails[stream.key] = tail
         return tail
 
-    def _streams(self, seen: Seen) -> list[Stream]:
+    def _streams(self, seen: ApiState) -> list[Stream]:
         """Return the streams of all wanted containers that have begun, earlier restarts included if kept."""
         found = []
         pods = [pod for pod in seen.pods if self._is_wanted(pod)]

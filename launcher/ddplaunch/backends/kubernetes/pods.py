@@ -11,7 +11,7 @@ from ddplaunch.backends.kubernetes import objects
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, PYTHON, TRAINER, Json
 
 
-class Trouble(NamedTuple):
+class PodProblem(NamedTuple):
     """What is wrong with one pod, or with all that a job would have. `text` completes "node 2: …"."""
 
     code: str  # of the catalogue
@@ -20,7 +20,7 @@ class Trouble(NamedTuple):
     verdict: Verdict | None = None  # its own agent's, which `text` is taken from
 
 
-def trouble(pod: Json, events: Sequence[Json] = ()) -> Trouble | None:
+def problem(pod: Json, events: Sequence[Json] = ()) -> PodProblem | None:
     """What keeps this pod from its work, or has ended it. `events`: warnings about it, the newest last."""
     if objects.status(pod).get("phase") == "Succeeded":
         return None
@@ -57,11 +57,11 @@ _DISRUPTED = {
 }
 
 
-def _disrupted(pod: Json) -> Trouble | None:
+def _disrupted(pod: Json) -> PodProblem | None:
     told = objects.status(pod)
     reason, message = str(told.get("reason") or ""), _line(told.get("message"))
     if reason == "Evicted":
-        return Trouble(
+        return PodProblem(
             "node-evicted",
             f"evicted by its machine: {message or 'it ran out of something'}",
             "ask for what is needed, as `resources.memory`, so that the scheduler keeps it free",
@@ -75,17 +75,17 @@ def _disrupted(pod: Json) -> Trouble | None:
             "unreachable" in said or "not-ready" in said or reason == "NodeLost" or why == "DeletionByPodGC"
         )
         code = "network-lost" if lost and _has_run(pod) else "node-missing" if lost else "node-evicted"
-        return Trouble(code, f"{text}: {said}" if said else text, hint)
+        return PodProblem(code, f"{text}: {said}" if said else text, hint)
     if reason == "NodeLost":
         code = "network-lost" if _has_run(pod) else "node-missing"
-        return Trouble(code, f"lost: {message or 'its machine does not answer'}", _LOST)
+        return PodProblem(code, f"lost: {message or 'its machine does not answer'}", _LOST)
     if reason in (
         "UnexpectedAdmissionError",
         "NodeAffinity",
         "NodeShutdown",
         "Terminated",
     ) or reason.startswith("OutOf"):
-        return Trouble(
+        return PodProblem(
             "node-missing",
             f"turned away by its machine ({reason}): {message}",
             "`kubectl describe node` shows what it has left; submit it again",
@@ -102,7 +102,7 @@ def _has_run(pod: Json) -> bool:
     )
 
 
-def _terminated(pod: Json) -> Trouble | None:
+def _terminated(pod: Json) -> PodProblem | None:
     for name in (TRAINER, GATE, HUB, PYTHON):
         told = objects.containers(pod).get(name) or {}
         for key in ("state", "lastState"):
@@ -116,12 +116,12 @@ def _terminated(pod: Json) -> Trouble | None:
 _NEEDS_PYTHON = "the image needs a Python >= 3.9; name it as `python` in the job file"
 
 
-def _end(container: str, ended: Json) -> Trouble | None:
+def _end(container: str, ended: Json) -> PodProblem | None:
     """What the end of a container says that the agent in it could not say itself."""
     reason, message = str(ended.get("reason") or ""), _line(ended.get("message"))
     if reason == "OOMKilled":
         # With the hub in its own container, a job survives a supervisor; this is what the kubelet saw.
-        return Trouble(
+        return PodProblem(
             "rank-killed-memory",
             f"killed for memory: its container {container} used all that it may",
             "raise `resources.memory`, or lower what the ranks and their loader workers hold",
@@ -130,9 +130,9 @@ def _end(container: str, ended: Json) -> Trouble | None:
         return _not_started(container, message)
     if container == PYTHON and ended.get("exitCode") == Exit.UNUSABLE:
         why = message.partition(" hint: ")[0].removeprefix("error: ")
-        return Trouble("image-lacks", f"not started: {why}", _NEEDS_PYTHON)
+        return PodProblem("image-lacks", f"not started: {why}", _NEEDS_PYTHON)
     if reason == "ContainerStatusUnknown":
-        return Trouble("network-lost", f"lost: nobody saw its container {container} end", _LOST)
+        return PodProblem("network-lost", f"lost: nobody saw its container {container} end", _LOST)
     return None
 
 
@@ -141,16 +141,18 @@ _MOUNT = re.compile(r'error mounting "[^"]*/([^"/]+)" to rootfs at "([^"]+)": (?
 _STEPS = re.compile(r"runtime create failed: |runc create failed: |container (?:process|init): ")
 
 
-def _not_started(container: str, message: str) -> Trouble:
+def _not_started(container: str, message: str) -> PodProblem:
     """Return why a container did not start, by the container runtime's message."""
     lacks = _EXEC.search(message)
     if lacks is not None:
-        return Trouble("image-lacks", f"not started: the image has no {lacks[1]} ({lacks[2]})", _NEEDS_PYTHON)
+        return PodProblem(
+            "image-lacks", f"not started: the image has no {lacks[1]} ({lacks[2]})", _NEEDS_PYTHON
+        )
     why = _STEPS.split(message)[-1].removesuffix(": unknown")
     mount = _MOUNT.search(why)
     if mount is not None:
         why = f"{mount[1]} cannot be mounted at {mount[2]}: {mount[3]}"
-    return Trouble(
+    return PodProblem(
         "launch-failed",
         f"its container {container} was not started: {why or 'the container runtime does not say why'}",
         "compare `volumes` and `kubernetes.pod_template` with what the image has; where only some machines "
@@ -161,7 +163,7 @@ def _not_started(container: str, message: str) -> Trouble:
 # --- not there yet
 
 
-def _waiting(pod: Json) -> Trouble | None:
+def _waiting(pod: Json) -> PodProblem | None:
     for name, told in objects.containers(pod).items():
         waiting = (told.get("state") or {}).get("waiting") or {}
         reason, message = str(waiting.get("reason") or ""), _line(waiting.get("message"))
@@ -172,7 +174,7 @@ def _waiting(pod: Json) -> Trouble | None:
     return None
 
 
-def _why_waiting(name: str, reason: str, message: str, image: str) -> Trouble | None:
+def _why_waiting(name: str, reason: str, message: str, image: str) -> PodProblem | None:
     if reason in (
         "ImagePullBackOff",
         "ErrImagePull",
@@ -186,7 +188,7 @@ def _why_waiting(name: str, reason: str, message: str, image: str) -> Trouble | 
     if reason == "RunContainerError" or "executable file not found" in message:
         return _not_started(name, message)
     if reason == "CrashLoopBackOff":
-        return Trouble(
+        return PodProblem(
             "image-lacks",
             f"its container {name} is started again and again: {message}",
             "`ddplaunch logs` shows what it says",
@@ -194,7 +196,7 @@ def _why_waiting(name: str, reason: str, message: str, image: str) -> Trouble | 
     return None
 
 
-def _image(reason: str, message: str, image: str) -> Trouble:
+def _image(reason: str, message: str, image: str) -> PodProblem:
     if reason == "ErrImageNeverPull":
         text = f"its machine has no image {image}, and may not pull it"
         hint = "bring the image to the machines, or set `kubernetes.image_pull_policy: IfNotPresent`"
@@ -206,7 +208,7 @@ def _image(reason: str, message: str, image: str) -> Trouble:
     else:
         text = f"the image {image} cannot be pulled: {_pull_error(message)}"
         hint = "check `image`; a private registry needs `kubernetes.image_pull_secrets`"
-    return Trouble("node-missing", text, hint)
+    return PodProblem("node-missing", text, hint)
 
 
 _WHY_NOT_PULLED = (
@@ -229,7 +231,7 @@ def _pull_error(message: str) -> str:
     return known or message.removeprefix("Back-off pulling image ") or "the machine does not say why yet"
 
 
-def _configuration(reason: str, message: str) -> Trouble:
+def _configuration(reason: str, message: str) -> PodProblem:
     if "runAsNonRoot" in message or "non-numeric user" in message:
         why = re.sub(r" \(pod: .*", "", message)
         text = f"not started: the image runs as root, and the pod may not ({why})"
@@ -242,15 +244,15 @@ def _configuration(reason: str, message: str) -> Trouble:
         hint = "correct `secrets` in the job file, or add the key, and the pod goes on"
     else:
         text, hint = f"not started ({reason}): {message}", "`kubectl describe pod` shows its settings"
-    return Trouble("node-missing", text, hint)
+    return PodProblem("node-missing", text, hint)
 
 
-def _not_placed(pod: Json) -> Trouble | None:
+def _not_placed(pod: Json) -> PodProblem | None:
     for each in objects.status(pod).get("conditions") or []:
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
             message = _line(each.get("message"))
             if each.get("reason") == "SchedulingGated":
-                return Trouble(
+                return PodProblem(
                     "node-missing",
                     "held by a scheduling gate, until whoever set it takes it away",
                     "`kubectl get pod -o yaml` shows spec.schedulingGates",
@@ -276,7 +278,7 @@ _HINTS = (
 )
 
 
-def unschedulable(message: str) -> Trouble:
+def unschedulable(message: str) -> PodProblem:
     """Return why a pod is not scheduled, by the scheduler's message."""
     # What follows speaks of preemption, which never helps when nothing is preempted.
     why = _BESIDES.split(message)[0].rstrip(".,; ").removesuffix(". not found")
@@ -286,7 +288,7 @@ def unschedulable(message: str) -> Trouble:
     if match is not None:
         rest = why[match.end() :]
         why = f"no machine of {match[2]} takes it: {rest}" if match[1] == "0" else why
-    return Trouble(
+    return PodProblem(
         "node-missing",
         f"not scheduled: {why}" if why else "not scheduled yet",
         hint or "`kubectl describe pod` shows what the scheduler tried",
@@ -311,7 +313,7 @@ _CACHES = ("failed to sync", "not registered")
 """What a kubelet says of a volume that it mounts a second later, once it has heard of the ConfigMap."""
 
 
-def _told(pod: Json, events: Sequence[Json]) -> Trouble | None:
+def _told(pod: Json, events: Sequence[Json]) -> PodProblem | None:
     for event in reversed(events):
         known = _TELLING.get(str(event.get("reason")))
         if known is None:
@@ -325,17 +327,17 @@ def _told(pod: Json, events: Sequence[Json]) -> Trouble | None:
         if any(each in said for each in _CACHES):
             continue
         code = "network-lost" if event.get("reason") == "NodeNotReady" and _has_run(pod) else "node-missing"
-        return Trouble(code, f"{text}: {said}", hint)
+        return PodProblem(code, f"{text}: {said}", hint)
     return None
 
 
-def of_events(events: Iterable[Json]) -> Trouble | None:
+def of_events(events: Iterable[Json]) -> PodProblem | None:
     """Why a pod that is no longer there never came, by what was said while it was."""
     found = (_of_event(str(each.get("reason") or ""), _line(each.get("message"))) for each in events)
     return next((each for each in found if each is not None), None)
 
 
-def _of_event(reason: str, message: str) -> Trouble | None:
+def _of_event(reason: str, message: str) -> PodProblem | None:
     if reason == "FailedScheduling":
         return unschedulable(message)
     image = re.search(r'image "([^"]+)"', message)

@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ddplaunch.backends.kubernetes import form, objects, standing
+from ddplaunch.backends.kubernetes import node_status, object_schema, objects
 from ddplaunch.backends.kubernetes.api import Api
+from ddplaunch.backends.kubernetes.api_errors import RefusedError
 from ddplaunch.backends.kubernetes.objects import Json
-from ddplaunch.backends.kubernetes.refusals import RefusedError
 
 _MOST_EVENTS = 500
 """Warnings of a namespace; the API keeps an hour's."""
@@ -24,7 +24,7 @@ _SOME = 5
 
 
 @dataclass(frozen=True)
-class Seen:
+class ApiState:
     """One look. `owner` is the Job, or the JobSet that makes one; None: it is gone."""
 
     namespace: str
@@ -59,14 +59,14 @@ class Queries:
         self._api = api
         self._no_events: dict[str, float] = {}  # by namespace: until when, by time.monotonic()
 
-    def look(self, namespace: str, name: str, patience: float | None = None) -> Seen:
+    def look(self, namespace: str, name: str, patience: float | None = None) -> ApiState:
         """One job. `owner` None: there is none of that name."""
         path = f"{objects.collection(objects.JOBS, 'jobs', namespace)}/{name}"
         owner = self._find(path, f"look at Job {name}", patience)
         if owner is None:
             owner = self._jobset(namespace, name, patience)
         if owner is None:
-            return Seen(namespace, name, None)
+            return ApiState(namespace, name, None)
         job: Json | None = owner
         if owner.get("kind") == "JobSet":
             jobs = self._list(namespace, objects.JOBS, "jobs", f"{objects.JOBSET_NAME}={name}", patience)
@@ -75,13 +75,13 @@ class Queries:
         else:
             selector = f"{objects.JOB_UID}={objects.uid(owner)}"
             pods = self._list(namespace, "v1", "pods", selector, patience)
-        found = Seen(namespace, name, owner, job, newest(pods))
-        if standing.needs_events(found.nodes, found.pods):
+        found = ApiState(namespace, name, owner, job, newest(pods))
+        if node_status.needs_events(found.nodes, found.pods):
             events = _about(self._warnings(namespace, patience), owner, job, pods)
             found = dataclasses.replace(found, events=tuple(events))
         return self._with_workload(found, patience)
 
-    def all(self, namespace: str) -> list[Seen]:
+    def all(self, namespace: str) -> list[ApiState]:
         """Every job of ours in the namespace, by one question for each kind of object."""
         ours = ",".join(f"{key}={value}" for key, value in objects.OURS.items())
         jobs = self._list(namespace, objects.JOBS, "jobs", ours, None)
@@ -106,8 +106,8 @@ class Queries:
                 job = owner
                 uid = objects.uid(owner)
                 mine = [each for each in pods if objects.labels(each).get(objects.JOB_UID) == uid]
-            found.append(Seen(namespace, name, owner, job, newest(mine)))
-        if not any(standing.needs_events(each.nodes, each.pods) for each in found):
+            found.append(ApiState(namespace, name, owner, job, newest(mine)))
+        if not any(node_status.needs_events(each.nodes, each.pods) for each in found):
             return found
         warnings = self._warnings(namespace, None)
         return [
@@ -122,7 +122,7 @@ class Queries:
 
     def _find(self, path: str, what: str, patience: float | None) -> Json | None:
         found = self._api.find(path, what, patience)
-        return None if found is None else form.formed(found)
+        return None if found is None else object_schema.formed(found)
 
     def _jobset(self, namespace: str, name: str, patience: float | None) -> Json | None:
         path = f"{objects.collection(objects.JOBSETS, 'jobsets', namespace)}/{name}"
@@ -150,7 +150,10 @@ class Queries:
         )
         # A list leaves out what all its items have in common.
         kind = str(found.get("kind", "")).removesuffix("List")
-        return [{"apiVersion": found.get("apiVersion"), "kind": kind, **each} for each in form.listed(found)]
+        return [
+            {"apiVersion": found.get("apiVersion"), "kind": kind, **each}
+            for each in object_schema.listed(found)
+        ]
 
     def _warnings(self, namespace: str, patience: float | None) -> list[Json]:
         """None where nobody may see them."""
@@ -166,9 +169,9 @@ class Queries:
         except RefusedError:
             self._no_events[namespace] = time.monotonic() + _NO_EVENTS
             return []
-        return form.listed(found)
+        return object_schema.listed(found)
 
-    def _with_workload(self, seen: Seen, patience: float | None) -> Seen:
+    def _with_workload(self, seen: ApiState, patience: float | None) -> ApiState:
         owner = seen.owner
         assert owner is not None
         if not objects.spec(owner).get("suspend") or objects.QUEUE not in objects.labels(owner):
@@ -198,10 +201,10 @@ def _about(events: Iterable[Json], owner: Json, job: Json | None, pods: Iterable
         or (
             about.get("kind") == "Pod"
             and str(about.get("name", "")).startswith(prefix)
-            and standing.told_at(each) >= since
+            and node_status.told_at(each) >= since
         )
     ]
-    return sorted(mine, key=standing.told_at)
+    return sorted(mine, key=node_status.told_at)
 
 
 def newest(pods: Iterable[Json]) -> tuple[Json, ...]:

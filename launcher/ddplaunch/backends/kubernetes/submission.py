@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ddplaunch.backends import interrupts
 from ddplaunch.backends.kubernetes import access, key, objects
 from ddplaunch.backends.kubernetes.api import Api
+from ddplaunch.backends.kubernetes.api_errors import RefusedError
 from ddplaunch.backends.kubernetes.objects import Json
 from ddplaunch.backends.kubernetes.queries import Queries
-from ddplaunch.backends.kubernetes.refusals import RefusedError
 from ddplaunch.errors import ClusterError
 
 if TYPE_CHECKING:

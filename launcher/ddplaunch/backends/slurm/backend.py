@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from ddplaunch.agent.contract import Bundle, Verdict
 from ddplaunch.backends import folder, interrupts, lines
 from ddplaunch.backends.job import HEARD_AFAR, Handle, Job, Selection, State, with_silence
-from ddplaunch.backends.slurm import last_words, limits, pending, states, submission
+from ddplaunch.backends.slurm import last_words, limits, outcomes, pending, submission
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.evidence import collect
-from ddplaunch.backends.slurm.look import Look, Looks
-from ddplaunch.backends.slurm.parse import Seen
+from ddplaunch.backends.slurm.parse import SlurmJob
 from ddplaunch.backends.slurm.queries import Queries
 from ddplaunch.backends.slurm.record import Records, Submission
+from ddplaunch.backends.slurm.snapshot import Snapshot, Snapshots
 from ddplaunch.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class SlurmBackend:
     def __init__(self, root: Path) -> None:
         self.records = Records(root)
         self._queries: dict[str, Queries] = {}
-        self._looks = Looks(self.queries, self.records)
+        self._looks = Snapshots(self.queries, self.records)
 
     def queries(self, cluster: str = "") -> Queries:
         """Questions to that cluster."""
@@ -56,7 +56,7 @@ class SlurmBackend:
         """Raises ClusterError when it can never start, or Slurm will not have it."""
         _, name, *words = rendered.command
         file = rendered.files[name]
-        wanted = limits.wishes(file.content.decode(), os.environ)
+        wanted = limits.requested(file.content.decode(), os.environ)
         # Of several clusters sbatch takes the first that has room, and only it knows which.
         queries = self.queries("" if "," in wanted.clusters else wanted.clusters)
         if "," not in wanted.clusters:
@@ -109,7 +109,7 @@ class SlurmBackend:
             if sent.job_id is not None
         ]
 
-    def _job(self, look: Look) -> Job:
+    def _job(self, look: Snapshot) -> Job:
         """Slurm's word, the hub's word of the same attempt, and what follows from both."""
         seen, sent = look.seen, look.sent
         told = look.told()
@@ -122,7 +122,7 @@ class SlurmBackend:
         if sent is not None and sent.state:  # somebody put it back into the queue after its end
             again = dataclasses.replace(sent, state="", exit_code=None, ended=None, detail="", verdicts=[])
             self._looks.remember(look, again)
-        if seen.state in states.WAITING and told is None:  # else its hub is up, and Slurm's word old
+        if seen.state in outcomes.WAITING and told is None:  # else its hub is up, and Slurm's word old
             why = pending.explain(seen, self.queries(look.cluster).surroundings(seen.partition))
             attempt = f"attempt {seen.restarts + 1}: " if seen.restarts else ""
             text = f"{attempt}{why.text}" + (f"; {look.note}" if look.note else "")
@@ -135,17 +135,17 @@ class SlurmBackend:
             return dataclasses.replace(job, detail="Slurm waits for its nodes to clean up after it")
         return with_silence(job, HEARD_AFAR, time.time())
 
-    def _ended(self, job: Job, look: Look, *, cancelled: bool) -> Job:
+    def _ended(self, job: Job, look: Snapshot, *, cancelled: bool) -> Job:
         seen, sent, told = look.seen, look.sent, job.status
         if seen is not None:
-            how = states.outcome(seen, told, cancelled=cancelled, me=os.getuid())
+            how = outcomes.outcome(seen, told, cancelled=cancelled, me=os.getuid())
             # Of a job that Slurm still holds this is when it must have ended at the latest.
             ended = told.updated if look.lingers and told is not None else seen.ended or time.time()
         elif sent is not None and sent.state:
-            how = states.Outcome(State(sent.state), sent.exit_code, sent.detail)
+            how = outcomes.Outcome(State(sent.state), sent.exit_code, sent.detail)
             ended = sent.ended or sent.at
         else:
-            how = states.forgotten(told, cancelled=cancelled)
+            how = outcomes.forgotten(told, cancelled=cancelled)
             ended = told.updated if told else time.time()
         verdicts = self._verdicts(seen, look.cluster) if seen else sent.verdicts if sent else []
         unsaid = told is None or told.exit_code is None
@@ -165,12 +165,12 @@ class SlurmBackend:
         # Slurm tells whole seconds, of its own clock: a short job would have ended before it was submitted.
         return dataclasses.replace(job, ended=max(ended, job.submitted), verdicts=tuple(verdicts))
 
-    def _verdicts(self, seen: Seen, cluster: str) -> list[Verdict]:
+    def _verdicts(self, seen: SlurmJob, cluster: str) -> list[Verdict]:
         numbers: list[int] = []
         names = ""
         if seen.state == "NODE_FAIL" and seen.node_list:
             numbers, names = self.queries(cluster).failed_nodes(seen.node_list)
-        return states.verdicts(seen, numbers, names)
+        return outcomes.verdicts(seen, numbers, names)
 
     # --- logs, cancel, collect
 
@@ -231,7 +231,7 @@ def handle(job_id: int, cluster: str = "") -> Handle:
     return Handle("slurm", f"{cluster}/{job_id}" if cluster else str(job_id))
 
 
-def _refuse_what_never_starts(wanted: limits.Wishes, queries: Queries) -> None:
+def _refuse_what_never_starts(wanted: limits.Requested, queries: Queries) -> None:
     problems = limits.problems(wanted, queries.partitions())
     if problems:
         raise ClusterError(

@@ -46,7 +46,7 @@ _FORMATS = ("SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_")
 """Habits of the user, which would change what we read."""
 
 
-class Answer(NamedTuple):
+class CommandResult(NamedTuple):
     """What a command printed. `code` None: it had to be killed, because it did not end."""
 
     code: int | None
@@ -78,7 +78,7 @@ class Commands:
         self.cluster = cluster
         self.patience = patience
 
-    def ask(self, program: str, *words: str, patience: float | None = None) -> Answer:
+    def ask(self, program: str, *words: str, patience: float | None = None) -> CommandResult:
         """A question: asked again, ever more seldom, while nobody answers. An error is an answer.
 
         Raises ClusterError when there is no such program, or no answer within `patience` (None: the usual).
@@ -103,7 +103,7 @@ class Commands:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         limit: float | None = None,
-    ) -> Answer:
+    ) -> CommandResult:
         """Once. Ctrl-C ends it, and all that it started, before KeyboardInterrupt goes on."""
         import sh
 
@@ -132,10 +132,10 @@ class Commands:
                 hint="jobs are sent to Slurm from where sbatch works: a login node of the cluster",
             ) from error
         except sh.TimeoutException:
-            return Answer(None, "", f"no answer in {limit or LIMIT:.0f} s")
+            return CommandResult(None, "", f"no answer in {limit or LIMIT:.0f} s")
         except sh.SignalException as error:  # somebody killed it
-            return Answer(None, "", str(type(error).__name__))
-        answer = Answer(done.exit_code, _text(done.stdout), _text(done.stderr))
+            return CommandResult(None, "", str(type(error).__name__))
+        answer = CommandResult(done.exit_code, _text(done.stdout), _text(done.stderr))
         if answer.code != 0 and _NO_CLUSTER in answer.err:
             raise ClusterError(
                 f"`{program}` does not know of a cluster: {_NO_CLUSTER}",
@@ -143,7 +143,7 @@ class Commands:
             )
         return answer
 
-    def silent(self, program: str, answer: Answer, waited: float) -> ClusterError:
+    def silent(self, program: str, answer: CommandResult, waited: float) -> ClusterError:
         """The error of a controller that does not answer."""
         said = answer.last_line or "it says nothing"
         where = f" of cluster {self.cluster}" if self.cluster else ""

@@ -7,15 +7,15 @@ from pathlib import Path
 from ddplaunch.agent.contract import Bundle, Files, codec
 from ddplaunch.backends import files, folder, hub, printed
 from ddplaunch.backends.slurm.commands import Commands
-from ddplaunch.backends.slurm.look import Look
 from ddplaunch.backends.slurm.queries import Queries
+from ddplaunch.backends.slurm.snapshot import Snapshot
 from ddplaunch.errors import UsageError
 
 _STEP = 60.0
 """Seconds for a step beside the job's own: to be started, and to be answered by the hub."""
 
 
-def collect(look: Look, queries: Queries) -> Bundle | None:
+def collect(look: Snapshot, queries: Queries) -> Bundle | None:
     """None: it left nothing that can be seen from here."""
     place = look.folder
     if place is None:

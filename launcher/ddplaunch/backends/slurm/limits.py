@@ -14,7 +14,7 @@ from ddplaunch.backends.slurm.pending import span
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Requested:
     """What a batch script asks for, as far as it decides whether it can start. Empty: not said."""
 
     partition: str = ""
@@ -35,13 +35,13 @@ _VARIABLES = {
 }
 
 
-def wishes(script: str, environment: Mapping[str, str]) -> Wishes:
+def requested(script: str, environment: Mapping[str, str]) -> Requested:
     """Return what the script's directives ask for; sbatch's environment variables override them."""
     found = dict(_options(directives(script)))
     found |= {
         name: environment[variable] for name, variable in _VARIABLES.items() if environment.get(variable)
     }
-    return Wishes(**found)
+    return Requested(**found)
 
 
 def _options(words: Iterable[str]) -> Iterable[tuple[str, str]]:
@@ -61,7 +61,7 @@ def _options(words: Iterable[str]) -> Iterable[tuple[str, str]]:
                 yield name, word[2:]
 
 
-def problems(wanted: Wishes, partitions: Sequence[Partition]) -> list[str]:
+def problems(wanted: Requested, partitions: Sequence[Partition]) -> list[str]:
     """One sentence each, none when it may start. With several partitions, one that fits is enough."""
     known = {each.name: each for each in partitions}
     if not known:
@@ -84,7 +84,7 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     return f"there is no partition {name}: {rest}"
 
 
-def _misfits(wanted: Wishes, partition: Partition) -> Iterable[str]:
+def _misfits(wanted: Requested, partition: Partition) -> Iterable[str]:
     least = int(wanted.nodes.partition("-")[0]) if wanted.nodes.partition("-")[0].isdecimal() else 1
     where = f"partition {partition.name}"
     if least > partition.nodes:

@@ -20,7 +20,7 @@ class NonsenseError(ValueError):
 
 
 @dataclass(frozen=True)
-class Seen:
+class SlurmJob:
     """A job as Slurm sees it. `state` is Slurm's own word; times are seconds since the epoch.
 
     `started` of a job that waits is when Slurm expects it to start, `ended` of one that runs when it must
@@ -90,12 +90,12 @@ SQUEUE_FORMAT = ",".join(f"{column}:0{SEPARATOR}" for column in _SQUEUE)
 """`:0` is the width: none, so that nothing is cut off."""
 
 
-def squeue(text: str) -> list[Seen]:
+def squeue(text: str) -> list[SlurmJob]:
     """Jobs of `squeue --noheader --Format=SQUEUE_FORMAT`, which prints unknown columns empty."""
     return [_squeue_row(line) for line in text.splitlines() if line.strip()]
 
 
-def _squeue_row(line: str) -> Seen:
+def _squeue_row(line: str) -> SlurmJob:
     cells = line.split(SEPARATOR)
     if len(cells) != len(_SQUEUE) + 1 or cells[-1]:
         raise NonsenseError(
@@ -106,7 +106,7 @@ def _squeue_row(line: str) -> Seen:
     if job_id is None or not row["state"]:
         raise NonsenseError(f"squeue says nothing of a job: {line[:80]!r}")
     code, signal = _ending(row["exit_code"])
-    return Seen(
+    return SlurmJob(
         job_id=job_id,
         state=state(row["state"]),
         reason=row["reason"],
@@ -133,12 +133,12 @@ SACCT_FORMAT = "JobIDRaw,State,ExitCode,JobName,Partition,NNodes,NodeList,Submit
 """Fields that every version since 20.02 knows: one that it does not know ends sacct."""
 
 
-def sacct(text: str) -> list[Seen]:
+def sacct(text: str) -> list[SlurmJob]:
     """Jobs of `sacct --parsable2 --noheader --allocations --format=SACCT_FORMAT`."""
     return [_sacct_row(line) for line in text.splitlines() if line.strip()]
 
 
-def _sacct_row(line: str) -> Seen:
+def _sacct_row(line: str) -> SlurmJob:
     cells = line.split("|", SACCT_FORMAT.count(","))
     job_id = digits(cells[0])
     if len(cells) != SACCT_FORMAT.count(",") + 1 or job_id is None:
@@ -146,7 +146,7 @@ def _sacct_row(line: str) -> Seen:
     _, said, ending, name, partition, nodes, node_list, submitted, started, ended, limit, workdir = cells
     by = re.fullmatch(r"(\w+) by ([0-9]{1,10})", said)
     code, signal = _ending(ending)
-    return Seen(
+    return SlurmJob(
         job_id=job_id,
         state=state(by[1] if by else said),
         name=word(name),

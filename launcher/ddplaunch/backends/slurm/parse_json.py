@@ -11,13 +11,13 @@ import json
 import math
 from typing import Any
 
-from ddplaunch.backends.slurm.parse import NonsenseError, Seen, state, wait_status, word
+from ddplaunch.backends.slurm.parse import NonsenseError, SlurmJob, state, wait_status, word
 
 _MOST = 10**15
 """No number of Slurm is larger, and `int` and the calendar take it."""
 
 
-def squeue(text: str) -> list[Seen]:
+def squeue(text: str) -> list[SlurmJob]:
     """Jobs of `squeue --json`. Raises NonsenseError."""
     return [_json_job(each) for each in _json_jobs(text)]
 
@@ -33,13 +33,13 @@ def _json_jobs(text: str) -> list[dict[str, Any]]:
     return jobs
 
 
-def _json_job(job: dict[str, Any]) -> Seen:
+def _json_job(job: dict[str, Any]) -> SlurmJob:
     job_id, states = _number(job.get("job_id")), job.get("job_state")
     if job_id is None or not states:
         raise NonsenseError(f"a job without id or state: {str(job)[:80]!r}")
     code, signal = _json_ending(job.get("exit_code"))
     limit = _number(job.get("time_limit"))
-    return Seen(
+    return SlurmJob(
         job_id=int(job_id),
         state=state(*states) if isinstance(states, list) else state(str(states)),
         reason=word(str(job.get("state_description") or job.get("state_reason") or "")),

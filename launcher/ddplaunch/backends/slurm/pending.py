@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ddplaunch.backends.slurm import quotas
-from ddplaunch.backends.slurm.parse import Partition, Seen
+from ddplaunch.backends.slurm.parse import Partition, SlurmJob
 from ddplaunch.backends.slurm.quotas import Why, never_starts
 
 NodeState = tuple[str, str, str]
@@ -27,7 +27,7 @@ class Surroundings:
     nodes: Sequence[NodeState] = ()  # of its partition
 
 
-def explain(job: Seen, around: Surroundings) -> Why:
+def explain(job: SlurmJob, around: Surroundings) -> Why:
     """Return why a job is pending, held or still being started."""
     if job.state in _BY_STATE:
         return _BY_STATE[job.state](job, around)
@@ -50,21 +50,21 @@ def explain(job: Seen, around: Surroundings) -> Why:
 # --- by reason
 
 
-def _resources(job: Seen, around: Surroundings) -> Why:
+def _resources(job: SlurmJob, around: Surroundings) -> Why:
     return Why(
         f"it waits for {_nodes(job.nodes)} to become free{_where(job)}{_free(around)}{_expected(job)}",
         "nothing is wrong; fewer `nodes` or a shorter `slurm.time` start sooner",
     )
 
 
-def _priority(job: Seen, around: Surroundings) -> Why:
+def _priority(job: SlurmJob, around: Surroundings) -> Why:
     return Why(
         f"other jobs come first{_where(job)}{_free(around)}{_expected(job)}",
         "nothing is wrong; a shorter `slurm.time` may let it pass ahead of larger jobs",
     )
 
 
-def _node_limit(job: Seen, around: Surroundings) -> Why:
+def _node_limit(job: SlurmJob, around: Surroundings) -> Why:
     partition = around.partition
     if partition is not None and job.nodes > partition.nodes:
         text = f"it wants {_nodes(job.nodes)}, and partition {partition.name} has {partition.nodes}"
@@ -82,7 +82,7 @@ def _node_limit(job: Seen, around: Surroundings) -> Why:
     return Why(text, never_starts("lower `nodes` or take another `slurm.partition`", job))
 
 
-def _time_limit(job: Seen, around: Surroundings) -> Why:
+def _time_limit(job: SlurmJob, around: Surroundings) -> Why:
     partition = around.partition
     most = f", which is {span(partition.most_time)}" if partition and partition.most_time < math.inf else ""
     return Why(
@@ -91,18 +91,18 @@ def _time_limit(job: Seen, around: Surroundings) -> Why:
     )
 
 
-def _not_available(_: Seen, around: Surroundings) -> Why:
+def _not_available(_: SlurmJob, around: Surroundings) -> Why:
     return Why(
         f"nodes that it needs are down, drained or reserved{_unusable(around)}",
         "`sinfo --list-reasons` says why; a reservation may begin before the job's `slurm.time` is over",
     )
 
 
-def _held_by_user(job: Seen, _: Surroundings) -> Why:
+def _held_by_user(job: SlurmJob, _: Surroundings) -> Why:
     return Why("it is held", f"`scontrol release {job.job_id}` lets it go, when its owner wants that")
 
 
-def _launch_failed(job: Seen, _: Surroundings) -> Why:
+def _launch_failed(job: SlurmJob, _: Surroundings) -> Why:
     return Why(
         "a node could not start it, so Slurm put it back into the queue and holds it there",
         "a prolog or a slurmd failed: ask an administrator; `sinfo --list-reasons` may name the node; "
@@ -110,23 +110,23 @@ def _launch_failed(job: Seen, _: Surroundings) -> Why:
     )
 
 
-def _dependency(job: Seen, _: Surroundings) -> Why:
+def _dependency(job: SlurmJob, _: Surroundings) -> Why:
     return Why(
         f"it waits for another job{f': {job.dependency}' if job.dependency else ''}",
         "nothing is wrong; it starts when that job has ended as asked",
     )
 
 
-def _begin_time(job: Seen, _: Surroundings) -> Why:
+def _begin_time(job: SlurmJob, _: Surroundings) -> Why:
     at = f" {_clock(job.started)}" if job.started else " a given time"
     why = "Slurm lets two minutes pass before it starts a job again" if job.restarts else "that was asked for"
     return Why(f"it may not start before{at}", f"nothing is wrong; {why}")
 
 
-def _fixed(text: str, hint: str) -> Callable[[Seen, Surroundings], Why]:
+def _fixed(text: str, hint: str) -> Callable[[SlurmJob, Surroundings], Why]:
     """Texts in which {partition}, {id} and {do} stand for the job's."""
 
-    def make(job: Seen, _: Surroundings) -> Why:
+    def make(job: SlurmJob, _: Surroundings) -> Why:
         values = {"partition": job.partition or "its partition", "id": job.job_id}
         return Why(text.format(**values), hint.format(**values))
 
@@ -135,7 +135,7 @@ def _fixed(text: str, hint: str) -> Callable[[Seen, Surroundings], Why]:
 
 _NOT_PERMITTED = "not permitted to use this partition"
 _ASK = "ask an administrator of the cluster"
-_BY_REASON: Mapping[str, Callable[[Seen, Surroundings], Why]] = {
+_BY_REASON: Mapping[str, Callable[[SlurmJob, Surroundings], Why]] = {
     "resources": _resources,
     "priority": _priority,
     "partitionnodelimit": _node_limit,
@@ -208,19 +208,19 @@ _BY_REASON: Mapping[str, Callable[[Seen, Surroundings], Why]] = {
 # --- by state
 
 
-def _configuring(job: Seen, _: Surroundings) -> Why:
+def _configuring(job: SlurmJob, _: Surroundings) -> Why:
     return Why(
         f"its nodes {job.node_list} are being started or prepared",
         "nothing is wrong; booting nodes takes minutes",
     )
 
 
-def _requeue_hold(job: Seen, around: Surroundings) -> Why:
+def _requeue_hold(job: SlurmJob, around: Surroundings) -> Why:
     known = _launch_failed if "launch" in job.reason.lower() else _held_by_user
     return known(job, around)
 
 
-_BY_STATE: Mapping[str, Callable[[Seen, Surroundings], Why]] = {
+_BY_STATE: Mapping[str, Callable[[SlurmJob, Surroundings], Why]] = {
     "CONFIGURING": _configuring,
     "POWER_UP_NODE": _configuring,
     "REQUEUE_HOLD": _requeue_hold,
@@ -240,7 +240,7 @@ def _nodes(number: int) -> str:
     return "1 node" if number == 1 else f"{number} nodes"
 
 
-def _where(job: Seen) -> str:
+def _where(job: SlurmJob) -> str:
     return f" in partition {job.partition}" if job.partition else ""
 
 
@@ -274,7 +274,7 @@ _NOBODY_KNOWS = 300 * 86400.0
 """Slurm takes a job without a time limit to last a year."""
 
 
-def _expected(job: Seen) -> str:
+def _expected(job: SlurmJob) -> str:
     if not job.started or job.started - (job.submitted or 0.0) > _NOBODY_KNOWS:
         return ""
     return f"; Slurm expects it to start at {_clock(job.started)}"

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable
 
 from ddplaunch.backends.slurm import parse, parse_json
-from ddplaunch.backends.slurm.commands import Answer, Commands
-from ddplaunch.backends.slurm.parse import NonsenseError, Partition, Seen
+from ddplaunch.backends.slurm.commands import CommandResult, Commands
+from ddplaunch.backends.slurm.parse import NonsenseError, Partition, SlurmJob
 from ddplaunch.backends.slurm.pending import Surroundings
 from ddplaunch.errors import ClusterError
 
@@ -23,15 +23,15 @@ class Queries:
         self.commands = commands
         self._surroundings: dict[str, tuple[float, Surroundings]] = {}
 
-    def job(self, job_id: int, patience: float | None = None) -> Seen | None:
+    def job(self, job_id: int, patience: float | None = None) -> SlurmJob | None:
         """One job; None when Slurm does not know it (any more)."""
         return self._squeue(f"--jobs={job_id}", patience=patience).get(job_id)
 
-    def mine(self) -> dict[int, Seen]:
+    def mine(self) -> dict[int, SlurmJob]:
         """All jobs of this user that the controller still knows, in one question."""
         return self._squeue(f"--user={os.getuid()}")
 
-    def _squeue(self, which: str, patience: float | None = None) -> dict[int, Seen]:
+    def _squeue(self, which: str, patience: float | None = None) -> dict[int, SlurmJob]:
         words = ["--states=all", which]
         answer = self.commands.ask(
             "squeue", "--noheader", *words, f"--Format={parse.SQUEUE_FORMAT}", patience=patience
@@ -50,7 +50,7 @@ class Queries:
                 raise _not_understood("squeue", nonsense) from nonsense
         return {each.job_id: each for each in found}
 
-    def accounted(self, job_ids: Iterable[int]) -> dict[int, Seen]:
+    def accounted(self, job_ids: Iterable[int]) -> dict[int, SlurmJob]:
         """What accounting remembers of these jobs, in one question; nothing where there is none."""
         wanted = ",".join(map(str, job_ids))
         if not wanted:
@@ -99,11 +99,11 @@ class Queries:
         return numbers, told
 
 
-def _is_unknown(answer: Answer) -> bool:
+def _is_unknown(answer: CommandResult) -> bool:
     return answer.code != 0 and "Invalid job id" in answer.err
 
 
-def _good(program: str, answer: Answer) -> str:
+def _good(program: str, answer: CommandResult) -> str:
     if answer.code != 0:
         raise NonsenseError(f"{program} ends with {answer.code}: {answer.last_line}")
     return answer.out

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ddplaunch.backends.slurm.parse import Seen
+from ddplaunch.backends.slurm.parse import SlurmJob
 
 
 class Why(NamedTuple):
@@ -19,7 +19,7 @@ class Why(NamedTuple):
     hint: str
 
 
-def explain(job: Seen, reason: str) -> Why | None:
+def explain(job: SlurmJob, reason: str) -> Why | None:
     """None: it is no reason of that kind."""
     for pattern, maker in _FAMILIES:
         match = re.fullmatch(pattern, reason, re.IGNORECASE)
@@ -28,12 +28,12 @@ def explain(job: Seen, reason: str) -> Why | None:
     return None
 
 
-def never_starts(what: str, job: Seen) -> str:
+def never_starts(what: str, job: SlurmJob) -> str:
     """The hint for a job that must be sent anew, changed as `what` says."""
     return f"as it is, it never starts: `ddplaunch cancel slurm://{job.job_id}`, then {what}"
 
 
-def _group_limit(_: Seen, match: re.Match[str]) -> Why:
+def _group_limit(_: SlurmJob, match: re.Match[str]) -> Why:
     whose = "its QOS" if match["who"].lower() == "qos" else "its account"
     return Why(
         f"all running jobs of {whose} together are at the limit of {_limited(match['what'])} ({match[0]})",
@@ -41,7 +41,7 @@ def _group_limit(_: Seen, match: re.Match[str]) -> Why:
     )
 
 
-def _own_limit(job: Seen, match: re.Match[str]) -> Why:
+def _own_limit(job: SlurmJob, match: re.Match[str]) -> Why:
     whose = "its QOS" if match["who"].lower() == "qos" else "its account"
     what = match["what"]
     if not re.search(r"per(job|node)(limit)?$", what, re.IGNORECASE):
@@ -55,21 +55,21 @@ def _own_limit(job: Seen, match: re.Match[str]) -> Why:
     )
 
 
-def _account_limit(_: Seen, match: re.Match[str]) -> Why:
+def _account_limit(_: SlurmJob, match: re.Match[str]) -> Why:
     return Why(
         f"the jobs of its account are at the limit of {_limited(match['what'])} ({match[0]})",
         "it starts when others of them have ended; or take another `slurm.account`",
     )
 
 
-def _min_limit(job: Seen, match: re.Match[str]) -> Why:
+def _min_limit(job: SlurmJob, match: re.Match[str]) -> Why:
     return Why(
         f"it asks for fewer {_limited(match['what'])} than its QOS wants of a job ({match[0]})",
         never_starts("ask for more, or take another `slurm.qos`", job),
     )
 
 
-_FAMILIES: Sequence[tuple[str, Callable[[Seen, re.Match[str]], Why]]] = (
+_FAMILIES: Sequence[tuple[str, Callable[[SlurmJob, re.Match[str]], Why]]] = (
     (r"(?P<who>QOS|Assoc)Grp(?P<what>\w+)", _group_limit),
     (r"(?P<who>QOS|Assoc)Min(?P<what>\w+)", _min_limit),
     (r"(?P<who>QOS|Assoc)Max(?P<what>\w+)", _own_limit),

@@ -12,10 +12,10 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ddplaunch.backends.slurm import parse
-from ddplaunch.backends.slurm.commands import Answer, Commands
+from ddplaunch.backends.slurm.commands import CommandResult, Commands
 from ddplaunch.backends.slurm.queries import Queries
 from ddplaunch.backends.slurm.record import Submission
-from ddplaunch.backends.slurm.refusals import refused
+from ddplaunch.backends.slurm.sbatch_errors import refused
 from ddplaunch.errors import ClusterError
 
 LIMIT = 60.0
@@ -54,13 +54,15 @@ def send(queries: Queries, sent: Submission, words: Sequence[str], env: Mapping[
         time.sleep(_PAUSE)
 
 
-def _sbatch(commands: Commands, sent: Submission, words: Sequence[str], env: Mapping[str, str]) -> Answer:
+def _sbatch(
+    commands: Commands, sent: Submission, words: Sequence[str], env: Mapping[str, str]
+) -> CommandResult:
     return commands.run(
         "sbatch", "--parsable", sent.script, *words, env={**os.environ, **env}, cwd=sent.workdir, limit=LIMIT
     )
 
 
-def found_or_error(queries: Queries, sent: Submission, answer: Answer) -> Id:
+def found_or_error(queries: Queries, sent: Submission, answer: CommandResult) -> Id:
     """The job, when Slurm took it though sbatch does not say so."""
     found = look_for(queries, sent, APPEARS)
     if found is not None:
@@ -85,6 +87,6 @@ def look_for(queries: Queries, sent: Submission, seconds: float) -> int | None:
         time.sleep(_PAUSE)
 
 
-def is_of(seen: parse.Seen, sent: Submission) -> bool:
+def is_of(seen: parse.SlurmJob, sent: Submission) -> bool:
     """Whether the job was made from that file. Its arguments stand behind it."""
     return seen.command == sent.script or seen.command.startswith(f"{sent.script} ")

@@ -76,8 +76,8 @@ def _login(cluster: Cluster, work: Path, tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.fixture(name="backend")
 def _backend(login: Login, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> SlurmBackend:
     """With a state folder of its own, and asking Slurm as often as the test does."""
-    monkeypatch.setattr("ddplaunch.backends.slurm.look._FIRST_PAUSE", 0.0)
-    monkeypatch.setattr("ddplaunch.backends.slurm.look._LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr("ddplaunch.backends.slurm.snapshot._FIRST_PAUSE", 0.0)
+    monkeypatch.setattr("ddplaunch.backends.slurm.snapshot._LONGEST_PAUSE", 0.2)
     return SlurmBackend(cluster.shared / "state")
 
 

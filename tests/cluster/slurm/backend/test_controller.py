@@ -116,7 +116,7 @@ def test_a_watch_does_not_last_for_ever(
     cluster: Cluster, backend: SlurmBackend, job: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A controller that stays away ends it with an error."""
-    monkeypatch.setattr("ddplaunch.backends.slurm.look.SILENCE", 5.0)
+    monkeypatch.setattr("ddplaunch.backends.slurm.snapshot.SILENCE", 5.0)
     handle = backend.submit(job(FOREVER))
     following = backend.logs(handle, EVERYTHING, follow=True)
     next(following)

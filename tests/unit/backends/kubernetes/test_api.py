@@ -16,7 +16,7 @@ import yaml
 
 from ddplaunch.backends.kubernetes import api as apis
 from ddplaunch.backends.kubernetes.api import Api, SilentError
-from ddplaunch.backends.kubernetes.refusals import RefusedError
+from ddplaunch.backends.kubernetes.api_errors import RefusedError
 from ddplaunch.cli import main as cli
 from ddplaunch.errors import ClusterError, UsageError
 

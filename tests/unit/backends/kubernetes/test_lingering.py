@@ -7,8 +7,8 @@ from typing import Any
 
 from ddplaunch.agent.contract import Exit
 from ddplaunch.backends.job import State
-from ddplaunch.backends.kubernetes import standing, states
-from ddplaunch.backends.kubernetes.queries import Seen
+from ddplaunch.backends.kubernetes import node_status, outcomes
+from ddplaunch.backends.kubernetes.queries import ApiState
 
 SAID = "Container trainer for pod lab/d-0-x failed with exit code 20 matching FailJob rule at index 1"
 ENDED = 1_800_000_000.0
@@ -20,27 +20,27 @@ def at(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
-def pod(number: int, ready: bool = True, **states: Any) -> dict[str, Any]:
+def pod(number: int, ready: bool = True, **outcomes: Any) -> dict[str, Any]:
     """A pod whose containers are in these states."""
     labels = {"batch.kubernetes.io/job-completion-index": str(number)}
-    failed = "terminated" in states.get("trainer", {})
+    failed = "terminated" in outcomes.get("trainer", {})
     return {
         "metadata": {"name": f"d-{number}-x", "uid": str(number), "labels": labels},
         "spec": {"nodeName": f"w{number + 1}"},
         "status": {
             "phase": "Failed" if failed else "Running",
             "conditions": [{"type": "Ready", "status": str(ready)}],
-            "containerStatuses": [{"name": name, "state": state} for name, state in states.items()],
+            "containerStatuses": [{"name": name, "state": state} for name, state in outcomes.items()],
         },
     }
 
 
-def job(*pods: dict[str, Any], kind: str = "FailureTarget") -> Seen:
+def job(*pods: dict[str, Any], kind: str = "FailureTarget") -> ApiState:
     """Of which the controller has decided that it fails."""
     condition = {"type": kind, "status": "True", "reason": "PodFailurePolicy", "message": SAID}
     status = {"conditions": [{**condition, "lastTransitionTime": at(ENDED - 1)}]}
     owner = {"metadata": {"name": "d"}, "spec": {"completions": 2}, "status": status}
-    return Seen("lab", "d", owner, owner, pods)
+    return ApiState("lab", "d", owner, owner, pods)
 
 
 def hub_ended(finished: float = ENDED) -> dict[str, Any]:
@@ -56,8 +56,8 @@ def test_the_result_is_shown_seconds_after_the_hubs_last_word() -> None:
     """Not at once, for most pods end in that time; nor with the last pod, for it may never go."""
     seen = job(hub_ended(), pod(1, trainer=RUNS))
 
-    assert states.outcome(seen, ENDED + states.LINGER - 1) is None
-    outcome = states.outcome(seen, ENDED + states.LINGER)
+    assert outcomes.outcome(seen, ENDED + outcomes.LINGER - 1) is None
+    outcome = outcomes.outcome(seen, ENDED + outcomes.LINGER)
     assert outcome is not None
     assert (State.FAILED, Exit.NODE_AT_FAULT) == (outcome.state, outcome.exit_code)
 
@@ -66,14 +66,14 @@ def test_a_hub_that_still_speaks_is_waited_for() -> None:
     """The first pod that fails decides the end of the job; why it ends, the hub says later."""
     seen = job(pod(0, hub=RUNS, trainer=RUNS), pod(1, trainer={"terminated": {"exitCode": 20}}))
 
-    assert states.outcome(seen, ENDED + 60) is None
+    assert outcomes.outcome(seen, ENDED + 60) is None
 
 
 def test_a_hub_on_a_machine_that_does_not_answer_is_not_waited_for() -> None:
     """It may have no last word."""
     seen = job(pod(0, ready=False, hub=RUNS, trainer=RUNS), pod(1, trainer={"terminated": {"exitCode": 20}}))
 
-    assert states.outcome(seen, ENDED + 60) is not None
+    assert outcomes.outcome(seen, ENDED + 60) is not None
 
 
 def test_what_is_left_is_named_with_its_machine() -> None:
@@ -81,7 +81,7 @@ def test_what_is_left_is_named_with_its_machine() -> None:
     lost, slow = job(hub_ended(), pod(1, ready=False, trainer=RUNS)), job(hub_ended(), pod(1, trainer=RUNS))
     assert lost.job is not None
 
-    left = [standing.left(standing.nodes(lost.job, seen.pods, []), seen.pods) for seen in (lost, slow)]
+    left = [node_status.left(node_status.nodes(lost.job, seen.pods, []), seen.pods) for seen in (lost, slow)]
     assert [
         "node 1 (pod d-1-x on w2): cannot be deleted while the machine does not answer",
         "node 1 (pod d-1-x on w2): not deleted yet",
@@ -92,5 +92,5 @@ def test_a_job_whose_pods_have_all_gone_leaves_nothing() -> None:
     """Failed is only said then."""
     seen = job(hub_ended(), kind="Failed")
 
-    assert not states.lingers(seen, ENDED + 60)
-    assert states.outcome(seen, ENDED) is not None
+    assert not outcomes.lingers(seen, ENDED + 60)
+    assert outcomes.outcome(seen, ENDED) is not None

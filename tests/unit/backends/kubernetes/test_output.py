@@ -13,9 +13,9 @@ from ddplaunch.backends.job import EVERYTHING
 from ddplaunch.backends.kubernetes import output
 from ddplaunch.backends.kubernetes.api import Api
 from ddplaunch.backends.kubernetes.output import Output, Stream
-from ddplaunch.backends.kubernetes.queries import Seen
+from ddplaunch.backends.kubernetes.queries import ApiState
 
-NOTHING = Seen("lab", "digits", None)
+NOTHING = ApiState("lab", "digits", None)
 
 
 def tail(container: str, kept: list[Bundle] | None = None) -> Any:

@@ -8,8 +8,8 @@ import pytest
 
 from ddplaunch.agent.contract import Exit
 from ddplaunch.backends.job import State
-from ddplaunch.backends.kubernetes import pods, standing, states
-from ddplaunch.backends.kubernetes.queries import Seen
+from ddplaunch.backends.kubernetes import node_status, outcomes, pods
+from ddplaunch.backends.kubernetes.queries import ApiState
 
 SHIM = "failed to create containerd task: failed to create shim task: "
 TASK = f"{SHIM}OCI runtime create failed: runc create failed: "
@@ -54,7 +54,7 @@ def test_why_a_container_was_not_started(message: str, code: str, text: str) -> 
         {"terminated": {"reason": "StartError", "exitCode": 128, "message": message}},
         {"waiting": {"reason": "RunContainerError", "message": message}},
     ):
-        found = pods.trouble(pod(**state))
+        found = pods.problem(pod(**state))
         assert found is not None
         assert (code, text if code == "image-lacks" else INSTEAD + text) == (found.code, found.text)
 
@@ -65,12 +65,12 @@ def test_a_job_whose_trainer_was_not_started_has_failed() -> None:
     said = "Container trainer for pod lab/d-0-x failed with exit code 128 matching FailJob rule at index 3"
     failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": said}
     owner = {"metadata": {"name": "d"}, "spec": {"completions": 1}, "status": {"conditions": [failed]}}
-    seen = Seen("lab", "d", owner, owner, (ended,))
-    groups = standing.troubled(standing.nodes(owner, [ended], []))
+    seen = ApiState("lab", "d", owner, owner, (ended,))
+    groups = node_status.troubled(node_status.nodes(owner, [ended], []))
 
-    outcome = states.outcome(seen, 0.0, groups)
+    outcome = outcomes.outcome(seen, 0.0, groups)
     assert outcome is not None
     assert (State.FAILED, Exit.WORKER_FAILED) == (outcome.state, outcome.exit_code)
-    (verdict,) = states.verdicts(seen, groups)
+    (verdict,) = outcomes.verdicts(seen, groups)
     assert ("launch-failed", "launch", [0]) == (verdict.code, verdict.where, verdict.nodes)
     assert verdict.sentence.startswith("node 0 (pod d-0-x on w1): its container trainer was not started: ")

@@ -1,4 +1,4 @@
-"""What is said of jobs in every kind of trouble: their objects, recorded from a real cluster (1.34), trimmed.
+"""What is said of jobs in every kind of problem: their objects, recorded from a real cluster (1.34), trimmed.
 
 tests/cluster/kubernetes/backend asks a cluster anew.
 """
@@ -14,17 +14,17 @@ import pytest
 
 from ddplaunch.backends.job import Job, State
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
-from ddplaunch.backends.kubernetes.look import Look
-from ddplaunch.backends.kubernetes.queries import Seen
+from ddplaunch.backends.kubernetes.queries import ApiState
+from ddplaunch.backends.kubernetes.snapshot import Snapshot
 
 RECORDED = Path(__file__).parent / "recorded"
 
 
-def seen(name: str) -> Seen:
+def seen(name: str) -> ApiState:
     """The look that was recorded under that name."""
     data = json.loads((RECORDED / f"{name}.json").read_text())
     owner = data["owner"]
-    return Seen(
+    return ApiState(
         owner["metadata"]["namespace"],
         owner["metadata"]["name"],
         owner,
@@ -37,7 +37,7 @@ def seen(name: str) -> Seen:
 
 def told(name: str, tmp_path: Path) -> Job:
     """The job as the backend sees it."""
-    return KubernetesBackend(tmp_path)._job(Look(seen(name)), None)
+    return KubernetesBackend(tmp_path)._job(Snapshot(seen(name)), None)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_an_image_in_which_no_agent_runs_has_ended_the_job(
     python = {"name": "python", "state": {"terminated": ended}, "lastState": {}}
     status = {"phase": "Failed", "initContainerStatuses": [python]}
     pods = tuple({**pod, "status": status} for pod in base.pods)
-    look = Look(dataclasses.replace(base, owner=owner, job=owner, pods=pods))
+    look = Snapshot(dataclasses.replace(base, owner=owner, job=owner, pods=pods))
     job = KubernetesBackend(tmp_path)._job(look, None)
 
     job = KubernetesBackend(tmp_path)._job(look, None)

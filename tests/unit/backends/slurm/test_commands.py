@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.busy import BUSY
 
-from ddplaunch.backends.slurm.commands import Answer, Commands
+from ddplaunch.backends.slurm.commands import CommandResult, Commands
 from ddplaunch.errors import ClusterError
 
 Write = Callable[[str, str], None]
@@ -50,7 +50,7 @@ def test_only_a_controller_that_was_not_reached_has_heard_nothing(
     code: int | None, err: str, unreached: bool, unanswered: bool
 ) -> None:
     """Whatever was sent may have been taken."""
-    answer = Answer(code, "", err)
+    answer = CommandResult(code, "", err)
 
     assert (unreached, unanswered) == (answer.unreached, answer.unanswered)
 
@@ -61,7 +61,7 @@ def test_a_question_is_asked_until_it_is_answered(write: Write, tmp_path: Path) 
         "squeue", f"echo x >>asked; [ $(wc -l <asked) -gt 2 ] && echo yes || {{ echo '{DOWN}' >&2; exit 1; }}"
     )
 
-    assert Answer(0, "yes\n", "") == Commands().ask("squeue")
+    assert CommandResult(0, "yes\n", "") == Commands().ask("squeue")
     assert 3 == len((tmp_path / "asked").read_text().splitlines())
 
 

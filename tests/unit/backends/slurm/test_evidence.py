@@ -13,10 +13,10 @@ from ddplaunch.agent.contract import Bundle, codec
 from ddplaunch.agent.hub import hub
 from ddplaunch.backends.slurm import evidence
 from ddplaunch.backends.slurm.commands import Commands
-from ddplaunch.backends.slurm.look import Look
-from ddplaunch.backends.slurm.parse import Seen
+from ddplaunch.backends.slurm.parse import SlurmJob
 from ddplaunch.backends.slurm.queries import Queries
 from ddplaunch.backends.slurm.record import Submission
+from ddplaunch.backends.slurm.snapshot import Snapshot
 
 BUNDLE = Bundle("digits", 0, 2, 1, 1.0, 2.0, exit_code=20)
 
@@ -30,7 +30,7 @@ def block(bundle: Bundle) -> list[str]:
 def test_what_a_job_left_is_found(tmp_path: Path) -> None:
     """Its bundle, that of an earlier attempt, or what its hub printed."""
     sent = Submission("digits", str(tmp_path), "", 1.0, 7)
-    look = Look(7, "", None, sent)
+    look = Snapshot(7, "", None, sent)
     queries = Queries(Commands())
     nothing = evidence.collect(look, queries)
     (tmp_path / "digits-7/run").mkdir(parents=True)
@@ -49,7 +49,7 @@ def test_what_a_hub_said_counts_for_its_own_attempt(tmp_path: Path) -> None:
     (tmp_path / "digits-7/run").mkdir(parents=True)
     (tmp_path / "digits-7/run/status.json").write_text(status_json(attempt=1))
     looks = [
-        Look(7, "", Seen(7, "PENDING", name="digits", workdir=str(tmp_path), restarts=restarts), None)
+        Snapshot(7, "", SlurmJob(7, "PENDING", name="digits", workdir=str(tmp_path), restarts=restarts), None)
         for restarts in (1, 2, None)
     ]
 

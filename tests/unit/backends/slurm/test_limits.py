@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from ddplaunch.backends.slurm.limits import Wishes, problems, wishes
+from ddplaunch.backends.slurm.limits import Requested, problems, requested
 from ddplaunch.backends.slurm.parse import Partition
-from ddplaunch.backends.slurm.refusals import refused
+from ddplaunch.backends.slurm.sbatch_errors import refused
 
 ALL = Partition("all", default=True, nodes=8)
 SHORT = Partition("short", nodes=4, most_nodes=2, least_nodes=2, most_time=600.0, accounts=frozenset({"lab"}))
@@ -28,7 +28,7 @@ THREE = [ALL, SHORT, LOW]
 )
 def test_options_are_found_in_every_form(script: str) -> None:
     """As sbatch reads them: the last one counts."""
-    assert Wishes("gpu", "2", "10", "lab", "slow") == wishes(f"#!/bin/bash\n{script}\ntrue\n", {})
+    assert Requested("gpu", "2", "10", "lab", "slow") == requested(f"#!/bin/bash\n{script}\ntrue\n", {})
 
 
 def test_the_environment_stands_above_the_script() -> None:
@@ -40,49 +40,52 @@ def test_the_environment_stands_above_the_script() -> None:
         "SBATCH_CLUSTERS": "north",
     }
 
-    assert Wishes("gpu", "", "5", "", "slow", "north") == wishes("#SBATCH -p x -t 5\n", environment)
+    assert Requested("gpu", "", "5", "", "slow", "north") == requested("#SBATCH -p x -t 5\n", environment)
 
 
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        (Wishes(), []),
-        (Wishes(nodes="8"), []),
-        (Wishes(nodes="9"), ["the job wants 9 nodes, and partition all has 8"]),
-        (Wishes(nodes="2-9"), []),
-        (Wishes(partition="shrt"), ["there is no partition shrt: did you mean short?"]),
-        (Wishes(partition="zebra"), ["there is no partition zebra: there are all, low, short"]),
+        (Requested(), []),
+        (Requested(nodes="8"), []),
+        (Requested(nodes="9"), ["the job wants 9 nodes, and partition all has 8"]),
+        (Requested(nodes="2-9"), []),
+        (Requested(partition="shrt"), ["there is no partition shrt: did you mean short?"]),
+        (Requested(partition="zebra"), ["there is no partition zebra: there are all, low, short"]),
         (
-            Wishes("short", "3", account="lab"),
+            Requested("short", "3", account="lab"),
             ["the job wants 3 nodes, and partition short gives a job at most 2"],
         ),
         (
-            Wishes("short", "1", account="lab"),
+            Requested("short", "1", account="lab"),
             ["the job wants 1 nodes, and partition short gives a job at least 2"],
         ),
-        (Wishes("short", "1-2", account="lab"), []),
-        (Wishes("short", "2", "10"), []),
-        (Wishes("short", "2", "11"), ["the job's time limit is 11, and that of partition short is 00:10:00"]),
-        (Wishes("short,all", "2", "11"), []),
-        (Wishes("short,zebra", "2"), ["there is no partition zebra: there are all, low, short"]),
+        (Requested("short", "1-2", account="lab"), []),
+        (Requested("short", "2", "10"), []),
         (
-            Wishes("short", "2", account="physics"),
+            Requested("short", "2", "11"),
+            ["the job's time limit is 11, and that of partition short is 00:10:00"],
+        ),
+        (Requested("short,all", "2", "11"), []),
+        (Requested("short,zebra", "2"), ["there is no partition zebra: there are all, low, short"]),
+        (
+            Requested("short", "2", account="physics"),
             ["partition short is not for account physics, only for lab"],
         ),
-        (Wishes("low", account="lab"), ["partition low is not for account lab"]),
-        (Wishes("low", qos="fast"), ["partition low is not for QOS fast, only for slow"]),
-        (Wishes("low", qos="slow"), []),
+        (Requested("low", account="lab"), ["partition low is not for account lab"]),
+        (Requested("low", qos="fast"), ["partition low is not for QOS fast, only for slow"]),
+        (Requested("low", qos="slow"), []),
     ],
 )
-def test_what_can_never_start(wanted: Wishes, found: list[str]) -> None:
+def test_what_can_never_start(wanted: Requested, found: list[str]) -> None:
     """One sentence for each limit; of several partitions one that fits is enough."""
     assert found == problems(wanted, THREE)
 
 
 def test_nothing_is_refused_where_nothing_is_known() -> None:
     """A Slurm that shows no partitions, or has no default one, decides by itself."""
-    assert [] == problems(Wishes("gpu", "99", "9-00"), [])
-    assert [] == problems(Wishes(nodes="99"), [SHORT])
+    assert [] == problems(Requested("gpu", "99", "9-00"), [])
+    assert [] == problems(Requested(nodes="99"), [SHORT])
     assert math.isinf(ALL.most_time)
 
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddplaunch.backends.slurm import parse, parse_json
-from ddplaunch.backends.slurm.parse import NonsenseError, Partition, Seen
+from ddplaunch.backends.slurm.parse import NonsenseError, Partition, SlurmJob
 
-SEEN = Seen(
+SEEN = SlurmJob(
     job_id=71,
     state="FAILED",
     reason="NonZeroExitCode",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ddplaunch.backends.slurm.parse import Partition, Seen
+from ddplaunch.backends.slurm.parse import Partition, SlurmJob
 from ddplaunch.backends.slurm.pending import Surroundings, explain
 
 ALONE = Surroundings()
@@ -22,7 +22,7 @@ FREE = "it waits for 2 nodes to become free in partition gpu"
 
 def why(reason: str, around: Surroundings = ALONE, **changes: Any) -> tuple[str, str]:
     """Of job 7, which wants two nodes of partition gpu."""
-    seen = Seen(7, "PENDING", reason, partition="gpu", nodes=2)
+    seen = SlurmJob(7, "PENDING", reason, partition="gpu", nodes=2)
     return explain(dataclasses.replace(seen, **changes), around)
 
 

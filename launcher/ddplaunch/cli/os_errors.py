@@ -1,4 +1,4 @@
-"""What the operating system would not do, where nobody expected it: told as its refusal, not as our fault."""
+"""Errors of the operating system where no caller expected one: told as such, not as a bug of ours."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Gates that do not reach the hub, by their own logs: nobody else can tell a person who waits for the job.
+"""Read the logs of gates that do not reach the hub: nothing else tells a waiting user about them.
 
-Nothing is read of a pod that has checked in, nor while node 0's hub does not run, which says enough.
+The log of a pod that has checked in is not read, and no log while the hub's container does not run.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from ddplaunch.agent.platforms import scheduler_log
 from ddplaunch.agent.platforms.scheduler_log import UnreachedReport
 from ddplaunch.backends.kubernetes import evidence, objects, output
 from ddplaunch.backends.kubernetes.api import Api, SilentError
+from ddplaunch.backends.kubernetes.api_errors import RefusedError
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, Json
-from ddplaunch.backends.kubernetes.pods import Trouble
-from ddplaunch.backends.kubernetes.queries import Seen
-from ddplaunch.backends.kubernetes.refusals import RefusedError
+from ddplaunch.backends.kubernetes.pods import PodProblem
+from ddplaunch.backends.kubernetes.queries import ApiState
 
 _PODS = 8
-"""Pods that are listened to: what keeps a hundred from the hub keeps these from it, too."""
+"""Logs that are read at once: what keeps a hundred pods from the hub keeps these from it, too."""
 _BYTES = 1 << 18
 _SILENCE = 2.0
 
 
-class Heard(NamedTuple):
+class GateReport(NamedTuple):
     """`at`: seconds since the epoch, by the clock of the pod's machine."""
 
     at: float
-    cry: UnreachedReport
+    report: UnreachedReport
 
 
-def unheard(seen: Seen, told: JobStatus | None) -> list[Json]:
-    """Pods at the gate that the hub does not know. `told`: by the hub, None where nobody may ask it."""
+def unknown_to_hub(seen: ApiState, told: JobStatus | None) -> list[Json]:
+    """Return the pods at the gate that the hub does not know. `told`: its status, None if unknown."""
     hub = evidence.hub_pod(seen)
     if hub is None or not objects.state(hub, HUB, "running"):
         return []
@@ -47,16 +47,16 @@ def unheard(seen: Seen, told: JobStatus | None) -> list[Json]:
     ]
 
 
-def in_vain(seen: Seen, nodes: Collection[int]) -> list[Json]:
+def failed_gates(seen: ApiState, nodes: Collection[int]) -> list[Json]:
     """Return those pods of these nodes whose gate has failed."""
     found = [pod for pod in seen.pods if objects.node(pod) in nodes]
     return [pod for pod in found if (objects.state(pod, GATE, "terminated") or {}).get("exitCode")]
 
 
-def still(before: Collection[int], seen: Seen, told: JobStatus | None) -> set[int]:
-    """Nodes that do not reach the hub, as far as this look tells: those of `before`, and those at the gate.
+def not_reaching_hub(before: Collection[int], seen: ApiState, told: JobStatus | None) -> set[int]:
+    """Return the nodes that do not reach the hub: those of `before`, and those at the gate now.
 
-    A node stays one of them when its gate has failed or its pod has gone, and leaves them when the hub knows
+    A node stays among them when its gate has failed or its pod has gone, and leaves them when the hub knows
     it or its gate has passed.
     """
     known = {each.node for each in told.nodes if each.phase != Phase.STARTING} if told is not None else set()
@@ -65,72 +65,72 @@ def still(before: Collection[int], seen: Seen, told: JobStatus | None) -> set[in
         for pod in seen.pods
         if (objects.state(pod, GATE, "terminated") or {"exitCode": 1}).get("exitCode") == 0
     }
-    at_gate = {node for pod in unheard(seen, told) if (node := objects.node(pod)) is not None}
+    at_gate = {node for pod in unknown_to_hub(seen, told) if (node := objects.node(pod)) is not None}
     return (set(before) | at_gate) - known - passed
 
 
-class Cries:
-    """What was heard of one job's pods, each line read once."""
+class GateReports:
+    """The reports in the logs of one job's gates. Each line is read once."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._first: dict[tuple[str, str], Heard] = {}  # by pod and code
-        self._last: dict[str, Heard] = {}
-        self._read: dict[str, float] = {}  # up to when, by pod
+        self._first: dict[tuple[str, str], GateReport] = {}  # by pod and code
+        self._last: dict[str, GateReport] = {}
+        self._read_until: dict[str, float] = {}  # up to when, by pod
 
-    def listen(self, seen: Seen, found: Iterable[Json]) -> None:
+    def read(self, seen: ApiState, found: Iterable[Json]) -> None:
         """Read the logs of these pods' gates."""
         some = list(found)[:_PODS]
         if some:
             with ThreadPoolExecutor(len(some)) as pool:
-                list(pool.map(lambda pod: self._listen(seen, pod), some))
+                list(pool.map(lambda pod: self._read_log(seen, pod), some))
 
-    def troubles(self, found: Iterable[Json], missed: Collection[int] = ()) -> dict[int, Trouble]:
+    def problems(self, found: Iterable[Json], missed: Collection[int] = ()) -> dict[int, PodProblem]:
         """Return by node the last report of each; nodes with the same code share the first one's.
 
         Of these pods, and of nodes that were `missed`, whose pods may be gone by now.
         """
         names = {objects.name(pod) for pod in found}
         said = {
-            heard.cry.node: heard.cry.verdict
+            heard.report.node: heard.report.verdict
             for name, heard in self._last.items()
-            if name in names or heard.cry.node in missed
+            if name in names or heard.report.node in missed
         }
         return {
-            node: Trouble(verdict.code, said[who[0]].sentence, verdict.hint, verdict=verdict)
+            node: PodProblem(verdict.code, said[who[0]].sentence, verdict.hint, verdict=verdict)
             for who, verdict in hub_unreached.alike(said)
             for node in who
         }
 
     def events(self, nodes: Collection[int]) -> list[Event]:
-        """When each of these nodes first said what it says."""
+        """Return an event for each report of these nodes, at the time of its first line."""
         return [
-            Event(at, "notice", f"{cry.verdict.code}: {cry.verdict.sentence}", cry.node)
-            for at, cry in self._first.values()
-            if cry.node in nodes
+            Event(at, "notice", f"{report.verdict.code}: {report.verdict.sentence}", report.node)
+            for at, report in self._first.values()
+            if report.node in nodes
         ]
 
-    def _listen(self, seen: Seen, pod: Json) -> None:
+    def _read_log(self, seen: ApiState, pod: Json) -> None:
         name = objects.name(pod)
         query: dict[str, str | int] = {"container": GATE, "timestamps": "true", "limitBytes": _BYTES}
-        if name in self._read:
-            query["sinceTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._read[name]))
+        if name in self._read_until:
+            query["sinceTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._read_until[name]))
         path = evidence.log_path(seen, pod)
         with (
-            contextlib.suppress(RefusedError, SilentError),  # the next look tries again
+            contextlib.suppress(RefusedError, SilentError),  # the next snapshot tries again
             self._api.stream(path, "read the gate's log", query, _SILENCE) as response,
         ):
             settled = _settled(seen)
             for line in response.data.splitlines():
                 (at, _), text = output.stamped(line)
-                self._read[name] = max(self._read.get(name, 0.0), at)
-                cry = scheduler_log.read(text)
-                if cry is not None and at >= settled:
-                    self._last[name] = Heard(at, cry)
-                    self._first.setdefault((name, cry.verdict.code), Heard(at, cry))
+                self._read_until[name] = max(self._read_until.get(name, 0.0), at)
+                report = scheduler_log.read(text)
+                if report is not None and at >= settled:
+                    self._last[name] = GateReport(at, report)
+                    self._first.setdefault((name, report.verdict.code), GateReport(at, report))
 
 
-def _settled(seen: Seen) -> float:
+def _settled(seen: ApiState) -> float:
     hub = evidence.hub_pod(seen)
     found = hub and (objects.state(hub, HUB, "running") or objects.state(hub, HUB, "terminated"))
     return (objects.at((found or {}).get("startedAt")) or 0.0) + scheduler_log.SETTLES

@@ -1,4 +1,4 @@
-"""A report that somebody wants as a file."""
+"""The file into which a report is written: checked before the work, written whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why sbatch would not have a job: its words, and what to do about them. Pure."""
+"""Why sbatch refused a job, and what to do about it. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One look at a job: Slurm's word, and the job's folder.
+"""The state of a job at one moment, by Slurm and by the job's folder.
 
-However often one looks, Slurm is asked with pauses.
+Slurm is asked with pauses, however often a snapshot is wanted.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ddplaunch.agent.contract import Exit, JobStatus
 from ddplaunch.backends import folder
-from ddplaunch.backends.slurm import states, submission
-from ddplaunch.backends.slurm.parse import Seen
+from ddplaunch.backends.slurm import outcomes, submission
+from ddplaunch.backends.slurm.parse import SlurmJob
 from ddplaunch.backends.slurm.queries import Queries
 from ddplaunch.backends.slurm.record import Records, Submission
 from ddplaunch.backends.watched import Watched
@@ -30,23 +30,23 @@ SILENCE = 600.0
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """`seen` None: Slurm has forgotten the job. `sent` None: it was not submitted from here."""
 
     job_id: int
     cluster: str
-    seen: Seen | None
+    seen: SlurmJob | None
     sent: Submission | None
     note: str = ""  # why this look may be old
 
     @property
     def ended(self) -> bool:
-        return self.seen is None or self.seen.state in states.ENDED or self.lingers
+        return self.seen is None or self.seen.state in outcomes.ENDED or self.lingers
 
     @property
     def lingers(self) -> bool:
         """Whether it has ended by its hub's last word, while Slurm still waits, as for a lost node."""
-        if self.seen is None or self.seen.state in states.ENDED | states.WAITING:
+        if self.seen is None or self.seen.state in outcomes.ENDED | outcomes.WAITING:
             return False
         told = self.told()
         if told is None or told.exit_code is None or time.time() - told.updated < LINGER:
@@ -84,7 +84,7 @@ class Look:
 
 
 class _Watched(Watched):
-    def __init__(self, look: Look, queries: Queries) -> None:
+    def __init__(self, look: Snapshot, queries: Queries) -> None:
         super().__init__(_FIRST_PAUSE, _LONGEST_PAUSE)
         self.seen = look
         self._queries = queries
@@ -98,7 +98,7 @@ class _Watched(Watched):
         except ClusterError as error:
             self._silence(error)
 
-    def _answer(self, seen: Seen | None) -> None:
+    def _answer(self, seen: SlurmJob | None) -> None:
         """Slurm's word now."""
         old = self.seen
         self.seen = dataclasses.replace(old, seen=seen, note="")
@@ -117,7 +117,7 @@ class _Watched(Watched):
             self.error = error
 
 
-class Looks:
+class Snapshots:
     """What was seen of each job, and when to ask anew."""
 
     def __init__(self, queries: Callable[[str], Queries], records: Records) -> None:
@@ -125,7 +125,7 @@ class Looks:
         self._records = records
         self._watched: dict[tuple[int, str], _Watched] = {}
 
-    def at(self, job_id: int, cluster: str, *, fresh: bool = False) -> Look:
+    def at(self, job_id: int, cluster: str, *, fresh: bool = False) -> Snapshot:
         """The job as it was a moment ago; with `fresh`, now. Raises NotFoundError, ClusterError."""
         watched = self._watched.get((job_id, cluster))
         if watched is None:
@@ -135,7 +135,7 @@ class Looks:
         watched.look(fresh=fresh, ended=watched.seen.ended)
         return watched.seen
 
-    def _first(self, job_id: int, cluster: str) -> Look:
+    def _first(self, job_id: int, cluster: str) -> Snapshot:
         sent = self._records.find(job_id, cluster)
         if sent is not None:
             cluster = sent.cluster
@@ -152,9 +152,9 @@ class Looks:
             seen, sent = (seen, None) if not sent.state else (None, sent)
         if seen is None and sent is None:
             raise _not_found(job_id, cluster)
-        return Look(job_id, cluster, seen, sent)
+        return Snapshot(job_id, cluster, seen, sent)
 
-    def at_all(self) -> list[Look]:
+    def at_all(self) -> list[Snapshot]:
         """Every job that was submitted from here: one question per cluster, and one to its accounting."""
         found = []
         sent = self._records.all()
@@ -170,11 +170,11 @@ class Looks:
                 assert each.job_id is not None
                 seen = mine.get(each.job_id)
                 same = seen is not None and _is_same(seen, each)
-                found.append(Look(each.job_id, cluster, seen if same else None, each))
+                found.append(Snapshot(each.job_id, cluster, seen if same else None, each))
         done = [each for each in sent if each.state and each.job_id is not None]
-        return found + [Look(each.job_id or 0, each.cluster, None, each) for each in done]
+        return found + [Snapshot(each.job_id or 0, each.cluster, None, each) for each in done]
 
-    def _identified(self, sent: Submission, mine: dict[int, Seen]) -> Submission:
+    def _identified(self, sent: Submission, mine: dict[int, SlurmJob]) -> Submission:
         """A job that appeared only after sbatch had given up."""
         if sent.job_id is None:
             for seen in mine.values():
@@ -183,7 +183,7 @@ class Looks:
                     self._records.save(sent)
         return sent
 
-    def remember(self, look: Look, sent: Submission) -> None:
+    def remember(self, look: Snapshot, sent: Submission) -> None:
         """How it ended; Slurm will not know it for long."""
         self._records.save(sent)
         watched = self._watched.get((look.job_id, look.cluster))
@@ -191,12 +191,12 @@ class Looks:
             watched.seen = dataclasses.replace(watched.seen, sent=sent)
 
 
-def _is_same(seen: Seen, sent: Submission) -> bool:
+def _is_same(seen: SlurmJob, sent: Submission) -> bool:
     """Accounting does not tell the command; the name is what it has."""
     return submission.is_of(seen, sent) if seen.command else seen.name == sent.name
 
 
-def _essence(seen: Seen | None) -> tuple[str, str, int | None] | None:
+def _essence(seen: SlurmJob | None) -> tuple[str, str, int | None] | None:
     return (seen.state, seen.reason, seen.restarts) if seen else None
 
 

@@ -9,19 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.backends.kubernetes import test_cries
+from tests.unit.backends.kubernetes import gate_jobs
 from tests.unit.backends.kubernetes.test_api import Clock, Server, kubeconfig
 
 from ddplaunch.agent.contract import Bundle, Phase
 from ddplaunch.backends.job import Handle
-from ddplaunch.backends.kubernetes import cries, evidence
-from ddplaunch.backends.kubernetes import look as looks
+from ddplaunch.backends.kubernetes import evidence, gate_reports, snapshot
 from ddplaunch.backends.kubernetes.api import Api
+from ddplaunch.backends.kubernetes.api_errors import RefusedError
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
-from ddplaunch.backends.kubernetes.look import Looks
 from ddplaunch.backends.kubernetes.queries import Queries
 from ddplaunch.backends.kubernetes.record import Submission
-from ddplaunch.backends.kubernetes.refusals import RefusedError
+from ddplaunch.backends.kubernetes.snapshot import Snapshots
 
 JOB = {"kind": "Job", "metadata": {"name": "digits", "uid": "1"}, "spec": {"completions": 1}, "status": {}}
 FAILED = {"conditions": [{"type": "Failed", "status": "True"}]}
@@ -49,12 +48,12 @@ class _Server(Server):
 @pytest.fixture(name="clock")
 def _clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(looks, "time", clock)
+    monkeypatch.setattr(snapshot, "time", clock)
     return clock
 
 
 @pytest.fixture(name="job")
-def _job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
+def _job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Snapshots]:
     """Looks at a job that was seen once."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     monkeypatch.setattr(_Server, "status", 200)
@@ -63,7 +62,7 @@ def _job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_port}")
         api = Api()
-        job = Looks(api, Queries(api))
+        job = Snapshots(api, Queries(api))
         job.at("team", "digits")
         yield job
         job.close()
@@ -72,7 +71,7 @@ def _job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
 
 @pytest.mark.parametrize("away", [0.0, 300.0])
 def test_a_server_that_begins_anew_may_turn_us_away_for_a_moment(
-    job: Looks, clock: Clock, monkeypatch: pytest.MonkeyPatch, away: float
+    job: Snapshots, clock: Clock, monkeypatch: pytest.MonkeyPatch, away: float
 ) -> None:
     """Until it has read who may do what. What was seen last stands, and it is said how old it is."""
     if away:
@@ -91,12 +90,12 @@ def test_a_server_that_begins_anew_may_turn_us_away_for_a_moment(
 
 
 def test_a_server_that_keeps_turning_us_away_is_believed(
-    job: Looks, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    job: Snapshots, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rights may be taken from somebody who waits."""
     monkeypatch.setattr(_Server, "status", 403)
     job.at("team", "digits", fresh=True)
-    clock.now += looks._REFUSAL
+    clock.now += snapshot._REFUSAL
 
     with pytest.raises(RefusedError, match=r"you \(me\) may not get jobs\.batch"):
         job.at("team", "digits", fresh=True)
@@ -104,67 +103,67 @@ def test_a_server_that_keeps_turning_us_away_is_believed(
 
 def test_a_job_that_has_ended_before_its_hub_asks_the_silent_nodes_too() -> None:
     """Their pods are deleted while the hub's container still runs: no last word of it can be read yet."""
-    ours = test_cries.seen(test_cries.pod(0), test_cries.pod(1))
-    missing = dataclasses.replace(test_cries.verdict(1, "node-missing"), nodes=[1])
-    told = dataclasses.replace(test_cries.status(Phase.GATE, Phase.STARTING), verdicts=[missing])
-    assert {1} == looks._missed(ours, told)
-    assert set() == looks._missed(ours, dataclasses.replace(told, attempt=told.attempt + 1))
-    assert set() == looks._missed(ours, None)
+    ours = gate_jobs.seen(gate_jobs.pod(0), gate_jobs.pod(1))
+    missing = dataclasses.replace(gate_jobs.verdict(1, "node-missing"), nodes=[1])
+    told = dataclasses.replace(gate_jobs.status(Phase.GATE, Phase.STARTING), verdicts=[missing])
+    assert {1} == snapshot._missed(ours, told)
+    assert set() == snapshot._missed(ours, dataclasses.replace(told, attempt=told.attempt + 1))
+    assert set() == snapshot._missed(ours, None)
 
 
-def test_what_a_node_said_is_known_although_its_pod_went_before_the_job_had_ended(job: Looks) -> None:
+def test_what_a_node_said_is_known_although_its_pod_went_before_the_job_had_ended(job: Snapshots) -> None:
     """The evidence tells who never came; what such a node was heard to say is not lost with the last look."""
-    heard = test_cries.cry(0)
-    job._watched["team", "digits"].cries._last["digits-0-x"] = heard
+    heard = gate_jobs.report(0)
+    job._watched["team", "digits"].gate_reports._last["digits-0-x"] = heard
     last = job.at("team", "digits")
-    assert [None] == [node.trouble for node in last.nodes]
+    assert [None] == [node.problem for node in last.nodes]
 
-    known, _ = job.cries(last, {0})
-    assert [heard.cry.verdict] == [node.trouble and node.trouble.verdict for node in known.nodes]
-    assert [None] == [node.trouble for node in job.cries(last, set())[0].nodes]
+    known, _ = job.gate_reports(last, {0})
+    assert [heard.report.verdict] == [node.problem and node.problem.verdict for node in known.nodes]
+    assert [None] == [node.problem for node in job.gate_reports(last, set())[0].nodes]
 
 
 def test_what_a_node_said_is_known_although_no_verdict_of_the_hub_was_read(
-    job: Looks, monkeypatch: pytest.MonkeyPatch
+    job: Snapshots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hub decides, and its pod goes, between two looks."""
     watched = job._watched["team", "digits"]
-    pods = test_cries.pod(0), test_cries.pod(1)
-    told = test_cries.status(Phase.GATE, Phase.STARTING)
+    pods = gate_jobs.pod(0), gate_jobs.pod(1)
+    told = gate_jobs.status(Phase.GATE, Phase.STARTING)
     monkeypatch.setattr(evidence, "status", lambda *_: told)
-    monkeypatch.setattr(watched.cries, "listen", lambda *_: None)
-    watched._with_status(test_cries.seen(*pods))
-    heard = test_cries.cry(1)
-    watched.cries._last["digits-1-x"] = heard
-    gone = dataclasses.replace(test_cries.seen(*pods), owner={"status": FAILED}, pods=())
+    monkeypatch.setattr(watched.gate_reports, "read", lambda *_: None)
+    watched._with_status(gate_jobs.seen(*pods))
+    heard = gate_jobs.report(1)
+    watched.gate_reports._last["digits-1-x"] = heard
+    gone = dataclasses.replace(gate_jobs.seen(*pods), owner={"status": FAILED}, pods=())
 
-    assert [1] == [node for node, known in watched._with_status(gone).cries.items() if known.verdict]
+    assert [1] == [node for node, known in watched._with_status(gone).gate_reports.items() if known.verdict]
 
 
 def test_a_node_that_reached_the_hub_at_last_is_not_known_by_what_it_said_before() -> None:
     """Nor one whose gate has passed, whoever may ask the hub."""
-    both = test_cries.seen(test_cries.pod(0), test_cries.pod(1))
-    assert {1} == cries.still({1}, both, test_cries.status(Phase.GATE, Phase.STARTING))
-    assert set() == cries.still({1}, both, test_cries.status(Phase.GATE, Phase.GATE))
-    ended = test_cries.pod(1, gate="terminated")
-    assert {0, 1} == cries.still({1}, test_cries.seen(test_cries.pod(0), ended), None)
+    both = gate_jobs.seen(gate_jobs.pod(0), gate_jobs.pod(1))
+    assert {1} == gate_reports.not_reaching_hub({1}, both, gate_jobs.status(Phase.GATE, Phase.STARTING))
+    assert set() == gate_reports.not_reaching_hub({1}, both, gate_jobs.status(Phase.GATE, Phase.GATE))
+    ended = gate_jobs.pod(1, gate="terminated")
+    assert {0, 1} == gate_reports.not_reaching_hub({1}, gate_jobs.seen(gate_jobs.pod(0), ended), None)
     ended["status"]["initContainerStatuses"][1]["state"]["terminated"]["exitCode"] = 0
-    assert {0} == cries.still({1}, test_cries.seen(test_cries.pod(0), ended), None)
+    assert {0} == gate_reports.not_reaching_hub({1}, gate_jobs.seen(gate_jobs.pod(0), ended), None)
 
 
 def test_what_a_node_said_is_in_the_evidence_although_the_hubs_pod_is_gone(
-    job: Looks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Snapshots, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who followed the hub's log has its bundle; it is explained as if the log could still be read."""
     monkeypatch.setattr(_Server, "failed", True)
     job.at("team", "digits", fresh=True)
-    heard = test_cries.cry(0)
-    job._watched["team", "digits"].cries._last["digits-0-x"] = heard
+    heard = gate_jobs.report(0)
+    job._watched["team", "digits"].gate_reports._last["digits-0-x"] = heard
     backend = KubernetesBackend(tmp_path)
     monkeypatch.setitem(vars(backend), "_looks", job)
     sent = Submission(backend.api.place.server, "team", "digits", "1", 10.0)
     backend.records.begin(sent)
-    missing = dataclasses.replace(test_cries.verdict(0, "node-missing"), nodes=[0])
+    missing = dataclasses.replace(gate_jobs.verdict(0, "node-missing"), nodes=[0])
     backend.records.keep(sent, Bundle("digits", 0, 1, 1, 1.0, 2.0, verdicts=[missing]))
 
     found = backend.collect(Handle("kubernetes", "team/digits"))

@@ -1,4 +1,4 @@
-"""What the end of a job means: by its agents' last words, and by what Kubernetes did to it. Pure."""
+"""How a job ended: by its agents' termination messages, and by what Kubernetes did to it. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.platforms.physical_host import placed, unplaced
 from ddplaunch.backends import files
 from ddplaunch.backends.job import State
-from ddplaunch.backends.kubernetes import objects, standing
+from ddplaunch.backends.kubernetes import node_status, objects
+from ddplaunch.backends.kubernetes.node_status import Group
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, PYTHON, TRAINER, Json
-from ddplaunch.backends.kubernetes.queries import Seen
-from ddplaunch.backends.kubernetes.standing import Group
+from ddplaunch.backends.kubernetes.queries import ApiState
 
 _SAID = frozenset(value for name, value in vars(Exit).items() if name.isupper())
 
@@ -49,8 +49,8 @@ LINGER = 4.0
 """Seconds after the hub's last word in which the pods of most jobs end."""
 
 
-def outcome(seen: Seen, now: float, groups: Sequence[Group] = ()) -> Outcome | None:
-    """None: it has not ended. `groups`: its nodes that are in trouble."""
+def outcome(seen: ApiState, now: float, groups: Sequence[Group] = ()) -> Outcome | None:
+    """None: it has not ended. `groups`: its nodes that are in problem."""
     owner = seen.owner
     assert owner is not None
     done = objects.condition(owner, "Complete") or objects.condition(owner, "Completed")
@@ -63,19 +63,19 @@ def outcome(seen: Seen, now: float, groups: Sequence[Group] = ()) -> Outcome | N
     return found._replace(ended=objects.at(failed.get("lastTransitionTime")))
 
 
-def lingers(seen: Seen, now: float) -> bool:
+def lingers(seen: ApiState, now: float) -> bool:
     """Whether its failure is decided and its hub has ended, while a pod has not: its machine may be lost."""
     owner = seen.owner or {}
     if objects.condition(owner, "Failed") is not None or objects.condition(owner, "FailureTarget") is None:
         return False
     first = next((pod for pod in seen.pods if objects.node(pod) == 0), None)
-    if first is None or standing.is_silent(first):
+    if first is None or node_status.is_silent(first):
         return True
     hub = objects.state(first, HUB, "terminated")
     return hub is not None and now - (objects.at(hub.get("finishedAt")) or now) >= LINGER
 
 
-def _failed(seen: Seen, failed: Json, groups: Sequence[Group]) -> Outcome:
+def _failed(seen: ApiState, failed: Json, groups: Sequence[Group]) -> Outcome:
     # Why the Job of a JobSet failed stands in the Job.
     inner = _failure(seen.job or {}) or failed
     first = first_failure(seen)
@@ -86,12 +86,12 @@ def _failed(seen: Seen, failed: Json, groups: Sequence[Group]) -> Outcome:
     if code not in (None, Exit.OK, Exit.STOPPED):
         return Outcome(State.FAILED, code, _by_kubernetes(seen, reason, ()))
     detail = _by_kubernetes(seen, reason, groups)
-    known = [_CODES[group.trouble.code] for group in groups if group.trouble.code in _CODES]
+    known = [_CODES[group.problem.code] for group in groups if group.problem.code in _CODES]
     if known:
         return Outcome(State.FAILED, known[0], detail)
     if not detail:
         detail = f"{first.where}: {_STOPPED}" if first and first.is_told else _line(inner.get("message"))
-    taken = groups[0].trouble.code == "node-evicted" if groups else first is not None and first.is_told
+    taken = groups[0].problem.code == "node-evicted" if groups else first is not None and first.is_told
     if taken or reason == "DeadlineExceeded":
         code = Exit.STOPPED
     return Outcome(State.LOST, code, detail)
@@ -116,7 +116,7 @@ class Failure(NamedTuple):
         return f"node {self.node} (pod {self.pod})"
 
 
-def first_failure(seen: Seen) -> Failure | None:
+def first_failure(seen: ApiState) -> Failure | None:
     """Return the first failure that the Job itself names: its other pods are deleted when it fails."""
     job = seen.job or {}
     match = _FIRST.search(str((_failure(job) or {}).get("message") or ""))
@@ -133,7 +133,7 @@ def _failure(job: Json) -> Json | None:
     return objects.condition(job, "Failed") or objects.condition(job, "FailureTarget")
 
 
-def _by_kubernetes(seen: Seen, reason: str, groups: Sequence[Group]) -> str:
+def _by_kubernetes(seen: ApiState, reason: str, groups: Sequence[Group]) -> str:
     """Whatever ended it that was not its own exit code."""
     if reason == "DeadlineExceeded":
         limit = objects.spec(seen.job or {}).get("activeDeadlineSeconds")
@@ -194,7 +194,7 @@ def _merged(lists: Iterable[list[Verdict]]) -> list[Verdict]:
     return list(found.values())
 
 
-def verdicts(seen: Seen, groups: Sequence[Group]) -> list[Verdict]:
+def verdicts(seen: ApiState, groups: Sequence[Group]) -> list[Verdict]:
     """What Kubernetes knows of a job whose own hub said nothing."""
     found = [_verdict(group) for group in groups]
     first = first_failure(seen)
@@ -217,16 +217,16 @@ def verdicts(seen: Seen, groups: Sequence[Group]) -> list[Verdict]:
 
 
 def _verdict(group: Group) -> Verdict:
-    trouble = group.trouble
-    if trouble.verdict is not None:
-        return dataclasses.replace(trouble.verdict, sentence=group.sentence)
+    problem = group.problem
+    if problem.verdict is not None:
+        return dataclasses.replace(problem.verdict, sentence=group.sentence)
     launch = ("node-missing", "image-lacks", "launch-failed")
     return Verdict(
-        trouble.code,
+        problem.code,
         group.sentence,
-        "launch" if trouble.code in launch else "run",
+        "launch" if problem.code in launch else "run",
         nodes=list(group.nodes),
-        hint=trouble.hint,
+        hint=problem.hint,
     )
 
 
@@ -242,7 +242,7 @@ def enriched(
     enriched before, from the job's `own`, what was explained then stands.
     """
     bare = {unplaced(each.sentence) for each in (known if own is None else own)}
-    killed = [group for group in groups if group.trouble.code == _KILLED]
+    killed = [group for group in groups if group.problem.code == _KILLED]
     besides = [] if any(each.code == _KILLED for each in known) else map(_verdict, killed)
     found = [*besides]
     for each in known:
@@ -259,9 +259,9 @@ def _enriched(verdict: Verdict, groups: Sequence[Group]) -> list[Verdict]:
     if not is_silence(verdict):
         return [verdict]
     why = [group for group in groups if set(group.nodes) & set(verdict.nodes)]
-    cries = [group for group in why if group.trouble.verdict is not None]
-    if cries and set(verdict.nodes) <= {node for group in cries for node in group.nodes}:
-        return [_verdict(group) for group in cries]  # they came, and did not reach the hub
+    reports = [group for group in why if group.problem.verdict is not None]
+    if reports and set(verdict.nodes) <= {node for group in reports for node in group.nodes}:
+        return [_verdict(group) for group in reports]  # they came, and did not reach the hub
     if not why:
         return [verdict]
     facts = [group.sentence for group in why]
@@ -270,12 +270,12 @@ def _enriched(verdict: Verdict, groups: Sequence[Group]) -> list[Verdict]:
             verdict,
             sentence=f"{verdict.sentence}: {facts[0]}",
             facts=[*facts[1:], *verdict.facts],
-            hint=why[0].trouble.hint or verdict.hint,
+            hint=why[0].problem.hint or verdict.hint,
         )
     ]
 
 
-def has_begun(nodes: Iterable[standing.Node]) -> bool:
+def has_begun(nodes: Iterable[node_status.Node]) -> bool:
     """Whether the agent of any node speaks, or has spoken."""
     return any(each.phase != Phase.STARTING for each in nodes)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ddplaunch.backends.kubernetes.refusals import Permission, lacking, refused
+from ddplaunch.backends.kubernetes.api_errors import Permission, lacking, refused
 
 FORBIDDEN = (
     'jobs.batch is forbidden: User "system:serviceaccount:lab:ann" cannot create resource "jobs" in API '

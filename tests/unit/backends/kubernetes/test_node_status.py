@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ddplaunch.agent.contract import Phase
-from ddplaunch.backends.kubernetes import standing
+from ddplaunch.backends.kubernetes import node_status
 
 AT = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 JOB = {"kind": "Job", "metadata": {"name": "digits"}, "spec": {"completions": 2}}
@@ -33,7 +33,7 @@ def test_a_trainer_that_nobody_can_ask_runs() -> None:
         pod(0, "Succeeded", terminated=ended),
         pod(1, "Running", running={"startedAt": "2026-01-01T00:00:08Z"}),
     ]
-    found = standing.status("digits", 0, standing.nodes(JOB, pods, []), None, AT + 120)
+    found = node_status.status("digits", 0, node_status.nodes(JOB, pods, []), None, AT + 120)
 
     assert (Phase.RUNNING, AT + 8, []) == (found.phase, found.since, found.waiting_for)
     assert [(Phase.ENDED, 0), (Phase.RUNNING, None)] == [(each.phase, each.exit_code) for each in found.nodes]
@@ -46,7 +46,7 @@ def test_a_gate_that_said_no_has_ended() -> None:
         gate = {"terminated": {"exitCode": code, "finishedAt": "2026-01-01T00:00:09Z"}}
         waiting = pod(0, "Pending", waiting={"reason": "PodInitializing"})
         waiting["status"]["initContainerStatuses"] = [{"name": "gate", "state": gate}]
-        (node,) = standing.nodes({**JOB, "spec": {"completions": 1}}, [waiting], [])
+        (node,) = node_status.nodes({**JOB, "spec": {"completions": 1}}, [waiting], [])
         found.append((node.phase, node.since, node.does))
 
     assert [(Phase.ENDED, AT + 9, ""), (Phase.GATE, AT, "starting the trainer")] == found
@@ -61,5 +61,5 @@ def test_a_volume_that_the_kubelet_has_not_heard_of_yet_is_no_trouble() -> None:
         ('MountVolume.SetUp failed for volume "data" : secret "data" not found', "node-missing"),
     ):
         event = {"reason": "FailedMount", "involvedObject": {"uid": "uid-0"}, "message": said}
-        (node,) = standing.nodes({**JOB, "spec": {"completions": 1}}, [waiting], [event])
-        assert code == (node.trouble and node.trouble.code)
+        (node,) = node_status.nodes({**JOB, "spec": {"completions": 1}}, [waiting], [event])
+        assert code == (node.problem and node.problem.code)

@@ -1,4 +1,4 @@
-"""Take a job out of the cluster, and see it gone."""
+"""Delete a job from the cluster, and wait until it is gone."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 
 from ddplaunch.backends.kubernetes import objects
 from ddplaunch.backends.kubernetes.api import Api
+from ddplaunch.backends.kubernetes.api_errors import RefusedError
 from ddplaunch.backends.kubernetes.objects import Json
 from ddplaunch.backends.kubernetes.queries import Queries
-from ddplaunch.backends.kubernetes.refusals import RefusedError
 from ddplaunch.errors import ClusterError
 
 GONE = 180.0

@@ -1,4 +1,4 @@
-"""Where every node of a job stands, by its pod, and who is missing and why. Pure."""
+"""The status of every node of a job by its pod; which nodes are missing, and why. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import JobStatus, NodeStatus, Phase
-from ddplaunch.backends.kubernetes import objects, pods, waits
+from ddplaunch.backends.kubernetes import objects, pending, pods
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, TRAINER, Json
-from ddplaunch.backends.kubernetes.pods import Trouble
+from ddplaunch.backends.kubernetes.pods import PodProblem
 
 _NAMED = 3
 """Pods that a sentence names."""
@@ -27,29 +27,29 @@ class Node(NamedTuple):
     since: float
     does: str  # what it does before it can speak for itself
     exit_code: int | None = None
-    trouble: Trouble | None = None
+    problem: PodProblem | None = None
 
 
 class Group(NamedTuple):
-    """Nodes that have the same trouble."""
+    """Nodes that have the same problem."""
 
     nodes: list[int]
     where: str  # "node 2 (pod digits-2-x7k on worker2)"
-    trouble: Trouble
+    problem: PodProblem
 
     @property
     def sentence(self) -> str:
         """The sentence on the whole group. An agent's own names its node, and no pod and no machine."""
-        named = _NODE.match(self.trouble.text)
+        named = _NODE.match(self.problem.text)
         if named and "(" not in self.where:
-            return self.trouble.text  # its pod is gone
-        return f"{self.where}{self.trouble.text[named.end() :] if named else f': {self.trouble.text}'}"
+            return self.problem.text  # its pod is gone
+        return f"{self.where}{self.problem.text[named.end() :] if named else f': {self.problem.text}'}"
 
 
 def nodes(job: Json, found: Sequence[Json], events: Sequence[Json]) -> list[Node]:
     """All nodes of the job, whose pods are `found`. `events`: warnings about it and its pods."""
     by_number = {objects.node(pod): pod for pod in found}
-    absent = waits.failed_create(events)
+    absent = pending.failed_create(events)
     return [
         _node(number, by_number[number], events)
         if number in by_number
@@ -58,15 +58,15 @@ def nodes(job: Json, found: Sequence[Json], events: Sequence[Json]) -> list[Node
     ]
 
 
-def _without_pod(job: Json, number: int, events: Sequence[Json], absent: Trouble | None) -> Node:
+def _without_pod(job: Json, number: int, events: Sequence[Json], absent: PodProblem | None) -> Node:
     """A pod that never ran is deleted when its job fails; what was said about it stays for an hour."""
     prefix = f"{objects.name(job)}-{number}-"
     of_it = [
         each for each in events if str((each.get("involvedObject") or {}).get("name")).startswith(prefix)
     ]
-    trouble = pods.of_events(of_it) or absent
+    problem = pods.of_events(of_it) or absent
     pod = str(of_it[-1]["involvedObject"]["name"]) if of_it else ""
-    return Node(number, pod, "", Phase.STARTING, objects.created(job), "without a pod yet", trouble=trouble)
+    return Node(number, pod, "", Phase.STARTING, objects.created(job), "without a pod yet", problem=problem)
 
 
 def needs_events(count: int, found: Sequence[Json]) -> bool:
@@ -101,7 +101,7 @@ def _node(number: int, pod: Json, events: Sequence[Json]) -> Node:
         since,
         does,
         exit_code(pod),
-        pods.trouble(pod, mine),
+        pods.problem(pod, mine),
     )
 
 
@@ -149,15 +149,15 @@ def exit_code(pod: Json) -> int | None:
 
 
 def troubled(found: Iterable[Node]) -> list[Group]:
-    """The nodes in trouble, those with the same trouble together."""
+    """The nodes in problem, those with the same problem together."""
     grouped: dict[tuple[str, str], list[Node]] = {}
     for each in found:
-        if each.trouble is not None:
-            grouped.setdefault((each.trouble.code, each.trouble.text), []).append(each)
+        if each.problem is not None:
+            grouped.setdefault((each.problem.code, each.problem.text), []).append(each)
     return [
-        Group([each.number for each in group], where(group), group[0].trouble)
+        Group([each.number for each in group], where(group), group[0].problem)
         for group in grouped.values()
-        if group[0].trouble is not None
+        if group[0].problem is not None
     ]
 
 
@@ -208,14 +208,14 @@ def status(job: str, attempt: int, found: Sequence[Node], told: JobStatus | None
             each.pod,
             each.phase,
             each.since,
-            each.trouble.text if each.trouble else each.does,
+            each.problem.text if each.problem else each.does,
             each.exit_code,
         )
         by_hub = own.get(each.number)
         if by_hub is None or _later(by_pod, by_hub) or (by_hub.phase == Phase.STARTING):
             merged.append(by_pod)
-        elif each.trouble is not None:
-            merged.append(dataclasses.replace(by_hub, detail=each.trouble.text))
+        elif each.problem is not None:
+            merged.append(dataclasses.replace(by_hub, detail=each.problem.text))
         else:
             merged.append(by_hub)
     if told is not None:
@@ -224,9 +224,9 @@ def status(job: str, attempt: int, found: Sequence[Node], told: JobStatus | None
     ahead = max((each.phase for each in merged), key=Phase.ORDER.index, default=Phase.STARTING)
     phase = ahead if behind == Phase.STARTING and ahead in (Phase.STARTING, Phase.GATE) else behind
     since = min((each.since for each in merged if each.phase == phase), default=now)
-    waits = [each.node for each in merged if each.phase == Phase.STARTING] if phase == Phase.GATE else []
+    pending = [each.node for each in merged if each.phase == Phase.STARTING] if phase == Phase.GATE else []
     started = min((each.since for each in merged), default=now)
-    return JobStatus(job, attempt, phase, since, merged, started, now, waits)
+    return JobStatus(job, attempt, phase, since, merged, started, now, pending)
 
 
 def gate_passed(found: Iterable[Json]) -> bool:

@@ -1,4 +1,4 @@
-"""What Slurm's word for a job means, beside what the job's own hub said. Pure.
+"""How a job ended: by its hub's exit code, and by Slurm's state. Pure.
 
 The hub's exit code says more than Slurm's state, which is FAILED for a gate that closed and for a program
 that raised; Slurm knows of ends of which no hub could speak: time limits, preemption, dead nodes.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ddplaunch.agent.contract import Exit, JobStatus, Verdict
 from ddplaunch.backends.job import State
-from ddplaunch.backends.slurm.parse import Seen
+from ddplaunch.backends.slurm.parse import SlurmJob
 from ddplaunch.backends.slurm.pending import span
 
 WAITING = frozenset(
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
     detail: str = ""
 
 
-def outcome(seen: Seen, told: JobStatus | None, *, cancelled: bool, me: int) -> Outcome:
+def outcome(seen: SlurmJob, told: JobStatus | None, *, cancelled: bool, me: int) -> Outcome:
     """Return the outcome of a job whose state is one of ENDED, or whose hub has reported its end.
 
     `told`: by the hub of its last attempt. `me`: our uid.
@@ -100,7 +100,7 @@ def forgotten(told: JobStatus | None, *, cancelled: bool) -> Outcome:
     return Outcome(State.FAILED, code)
 
 
-def verdicts(seen: Seen, nodes: Sequence[int] = (), names: str = "") -> list[Verdict]:
+def verdicts(seen: SlurmJob, nodes: Sequence[int] = (), names: str = "") -> list[Verdict]:
     """What an end by Slurm's hand means, for when the job's own hub could not speak.
 
     `nodes`, `names`: those that are known to have failed.
@@ -152,7 +152,7 @@ _VERDICTS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-def _ended_by_slurm(seen: Seen, code: int | None) -> Outcome:
+def _ended_by_slurm(seen: SlurmJob, code: int | None) -> Outcome:
     detail = _BY_SLURM[seen.state]
     if seen.state == "TIMEOUT" and not math.isinf(seen.time_limit):
         detail += f" of {span(seen.time_limit)}"
@@ -164,7 +164,7 @@ def _ended_by_slurm(seen: Seen, code: int | None) -> Outcome:
     return Outcome(State.LOST, Exit.STOPPED if stopped else code, detail)
 
 
-def _cancelled(seen: Seen, code: int | None, *, cancelled: bool, me: int) -> Outcome:
+def _cancelled(seen: SlurmJob, code: int | None, *, cancelled: bool, me: int) -> Outcome:
     if cancelled:
         return Outcome(State.CANCELLED, code)
     if seen.ended_by not in (None, me):

@@ -35,7 +35,7 @@ _CONTINUES = frozenset("([{,=+-*/%&|^<>\\")
 _STEP = 4
 
 
-def lean(source: str) -> str:
+def minify(source: str) -> str:
     """`source`, formatted as this repository's is, without docstrings, comments and most of its margins.
 
     What it says to Python is the same, line numbers included; `__doc__` is empty, and functions have no

@@ -14,7 +14,7 @@ import pytest
 import websocket
 from tests.unit.backends.kubernetes.test_api import kubeconfig
 
-from ddplaunch.backends.kubernetes import inside
+from ddplaunch.backends.kubernetes import pod_exec
 from ddplaunch.backends.kubernetes.api import Api
 
 
@@ -24,12 +24,12 @@ def test_a_server_that_is_mute_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:
     """It takes the connection, and neither shakes hands nor answers."""
-    monkeypatch.setattr(inside, "_CONNECT", 0.2)
+    monkeypatch.setattr(pod_exec, "_CONNECT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         kubeconfig(tmp_path, f"{scheme}://127.0.0.1:{server.getsockname()[1]}")
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
 
-        assert inside.run(Api(), "lab", "digits-0", "hub", ["true"]) is None
+        assert pod_exec.run(Api(), "lab", "digits-0", "hub", ["true"]) is None
 
 
 def answered(request: str, status: str) -> bytes:
@@ -80,11 +80,11 @@ def test_a_refusal_is_told_from_an_answer(
         kubeconfig(tmp_path, f"http://127.0.0.1:{port}")
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
         try:
-            found = inside.run(Api(), "lab", "digits-0", "hub", ["true"])
-        except inside.NotAllowedError:
+            found = pod_exec.run(Api(), "lab", "digits-0", "hub", ["true"])
+        except pod_exec.NotAllowedError:
             found = "refused"
 
-    assert {"4": "refused", "1": inside.Ran(0, "out"), "5": None}[status[0]] == found
+    assert {"4": "refused", "1": pod_exec.Ran(0, "out"), "5": None}[status[0]] == found
     assert "\r\nauthorization: Bearer " in asked[0]
     assert "Sec-WebSocket-Protocol: v5.channel.k8s.io,v4.channel.k8s.io\r\n" in asked[0]
     assert websocket.WebSocket is ws_client.WebSocket  # type: ignore[attr-defined]

@@ -7,8 +7,8 @@ import pytest
 from ddplaunch.agent.contract import JobStatus, Phase
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.backends.job import State
-from ddplaunch.backends.slurm import states
-from ddplaunch.backends.slurm.parse import Seen
+from ddplaunch.backends.slurm import outcomes
+from ddplaunch.backends.slurm.parse import SlurmJob
 
 ME = 1000
 
@@ -21,56 +21,56 @@ def told(exit_code: int | None) -> JobStatus:
 @pytest.mark.parametrize(
     ("seen", "hub", "cancelled", "outcome"),
     [
-        (Seen(7, "COMPLETED", exit_code=0), None, False, (State.SUCCEEDED, 0, "")),
-        (Seen(7, "COMPLETED", exit_code=0), 0, False, (State.SUCCEEDED, 0, "")),
-        (Seen(7, "COMPLETING", exit_code=0), 0, False, (State.SUCCEEDED, 0, "")),
-        (Seen(7, "COMPLETING", exit_code=20), 20, False, (State.FAILED, 20, "")),
-        (Seen(7, "COMPLETING", exit_code=60), 60, True, (State.CANCELLED, 60, "")),
-        (Seen(7, "FAILED", exit_code=20), 20, False, (State.FAILED, 20, "")),
-        (Seen(7, "FAILED", exit_code=40), None, False, (State.FAILED, 40, "")),
+        (SlurmJob(7, "COMPLETED", exit_code=0), None, False, (State.SUCCEEDED, 0, "")),
+        (SlurmJob(7, "COMPLETED", exit_code=0), 0, False, (State.SUCCEEDED, 0, "")),
+        (SlurmJob(7, "COMPLETING", exit_code=0), 0, False, (State.SUCCEEDED, 0, "")),
+        (SlurmJob(7, "COMPLETING", exit_code=20), 20, False, (State.FAILED, 20, "")),
+        (SlurmJob(7, "COMPLETING", exit_code=60), 60, True, (State.CANCELLED, 60, "")),
+        (SlurmJob(7, "FAILED", exit_code=20), 20, False, (State.FAILED, 20, "")),
+        (SlurmJob(7, "FAILED", exit_code=40), None, False, (State.FAILED, 40, "")),
         (
-            Seen(7, "FAILED", exit_code=0, signal=9),
+            SlurmJob(7, "FAILED", exit_code=0, signal=9),
             None,
             False,
             (State.LOST, None, "its batch script was killed by signal 9"),
         ),
         (
-            Seen(7, "FAILED", exit_code=0, signal=1, reason="BadConstraints"),
+            SlurmJob(7, "FAILED", exit_code=0, signal=1, reason="BadConstraints"),
             None,
             False,
             (State.FAILED, None, "Slurm could not run it: BadConstraints"),
         ),
         (
-            Seen(7, "FAILED", exit_code=60),
+            SlurmJob(7, "FAILED", exit_code=60),
             60,
             False,
             (State.LOST, 60, "it was told to stop, and not by `ddplaunch cancel`"),
         ),
-        (Seen(7, "FAILED", exit_code=60), 60, True, (State.CANCELLED, 60, "")),
-        (Seen(7, "CANCELLED"), 60, True, (State.CANCELLED, 60, "")),
-        (Seen(7, "CANCELLED"), None, False, (State.CANCELLED, None, "scancel ended it")),
-        (Seen(7, "CANCELLED", ended_by=ME), None, False, (State.CANCELLED, None, "scancel ended it")),
-        (Seen(7, "CANCELLED", ended_by=0), None, False, (State.LOST, 60, "user 0 cancelled it")),
+        (SlurmJob(7, "FAILED", exit_code=60), 60, True, (State.CANCELLED, 60, "")),
+        (SlurmJob(7, "CANCELLED"), 60, True, (State.CANCELLED, 60, "")),
+        (SlurmJob(7, "CANCELLED"), None, False, (State.CANCELLED, None, "scancel ended it")),
+        (SlurmJob(7, "CANCELLED", ended_by=ME), None, False, (State.CANCELLED, None, "scancel ended it")),
+        (SlurmJob(7, "CANCELLED", ended_by=0), None, False, (State.LOST, 60, "user 0 cancelled it")),
         (
-            Seen(7, "TIMEOUT", time_limit=5400.0),
+            SlurmJob(7, "TIMEOUT", time_limit=5400.0),
             None,
             False,
             (State.LOST, 60, "Slurm ended it at its time limit of 01:30:00"),
         ),
-        (Seen(7, "TIMEOUT"), 50, False, (State.FAILED, 50, "Slurm ended it at its time limit")),
-        (Seen(7, "TIMEOUT"), 60, False, (State.LOST, 60, "Slurm ended it at its time limit")),
+        (SlurmJob(7, "TIMEOUT"), 50, False, (State.FAILED, 50, "Slurm ended it at its time limit")),
+        (SlurmJob(7, "TIMEOUT"), 60, False, (State.LOST, 60, "Slurm ended it at its time limit")),
         (
-            Seen(7, "PREEMPTED"),
+            SlurmJob(7, "PREEMPTED"),
             None,
             False,
             (State.LOST, 60, "Slurm took its nodes for a job that comes first"),
         ),
-        (Seen(7, "NODE_FAIL"), None, False, (State.LOST, None, "a node of it failed")),
-        (Seen(7, "NODE_FAIL"), 40, False, (State.FAILED, 40, "a node of it failed")),
-        (Seen(7, "BOOT_FAIL"), None, False, (State.LOST, None, "a node of it did not boot")),
-        (Seen(7, "DEADLINE"), None, False, (State.LOST, 60, "Slurm ended it at its deadline")),
+        (SlurmJob(7, "NODE_FAIL"), None, False, (State.LOST, None, "a node of it failed")),
+        (SlurmJob(7, "NODE_FAIL"), 40, False, (State.FAILED, 40, "a node of it failed")),
+        (SlurmJob(7, "BOOT_FAIL"), None, False, (State.LOST, None, "a node of it did not boot")),
+        (SlurmJob(7, "DEADLINE"), None, False, (State.LOST, 60, "Slurm ended it at its deadline")),
         (
-            Seen(7, "OUT_OF_MEMORY"),
+            SlurmJob(7, "OUT_OF_MEMORY"),
             None,
             False,
             (State.FAILED, 41, "a node ran out of the memory that the job was given"),
@@ -78,10 +78,12 @@ def told(exit_code: int | None) -> JobStatus:
     ],
 )
 def test_how_a_job_ended(
-    seen: Seen, hub: int | None, cancelled: bool, outcome: tuple[State, int | None, str]
+    seen: SlurmJob, hub: int | None, cancelled: bool, outcome: tuple[State, int | None, str]
 ) -> None:
     """The hub's exit code says more than Slurm's state; ends by Slurm's hand are told as such."""
-    assert outcome == states.outcome(seen, told(hub) if hub is not None else None, cancelled=cancelled, me=ME)
+    assert outcome == outcomes.outcome(
+        seen, told(hub) if hub is not None else None, cancelled=cancelled, me=ME
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,13 +101,13 @@ def test_a_forgotten_job_is_what_it_left(
     hub: int | None, cancelled: bool, outcome: tuple[State, int | None]
 ) -> None:
     """Its hub's last word, and whether we have asked for its end."""
-    assert outcome == states.forgotten(told(hub), cancelled=cancelled)[:2]
+    assert outcome == outcomes.forgotten(told(hub), cancelled=cancelled)[:2]
 
 
-@pytest.mark.parametrize("state", sorted(states.ENDED))
+@pytest.mark.parametrize("state", sorted(outcomes.ENDED))
 def test_ends_by_slurms_hand_have_a_verdict(state: str) -> None:
     """Of a code that the catalogue knows; other ends are the job's own to explain."""
-    found = states.verdicts(Seen(7, state, node_list="n[1-2]", time_limit=600.0), [1], "node 1 (n2)")
+    found = outcomes.verdicts(SlurmJob(7, state, node_list="n[1-2]", time_limit=600.0), [1], "node 1 (n2)")
 
     assert [each.code for each in found if each.code in CATALOGUE] == [each.code for each in found]
     assert bool(found) == (state not in ("COMPLETED", "FAILED", "CANCELLED", "REVOKED"))
@@ -113,8 +115,8 @@ def test_ends_by_slurms_hand_have_a_verdict(state: str) -> None:
 
 def test_the_nodes_that_failed_are_the_culprits() -> None:
     """By number and name; a job that never had its nodes failed at its launch."""
-    [verdict] = states.verdicts(Seen(7, "NODE_FAIL", node_list="n[1-2]"), [1], "node 1 (n2)")
-    [boot] = states.verdicts(Seen(7, "BOOT_FAIL"))
+    [verdict] = outcomes.verdicts(SlurmJob(7, "NODE_FAIL", node_list="n[1-2]"), [1], "node 1 (n2)")
+    [boot] = outcomes.verdicts(SlurmJob(7, "BOOT_FAIL"))
 
     assert ([1], "node 1 (n2) of the job failed: Slurm lost sight of it") == (verdict.nodes, verdict.sentence)
     assert ("run", "launch") == (verdict.where, boot.where)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ddplaunch.backends.kubernetes import objects
 from ddplaunch.backends.kubernetes.objects import Json
-from ddplaunch.backends.kubernetes.pods import Trouble
+from ddplaunch.backends.kubernetes.pods import PodProblem
 
 _SECURITY = re.compile(r'violates PodSecurity "([\w-]+)(?::[^"]*)?": (.*)')
 _WEBHOOK = re.compile(r'admission webhook "([^"]+)" denied the request:? ?(.*)')
@@ -15,7 +15,7 @@ _POLICY = re.compile(r"ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' 
 _QUOTA = re.compile(r"exceeded quota: ([^,]+), (.*)")
 
 
-def failed_create(events: Sequence[Json]) -> Trouble | None:
+def failed_create(events: Sequence[Json]) -> PodProblem | None:
     """Why the controller could not make the job's pods. Nothing but events tells of it."""
     for event in reversed(events):
         if event.get("reason") == "FailedCreate":
@@ -23,7 +23,7 @@ def failed_create(events: Sequence[Json]) -> Trouble | None:
     return None
 
 
-def _failed_create(said: str) -> Trouble:
+def _failed_create(said: str) -> PodProblem:
     if match := _SECURITY.search(said):
         level, why = match[1], match[2]
         hint = (
@@ -31,43 +31,43 @@ def _failed_create(said: str) -> Trouble:
             if level == "restricted"
             else "leave out what the namespace forbids"
         )
-        return Trouble(
+        return PodProblem(
             "node-missing",
             f"its pod may not be made: the namespace enforces Pod Security {level}: {why}",
             f"{hint}; `kubectl get namespace --show-labels` shows what it enforces",
         )
     if match := _QUOTA.search(said):
-        return Trouble(
+        return PodProblem(
             "node-missing",
             f"its pod may not be made: the namespace's quota {match[1]} is used up: {match[2]}",
             "`kubectl describe resourcequota` shows it; ask for less, or end other jobs",
         )
     if match := _WEBHOOK.search(said):
-        return Trouble(
+        return PodProblem(
             "node-missing",
             f"its pod may not be made: the cluster's webhook {match[1]} says: {match[2]}",
             "the webhook is the cluster's; `kubernetes.pod_template` can add what it wants",
         )
     if match := _POLICY.search(said):
-        return Trouble(
+        return PodProblem(
             "node-missing",
             f"its pod may not be made: the cluster's policy {match[1]} says: {match[2]}",
             "the policy is the cluster's; `kubernetes.pod_template` can add what it wants",
         )
     if match := re.search(r"serviceaccount \"?([\w.-]+)\"? not found", said):
-        return Trouble(
+        return PodProblem(
             "node-missing",
             f"its pod may not be made: there is no service account {match[1]}",
             "`kubectl get serviceaccounts` lists them; see `kubernetes.service_account`",
         )
     if match := re.search(r"no PriorityClass with name ([\w.-]+)", said):
-        return Trouble(
+        return PodProblem(
             "node-missing",
             f"its pod may not be made: there is no PriorityClass {match[1]}",
             "`kubectl get priorityclasses` lists them; see `kubernetes.priority_class`",
         )
     why = said.removeprefix("Error creating: ")
-    return Trouble(
+    return PodProblem(
         "node-missing", f"its pod cannot be made: {why}", "`kubectl describe job` shows the events"
     )
 

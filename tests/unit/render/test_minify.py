@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ddplaunch.render.lean import lean
+from ddplaunch.render.minify import minify
 
 AGENT = Path(__file__).resolve().parents[3] / "launcher" / "ddplaunch" / "agent"
 
@@ -43,8 +43,8 @@ def test_every_file_of_the_agent_keeps_its_meaning(path: Path) -> None:
     """Same syntax tree, same lines: only docstrings, comments and functions' types are gone."""
     source = path.read_text("utf-8")
 
-    assert meaning(source) == meaning(lean(source))
-    assert len(source) > len(lean(source))
+    assert meaning(source) == meaning(minify(source))
+    assert len(source) > len(minify(source))
 
 
 @pytest.mark.parametrize("path", sorted(AGENT.rglob("*.py")), ids=lambda path: str(path.relative_to(AGENT)))
@@ -91,5 +91,5 @@ def test_no_file_of_the_agent_reads_its_docstring(path: Path) -> None:
 )
 def test_only_docstrings_comments_types_and_margins_go(source: str, short: str) -> None:
     """Strings keep every character, whatever they look like."""
-    assert short == lean(source)
+    assert short == minify(source)
     assert meaning(source)[0] == meaning(short)[0]

@@ -1,4 +1,4 @@
-"""Why the API server turned a request down: its answer, and what to do about it. Pure."""
+"""Why the API server refused a request, and what to do about it. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One look at a job: what the API server says, and what the job's own hub says.
+"""The state of a job at one moment, by the API server and by the job's own hub.
 
-However often one looks, the cluster is asked with pauses, and never while somebody waits for the answer.
+The cluster is asked with pauses, however often a snapshot is wanted, and never while somebody waits for it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ddplaunch.agent.contract import Event, JobStatus
-from ddplaunch.backends.kubernetes import cries, evidence, objects, standing, states
+from ddplaunch.backends.kubernetes import evidence, gate_reports, node_status, objects, outcomes
 from ddplaunch.backends.kubernetes.api import Api, SilentError
-from ddplaunch.backends.kubernetes.cries import Cries
+from ddplaunch.backends.kubernetes.api_errors import RefusedError
+from ddplaunch.backends.kubernetes.gate_reports import GateReports
 from ddplaunch.backends.kubernetes.objects import Json
-from ddplaunch.backends.kubernetes.pods import Trouble
-from ddplaunch.backends.kubernetes.queries import Queries, Seen
-from ddplaunch.backends.kubernetes.refusals import RefusedError
+from ddplaunch.backends.kubernetes.pods import PodProblem
+from ddplaunch.backends.kubernetes.queries import ApiState, Queries
 from ddplaunch.backends.watched import Watched
 from ddplaunch.errors import ClusterError
 
@@ -35,28 +35,30 @@ _REFUSAL = 30.0
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """`told`: by the hub, None where it does not stand, or may not be asked."""
 
-    seen: Seen
+    seen: ApiState
     told: JobStatus | None = None
     note: str = ""  # why this look may be old
-    cries: Mapping[int, Trouble] = field(default_factory=dict)  # of nodes that the hub does not know
+    gate_reports: Mapping[int, PodProblem] = field(
+        default_factory=dict
+    )  # of nodes that the hub does not know
     machines: Mapping[int, str] = field(default_factory=dict)  # by node, of pods that are gone as well
 
     @property
-    def nodes(self) -> list[standing.Node]:
+    def nodes(self) -> list[node_status.Node]:
         job = self.seen.job
-        found = standing.nodes(job, self.seen.pods, self.seen.events) if job is not None else []
-        return [each._replace(trouble=each.trouble or self.cries.get(each.number)) for each in found]
+        found = node_status.nodes(job, self.seen.pods, self.seen.events) if job is not None else []
+        return [each._replace(problem=each.problem or self.gate_reports.get(each.number)) for each in found]
 
     @property
     def ended(self) -> bool:
-        return self.seen.owner is None or states.outcome(self.seen, time.time()) is not None
+        return self.seen.owner is None or outcomes.outcome(self.seen, time.time()) is not None
 
 
 class _Watched(Watched):
-    def __init__(self, api: Api, queries: Queries, seen: Seen) -> None:
+    def __init__(self, api: Api, queries: Queries, seen: ApiState) -> None:
         self._api = api
         self._queries = queries
         self._asked: float | None = None  # since when an answer is due
@@ -65,7 +67,7 @@ class _Watched(Watched):
         self._unheard = False  # whether a pod is at the gate that the hub does not know
         self._silent_nodes: set[int] = set()  # that did not reach the hub when they were last seen
         self._machines: dict[int, str] = {}
-        self.cries = Cries(api)
+        self.gate_reports = GateReports(api)
         self._look = self._with_status(seen)
         super().__init__(_FIRST_PAUSE, _LONGEST_PAUSE)
 
@@ -79,7 +81,7 @@ class _Watched(Watched):
         except ClusterError as error:
             self._silence(error)
 
-    def current(self, *, fresh: bool) -> Look:
+    def current(self, *, fresh: bool) -> Snapshot:
         """What was seen last, and how old that is when nobody answers. Raises ClusterError."""
         self.look(fresh=fresh, ended=self._look.ended)
         silent = self._silent()
@@ -88,7 +90,7 @@ class _Watched(Watched):
         note = f"the API server has not answered for {silent:.0f} s; the job does not need it"
         return dataclasses.replace(self._look, note=note)
 
-    def _answer(self, look: Look) -> None:
+    def _answer(self, look: Snapshot) -> None:
         changed = _essence(look) != _essence(self._look)
         self._look = look
         self.soon() if changed or self._unheard else self.later()
@@ -112,28 +114,33 @@ class _Watched(Watched):
         asked = self._asked
         return 0.0 if asked is None else time.monotonic() - asked
 
-    def _with_status(self, seen: Seen) -> Look:
-        self._machines |= standing.machines(seen.pods)
-        look = Look(seen, machines=self._machines)
+    def _with_status(self, seen: ApiState) -> Snapshot:
+        self._machines |= node_status.machines(seen.pods)
+        look = Snapshot(seen, machines=self._machines)
         if look.ended:
-            missed = _missed(seen, self._last, cries.still(self._silent_nodes, seen, self._last))
-            return dataclasses.replace(look, cries=self._heard(cries.in_vain(seen, missed), seen, missed))
+            silent = gate_reports.not_reaching_hub(self._silent_nodes, seen, self._last)
+            missed = _missed(seen, self._last, silent)
+            return dataclasses.replace(
+                look, gate_reports=self._heard(gate_reports.failed_gates(seen, missed), seen, missed)
+            )
         told = evidence.status(self._api, seen)
         last = self._last
         if told is None and last is not None and last.exit_code is not None and last.attempt == seen.attempt:
             told = last  # the hub's last word stands: its pod goes before the others
         self._last = told
-        self._silent_nodes = cries.still(self._silent_nodes, seen, told)
-        unheard = cries.unheard(seen, told)
-        self._unheard = bool(unheard) and told is not None
-        return dataclasses.replace(look, told=told, cries=self._heard(unheard, seen))
+        self._silent_nodes = gate_reports.not_reaching_hub(self._silent_nodes, seen, told)
+        unknown_to_hub = gate_reports.unknown_to_hub(seen, told)
+        self._unheard = bool(unknown_to_hub) and told is not None
+        return dataclasses.replace(look, told=told, gate_reports=self._heard(unknown_to_hub, seen))
 
-    def _heard(self, pods: Sequence[Json], seen: Seen, missed: Collection[int] = ()) -> dict[int, Trouble]:
-        self.cries.listen(seen, pods)
-        return self.cries.troubles(pods, missed)
+    def _heard(
+        self, pods: Sequence[Json], seen: ApiState, missed: Collection[int] = ()
+    ) -> dict[int, PodProblem]:
+        self.gate_reports.read(seen, pods)
+        return self.gate_reports.problems(pods, missed)
 
 
-class Looks:
+class Snapshots:
     """What was seen of each job, and when to look anew."""
 
     def __init__(self, api: Api, queries: Queries) -> None:
@@ -141,7 +148,7 @@ class Looks:
         self._queries = queries
         self._watched: dict[tuple[str, str], _Watched] = {}
 
-    def at(self, namespace: str, name: str, *, fresh: bool = False) -> Look:
+    def at(self, namespace: str, name: str, *, fresh: bool = False) -> Snapshot:
         """The job as it was a moment ago; with `fresh`, now. Raises ClusterError."""
         watched = self._watched.get((namespace, name))
         if watched is None:
@@ -150,16 +157,16 @@ class Looks:
             fresh = False  # it is as fresh as can be
         return watched.current(fresh=fresh)
 
-    def cries(self, look: Look, nodes: Collection[int]) -> tuple[Look, list[Event]]:
+    def gate_reports(self, look: Snapshot, nodes: Collection[int]) -> tuple[Snapshot, list[Event]]:
         """The look with what these nodes' gates said, which did not reach the hub; and when each said it.
 
         `look`: by `at`.
         """
         seen = look.seen
-        heard = self._watched[seen.namespace, seen.name].cries
-        heard.listen(seen, cries.in_vain(seen, nodes))
-        known = {**heard.troubles((), nodes), **look.cries}
-        return dataclasses.replace(look, cries=known), heard.events(nodes)
+        heard = self._watched[seen.namespace, seen.name].gate_reports
+        heard.read(seen, gate_reports.failed_gates(seen, nodes))
+        known = {**heard.problems((), nodes), **look.gate_reports}
+        return dataclasses.replace(look, gate_reports=known), heard.events(nodes)
 
     def hurry(self, namespace: str, name: str) -> None:
         """Something has happened: do not let the next look wait."""
@@ -173,14 +180,14 @@ class Looks:
             watched.join()
 
 
-def _missed(seen: Seen, told: JobStatus | None, silent: Collection[int] = ()) -> set[int]:
+def _missed(seen: ApiState, told: JobStatus | None, silent: Collection[int] = ()) -> set[int]:
     """Nodes of which the hub only knew that they never came.
 
     A job may have ended before its hub's container has. `told`: by that hub, when it was asked last.
     `silent`: nodes that did not reach the hub then; they count where no verdict was read at all, because the
     hub's pod was gone before the next look.
     """
-    said = states.last_words(seen.pods).verdicts if seen.owner is not None else []
+    said = outcomes.last_words(seen.pods).verdicts if seen.owner is not None else []
     if not said and told is not None and told.attempt == seen.attempt:
         said = told.verdicts
     if not said:
@@ -188,9 +195,9 @@ def _missed(seen: Seen, told: JobStatus | None, silent: Collection[int] = ()) ->
     return {node for verdict in said if verdict.code == "node-missing" for node in verdict.nodes}
 
 
-def _essence(look: Look) -> Hashable:
+def _essence(look: Snapshot) -> Hashable:
     """Equal as long as nothing has happened."""
     told = look.told
-    nodes = tuple((each.number, each.pod, each.phase, each.trouble) for each in look.nodes)
+    nodes = tuple((each.number, each.pod, each.phase, each.problem) for each in look.nodes)
     said = told and (told.attempt, told.phase, tuple(told.waiting_for), told.exit_code)
     return nodes, said, objects.uid(look.seen.owner or {}), look.ended

@@ -1,4 +1,4 @@
-"""A word in a running pod: one command in one of its containers, for a few seconds."""
+"""Run one command in a container of a running pod, for a few seconds."""
 
 from __future__ import annotations
 
