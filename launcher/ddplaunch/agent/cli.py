@@ -153,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     rank.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the rank's own command")
     local = verbs.add_parser("local", parents=[common], help="run all nodes of the job on this machine")
     local.add_argument("--node", type=int, metavar="N", help="only this node; the others are elsewhere")
-    local.add_argument("--desk", default="", metavar="WORDS", help="of node 0: arguments of `keys`")
+    local.add_argument("--key-server", default="", metavar="WORDS", help="of node 0: arguments of `keys`")
     local.add_argument("--gate-only", action="store_true", help="stop after the gate, start no training")
     ask = verbs.add_parser("ask", parents=[common], help="speak to the hub of a job")
     ask.add_argument("what", choices=["status", "diagnose", "stop", "ending"], help="`ending`: by WHY, soon")
@@ -174,8 +174,8 @@ def _part(arguments: argparse.Namespace) -> host.Part:
     from ddplaunch.agent.transport import endpoints
 
     (hub,) = endpoints.parse(os.environ.get(Env.HUB, ""))
-    desk = shlex.split(arguments.desk)
-    return host.Part(arguments.node, hub, os.environ[Env.KEY], desk)
+    key_server = shlex.split(arguments.key_server)
+    return host.Part(arguments.node, hub, os.environ[Env.KEY], key_server)
 
 
 def _plan(folder: str) -> contract.JobPlan:

@@ -1,4 +1,4 @@
-"""From a handle to its backend, and from a job file to what would be sent: the first step of most verbs."""
+"""The first step of most verbs: a handle's backend, or a job file's plan and files."""
 
 from __future__ import annotations
 

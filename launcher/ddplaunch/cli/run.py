@@ -103,7 +103,7 @@ def _run(args: argparse.Namespace, stops: Stops) -> int:
         return ExitCode.GATE
     os.environ.update(joining.environment)
     plan = dataclasses.replace(plan, job=joining.plan)
-    words = [f"--node={joining.node}", f"--desk={shlex.join(joining.desk)}"]
+    words = [f"--node={joining.node}", f"--key-server={shlex.join(joining.key_server)}"]
     if joining.node == 0:
         return _carry(local.connect(), plan, stops, words)
     with tempfile.TemporaryDirectory(prefix="ddplaunch-") as passing:

@@ -40,11 +40,11 @@ class VerdictFilter:
 
 def until_end(backend: Backend, handle: Handle) -> Job:
     """Show the job on stderr until it has ended. Ctrl-C raises KeyboardInterrupt, as ever."""
-    is_news = VerdictFilter()
+    is_shown = VerdictFilter()
     with live.view(sys.stderr) as view:
         looked = 0.0
         for line in backend.logs(handle, EVERYTHING, follow=True):
-            if line and is_news(line):
+            if line and is_shown(line):
                 view.line(line)
             if time.monotonic() - looked >= _LOOK:
                 view.show(backend.job(handle))

@@ -1,4 +1,4 @@
-"""From a file to a `JobSpec`, or to all its problems. Reading the job file is the only I/O of this layer."""
+"""Read a job file into a `JobSpec`, or into all its problems: the only I/O of this layer."""
 
 import stat
 import sys

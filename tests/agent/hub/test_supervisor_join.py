@@ -38,10 +38,10 @@ class Trial:
         end, said = self.now + seconds, []
         while self.now < end - 1e-6:
             self.now = min(end, self.now + 0.5)
-            news = self.supervisor_join.look(self.now)
-            if news is not None:
-                (verdict,) = news.verdicts
-                said.append((verdict.code, verdict.nodes, news.certain))
+            fault = self.supervisor_join.look(self.now)
+            if fault is not None:
+                (verdict,) = fault.verdicts
+                said.append((verdict.code, verdict.nodes, fault.certain))
         return said
 
     def srun(self, text: str) -> None:

@@ -92,6 +92,6 @@ def test_the_desk_for_the_key_stands_beside_the_gate_port() -> None:
     """Without one, all nodes of a job find the same port, and those of another job another."""
     other = replace(SPOT, occasion="slurm 8.0")
 
-    assert 29401 == key.desk_port(SPOT, 29400)
-    assert key.desk_port(SPOT, None) == key.desk_port(replace(SPOT, node=0), None)
-    assert key.desk_port(SPOT, None) != key.desk_port(other, None)
+    assert 29401 == key.server_port(SPOT, 29400)
+    assert key.server_port(SPOT, None) == key.server_port(replace(SPOT, node=0), None)
+    assert key.server_port(SPOT, None) != key.server_port(other, None)

@@ -31,13 +31,13 @@ class Clock:
         written: int = 0,
         pid: int = RANK,
         runnable: bool = False,
-        news: bool = False,
+        printed: bool = False,
         **more: Any,
     ) -> None:
         self.now += 1.0
         old = self.used.get(pid, Usage(0.0, 0, 0, 0))
         self.used[pid] = Usage(old.cpu + cpu, old.read + read, old.written + written, old.wakeups + wakeups)
-        self.progress.take(Sample(self.now, dict(self.used), runnable, news, **more))
+        self.progress.take(Sample(self.now, dict(self.used), runnable, printed, **more))
 
     def seconds(self, count: int, **more: Any) -> None:
         for _ in range(count):
@@ -74,7 +74,7 @@ IN_COLLECTIVE = [Frame("all_reduce", C10D, 4181), *location(("main", 12), ("<mod
     [
         {"counted": (6, 5)},
         {"counted": (6, 6)},
-        {"news": True},
+        {"printed": True},
         {"read": 64 * 1024},
         {"written": 64 * 1024},
         {"initialized": False},
@@ -270,7 +270,7 @@ def test_a_spinning_wait_is_a_wait(clock: Clock) -> None:
 
 def test_suspicion_comes_with_time(clock: Clock) -> None:
     """Nobody looks at stacks of a rank that made progress a moment ago."""
-    clock.second(news=True)
+    clock.second(printed=True)
     assert clock.progress.suspicious(clock.now) is False
     clock.seconds(int(SUSPICION))
 

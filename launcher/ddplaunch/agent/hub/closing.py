@@ -17,7 +17,7 @@ UNWRITTEN = 1.0
 
 
 class Closing:
-    """One end for all nodes, with one reason. `sessions` are the desk's; `now` is its monotonic clock."""
+    """One end for all nodes, with one reason. `sessions` are the caller's; `now` is the monotonic clock."""
 
     def __init__(self, record: JobRecord, sessions: Mapping[int, Session]) -> None:
         self.exit_code: Optional[int] = None

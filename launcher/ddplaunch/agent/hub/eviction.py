@@ -15,7 +15,7 @@ TOGETHER = 5.0
 
 
 class Eviction:
-    """Times are the desk's monotonic clock."""
+    """Times are the monotonic clock."""
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes
@@ -55,6 +55,6 @@ class Eviction:
         known = len(self._told.keys() | self._ended) == self._nodes
         return self._since is None or known or now >= self._since + TOGETHER
 
-    def is_news(self, now: float) -> bool:
+    def is_due(self, now: float) -> bool:
         """Whether there is something to tell the others."""
         return bool(self.nodes) and not self.noticed and self.is_plain(now)

@@ -66,7 +66,7 @@ class GateSession:
         self._library: list[MeshResult] = []  # paths beside the mesh
         self._mends: dict[int, interfaces.InterfaceFix] = {}
         self._smoke = SmokeTest(record)
-        self._step: Callable[[float], None] = self._roll_call
+        self._step: Callable[[float], None] = self._await_check_ins
         self._end: Optional[tuple[float, int]] = None
         self._resumed = False
 
@@ -95,7 +95,7 @@ class GateSession:
             self._release()
         elif kind == "leave":
             self._leaves(session)
-        if self._step != self._roll_call or len(self._gates) == self._plan.nodes:
+        if self._step != self._await_check_ins or len(self._gates) == self._plan.nodes:
             # What everybody waits for does not wait for the next tick, to which it is left to fail: a mistake
             # of ours is not the fault of who spoke last, whose connection it would cost.
             with contextlib.suppress(Exception):
@@ -115,7 +115,7 @@ class GateSession:
         self._record.check_ins.pop(node, None)
         self._record.node(node, phase=Phase.STARTING, detail="its gate went away")
         self._roll.lost(node)
-        if self._step != self._roll_call:
+        if self._step != self._await_check_ins:
             self._step(self._clock())  # before it comes again, and waits for what the others have had
 
     async def tick(self, now: float) -> None:
@@ -183,7 +183,7 @@ class GateSession:
 
     # ---------------------------------------------------------------- steps
 
-    def _roll_call(self, now: float) -> None:
+    def _await_check_ins(self, now: float) -> None:
         if self._record.phase not in (Phase.STARTING, Phase.GATE):
             self._step = self._released  # we were started again, and supervisors have come: the gate is past
             return
@@ -288,7 +288,7 @@ class GateSession:
         return gone
 
     def _released(self, now: float) -> None:
-        """Nothing is left to do at this desk; where the gate was all there is to do, the hub goes last."""
+        """Finish the gate; where it was all there is to do, the hub ends last."""
         if self._gate_only and (not self._gates or now > self._mesh_deadline + LINGER):
             self._record.end(Exit.OK)
 

@@ -164,13 +164,13 @@ class Serving(NamedTuple):
 
 
 async def _obey(orders: Orders, server: Server, run: RunSession, record: JobRecord) -> None:
-    """Let the desks end the job, in a pod for so long. However often we are asked, evidence comes first."""
+    """Let the sessions end the job, in a pod within limits. Evidence comes first, however often asked."""
     while not orders.given:
         await asyncio.sleep(TICK)
     await server.stop("SIGTERM")
     told = time.monotonic()
     while not (termination.wanted() and time.monotonic() > told + LAST):
-        await asyncio.sleep(2 * TICK)  # the desks' own word comes first
+        await asyncio.sleep(2 * TICK)  # the sessions' own word comes first
         if not server.sessions and not run.deliberates:
             break  # nobody is there who could still say something
     record.end(Exit.STOPPED if run.exit_code is None else run.exit_code)
@@ -198,13 +198,13 @@ class ControlHandler:
 
     def __init__(self, record: JobRecord, handlers: Sequence[MessageHandler]) -> None:
         self._record = record
-        self._desks = handlers
+        self._handlers = handlers
 
     async def received(self, session: Session, kind: str, body: Body) -> None:
         if kind == "status":
             session.send("status", codec.dump(self._record.status()))
             return
-        for handler in self._desks:
+        for handler in self._handlers:
             await handler.stop(str(body.get("why", "")))
 
     async def lost(self, session: Session) -> None:

@@ -15,7 +15,7 @@ LATEST = 3.0
 
 
 class InitCalls:
-    """`now` is the desk's monotonic clock."""
+    """`now` is the monotonic clock."""
 
     def __init__(self) -> None:
         self._first: Optional[float] = None

@@ -1,8 +1,8 @@
 """The state of the job, and the files in which all others read it.
 
-Both desks write here; the files follow by themselves, at most every `FLUSH_EVERY` seconds and always with the
-last state. Every event is one line of the hub's log. What cannot be written, because a disk is full, say, is
-tried again, and the job goes on.
+The sessions of gate and run write here; the files follow by themselves, at most every `FLUSH_EVERY` seconds
+and always with the last state. Every event is one line of the hub's log. What cannot be written, because a
+disk is full, say, is tried again, and the job goes on.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class JobRecord:
         self._keep_room()
         self.flush()
 
-    # ---------------------------------------------------------------- what the desks say
+    # ---------------------------------------------------------------- what the sessions say
 
     def event(self, kind: str, text: str, node: Optional[int] = None, rank: Optional[int] = None) -> None:
         """Something happened: `text` is one sentence for people, and a line of the hub's log."""

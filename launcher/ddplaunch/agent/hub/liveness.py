@@ -29,7 +29,7 @@ SLEPT = 2.0
 """Seconds between two looks after which the hub itself was frozen: all nodes get their time again."""
 
 
-class News(NamedTuple):
+class Changes(NamedTuple):
     """What has changed since the last look. Nodes."""
 
     silent: list[int]
@@ -41,7 +41,7 @@ class News(NamedTuple):
 @dataclass
 class _Node:
     session: Optional[Session]  # None: it has not joined this hub
-    heard: float  # on the desk's clock
+    heard: float  # by the session's clock
     heard_at: float  # wall clock
     completed: int = 0  # collectives, by its last beat
     asked: Optional[float] = None  # when it was sent a word that its kernel may not have confirmed yet
@@ -107,7 +107,7 @@ class Liveness:
         """It has ended in order: nothing is expected from it any more."""
         self._nodes.pop(number, None)
 
-    def look(self, now: float, is_missed: Callable[[], bool] = lambda: False) -> News:
+    def look(self, now: float, is_missed: Callable[[], bool] = lambda: False) -> Changes:
         """`is_missed`: whether all nodes that speak wait for those that do not."""
         slept = now - self._looked >= SLEPT
         if slept:
@@ -115,7 +115,7 @@ class Liveness:
                 if not node.silent:
                     node.asked = node.first_asked = None
         self._looked = now
-        news = News([], [], [], slept)
+        changes = Changes([], [], [], slept)
         for number, node in self._nodes.items():
             if node.gone:
                 continue
@@ -126,11 +126,11 @@ class Liveness:
                 silent = mute or node.frozen
                 if silent != node.silent:
                     node.silent = silent
-                    (news.silent if silent else news.back).append(number)
+                    (changes.silent if silent else changes.back).append(number)
             if (node.closed is not None or node.silent) and self._is_given_up(node, now):
                 node.gone = True
-                news.gone.append(number)
-        return news
+                changes.gone.append(number)
+        return changes
 
     def _is_mum(self, node: _Node, now: float) -> bool:
         """Whether it has said nothing for so long that others who wait for it are worth a word."""

@@ -50,7 +50,7 @@ class Look(NamedTuple):
 
 
 class Membership:
-    """Times are the desk's monotonic clock."""
+    """Times are the monotonic clock."""
 
     def __init__(self, plan: JobPlan, record: JobRecord, clock: Callable[[], float]) -> None:
         self._plan = plan
@@ -68,7 +68,7 @@ class Membership:
         self._arrived = self.opened  # when the last one did
         self._failing: dict[int, list[CheckResult]] = {}  # what may pass, by node
         self._scheduler_log = SchedulerLog(record.path(Files.GATES), plan.names)
-        self._cries: dict[int, UnreachedReport] = {}  # the last one of each node that does not reach us
+        self._unreached: dict[int, UnreachedReport] = {}  # the last one of each node that does not reach us
         self._heard: set[int] = set()  # those of them who cry since we can be reached
         self._known: Optional[list[Verdict]] = None  # what is certain by now; None: look again
         self._foreseen: list[Verdict] = []  # what will be, if nothing passes
@@ -94,7 +94,7 @@ class Membership:
         self._record.event("check-in", f"{check_in.host} also claims to be {who}", check_in.node)
 
     def came(self, check_in: CheckIn) -> None:
-        """It is here, or has news of itself."""
+        """Take a node's check-in, be it its first or a changed one."""
         node, now, who = check_in.node, self._clock(), self._record.node_name(check_in.node)
         self._known = None
         if node not in self._present:
@@ -141,24 +141,24 @@ class Membership:
         now = self._clock()
         for report in self._scheduler_log.listen(now):
             if report.node not in self._present and 0 <= report.node < self._plan.nodes:
-                self._cries[report.node] = report
+                self._unreached[report.node] = report
                 if now - self.opened > scheduler_log.SETTLES:
                     self._heard.add(report.node)
                 self._known = None
         gone = self._scheduler_log.tasks.ended(now)
         for task in gone:
-            known = self._cries.get(task.node)
+            known = self._unreached.get(task.node)
             if task.node not in self._present and (known is None or known.seconds < math.inf):
                 before = unstarted.LEFT if task.node in self.vanished else unstarted.GATE
                 verdict = unstarted.ended([task], self._plan.names, before, len(gone))
-                self._cries[task.node] = UnreachedReport(
+                self._unreached[task.node] = UnreachedReport(
                     task.node, math.inf, verdict if known is None else known.verdict
                 )
                 self._known = None
 
     def _forget(self, node: int) -> None:
         self._announced.pop(node, None)
-        self._cries.pop(node, None)
+        self._unreached.pop(node, None)
         self._heard.discard(node)
 
     def _compare(self, check_in: CheckIn, seconds: float) -> None:
@@ -182,7 +182,7 @@ class Membership:
         missing = sorted(set(range(self._plan.nodes)) - self._present)
         held = self._passing(now, bool(missing))
         stalled = [n for n, since in self._announced.items() if n in missing and now - since > STALL]
-        reports = [report for node, report in self._cries.items() if node in missing]
+        reports = [report for node, report in self._unreached.items() if node in missing]
         if missing and now > self.deadline:
             known = {*stalled, *(report.node for report in reports)}
             return Look(self._judge([n for n in missing if n not in known], stalled, reports), missing, {})

@@ -13,7 +13,7 @@ SIGN = 2.0
 
 
 class Notices:
-    """`sessions`: who is to hear them; the desk's own, which change."""
+    """`sessions`: the nodes that are told; the caller's own mapping, which changes."""
 
     def __init__(self, record: JobRecord, sessions: Mapping[int, Session]) -> None:
         self._record = record
@@ -22,7 +22,7 @@ class Notices:
         self._signed = float("-inf")
 
     def sign(self, now: float) -> None:
-        """Show the nodes that a hub is there; `now` is the desk's monotonic clock."""
+        """Show the nodes that a hub is there; `now` is the monotonic clock."""
         if now - self._signed >= SIGN:
             self._signed = now
             tell(self._sessions.values(), "alive", {})
@@ -42,7 +42,7 @@ class Notices:
         tell(self._sessions.values(), "notice", {"verdicts": codec.dump(verdicts), "why": evidence.why})
 
     def forget(self) -> None:
-        """The next one is news, whatever it says."""
+        """Let the next notice be given, whatever it says."""
         self._last = None
 
     def withdraw(self) -> None:

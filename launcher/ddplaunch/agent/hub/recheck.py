@@ -18,7 +18,7 @@ def is_doubtful(verdicts: list[Verdict]) -> bool:
 
 
 class Recheck:
-    """`now` is the desk's monotonic clock."""
+    """`now` is the monotonic clock."""
 
     def __init__(self) -> None:
         self._since: Optional[float] = None

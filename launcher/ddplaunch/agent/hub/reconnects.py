@@ -13,7 +13,7 @@ PATIENCE = 35.0
 
 
 class Reconnects:
-    """`now` is the desk's monotonic clock."""
+    """`now` is the monotonic clock."""
 
     def __init__(self) -> None:
         self.missing: set[int] = set()

@@ -230,7 +230,7 @@ class RunSession:
 
     def _heeds_eviction(self, now: float) -> bool:
         """Nodes that were told to stop are told of; once such a node has ended, so does the job."""
-        if self.eviction.is_news(now):
+        if self.eviction.is_due(now):
             self._tell_of_eviction()
         if Exit.STOPPED not in self.finished.values() or not self.eviction.is_plain(now):
             return False
@@ -251,13 +251,13 @@ class RunSession:
 
     def _look_for_missing(self, now: float) -> None:
         """Who has not come after the gate."""
-        news = self.supervisor_join.look(now)
-        if news is not None and news.certain:
+        fault = self.supervisor_join.look(now)
+        if fault is not None and fault.certain:
             self._end(
-                exit_code(news.verdicts, self.finished), news.verdicts, self._all_evidence("joining"), now
+                exit_code(fault.verdicts, self.finished), fault.verdicts, self._all_evidence("joining"), now
             )
-        elif news is not None:
-            self.notices.give(news.verdicts, self._all_evidence("joining"))
+        elif fault is not None:
+            self.notices.give(fault.verdicts, self._all_evidence("joining"))
 
     def _look_for_lost(self, now: float) -> None:
         for node in self.reconnects.give_up():

@@ -1,8 +1,8 @@
 """The hub's sockets: accepts clients, authenticates them, and hands each message to its handler.
 
-A client proves himself within `HELLO_SECONDS` and `HELLO_LIMIT` bytes or is dropped, and only so many clients
-may wait for that at once (`agent.lobby`). A desk that fails over a message loses that one client, never the
-hub. What clients do not read is buffered up to `LINE_LIMIT` bytes.
+A client proves himself within `HELLO_SECONDS` and `HELLO_LIMIT` bytes or is dropped, and only so many
+clients may wait for that at once (`transport.unproved`). A handler that fails over a message loses that one
+client, never the hub. What clients do not read is buffered up to `LINE_LIMIT` bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ddplaunch.agent.transport.protocol import LINE_LIMIT, Body, ServerHandshake
 from ddplaunch.agent.transport.unproved import UnprovedConnections
 
 TICK = 0.1
-"""Seconds between two ticks of the desks."""
+"""Seconds between two ticks of the handlers."""
 BACKLOG = 4096
 _ACCEPTS = 8
 """Connections taken from the kernel at one go. Each needs a file before the one it replaces is closed."""
@@ -39,23 +39,23 @@ _UNACKED, _LAST_ACK = 24, 56
 class MessageHandler(Protocol):
     """Who handles messages. Calls never overlap within one session; awaiting lets other sessions go on."""
 
-    kinds: frozenset[str]  # the messages that are for this desk
+    kinds: frozenset[str]  # the messages that are for this handler
 
     async def received(self, session: Session, kind: str, body: Body) -> None:
         """A proved message. What raises drops the session; a ContractError is the client's fault."""
 
     async def lost(self, session: Session) -> None:
-        """The session is over; said to every desk."""
+        """The session is over; said to every handler."""
 
     async def tick(self, now: float) -> None:
         """About every TICK seconds; `now` is time.monotonic()."""
 
     async def stop(self, why: str) -> None:
-        """The hub was told to end: lead to `record.end` soon. Said to every desk."""
+        """The hub was told to end: lead to `record.end` soon. Said to every handler."""
 
 
 class Session:
-    """One proved client. `node` is for the desks: which node speaks, once it said so."""
+    """One proved client. `node` is for the handlers: which node speaks, once it said so."""
 
     _ids = itertools.count()
 
@@ -106,7 +106,7 @@ def tell(sessions: Iterable[Session], kind: str, body: Body) -> None:
 
 
 class Server:
-    """Accepts on `listener`, proves clients, and hands their messages to the desks."""
+    """Accepts on `listener`, proves clients, and hands their messages to the handlers."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Server:
         self._connections = connections
         self._refused = set() if refused is None else refused
         self._attempt = attempt
-        self._desks = handlers
+        self._handlers = handlers
         self._log = log
         self._complaints: set[str] = set()
         self._refusals: set[str] = set()  # apart, so that a port scanner drowns no other complaint
@@ -148,13 +148,13 @@ class Server:
         try:
             while not over():
                 await asyncio.sleep(TICK)
-                for handler in self._desks:
+                for handler in self._handlers:
                     await self._guard(handler.tick(time.monotonic()), "tick")
         finally:
             server.close()
 
     async def stop(self, why: str) -> None:
-        for handler in self._desks:
+        for handler in self._handlers:
             await self._guard(handler.stop(why), "stop")
 
     async def drain(self, seconds: float) -> None:
@@ -206,7 +206,7 @@ class Server:
         try:
             await self._session(_Lines(reader), Session(writer, authentication.handshake))
         except (OSError, EOFError):
-            pass  # clients come and go; those that mattered are reported by their desk
+            pass  # clients come and go; those that mattered are reported by their handler
         except Exception:  # which asyncio would tell of every time
             self._complain(f"failed over a client:\n{traceback.format_exc()}")
         finally:
@@ -224,24 +224,24 @@ class Server:
         finally:
             session.closed = True
             self.sessions.pop(session.id, None)
-            for handler in self._desks:
+            for handler in self._handlers:
                 await self._guard(handler.lost(session), "lost")
 
     async def _dispatch(self, session: Session, kind: str, body: Body) -> bool:
-        for handler in self._desks:
+        for handler in self._handlers:
             if kind in handler.kinds:
                 return await self._guard(handler.received(session, kind, body), f"{kind} of {session.peer}")
         return False
 
     async def _guard(self, work: Awaitable[None], what: str) -> bool:
-        """Whether it went well. A desk's own mistake must not take the hub and the evidence with it."""
+        """Whether it went well. A handler's own mistake must not take the hub and the evidence with it."""
         try:
             await work
             return True
         except ContractError as error:
             self._complain(f"{what}: {error}")
         except Exception:
-            self._complain(f"a desk failed over {what}:\n{traceback.format_exc()}")
+            self._complain(f"a handler failed over {what}:\n{traceback.format_exc()}")
         return False
 
     def _unexpected(self, _: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""From the release to the last supervisor: which nodes are missing, and whether they may still come.
+"""Which supervisors are missing between the release and the last one, and whether they may still come.
 
 All were at the gate a moment ago. Who does not come now has a prolog that fails, a full disk, or a container
 that does not start; and the others wait for it in torchrun, which says nothing for minutes.
@@ -27,7 +27,7 @@ before it asks again."""
 _EVERY = 0.3
 
 
-class News(NamedTuple):
+class JoinFault(NamedTuple):
     """What is wrong, and whether the job ends by it."""
 
     verdicts: list[Verdict]
@@ -35,7 +35,7 @@ class News(NamedTuple):
 
 
 class SupervisorJoin:
-    """Times are the desk's monotonic clock."""
+    """Times are the monotonic clock."""
 
     def __init__(self, record: JobRecord) -> None:
         self._record = record
@@ -72,7 +72,7 @@ class SupervisorJoin:
             self._record.wait_for([])
             self._record.judge([])
 
-    def look(self, now: float) -> Optional[News]:
+    def look(self, now: float) -> Optional[JoinFault]:
         """What is to be told or done now; None: nothing."""
         if len(self._here) == self._plan.nodes or now - self._looked < _EVERY or not self._is_released():
             return None
@@ -82,7 +82,7 @@ class SupervisorJoin:
         self._tasks.hear(self._step.lines(), now)
         gone = [task for task in self._tasks.ended(now) if task.node in missing]
         if gone:
-            return News([unstarted.ended(gone, self._plan.names, unstarted.RANKS)], certain=True)
+            return JoinFault([unstarted.ended(gone, self._plan.names, unstarted.RANKS)], certain=True)
         waited = now - self._last
         certain = waited >= self._patience() and not self._ranks_run()
         if not certain and (waited < LATE or self._told or not self._here):
@@ -90,8 +90,8 @@ class SupervisorJoin:
         self._told = True
         self._record.wait_for(missing)
         if not self._here:
-            return News([unstarted.none(waited)], certain)
-        return News([unstarted.awaited(missing, self._plan.names, waited)], certain)
+            return JoinFault([unstarted.none(waited)], certain)
+        return JoinFault([unstarted.awaited(missing, self._plan.names, waited)], certain)
 
     def _is_released(self) -> bool:
         """Whether this very hub released the gate: one that was started again does not know who left."""

@@ -26,7 +26,7 @@ _MAKE = "head -c 32 /dev/urandom | base64"
 
 class Key(NamedTuple):
     secret: str
-    desk: Optional[int] = None  # node 0's port, where the other nodes ask for the key; None: they have it
+    port: Optional[int] = None  # at which node 0 hands it to the other nodes; None: they have it
 
 
 def obtain(
@@ -49,7 +49,7 @@ def obtain(
     if spot.nodes == 1:
         return Key(os.urandom(32).hex())
     if scheduler.is_slurms(environment) and munge.is_there():
-        port = desk_port(spot, gate_port)
+        port = server_port(spot, gate_port)
         if spot.node == 0:
             munge.check_port(port)
             return Key(os.urandom(32).hex(), port)
@@ -70,7 +70,7 @@ def home_file(environment: Mapping[str, str]) -> str:
     return os.path.join(config, "ddplaunch", "key")
 
 
-def desk_port(spot: Spot, gate_port: Optional[int]) -> int:
+def server_port(spot: Spot, gate_port: Optional[int]) -> int:
     """Where node 0 hands out the key: next to the hub's port if that is given, else by job and user."""
     if gate_port is not None:
         return gate_port + 1

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser, seconds: Callable[[str], floa
         "--gate-port": {
             "type": int,
             "metavar": "PORT",
-            "help": "where node 0's hub listens, and on the next port MUNGE's desk (default: by the name)",
+            "help": "where node 0's hub listens, and on the next port the key server (default: by the name)",
         },
         "--gate-timeout": {
             "type": seconds,

@@ -14,12 +14,12 @@ from ddplaunch.agent.transport.endpoints import Endpoint
 
 
 class JoinedJob(NamedTuple):
-    """`environment` and `desk` are this node's alone. `desk`: of node 0, words for `agent.pyz keys`."""
+    """The plan, and what is this node's alone. `key_server`: node 0's arguments of `agent.pyz keys`."""
 
     plan: JobPlan
     node: int
     environment: dict[str, str]
-    desk: list[str]
+    key_server: list[str]
 
 
 def prepare(
@@ -55,9 +55,9 @@ def prepare(
         Env.ATTEMPT: str(found.attempt),
         Env.HUB: str(Endpoint(found.master, port)),
     }
-    desk = [] if secret.desk is None else ["--port", str(secret.desk), "--occasion", found.occasion]
+    key_server = [] if secret.port is None else ["--port", str(secret.port), "--occasion", found.occasion]
     say(f"node {found.node} of {found.nodes}; node 0 is {found.master}")
-    return JoinedJob(plan, found.node, own, desk)
+    return JoinedJob(plan, found.node, own, key_server)
 
 
 def _full_name() -> str:

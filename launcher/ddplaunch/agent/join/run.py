@@ -30,7 +30,7 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         if not command:
             raise CannotJoinError("nothing to run", "give a command: run --join -- torchrun train.py")
-        supervisor_join = prepare(arguments, command, arguments.name, watchdog, os.environ, _say)
+        joined = prepare(arguments, command, arguments.name, watchdog, os.environ, _say)
     except CannotJoinError as error:
         sys.stderr.write(error_text(error))
         return Exit.MISCONFIGURED
@@ -40,24 +40,24 @@ def main(arguments: argparse.Namespace) -> int:
     folder = tempfile.mkdtemp(prefix=f"ddplaunch-{arguments.name}-")
     code: Optional[int] = None
     try:
-        code = _run(supervisor_join, folder)
+        code = _run(joined, folder)
     finally:
-        if code and supervisor_join.node == 0:
+        if code and joined.node == 0:
             _say(f"the evidence is in {os.path.join(folder, Files.RUN)}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
     return code
 
 
-def _run(supervisor_join: JoinedJob, folder: str) -> int:
-    codec.write(os.path.join(folder, Files.PLAN), supervisor_join.plan)
-    (hub,) = parse(supervisor_join.environment[Env.HUB])
-    part = host.Part(supervisor_join.node, hub, supervisor_join.environment[Env.KEY], supervisor_join.desk)
-    return host.main(supervisor_join.plan, folder, int(supervisor_join.environment[Env.ATTEMPT]), part=part)
+def _run(joined: JoinedJob, folder: str) -> int:
+    codec.write(os.path.join(folder, Files.PLAN), joined.plan)
+    (hub,) = parse(joined.environment[Env.HUB])
+    part = host.Part(joined.node, hub, joined.environment[Env.KEY], joined.key_server)
+    return host.main(joined.plan, folder, int(joined.environment[Env.ATTEMPT]), part=part)
 
 
 def keys(port: int, occasion: str) -> int:
-    """Node 0's desk for the key, for as long as its parent lives. Returns an Exit when it cannot listen."""
+    """Hand out the key on node 0 while the parent lives. Returns an Exit when it cannot listen."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         munge.serve(port, occasion, os.environ[Env.KEY], _say)

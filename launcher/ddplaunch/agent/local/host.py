@@ -43,12 +43,12 @@ _BUNDLE_MARK = b"-----BEGIN DDPLAUNCH BUNDLE-----"
 
 
 class Part(NamedTuple):
-    """The one node of the job that is here. `desk`: words by which node 0 hands the key to the others."""
+    """The one node of the job that is here. `key_server`: node 0's arguments of `agent.pyz keys`."""
 
     node: int
     hub: Endpoint
     key: str
-    desk: Sequence[str] = ()
+    key_server: Sequence[str] = ()
 
 
 def main(
@@ -152,7 +152,7 @@ class Host:
             self._run_nodes()
             return self._conclude()
         self.hub = self._start(self._hub_words(), {}, self._hub_line, self._hub_ended)
-        desk = self._start_desk()
+        key_server = self._start_key_server()
         self._until(lambda: self._listening() or self.hub_exit is not None or self.stopping, HUB_START)
         may_start = self._listening() and not self.stopping
         if may_start:
@@ -164,8 +164,8 @@ class Host:
         if not self._until(lambda: self.hub_exit is not None, None if self._is_shared() else HUB_END):
             self.hub.process.kill()
             self._until(lambda: self.hub_exit is not None)
-        if desk is not None:
-            desk.process.kill()
+        if key_server is not None:
+            key_server.process.kill()
         return self._conclude()
 
     def _run_nodes(self) -> None:
@@ -190,11 +190,11 @@ class Host:
             return ["hub", "--host", "127.0.0.1"]
         return ["hub", "--name", self.part.hub.host]
 
-    def _start_desk(self) -> Optional[Child]:
+    def _start_key_server(self) -> Optional[Child]:
         """Where the other nodes ask for the key. Without it they say themselves that they have none."""
-        if self.part is None or not self.part.desk:
+        if self.part is None or not self.part.key_server:
             return None
-        return self._start(["keys", *self.part.desk], {}, self._hub_line, lambda _: None)
+        return self._start(["keys", *self.part.key_server], {}, self._hub_line, lambda _: None)
 
     def _gate(self, node: int) -> None:
         folder = self.path(Files.NODE.format(node=node))

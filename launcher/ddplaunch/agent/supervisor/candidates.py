@@ -54,14 +54,14 @@ class Candidates:
 
     def answered(self, lines: Iterable[Line]) -> bool:
         """Note what processes have answered to `who`. Returns whether that is new."""
-        news = False
+        is_new = False
         for line in lines:
             found = (line.answer or {}).get("spawned")
             known = self._known.get(line.pid)
             if isinstance(found, list) and (known is None or known.spawned is None):
                 self._add(line.pid, spawned=int(found[0]), by_torch=found[1] == "torch")
-                news = True
-        return news
+                is_new = True
+        return is_new
 
     def unasked(self, lines: Iterable[Line]) -> list[Line]:
         """Processes of which it is not known yet how they were started."""

@@ -141,7 +141,7 @@ class HubLink:
             yield message
 
     def expect_hang_up(self) -> None:
-        """The hub has said its last word: that it hangs up is no news."""
+        """Expect that the hub hangs up: it has said its last word."""
         self._lost = True
 
     def outlive(self, patience: float, told_to_stop: Callable[[], bool]) -> None:

@@ -142,8 +142,8 @@ class Tail:
             return False
         lines = self._lines.feed(data)
         self._partial_since = time.monotonic()
-        news = self._take(lines, write, keep)
-        return self._remember(_final(self._lines.partial)) or news
+        is_new = self._take(lines, write, keep)
+        return self._remember(_final(self._lines.partial)) or is_new
 
     def close(self, write: Callable[[list[bytes]], None], keep: int = 1) -> None:
         """Read to the end."""

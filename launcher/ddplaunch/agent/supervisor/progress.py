@@ -34,7 +34,7 @@ class Sample(NamedTuple):
     at: float  # time.monotonic()
     used: dict[int, Usage]  # by pid: the rank's and its children's
     runnable: bool
-    news: bool  # it printed something new since the last sample
+    printed: bool  # it printed something new since the last sample
     counted: Optional[tuple[int, int]] = None  # collectives called and done, of all groups
     is_doubtful: bool = False  # whether the last that was called may be done all the same
     initialized: Optional[bool] = None
@@ -107,7 +107,7 @@ class Progress:
         if last is not None and sample.at - last.at > _AWAY:
             self._progressed += sample.at - last.at
             self._moved += sample.at - last.at
-        if sample.news or self._called(sample) or (last is not None and self._transferred(sample, last)):
+        if sample.printed or self._called(sample) or (last is not None and self._transferred(sample, last)):
             self.got_on(sample.at)
         if self._stands_anew(sample):
             self._progress(sample.at)

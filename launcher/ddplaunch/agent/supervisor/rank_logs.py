@@ -111,7 +111,7 @@ class RankLogs:
     def _spoke(self, path: str, tail: Tail) -> None:
         writers = self._writers.get(path, [])
         for rank in writers if tail.last_line else ():
-            rank.news = True  # of a shared file it may be another's: that is no reason to call this one stuck
+            rank.printed = True  # of a shared file it may be another's, which is no reason to call this stuck
             if len(writers) == 1:
                 rank.last_output = printable(self._redactor.hide(tail.last_line))
                 rank.last_output_at = time.time()

@@ -58,7 +58,7 @@ class Rank:
         self.last_output = ""
         self.last_output_at = 0.0
         self.last_lines: list[str] = []
-        self.news = False
+        self.printed = False
         self.evidence: Optional[RankEvidence] = None  # the last that was taken while it lived
         self.ring: Optional[ring.Ring] = None  # as it was read last; it outlives the process
         self._descriptor = _open_pid(pid)

@@ -55,13 +55,13 @@ class Sampler:
         rank.initialized = initialized(answer, rank.initialized)
         rank.mpi_mute = _is_mute_in_mpi(rank)
         rank.was_initialized = rank.was_initialized or bool(rank.initialized)
-        news, rank.news = rank.news, False
+        printed, rank.printed = rank.printed, False
         sent = self._sent.get(rank.program)
         return Sample(
             at=now,
             used=used,
             runnable=stat is not None and stat.state == "R",
-            news=news,
+            printed=printed,
             counted=now_counted,
             is_doubtful=is_doubtful,
             initialized=rank.initialized,

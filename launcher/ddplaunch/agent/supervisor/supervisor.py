@@ -215,7 +215,7 @@ class Supervisor:
                     self._in_trouble()
                 line.send(b"go")
             if "ending" in message and rank is not None:
-                rank.news = True
+                rank.printed = True
                 if not line.mpi_ready:  # else it still has to meet the others in MPI_Finalize
                     self.launchers.hold(rank)
 

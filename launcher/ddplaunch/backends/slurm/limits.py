@@ -71,9 +71,9 @@ def problems(wanted: Requested, partitions: Sequence[Partition]) -> list[str]:
     chosen = [known[name] for name in named if name in known]
     if not named:
         chosen = [each for each in partitions if each.default]
-    misfits = [list(_misfits(wanted, each)) for each in chosen]
-    if misfits and all(misfits):
-        found += [text for texts in misfits for text in texts]
+    conflicts = [list(_conflicts(wanted, each)) for each in chosen]
+    if conflicts and all(conflicts):
+        found += [text for texts in conflicts for text in texts]
     return found
 
 
@@ -84,7 +84,7 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     return f"there is no partition {name}: {rest}"
 
 
-def _misfits(wanted: Requested, partition: Partition) -> Iterable[str]:
+def _conflicts(wanted: Requested, partition: Partition) -> Iterable[str]:
     least = int(wanted.nodes.partition("-")[0]) if wanted.nodes.partition("-")[0].isdecimal() else 1
     where = f"partition {partition.name}"
     if least > partition.nodes:

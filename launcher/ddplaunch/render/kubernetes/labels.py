@@ -1,4 +1,4 @@
-"""By which labels and annotations the objects of a job are known, and its pods are found."""
+"""Labels and annotations by which the objects of a job are known, and its pods are found."""
 
 from __future__ import annotations
 

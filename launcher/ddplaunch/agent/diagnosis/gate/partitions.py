@@ -3,7 +3,7 @@
 A cut is two sets of nodes between which nothing passes: a bad node and all others, a bad pair, a rack and
 another. What was not tried may lie in a cut, what passed never does. Two failed paths fit into one cut just
 when no path passed from the source of the one to the target of the other; so the fewest cuts are the fewest
-colours of the graph of misfits. Cuts are grown where there is no choice first, which finds what a person
+colours of the graph of conflicts. Cuts are grown where there is no choice first, which finds what a person
 would draw; of few paths, all other ways are then tried for one with fewer cuts.
 """
 

@@ -154,20 +154,20 @@ def before_timeouts(evidence: JobEvidence) -> Optional[JobEvidence]:
     ended otherwise, or without a trace of where, stays dead: it holds nobody up.
     """
     ranks = [rank for node in evidence.evidence for rank in node.ranks]
-    if not any(_waited_in_vain(rank) for rank in ranks):
+    if not any(_timed_out(rank) for rank in ranks):
         return None
     nodes = [replace(node, ranks=[_revived(rank) for rank in node.ranks]) for node in evidence.evidence]
     return replace(evidence, evidence=nodes)
 
 
-def _waited_in_vain(rank: RankEvidence) -> bool:
+def _timed_out(rank: RankEvidence) -> bool:
     return any(consequences.timed_out(raised.message) for raised in rank.raised if not raised.handled) or (
         not rank.alive and consequences.timed_out(rank.last_output)
     )
 
 
 def _revived(rank: RankEvidence) -> RankEvidence:
-    if _waited_in_vain(rank):
+    if _timed_out(rank):
         frames = [raised.frames for raised in rank.raised if consequences.timed_out(raised.message)]
         waits = [each for each in frames if stacks.collective(each) or stacks.in_init(each)]
         return replace(rank, alive=True, stacks=[Stack("MainThread", True, waits[-1])]) if waits else rank
