@@ -8,8 +8,8 @@ import signal
 import sys
 
 import pytest
-from tests.agent.local.test_host import PRINTS, Job, wait_for, waits_for
-from tests.agent.local.test_host import _job as _job  # the fixture `job`
+from tests.agent.local.jobs import PRINTS, Job, wait_for, waits_for
+from tests.agent.local.jobs import _job as _job  # the fixture `job`
 from tests.agent.supervisor.conftest import LAUNCHER
 
 from ddplaunch.agent.contract import Bundle, Exit, Files, GatePlan, Phase, WatchdogPlan, codec

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
+from tests.architecture.tracked import ROOT, tracked
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "launcher" / "ddplaunch"
 LONGEST = 400
 
@@ -20,15 +19,6 @@ REGISTRIES = re.compile(
     r"|crates\.i" r"o\b|rubyge" r"ms\.org|proxy\.golan" r"g\.org|anacon" r"da\.org"
 )  # fmt: skip
 DEVELOPER_PATHS = re.compile(r"(?<![\w.$}~-])/(?:root|Users|work|home/(?!me\b|user\b)\w+|tmp/boot)/")
-
-
-def tracked(*patterns: str) -> list[Path]:
-    """Files in git that match, links left out."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
-    return [path for path in paths if path.is_file() and not path.is_symlink()]
 
 
 def lines_with(pattern: re.Pattern[str], paths: list[Path]) -> list[str]:
@@ -89,3 +79,19 @@ def test_files_stay_small() -> None:
     lengths = {path: len(path.read_text("utf-8").splitlines()) for path in tracked("*.py", "scripts/*")}
 
     assert {} == {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > LONGEST}
+
+
+def imported_tests(source: str) -> list[str]:
+    """Return what `source` imports from modules of tests."""
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    names = [f"{node.module}.{alias.name}" for node in nodes for alias in node.names]
+    return [name for name in names if re.search(r"(^|\.)test_", name)]
+
+
+def test_no_test_file_leans_on_another() -> None:
+    """What several need is a helper, in a module of its own that pytest does not collect."""
+    found = {path.name: imported_tests(path.read_text("utf-8")) for path in tracked("tests/*.py")}
+
+    assert {} == {name: imports for name, imports in found.items() if imports}
+    assert ["tests.unit.test_main.SCRIPT"] == imported_tests("from tests.unit.test_main import SCRIPT")
+    assert ["tests.unit.test_main"] == imported_tests("from tests.unit import test_main as main, conftest")

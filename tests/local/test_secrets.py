@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import urllib.parse
-import zlib
 from pathlib import Path
 
 import pytest
 from tests.local.conftest import Desk
-
-from ddplaunch.agent.hub.hub import BEGIN, END
+from tests.local.secret_forms import FORMS, SECRET, unpacked
 
 LEAKS = Path(__file__).with_name("leaks.py")
-SECRET = "hunter2/correct horse+battery'staple\""
-FORMS = [
-    SECRET,
-    repr(SECRET)[1:-1],
-    json.dumps(SECRET)[1:-1],
-    urllib.parse.quote(SECRET),
-    base64.b64encode(SECRET.encode()).decode(),
-]
 OWN_OUTPUT = ("launch.log", "output.log")
 """Of the program and its launcher, as they wrote it; besides the logs of ranks."""
 
@@ -50,12 +37,6 @@ def leak(desk: Desk, how: str) -> tuple[Path, str]:
         given = [words[0], handle, *words[1:]] if words[0] != "list" else words
         shown += desk.call(*given).stdout
     return desk.folder / "state/ddplaunch/jobs" / handle.removeprefix("local://"), shown + page.read_text()
-
-
-def unpacked(log: str) -> str:
-    """The hub's log with the bundle at its end as text."""
-    head, _, rest = log.partition(BEGIN)
-    return head + zlib.decompress(base64.b64decode(rest.partition(END)[0])).decode()
 
 
 @pytest.mark.parametrize("how", ["hang", "die"])

@@ -12,7 +12,7 @@ import pytest
 from tests.agent.gate.cluster import MASTER_PORT, Cluster
 from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Job, wait_for
-from tests.agent.gate.test_software import TORCHRUN, make_torch
+from tests.agent.gate.torches import TORCHRUN, make_torch
 
 from ddplaunch.agent.contract import Verdict
 

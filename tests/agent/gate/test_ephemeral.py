@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.agent.gate.clusters import MASTER_PORT, Cluster, Make
 from tests.agent.gate.hosts import Host, run
 from tests.agent.gate.jobs import Agent, Job, make_plan
-from tests.agent.gate.test_network import MASTER_PORT, Cluster, Make
 
 from ddplaunch.agent.contract import Exit
 

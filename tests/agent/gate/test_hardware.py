@@ -10,9 +10,9 @@ from typing import Any, Callable
 import pytest
 from tests.agent.checks.infiniband import HALF_DOWN, HOST_GIDS, POD_GIDS, ROCE, sysfs
 from tests.agent.checks.nvidia import A100_MIXED, H200_BUSY, H200_FREE, H200_HELD, install
+from tests.agent.gate.clusters import GATE_PORT, Cluster, Make
 from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Job
-from tests.agent.gate.test_network import GATE_PORT, Cluster, Make
 
 from ddplaunch.agent.contract import Exit
 

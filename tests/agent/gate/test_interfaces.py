@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.gate.hosts import Host, run
+from tests.agent.gate.clusters import Cluster, Make, MakeCluster
+from tests.agent.gate.devices import add
+from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Job
-from tests.agent.gate.test_network import Cluster, Make, MakeCluster
 
 from ddplaunch.agent.contract import Exit, Files, RendezvousSettings, codec
 from ddplaunch.agent.interfaces import library
@@ -34,15 +35,6 @@ dist.destroy_process_group()
 def _cluster(network: Make, job: Job) -> MakeCluster:
     """A function that makes a Cluster of so many hosts."""
     return lambda count, **changes: Cluster(job, network(count), **changes)
-
-
-def add(host: Host, name: str, address: str) -> None:
-    """An interface that runs, and leads nowhere."""
-    there = ["ip", "-n", host.namespace]
-    run(*there, "link", "add", name, "type", "veth", "peer", "name", f"{name}p")
-    run(*there, "addr", "add", address, "dev", name)
-    for end in (name, f"{name}p"):
-        run(*there, "link", "set", end, "up")
 
 
 def with_ib(cluster: MakeCluster) -> Cluster:

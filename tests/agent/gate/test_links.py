@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.agent.gate.clusters import Cluster, Make
+from tests.agent.gate.devices import add
 from tests.agent.gate.hosts import Host, run
 from tests.agent.gate.jobs import Job
-from tests.agent.gate.test_interfaces import add
-from tests.agent.gate.test_network import Cluster, Make
 
 from ddplaunch.agent.contract import Exit
 

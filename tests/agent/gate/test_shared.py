@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Callable
 
 import pytest
+from tests.agent.gate.clusters import GATE_PORT, MASTER_PORT, Cluster, Make, MakeCluster
 from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Agent, Job, make_plan
-from tests.agent.gate.test_network import GATE_PORT, MASTER_PORT, Cluster, Make, MakeCluster
 
 from ddplaunch.agent.contract import Env, Exit
 

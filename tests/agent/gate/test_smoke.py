@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.agent.gate.clusters import GATE_PORT, MASTER_PORT, Cluster, Make, MakeCluster
+from tests.agent.gate.devices import add
 from tests.agent.gate.hosts import Host
 from tests.agent.gate.jobs import Agent, Job, make_plan, wait_for
-from tests.agent.gate.test_interfaces import add
-from tests.agent.gate.test_network import GATE_PORT, MASTER_PORT, Cluster, Make, MakeCluster
 
 from ddplaunch.agent.contract import Exit, Files
 from ddplaunch.agent.diagnosis.gate import nccl_log

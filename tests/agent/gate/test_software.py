@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from tests.agent.gate.jobs import Job, make_plan
+from tests.agent.gate.torches import TORCHRUN, make_torch
 
 from ddplaunch.agent.contract import Exit
-
-TORCHRUN = ["{python}", "-m", "torch.distributed.run"]
 
 
 def other_python() -> str | None:
@@ -53,18 +52,6 @@ def test_a_node_with_another_python(job: Job, tmp_path: Path) -> None:
     assert [Exit.MISCONFIGURED] * 3 == [gate.wait() for gate in gates]
     assert (job.verdict.code, job.verdict.nodes) == ("version-differs", [2])
     assert f"the others Python {sys.version_info[0]}.{sys.version_info[1]}" in job.verdict.sentence
-
-
-def make_torch(folder: Path, version: str, nccl: str) -> dict[str, str]:
-    """The files of a torch wheel that the gate reads, laid out as pip does; there is no torch in them."""
-    (folder / "torch" / "distributed").mkdir(parents=True)
-    (folder / "torch" / "version.py").write_text(
-        f"from typing import Optional\n__version__ = '{version}'\ncuda: str | None = '13.2'\n"
-    )
-    (folder / "torch" / "__init__.py").write_text("raise SystemExit('the gate imported torch')\n")
-    (folder / "torch" / "distributed" / "run.py").touch()
-    (folder / f"nvidia_nccl_cu13-{nccl}.dist-info").mkdir()
-    return {"PYTHONPATH": str(folder)}
 
 
 @pytest.mark.fault("version-differs")

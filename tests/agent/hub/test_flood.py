@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.gate.jobs import Job, make_plan
-from tests.agent.hub.test_hub import nodes_of
+from tests.agent.hub.nodes import nodes_of
 
 STRANGERS = 2500
 GROWTH = 12.0

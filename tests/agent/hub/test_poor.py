@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from tests.agent.gate.jobs import Job, make_plan
-from tests.agent.hub.test_hub import nodes_of
+from tests.agent.hub.nodes import nodes_of
 
 from ddplaunch.agent.contract import Exit, Files
 

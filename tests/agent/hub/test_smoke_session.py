@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.agent.gate.jobs import Job, make_plan
-from tests.agent.hub.test_hub import Node, nodes_of
+from tests.agent.hub.nodes import Node, nodes_of
 
 from ddplaunch.agent.contract import SmokeRank, codec
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.agent.hub.test_membership import Trial
+from tests.agent.hub.members import Trial
 
 from ddplaunch.agent.contract import Files, Verdict
 from ddplaunch.agent.hub.job_record import JobRecord

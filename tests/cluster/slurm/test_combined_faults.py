@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from tests.cluster.slurm.cluster import Cluster
+from tests.cluster.slurm.gate_jobs import BY_NAME, FIXED, GATE, GATE_ONLY, MASTER, names
 from tests.cluster.slurm.jobs import Job
-from tests.cluster.slurm.test_gate_faults import BY_NAME, FIXED, GATE, GATE_ONLY, MASTER, names
 
 Start = Callable[..., Job]
 

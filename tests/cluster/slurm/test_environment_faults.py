@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.slurm.cluster import Cluster
-from tests.cluster.slurm.jobs import STEPS, Job
-from tests.cluster.slurm.test_gate_faults import (
+from tests.cluster.slurm.gate_jobs import (
     ADDRESSES,
     BY_NAME,
     FIXED,
@@ -20,6 +19,7 @@ from tests.cluster.slurm.test_gate_faults import (
     notes,
     verdict,
 )
+from tests.cluster.slurm.jobs import STEPS, Job
 
 ON_N3 = """
 [ "$SLURMD_NODENAME" = n3 ] || exit 0

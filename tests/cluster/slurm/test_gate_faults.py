@@ -3,77 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.busy import BUSY
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.conftest import TaskProlog
-from tests.cluster.slurm.jobs import Job
+from tests.cluster.slurm.gate_jobs import (
+    BY_NAME,
+    GATE,
+    GATE_ONLY,
+    MASTER,
+    Start,
+    flush,
+    mended,
+    names,
+    notes,
+    seconds,
+    verdict,
+)
+from tests.cluster.slurm.gate_jobs import _start as _start  # the fixture `start`
 
-from ddplaunch.agent.contract import Files, Verdict
+from ddplaunch.agent.contract import Files
 
-MASTER = 29500
-GATE = 29400
-FIXED: dict[str, Any] = {"rendezvous": {"port": MASTER}, "gate": {"port": GATE, "timeout": "120s"}}
-"""Rules of a firewall name ports. No test waits for this deadline."""
-BY_NAME = {"rendezvous": {"port": MASTER, "address": "n1"}}
-GATE_ONLY = "--export=ALL,DDPLAUNCH_GATE_ONLY=1"
-ADDRESSES = {"n1": "10.99.0.11", "n2": "10.99.0.12", "n3": "10.99.0.13"}
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 AHEAD = f"""
 [ "$SLURMD_NODENAME" = n3 ] || exit 0
 printf 'export %s\\n' LD_PRELOAD={FAKETIME} FAKETIME=+61s DONT_FAKE_MONOTONIC=1
 """
-Start = Callable[..., Job]
-
-
-@pytest.fixture(name="start")
-def _start(cluster: Cluster, work: Path) -> Start:
-    """A function that submits a job of three nodes; none of them comes to train."""
-    return lambda *options, **keys: Job.submit(cluster, work, "", *options, **{"nodes": 3, **FIXED, **keys})
-
-
-def verdict(job: Job) -> tuple[str, list[int], Verdict]:
-    """(code, culprits, all of it) of a job that its gate has ended."""
-    state = job.ended(40)
-    assert "FAILED" == state, job.output
-    return job.verdict.code, job.verdict.nodes, job.verdict
-
-
-def notes(job: Job) -> list[str]:
-    """Of a job whose gate was passed; that this machine is busy is left out, for it may well be."""
-    state = job.ended(40)
-    print(job.output)
-    assert ("COMPLETED", []) == (state, job.bundle().verdicts)
-    told = [text for line in job.output.splitlines() if (text := line.partition(" note: ")[2])]
-    return [text for text in told if not text.startswith("cpu-busy")]
-
-
-def flush(cluster: Cluster, node: str) -> None:
-    """Its firewall lets everything through."""
-    cluster.run(node, ["nft", "flush", "ruleset"])
-
-
-def mended(start: Start, *options: str, **keys: Any) -> list[str]:
-    """The hint was followed: the job passes its gate. Returns the notes."""
-    return notes(start(GATE_ONLY, *options, **keys))
-
-
-def seconds(job: Job) -> float:
-    """From the last check-in to the verdict."""
-    events = job.bundle().events
-    last = max(event.at for event in events if event.kind == "check-in")
-    return next(event.at for event in events if event.kind == "verdict") - last
-
-
-def names(cluster: Cluster, node: str, **other: str | None) -> None:
-    """The node's hosts file: all names as they are, but for these."""
-    known = {**ADDRESSES, **other}
-    lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in known.items() if address)]
-    cluster.hosts(node).write_text("\n".join(lines) + "\n")
 
 
 # --- nothing is wrong

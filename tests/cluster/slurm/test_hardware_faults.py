@@ -11,9 +11,9 @@ import pytest
 from tests.agent.checks.nvidia import A100_MIXED, H200_FREE, install
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.conftest import TaskProlog
+from tests.cluster.slurm.gate_jobs import FIXED, mended, verdict
+from tests.cluster.slurm.gpu_jobs import WITH_GPU
 from tests.cluster.slurm.jobs import Job
-from tests.cluster.slurm.test_gate_faults import FIXED, mended, verdict
-from tests.cluster.slurm.test_node_faults import WITH_GPU
 
 ORDINARY = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"]
 """What users lack: CAP_IPC_LOCK lifts the limit, and jobs here are root's."""

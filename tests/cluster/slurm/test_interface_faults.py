@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from tests.cluster.slurm.cluster import Cluster
+from tests.cluster.slurm.gate_jobs import GATE_ONLY, names, notes, verdict
 from tests.cluster.slurm.jobs import Job
-from tests.cluster.slurm.test_gate_faults import GATE_ONLY, names, notes, verdict
 
 
 def bridge(cluster: Cluster, node: str) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.cluster.slurm import test_gate_faults as gate
+from tests.cluster.slurm import gate_jobs as gate
 from tests.cluster.slurm.cluster import Cluster
-from tests.cluster.slurm.test_gate_faults import Start
+from tests.cluster.slurm.gate_jobs import Start
 
 _start = gate._start
 

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.agent.gate.test_software import make_torch
+from tests.agent.gate.torches import make_torch
 from tests.busy import BUSY
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.conftest import TaskProlog
-from tests.cluster.slurm.jobs import Job
-from tests.cluster.slurm.test_gate_faults import (
+from tests.cluster.slurm.gate_jobs import (
     BY_NAME,
     FIXED,
     GATE_ONLY,
@@ -25,6 +24,8 @@ from tests.cluster.slurm.test_gate_faults import (
     seconds,
     verdict,
 )
+from tests.cluster.slurm.gpu_jobs import WITH_GPU
+from tests.cluster.slurm.jobs import Job
 
 SERVE = "import socket, time; s = socket.create_server(('', {})); print('up', flush=True); time.sleep(600)"
 SERVE_HTTP = """
@@ -42,15 +43,6 @@ sed -i 's/"nproc_per_node": *1/"nproc_per_node":2/' plan.json
 tar -cf "$tar" * && rm -r "$PWD"
 """
 """A plan that was rendered for another number of ranks."""
-WITH_GPU = """
-mount -t tmpfs tmpfs /mnt
-cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/fd /mnt
-for folder in shm pts; do mkdir "/mnt/$folder" && mount --rbind "/dev/$folder" "/mnt/$folder"; done
-cp -a /dev/null /mnt/nvidia0
-mount --rbind /mnt /dev
-umount --lazy /mnt
-"""
-"""A file is all that tells a machine with GPUs."""
 IB = (
     "link add ib0 type veth peer name ib0p",
     "addr add 10.88.0.1/24 dev ib0",

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.cluster.slurm.cluster import Cluster
-from tests.local.test_secrets import FORMS, SECRET, unpacked
+from tests.local.secret_forms import FORMS, SECRET, unpacked
 
 PROGRAM = """
 import os, time

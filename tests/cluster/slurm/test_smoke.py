@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.slurm.cluster import Cluster
+from tests.cluster.slurm.gate_jobs import GATE_ONLY
 from tests.cluster.slurm.jobs import Job
-from tests.cluster.slurm.test_gate_faults import GATE_ONLY
 
 KEYS = {"nodes": 3, "resources": {"memory": "3Gi"}, "gate": {"smoke_test": True, "skip": ["mesh"]}}
 SECONDS = 90

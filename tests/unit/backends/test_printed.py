@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
+from tests.unit.backends.bundles import BUNDLE, block
 
-from ddplaunch.agent.contract import Bundle, codec
+from ddplaunch.agent.contract import Bundle
 from ddplaunch.agent.hub import hub
 from ddplaunch.backends import printed
-
-BUNDLE = Bundle("digits", 0, 2, 1, 1.0, 2.0, exit_code=20)
-
-
-def block(bundle: Bundle) -> list[str]:
-    """As the hub prints it."""
-    text = base64.b64encode(zlib.compress(json.dumps(codec.dump(bundle)).encode())).decode()
-    return [hub.BEGIN, *(text[start : start + 60] for start in range(0, len(text), 60)), hub.END]
 
 
 def test_a_printed_bundle_is_read() -> None:

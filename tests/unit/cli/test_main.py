@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 from tests.busy import BUSY
 from tests.unit.cli.conftest import Call
+from tests.unit.cli.script import SCRIPT
 
 from ddplaunch import __version__
 from ddplaunch.agent.contract import Exit, JobStatus, Phase, Verdict
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.cli import exits, main, os_errors
 from ddplaunch.errors import ClusterError, DdplaunchError, ExitCode, NotFoundError, UsageError
-
-SCRIPT = "import sys; from ddplaunch.cli.main import main; sys.exit(main())"
 
 
 def test_help_lists_every_verb_and_exit_code(call: Call) -> None:

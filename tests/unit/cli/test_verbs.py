@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from tests.unit.cli.conftest import JOB, Answer, Call
+from tests.unit.cli.ended_jobs import ended
 
-from ddplaunch.agent.contract import Bundle, Exit, JobStatus, Phase, Verdict, codec
+from ddplaunch.agent.contract import Exit, Verdict, codec
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.backends.job import Handle, Job, State
-from ddplaunch.backends.local import host, store
 from ddplaunch.backends.local.backend import LocalBackend
 from ddplaunch.cli.list import table
 from ddplaunch.errors import ExitCode
@@ -147,22 +147,6 @@ def test_schema_is_the_models(call: Call) -> None:
 # --------------------------------------------------------------------------- jobs that have ended
 
 VERDICT = Verdict("rank-failed", "rank 1 raised ValueError", "run", ranks=[1], victims=[0], hint="mend it")
-
-
-def ended(folder: Path, exit_code: int | None, verdicts: list[Verdict] | None = None) -> None:
-    """A job's folder as an ended job leaves it."""
-    (folder / "run").mkdir(parents=True)
-    dead = host.Host(pid=2**22 + 1, started=1, boot="gone", at=1000.0)
-    codec.write(str(folder / store.HOST), dead)
-    (folder / "run" / "output.log").write_text("[0/0] a\n[0/1] b\n[1/2] c\n")
-    if exit_code is None:
-        return
-    status = JobStatus(
-        "digits", 0, Phase.ENDED, 2.0, [], 1.0, 2.0, verdicts=verdicts or [], exit_code=exit_code
-    )
-    codec.write(str(folder / "run" / "status.json"), status)
-    bundle = Bundle("digits", 0, 1, 2, 1.0, 2.0, verdicts=verdicts or [], exit_code=exit_code)
-    codec.write(str(folder / "run" / "bundle.json"), bundle)
 
 
 @pytest.fixture(name="folders")

@@ -4,49 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from html.parser import HTMLParser
 
 import pytest
 from tests.unit.report import conftest as given
+from tests.unit.report.pages import read
 
 from ddplaunch.agent.contract import CheckResult
 from ddplaunch.backends.job import State
 from ddplaunch.report import html
 from ddplaunch.report.diagnosis import Diagnosis, diagnose
-
-_VOID = {"meta", "br"}
-
-
-class Structure(HTMLParser):
-    """Fails where tags do not nest; collects text, tags and what is fetched."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.fetched: list[str] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.fetched += [value or "" for name, value in attrs if name in ("src", "href", "action")]
-        if tag not in _VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert tag == self.open.pop()
-
-    def handle_data(self, data: str) -> None:
-        self.text += f" {data}"
-
-
-def read(page: str) -> Structure:
-    """The page's structure, all of whose tags are closed."""
-    found = Structure()
-    found.feed(page)
-    found.close()
-    assert [] == found.open
-    return found
 
 
 def test_it_fetches_nothing(diagnosis: Diagnosis) -> None:

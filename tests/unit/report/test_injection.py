@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from tests.unit.report import conftest as given
-from tests.unit.report.test_html import read
+from tests.unit.report.pages import read
 
 from ddplaunch.agent.contract import JobStatus, NodeStatus
 from ddplaunch.backends.job import State

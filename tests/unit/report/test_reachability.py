@@ -6,7 +6,7 @@ import re
 
 import pytest
 from tests.unit.report import conftest as given
-from tests.unit.report.test_html import read
+from tests.unit.report.pages import read
 
 from ddplaunch.agent.contract import Bundle, CheckIn, MeshResult
 from ddplaunch.agent.hub import mesh_plan

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from tests.agent.diagnosis.gate.test_decide import PLAN, check_in, only
+from tests.agent.diagnosis.gate.check_ins import PLAN, check_in, only
 
 from ddplaunch.agent.contract import CheckResult, GatePlan, MeshResult, ResourcePlan, Status
 from ddplaunch.agent.diagnosis.gate import decide

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.agent.diagnosis.gate.test_decide import PLAN, only
+from tests.agent.diagnosis.gate.check_ins import PLAN, only
 
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE

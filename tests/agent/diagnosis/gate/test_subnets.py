@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.agent.diagnosis.gate.test_decide import PLAN, check_in, only
+from tests.agent.diagnosis.gate.check_ins import PLAN, check_in, only
 
 from ddplaunch.agent.contract import MeshResult
 from ddplaunch.agent.diagnosis.gate import decide

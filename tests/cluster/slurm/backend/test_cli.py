@@ -10,6 +10,7 @@ from typing import IO
 
 import pytest
 from tests.busy import BUSY
+from tests.cluster.slurm.backend.commands import ddplaunch, start
 from tests.cluster.slurm.backend.conftest import Login
 from tests.cluster.slurm.cluster import Cluster
 
@@ -46,25 +47,6 @@ def _files(work: Path) -> Path:
 def _backend(login: Login, cluster: Cluster, files: Path) -> SlurmBackend:
     """Of this process, which is not in the cluster's network; with the state folder of `ddplaunch` there."""
     return SlurmBackend(files / "state/ddplaunch")
-
-
-def ddplaunch(
-    cluster: Cluster, files: Path, *words: str, check: bool = True
-) -> subprocess.CompletedProcess[str]:
-    """Run it on the login machine."""
-    environment = {"XDG_STATE_HOME": str(files / "state")}
-    return cluster.login(["ddplaunch", *words], cwd=files, env=environment, check=check)
-
-
-def start(cluster: Cluster, files: Path, *words: str) -> subprocess.Popen[str]:
-    """Start it there; signals reach it."""
-    return subprocess.Popen(
-        cluster.words("ctl", ["ddplaunch", *words], cwd=files),
-        env={**cluster.env, "XDG_STATE_HOME": str(files / "state")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def until(stream: IO[str] | None, text: str) -> None:

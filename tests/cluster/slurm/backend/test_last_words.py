@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.cluster.slurm.backend.test_cli import ddplaunch
+from tests.cluster.slurm.backend.commands import ddplaunch
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.conftest import TaskProlog
 

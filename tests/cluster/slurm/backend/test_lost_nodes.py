@@ -12,7 +12,7 @@ from typing import IO
 
 import pytest
 from tests.busy import BUSY
-from tests.cluster.slurm.backend.test_cli import ddplaunch, start
+from tests.cluster.slurm.backend.commands import ddplaunch, start
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.training import TRAIN
 

@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 import http.server
-import json
 import socket
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
+from tests.unit.backends.kubernetes.api_server import Clock, Server, kubeconfig
 
 from ddplaunch.backends.kubernetes import api as apis
 from ddplaunch.backends.kubernetes.api import Api, SilentError
 from ddplaunch.backends.kubernetes.api_errors import RefusedError
 from ddplaunch.cli import main as cli
 from ddplaunch.errors import ClusterError, UsageError
-
-
-def kubeconfig(folder: Path, server: str = "https://127.0.0.1:1", **user: Any) -> Path:
-    """A file as providers write it."""
-    path = folder / "config"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "lab",
-                "contexts": [{"name": "lab", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
-                "clusters": [{"name": "c", "cluster": {"server": server}}],
-                "users": [{"name": "u", "user": user or {"token": "secret"}}],
-            }
-        )
-    )
-    return path
 
 
 @pytest.fixture(name="deaf")
@@ -118,43 +98,6 @@ def test_a_server_that_cannot_be_reached(
         Api().get("/version", "tell its version")
 
     assert f"the API server {address} (context lab) cannot be reached: {why}" in error.value.message
-
-
-class Clock:
-    """Stands in for `time`: what passes is what was slept, however busy this machine is."""
-
-    now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    time = monotonic
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-class Server(http.server.BaseHTTPRequestHandler):
-    """An API server, as far as it answers."""
-
-    def do_GET(self) -> None:
-        """Named by http.server."""
-        self.got()
-
-    def got(self) -> None:
-        """Answer what was asked."""
-        raise NotImplementedError
-
-    def answer(self, status: int, told: dict[str, Any]) -> None:
-        """As JSON."""
-        body = json.dumps(told).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """No word of it in the tests' output."""
 
 
 class _Broken(Server):

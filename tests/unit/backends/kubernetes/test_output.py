@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.unit.backends.test_printed import BUNDLE, block
+from tests.unit.backends.bundles import BUNDLE, block
 
 from ddplaunch.agent.contract import Bundle
 from ddplaunch.backends.job import EVERYTHING

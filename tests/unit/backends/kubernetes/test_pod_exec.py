@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import websocket
-from tests.unit.backends.kubernetes.test_api import kubeconfig
+from tests.unit.backends.kubernetes.api_server import kubeconfig
 
 from ddplaunch.backends.kubernetes import pod_exec
 from ddplaunch.backends.kubernetes.api import Api

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.backends.kubernetes import gate_jobs
-from tests.unit.backends.kubernetes.test_api import Clock, Server, kubeconfig
+from tests.unit.backends.kubernetes.api_server import Clock, Server, kubeconfig
 
 from ddplaunch.agent.contract import Bundle, Phase
 from ddplaunch.backends.job import Handle

@@ -1,0 +1,19 @@
+"""Stand-ins for an installed torch, for what a gate reads of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TORCHRUN = ["{python}", "-m", "torch.distributed.run"]
+
+
+def make_torch(folder: Path, version: str, nccl: str) -> dict[str, str]:
+    """The files of a torch wheel that the gate reads, laid out as pip does; there is no torch in them."""
+    (folder / "torch" / "distributed").mkdir(parents=True)
+    (folder / "torch" / "version.py").write_text(
+        f"from typing import Optional\n__version__ = '{version}'\ncuda: str | None = '13.2'\n"
+    )
+    (folder / "torch" / "__init__.py").write_text("raise SystemExit('the gate imported torch')\n")
+    (folder / "torch" / "distributed" / "run.py").touch()
+    (folder / f"nvidia_nccl_cu13-{nccl}.dist-info").mkdir()
+    return {"PYTHONPATH": str(folder)}

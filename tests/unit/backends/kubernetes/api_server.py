@@ -1,0 +1,65 @@
+"""An API server of the test's own, and a configuration that leads to it."""
+
+from __future__ import annotations
+
+import http.server
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+def kubeconfig(folder: Path, server: str = "https://127.0.0.1:1", **user: Any) -> Path:
+    """A file as providers write it."""
+    path = folder / "config"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "lab",
+                "contexts": [{"name": "lab", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+                "clusters": [{"name": "c", "cluster": {"server": server}}],
+                "users": [{"name": "u", "user": user or {"token": "secret"}}],
+            }
+        )
+    )
+    return path
+
+
+class Clock:
+    """Stands in for `time`: what passes is what was slept, however busy this machine is."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    time = monotonic
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """An API server, as far as it answers."""
+
+    def do_GET(self) -> None:
+        """Named by http.server."""
+        self.got()
+
+    def got(self) -> None:
+        """Answer what was asked."""
+        raise NotImplementedError
+
+    def answer(self, status: int, told: dict[str, Any]) -> None:
+        """As JSON."""
+        body = json.dumps(told).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """No word of it in the tests' output."""
