@@ -67,6 +67,7 @@ class _Watched(Watched):
         self._unheard = False  # whether a pod is at the gate that the hub does not know
         self._silent_nodes: set[int] = set()  # that did not reach the hub when they were last seen
         self._machines: dict[int, str] = {}
+        self._attempt = 0
         self.gate_reports = GateReports(api)
         self._look = self._with_status(seen)
         super().__init__(_FIRST_PAUSE, _LONGEST_PAUSE)
@@ -115,6 +116,8 @@ class _Watched(Watched):
         return 0.0 if asked is None else time.monotonic() - asked
 
     def _with_status(self, seen: ApiState) -> Snapshot:
+        if seen.attempt > self._attempt:
+            self._begin_attempt(seen.attempt)
         self._machines |= node_status.machines(seen.pods)
         look = Snapshot(seen, machines=self._machines)
         if look.ended:
@@ -132,6 +135,13 @@ class _Watched(Watched):
         unknown_to_hub = gate_reports.unknown_to_hub(seen, told)
         self._unheard = bool(unknown_to_hub) and told is not None
         return dataclasses.replace(look, told=told, gate_reports=self._heard(unknown_to_hub, seen))
+
+    def _begin_attempt(self, number: int) -> None:
+        """Forget what nodes said before: a retry has pods of its own, perhaps on other machines."""
+        self._attempt = number
+        self.gate_reports = GateReports(self._api)
+        self._silent_nodes = set()
+        self._machines = {}
 
     def _heard(
         self, pods: Sequence[Json], seen: ApiState, missed: Collection[int] = ()

@@ -64,12 +64,16 @@ export DDPLAUNCH_NAMES DDPLAUNCH_KEY DDPLAUNCH_ATTEMPT
 # Slurm's signals are for this script and for the ranks' supervisors. In sessions of their own, hub and srun do not
 # get them a second time.
 own=("$python" -I -S "$folder/agent.pyz")
-setsid "${own[@]}" hub --folder "$folder" --name "$SLURMD_NODENAME" --die-with-parent $$ \
-    ${DDPLAUNCH_GATE_ONLY:+--gate-only} \
-    > >(tee "$folder/run/hub.log" | until sed -u '/^-----BEGIN DDPLAUNCH/,/^-----END DDPLAUNCH/d; s/^/[hub] /'; do
-        sleep 1 # on a full disk a line is lost, and sed ends; the next one may find room
-    done) 2>&1 &
-hub=$!
+shown='/^-----BEGIN DDPLAUNCH/,/^-----END DDPLAUNCH/d; s/^/[hub] /' # all but the bundle
+start_hub() { # OPTIONS of its own
+    setsid "${own[@]}" hub --folder "$folder" --name "$SLURMD_NODENAME" --die-with-parent $$ \
+        ${DDPLAUNCH_GATE_ONLY:+--gate-only} "$@" \
+        > >(tee -a "$folder/run/hub.log" | until sed -u "$shown"; do
+            sleep 1 # on a full disk a line is lost, and sed ends; the next one may find room
+        done) 2>&1 &
+    hub=$!
+}
+start_hub
 stopping=''
 signalled=''
 trap 'signalled=1; "${own[@]}" ask ending "its time limit is near" --folder "$folder" >/dev/null &' USR1
@@ -187,6 +191,16 @@ export DDPLAUNCH_HUB
 
 "${step[@]}" --label sh -c "$on_node" node "$scratch" gate "${agent[@]}" >"$folder/run/gate.log" 2>&1 &
 gate=$!
+for _ in 1 2 3; do # a hub that was killed with its parent is started again at its port: the gates come back to it
+    while alive "$gate" && alive "$hub"; do wait -n "$gate" "$hub"; done
+    if alive "$hub" || ! alive "$gate" || [ -n "$stopping" ]; then break; fi
+    hear_end
+    [ "$word" -gt 128 ] || break
+    say "the hub is started again"
+    word=0
+    address=${DDPLAUNCH_HUB%%,*}
+    start_hub --again --port="${address##*:}"
+done
 last "$gate"
 join "$gate"
 code=$?

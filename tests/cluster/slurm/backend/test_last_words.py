@@ -11,7 +11,7 @@ from tests.cluster.slurm.backend.commands import ddplaunch
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.conftest import TaskProlog
 
-pytestmark = [pytest.mark.slurm, pytest.mark.whole]
+pytestmark = pytest.mark.slurm
 
 JOB = """\
 apiVersion: ddplaunch/v1
@@ -25,14 +25,36 @@ KILLED = r"""
 [ "$SLURMD_NODENAME" = n1 ] && compgen -G "/tmp/ddplaunch-$SLURM_JOB_ID-*.tar" >/dev/null || exit 0
 kill -KILL $(pgrep --full 'agent.pyz hub')
 """
+"""The hub and its parent, once, when the gate's step begins."""
+AGAIN = (
+    KILLED.replace("kill -KILL", "(for _ in {1..40}; do kill -KILL")
+    + r"""
+sleep 0.2; done) >/dev/null 2>&1 &
+"""
+)
 
 
-@pytest.mark.fault("port-refused")
-def test_a_hub_that_is_killed(cluster: Cluster, work: Path, task_prolog: TaskProlog) -> None:
-    """Its node answers, and nobody listens there any more. The next one, that lives, starts the job."""
+def test_a_hub_that_is_killed_at_the_gate(cluster: Cluster, work: Path, task_prolog: TaskProlog) -> None:
+    """The script starts another, the gates come back to it, and the job trains."""
     (work / "job.yaml").write_text(JOB)
     (work / "short.py").write_text("print('up')\n")
     task_prolog(KILLED)
+    waited = ddplaunch(cluster, work, "submit", "--to", "slurm", "--wait", "job.yaml", check=False)
+
+    assert 0 == waited.returncode, waited.stderr
+    assert "the hub on n1 was killed by signal 9" in waited.stderr
+    assert "the hub is started again" in waited.stderr
+
+
+@pytest.mark.whole
+@pytest.mark.fault("port-refused")
+def test_a_hub_that_is_killed_whenever_it_starts(
+    cluster: Cluster, work: Path, task_prolog: TaskProlog
+) -> None:
+    """Its node answers, and nobody listens there any more. The next one, that lives, starts the job."""
+    (work / "job.yaml").write_text(JOB)
+    (work / "short.py").write_text("print('up')\n")
+    task_prolog(AGAIN)
     waited = ddplaunch(cluster, work, "submit", "--to", "slurm", "--wait", "job.yaml", check=False)
     handle = waited.stdout.strip()
     (found,) = json.loads(ddplaunch(cluster, work, "diagnose", "--json", handle, check=False).stdout)[
@@ -40,7 +62,6 @@ def test_a_hub_that_is_killed(cluster: Cluster, work: Path, task_prolog: TaskPro
     ]
 
     assert 0 != waited.returncode
-    assert "the hub on n1 was killed by signal 9" in waited.stderr
     assert ("port-refused", [0]) == (found["code"], found["nodes"])
     assert re.match(r"node \d \(n\d\) -> the hub at 10.99.0.11:\d+ refused for ", found["sentence"])
     assert found["sentence"] in " ".join(waited.stderr.split())

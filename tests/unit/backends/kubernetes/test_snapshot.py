@@ -140,6 +140,27 @@ def test_what_a_node_said_is_known_although_no_verdict_of_the_hub_was_read(
     assert [1] == [node for node, known in watched._with_status(gone).gate_reports.items() if known.verdict]
 
 
+def test_what_a_node_said_in_an_earlier_attempt_explains_nothing(
+    job: Snapshots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retry has pods of its own, perhaps on other machines."""
+    watched = job._watched["team", "digits"]
+    told = gate_jobs.status(Phase.GATE, Phase.STARTING)
+    monkeypatch.setattr(evidence, "status", lambda *_: told)
+    monkeypatch.setattr(watched.gate_reports, "read", lambda *_: None)
+    watched._with_status(gate_jobs.seen(gate_jobs.pod(0), gate_jobs.pod(1)))
+    watched.gate_reports._last["digits-1-x"] = gate_jobs.report(1)
+
+    pods = gate_jobs.pod(0), gate_jobs.pod(1, gate="waiting")
+    for pod in pods:
+        pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] = "1"
+    told = dataclasses.replace(told, attempt=1)
+    watched._with_status(gate_jobs.seen(*pods))
+    gone = dataclasses.replace(gate_jobs.seen(*pods), owner={"status": FAILED}, pods=())
+
+    assert {} == watched._with_status(gone).gate_reports
+
+
 def test_a_node_that_reached_the_hub_at_last_is_not_known_by_what_it_said_before() -> None:
     """Nor one whose gate has passed, whoever may ask the hub."""
     both = gate_jobs.seen(gate_jobs.pod(0), gate_jobs.pod(1))
