@@ -32,6 +32,7 @@ class Fault:
     folder: str = "programs"
     arguments: tuple[str, ...] = ()
     plain: bool = False  # started by Python alone: it spawns its ranks itself
+    whole: bool = False  # `make test` leaves it to a sibling
 
     @property
     def culprit_nodes(self) -> tuple[int, ...]:
@@ -57,6 +58,7 @@ class Healthy:
     folder: str = "programs"
     arguments: tuple[str, ...] = ()
     plain: bool = False  # started by Python alone: it spawns its ranks itself
+    whole: bool = False  # `make test` leaves it to a sibling
 
     @property
     def file(self) -> str:
@@ -78,20 +80,20 @@ FAULTS = [
     Fault("rank_in_dataloader", "rank-in-dataloader", (2,), (0, 1), nproc=3),
     Fault("loader_in_process", "rank-in-dataloader", (0,), (1,)),
     Fault("rank_in_user_code", "rank-in-user-code", (0,), (1,), notice_after=10.0),
-    Fault("rank_loops", "rank-in-user-code", (3,), (0, 1, 2), nodes=2, patience=4.0),
+    Fault("rank_loops", "rank-in-user-code", (3,), (0, 1, 2), nodes=2, patience=4.0, whole=True),
     Fault("rank_stopped", "rank-stopped", (1,), (0, 2, 3), nodes=2),
     Fault("collective_mismatch", "collective-mismatch", (3,), (0, 1, 2), nodes=2),
     Fault("mismatch_of_two", "collective-mismatch", (0, 1), ()),
     Fault("mismatch_in_shape", "collective-mismatch", (2,), (0, 1, 3), nodes=2),
     Fault("exception_swallowed", "exception-swallowed", (2,), (0, 1), nproc=3),
     Fault("exception_retried", "exception-swallowed", (1,), (0,)),
-    Fault("mpi_partial_collective", "mpi-partial-collective", (2, 3), (0, 1), nodes=2, mpi=True),
+    Fault("mpi_partial_collective", "mpi-partial-collective", (2, 3), (0, 1), nodes=2, mpi=True, whole=True),
     Fault("mpi_other_collective", "mpi-partial-collective", (2,), (0, 1), nproc=3, mpi=True),
     Fault("mpi_unmatched", "mpi-unmatched", (0, 1), (2, 3), nodes=2, mpi=True),
     Fault("mpi_all_receive", "mpi-unmatched", (0, 1, 2), (), nproc=3, mpi=True),
-    Fault("mpi_truncated", "mpi-unmatched", (0,), (1,), mpi=True),
+    Fault("mpi_truncated", "mpi-unmatched", (0,), (1,), mpi=True, whole=True),
     Fault("mpi_rank_lost", "mpi-rank-lost", (1,), (0, 2, 3), nodes=2, mpi=True),
-    Fault("mpi_rank_gone", "mpi-rank-lost", (2,), (0, 1, 3), nodes=2, mpi=True),
+    Fault("mpi_rank_gone", "mpi-rank-lost", (2,), (0, 1, 3), nodes=2, mpi=True, whole=True),
     Fault("mpi_rank_failed", "rank-failed", (1,), (0,), mpi=True),
     Fault("mpi_rank_in_user_code", "rank-in-user-code", (0,), (1, 2), nproc=3, mpi=True),
     Fault("slow", "slow", (1,), (0,), asked=True),
@@ -99,16 +101,16 @@ FAULTS = [
 ]
 
 HEALTHY = [
-    Healthy("loading"),
+    Healthy("loading", whole=True),
     Healthy("compute"),
-    Healthy("one_call"),
-    Healthy("uneven", nodes=2, nproc=1),
-    Healthy("slow_link"),
+    Healthy("one_call", whole=True),
+    Healthy("uneven", nodes=2, nproc=1, whole=True),
+    Healthy("slow_link", whole=True),
     Healthy("loader"),
     Healthy("evaluation"),
     Healthy("start"),
     Healthy("mpi", nodes=2, mpi=True),
-    Healthy("mpi_uneven", nproc=3, mpi=True),
+    Healthy("mpi_uneven", nproc=3, mpi=True, whole=True),
 ]
 
 BROKEN_STARTS = {

@@ -49,8 +49,13 @@ def _impossible(fault: Fault) -> str:
     return harness.memory_cgroups_missing() if fault.memory is not None else ""
 
 
+def _marks(case: Fault | Healthy) -> list[pytest.MarkDecorator]:
+    faults = [pytest.mark.fault(case.code)] if isinstance(case, Fault) else []
+    return [*faults, pytest.mark.whole] if case.whole else faults
+
+
 @pytest.mark.parametrize(
-    "fault", [pytest.param(fault, marks=pytest.mark.fault(fault.code), id=fault.name) for fault in FAULTS]
+    "fault", [pytest.param(fault, marks=_marks(fault), id=fault.name) for fault in FAULTS]
 )
 def test_fault(fault: Fault, outcome_of: Run, record_property: Callable[[str, object], None]) -> None:
     """The cause, the ranks at fault and their victims are told, in time, and nothing outlives the job."""
@@ -74,7 +79,9 @@ def test_fault(fault: Fault, outcome_of: Run, record_property: Callable[[str, ob
         assert outcome.seconds <= LATEST, outcome.alarms
 
 
-@pytest.mark.parametrize("healthy", HEALTHY, ids=lambda healthy: healthy.name)
+@pytest.mark.parametrize(
+    "healthy", [pytest.param(each, marks=_marks(each), id=each.name) for each in HEALTHY]
+)
 def test_healthy(healthy: Healthy, outcome_of: Run) -> None:
     """A job that takes its time is left alone."""
     outcome = outcome_of(healthy)

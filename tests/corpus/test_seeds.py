@@ -78,7 +78,10 @@ def test_fault(seed: Seed, port: str, tmp_path: Path) -> None:
         assert outcome.alarm_at - max(called) < SOON + BUSY * os.getloadavg()[0] / (os.cpu_count() or 1) / 4
 
 
-@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.name)
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(seed, marks=[pytest.mark.whole] if seed.whole else [], id=seed.name) for seed in SEEDS],
+)
 def test_right(seed: Seed, port: str, tmp_path: Path) -> None:
     """Without its fault it ends well, and not a word is said."""
     outcome = harness.run(job(seed, None), tmp_path / "job", {"SEED_PORT": port})

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.busy import BUSY
 from tests.local.conftest import Desk, eventually
 
@@ -144,6 +145,7 @@ def test_a_job_survives_the_sigkill_of_its_launcher(desk: Desk) -> None:
     gone(desk)
 
 
+@pytest.mark.whole
 def test_a_failure_is_explained(desk: Desk) -> None:
     """Exit code 100, the rank that raised is the culprit, the other its victim."""
     waited = desk.call("submit", desk.job("--raise-at", "1"), "--wait")
@@ -217,6 +219,7 @@ def test_a_killed_host_leaves_no_orphan_and_is_lost(desk: Desk) -> None:
     assert 103 == desk.call("status", handle).returncode
 
 
+@pytest.mark.whole
 def test_several_jobs_run_beside_each_other(desk: Desk) -> None:
     """Each has its own ports and state; cancelling one leaves the other alone."""
     first = desk.call("submit", desk.job("--steps", "10000", name="one", nproc=1)).stdout.strip()

@@ -42,6 +42,7 @@ def _pair(desk: Desk) -> Iterator[Pair]:
     assert [] == desk.processes()
 
 
+@pytest.mark.whole
 def test_two_nodes_train_together(desk: Desk, pair: Pair) -> None:
     """torchrun's arguments leave open where to meet; the job has one handle, on node 0."""
     first, second = pair.run(*TORCHRUN)

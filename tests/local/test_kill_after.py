@@ -32,7 +32,9 @@ JOINS = "child = multiprocessing.get_context('fork').Process(target=burn); child
 KILL_AFTER = 12.0
 
 
-@pytest.mark.parametrize("doing", [pytest.param(JOINS, id="joins"), pytest.param("burn()", id="computes")])
+@pytest.mark.parametrize(
+    "doing", [pytest.param(JOINS, id="joins", marks=pytest.mark.whole), pytest.param("burn()", id="computes")]
+)
 def test_a_rank_that_others_wait_for_is_ended_in_time(desk: Desk, doing: str) -> None:
     """It joins a process that burns CPU, or burns CPU itself: at kill_after the evidence is taken."""
     (desk.folder / "program.py").write_text(PROGRAM.format(doing=doing))

@@ -38,6 +38,7 @@ def test_a_command_succeeds(desk: Desk) -> None:
     assert 0 == desk.call("status", "local://run").returncode
 
 
+@pytest.mark.whole
 def test_a_failing_command_gives_its_own_exit_code(desk: Desk) -> None:
     """torchrun's 1, and the verdict beside it."""
     result = desk.call("run", "--name", "mine", "--", *TORCHRUN, "--raise-at", "1")
@@ -111,7 +112,7 @@ def test_half_of_a_job_is_called_half(desk: Desk) -> None:
     assert "look at the network" not in " ".join(waits.split())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.whole), signal.SIGTERM])
 def test_a_signal_goes_to_the_command(desk: Desk, number: signal.Signals) -> None:
     """Ctrl-C stops the ranks first, then us, with 103."""
     with desk.start("run", "--", *TORCHRUN, "--steps", "10000") as process:
@@ -125,6 +126,7 @@ def test_a_signal_goes_to_the_command(desk: Desk, number: signal.Signals) -> Non
     eventually(lambda: not desk.processes(), "all processes end", 10)
 
 
+@pytest.mark.whole
 def test_a_signal_to_a_rank_alone_is_a_stop_from_outside(desk: Desk) -> None:
     """torchrun ends the others because of it, and no rank is accused."""
     with desk.start("run", "--", *TORCHRUN, "--steps", "10000") as process:

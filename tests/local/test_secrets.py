@@ -39,7 +39,7 @@ def leak(desk: Desk, how: str) -> tuple[Path, str]:
     return desk.folder / "state/ddplaunch/jobs" / handle.removeprefix("local://"), shown + page.read_text()
 
 
-@pytest.mark.parametrize("how", ["hang", "die"])
+@pytest.mark.parametrize("how", ["hang", pytest.param("die", marks=pytest.mark.whole)])
 def test_a_secret_given_away_stays_in_the_programs_own_output(desk: Desk, how: str) -> None:
     """Not in a bundle, a log of ours, a status, a report, or on the terminal; no escape gets there either."""
     folder, shown = leak(desk, how)

@@ -115,7 +115,12 @@ def test_a_package_from_outside_is_a_target_like_ours(installed: Path, tmp_path:
         return subprocess.run(
             [Path(sys.executable).with_name("ddplaunch"), *args],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(installed), "TOYQUEUE": str(tmp_path / "queue")},
+            env={
+                **os.environ,
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # python3 is one with torch
+                "PYTHONPATH": str(installed),
+                "TOYQUEUE": str(tmp_path / "queue"),
+            },
             capture_output=True,
             text=True,
             timeout=100,

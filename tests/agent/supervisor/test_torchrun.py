@@ -102,7 +102,7 @@ def waits(hub: Hub) -> list[bool]:
     return [rank.waits for rank in beats(hub)[-1].ranks]
 
 
-@pytest.mark.parametrize("evaluates", [0, 1])
+@pytest.mark.parametrize("evaluates", [0, pytest.param(1, marks=pytest.mark.whole)])
 def test_what_a_rank_has_done_is_known_though_gloos_threads_overtake_one_another(
     node: Node, hub: Hub, evaluates: int
 ) -> None:
@@ -216,6 +216,7 @@ def test_the_victims_stand_where_they_stood(node: Node, hub: Hub) -> None:
     assert found[0].exit.by_us is True
 
 
+@pytest.mark.whole
 def test_a_rank_that_never_came_to_init(node: Node, hub: Hub) -> None:
     """One rank waits in init_process_group, the other has not called it."""
     program = (

@@ -47,6 +47,7 @@ def test_an_image_without_torch(cluster: Cluster, start: Start) -> None:
     trained(start(**MENDED, **with_torch(cluster), gate={}))
 
 
+@pytest.mark.whole
 @pytest.mark.fault("shm-too-small")
 def test_shared_memory_of_a_container(start: Start) -> None:
     """64 MiB, as it is where nobody mounts anything there, and the job asks for 1 GiB."""
@@ -97,6 +98,7 @@ def with_torch_of_path(minor: str) -> Callable[[Documents], None]:
     return change
 
 
+@pytest.mark.whole
 @pytest.mark.fault("version-differs")
 def test_nodes_with_different_software(start: Start) -> None:
     """Node 1 finds another torch than node 0: an environment of its machine, say, comes first on its path."""
@@ -111,6 +113,7 @@ def test_nodes_with_different_software(start: Start) -> None:
     passes(start(with_torch_of_path("13"), **CLEAR, gate={"port": GATE}))
 
 
+@pytest.mark.whole
 @pytest.mark.fault("environment-differs")
 def test_a_setting_that_was_changed_between_two_pods(cluster: Cluster, start: Start, namespace: str) -> None:
     """All pods take it from one ConfigMap, at the moment at which each is started."""

@@ -67,6 +67,7 @@ def test_a_name_that_was_asked_for_too_early(faults: Faults, start: Start) -> No
     assert "CoreDNS' cache of denials" in said
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.fault("dns-unanswered")
 def test_a_name_server_that_does_not_answer(faults: Faults, start: Start) -> None:
@@ -85,6 +86,7 @@ def test_a_name_server_that_does_not_answer(faults: Faults, start: Start) -> Non
     passes(start(**CLEAR))
 
 
+@pytest.mark.whole
 @pytest.mark.fault("master-is-loopback")
 def test_a_hosts_file_that_leads_every_pod_to_itself(start: Start, namespace: str) -> None:
     """Node 0 does find itself there, the others do not."""

@@ -79,6 +79,7 @@ def test_the_master_port_is_dropped(faults: Faults, start: Start) -> None:
     passes(start(**CLEAR))
 
 
+@pytest.mark.whole
 @pytest.mark.fault("port-refused")
 def test_a_hub_that_does_not_come_up(start: Start) -> None:
     """Its container runs and nobody listens there. All nodes wait for it, and say so when waiting is over."""
@@ -117,6 +118,7 @@ def test_the_master_port_is_refused(faults: Faults, start: Start) -> None:
     passes(start(**CLEAR))
 
 
+@pytest.mark.whole
 @pytest.mark.fault("network-one-way")
 def test_connections_in_one_direction_only(faults: Faults, start: Start) -> None:
     """The pod of node 1 makes connections and takes none."""

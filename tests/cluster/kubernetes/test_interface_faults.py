@@ -49,6 +49,7 @@ def test_a_name_that_is_no_whole_name(submit: Start) -> None:
     trained(submit(**MENDED, env={"GLOO_SOCKET_IFNAME": "eth0"}))
 
 
+@pytest.mark.whole
 @pytest.mark.fault("nccl-interface-missing")
 def test_a_name_that_no_interface_has(cluster: Cluster, faults: Faults, submit: Start) -> None:
     """InfiniBand's, say, in pods that were given none. With a device of a GPU there torch takes NCCL."""

@@ -138,6 +138,7 @@ def test_pods_find_one_another(job: IndexedJob, cluster: Cluster, namespace: str
         assert (0, 2) == (code, log.count("trained with 4")), log
 
 
+@pytest.mark.whole
 def test_one_verdict_is_read_in_every_pod(job: IndexedJob) -> None:
     """Rank 3 sleeps in the second pod: both pods name it, in the same words, and end as a hang."""
     job.start("--notice-after=4", "--kill-after=8", arguments=("3",))

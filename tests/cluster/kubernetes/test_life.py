@@ -49,6 +49,7 @@ def _name(cluster: Cluster) -> Iterator[str]:
     down(name)
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(900)
 def test_a_killed_user_leaves_no_cluster(cluster: Cluster, name: str) -> None:
     """SIGKILL while it comes up, half made: its nodes go, and the other cluster stays."""

@@ -53,6 +53,7 @@ def ended(job: Job, exit_code: int) -> Verdict:
     return found
 
 
+@pytest.mark.whole
 def test_digits(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     """The example learns on two machines with two ranks each, and a plain `kubectl apply` is enough."""
     program = (ROOT / "examples/digits/train.py").read_text()
@@ -70,6 +71,7 @@ def test_digits(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
         assert (0, 0, []) == (words["exit"], words["exit_code"], words["verdicts"])
 
 
+@pytest.mark.whole
 @pytest.mark.fault("rank-in-dataloader")
 def test_a_rank_waits_for_its_data(start: Start) -> None:
     """The loader's worker in the second pod reads for ever."""

@@ -134,6 +134,7 @@ def test_a_node_that_only_slurm_reaches(cluster: Cluster, start: Start) -> None:
     mended(start)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("port-filtered")
 def test_a_hub_that_only_slurm_reaches(cluster: Cluster, start: Start) -> None:
     """When nobody gets through, the firewall is node 0's."""
@@ -163,6 +164,7 @@ def test_a_hub_whose_port_is_rejected(cluster: Cluster, start: Start) -> None:
     mended(start)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("mtu-black-hole")
 def test_large_packets_vanish_between_two_nodes(cluster: Cluster, start: Start) -> None:
     """Both ends are named: which of them is at fault cannot be seen from there."""
@@ -296,6 +298,7 @@ def test_a_wrong_name_that_nobody_uses(
 # --- nodes and clocks
 
 
+@pytest.mark.whole
 @pytest.mark.fault("node-missing")
 def test_a_node_that_loses_power_at_the_gate(cluster: Cluster, start: Start) -> None:
     """It had checked in, and is gone before the others are there."""

@@ -65,6 +65,7 @@ def send(job: Job, number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
+@pytest.mark.whole
 def test_jobs_whose_hubs_are_gone_for_good(
     cluster: Cluster, work: Path, task_prolog: Callable[[str], None]
 ) -> None:

@@ -93,6 +93,7 @@ def test_torchrun_needs_no_arguments(cluster: Cluster, srun: Srun) -> None:
     assert {node: [] for node in cluster.nodes} == {node: cluster.leftovers(node) for node in cluster.nodes}
 
 
+@pytest.mark.whole
 def test_mpirun_starts_the_nodes(srun: Srun) -> None:
     """Ranks are Open MPI's, names and key Slurm's: no option is needed here either."""
     code, output = srun.join_by_mpirun("sh", "-c", "echo $(hostname) is node $DDPLAUNCH_NODE by $MASTER_ADDR")

@@ -76,6 +76,7 @@ def test_scancel_at_the_gate(cluster: Cluster, work: Path) -> None:
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 def test_the_time_limit_is_told_before_it_ends_the_job(cluster: Cluster, work: Path) -> None:
     """The evidence of all ranks and how far they were; then Slurm's own end."""
     job = Job.submit(cluster, work, STEPS, command=["program.py", "9000"], slurm={"time": "5m"})
@@ -126,6 +127,7 @@ def _at_once(job: Job) -> None:
     job.cluster.login(["scontrol", "update", f"JobId={job.number}", "StartTime=now+3"])
 
 
+@pytest.mark.whole
 def test_without_retries_a_node_at_fault_ends_the_job(cluster: Cluster, work: Path) -> None:
     """With the gate's exit code, which says whether another try could help."""
     cluster.nft("n2", "tcp dport 1024-60999 drop")
@@ -167,6 +169,7 @@ def test_a_node_that_loses_power(cluster: Cluster, work: Path) -> None:
     )
 
 
+@pytest.mark.whole
 def test_a_node_whose_network_is_cut(cluster: Cluster, work: Path) -> None:
     """It is named; and once it is back, nothing of the job goes on there."""
     cluster.configure("SlurmdTimeout=120")
@@ -192,6 +195,7 @@ def test_a_daemon_that_dies_ends_nothing(cluster: Cluster, work: Path) -> None:
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 def test_a_controller_that_is_restarted_ends_nothing(cluster: Cluster, work: Path) -> None:
     """The job goes on meanwhile."""
     job = Job.submit(cluster, work, STEPS, command=["program.py", "30"])
@@ -202,6 +206,7 @@ def test_a_controller_that_is_restarted_ends_nothing(cluster: Cluster, work: Pat
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 def test_a_requeued_job_starts_anew(cluster: Cluster, work: Path) -> None:
     """By hand, or preempted: a new attempt with a key, a hub and a folder of its own."""
     job = Job.submit(cluster, work, STEPS, command=["program.py", "40"], retries=1)

@@ -13,7 +13,14 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "examples/mpi/train.py"
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 MPIRUN: dict[str, Any] = {}
 SRUN: dict[str, Any] = {"slurm": {"mpi": "pmix"}}
-EITHER = pytest.mark.parametrize("launcher", [MPIRUN, SRUN], ids=["mpirun", "srun"])
+BY_MPIRUN, BY_SRUN = pytest.param(MPIRUN, id="mpirun"), pytest.param(SRUN, id="srun")
+EITHER = pytest.mark.parametrize("launcher", [BY_MPIRUN, BY_SRUN])
+MPIRUN_BY_DAY = pytest.mark.parametrize(
+    "launcher", [BY_MPIRUN, pytest.param(SRUN, id="srun", marks=pytest.mark.whole)]
+)
+SRUN_BY_DAY = pytest.mark.parametrize(
+    "launcher", [pytest.param(MPIRUN, id="mpirun", marks=pytest.mark.whole), BY_SRUN]
+)
 HEAD = """
 import os, sys, time
 from mpi4py import MPI
@@ -37,7 +44,7 @@ def lines(job: Job, prefix: str) -> list[str]:
     return [line[len(head) :] for line in job.output.splitlines() if line.startswith(head)]
 
 
-@EITHER
+@SRUN_BY_DAY
 def test_the_example_trains_on_two_nodes(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
     """torch tensors through mpi4py; a rank's output is shown as its node's, the launcher says nothing."""
     command = ["program.py", "--steps", "100", "--require", "0.8"]
@@ -86,7 +93,7 @@ pmix.PMIx_Finalize(None, 0)
 
 
 @pytest.mark.fault("mpi-partial-collective")
-@EITHER
+@MPIRUN_BY_DAY
 def test_half_of_the_ranks_reduce(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
     """`if rank < size / 2` around a collective of all: those who wait, and those who have gone past it."""
     program = HEAD + "comm.Barrier()\nif comm.rank < comm.size / 2:\n    comm.allreduce(1)\n"
@@ -104,7 +111,7 @@ def test_half_of_the_ranks_reduce(cluster: Cluster, work: Path, launcher: dict[s
 
 
 @pytest.mark.fault("mpi-unmatched")
-@EITHER
+@SRUN_BY_DAY
 def test_a_message_between_nodes_that_is_not_received(
     cluster: Cluster, work: Path, launcher: dict[str, Any]
 ) -> None:
@@ -124,7 +131,7 @@ def test_a_message_between_nodes_that_is_not_received(
 
 
 @pytest.mark.fault("mpi-rank-lost")
-@EITHER
+@MPIRUN_BY_DAY
 def test_a_rank_that_does_not_come_to_mpi(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
     """All others stand in the import of mpi4py."""
     program = (
@@ -142,7 +149,7 @@ def test_a_rank_that_does_not_come_to_mpi(cluster: Cluster, work: Path, launcher
 
 
 @pytest.mark.fault("rank-killed")
-@EITHER
+@SRUN_BY_DAY
 def test_a_rank_that_is_killed_on_another_node(
     cluster: Cluster, work: Path, launcher: dict[str, Any]
 ) -> None:
@@ -163,7 +170,7 @@ def test_a_rank_that_is_killed_on_another_node(
     job.leaves_nothing()
 
 
-@EITHER
+@MPIRUN_BY_DAY
 def test_scancel_ends_the_ranks_of_all_nodes(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
     """None is left, wherever its launcher was."""
     job = submit(cluster, work, HEAD + "comm.recv(source=0)", launcher)

@@ -65,6 +65,7 @@ def test_a_clear_way_is_settled_and_explained(cluster: Cluster, script: Script) 
     assert {node: [] for node in cluster.nodes} == {node: cluster.leftovers(node) for node in cluster.nodes}
 
 
+@pytest.mark.whole
 def test_plain_torchrun_trains_behind_it(script: Script) -> None:
     """Two nodes of two ranks meet where the gate said, and train."""
     program = ROOT / "examples/digits/train.py"

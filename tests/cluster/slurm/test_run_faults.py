@@ -98,6 +98,7 @@ def test_a_node_whose_disk_is_full_ends_nothing(cluster: Cluster, work: Path) ->
     assert "[1/1] the last\n" in job.output
 
 
+@pytest.mark.whole
 @pytest.mark.fault("rank-exited-early")
 def test_a_rank_is_done_before_the_others(start: Start) -> None:
     """Uneven data on the second node."""
@@ -107,6 +108,7 @@ def test_a_rank_is_done_before_the_others(start: Start) -> None:
     assert ("rank-exited-early", [1], [1], [0]) == (found.code, found.ranks, found.nodes, found.victims)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("rank-in-dataloader")
 def test_a_rank_waits_for_its_data(start: Start) -> None:
     """The loader's worker on the second node reads for ever."""

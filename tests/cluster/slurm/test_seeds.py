@@ -43,6 +43,7 @@ def test_right(seed: Seed, cluster: Cluster, work: Path) -> None:
     assert [] == [event.text for event in job.bundle().events if event.kind in ("notice", "verdict")]
 
 
+@pytest.mark.whole
 @pytest.mark.fault("rendezvous-overridden")
 def test_ranks_that_are_spawned_below_torchrun(cluster: Cluster, work: Path) -> None:
     """They inherit its word that it keeps the store, so that at a port of their own nobody listens."""

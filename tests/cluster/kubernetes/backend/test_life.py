@@ -88,6 +88,7 @@ def test_a_gate_that_says_no(cluster: Cluster, cli: Cli, write: Write, namespace
     assert 120 > status["ended"] - status["submitted"]
 
 
+@pytest.mark.whole
 def test_two_jobs_at_once(
     cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str, tmp_path: Path
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_pod_deleted_by_hand(
     assert [("node-evicted", [1])] == [(each.code, each.nodes) for each in seen.verdicts]
 
 
+@pytest.mark.whole
 def test_following_ends_with_the_job(backend: KubernetesBackend, job: Make) -> None:
     """Every line comes once, in its rank's order, also what was printed before."""
     handle = backend.submit(job("digits", COUNT.format(steps=20, pause=0.3), nodes=1))

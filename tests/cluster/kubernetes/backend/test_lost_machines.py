@@ -33,7 +33,7 @@ def cut(faults: Faults, machine: str) -> None:
 @pytest.mark.parametrize(
     ("lose", "says"),
     [
-        pytest.param(freeze, "its processes are frozen or starved", id="frozen"),
+        pytest.param(freeze, "its processes are frozen or starved", id="frozen", marks=pytest.mark.whole),
         pytest.param(cut, "stopped answering at", id="cut", marks=pytest.mark.whole),
     ],
 )

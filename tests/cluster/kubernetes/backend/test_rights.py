@@ -99,6 +99,7 @@ def test_the_documented_role_is_enough(
     assert ["job.batch/quick"] == [name for name in left(cluster, namespace) if "job" in name]
 
 
+@pytest.mark.whole
 def test_with_only_what_a_job_needs(cluster: Cluster, as_user: As, write: Write, namespace: str) -> None:
     """What is weaker is said; places are read from the pods, and a cancelled job still tells what it knew."""
     ann = as_user(without("pods/exec", "events", "secrets", "networkpolicies"))

@@ -112,6 +112,7 @@ def test_a_watched_job_outlasts_its_controller(cluster: Cluster, backend: SlurmB
     assert State.SUCCEEDED is backend.job(handle).state
 
 
+@pytest.mark.whole
 def test_a_watch_does_not_last_for_ever(
     cluster: Cluster, backend: SlurmBackend, job: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

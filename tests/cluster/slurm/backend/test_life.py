@@ -218,6 +218,7 @@ def test_a_requeued_job_is_another_attempt(cluster: Cluster, backend: SlurmBacke
     assert ["attempt 0", "attempt 1"] == [line for line in lines if line.startswith("attempt")]
 
 
+@pytest.mark.whole
 def test_a_node_that_dies_is_named(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
     """Slurm's state is NODE_FAIL, the verdict says which node, and nobody has asked for that end."""
     handle = backend.submit(job(FOREVER, "--no-requeue", "--exclusive", nodes=3))

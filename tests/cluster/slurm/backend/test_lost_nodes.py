@@ -37,7 +37,7 @@ def cut(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("lose", "says"),
     [
-        pytest.param(freeze, "its processes are frozen or starved", id="frozen"),
+        pytest.param(freeze, "its processes are frozen or starved", id="frozen", marks=pytest.mark.whole),
         pytest.param(power_off, "node 1 (n2)", id="off", marks=pytest.mark.whole),
         pytest.param(cut, "stopped answering at", id="cut", marks=pytest.mark.whole),
     ],
