@@ -17,7 +17,7 @@ from tests.busy import BUSY
 from ddplaunch.agent.contract import Files, JobPlan, JobStatus, codec
 from ddplaunch.agent.system import processes
 
-PACKAGE = Path(processes.__file__).parents[2]
+PACKAGE = Path(processes.__file__).parents[3]
 
 
 PRINTS = "print('it runs', flush=True)"

@@ -18,7 +18,7 @@ from ddplaunch.agent.contract import Bundle, Exit, Files, JobPlan, WatchdogPlan,
 from ddplaunch.agent.supervisor import mpi_environment
 from ddplaunch.agent.system import processes
 
-PACKAGE = Path(processes.__file__).parents[2]
+PACKAGE = Path(processes.__file__).parents[3]
 PLAN = JobPlan("job", 3, 2, ["mpirun", "-n", "6", "{keeper}"], ["true"], mpi=True)
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 SECONDS = BUSY * 60.0

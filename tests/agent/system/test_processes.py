@@ -15,7 +15,7 @@ from tests.busy import BUSY
 
 from ddplaunch.agent.system import processes
 
-PACKAGE = Path(processes.__file__).parents[2]
+PACKAGE = Path(processes.__file__).parents[3]
 SLEEP = "import time; time.sleep(60)"
 
 
