@@ -12,6 +12,7 @@
   "command" $spec.command
   "python" $spec.python
   "names" list
+  "platform" "kubernetes"
   "mpi" false
   "max_restarts" $spec.rendezvous.max_restarts
   "retries" $spec.retries

@@ -13,21 +13,13 @@ from typing import TYPE_CHECKING, Optional
 from ddplaunch.agent import contract
 from ddplaunch.agent.contract import Env, Exit, Files, codec
 from ddplaunch.agent.join import options
-from ddplaunch.agent.platforms import places, termination
+from ddplaunch.agent.platforms import places, slurm, termination
 from ddplaunch.agent.text.printable import error_text
 
 if TYPE_CHECKING:
     from ddplaunch.agent.local import host
 
-_SLURM_NODE = "SLURM_NODEID"
-"""srun's own count of nodes, in the order of the job's node list, which is that of Env.NAMES."""
-
-_SLURM_VERBS = {
-    "prolog": "before a job of Slurm: can anything run on this node",
-    "epilog": "after a job of Slurm: take away what it left on this node",
-    "prologue": "in a batch script of Slurm: the gate, and what to export",
-}
-_WITHOUT_PLAN = {"ask", "interfaces", "keys", *_SLURM_VERBS}
+_WITHOUT_PLAN = {"ask", "interfaces", "keys", *slurm.VERBS}
 
 
 class UnusableError(Exception):
@@ -85,7 +77,7 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
     if arguments.verb == "hub":
         return _hub(arguments, plan, folder, attempt, key)
     where = places.hub(plan, attempt, key, os.environ)
-    node = _number(Env.NODE if os.environ.get(Env.NODE) else _SLURM_NODE, None)
+    node = _number(places.node_variable(os.environ), None)
     if arguments.verb == "gate":
         from ddplaunch.agent.gate import gate
 
@@ -163,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     here.add_argument("--json", action="store_true", help="for programs")
     here.add_argument("--python", default=sys.executable, help="the one that has torch (default: this one)")
-    for verb, what in _SLURM_VERBS.items():
+    for verb, what in slurm.VERBS.items():
         verbs.add_parser(verb, parents=[common], help=what)
     return parser
 

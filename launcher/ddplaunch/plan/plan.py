@@ -63,6 +63,7 @@ def make(spec: JobSpec, target: str, base: Path) -> Plan:
         env=dict(sorted(spec.env.items())),
         secrets={name: _secret(name, reference) for name, reference in sorted(spec.secrets.items())},
         workdir=spec.workdir,
+        platform=target,
         gate=GatePlan(
             enabled=spec.gate.enabled,
             timeout=there.gate_timeout if spec.gate.timeout is None else spec.gate.timeout,
@@ -105,6 +106,7 @@ def adhoc(argv: Sequence[str], name: str, watchdog: WatchdogPlan | None = None) 
         command=list(argv),
         names=[local.ADDRESS],
         master_addr=local.ADDRESS,
+        platform=LOCAL.name,
         watchdog=watchdog or WatchdogPlan(),
     )
     return Plan(LOCAL.name, job)

@@ -21,13 +21,15 @@ from ddplaunch.render.minify import minify
 
 _PACKAGE = Path(__file__).parents[1]
 _PACKERS = [Path(__file__), Path(__file__).with_name("minify.py")]
-_JOIN = ("hostlist", "key", "launchers", "munge", "prepare", "run", "scheduler", "spot")
+_JOIN = ("key", "launchers", "munge", "prepare", "run", "spot")
 ARCHIVES: Final = {
     "agent.pyz": (),
     "agent-for-pods.pyz": (
         "slurm",
         "local",
         "supervisor/mpi_wrapper.py",
+        "platforms/hostlist.py",
+        "platforms/scheduler_variables.py",
         *(f"join/{name}.py" for name in _JOIN),
     ),
 }

@@ -82,7 +82,7 @@ def test_fewer_than_asked_for(tmp_path: Path) -> None:
     """In a pod, for what a device plugin counts need not be devices; elsewhere they are."""
     root = sysfs(tmp_path, ROCE, HOST_GIDS)
     asks: dict[str, Any] = {"environment": {"HOME": ""}, "resources": {"rdma": 8}}
-    result = rdma.check(make_context(tmp_path, **asks, names=["run-0.run.ns.svc.cluster.local"]), root)
+    result = rdma.check(make_context(tmp_path, **asks, platform="kubernetes"), root)
 
     assert (Status.UNKNOWN, "") == told(result)
     assert "the job asks for 8" in result.observed
@@ -229,20 +229,21 @@ def test_how_much_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sof
 
 
 @pytest.mark.parametrize(
-    ("plan", "environment", "word"),
+    ("platform", "word"),
     [
-        ({}, {}, "limits.conf"),
-        ({}, {"SLURM_JOB_ID": "7"}, "PropagateResourceLimitsExcept=MEMLOCK"),
-        ({"names": ["run-0.run.ns.svc.cluster.local"]}, {}, "containerd.service"),
+        ("", "limits.conf"),
+        ("local", "limits.conf"),
+        ("slurm", "PropagateResourceLimitsExcept=MEMLOCK"),
+        ("kubernetes", "containerd.service"),
     ],
 )
 def test_where_the_limit_comes_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: Any, environment: dict[str, str], word: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, word: str
 ) -> None:
-    """The hint names what sets it on this backend."""
+    """The hint names what sets it on this platform."""
     monkeypatch.setattr(memlock, "_is_free", lambda: False)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 16, 1 << 16))
-    job = make_context(tmp_path, environment=environment, resources={"rdma": 1}, **plan)
+    job = make_context(tmp_path, resources={"rdma": 1}, platform=platform)
 
     assert word in memlock.check(job).hint
 

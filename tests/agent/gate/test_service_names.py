@@ -21,7 +21,7 @@ class Pods:
     def __init__(self, job: Job, hosts: list[Host], timeout: float = 30.0) -> None:
         self.job = job
         self.hosts = hosts
-        self.plan = make_plan(names=NAMES, gate={"timeout": timeout})
+        self.plan = make_plan(names=NAMES, platform="kubernetes", gate={"timeout": timeout})
 
     def resolve(self, *addresses: str) -> None:
         """What node 1 takes for node 0."""
@@ -33,7 +33,7 @@ class Pods:
         """The hub of an earlier job of this name, which has not ended yet."""
         key = self.job.key
         self.job.key = b"another uid"
-        plan = make_plan(names=NAMES)
+        plan = make_plan(names=NAMES, platform="kubernetes")
         hub = self.job.hub(plan, address=None, port=PORT, host=self.hosts[2])
         self.job.key = key
         hub.folder.rename(hub.folder.with_name("earlier"))

@@ -12,7 +12,7 @@ from ddplaunch.agent.contract import CheckIn, Exit, Files, GatePlan, JobPlan, Ph
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.run_session import RunSession
 from ddplaunch.agent.hub.supervisor_join import GIVEN_UP, LATE, NONE_CAME, SupervisorJoin
-from ddplaunch.agent.platforms.slurm_tasks import SETTLE
+from ddplaunch.agent.platforms.step_tasks import SETTLE
 
 NAMES = ["n1", "n2", "n3"]
 SAYS = "srun: error: n2: task 1: Exited with exit code 1\n"
@@ -45,7 +45,7 @@ class Trial:
         return said
 
     def srun(self, text: str) -> None:
-        with Path(self.record.path(Files.SRUN)).open("a") as file:
+        with Path(self.record.path(Files.STEP)).open("a") as file:
             file.write(text)
 
 

@@ -162,7 +162,7 @@ def test_a_pod_without_a_record(
     server.says = lambda packet: reply(packet, code)
     real = partial(dns.ask, server="127.0.0.1", port=server.port)
     monkeypatch.setattr(dns, "ask", real)
-    plan = make_plan(names=[NAME, NAME.replace("run-0", "run-1")])
+    plan = make_plan(names=[NAME, NAME.replace("run-0", "run-1")], platform="kubernetes")
     result = service.check(Context(plan, "", node, 0, b"k", again=True))
 
     assert (status, verdict) == (result.status, result.code)
@@ -171,4 +171,4 @@ def test_a_pod_without_a_record(
 def test_nodes_that_are_no_pods() -> None:
     """Names of machines are nobody's Service's."""
     result = service.check(Context(make_plan(names=["n1", "n2"]), "", 0, 0, b"k"))
-    assert (Status.PASS, "no Service of Kubernetes names the nodes") == (result.status, result.observed)
+    assert (Status.PASS, "no Service names the nodes") == (result.status, result.observed)

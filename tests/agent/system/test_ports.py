@@ -13,6 +13,7 @@ from tests.agent.checks.make import make_context
 
 from ddplaunch.agent.checks import port
 from ddplaunch.agent.contract import Env, Status
+from ddplaunch.agent.platforms.holder import holder_of_port
 from ddplaunch.agent.system import ports
 
 LISTEN = "import socket; s = socket.create_server(('127.0.0.1', {})); print(1, flush=True); s.accept()"
@@ -99,7 +100,7 @@ def test_the_holder_is_named_with_its_job(number: int) -> None:
     with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        holder = ports.holder(number)
+        holder = holder_of_port(number)
         process.kill()
 
     assert holder is not None
@@ -111,7 +112,7 @@ def test_the_holder_is_named_with_its_job(number: int) -> None:
 
 def test_nobody_holds_a_free_port(number: int) -> None:
     """There is no holder to invent."""
-    assert ports.holder(number) is None
+    assert holder_of_port(number) is None
 
 
 def test_the_check_names_the_holder(tmp_path: Path, number: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Optional
 
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
-from ddplaunch.agent.system import ports
+from ddplaunch.agent.platforms.holder import holder_of_process
 from ddplaunch.agent.system.phrases import size
 
 _DEVICES = {
@@ -159,6 +159,6 @@ def _process(pid: int, name: str) -> str:
     """The driver counts processes as the machine does; a container may have another one by that number."""
     if name.startswith("["):  # [Not Found]: another container's
         return f"pid {pid} outside of this container"
-    here = ports.process(pid)
+    here = holder_of_process(pid)
     program = name.split()[0].rpartition("/")[2]
     return here.text if here and program in here.command else f"pid {pid} ({name})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import resource
 
+from ddplaunch.agent import platforms
 from ddplaunch.agent.checks import rdma
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
@@ -20,15 +21,10 @@ channels has four connections, and they are pinned wherever the GPU's own memory
 by default is far below: 64 KiB, or 8 MiB by systemd and newer kernels."""
 _IPC_LOCK = 1 << 14  # linux/capability.h
 _FIRST_NAMESPACE = ["0", "0", "4294967295"]
-_HINTS = {
-    "slurm": "Slurm gives a job the limit of the shell that submits it: set "
-    "`PropagateResourceLimitsExcept=MEMLOCK` in slurm.conf and `LimitMEMLOCK=infinity` in slurmd.service; "
-    "where slurmd's own limit is high already, `ulimit -l unlimited` before sbatch does",
-    "pods": "`LimitMEMLOCK=infinity` in containerd.service on the machines; the capability IPC_LOCK, which "
-    "`resources.rdma` gives to the pods, counts only where the image runs as root",
-    "": "`ulimit -l unlimited` where the job is started; if that is refused, `* - memlock unlimited` in "
-    "/etc/security/limits.conf, or `docker run --ulimit memlock=-1`",
-}
+_HINT = (
+    "`ulimit -l unlimited` where the job is started; if that is refused, `* - memlock unlimited` in "
+    "/etc/security/limits.conf, or `docker run --ulimit memlock=-1`"
+)
 
 
 def check(context: Context, root: str = "/") -> CheckResult:
@@ -40,8 +36,7 @@ def check(context: Context, root: str = "/") -> CheckResult:
         return passed("memlock", observed, **facts)
     if _is_free():
         return passed("memlock", f"{observed}, and CAP_IPC_LOCK lifts that", **facts)
-    pods = phrases.are_pods(context.plan.names)
-    hint = _HINTS["pods" if pods else "slurm" if context.environment.get("SLURM_JOB_ID") else ""]
+    hint = platforms.named(context.plan.platform).hint("memlock", _HINT)
     if soft >= LEAST:
         return unknown("memlock", f"{observed}, which may not do for RDMA", hint, **facts)
     more = f" (a process may raise it to {_size(hard)})" if hard != soft else ""

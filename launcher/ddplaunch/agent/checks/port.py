@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
+from ddplaunch.agent.platforms.holder import Holder, holder_of_port, job_of
 from ddplaunch.agent.system import ports
 from ddplaunch.agent.transport import strangers
 
@@ -52,23 +53,22 @@ def _choose(context: Context) -> CheckResult:
 
 def _cannot_listen(context: Context, port: int, error: OSError) -> CheckResult:
     if error.errno == errno.EADDRINUSE:
-        holder = ports.holder(port)
+        holder = holder_of_port(port)
         ours = _is_ours(context, holder)
         return in_use("port", port, holder, ours, patience=_ENDING if ours else _PASSING)
     return unknown("port", f"cannot listen on {port}: {error.strerror}", hint="choose another port")
 
 
-def _is_ours(context: Context, holder: Optional[ports.Holder]) -> bool:
+def _is_ours(context: Context, holder: Optional[Holder]) -> bool:
     """Whether it is held by an earlier attempt of this job, or by another step of it."""
-    slurm = context.environment.get("SLURM_JOB_ID")
-    ours = {f"ddplaunch job {context.plan.job}", *([f"Slurm job {slurm}"] if slurm else [])}
-    return holder is not None and holder.job in ours
+    ours = (f"ddplaunch job {context.plan.job}", job_of(context.environment))
+    return holder is not None and holder.job != "" and holder.job in ours
 
 
 def in_use(
     check: str,
     port: int,
-    holder: Optional[ports.Holder],
+    holder: Optional[Holder],
     ours: bool = False,
     patience: Optional[float] = None,
 ) -> CheckResult:
@@ -86,7 +86,7 @@ def in_use(
     return failed(check, "port-in-use", held, "a free port", _remedy(holder), patience, **facts)
 
 
-def _remedy(holder: Optional[ports.Holder]) -> str:
+def _remedy(holder: Optional[Holder]) -> str:
     if holder is None or holder.pid is None:
         return "choose another port, or leave it out: then a free one is found"
     ours = f"`kill {holder.pid}` if it is a leftover, else " if os.getuid() in (0, holder.user_id) else ""

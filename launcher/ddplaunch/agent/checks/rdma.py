@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ddplaunch.agent import platforms
 from ddplaunch.agent.checks import gpus
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
@@ -83,7 +84,7 @@ def check(context: Context, root: str = "/") -> CheckResult:
         return failed("rdma", "rdma-unfit", problem, f"RDMA devices: {asked}", hint, **facts)
     if problem:
         return unknown("rdma", problem, hint, **facts)
-    if len(devices) < asked and phrases.are_pods(context.plan.names):
+    if len(devices) < asked and platforms.named(context.plan.platform).has_device_plugins:
         hint = "a device plugin may count one device several times"
         return unknown("rdma", f"{shown}; the job asks for {asked}", hint, **facts)
     if len(devices) < asked:

@@ -1,4 +1,4 @@
-"""Check: the Service of the job's pods resolves this pod's name, by the name server's own answer.
+"""Check: where a Service names the nodes, the name server knows this one, by its own answer.
 
 It must have a record although it is not ready yet, or no gate ever finds another. Only node 0's matters, for
 by its name the others find the hub; but what a node finds of its own says why it does not find node 0's.
@@ -12,13 +12,13 @@ import threading
 import time
 from typing import Any
 
+from ddplaunch.agent import platforms
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
-from ddplaunch.agent.platforms import dns, pods
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.platforms import dns
 
 PATIENCE = 3.0
-"""Seconds in which the record of a new pod is usually there."""
+"""Seconds in which the record of a new node is usually there."""
 _TRY = 2.0
 _PAUSE = 0.25
 SLOW = 1.0
@@ -28,8 +28,9 @@ _LONGEST = 3.0
 
 def check(context: Context) -> CheckResult:
     """FAIL only on node 0."""
-    if not phrases.are_pods(context.plan.names):
-        return passed("service", "no Service of Kubernetes names the nodes")
+    platform = platforms.named(context.plan.platform)
+    if platform.name_delay is None or not context.plan.names:
+        return passed("service", "no Service names the nodes")
     name = context.plan.names[context.node]
     deadline = time.monotonic() + (0.0 if context.again else PATIENCE)
     while True:
@@ -54,8 +55,8 @@ def check(context: Context) -> CheckResult:
         "service",
         "dns-unanswered" if unanswered else "dns-not-found",
         observed,
-        wanted="a record of this pod, by which the others find it",
-        hint=pods.HINTS["unanswered" if unanswered else "not-found"],
+        wanted="a record of this node, by which the others find it",
+        hint=platform.hint("unanswered" if unanswered else "not-found", ""),
         patience=0.0,
         **facts,
     )

@@ -12,8 +12,7 @@ _CONTAINER_DEFAULT = 64 << 20
 _TOLERANCE = 0.95
 """Of what was asked for: "1 GB" and "1 GiB" are 7 % apart, and a page more or less is nobody's fault."""
 _HINT = (
-    "on Kubernetes and in the job file: `resources.shm`; Docker: --shm-size; "
-    "a machine: `mount -o remount,size=SIZE /dev/shm`"
+    "in the job file: `resources.shm`; Docker: --shm-size; a machine: `mount -o remount,size=SIZE /dev/shm`"
 )
 
 

@@ -90,7 +90,7 @@ class Files:
     HUB_ADDRESS = "run/hub.address"  # one line, as in Env.HUB: by name first, then by address
     HUB_LOG = "run/hub.log"
     GATES = "run/gate.log"  # all gates' output, where a scheduler brings it to the hub's machine
-    SRUN = "run/srun.log"  # likewise, of the ranks' step: what srun says, and nodes where no supervisor is
+    STEP = "run/srun.log"  # likewise, of the ranks' step: its launcher's word, and nodes without a supervisor
     STATUS = "run/status.json"  # JobStatus, replaced whole at every change
     EVENTS = "run/events.jsonl"  # one Event a line
     FAULTY = "run/faulty"  # names of the nodes at fault, one a line, where the job may work without them
@@ -197,6 +197,7 @@ class JobPlan:
     env: dict[str, str] = field(default_factory=dict)
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)  # NAME -> {"env": NAME} | {"file": PATH}
     workdir: Optional[str] = None  # None: the unpacked source, else the folder the agent was started in
+    platform: str = ""  # the scheduler that runs the job, of `agent.platforms`; another one counts as none
     gate: GatePlan = field(default_factory=GatePlan)
     watchdog: WatchdogPlan = field(default_factory=WatchdogPlan)
     resources: ResourcePlan = field(default_factory=ResourcePlan)

@@ -237,6 +237,7 @@ class JobEvidence:
     lost: list[Lost] = field(default_factory=list)  # of these, who does not answer at all any more
     notice_after: float = 10.0
     names: list[str] = field(default_factory=list)  # of the nodes, in their order; as in JobPlan
+    platform: str = ""  # likewise
     master_addr: str = ""  # as the gate has proved it; "": there was no gate
     master_port: int = 0
 

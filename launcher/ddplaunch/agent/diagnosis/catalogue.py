@@ -52,7 +52,7 @@ CATALOGUE: dict[str, Entry] = {
         {
             "dns-not-found": "a node's name does not resolve",
             "dns-unanswered": "the name server does not answer",
-            "dns-disagrees": "a node's name leads to another machine or pod than the node's own",
+            "dns-disagrees": "a node's name leads to another machine than the node's own",
             "ip-family-mixed": "a name leads by IPv4 and not by IPv6, or nodes have no family in common",
             "port-in-use": "the port is already held by another process",
             "port-rejected": "something on the way refuses connections to a port where a node listens",

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
 
+from ddplaunch.agent import platforms
 from ddplaunch.agent.checks import port
 from ddplaunch.agent.checks import run as checks
 from ddplaunch.agent.checks.context import Context, passed
@@ -99,7 +100,16 @@ class Gate:
         self._context = Context(plan, folder, node, attempt, key)
         twin = plan.job if plan.gate.joined else None
         self._reach = Reach(
-            node, plan.names, hub, key, attempt, self._say, self._cry, self._hub_is_dead, twin
+            node,
+            plan.names,
+            hub,
+            key,
+            attempt,
+            self._say,
+            self._cry,
+            self._hub_is_dead,
+            twin,
+            platforms.named(plan.platform),
         )
         self._responder = Responder(key, attempt, plan.job)
         self._redactor = secrets.redactor(plan.secrets, os.environ)

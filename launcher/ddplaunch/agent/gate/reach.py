@@ -9,8 +9,7 @@ from typing import Callable, Optional
 
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.gate.hub_unreached import unreached
-from ddplaunch.agent.platforms import dns, pods
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.platforms import PLAIN, Platform, dns
 from ddplaunch.agent.system.resolve import (
     UnansweredNameError,
     UnknownNameError,
@@ -23,35 +22,6 @@ from ddplaunch.agent.transport import endpoints, strangers
 from ddplaunch.agent.transport.endpoints import Endpoint
 from ddplaunch.agent.transport.protocol import Channel, RefusedError, StrangerError, UnreachableError
 
-NAMELESS = 60.0
-"""Seconds for a pod's own record to appear: twice as long as a name server remembers its absence."""
-PATIENCE = {
-    "stranger": 3.0,
-    "shared": 3.0,
-    "key": 3.0,
-    "reset": 4.0,
-    "silent": 10.0,
-    "loopback": 10.0,
-    "gone": 10.0,
-    "filtered": 8.0,
-}
-"""Seconds for what seldom passes. A hub that serves a thousand nodes may be silent for a moment, and one that
-was killed on this machine is started again."""
-POD_PATIENCE = {
-    "stranger": 10.0,
-    "shared": 10.0,
-    "reset": 20.0,
-    "silent": 20.0,
-    "loopback": 4.0,
-    "gone": 20.0,
-    "stale": 60.0,
-    "filtered": 8.0,
-    "timeout": 35.0,
-    "unreachable": 35.0,
-    "unanswered": 90.0,
-}
-"""Likewise where the hub is a pod: the kubelet starts it again, its name may lead to a pod of an earlier job
-for as long as that ends and name servers remember it, and a new pod's network takes a moment."""
 _CALL = 2.5
 """Seconds for one attempt."""
 _PAUSE = 0.1
@@ -110,6 +80,7 @@ class Reach:
         report: Callable[[Verdict, float], None],
         dead: Callable[[], Optional[Verdict]] = lambda: None,
         twin: Optional[str] = None,
+        platform: Platform = PLAIN,
     ) -> None:
         self._node = node
         self._names = names
@@ -122,7 +93,8 @@ class Reach:
         self._dead = dead
         self._twin = twin
         self._failures: dict[Endpoint, _Failure] = {}
-        self._are_pods = phrases.are_pods(names)
+        self._platform = platform
+        self._names_appear = platform.name_delay is not None and bool(names)
         self.before = ""  # what was met until the hub was, if that took long
         self.nameless = 0.0  # seconds for which the hub's name was denied before it was known
         self.met: Optional[Endpoint] = None
@@ -144,8 +116,9 @@ class Reach:
                 channel = self._call(address, deadline)
                 if channel is not None:
                     denied = self._failures.pop(address, None)
-                    if denied is not None and self.nameless and self._are_pods:
-                        self._say(pods.denied(self.nameless))
+                    if denied is not None and self.nameless and self._names_appear:
+                        why = self._platform.hint("name-denied", "")
+                        self._say(f"node 0's name was not known for {self.nameless:.0f} s; {why}")
                     seconds = time.monotonic() - self._started
                     if denied is not None and seconds > _LONG:
                         self.before = f"{denied.lasting().detail}, for {seconds:.0f} s"
@@ -185,30 +158,32 @@ class Reach:
         where, own = self._addresses(address), endpoints.own()
         if kind == "unreachable" and own and not set(map(family, own)) & set(map(family, where)):
             kind = "family"
-        found = unreached(self._node, address, where, kind, failure.detail, seconds, self._names)
+        found = unreached(
+            self._node, address, where, kind, failure.detail, seconds, self._names, self._platform
+        )
         found.facts.extend(
             f"{other}: {text}" for other, text in self.detours.items() if other != str(address)
         )
-        if self._are_pods and kind in ("not-found", "unanswered", "absent"):
+        if self._names_appear and kind in ("not-found", "unanswered", "absent"):
             hub = dns.ask(address.host, time.monotonic() + _ASK)
             found.facts.append(f"of {address.host}: {hub.said}")
-            found.facts.append(f"of this pod, {self._names[self._node]}: {self._own_record().said}")
+            found.facts.append(f"of this node, {self._names[self._node]}: {self._own_record().said}")
         return found
 
     def _own_record(self) -> dns.Answer:
         """What the name server says of this node's own name, if that is a Service's to give."""
-        if not self._are_pods:
+        if not self._names_appear:
             return dns.Answer(dns.NO_NAME, [], "", "")
         return dns.ask(self._names[self._node], time.monotonic() + _ASK)
 
     def _call(self, address: Endpoint, deadline: float) -> Optional[Channel]:
         """One attempt; what became of it is in `_failures`.
 
-        A name with several addresses is that of several pods, of which one may be about to end.
+        A name with several addresses is that of several machines, of which one may be about to end.
         """
         begun = time.monotonic()
         before = self._failures.get(address)
-        for host in self._pods_of(address):
+        for host in self._hosts_of(address):
             patience = min(time.monotonic() + _CALL, deadline)
             try:
                 channel = Channel.connect(host, address.port, self._key, self._attempt, patience)
@@ -238,10 +213,10 @@ class Reach:
             return "stranger"
         if self._twin is not None and error.job == self._twin:
             return "key"
-        return "stale" if self._are_pods else "shared"
+        return "stale" if self._names_appear else "shared"
 
-    def _pods_of(self, address: Endpoint) -> list[str]:
-        found = self._addresses(address) if self._are_pods else []
+    def _hosts_of(self, address: Endpoint) -> list[str]:
+        found = self._addresses(address) if self._names_appear else []
         return found if len(found) > 1 else [address.host]
 
     def _who(self, address: Endpoint, said: bytes, deadline: float) -> tuple[str, str]:
@@ -257,13 +232,18 @@ class Reach:
 
     def _is_over(self, address: Endpoint, now: float, deadline: float) -> bool:
         failure = self._failures[address]
-        if failure.kind == "not-found" and self._are_pods and now >= failure.since + NAMELESS:
-            # While we have a record ourselves, node 0's pod is what is missing, and may still come.
+        if self._is_nameless(failure, now):
+            # While we have a record ourselves, node 0 is what is missing, and may still come.
             return now >= deadline or self._own_record().status != dns.FOUND
         return now >= min(deadline, failure.since + self._patience(address, failure.kind))
 
+    def _is_nameless(self, failure: _Failure, now: float) -> bool:
+        """Whether the hub's name has been unknown for longer than new names take."""
+        delay = self._platform.name_delay if self._names_appear else None
+        return failure.kind == "not-found" and delay is not None and now >= failure.since + delay
+
     def _patience(self, address: Endpoint, kind: str) -> float:
-        patience = POD_PATIENCE if self._are_pods else PATIENCE
+        patience = self._platform.hub_patience
         if self.met is not None and kind in ("refused", "reset"):
             return patience["gone"]
         if kind == "refused" and self._node != 0 and all(map(is_loopback, self._addresses(address) or [""])):

@@ -162,6 +162,7 @@ def job_evidence(
         lost=lost,
         notice_after=plan.watchdog.notice_after,
         names=plan.names,
+        platform=plan.platform,
     )
 
 

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Callable, NamedTuple, Optional
 
+from ddplaunch.agent import platforms
 from ddplaunch.agent.checks.port import in_use
 from ddplaunch.agent.contract import Exit, Files, JobPlan, Verdict, codec
 from ddplaunch.agent.diagnosis import verdict_text
@@ -24,6 +25,7 @@ from ddplaunch.agent.hub.run_session import RunSession
 from ddplaunch.agent.hub.server import TICK, MessageHandler, Server, Session
 from ddplaunch.agent.hub.sidecar import Orders, bury_children
 from ddplaunch.agent.platforms import physical_host, termination
+from ddplaunch.agent.platforms.holder import holder_of_port
 from ddplaunch.agent.system import ports
 from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError, resolve
 from ddplaunch.agent.transport import endpoints
@@ -45,6 +47,7 @@ _PAUSE = 0.2
 _RESOLVE = 1.0
 _FILES = 65536
 """Open files, as far as the system lets us."""
+_OPEN_FILES = "raise the limit of open files on that node: /etc/security/limits.conf, or of its container"
 _OWN_FILES = 64
 """Of these for the hub itself, and for those who ask it how the job stands."""
 
@@ -74,9 +77,9 @@ def main(
     over only when we are told so, and then went well, however the job did.
     """
     orders = Orders()
-    in_pod = termination.wanted()
+    in_container = termination.wanted()
     # A container is always started again whole, and finds the folder as it was.
-    left = recovery.left(plan, folder, attempt) if in_pod or again else None
+    left = recovery.left(plan, folder, attempt) if in_container or again else None
     record = JobRecord(plan, folder, attempt)
     files = _raise_file_limit()
     if files < plan.nodes + _OWN_FILES:
@@ -96,9 +99,9 @@ def main(
 
             with listener:
                 code = parent.keep(hub, orders)
-            return _stay(orders) if in_pod else code
+            return _stay(orders) if in_container else code
     code = _last_words(record)
-    return _stay(orders) if in_pod else code
+    return _stay(orders) if in_container else code
 
 
 def _stay(orders: Orders) -> int:
@@ -229,7 +232,7 @@ def _listen(record: JobRecord, attempt: int, key: bytes, place: ListenAddress) -
             if error.errno != errno.EADDRINUSE or time.monotonic() - begun > _HELD:
                 raise
         if not said:
-            said, holder = True, ports.holder(place.port)
+            said, holder = True, holder_of_port(place.port)
             by = f", held by {holder.text}" if holder else ""
             record.event("waiting", f"waiting for port {place.port}{by}")
         time.sleep(_PAUSE)
@@ -238,7 +241,7 @@ def _listen(record: JobRecord, attempt: int, key: bytes, place: ListenAddress) -
 def _cannot_listen(record: JobRecord, port: Optional[int], error: OSError) -> None:
     """The verdict of a hub that nobody will ever reach: node 0's alone, and the whole job's."""
     if error.errno == errno.EADDRINUSE and port is not None:
-        result = in_use("hub", port, ports.holder(port))
+        result = in_use("hub", port, holder_of_port(port))
         verdict = Verdict(
             result.code,
             f"node 0: {result.observed}; the gate needs it",
@@ -316,7 +319,6 @@ def _too_few_files(record: JobRecord, files: int) -> None:
         "gate",
         nodes=[0],
         facts=["`ulimit -Hn` gives the limit that a process cannot raise by itself"],
-        hint="raise the limit of open files on that node: LimitNOFILE= of slurmd or of the container "
-        "runtime, or /etc/security/limits.conf",
+        hint=platforms.named(record.plan.platform).hint("open-files", _OPEN_FILES),
     )
     _give_up(record, verdict)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from typing import Callable, NamedTuple, Optional
 
+from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import CheckIn, CheckResult, Files, JobPlan, Status, Verdict
 from ddplaunch.agent.diagnosis.gate import decide as rules
 from ddplaunch.agent.diagnosis.gate import hub_unreached, unstarted
@@ -149,8 +150,9 @@ class Membership:
         for task in gone:
             known = self._unreached.get(task.node)
             if task.node not in self._present and (known is None or known.seconds < math.inf):
+                platform = platforms.named(self._plan.platform)
                 before = unstarted.LEFT if task.node in self.vanished else unstarted.GATE
-                verdict = unstarted.ended([task], self._plan.names, before, len(gone))
+                verdict = unstarted.ended([task], self._plan.names, platform, before, len(gone))
                 self._unreached[task.node] = UnreachedReport(
                     task.node, math.inf, verdict if known is None else known.verdict
                 )

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Optional
 
+from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import Files, Phase, Verdict, codec
 from ddplaunch.agent.diagnosis.gate import unstarted
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.platforms.file_tail import FileTail
-from ddplaunch.agent.platforms.slurm_tasks import StepTasks
+from ddplaunch.agent.platforms.scheduler_log import SchedulerLog
 
 LATE = 10.0
 """Seconds after the last supervisor that came, after which those who have not come are told of."""
@@ -21,8 +21,8 @@ GIVEN_UP = 60.0
 """Seconds after which nobody waits for them any more. They need less than one, on a busy machine a few; a
 call that was lost is repeated within thirty."""
 NONE_CAME = 300.0
-"""Seconds of patience where no node has come: after a short absence of its controller, srun waits two minutes
-before it asks again."""
+"""Seconds of patience where no node has come: after a short absence of its controller a scheduler may wait
+two minutes before it asks again."""
 
 _EVERY = 0.3
 
@@ -40,8 +40,8 @@ class SupervisorJoin:
     def __init__(self, record: JobRecord) -> None:
         self._record = record
         self._plan = record.plan
-        self._step = FileTail(record.path(Files.SRUN))
-        self._tasks = StepTasks(record.plan.names)
+        self._step = SchedulerLog(record.path(Files.STEP), record.plan.names)
+        self._platform = platforms.named(record.plan.platform)
         self._here: set[int] = set()
         self._last: Optional[float] = None  # when the last one came, or all were released
         self._looked = float("-inf")
@@ -79,10 +79,11 @@ class SupervisorJoin:
         self._looked = now
         self._last = now if self._last is None else self._last
         missing = sorted(set(range(self._plan.nodes)) - self._here)
-        self._tasks.hear(self._step.lines(), now)
-        gone = [task for task in self._tasks.ended(now) if task.node in missing]
+        self._step.listen(now)
+        gone = [task for task in self._step.tasks.ended(now) if task.node in missing]
         if gone:
-            return JoinFault([unstarted.ended(gone, self._plan.names, unstarted.RANKS)], certain=True)
+            why = unstarted.ended(gone, self._plan.names, self._platform, unstarted.RANKS)
+            return JoinFault([why], certain=True)
         waited = now - self._last
         certain = waited >= self._patience() and not self._ranks_run()
         if not certain and (waited < LATE or self._told or not self._here):
@@ -90,8 +91,8 @@ class SupervisorJoin:
         self._told = True
         self._record.wait_for(missing)
         if not self._here:
-            return JoinFault([unstarted.none(waited)], certain)
-        return JoinFault([unstarted.awaited(missing, self._plan.names, waited)], certain)
+            return JoinFault([unstarted.none(self._platform, waited)], certain)
+        return JoinFault([unstarted.awaited(missing, self._plan.names, self._platform, waited)], certain)
 
     def _is_released(self) -> bool:
         """Whether this very hub released the gate: one that was started again does not know who left."""

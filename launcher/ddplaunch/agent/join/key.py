@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Env
-from ddplaunch.agent.join import munge, scheduler
+from ddplaunch.agent.join import munge
 from ddplaunch.agent.join.spot import CannotJoinError, Spot
+from ddplaunch.agent.platforms import scheduler_variables
 from ddplaunch.agent.system import ports
 
 _SHORTEST = 16
@@ -48,7 +49,7 @@ def obtain(
         return Key(_of_job(_checked(read(file), file), spot))
     if spot.nodes == 1:
         return Key(os.urandom(32).hex())
-    if scheduler.is_slurms(environment) and munge.is_there():
+    if scheduler_variables.is_slurms(environment) and munge.is_there():
         port = server_port(spot, gate_port)
         if spot.node == 0:
             munge.check_port(port)

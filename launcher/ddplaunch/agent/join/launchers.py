@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.join.scheduler import Fact
+from ddplaunch.agent.platforms.scheduler_variables import Fact
 from ddplaunch.agent.supervisor import torchrun_options
 
 

@@ -10,7 +10,6 @@ One connection: a line {credential of {"ask": job, "nonce": …}}, answered by {
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -26,6 +25,8 @@ from ddplaunch.agent.checks.port import in_use
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.gate.hub_unreached import ANOTHER_GATE_PORT, unreached
 from ddplaunch.agent.join.spot import CannotJoinError, Spot
+from ddplaunch.agent.platforms import slurm
+from ddplaunch.agent.platforms.holder import holder_of_port
 from ddplaunch.agent.system import ports
 from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError, resolve
 from ddplaunch.agent.transport.endpoints import Endpoint
@@ -69,7 +70,7 @@ def check_port(port: int) -> None:
             raise CannotJoinError(
                 f"node 0 cannot hand out the key on port {port}: {error.strerror}", ANOTHER_GATE_PORT
             ) from error
-        taken = in_use("key", port, ports.holder(port))
+        taken = in_use("key", port, holder_of_port(port))
         sentence = f"node 0: {taken.observed}; the other nodes ask for the key there"
         raise NoKeyError(Verdict(taken.code, sentence, "gate", nodes=[0], hint=ANOTHER_GATE_PORT)) from error
 
@@ -77,7 +78,7 @@ def check_port(port: int) -> None:
 def serve(port: int, job: str, key: str, say: Callable[[str], None]) -> None:
     """Answer requests for `key` for as long as this process lives. Raises OSError when it cannot listen."""
     turns = threading.BoundedSemaphore(_AT_ONCE)
-    place = _socket()
+    place = slurm.munge_socket(_EXCHANGE)
 
     def answer(connection: socket.socket, peer: str) -> None:
         try:
@@ -98,7 +99,7 @@ def serve(port: int, job: str, key: str, say: Callable[[str], None]) -> None:
 def ask(spot: Spot, port: int, seconds: float, say: Callable[[str], None]) -> str:
     """The key, from node 0. Raises CannotJoinError, NoKeyError."""
     begun = said = time.monotonic()
-    place = _socket()
+    place = slurm.munge_socket(_EXCHANGE)
     while True:
         now = time.monotonic()
         try:
@@ -186,15 +187,6 @@ def _run(words: list[str], data: bytes, place: Optional[str]) -> bytes:
     if done.returncode != 0:
         raise MungeError(done.stderr.decode(errors="replace").strip() or f"{words[0]}: {done.returncode}")
     return done.stdout
-
-
-def _socket() -> Optional[str]:
-    """The socket that this cluster's Slurm uses; None: MUNGE's own."""
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        shown = subprocess.run(["scontrol", "show", "config"], capture_output=True, timeout=_EXCHANGE)
-        named = re.search(rb"^AuthInfo\s*=.*?\bsocket=([^,\s]+)", shown.stdout, re.MULTILINE)
-        return named[1].decode() if named else None
-    return None
 
 
 def _verdict(spot: Spot, port: int, error: UnreachableError, seconds: float) -> Verdict:

@@ -9,7 +9,7 @@ from typing import Callable, NamedTuple
 
 from ddplaunch.agent.contract import Env, GatePlan, JobPlan, WatchdogPlan
 from ddplaunch.agent.join import key, spot
-from ddplaunch.agent.platforms import places
+from ddplaunch.agent.platforms import places, scheduler_variables
 from ddplaunch.agent.transport.endpoints import Endpoint
 
 
@@ -48,6 +48,7 @@ def prepare(
         master_addr=found.master_addr,
         master_port=found.master_port,
         watchdog=watchdog,
+        platform=scheduler_variables.platform(environment),
         gate=GatePlan(timeout=arguments.gate_timeout, port=port, joined=True),
     )
     own = {

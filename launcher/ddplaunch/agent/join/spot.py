@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.join import launchers, scheduler
-from ddplaunch.agent.join.scheduler import Fact
+from ddplaunch.agent.join import launchers
+from ddplaunch.agent.platforms import scheduler_variables
+from ddplaunch.agent.platforms.scheduler_variables import Fact
 from ddplaunch.agent.supervisor import torchrun_options
 
 _C10D_PORT = "29400"
@@ -69,7 +70,7 @@ class _Search:
         self._options = options
         self._words = launchers.said(command)
         self._environment = environment
-        self._scheduler = scheduler.read(environment, host)
+        self._scheduler = scheduler_variables.read(environment, host)
         self._problems: list[str] = []
 
     def spot(self) -> Spot:
@@ -184,8 +185,8 @@ class _Search:
         given = ", ".join(option for _, option in absent)
         return CannotJoinError(
             f"this node cannot join: {text} {'are' if len(absent) > 1 else 'is'} not given",
-            f"add {given} before `--`; torchrun's arguments, PET_* variables, `srun --ntasks-per-node=1`, "
-            "`mpirun --map-by ppr:1:node` and Indexed Jobs of Kubernetes say them as well, as far as they go",
+            f"add {given} before `--`; torchrun's arguments, PET_* variables, {scheduler_variables.SAYING} "
+            "say them as well, as far as they go",
         )
 
 

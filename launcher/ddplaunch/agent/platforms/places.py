@@ -10,11 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ddplaunch.agent.contract import Env, JobPlan
+from ddplaunch.agent.platforms import slurm
 from ddplaunch.agent.transport import endpoints
 from ddplaunch.agent.transport.endpoints import Endpoint
 
 RESOLV_CONF = "/etc/resolv.conf"
 _NODE, _DOMAIN = "{node}", "{domain}"
+
+
+def node_variable(environment: Mapping[str, str]) -> str:
+    """Return the name of the variable that holds this node's number: ours, or else the scheduler's."""
+    return Env.NODE if environment.get(Env.NODE) else slurm.NODE
 
 
 class UnplacedError(Exception):

@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import Verdict, codec
 from ddplaunch.agent.platforms.file_tail import FileTail
-from ddplaunch.agent.platforms.slurm_tasks import StepTasks
+from ddplaunch.agent.platforms.step_tasks import StepTasks
 
 SETTLES = 2.0
 """Seconds from the hub's start until what is said of it counts: who cried before will come by now."""

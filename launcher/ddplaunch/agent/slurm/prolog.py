@@ -11,6 +11,7 @@ from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.checks.disk import LEAST
 from ddplaunch.agent.contract import CheckResult, Exit, JobPlan, Status
 from ddplaunch.agent.gate import table
+from ddplaunch.agent.platforms import SLURM
 from ddplaunch.agent.slurm import jobs, room
 from ddplaunch.agent.system.phrases import size
 
@@ -21,7 +22,7 @@ _UP = 1  # IFF_UP
 
 def main() -> int:
     """`Exit.NODE_AT_FAULT` when no job can work here; whatever else is odd is printed alone."""
-    context = Context(JobPlan("prolog", 1, None, [], []), "/", 0, 0, b"")
+    context = Context(JobPlan("prolog", 1, None, [], [], platform=SLURM.name), "/", 0, 0, b"")
     results = checks.run(context, CHECKS, seconds=10.0)
     odd = [result for result in results if result.status != Status.PASS]
     if odd:

@@ -30,6 +30,7 @@ from ddplaunch.agent.contract import (
     codec,
 )
 from ddplaunch.agent.diagnosis import verdict_text
+from ddplaunch.agent.platforms import SLURM
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
 
@@ -102,7 +103,17 @@ def _plan(environment: Mapping[str, str]) -> JobPlan:
     python = "python" if shutil.which("python") else "python3"
     name = environment.get("SLURM_JOB_NAME") or "job"
     gate = GatePlan(timeout=_timeout(environment))
-    return JobPlan(name, len(names), None, launch=[], command=[], python=python, names=names, gate=gate)
+    return JobPlan(
+        name,
+        len(names),
+        None,
+        launch=[],
+        command=[],
+        python=python,
+        names=names,
+        gate=gate,
+        platform=SLURM.name,
+    )
 
 
 def _timeout(environment: Mapping[str, str]) -> float:

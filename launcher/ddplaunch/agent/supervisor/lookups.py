@@ -16,8 +16,9 @@ from typing import Optional
 
 from ddplaunch.agent.contract import Rendezvous
 from ddplaunch.agent.interfaces import read
+from ddplaunch.agent.platforms.holder import holder_of_port
 from ddplaunch.agent.supervisor.ranks import Rank
-from ddplaunch.agent.system import ports, processes, resolve
+from ddplaunch.agent.system import processes, resolve
 
 PATIENCE = 4.0
 """Seconds for the resolver. A name that takes longer counts as unanswered."""
@@ -76,7 +77,7 @@ def looked_up(rendezvous: Rendezvous) -> Rendezvous:
 
 def _stranger_at(port: int) -> str:
     """Who listens there, unless it is a process of this node's part of the job."""
-    holder = ports.holder(port)
+    holder = holder_of_port(port)
     if holder is None or holder.pid in (os.getpid(), *processes.descendants(os.getpid())):
         return ""
     return holder.text

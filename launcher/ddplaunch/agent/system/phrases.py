@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from ddplaunch.agent.contract import Exited, Frame
-from ddplaunch.agent.system.resolve import is_loopback
+from ddplaunch.agent.system.resolve import is_loopback, numeric
 
 _NAMED = 4
 """Nodes up to which a sentence names each; more would bury what it says."""
@@ -57,20 +57,17 @@ def nodes(numbers: Iterable[int], names: Sequence[str] = ()) -> str:
     return f"node{'s' * (len(each) > 1)} {listing(each)}"
 
 
-def are_pods(names: Sequence[str]) -> bool:
-    """Whether these are names that a Service of Kubernetes gives: POD.SERVICE.NAMESPACE.svc.DOMAIN."""
-    return bool(names) and names[0].split(".")[3:4] == ["svc"]
-
-
 def name(number: int, names: Sequence[str]) -> str:
     """Empty where there is none. A loopback address is none: the nodes of one machine share it.
 
-    Of a pod it is the host name: what follows is the same for all of them.
+    Without its domain where node 0 has the same.
     """
     found = names[number] if 0 <= number < len(names) else ""
-    if are_pods(names):
-        return found.partition(".")[0]
-    return "" if is_loopback(found) else found
+    if is_loopback(found):
+        return ""
+    host, dot, domain = found.partition(".")
+    is_shared = dot and not numeric(found) and names[0].partition(".")[2] == domain
+    return host if is_shared else found
 
 
 def _numbered(noun: str, numbers: Iterable[int]) -> str:

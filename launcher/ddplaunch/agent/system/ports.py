@@ -1,4 +1,4 @@
-"""Ports of this machine: finds a free one, holds it, and names the process that has it."""
+"""Ports of this machine: finds a free one, and holds it."""
 
 from __future__ import annotations
 
@@ -6,38 +6,13 @@ import errno
 import hashlib
 import os
 import socket
-from dataclasses import dataclass
-from typing import Any, Optional
-
-from ddplaunch.agent.contract import Env
-from ddplaunch.agent.system import proc, tcp
+from typing import Optional
 
 _LOWEST, _HIGHEST = 10000, 32767
 """Above what services use, below what Linux hands out to outgoing connections by default."""
 EPHEMERAL = (32768, 60999)
 """What Linux hands out by default, where we cannot ask."""
 _TRIES = 200
-
-
-@dataclass(frozen=True)
-class Holder:
-    """Who holds a port, or a GPU. `pid` is None when the process is another user's or another container's."""
-
-    user_id: int
-    pid: Optional[int] = None
-    command: str = ""
-    job: str = ""
-
-    @property
-    def text(self) -> str:
-        """'pid 812 (python serve.py, user bob, Slurm job 771)'."""
-        user = f"user {_user(self.user_id)}"
-        if self.pid is None:
-            return f"a process of {user}"
-        return f"pid {self.pid} ({', '.join(filter(None, (self.command[:80], user, self.job)))})"
-
-    def facts(self) -> dict[str, Any]:
-        return {"pid": self.pid, "user": _user(self.user_id), "command": self.command, "job": self.job}
 
 
 def listen(host: Optional[str], port: int) -> socket.socket:
@@ -115,47 +90,3 @@ def is_reserved(port: int) -> bool:
 def number(listener: socket.socket) -> int:
     """The port it listens on."""
     return int(listener.getsockname()[1])
-
-
-def holder(port: int) -> Optional[Holder]:
-    """Who holds `port` here: a listener if there is one. None: nobody that can be seen."""
-    there = [each for each in tcp.table() if each.port == port]
-    for each in sorted(there, key=lambda each: each.state != tcp.LISTEN):
-        if each.state == tcp.LISTEN or each.inode:
-            pid = _owner(each.inode)
-            return Holder(each.user_id) if pid is None else _described(each.user_id, pid)
-    return None
-
-
-def process(pid: int) -> Optional[Holder]:
-    """Who that is; None when it is not to be seen from here."""
-    try:
-        return _described(os.stat(f"/proc/{pid}").st_uid, pid)
-    except OSError:
-        return None
-
-
-def _described(user_id: int, pid: int) -> Holder:
-    return Holder(user_id, pid, proc.command_line(pid), _job(proc.environment(pid)))
-
-
-def _owner(inode: int) -> Optional[int]:
-    for name in os.listdir("/proc"):
-        if name.isdigit() and inode in proc.socket_inodes(int(name)):
-            return int(name)
-    return None
-
-
-def _job(environment: dict[str, str]) -> str:
-    if environment.get(Env.JOB):
-        return f"ddplaunch job {environment[Env.JOB]}"
-    return f"Slurm job {environment['SLURM_JOB_ID']}" if environment.get("SLURM_JOB_ID") else ""
-
-
-def _user(user_id: int) -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(user_id).pw_name
-    except KeyError:
-        return str(user_id)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Callable, TypeVar
 
+from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import CheckIn, CheckResult, Status, Verdict
 from ddplaunch.agent.diagnosis import rule_runner
 from ddplaunch.agent.diagnosis.gate import (
@@ -26,13 +27,16 @@ from ddplaunch.agent.diagnosis.gate import (
 from ddplaunch.agent.diagnosis.gate.job_view import GateView, odd_ones
 from ddplaunch.agent.diagnosis.gate.ranking import Kind, mesh_alone, order
 from ddplaunch.agent.diagnosis.rule_runner import Complain
-from ddplaunch.agent.platforms import pods
 from ddplaunch.agent.system import phrases
 
 CLOCK_TOLERANCE = 15.0
 """Seconds. torchrun's c10d rendezvous drops a node whose last heartbeat, by the other's clock, is older."""
 
 _WARNINGS = 8
+_ASK_SCHEDULER = (
+    "ask the scheduler for it: is it pending, pulling its image, or down? `gate.timeout` in the job file "
+    "says how long the others wait"
+)
 
 T = TypeVar("T")
 
@@ -233,10 +237,7 @@ def missing_nodes(view: GateView) -> Iterator[Verdict]:
                 for node in view.vanished
             ]
             + [f"the hub refused {peer}, which does not know the job's key" for peer in view.refused],
-            hint=pods.HINTS["missing"]
-            if phrases.are_pods(view.plan.names)
-            else "ask the scheduler for it: is it pending, pulling its image, or down? "
-            "`gate.timeout` in the job file says how long the others wait",
+            hint=platforms.named(view.plan.platform).hint("missing", _ASK_SCHEDULER),
         )
 
 

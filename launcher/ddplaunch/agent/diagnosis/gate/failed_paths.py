@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Optional
 
+from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import MeshResult, Verdict
 from ddplaunch.agent.diagnosis.gate import hardware, ip_families, node_names, paths, subnets
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
 from ddplaunch.agent.diagnosis.gate.partitions import Partition, Path, describe
-from ddplaunch.agent.platforms import pods
+from ddplaunch.agent.platforms import PLAIN, Platform
 from ddplaunch.agent.system import phrases
 
 MTU_HINT = (
@@ -57,6 +58,7 @@ class _Facts(NamedTuple):
     passed: set[Path]  # by a port as torch's own, or by the master's where that alone was tried
     names: Sequence[str]
     nodes: int
+    platform: Platform
 
     def node(self, number: int) -> str:
         return phrases.node(number, self.names)
@@ -79,11 +81,17 @@ def failed_paths(view: GateView) -> list[Verdict]:
     if all(result.outcome == "ok" for result in failed):
         return []
     results = [*failed, *paths.whole(view.passed, view.check_ins)]
-    verdicts = judge(results, view.plan.names, view.plan.nodes)
+    platform = platforms.named(view.plan.platform)
+    verdicts = judge(results, view.plan.names, view.plan.nodes, platform)
     return subnets.with_subnets(view, hardware.with_mtus(view, verdicts))
 
 
-def judge(results: list[MeshResult], names: Sequence[str] = (), nodes: Optional[int] = None) -> list[Verdict]:
+def judge(
+    results: list[MeshResult],
+    names: Sequence[str] = (),
+    nodes: Optional[int] = None,
+    platform: Platform = PLAIN,
+) -> list[Verdict]:
     """Empty when every path passed. `names` are the nodes', as in the plan; `nodes`, how many there are."""
     good = [r for r in results if r.outcome == "ok"]
     failed = [r for r in sorted(results, key=lambda r: (r.node, r.peer, r.what)) if r.outcome != "ok"]
@@ -98,6 +106,7 @@ def judge(results: list[MeshResult], names: Sequence[str] = (), nodes: Optional[
             if r.node != r.peer and (r.what != paths.MASTER or _path(r) not in by_responder)
         },
         names=names,
+        platform=platform,
         nodes=nodes or 1 + max((max(_path(r)) for r in results), default=0),
     )
     lossy = [result for result in failed if result.outcome == "lossy"]
@@ -183,7 +192,6 @@ def _verdict(faults: list[_Fault], facts: _Facts) -> Verdict:
     worst = min(first.found, key=lambda r: (r.node == r.peer, r.outcome == "timeout", r.outcome != "lossy"))
     one = len({frozenset(_path(r)) for r in first.found if r.node != r.peer}) < 2
     one = one or (len(first.cut.targets) == 1 and not first.cut.both and first.code not in _UNDIRECTED)
-    hints = pods.HINTS if phrases.are_pods(facts.names) else _HINTS
     return Verdict(
         first.code,
         (_of_target(first, worst, facts) if one else _of_groups(first, worst, facts)) + more,
@@ -193,7 +201,7 @@ def _verdict(faults: list[_Fault], facts: _Facts) -> Verdict:
             *(f"{_way(r, facts)}: {r.outcome}, {r.detail or 'no answer'}" for r in found[:_SHOWN]),
             *([f"{len(found) - _SHOWN} more paths likewise"] if len(found) > _SHOWN else []),
         ],
-        hint=hints.get(first.code, _HINTS[first.code]),
+        hint=facts.platform.hint(first.code, _HINTS[first.code]),
     )
 
 

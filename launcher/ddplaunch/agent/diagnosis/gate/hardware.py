@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.gate.job_view import GateView, odd_ones
 from ddplaunch.agent.system import phrases
 
 _ONE_KIND = (
-    "ask the scheduler for one kind of node: `slurm.constraint`, `kubernetes.node_selector`; a machine that "
-    "has lost a GPU says so in `dmesg`; if the difference is meant, `gate: {skip: [gpus]}`"
+    "use nodes of one kind; a machine that has lost a GPU says so in `dmesg`; if the difference is meant, "
+    "`gate: {skip: [gpus]}`"
 )
 _ONE_NETWORK = (
     "mend or leave out the nodes without, as `ibstat` there shows them; or do without on all: `env: "
@@ -30,7 +31,8 @@ _SHOWN = 4
 def differing(view: GateView) -> Iterator[Verdict]:
     """What breaks or slows a job on such nodes. GPUs are judged only for a job that asks for some."""
     if view.plan.resources.gpus and view.checks("gpus"):
-        yield from _compared(view, "hardware-differs", "", "has", "have", _gpus(view), _ONE_KIND)
+        hint = platforms.named(view.plan.platform).hint("hardware", _ONE_KIND)
+        yield from _compared(view, "hardware-differs", "", "has", "have", _gpus(view), hint)
     if view.checks("rdma"):
         yield from _two_networks(view)
         rdma = _facts(view, "rdma")

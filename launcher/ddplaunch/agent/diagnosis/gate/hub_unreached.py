@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ddplaunch.agent.contract import Env, Verdict
-from ddplaunch.agent.platforms import pods
+from ddplaunch.agent.platforms import PLAIN, Platform
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.system.resolve import family, is_loopback
 from ddplaunch.agent.transport.endpoints import Endpoint
@@ -63,6 +63,7 @@ def unreached(
     detail: str,
     seconds: float,
     names: Sequence[str] = (),
+    platform: Platform = PLAIN,
 ) -> Verdict:
     """`kind`: of UnreachableError, or stranger | shared | key | gone | filtered | family.
 
@@ -102,7 +103,7 @@ def unreached(
     culprits = [0] if kind in ("refused", "stranger", "shared", "gone", "reset", "absent") else [node]
     if kind == "key":
         culprits = [0, node]  # either may have the wrong one
-    hint = pods.HINTS.get(kind, _HINTS[kind]) if phrases.are_pods(names) else _HINTS[kind]
+    hint = platform.hint(kind, _HINTS[kind])
     return Verdict(_CODES[kind], said, "gate", nodes=culprits, facts=[detail], hint=hint)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Optional
 
+from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import Lost, Verdict
 from ddplaunch.agent.diagnosis.run.causes import TOGETHER, causes_of, complaint
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.platforms import pods
 from ddplaunch.agent.system import phrases
 
 
@@ -32,15 +32,14 @@ def network_lost(view: JobView) -> Optional[Verdict]:
             *(f"rank {number}: {complaint(view.ranks[number])}" for number in dead[:8]),
             *view.counts(),
         ],
-        hint=_FROZEN
-        if _frozen(lost)
-        else pods.HINTS["lost"]
-        if phrases.are_pods(view.evidence.names)
-        else "See whether the node is up, and its network: power, cable, switch port; and whether somebody "
-        "ended its part of the job (scheduler, memory).",
+        hint=_FROZEN if _frozen(lost) else platforms.named(view.evidence.platform).hint("lost", _GONE),
     )
 
 
+_GONE = (
+    "See whether the node is up, and its network: power, cable, switch port; and whether somebody ended its "
+    "part of the job (scheduler, memory)."
+)
 _FROZEN = (
     "See whether the machine, its container or the job's cgroup is paused or suspended, or whether it swaps; "
     "when it goes on, so does the job."

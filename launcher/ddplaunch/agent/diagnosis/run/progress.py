@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
+from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import JobEvidence, Verdict
 from ddplaunch.agent.diagnosis.run.job_view import IN_LOADER, JobView
 from ddplaunch.agent.diagnosis.run.waiting import doing
@@ -13,12 +14,7 @@ from ddplaunch.agent.system import phrases
 _LOOK_BELOW = (
     "All called the same collective: look at the network between the nodes, and at the GPUs (dmesg, Xid)."
 )
-_MORE_TIME = "Ask for more time (`slurm.time`), or have the job write checkpoints and go on from the last."
-_POD_TAKEN = (
-    "`kubectl get events` says who takes the pod: a drain, preemption by a higher priority, an eviction for "
-    "memory or disk, somebody's delete. Have the job write checkpoints; `retries` with `kubernetes.jobset` "
-    "starts all of it again."
-)
+_CHECKPOINTS = "Have the job write checkpoints, and go on from the last."
 _SEE_MORE = "The bundle holds all that was seen; where py-spy may trace (ptrace), more can be."
 
 BUSY = 4.0
@@ -142,7 +138,7 @@ def node_evicted(
         victims=victims,
         confidence=0.9,
         facts=[_pace(view, rank) for rank in view.alive[:8]],
-        hint=_POD_TAKEN if phrases.are_pods(evidence.names) else _MORE_TIME,
+        hint=platforms.named(evidence.platform).hint("evicted", _CHECKPOINTS),
     )
 
 

@@ -14,7 +14,7 @@ _FREEZER = "in a frozen cgroup"
 _FROZEN = ("__refrigerator", "do_freezer_trap")
 """Where the kernel keeps a frozen process, by cgroup v1 and v2."""
 _HINTS = {
-    _SIGNAL: "A person, a job-control shell or the scheduler (scontrol suspend) stops processes so. "
+    _SIGNAL: "A person, a job-control shell or the scheduler stops processes so. "
     "`kill -CONT {pid}` on {node} lets it go on.",
     _DEBUGGER: "Let the debugger continue or detach: `grep TracerPid /proc/{pid}/status` on {node} names it.",
     _FREEZER: "A container runtime or a scheduler has frozen it: `cat /proc/{pid}/cgroup` on {node} names "

@@ -34,6 +34,12 @@ class Ended(NamedTuple):
     node: int
     how: str  # srun's word: "Exited with exit code 1"
     said: Sequence[str] = ()  # the last lines of it, or of Slurm's daemon there
+    by: str = "srun"  # who says how
+
+    @property
+    def launched(self) -> bool:
+        """Whether it has run at all."""
+        return not self.how.startswith(UNLAUNCHED)
 
 
 class StepTasks:

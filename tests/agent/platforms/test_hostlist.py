@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddplaunch.agent.join.hostlist import expand
+from ddplaunch.agent.platforms.hostlist import expand
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,17 @@
-"""Hints for nodes that are pods, in Kubernetes' own terms and commands."""
+"""Kubernetes: nodes are pods, which a headless Service names."""
 
 from __future__ import annotations
 
-DENIAL = 30
+from ddplaunch.agent.platforms.platform import Platform
+
+_DENIAL = 30
 """Seconds for which CoreDNS, as older clusters set it up, denies a name that was asked for too early."""
-SERVICE = (
+_SERVICE = (
     "the job's headless Service must exist and publish pods that are not ready: `kubectl get service,"
     "endpointslices` in the job's namespace, and look for `publishNotReadyAddresses: true`"
 )
-HINTS = {
-    "not-found": f"{SERVICE}; {DENIAL} s or so without more are CoreDNS' cache of denials",
+_HINTS = {
+    "not-found": f"{_SERVICE}; {_DENIAL} s or so without more are CoreDNS' cache of denials",
     "unanswered": (
         "`kubectl --namespace kube-system get pods --selector k8s-app=kube-dns`: is CoreDNS up? If it"
         " is, a NetworkPolicy may keep the pods from it: egress to port 53, UDP and TCP"
@@ -63,14 +65,47 @@ HINTS = {
         "link` in both pods and on their machines; a tunnel (VXLAN 50 bytes, WireGuard 80) needs its "
         "share"
     ),
+    "memlock": (
+        "`LimitMEMLOCK=infinity` in containerd.service on the machines; the capability IPC_LOCK, which "
+        "`resources.rdma` gives to the pods, counts only where the image runs as root"
+    ),
+    "open-files": "raise the limit of open files on that machine: `LimitNOFILE=` of its container runtime",
+    "hardware": (
+        "ask for one kind of machine: `kubernetes.node_selector`; a machine that has lost a GPU says so in "
+        "`dmesg`; if the difference is meant, `gate: {skip: [gpus]}`"
+    ),
+    "evicted": (
+        "`kubectl get events` says who takes the pod: a drain, preemption by a higher priority, an eviction "
+        "for memory or disk, somebody's delete. Have the job write checkpoints; `retries` with "
+        "`kubernetes.jobset` starts all of it again."
+    ),
+    "name-denied": (
+        f"{_DENIAL} s or so are CoreDNS' cache of denials (`denial` in its Corefile), for the name was asked "
+        "for before it was there"
+    ),
 }
-HINTS["port-filtered"] = HINTS["filtered"] = HINTS["timeout"]
-HINTS["host-unreachable"] = HINTS["unreachable"]
+_HINTS["port-filtered"] = _HINTS["filtered"] = _HINTS["timeout"]
+_HINTS["host-unreachable"] = _HINTS["unreachable"]
 
-
-def denied(seconds: float) -> str:
-    """Return the text on a name that resolves only after `seconds`."""
-    return (
-        f"node 0's name was not known for {seconds:.0f} s; {DENIAL} s or so are CoreDNS' cache of denials "
-        "(`denial` in its Corefile), for the name was asked for before it was there"
-    )
+KUBERNETES = Platform(
+    "kubernetes",
+    hints=_HINTS,
+    # The kubelet starts a hub again; its name may lead to a pod of an earlier job for as long as that ends
+    # and name servers remember it; and a new pod's network takes a moment.
+    hub_patience={
+        "stranger": 10.0,
+        "shared": 10.0,
+        "key": 3.0,
+        "reset": 20.0,
+        "silent": 20.0,
+        "loopback": 4.0,
+        "gone": 20.0,
+        "stale": 60.0,
+        "filtered": 8.0,
+        "timeout": 35.0,
+        "unreachable": 35.0,
+        "unanswered": 90.0,
+    },
+    name_delay=2.0 * _DENIAL,
+    has_device_plugins=True,
+)

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import Env
-from ddplaunch.agent.join import hostlist
+from ddplaunch.agent.platforms import hostlist
+from ddplaunch.agent.platforms.kubernetes import KUBERNETES
+from ddplaunch.agent.platforms.slurm import SLURM
+
+SAYING = "`srun --ntasks-per-node=1`, `mpirun --map-by ppr:1:node` and Indexed Jobs of Kubernetes"
+"""Ways to start nodes that put such variables there, for people."""
 
 
 class Fact(NamedTuple):
@@ -46,6 +51,13 @@ def is_slurms(environment: Mapping[str, str]) -> bool:
     """Whether all nodes are those of one job of Slurm. mpirun starts a process beside itself without srun."""
     in_mpi = environment.get("OMPI_COMM_WORLD_RANK") and environment.get("SLURM_JOB_ID")
     return bool(in_mpi) or in_step(environment)
+
+
+def platform(environment: Mapping[str, str]) -> str:
+    """Return the scheduler as plans name it; empty where there is none."""
+    if is_slurms(environment):
+        return SLURM.name
+    return KUBERNETES.name if environment.get("JOB_COMPLETION_INDEX") else ""
 
 
 def in_step(environment: Mapping[str, str]) -> bool:

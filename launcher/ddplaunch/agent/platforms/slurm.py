@@ -1,0 +1,57 @@
+"""Slurm: srun starts one task per node, and says how each ends."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+from collections.abc import Mapping
+from typing import Optional
+
+from ddplaunch.agent.platforms.platform import Platform
+
+NODE = "SLURM_NODEID"
+"""srun's own count of nodes, in the order of the job's node list, which is that of Env.NAMES."""
+
+VERBS = {
+    "prolog": "before a job of Slurm: can anything run on this node",
+    "epilog": "after a job of Slurm: take away what it left on this node",
+    "prologue": "in a batch script of Slurm: the gate, and what to export",
+}
+"""Words of the agent's command line on a node of Slurm, and their help."""
+
+SLURM = Platform(
+    "slurm",
+    hints={
+        "memlock": "Slurm gives a job the limit of the shell that submits it: set "
+        "`PropagateResourceLimitsExcept=MEMLOCK` in slurm.conf and `LimitMEMLOCK=infinity` in "
+        "slurmd.service; where slurmd's own limit is high already, `ulimit -l unlimited` before sbatch does",
+        "open-files": "raise the limit of open files on that node: `LimitNOFILE=` of slurmd, or "
+        "/etc/security/limits.conf",
+        "hardware": "ask Slurm for one kind of node: `slurm.constraint`; a machine that has lost a GPU says "
+        "so in `dmesg`; if the difference is meant, `gate: {skip: [gpus]}`",
+        "unlaunched": "see whether slurmd runs on that node: `scontrol show node NAME`",
+        "ended": "look at what Slurm runs there before a task (`scontrol show config | grep -i prolog`), and "
+        "at room in /tmp; `slurm.exclude` leaves a node out",
+        "none-started": "see whether the scheduler answered all that time: `scontrol ping`, slurmctld's log",
+        "missing": "`squeue` and `scontrol show node NAME` say whether the node is up and has started its "
+        "task; `gate.timeout` in the job file says how long the others wait",
+        "evicted": "Ask for more time (`slurm.time`), or have the job write checkpoints and go on from the "
+        "last.",
+    },
+)
+
+
+def job_name(environment: Mapping[str, str]) -> str:
+    """'Slurm job 771' of a process with that environment; empty where it belongs to none."""
+    number = environment.get("SLURM_JOB_ID")
+    return f"Slurm job {number}" if number else ""
+
+
+def munge_socket(seconds: float) -> Optional[str]:
+    """Return the socket of MUNGE that this cluster has set up for Slurm; None: MUNGE's own."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        shown = subprocess.run(["scontrol", "show", "config"], capture_output=True, timeout=seconds)
+        named = re.search(rb"^AuthInfo\s*=.*?\bsocket=([^,\s]+)", shown.stdout, re.MULTILINE)
+        return named[1].decode() if named else None
+    return None
