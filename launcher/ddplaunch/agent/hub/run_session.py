@@ -89,7 +89,8 @@ class RunSession:
             self._ask("asked", now, session)
         elif kind == "ending":
             self._ending(session, str(body.get("why", "")), now)
-        elif session.node is None:
+        elif session.node is None or session.node not in self.record.nodes:
+            # A gate with a wrong number has told it, and is still here.
             raise codec.ContractError(f"{kind} from somebody who did not join")
         else:
             self._of_node(session, session.node, kind, body, now)
