@@ -28,10 +28,10 @@ class Backend(Protocol):
         """Send it as it is, and return once it is accepted. It goes on when the launcher dies."""
 
     def job(self, handle: Handle) -> Job:
-        """How the job stands now."""
+        """Return how the job stands now."""
 
     def jobs(self) -> list[Job]:
-        """All jobs of this user that are known here, finished ones too, the newest first."""
+        """Return all jobs of this user that are known here, finished ones too, the newest first."""
 
     def handles(self) -> list[tuple[Handle, str]]:
         """Return all handles known here, with a word on each. A prompt does not wait: nobody is asked."""
@@ -47,7 +47,7 @@ class Backend(Protocol):
         """Stop it, evidence first, and return when it has stopped. A job that has ended stays as it is."""
 
     def collect(self, handle: Handle) -> Bundle | None:
-        """What is known of the job: from its hub while it runs, else what it left. None: it left nothing."""
+        """Return the evidence: from the hub while the job runs, else what it left. None: it left nothing."""
 
 
 def connect(name: str) -> Backend:

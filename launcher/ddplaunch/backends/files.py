@@ -48,7 +48,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 def contents(path: Path, most: int = MAX_SMALL) -> bytes:
-    """All of a plain file. Raises OSError, or ContractError for what is no plain file or too large."""
+    """Return all of a plain file. Raises OSError, or ContractError for what is no plain file or too large."""
     try:
         with opened(path) as file:
             data = file.read(most + 1)
@@ -100,7 +100,7 @@ def parse(text: bytes | str, most: int = MAX_SMALL) -> Any:
 
 
 def inflate(data: bytes) -> bytes:
-    """What zlib has packed. Raises ContractError where it is broken, or grows beyond all measure."""
+    """Return what zlib has packed. Raises ContractError where it is broken, or grows beyond all measure."""
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(data, MAX_BYTES + 1)

@@ -55,7 +55,7 @@ def attempts(folder: Path) -> list[Path]:
 
 
 def status(folder: Path) -> JobStatus | None:
-    """What the hub of the last attempt says; None before it stands."""
+    """Return what the hub of the last attempt says; None before it stands."""
     try:
         return files.read(JobStatus, folder / Files.STATUS)
     except (OSError, codec.ContractError):
@@ -63,7 +63,7 @@ def status(folder: Path) -> JobStatus | None:
 
 
 def retries(folder: Path) -> int:
-    """How often the job may be started again after a node's fault."""
+    """Return how often the job may be started again after a node's fault."""
     try:
         return files.read(JobPlan, folder / Files.PLAN).retries
     except (OSError, codec.ContractError):

@@ -55,7 +55,7 @@ def _connect(addresses: Iterable[Address], key: bytes, attempt: int, deadline: f
 
 
 def _addresses(folder: Path) -> list[Address]:
-    """All that the hub is known by: on a cluster it writes a list, on one machine it has the one."""
+    """Return all that the hub is known by: on a cluster it writes a list, on one machine it has the one."""
     try:
         text = files.contents(folder / Files.HUB_ADDRESS, _SHORT).decode("ascii")
         found = [each.rpartition(":") for each in text.split(",")]

@@ -80,7 +80,7 @@ system may show old files for a minute, or clocks may differ. A hub that lives w
 
 
 def with_silence(job: Job, patience: float, now: float) -> Job:
-    """Where its hub has been silent for longer than `patience`, the running job with that as its detail."""
+    """Return the job, with the silence of its hub as its detail once that lasts longer than `patience`."""
     status = job.status
     if job.state is not State.RUNNING or status is None or status.exit_code is not None:
         return job

@@ -18,7 +18,7 @@ as it is, and that is no error.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
+    """Add the arguments that may follow the verb."""
     arguments.handle(parser)
     arguments.as_json(parser)
 

@@ -26,7 +26,7 @@ Word = tuple[str, str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
+    """Add the arguments that may follow the verb."""
     parser.add_argument(
         "shell", nargs="?", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish"
     )
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def fitting(words: list[str]) -> list[Word]:
-    """What the last of `words` can become, each with its meaning."""
+    """Return what the last of `words` can become, each with its meaning."""
     from ddplaunch.cli.main import VERBS, verb_parser
 
     current = words[-1]

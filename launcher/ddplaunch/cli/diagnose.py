@@ -20,7 +20,7 @@ Ends with 0 whatever is wrong with the job; `ddplaunch status` ends with the job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
+    """Add the arguments that may follow the verb."""
     arguments.handle(parser)
     arguments.as_json(parser)
     parser.add_argument("--html", metavar="FILE", help="write all evidence as one HTML file as well")

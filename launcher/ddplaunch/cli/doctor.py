@@ -39,7 +39,7 @@ _TTL = 600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
+    """Add the arguments that may follow the verb."""
     parser.add_argument("file", nargs="?", metavar="FILE", help="a job file, or - for standard input")
     parser.add_argument(
         "--nodes", type=arguments.at_least(1), metavar="N", help="without FILE: how many nodes (default: 1)"

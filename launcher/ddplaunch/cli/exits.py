@@ -21,7 +21,7 @@ OF_AGENT: Final = {
 
 
 def of_job(job: Job) -> ExitCode:
-    """What `status`, `submit --wait` and `doctor` end with. A job that vanished has failed."""
+    """Return what `status`, `submit --wait` and `doctor` end with. A job that vanished has failed."""
     if not job.state.ended:
         return ExitCode.NOT_FINISHED
     if job.state is State.CANCELLED or job.exit_code == Exit.STOPPED:

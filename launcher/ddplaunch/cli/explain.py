@@ -14,7 +14,7 @@ What the verdict means, how it shows, how to confirm it by hand, how to mend it.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
+    """Add the arguments that may follow the verb."""
     parser.add_argument("code", nargs="?", metavar="CODE", help="a verdict code, such as rank-in-dataloader")
 
 

@@ -13,7 +13,7 @@ Never overwrites a file.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
+    """Add the arguments that may follow the verb."""
     parser.add_argument("file", nargs="?", default="job.yaml", metavar="FILE", help="default: job.yaml")
 
 

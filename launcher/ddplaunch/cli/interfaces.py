@@ -15,7 +15,7 @@ node of a cluster: `python3 agent.pyz interfaces`, with the agent.pyz from the f
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
+    """Add the arguments that may follow the verb."""
     as_json(parser)
     parser.add_argument(
         "--python", default=sys.executable, metavar="PYTHON", help="the one that has torch (default: ours)"

@@ -51,7 +51,7 @@ def plan(spec: JobSpec, target: str, path: str) -> Plan:
 
 
 def notes(spec: JobSpec) -> list[str]:
-    """What is worth a look in a job file that is good."""
+    """Return what is worth a look in a job file that is good."""
     from ddplaunch.spec import smells
 
     return [f"note: {smells.note(name)}" for name in smells.exposed(spec.env)]
@@ -66,7 +66,7 @@ def _note(left_out: tuple[str, ...]) -> str:
 
 
 def rendered(path: str, target: str) -> Rendered:
-    """What `submit` sends for that job file. Raises SpecError, UsageError."""
+    """Return what `submit` sends for that job file. Raises SpecError, UsageError."""
     from ddplaunch.render import render
 
     return render(planned(path, target))

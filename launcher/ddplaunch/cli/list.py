@@ -23,7 +23,7 @@ _LINES = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
+    """Add the arguments that may follow the verb."""
     arguments.target(parser, "whose jobs")
     parser.add_argument("-a", "--all", action="store_true", help="every job, however old")
     arguments.as_json(parser)

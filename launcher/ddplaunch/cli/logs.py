@@ -21,7 +21,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
+    """Add the arguments that may follow the verb."""
     arguments.handle(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
     parser.add_argument(

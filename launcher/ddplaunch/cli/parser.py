@@ -57,11 +57,11 @@ class Parser(argparse.ArgumentParser):
         return "([-AO]*)" if action.nargs == argparse.REMAINDER else super()._get_nargs_pattern(action)
 
     def options(self) -> list[argparse.Action]:
-        """What begins with a dash and is meant for people."""
+        """Return the options that are meant for people."""
         return [each for each in self._actions if each.option_strings and each.help != argparse.SUPPRESS]
 
     def positionals(self) -> list[argparse.Action]:
-        """What is known by its place."""
+        """Return the arguments that are known by their place."""
         return [each for each in self._actions if not each.option_strings]
 
     def option(self, word: str) -> argparse.Action | None:

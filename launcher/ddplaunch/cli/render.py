@@ -34,7 +34,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
+    """Add the arguments that may follow the verb."""
     parser.add_argument("file", metavar="FILE", help="the job file, or - for standard input")
     arguments.target(parser)
     instead = parser.add_mutually_exclusive_group()
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def shown(rendered: Rendered) -> str:
-    """All files as text, the command that starts them at the end; one text file alone, as it is."""
+    """Return all files as text, the command that starts them at the end; one text file alone, as it is."""
     texts = {name: _text(file) for name, file in rendered.files.items()}
     if len(texts) == 1:
         (only,) = texts.values()

@@ -46,7 +46,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
+    """Add the arguments that may follow the verb."""
     parser.usage = (
         "%(prog)s [--name NAME] [--notice-after TIME] [--kill-after TIME] [--join [OPTIONS]] -- COMMAND ..."
     )

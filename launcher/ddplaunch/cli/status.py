@@ -22,7 +22,7 @@ no, 105 hang; 102 when there is no such job.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
+    """Add the arguments that may follow the verb."""
     arguments.handle(parser)
     arguments.as_json(parser)
     parser.add_argument("-w", "--watch", action="store_true", help="stay until the job has ended")

@@ -31,7 +31,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
+    """Add the arguments that may follow the verb."""
     parser.add_argument("file", metavar="FILE", help="the job file, or - for standard input")
     arguments.target(parser)
     parser.add_argument("--wait", action="store_true", help="stay until the job has ended")

@@ -26,7 +26,7 @@ Ends with 0 when all files are good, else with 2.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What may follow the verb."""
+    """Add the arguments that may follow the verb."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="a job file, or - for standard input")
     arguments.as_json(parser)
 

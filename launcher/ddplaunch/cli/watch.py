@@ -62,7 +62,7 @@ def detach(handle: Handle) -> None:
 
 
 def conclude(backend: Backend, job: Job) -> None:
-    """How it ended, and why, on stderr."""
+    """Print how it ended, and why, on stderr."""
     paint, width = terminal.paint(sys.stderr), terminal.width(sys.stderr)
     said = any(each.sentence == job.detail for each in job.verdicts)  # and is, below
     line = progress.headline(dataclasses.replace(job, detail="") if said else job, time.time())

@@ -45,7 +45,7 @@ _Found = Iterator[tuple[str, str, str, str]]
 
 
 def problems(spec: JobSpec) -> list[Problem]:
-    """All that `--to kubernetes` cannot do."""
+    """Return all that `--to kubernetes` cannot do."""
     return [
         Problem(file=spec.name, path=path, found=found, wanted=wanted, hint=hint)
         for rule in _RULES
@@ -190,7 +190,7 @@ def _host_network(spec: JobSpec) -> _Found:
 
 
 def _restricted(spec: JobSpec) -> _Found:
-    """What the `restricted` Pod Security Standard forbids, so that no pod would ever be made."""
+    """Return what the `restricted` Pod Security Standard forbids, so that no pod would ever be made."""
     options = spec.kubernetes
     if not options.restricted:
         return

@@ -41,7 +41,7 @@ class _Found(NamedTuple):
 
 
 def read(paths: tuple[str, ...], base: Path, limit: int = LIMIT) -> Source:
-    """All that *paths* name, relative to *base*; nothing is read before it is known to fit into *limit*.
+    """Return the files that *paths* name, relative to *base*. They are measured first: see *limit*.
 
     A file travels under its own name; of a folder its content does: `source: src` puts `src/train.py` where
     the command `train.py` finds it. Raises UsageError for what is missing, too large, no plain file, or a

@@ -104,7 +104,7 @@ def _packed(head: bytes, sources: Mapping[str, bytes]) -> bytes:
 
 
 def _members(sources: Mapping[str, bytes]) -> dict[str, bytes]:
-    """What the zip file holds: Python finds the entry and the finder by itself, and the finder all others."""
+    """Return the zip file's members: Python finds the entry and the finder, and the finder all others."""
     import zopfli.zlib
 
     texts = {name: minify(source.decode()) for name, source in sources.items()}
@@ -122,7 +122,7 @@ def _members(sources: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _words(text: str) -> list[str]:
-    """What one character shall stand for: all that is not ASCII, and the words that save most."""
+    """Return what one character shall stand for: all that is not ASCII, and the words that save most."""
     beyond = sorted({each for each in text if ord(each) >= _FIRST})
     counts = Counter(_WORD.findall(text))
     saving = sorted(counts, key=lambda word: (-(len(word) - 1) * counts[word], word))

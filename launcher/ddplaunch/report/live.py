@@ -133,7 +133,7 @@ class Picture:
 
 
 def view(stream: IO[str]) -> View:
-    """What suits the stream: a picture on a terminal that can move its cursor, else lines."""
+    """Return what suits the stream: a picture on a terminal that can move its cursor, else lines."""
     import os
 
     if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":

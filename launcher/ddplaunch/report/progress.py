@@ -70,19 +70,19 @@ def headline(job: Job, now: float) -> str:
 
 
 def ended_by(code: int | None, *, gate_passed: bool) -> str:
-    """Why it has ended, by the agent's exit code; empty where that says nothing."""
+    """Return why it has ended, by the agent's exit code; empty where that says nothing."""
     phase = ("in training, " if gate_passed else "at the gate, ") if code in _IN_PHASE else ""
     return phase + _ENDED_BY.get(code, "")
 
 
 def hint(job: Job) -> str:
-    """What to do about that for which it waits."""
+    """Return what to do about that for which it waits."""
     foreseen = _foreseen(job.status) if job.status and not job.state.ended else None
     return printable(job.hint or (foreseen.hint if foreseen else ""))
 
 
 def _foreseen(status: JobStatus) -> Verdict | None:
-    """What stands against the job while it waits at the gate, and ends it unless it passes."""
+    """Return what stands against the job while it waits at the gate, and ends it unless it passes."""
     waits = status.exit_code is None and status.phase in (Phase.STARTING, Phase.GATE)
     return status.verdicts[0] if waits and status.verdicts else None
 
@@ -94,7 +94,7 @@ def _whom(status: JobStatus) -> str:
 
 
 def elsewhere(row: Row, phase: str) -> str:
-    """What is to be said of these nodes beside a job in that phase: `node 0 ended (exit code 0)`."""
+    """Return what is to be said of these nodes beside a job in that phase: `node 0 ended (exit code 0)`."""
     nodes = some("node", row.nodes)
     if row.phase == phase:
         return f"{nodes}: {row.detail}" if row.detail else ""

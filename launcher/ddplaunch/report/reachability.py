@@ -120,7 +120,7 @@ def _listed(columns: Sequence[int], step: int) -> str:
 
 
 def _title(results: Sequence[MeshResult], cell: Cell, step: int, names: Sequence[str]) -> str:
-    """All that is known of one path; of several in one cell, how many fail."""
+    """Return all that is known of one path; of several in one cell, how many fail."""
     way = f"{_node(cell[0], step, names)} to {_node(cell[1], step, names)}"
     if step > 1:
         failed = Counter(result.outcome for result in results if result.outcome != "ok")

@@ -18,7 +18,7 @@ _LABEL = 12
 
 
 def diagnosis_text(diagnosis: Diagnosis, paint: Paint = PLAIN, width: int | None = None) -> str:
-    """All of it, for `diagnose` and for the end of a watched job. `width` None: lines are not broken."""
+    """Return the whole text, for `diagnose` and the end of a watched job. `width` None: no line is broken."""
     names = node_names(diagnosis)
     parts = [verdict_text(verdict, paint, width, names) for verdict in diagnosis.verdicts]
     if not parts:
@@ -57,7 +57,7 @@ def node_names(diagnosis: Diagnosis) -> list[str]:
 
 
 def about_text(diagnosis: Diagnosis, width: int | None = None) -> str:
-    """What was looked at: the job, its evidence, and what could not be seen."""
+    """Return what was looked at: the job, its evidence, and what could not be seen."""
     job = diagnosis.job
     took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
     lines = _entry("job", [f"{job.handle}, submitted {clock(job.submitted)}, {job.state}{took}"], width)
@@ -73,7 +73,7 @@ def about_text(diagnosis: Diagnosis, width: int | None = None) -> str:
 
 
 def missing(diagnosis: Diagnosis) -> list[str]:
-    """What the collectors could not have, each with the nodes that it was missing on."""
+    """Return what the collectors could not have, each with the nodes that it was missing on."""
     where: dict[str, list[int]] = {}
     for node in diagnosis.evidence.evidence if diagnosis.evidence else []:
         for text in node.missing:
@@ -82,7 +82,7 @@ def missing(diagnosis: Diagnosis) -> list[str]:
 
 
 def _without_verdict(job: Job) -> str:
-    """Why there is no verdict, which is no verdict itself."""
+    """Return why there is no verdict, which is no verdict itself."""
     if job.state is State.SUCCEEDED:
         return "nothing is wrong: the job succeeded"
     if job.state in (State.LOST, State.CANCELLED):

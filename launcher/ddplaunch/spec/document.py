@@ -238,7 +238,7 @@ class _Builder:
         return Scalar(line=line, column=column, text=event.value, value=value, reading=reading)
 
     def tag(self, event: Any) -> str:
-        """What YAML 1.1 takes the scalar for: `str`, `int`, `bool`, …, `merge`."""
+        """Return what YAML 1.1 takes the scalar for: `str`, `int`, `bool`, …, `merge`."""
         if event.tag in ("!", _STR) or (event.tag is None and not event.implicit[0]):
             return "str"
         resolved: str = self.loader.resolve(yaml.ScalarNode, event.value, (True, False))

@@ -15,7 +15,7 @@ _STAND_INS = {"apiVersion": API_VERSION, "name": "job", "command": ("train.py",)
 
 
 def explain(error: ValidationError, root: Node, values: dict[str, Any], file: str) -> list[Problem]:
-    """All that is wrong with *root*, whose plain *values* the model refused with *error*; changes *values*.
+    """Return the problems of *root*, whose plain *values* the model refused with *error*; changes *values*.
 
     The rules only run once each value fits. So what does not fit is taken out, for its default to stand in,
     and no rule's finding about a value that was taken out is reported.

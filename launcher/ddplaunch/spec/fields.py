@@ -141,7 +141,7 @@ Paths = Annotated[
 
 
 def _yaml_value(value: object) -> object:
-    """What YAML 1.1 makes of everything below, with lists in place of tuples."""
+    """Return what YAML 1.1 makes of everything below, with lists in place of tuples."""
     if isinstance(value, Unclear):
         return value.value
     if isinstance(value, dict):

@@ -40,7 +40,7 @@ _PLAIN = {"boolean": r"(?i)true|false", "integer": r"-?\d+", "number": r"-?\d+(\
 
 
 def wanted(part: dict[str, Any]) -> str:
-    """What stands here when it is right."""
+    """Return what stands here when it is right."""
     if words := part.get("x-wanted"):
         return str(words)
     if "properties" in part:
@@ -79,7 +79,7 @@ def hidden(path: Path) -> bool:
 
 
 def found(node: Node, path: Path) -> str:
-    """What stands here, shortened; only its kind where it may be secret."""
+    """Return what stands here, shortened; only its kind where it may be secret."""
     if isinstance(node, Mapping):
         return "a mapping" if node.entries else "an empty mapping"
     if isinstance(node, Sequence):
@@ -98,7 +98,7 @@ def found(node: Node, path: Path) -> str:
 
 
 def hint(node: Node, part: dict[str, Any], path: Path, reason: str) -> str:
-    """What to do about a value that does not fit; `reason` is what its parser says, empty if it has none."""
+    """Return the hint for a value that does not fit; `reason` is what its parser says, if it has one."""
     if isinstance(node, Scalar):
         near = did_you_mean(node.text, part.get("x-words", []))
         if advice := near or (not node.reading and reason) or _scalar_hint(node, part, path):
@@ -164,7 +164,7 @@ def _text_hint(node: Scalar, part: dict[str, Any], path: Path) -> str:
 
 
 def unknown_key(path: Path) -> tuple[str, str]:
-    """What is wanted in place of an unknown key, and a hint: its place, or the nearest name here."""
+    """Return what is wanted in place of an unknown key, and a hint: its place, or the nearest name here."""
     known = list(schema.at(path[:-1])["properties"])
     word = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", str(path[-1]).replace("-", "_")).lower()
     word = _ELSEWHERE.get(word, word)
@@ -176,7 +176,7 @@ def unknown_key(path: Path) -> tuple[str, str]:
 
 
 def _places(key: str, path: Path) -> list[Path]:
-    """Where else in the model *key* stands, in the sections that always exist."""
+    """Return where else in the model *key* stands, in the sections that always exist."""
     keys = schema.at(path)["properties"]
     places = [(*path, key)] if key in keys else []
     for name, part in keys.items():

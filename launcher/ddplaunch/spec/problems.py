@@ -60,7 +60,7 @@ class SpecError(DdplaunchError):
 
 
 def describe(problems: Sequence[Problem]) -> str:
-    """All problems as text: how many in which file, a blank line, then each with its hint below it."""
+    """Return all problems as text: how many in which file, a blank line, then each with its hint below it."""
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     lines = [f"{count} in {_shown(problems[0].file)}", "", *map(str, problems[:MAX_SHOWN])]
     if len(problems) > MAX_SHOWN:

@@ -72,7 +72,7 @@ Rule = Callable[["JobSpec"], Iterator[Finding]]
 
 
 def check(spec: "JobSpec") -> list[Finding]:
-    """What all rules find, in the order of RULES."""
+    """Return what all rules find, in the order of RULES."""
     return [finding for rule in RULES for finding in rule(spec)]
 
 
@@ -122,7 +122,7 @@ def a_gpu_for_each_rank(spec: "JobSpec") -> Iterator[Finding]:
 
 
 def shm_is_memory(spec: "JobSpec") -> Iterator[Finding]:
-    """What lies in /dev/shm counts against the memory limit."""
+    """Yield a finding where /dev/shm, which counts against it, exceeds the memory limit."""
     shm, memory = spec.resources.shm, spec.resources.memory
     if shm and memory and shm > memory:
         yield Finding(
@@ -263,7 +263,7 @@ def volumes(spec: "JobSpec") -> Iterator[Finding]:
 
 
 def tolerations(spec: "JobSpec") -> Iterator[Finding]:
-    """What the Kubernetes API refuses, once the rest of the job already stands."""
+    """Yield what the Kubernetes API refuses, once the rest of the job already stands."""
     for index, toleration in enumerate(spec.kubernetes.tolerations):
         at: Path = ("kubernetes", "tolerations", index)
         if toleration.operator == "Exists" and toleration.value is not None:

@@ -27,7 +27,7 @@ def exposed(env: Mapping[str, str]) -> list[str]:
 
 
 def note(name: str) -> str:
-    """What to do about such a variable, without its value."""
+    """Return what to do about such a variable, without its value."""
     return (
         f"env.{name}: its name is that of a secret, and its value stands in the job file and in all that is "
         f"made from it; `secrets: {{{name}: {{env: {name}}}}}` takes it from your environment when the job "

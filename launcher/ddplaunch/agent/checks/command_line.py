@@ -37,7 +37,7 @@ class _Options:
 
 
 def starts(words: Sequence[str], kind: str = PROGRAM) -> list[Start]:
-    """What must be there for `words` to start, the outermost first; `kind` is that of the first word."""
+    """Return what `words` need to start, the outermost first; `kind` is that of the first word."""
     found: list[Start] = []
     rest: Optional[Sequence[str]] = words
     while rest:

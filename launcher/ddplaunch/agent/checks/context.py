@@ -35,7 +35,7 @@ class Context:
     _sharing: threading.Lock = field(default_factory=threading.Lock)
 
     def once(self, name: str, work: Callable[[Context], T]) -> T:
-        """What `work` gives; checks that ask for the same `name` share one call of it."""
+        """Return what `work` gives; checks that ask for the same `name` share one call of it."""
         with self._sharing:
             if name not in self._shared:
                 self._shared[name] = work(self)
@@ -58,7 +58,7 @@ class Context:
 
     @property
     def workdir(self) -> str:
-        """Where the ranks start."""
+        """Return where the ranks start."""
         return self.plan.workdir or self.environment.get(Env.SOURCE) or os.getcwd()
 
 

@@ -45,7 +45,7 @@ class Gpu(NamedTuple):
 
 
 def devices(root: str = "/") -> dict[str, int]:
-    """How many of each kind are here."""
+    """Return how many of each kind are here."""
     counts = {kind: len(glob.glob(root + pattern)) for kind, pattern in _DEVICES.items()}
     return {kind: count for kind, count in counts.items() if count}
 

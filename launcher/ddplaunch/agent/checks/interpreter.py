@@ -102,7 +102,7 @@ def _find_program(context: Context, name: str) -> None:
 
 
 def _absent_interpreter(file: str, path: str) -> str:
-    """What the first line of a script names, where that is not there."""
+    """Return what the first line of a script names, where that is not there."""
     with open(file, "rb") as script:
         line = script.readline(512).decode(errors="replace")
     if not line.startswith("#!"):

@@ -89,7 +89,7 @@ def _peers(context: Context) -> list[str]:
 
 
 def _ask(names: list[str], deadline: float) -> dict[str, Answer]:
-    """All at once: one dead name must not take the time of the others."""
+    """Ask for all names at once: one dead name must not take the time of the others."""
     answers: dict[str, Answer] = {}
 
     def ask(name: str) -> None:

@@ -30,7 +30,7 @@ class Lacks(Exception):  # noqa: N818 - it names what was found
 
 
 def facts(context: Context) -> Optional[dict[str, Any]]:
-    """What `python_facts` printed; None when it took too long. Raises Lacks when there is no such Python."""
+    """Return what `python_facts` printed; None when it took too long. Raises Lacks without such a Python."""
     found = context.once("python", _ask)
     if isinstance(found, Lacks):
         raise found

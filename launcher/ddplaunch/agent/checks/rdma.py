@@ -177,13 +177,13 @@ def _without_index(told: Mapping[str, str], active: list[Port]) -> list[Port]:
 
 
 def _gids(told: Mapping[str, str], active: list[Port]) -> str:
-    """What the index that NCCL was given stands for: 'RoCE v2'. Peers must mean the same by it."""
+    """Return what the index that NCCL was given stands for: 'RoCE v2'. Peers must mean the same by it."""
     kinds = {port.gids.get(_index(told), "").partition(" of ")[0] for port in active if port.ethernet}
     return ", ".join(sorted(kinds - {""}))
 
 
 def _problem(told: Mapping[str, str], taken: list[Port], wanted: int) -> tuple[str, str]:
-    """What is wrong and what to do; empty when at least `wanted` of these ports can carry something."""
+    """Return the problem and a hint; both empty when at least `wanted` of these ports carry something."""
     if not taken:
         return f"NCCL_IB_HCA={told.get('NCCL_IB_HCA')} matches no device here", _HCA_HINT
     down = [port for port in taken if not port.active]

@@ -135,5 +135,5 @@ def replace(path: str, text: str, mode: int = 0o644) -> None:
 
 
 def unfinished(path: str) -> str:
-    """Where `replace` writes what will be at `path`. A file that is there lends its room."""
+    """Return where `replace` writes what will be at `path`. A file that is there lends its room."""
     return f"{path}.{os.getpid()}.tmp"

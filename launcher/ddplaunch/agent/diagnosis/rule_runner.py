@@ -12,7 +12,7 @@ Told = TypeVar("Told")
 
 
 def told(rule: Callable[[Facts], Iterable[Told]], facts: Facts, complain: Complain, where: str) -> list[Told]:
-    """All that a rule of the gate, or of the run, has to say; one that fails says nothing.
+    """Return all that a rule of the gate, or of the run, has to say; one that fails says nothing.
 
     `complain` hears of the failure; without it, it is raised.
     """

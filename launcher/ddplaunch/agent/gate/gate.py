@@ -260,7 +260,7 @@ class Gate:
             self._asked = time.monotonic()
 
     def _ask_again(self) -> None:
-        """What has failed may have passed by now; the hub hears of it, or for how long it has not."""
+        """Repeat failed checks, which may pass by now; the hub hears of it, or for how long they have not."""
         before = self._results
         self._look_again()
         passed = [new for new, old in zip(self._results, before) if new.status != old.status]
@@ -343,7 +343,7 @@ class Gate:
         print(scheduler_log.line(scheduler_log.UnreachedReport(self._node, seconds, verdict)), flush=True)
 
     def _hub_is_dead(self) -> Optional[Verdict]:
-        """What a hub beside us says that cannot listen; nobody will ever reach it and be told."""
+        """Return what a hub beside us says that cannot listen; nobody will ever reach it and be told."""
         if self._node != 0 or not termination.wanted():
             return None  # elsewhere its exit ends the job
         try:

@@ -73,7 +73,7 @@ def run(node: int, tasks: list[MeshTask], key: bytes, attempt: int) -> list[Mesh
 
 
 def _all_at_once(works: list[Callable[[], T]]) -> list[T]:
-    """What each gives, in their order."""
+    """Return the results of all works, in their order."""
     found: dict[int, T] = {}
 
     def work(index: int) -> None:
@@ -88,7 +88,7 @@ def _all_at_once(works: list[Callable[[], T]]) -> list[T]:
 
 
 def _together_with(first: _Try, again: list[_Try]) -> _Try:
-    """What several tries of one path show. Only where none comes through at all is the path closed."""
+    """Return what several tries of one path show. Only where none comes through at all is the path closed."""
     tries = [first, *again]
     failed = sum(each.outcome != "ok" for each in tries)
     if failed < len(tries):

@@ -103,7 +103,7 @@ class Reach:
 
     @property
     def detours(self) -> dict[str, str]:
-        """What was tried in vain before the address that was met, and how it went."""
+        """Return what was tried in vain before the address that was met, and how it went."""
         return {str(address): failure.detail for address, failure in self._failures.items()}
 
     def connect(self, deadline: float) -> Channel:
@@ -138,7 +138,7 @@ class Reach:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _tell(self) -> None:
-        """What stands in the way by now, when that was not told for a while."""
+        """Print what stands in the way by now, if that was not printed for a while."""
         now = time.monotonic()
         failure = self._failures.get(self._decisive[0])
         if failure is not None and now - self._said >= max(_LONG, (self._said - self._started) / 4):
@@ -147,7 +147,7 @@ class Reach:
             self._cry(self.verdict(seconds), seconds)
 
     def verdict(self, seconds: float, gone: str = "") -> Verdict:
-        """Why the hub was not reached in so many seconds; `gone`: what it did not do any more."""
+        """Return why the hub was not reached in so many seconds; `gone`: what it did not do any more."""
         address = self.met or self._decisive[0]
         failure = _Failure("gone", gone, 0.0) if gone else self._failures[address]
         kind = "stranger" if failure.kind == "silent" else failure.kind
@@ -171,7 +171,7 @@ class Reach:
         return found
 
     def _own_record(self) -> dns.Answer:
-        """What the name server says of this node's own name, if that is a Service's to give."""
+        """Return what the name server says of this node's own name, if that is a Service's to give."""
         if not self._names_appear:
             return dns.Answer(dns.NO_NAME, [], "", "")
         return dns.ask(self._names[self._node], time.monotonic() + _ASK)

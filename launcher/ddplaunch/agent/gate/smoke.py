@@ -155,7 +155,7 @@ class Smoke:
             self._stage = "stopped"
 
     def poll(self) -> list[tuple[str, Body]]:
-        """What the hub is to hear now."""
+        """Return what the hub is to hear now."""
         now = time.monotonic()
         for rank in self._ranks:
             if rank.read():
@@ -220,7 +220,7 @@ def _last(log: str) -> str:
 
 
 def nccl_lines(log: str) -> list[str]:
-    """What NCCL's own log has of where it stands, without who says it."""
+    """Return what NCCL's own log has of where it stands, without who says it."""
     found = [phrases.clipped(_PREFIX.sub("", line)) for line in _lines(log) if _TOLD.search(line)]
     return found[-_LINES:]
 

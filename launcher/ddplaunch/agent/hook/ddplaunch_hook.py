@@ -89,7 +89,7 @@ def start() -> None:
 
 
 def _prepare() -> str:
-    """What only a rank needs, once. Returns the file that faulthandler writes."""
+    """Set up what only a rank needs, once. Returns the file that faulthandler writes."""
     if sys.version_info >= (3, 12):
         import ddplaunch_caught  # type: ignore[import-not-found]
 
@@ -289,7 +289,7 @@ def _thread_of(ident: int, frame: Optional[FrameType], name: str) -> dict[str, A
 
 
 def _handled() -> list[dict[str, Any]]:
-    """What the user's code has caught lately, and what the main thread is handling right now."""
+    """Return what the user's code has caught lately, and what the main thread is handling right now."""
     current: Any = getattr(sys, "_current_exceptions", None)
     found = current().get(_State.main) if current else None
     value = found[1] if isinstance(found, tuple) else found

@@ -375,7 +375,7 @@ def _global(group: _Group, given: Any, inner: int) -> int:
 
 
 def _positions(function: Callable[..., Any], *names: str) -> tuple[int, ...]:
-    """Where each parameter stands; beyond all of them where there is none of that name."""
+    """Return where each parameter stands; beyond all of them where there is none of that name."""
     inner: Any = function
     while hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__

@@ -70,7 +70,7 @@ def record_calls() -> None:
 
 
 def ring_file() -> str:
-    """Where this process keeps its last calls, once it has made one."""
+    """Return where this process keeps its last calls, once it has made one."""
     node = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return os.path.join(node, "rings", str(os.getpid()))
 

@@ -42,12 +42,12 @@ class Eviction:
 
     @property
     def nodes(self) -> list[int]:
-        """Who was told while others were not; empty when all were, or nobody."""
+        """Return who was told while others were not; empty when all were, or nobody."""
         return sorted(self._told) if len(self._told) < self._nodes else []
 
     @property
     def how(self) -> str:
-        """What the first of them was told by."""
+        """Return what the first of them was told by."""
         return next(iter(self._told.values()), "")
 
     def is_plain(self, now: float) -> bool:

@@ -137,7 +137,7 @@ def job_evidence(
     hosts: dict[int, str],
     lost: list[Lost],
 ) -> JobEvidence:
-    """All that is known: what the nodes answered, and the deaths in between, which count as later.
+    """Return all that is known: what the nodes answered, and the deaths in between, which count as later.
 
     `deaths`: by node and pid.
     """

@@ -230,7 +230,7 @@ class GateSession:
             session.send("mesh", {"tasks": [plain[task] for task in tasks[node]] + codec.dump(more)})
 
     def _note(self, kind: str) -> None:
-        """What people should know although the job can run, each once."""
+        """Print what people should know although the job can run, each once."""
         for note in self._known_notes():
             if note not in self._noted:
                 self._noted.add(note)

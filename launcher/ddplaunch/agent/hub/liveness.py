@@ -63,7 +63,7 @@ class Liveness:
 
     @property
     def lost(self) -> list[Lost]:
-        """Who does not answer now, or has been given up."""
+        """Return the nodes that do not answer now, or have been given up."""
         return [
             Lost(number, node.heard_at, node.closed is not None, node.completed, node.frozen)
             for number, node in sorted(self._nodes.items())
@@ -72,11 +72,11 @@ class Liveness:
 
     @property
     def gone(self) -> set[int]:
-        """Who has been given up. Nobody comes back from there."""
+        """Return the nodes that have been given up. None of them comes back."""
         return {number for number, node in self._nodes.items() if node.gone}
 
     def how(self, number: int) -> str:
-        """What a silent node does, for a log."""
+        """Return what a silent node does, for a log."""
         frozen = self._nodes[number].frozen
         return "says nothing any more, while its kernel answers" if frozen else "does not answer any more"
 

@@ -138,7 +138,7 @@ class Membership:
         self._present.discard(node)
 
     def overhear(self) -> None:
-        """What those say who are not here, where their output can be read."""
+        """Read what missing nodes say, where their output can be read."""
         now = self._clock()
         for report in self._scheduler_log.listen(now):
             if report.node not in self._present and 0 <= report.node < self._plan.nodes:
@@ -180,7 +180,7 @@ class Membership:
     # ---------------------------------------------------------------- how it stands
 
     def look(self, now: float) -> Look:
-        """What is certain, or else what is waited for. At the deadline everything is certain."""
+        """Return what is certain, or else what is waited for. At the deadline everything is certain."""
         missing = sorted(set(range(self._plan.nodes)) - self._present)
         held = self._passing(now, bool(missing))
         stalled = [n for n, since in self._announced.items() if n in missing and now - since > STALL]
@@ -211,7 +211,7 @@ class Membership:
         stalled: Optional[list[int]] = None,
         reports: Optional[list[UnreachedReport]] = None,
     ) -> GateView:
-        """All that is known of the nodes, and of what they tried."""
+        """Return all that is known of the nodes, and of what they tried."""
         return GateView(
             plan=self._plan,
             check_ins=self._record.check_ins,

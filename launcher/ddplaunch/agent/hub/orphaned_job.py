@@ -63,7 +63,7 @@ def _first(found: list[Bundle]) -> list[Bundle]:
 
 
 def _failed_at(bundle: Bundle) -> float:
-    """When the first rank of a node ended badly, or its launch command; 0 where none did."""
+    """Return when the first rank of a node ended badly, or its launch command; 0 where none did."""
     nodes = bundle.evidence.evidence if bundle.evidence else []
     ends = [end for node in nodes for end in (node.launch_exit, *(rank.exit for rank in node.ranks))]
     return min((end.at for end in ends if end and not end.by_us and (end.code or end.signal)), default=0.0)

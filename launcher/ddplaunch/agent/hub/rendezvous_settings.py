@@ -9,7 +9,7 @@ from ddplaunch.agent.system.resolve import is_loopback
 
 
 def addresses(check_ins: dict[int, CheckIn], reached_at: list[str]) -> dict[int, str]:
-    """Where peers reach each node: its own end of its connection to the hub.
+    """Return where peers reach each node: its own end of its connection to the hub.
 
     Node 0's connection to its own hub often runs over loopback. Then it is the address at which the others
     reached the hub that counts (`reached_at`, one per node).

@@ -224,7 +224,7 @@ class RunSession:
             self._end(Exit.OK, [], None, now)
 
     def _stopping(self, node: int, how: str, now: float) -> None:
-        """This node alone or all of them: that shows in a moment. Ask while all still stand."""
+        """Ask for evidence while all still stand; whether this node alone is meant shows in a moment."""
         self.record.event("ending", f"{self.record.node_name(node)} was told to stop: {how}", node)
         if self.eviction.told(node, how, now):
             self._ask("stopping", now)
@@ -239,19 +239,19 @@ class RunSession:
         return True
 
     def _expect_verdict(self, now: float) -> None:
-        """Somebody ended badly: ask all while they still stand where they stood, and judge in a moment."""
+        """Ask all for evidence after a bad end, while they stand where they stood, and judge in a moment."""
         if self.exit_code is None and self.judge_at is None:
             self.judge_at = now + SETTLE
             self._ask("death", now)
 
     def _ending(self, session: Session, why: str, now: float) -> None:
-        """Somebody will end the job in a moment: what there is to know is to be known before."""
+        """Ask for evidence before somebody ends the job, which he does in a moment."""
         self.ending = why or "nobody said why"
         self.record.event("ending", f"the job is about to be ended from outside: {self.ending}")
         self._ask("ending", now, session)
 
     def _look_for_missing(self, now: float) -> None:
-        """Who has not come after the gate."""
+        """Judge nodes that have not come after the gate."""
         fault = self.supervisor_join.look(now)
         if fault is not None and fault.certain:
             self._end(
@@ -304,7 +304,7 @@ class RunSession:
         return nodes
 
     def _settle(self, done: EvidenceRound, now: float) -> None:
-        """What follows from a finished round. Deaths are judged by their own time."""
+        """Act on a finished round. Deaths are judged by their own time."""
         evidence = self._all_evidence(done.why, done)
         if done.why in ("still", "deadline") and not nothing_moves(evidence):
             self.watch.stand_down(now)
@@ -343,7 +343,7 @@ class RunSession:
     # ---------------------------------------------------------------- verdicts
 
     def _tell_of_ending(self, evidence: JobEvidence) -> None:
-        """What is wrong with the job, if anything is; else how far it was."""
+        """Print what is wrong with the job, if anything is; else how far it was."""
         assert self.ending is not None
         missing = self.record.waiting_for if self.record.agreed is None else None
         verdicts = judge(evidence, self.record.complain) or [node_evicted(evidence, self.ending, missing)]
@@ -351,7 +351,7 @@ class RunSession:
         self.notices.give(verdicts, evidence)
 
     def _tell_of_eviction(self) -> None:
-        """What was wrong with the job before stands."""
+        """Tell of the eviction; a verdict that stood before stands."""
         self.eviction.noticed = True
         if self.record.verdicts or self.ending is not None:
             return

@@ -175,7 +175,7 @@ class Server:
         )
 
     def _room(self) -> int:
-        """How many may wait to prove themselves: a node may call again before its last call is over."""
+        """Return how many may wait to prove themselves: a node may call again while its last call lasts."""
         left = self._connections - len(self.sessions)
         return max(_FEWEST, min(2 * self._nodes + _WAITING, left))
 

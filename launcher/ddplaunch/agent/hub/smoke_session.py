@@ -36,7 +36,7 @@ class SmokeTest:
         self._deadline = 0.0
 
     def begin(self, now: float, view: GateView) -> Body:
-        """What all gates are told."""
+        """Return what all gates are told."""
         self._backends = smoke_test.backends(view)
         self._deadline = now + IMPORT
         self._record.event("smoke", f"all ranks import torch, to add up by {' and '.join(self._backends)}")

@@ -80,7 +80,7 @@ class StallDetector:
         self._nodes -= 1
 
     def decide(self, now: float) -> Optional[str]:
-        """Why evidence must be collected now, once per state of the job; None: not now.
+        """Return why evidence must be collected now, once per state of the job; None: not now.
 
         "still": nothing moves, for a notice. "deadline": nothing has moved for `kill_after`. "asked": some
         ranks have waited for long while others move: slowness, or a fault that never ends. "apart": so they
@@ -226,7 +226,7 @@ def _quiet(rank: RankBeat, age: float, waited_for: bool) -> float:
 
 
 def detail(beat: Beat) -> str:
-    """What is worth a person's look: who waits, once that has lasted."""
+    """Return what is worth a person's look: who waits, once that has lasted."""
     living = [rank for rank in beat.ranks if rank.alive]
     waiting = [rank.rank for rank in living if rank.waits and rank.stuck_for >= QUIET]
     if not waiting:

@@ -83,7 +83,7 @@ def _loopback(host: Host, lost: str, anybodys: bool) -> Choice:
 
 
 def _holder(host: Host, address: str, anybodys: bool) -> Optional[Address]:
-    """Which entry the library takes an address for. Of 127/8 any one will do; the address is kept.
+    """Return which entry the library takes an address for. Of 127/8 any one will do; the address is kept.
 
     Where no interface was ever up, the kernel lets anybody bind any address.
     """

@@ -45,13 +45,13 @@ def nccl(path: str = "") -> dict[str, Any]:
 
 
 def gloo() -> dict[str, Any]:
-    """Where a process group listens."""
+    """Return where a process group listens."""
     distributed = import_module("torch.distributed")
     return _opened(lambda: distributed.ProcessGroupGloo(distributed.HashStore(), 0, 1))
 
 
 def tensorpipe() -> dict[str, Any]:
-    """Where an RPC agent listens."""
+    """Return where an RPC agent listens."""
     store = import_module("torch.distributed").HashStore()
     rpc = import_module("torch.distributed.rpc")
     set_and_start = rpc._set_and_start_rpc_agent  # noqa: SLF001 - init_rpc opens more, and waits for peers

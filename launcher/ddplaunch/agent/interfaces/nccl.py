@@ -46,7 +46,7 @@ def version(text: str) -> Version:
 
 
 def files(environment: dict[str, str], home: str, release: Version) -> list[str]:
-    """Which files NCCL reads, the stronger first."""
+    """Return which files NCCL reads, the stronger first."""
     home = environment.get("HOME", "") if release >= _FORWARDS else home
     own = f"{home}/.nccl.conf" if home else ""
     if release >= _OTHER_FILE and environment.get("NCCL_CONF_FILE"):
@@ -68,17 +68,17 @@ def settings(host: Host, release: Version) -> dict[str, Setting]:
 
 
 def bootstrap(host: Host, release: Version) -> Choice:
-    """Where this rank listens for the others before any communicator is there; at most one address."""
+    """Return where this rank listens for the others before any communicator is there; at most one address."""
     return _bootstrap(host, settings(host, release), release)
 
 
 def sockets(host: Host, release: Version) -> Choice:
-    """What carries the data where no RDMA device and no plugin does."""
+    """Return what carries the data where no RDMA device and no plugin does."""
     return _find(host, settings(host, release), release, _MOST)
 
 
 def reached(host: Host, release: Version, rdma: bool) -> Choice:
-    """What peers must reach: the bootstrap's address, and all that carry data where sockets do.
+    """Return what peers must reach: the bootstrap's address, and all that carry data where sockets do.
 
     `rdma`: there are devices. Of a link-local address that was asked for nobody can tell whether it works.
     """
@@ -194,7 +194,7 @@ def _parse(wanted: str) -> tuple[bool, bool, list[str]]:
 
 
 def _entries(text: str) -> list[str]:
-    """What stands before a colon counts; nothing is trimmed."""
+    """Return the entries: what stands before a colon counts; nothing is trimmed."""
     return [name for name in (entry.partition(":")[0] for entry in text.split(",")) if name]
 
 

@@ -31,7 +31,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 def host(environment: Mapping[str, str], release: nccl.Version, patience: float = 5.0) -> Host:
-    """All of it, for ranks with that environment. A name that is not answered in time counts as unknown.
+    """Return the facts for ranks with that environment. A name that is not answered in time is unknown.
 
     Raises OSError where the kernel does not tell its interfaces.
     """
@@ -49,7 +49,7 @@ def host(environment: Mapping[str, str], release: nccl.Version, patience: float 
 
 
 def settings(environment: Mapping[str, str], release: nccl.Version) -> dict[str, str]:
-    """What ranks with that environment tell NCCL, by it or by NCCL's own files."""
+    """Return what ranks with that environment tell NCCL, by it or by NCCL's own files."""
     home = _home()
     told = Host([], dict(environment), _files(environment, home, release), home)
     return {name: setting.value for name, setting in nccl.settings(told, release).items()}

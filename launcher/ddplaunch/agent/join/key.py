@@ -66,13 +66,13 @@ def obtain(
 
 
 def home_file(environment: Mapping[str, str]) -> str:
-    """Where the user keeps a key for all jobs."""
+    """Return where the user keeps a key for all jobs."""
     config = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return os.path.join(config, "ddplaunch", "key")
 
 
 def server_port(spot: Spot, gate_port: Optional[int]) -> int:
-    """Where node 0 hands out the key: next to the hub's port if that is given, else by job and user."""
+    """Return node 0's port for the key: the one after the hub's if that is given, else by job and user."""
     if gate_port is not None:
         return gate_port + 1
     seed = f"ddplaunch key {os.geteuid()} {spot.occasion} {spot.attempt}"

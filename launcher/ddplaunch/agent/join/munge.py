@@ -62,7 +62,7 @@ def is_there() -> bool:
 
 
 def check_port(port: int) -> None:
-    """Where `serve` cannot listen, no other node would ever come. Raises CannotJoinError, NoKeyError."""
+    """Refuse a port on which `serve` cannot listen. Raises CannotJoinError, NoKeyError."""
     try:
         ports.listen(None, port).close()
     except OSError as error:
@@ -163,7 +163,7 @@ def _sealed(body: dict[str, Any], place: Optional[str]) -> bytes:
 
 
 def _opened(credential: bytes, place: Optional[str]) -> dict[str, Any]:
-    """What our own user has sealed. Raises MungeError, ValueError."""
+    """Return what our own user has sealed. Raises MungeError, ValueError."""
     shown = _run(["unmunge"], credential, place)
     head, _, payload = shown.partition(b"\n\n")
     user = re.search(rb"^UID:.*\((\d+)\)$", head, re.MULTILINE)

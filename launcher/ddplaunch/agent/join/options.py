@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser, seconds: Callable[[str], floa
 
 
 def add_agents_own(parser: argparse.ArgumentParser) -> None:
-    """What the launcher's `run` has with and without --join, and the agent's with it alone."""
+    """Add what the launcher's `run` has with and without --join, and the agent's with it alone."""
     plan = WatchdogPlan()
     seconds: dict[str, Any] = {"metavar": "SECONDS", "help": "with --join: as for `ddplaunch run`"}
     parser.add_argument("--name", default=JOB, help=f"with --join: the job's name (default: {JOB})")

@@ -30,7 +30,7 @@ def prepare(
     environment: Mapping[str, str],
     say: Callable[[str], None],
 ) -> JoinedJob:
-    """What this node has to run; may wait for node 0's key. Raises CannotJoinError, munge.NoKeyError."""
+    """Return this node's part; may wait for node 0's key. Raises CannotJoinError, munge.NoKeyError."""
     options = spot.Options(arguments.nodes, arguments.node_rank, arguments.master, arguments.port)
     found = spot.find(options, command, environment, _full_name())
     secret = key.obtain(

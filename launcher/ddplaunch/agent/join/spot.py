@@ -56,7 +56,7 @@ def find(options: Options, command: Sequence[str], environment: Mapping[str, str
 
 
 def elsewhere(command: Sequence[str], environment: Mapping[str, str]) -> Optional[Fact]:
-    """How many nodes run this command, with the source of the number, where they are more than one."""
+    """Return how many nodes run this command, with the source of the number, where they are more than one."""
     search = _Search(Options(), command, environment, "")
     fact = next(filter(None, search.nodes_said()), None)
     number = _count(fact.value) if fact and not search.standalone else None

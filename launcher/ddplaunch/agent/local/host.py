@@ -191,7 +191,7 @@ class Host:
         return ["hub", "--name", self.part.hub.host]
 
     def _start_key_server(self) -> Optional[Child]:
-        """Where the other nodes ask for the key. Without it they say themselves that they have none."""
+        """Start the server that the other nodes ask for the key. Without it they say that they have none."""
         if self.part is None or not self.part.key_server:
             return None
         return self._start(["keys", *self.part.key_server], {}, self._hub_line, lambda _: None)
@@ -215,7 +215,7 @@ class Host:
         return self._start([verb], env, line, lambda code: self._node_ended(verb, node, code))
 
     def _where(self) -> str:
-        """How the hub is reached from here."""
+        """Return how the hub is reached from here."""
         if self.part is None:
             with open(self.path(Files.HUB), encoding="utf-8") as file:
                 return f"127.0.0.1:{json.load(file)['port']}"
@@ -272,7 +272,7 @@ class Host:
         return code
 
     def _own_status(self) -> JobStatus:
-        """What one node knows, where no hub has written more."""
+        """Return what one node knows, where no hub has written more."""
         now = time.time()
         attempt = int(self.env[Env.ATTEMPT])
         return JobStatus(
@@ -352,7 +352,7 @@ class Host:
         self.console.write(data)
 
     def _hub_line(self, data: bytes) -> None:
-        """Everything but the bundle is for people, and a verdict only when no supervisor prints it too."""
+        """Print a line of the hub: no bundle, and a verdict only when no supervisor prints it too."""
         self._log(self.path(Files.HUB_LOG), data)
         words = b"" if self.bundled else data.partition(_BUNDLE_MARK)[0]
         self.bundled = self.bundled or _BUNDLE_MARK in data  # the hub's last words, in several pieces

@@ -13,7 +13,7 @@ class FileTail:
         self._offset = 0
 
     def lines(self) -> list[bytes]:
-        """What was added since the last call, as far as whole lines go."""
+        """Return what was added since the last call, as far as whole lines go."""
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._offset)

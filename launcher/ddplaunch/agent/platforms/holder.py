@@ -34,7 +34,7 @@ class Holder:
 
 
 def holder_of_port(port: int) -> Optional[Holder]:
-    """Who holds `port` here: a listener if there is one. None: nobody that can be seen."""
+    """Return who holds `port` here: a listener if there is one. None: nobody that can be seen."""
     there = [each for each in tcp.table() if each.port == port]
     for each in sorted(there, key=lambda each: each.state != tcp.LISTEN):
         if each.state == tcp.LISTEN or each.inode:
@@ -44,7 +44,7 @@ def holder_of_port(port: int) -> Optional[Holder]:
 
 
 def holder_of_process(pid: int) -> Optional[Holder]:
-    """Who that is; None when it is not to be seen from here."""
+    """Return whose process that is; None when it is not to be seen from here."""
     try:
         return _described(os.stat(f"/proc/{pid}").st_uid, pid)
     except OSError:

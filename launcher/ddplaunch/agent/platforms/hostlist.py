@@ -14,7 +14,7 @@ _LIMIT = 100_000
 
 
 def expand(text: str) -> list[str]:
-    """All names, in order. Raises ValueError for what is no such list."""
+    """Return all names, in order. Raises ValueError for what is no such list."""
     parts = _PART.findall(text)
     if ",".join(parts) != text:
         raise ValueError(text)

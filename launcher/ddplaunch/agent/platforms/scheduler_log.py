@@ -45,14 +45,14 @@ class SchedulerLog:
         self._output = FileTail(path)
 
     def listen(self, now: float) -> list[UnreachedReport]:
-        """What was added since the last call."""
+        """Return what was added since the last call."""
         lines = self._output.lines()
         self.tasks.hear(lines, now)
         return [report for text in lines if (report := read(text)) is not None]
 
 
 def read(text: bytes) -> Optional[UnreachedReport]:
-    """What `line` made of it; None of any other line, or of a broken one."""
+    """Return what `line` made of it; None of any other line, or of a broken one."""
     start = text.find(_MARK)
     if start < 0:
         return None

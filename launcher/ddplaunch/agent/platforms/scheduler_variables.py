@@ -132,6 +132,6 @@ def _in_order(environment: Mapping[str, str], rank: str, size: str) -> list[str]
 
 
 def _attempt(environment: Mapping[str, str]) -> int:
-    """How often the scheduler has started the job again."""
+    """Return how often the scheduler has started the job again."""
     value = environment.get(Env.ATTEMPT) or environment.get("SLURM_RESTART_COUNT") or "0"
     return int(value) if value.isdecimal() else 0

@@ -57,7 +57,7 @@ class StepTasks:
             self._hear(line.decode(errors="replace").rstrip(), now)
 
     def ended(self, now: float) -> list[Ended]:
-        """Whoever ended badly before the whole step did, in node order."""
+        """Return whoever ended badly before the whole step did, in node order."""
         return [
             Ended(node, how, self._words(node))
             for node, (at, how) in sorted(self._ended.items())

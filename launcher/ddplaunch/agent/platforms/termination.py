@@ -36,7 +36,7 @@ def goes_last(node: int, exit_code: int) -> bool:
 
 
 def write(exit_code: int, verdicts: Sequence[Verdict]) -> None:
-    """Where Env.TERMINATION says, if it does. A file that cannot be written changes nothing."""
+    """Write the message where Env.TERMINATION says, if it does. A file that refuses it changes nothing."""
     path = os.environ.get(Env.TERMINATION)
     if path:
         with contextlib.suppress(OSError):

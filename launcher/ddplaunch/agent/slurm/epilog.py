@@ -94,13 +94,13 @@ def _is_still(process: jobs.Owned) -> bool:
 
 
 def _own_folders(job: int) -> list[str]:
-    """Where the job's agent works: by the job's number, of which 1 must not stand for 12."""
+    """Return where the job's agent works: by the job's number, of which 1 must not stand for 12."""
     names = (f"/tmp/ddplaunch-{job}{end}" for end in ("", ".*", "-*"))  # noqa: S108 - what job.bash made
     return [path for name in names for path in glob.glob(name)]
 
 
 def _shared_files(user: int, oldest: float) -> list[str]:
-    """What no process that began at `oldest` or later can have made."""
+    """Return what no process that began at `oldest` or later can have made."""
     found = []
     for path in (path for pattern in _SHARED for path in glob.glob(pattern)):
         try:
@@ -123,7 +123,7 @@ def _own(paths: list[str], user: int) -> list[str]:
 
 
 def _make_room(user: int) -> None:
-    """What `user`, who has no other job here, leaves where no next job could work.
+    """Delete what `user`, who has no other job here, has left, where no next job could work.
 
     The next prolog would take the node out of service for it, and the one after that the next node.
     """

@@ -200,7 +200,7 @@ class _Gate:
             raise RefusedError(Exit.NODE_AT_FAULT, said)
 
     def _clean(self) -> None:
-        """Where the agent did arrive."""
+        """Delete our files on all nodes that the agent has reached."""
         command = ["rm", "-f", f"{self._scratch}.tar"]
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run([*self._srun(), *command], capture_output=True, env=self._env, timeout=_CLEAN)
@@ -255,7 +255,7 @@ class _Gate:
         return bundle.agreed
 
     def _explain(self, code: int) -> Bundle:
-        """What the hub knows. Raises RefusedError with its verdict, if it came to one."""
+        """Return what the hub knows. Raises RefusedError with its verdict, if it came to one."""
         try:
             bundle = codec.read(Bundle, self._path(Files.BUNDLE))
         except (OSError, codec.ContractError):

@@ -15,7 +15,7 @@ _PROBE = b"\0" * (1 << 16)
 
 
 def lacking(place: str) -> str:
-    """What is wrong there; empty when a job can work."""
+    """Return what is wrong there; empty when a job can work."""
     try:
         with tempfile.TemporaryFile(dir=place) as file:
             file.write(_PROBE)

@@ -62,7 +62,7 @@ class Collector:
         launch_output: list[str],
         in_haste: bool = False,
     ) -> NodeEvidence:
-        """Everything known now; `deadline` is a moment of time.monotonic(). In haste: no second look."""
+        """Return all evidence; `deadline` is a moment of time.monotonic(). In haste: no second look."""
         self._missing = []
         self._look([rank for rank in ranks if rank.alive], deadline, in_haste)
         memory = cgroup.memory()
@@ -195,7 +195,7 @@ class Collector:
     def _look_again(
         self, ranks: Sequence[Rank], families: dict[Rank, list[int]], found: dict[int, list[Stack]]
     ) -> dict[Rank, bool]:
-        """Where it is not known whether a stack moves, look once more; young processes get rates by it."""
+        """Look once more where a stack may move; young processes get rates by it. Returns what moved."""
         unknown = [
             rank
             for rank in ranks

@@ -31,7 +31,7 @@ def own_code(tracker: RankTracker, oom_kills: int) -> int:
 
 
 def unlaunched(plan: JobPlan, node: int, error: Exception) -> Verdict:
-    """Why this node's launch command was not started: nobody else can know, and all of it is known here."""
+    """Return why this node's launch command was not started: nobody else can know."""
     from ddplaunch.agent.system import phrases
 
     code = "secret-missing" if isinstance(error, MissingSecretError) else "image-lacks"

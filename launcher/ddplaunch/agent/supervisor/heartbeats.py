@@ -9,7 +9,7 @@ from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 
 
 def beat(node: int, tracker: RankTracker) -> Beat:
-    """How each rank of the node fares right now."""
+    """Return how each rank of the node fares right now."""
     now = time.monotonic()
     ranks = [
         RankBeat(

@@ -124,7 +124,7 @@ class HubLink:
         self.send(kind, body)
 
     def forget(self, kind: str) -> None:
-        """What was reported so is past."""
+        """Forget what was reported so: it is past."""
         self._reports = {key: report for key, report in self._reports.items() if report[0] != kind}
 
     def received(self) -> Iterator[Message]:

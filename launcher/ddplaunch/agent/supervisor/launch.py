@@ -80,7 +80,7 @@ class LaunchContext:
         os.replace(partial, self.keeper)
 
     def agreed(self) -> Optional[RendezvousSettings]:
-        """What the gate settled; None when there was none. Raises ContractError for a damaged file."""
+        """Return what the gate settled; None when there was none. Raises ContractError for a damaged file."""
         path = os.path.join(self.node, Files.AGREED)
         return codec.read(RendezvousSettings, path) if os.path.exists(path) else None
 
@@ -132,7 +132,7 @@ def environment(
     place: LaunchContext,
     own: Mapping[str, str],
 ) -> dict[str, str]:
-    """What the launch command is given, without the hook. `own` is the agent's environment.
+    """Return what the launch command is given, without the hook. `own` is the agent's environment.
 
     Raises MissingSecretError.
     """

@@ -76,7 +76,7 @@ def looked_up(rendezvous: Rendezvous) -> Rendezvous:
 
 
 def _stranger_at(port: int) -> str:
-    """Who listens there, unless it is a process of this node's part of the job."""
+    """Return who listens there, unless it is a process of this node's part of the job."""
     holder = holder_of_port(port)
     if holder is None or holder.pid in (os.getpid(), *processes.descendants(os.getpid())):
         return ""

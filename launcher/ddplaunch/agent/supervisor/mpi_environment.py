@@ -37,7 +37,7 @@ def is_launcher(words: list[str]) -> bool:
 
 
 def environment(plan: JobPlan, given: Mapping[str, str]) -> dict[str, str]:
-    """What the launcher is given, of what the supervisor would give to torchrun."""
+    """Return what the launcher is given, of what the supervisor would give to torchrun."""
     defaults = {
         # A rank bound to one core would have its threads and its data loader's workers there too.
         "OMPI_MCA_hwloc_base_binding_policy": "none",

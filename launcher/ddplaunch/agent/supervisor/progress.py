@@ -174,12 +174,12 @@ def _moves(sample: Sample, last: Sample) -> bool:
 
 
 def _both(last: Sample, sample: Sample) -> list[tuple[Usage, Usage]]:
-    """What each process that is in both had done then and has done now."""
+    """Return what each process that is in both had done then and has done now."""
     return [(last.used[pid], after) for pid, after in sample.used.items() if pid in last.used]
 
 
 def _place(frames: list[Frame]) -> Hashable:
-    """Where a stack stands, coarse enough that a loop within one function is always the same place."""
+    """Return where a stack stands, coarse enough that a loop within one function is always the same place."""
     if any("importlib" in frame.file for frame in frames):
         return tuple((frame.file, frame.name) for frame in frames)  # every import happens once
     user = stacks.user_frame(frames)

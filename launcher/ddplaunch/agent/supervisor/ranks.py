@@ -69,7 +69,7 @@ class Rank:
         return self.line.pid if self.line is not None else self.pid
 
     def question(self, suspicious: bool) -> bytes:
-        """What to ask its hook now: everything only once for a collective, if nothing else tells."""
+        """Return what to ask its hook now: everything only once for a collective, if nothing else tells."""
         if not suspicious:
             return b"count"
         return b"dump" if self.progress.leaves_doubts else b"look"
@@ -184,7 +184,7 @@ def _is_told(known: Raised, raised: Raised) -> bool:
 
 
 def _weight(raised: Raised) -> tuple[bool, bool]:
-    """What is fatal tells more than what was caught on its way, and the hook more than the log."""
+    """Return how much it tells: what is fatal more than what was caught, the hook more than the log."""
     return not raised.handled, raised.source == "hook"
 
 

@@ -197,7 +197,7 @@ class Supervisor:
                 self.launchers.hold(rank)
 
     def _hear(self) -> None:
-        """What hooks said unasked: hello, an exception, the end."""
+        """Take in what hooks say unasked: hello, an exception, the end."""
         heard, self.heard = self.heard, []
         for line, message in heard:
             if "hello" in message:

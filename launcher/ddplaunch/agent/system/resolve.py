@@ -20,7 +20,7 @@ _UNKNOWN = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 
 
 def resolve(name: str, deadline: float) -> list[str]:
-    """All addresses of `name`, in the resolver's order, by `deadline` (time.monotonic()).
+    """Return all addresses of `name`, in the resolver's order, by `deadline` (time.monotonic()).
 
     Raises UnknownNameError or UnansweredNameError.
     """

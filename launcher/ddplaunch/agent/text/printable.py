@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def error_text(error: Exception) -> str:
-    """What a command prints of an error: its message and, where it has one, its `hint`."""
+    """Return what a command prints of an error: its message and, where it has one, its `hint`."""
     hint = getattr(error, "hint", "")
     return printable(f"error: {error}\n" + (f"\nhint: {hint}\n" if hint else ""), lines=True)
 

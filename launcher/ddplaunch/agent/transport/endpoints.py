@@ -28,7 +28,7 @@ def parse(text: str) -> list[Endpoint]:
 
 
 def spell(addresses: Sequence[Endpoint]) -> str:
-    """What `parse` reads."""
+    """Return what `parse` reads."""
     return ",".join(map(str, addresses))
 
 

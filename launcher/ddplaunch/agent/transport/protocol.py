@@ -128,7 +128,7 @@ class ServerHandshake:
         self.hello = _plain({"ddplaunch": VERSION, "nonce": self._nonce})
 
     def answer(self, line: bytes) -> tuple[bytes, bool]:
-        """What to send after the client's first line, and whether he is one of us; if not, close."""
+        """Return what to send after the client's first line, and whether he is one of us; if not, close."""
         theirs = _version_of(line.partition(b" ")[2])
         if theirs is not None and theirs != VERSION:
             return _plain({"refused": "version", "ddplaunch": VERSION}), False

@@ -79,5 +79,5 @@ class Responder:
 
 
 def digest(data: str) -> str:
-    """What a peer gets back for `data`."""
+    """Return what a peer gets back for `data`."""
     return hashlib.sha256(data.encode()).hexdigest()

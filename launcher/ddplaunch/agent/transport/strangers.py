@@ -39,7 +39,7 @@ def describe(said: bytes) -> str:
 
 
 def ask(host: str, port: int, seconds: float) -> bytes:
-    """What a listener that is silent by itself says to questions. Empty: nothing, or it hangs up."""
+    """Return what a listener that is silent by itself says to questions. Empty: nothing, or it hangs up."""
     for question in _QUESTIONS:
         said = _ask(host, port, question, seconds / len(_QUESTIONS))
         if said:

@@ -28,7 +28,7 @@ def needed(documents: Iterable[Mapping[str, Any]]) -> list[Permission]:
 def check(
     api: Api, documents: Iterable[Mapping[str, Any]], namespace: str, spare: Collection[str]
 ) -> set[str]:
-    """Which kinds of `spare`, without which a job can do, may not be sent.
+    """Return which kinds of `spare`, without which a job can do, may not be sent.
 
     Raises ClusterError that names every other permission that is missing.
     """

@@ -102,7 +102,7 @@ class Api:
             self._pool.clear()
 
     def headers(self) -> dict[str, str]:
-        """Who we are. A token that has expired is fetched anew."""
+        """Return who we are. A token that has expired is fetched anew."""
         found = {"User-Agent": f"ddplaunch/{__version__}", "Accept": "application/json"}
         with self._lock, _heard() as complaints:
             for auth in self.configuration.auth_settings().values():
@@ -319,7 +319,7 @@ def _said_as_ours(paths: str) -> Iterator[None]:
 
 @contextmanager
 def _heard() -> Iterator[list[str]]:
-    """What the client only logs: that a credential plugin failed."""
+    """Yield what the client only logs: that a credential plugin failed."""
     said: list[str] = []
 
     class Ear(logging.Handler):

@@ -173,7 +173,7 @@ class KubernetesBackend:
         return job
 
     def _explained(self, sent: Submission | None, seen: ApiState, said: list[Verdict]) -> list[Verdict]:
-        """What the job's agents said, or what was made of it while more could be seen."""
+        """Return what the job's agents said, or what was made of it while more could be seen."""
         if sent is None or not any(map(outcomes.is_silence, said)):
             return said
         kept = self.records.bundle(sent)
@@ -362,7 +362,7 @@ def _joined(*texts: str) -> str:
 
 
 def _waits(nodes: Sequence[node_status.Node]) -> str:
-    """What the nodes do that have not begun: `node 0 (pod …): getting its image and volumes`."""
+    """Return what the nodes do that have not begun: `node 0 (pod …): getting its image and volumes`."""
     doing: dict[str, list[node_status.Node]] = {}
     for each in nodes:
         doing.setdefault(each.does, []).append(each)

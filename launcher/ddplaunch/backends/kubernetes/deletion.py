@@ -35,7 +35,7 @@ def begin(api: Api, owner: Json, namespace: str) -> None:
 
 
 def helm(owner: Json) -> str:
-    """What Helm would still list, and how it forgets it; "" for what Helm has not sent."""
+    """Return what Helm would still list, and how it forgets it; "" for what Helm has not sent."""
     told = objects.metadata(owner).get("annotations") or {}
     release, namespace = (told.get(key, "") for key in (objects.RELEASE, objects.RELEASE_NAMESPACE))
     if not release:

@@ -23,7 +23,7 @@ _denied: dict[tuple[str, str], float] = {}
 
 
 def status(api: Api, seen: ApiState) -> JobStatus | None:
-    """What the hub says now; None where it does not stand, or may not be asked."""
+    """Return what the hub says now; None where it does not stand, or may not be asked."""
     pod = hub_pod(seen)
     if pod is None or not _hub_runs(pod):
         return None
@@ -52,7 +52,7 @@ def stop(api: Api, seen: ApiState, why: str) -> bool:
 
 
 def left(api: Api, seen: ApiState, *, follow: bool = False) -> Bundle | None:
-    """What the hub has printed at its end; with `follow`, that is waited for."""
+    """Return what the hub has printed at its end; with `follow`, that is waited for."""
     pod = hub_pod(seen)
     if pod is None:
         return None
@@ -93,7 +93,7 @@ def _ask(api: Api, seen: ApiState, words: list[str], limit: float) -> str | None
 
 
 def _run(api: Api, seen: ApiState, pod: Json, words: list[str], limit: float) -> str:
-    """What it printed; "" when it failed."""
+    """Return its output; "" when it failed."""
     here = (api.place.server, seen.namespace)
     if time.monotonic() < _denied.get(here, 0.0):
         return ""

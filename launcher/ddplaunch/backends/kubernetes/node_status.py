@@ -47,7 +47,7 @@ class Group(NamedTuple):
 
 
 def nodes(job: Json, found: Sequence[Json], events: Sequence[Json]) -> list[Node]:
-    """All nodes of the job, whose pods are `found`. `events`: warnings about it and its pods."""
+    """Return all nodes of the job, whose pods are `found`. `events`: warnings about it and its pods."""
     by_number = {objects.node(pod): pod for pod in found}
     absent = pending.failed_create(events)
     return [
@@ -242,7 +242,7 @@ def _later(pod: NodeStatus, hub: NodeStatus) -> bool:
 
 
 def told_at(event: Json) -> float:
-    """When it was said last."""
+    """Return the time at which it was said last."""
     series = (event.get("series") or {}).get("lastObservedTime")
     times = (series, event.get("lastTimestamp"), event.get("eventTime"), event.get("firstTimestamp"))
     return next((at for text in times if (at := objects.at(text)) is not None), objects.created(event))

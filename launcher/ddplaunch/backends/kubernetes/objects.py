@@ -109,12 +109,12 @@ def is_going(found: Mapping[str, Any]) -> bool:
 
 
 def node(pod: Mapping[str, Any]) -> int | None:
-    """Which node of the job a pod is."""
+    """Return the node number of a pod; None where it has none."""
     return _number(labels(pod).get(INDEX, ""))
 
 
 def attempt(found: Mapping[str, Any]) -> int:
-    """Which try of a JobSet it belongs to; a Job has one."""
+    """Return which try of a JobSet it belongs to; a Job has one."""
     return _number(labels(found).get(ATTEMPT, "")) or 0
 
 
@@ -141,7 +141,7 @@ def containers(pod: Mapping[str, Any]) -> dict[str, Json]:
 
 
 def state(pod: Mapping[str, Any], container: str, kind: str) -> Json | None:
-    """What is told of a container that is `kind`: waiting, running or terminated; None: it is not."""
+    """Return what is told of a container that is `kind`: waiting, running or terminated; None: it is not."""
     return ((containers(pod).get(container) or {}).get("state") or {}).get(kind)
 
 
@@ -156,5 +156,5 @@ def at(text: str | None) -> float | None:
 
 
 def created(found: Mapping[str, Any]) -> float:
-    """When it came into being."""
+    """Return the time of its creation."""
     return at(metadata(found).get("creationTimestamp")) or 0.0

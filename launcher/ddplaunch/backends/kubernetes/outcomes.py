@@ -129,12 +129,12 @@ def first_failure(seen: ApiState) -> Failure | None:
 
 
 def _failure(job: Json) -> Json | None:
-    """Why a Job fails. It is decided before the last pod has gone."""
+    """Return why a Job fails. It is decided before the last pod has gone."""
     return objects.condition(job, "Failed") or objects.condition(job, "FailureTarget")
 
 
 def _by_kubernetes(seen: ApiState, reason: str, groups: Sequence[Group]) -> str:
-    """Whatever ended it that was not its own exit code."""
+    """Return whatever ended it that was not its own exit code."""
     if reason == "DeadlineExceeded":
         limit = objects.spec(seen.job or {}).get("activeDeadlineSeconds")
         return f"Kubernetes ended it at its deadline of {limit} s (`kubernetes.active_deadline`)"
@@ -195,7 +195,7 @@ def _merged(lists: Iterable[list[Verdict]]) -> list[Verdict]:
 
 
 def verdicts(seen: ApiState, groups: Sequence[Group]) -> list[Verdict]:
-    """What Kubernetes knows of a job whose own hub said nothing."""
+    """Return what Kubernetes knows of a job whose own hub said nothing."""
     found = [_verdict(group) for group in groups]
     first = first_failure(seen)
     if first is not None and first.is_told and not found:

@@ -101,7 +101,7 @@ class Output:
         return iter(())  # every line has come whole
 
     def _everything(self, seen: ApiState) -> Iterator[bytes]:
-        """What all have printed so far, by time; then the streams are followed from there."""
+        """Yield what all have printed so far, by time; then the streams are followed from there."""
         streams = self._streams(seen)
         tails = [self._tail(seen, stream) for stream in streams]
         with ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -16,7 +16,7 @@ _QUOTA = re.compile(r"exceeded quota: ([^,]+), (.*)")
 
 
 def failed_create(events: Sequence[Json]) -> PodProblem | None:
-    """Why the controller could not make the job's pods. Nothing but events tells of it."""
+    """Return why the controller could not make the job's pods. Nothing but events tells of it."""
     for event in reversed(events):
         if event.get("reason") == "FailedCreate":
             return _failed_create(" ".join(str(event.get("message") or "").split()))
@@ -73,7 +73,7 @@ def _failed_create(said: str) -> PodProblem:
 
 
 def suspended(job: Json, workload: Json | None) -> tuple[str, str]:
-    """Why it is not let in, and what to do. `workload`: Kueue's own record of it."""
+    """Return why it is not let in, and a hint. `workload`: Kueue's own record of it."""
     queue = objects.labels(job).get(objects.QUEUE, "")
     if not queue:
         command = (

@@ -21,7 +21,7 @@ class PodProblem(NamedTuple):
 
 
 def problem(pod: Json, events: Sequence[Json] = ()) -> PodProblem | None:
-    """What keeps this pod from its work, or has ended it. `events`: warnings about it, the newest last."""
+    """Return why this pod does not work, or has ended. `events`: warnings about it, the newest last."""
     if objects.status(pod).get("phase") == "Succeeded":
         return None
     return _disrupted(pod) or _terminated(pod) or _waiting(pod) or _not_placed(pod) or _told(pod, events)
@@ -117,7 +117,7 @@ _NEEDS_PYTHON = "the image needs a Python >= 3.9; name it as `python` in the job
 
 
 def _end(container: str, ended: Json) -> PodProblem | None:
-    """What the end of a container says that the agent in it could not say itself."""
+    """Return what the end of a container says that the agent in it could not say itself."""
     reason, message = str(ended.get("reason") or ""), _line(ended.get("message"))
     if reason == "OOMKilled":
         # With the hub in its own container, a job survives a supervisor; this is what the kubelet saw.
@@ -332,7 +332,7 @@ def _told(pod: Json, events: Sequence[Json]) -> PodProblem | None:
 
 
 def of_events(events: Iterable[Json]) -> PodProblem | None:
-    """Why a pod that is no longer there never came, by what was said while it was."""
+    """Return why a pod that is no longer there never came, by what was said while it was."""
     found = (_of_event(str(each.get("reason") or ""), _line(each.get("message"))) for each in events)
     return next((each for each in found if each is not None), None)
 

@@ -37,13 +37,13 @@ class ApiState:
 
     @property
     def nodes(self) -> int:
-        """How many the job has."""
+        """Return how many the job has."""
         job = self.job or _template(self.owner)
         return int(objects.spec(job or {}).get("completions") or 0)
 
     @property
     def attempt(self) -> int:
-        """Which try its pods belong to."""
+        """Return which try its pods belong to."""
         return max((objects.attempt(pod) for pod in self.pods), default=0)
 
 

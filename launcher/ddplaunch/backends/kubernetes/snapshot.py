@@ -83,7 +83,7 @@ class _Watched(Watched):
             self._silence(error)
 
     def current(self, *, fresh: bool) -> Snapshot:
-        """What was seen last, and how old that is when nobody answers. Raises ClusterError."""
+        """Return what was seen last, and how old that is when nobody answers. Raises ClusterError."""
         self.look(fresh=fresh, ended=self._look.ended)
         silent = self._silent()
         if self._look.ended or silent < _QUIET:

@@ -191,7 +191,7 @@ def _refuse_old_server(api: Api) -> None:
 
 
 def _refuse_missing_parts(api: Api, owner: Json, namespace: str) -> None:
-    """What the job counts on, and the API server would not miss: nobody would ever act on it."""
+    """Refuse a job that counts on parts which the cluster has not; the API server would not miss them."""
     if owner["kind"] == "JobSet" and not _knows(api, owner["apiVersion"], "jobsets"):
         raise ClusterError(
             f"the cluster has no JobSet controller, or not {owner['apiVersion']}",

@@ -180,6 +180,6 @@ def _why_lost(folder: Path, carrier: Host | None, *, told: bool) -> str:
 
 
 def _last_sign(folder: Path) -> float:
-    """When the job was last heard of, by the files it writes."""
+    """Return when the job was last heard of, by the files it writes."""
     signs = [folder / name for name in (Files.STATUS, Files.OUTPUT, Files.HUB_LOG, Files.RUN)]
     return max((path.stat().st_mtime for path in signs if path.exists()), default=time.time())

@@ -66,7 +66,7 @@ class CommandResult(NamedTuple):
 
     @property
     def last_line(self) -> str:
-        """What was said last, without the program's name in front."""
+        """Return what was said last, without the program's name in front."""
         lines = [line.strip() for line in self.err.splitlines() if line.strip()]
         return _without_name(lines[-1]) if lines else ""
 

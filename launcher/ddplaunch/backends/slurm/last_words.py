@@ -14,13 +14,13 @@ _SAID = re.compile(r"\[slurm\] \S+ error: (.+)|(?:slurmstepd-\S+): error: (TaskP
 
 
 def of_script(output: Path | None) -> str:
-    """Why the batch script itself gave up, or never was; empty when it did not say so."""
+    """Return why the batch script itself gave up, or never was; empty when it did not say so."""
     found = [_SAID.fullmatch(line) for line in lines.last_words(output, 40)] if output else []
     return next((match[1] or match[2] for match in reversed(found) if match), "")
 
 
 def of_gates(folder: Path | None) -> list[Verdict]:
-    """What nodes say that did not reach the hub, each cause once. `folder`: the job's."""
+    """Return what nodes say that did not reach the hub, each cause once. `folder`: the job's."""
     try:
         text = files.tail(folder / Files.GATES, files.MAX_SMALL) if folder else b""
     except OSError:

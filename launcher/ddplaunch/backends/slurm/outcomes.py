@@ -101,7 +101,7 @@ def forgotten(told: JobStatus | None, *, cancelled: bool) -> Outcome:
 
 
 def verdicts(seen: SlurmJob, nodes: Sequence[int] = (), names: str = "") -> list[Verdict]:
-    """What an end by Slurm's hand means, for when the job's own hub could not speak.
+    """Return what an end by Slurm's hand means, for when the job's own hub could not speak.
 
     `nodes`, `names`: those that are known to have failed.
     """

@@ -28,7 +28,7 @@ class Queries:
         return self._squeue(f"--jobs={job_id}", patience=patience).get(job_id)
 
     def mine(self) -> dict[int, SlurmJob]:
-        """All jobs of this user that the controller still knows, in one question."""
+        """Return all jobs of this user that the controller still knows, in one question."""
         return self._squeue(f"--user={os.getuid()}")
 
     def _squeue(self, which: str, patience: float | None = None) -> dict[int, SlurmJob]:
@@ -51,7 +51,7 @@ class Queries:
         return {each.job_id: each for each in found}
 
     def accounted(self, job_ids: Iterable[int]) -> dict[int, SlurmJob]:
-        """What accounting remembers of these jobs, in one question; nothing where there is none."""
+        """Return what accounting remembers of these jobs, in one question; nothing where there is none."""
         wanted = ",".join(map(str, job_ids))
         if not wanted:
             return {}

@@ -65,7 +65,7 @@ class Snapshot:
 
     @property
     def output(self) -> Path | None:
-        """Where everything that the nodes print comes together."""
+        """Return where everything that the nodes print comes together."""
         base = self.folder
         return base.with_name(f"{base.name}.out") if base else None
 
@@ -77,7 +77,7 @@ class Snapshot:
         return Path(workdir) / f"{name}-{self.job_id}" if name and workdir else None
 
     def told(self) -> JobStatus | None:
-        """What the hub says, unless that is of an earlier attempt."""
+        """Return what the hub says, unless that is of an earlier attempt."""
         status = folder.status(self.folder) if self.folder else None
         now = self.seen.restarts if self.seen else None
         return None if status is None or now not in (None, status.attempt) else status
@@ -184,7 +184,7 @@ class Snapshots:
         return sent
 
     def remember(self, look: Snapshot, sent: Submission) -> None:
-        """How it ended; Slurm will not know it for long."""
+        """Keep how it ended; Slurm will not know it for long."""
         self._records.save(sent)
         watched = self._watched.get((look.job_id, look.cluster))
         if watched is not None:

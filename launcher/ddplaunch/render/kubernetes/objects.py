@@ -90,7 +90,7 @@ def _closed_ports(plan: Plan, pods: dict[str, Any]) -> dict[str, Any]:
 
 
 def _closed_pods(_: Plan, pods: dict[str, Any]) -> dict[str, Any]:
-    """All ports between the job's pods, for NCCL and Gloo take any; and names."""
+    """Return all ports between the job's pods, for NCCL and Gloo take any; and names."""
     names = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     return {
         "policyTypes": ["Ingress", "Egress"],
@@ -154,7 +154,7 @@ def _queued(plan: Plan) -> dict[str, Any]:
 
 
 def _waiting_and_going(plan: Plan) -> dict[str, Any]:
-    """What Job and JobSet say alike: whether a queue lets it in, and when it goes."""
+    """Return what Job and JobSet say alike: whether a queue lets it in, and when it goes."""
     options = plan.settings(KubernetesPlan).options
     suspend = {"suspend": True} if options.queue else {}
     return suspend if options.ttl is None else {**suspend, "ttlSecondsAfterFinished": math.ceil(options.ttl)}

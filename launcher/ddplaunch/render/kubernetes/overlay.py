@@ -144,7 +144,7 @@ def _ordered(merged: list[Any], patch: list[Any], before: list[Any], key: str | 
 
 
 def _plain(value: Any) -> Any:
-    """What is new, without the words that only speak to a merge."""
+    """Return what is new, without the words that only speak to a merge."""
     if isinstance(value, dict):
         kept = {key: each for key, each in value.items() if not key.startswith("$") and each is not None}
         return {key: _plain(each) for key, each in kept.items()}

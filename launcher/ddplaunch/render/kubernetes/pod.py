@@ -149,7 +149,7 @@ def _hub(plan: Plan, *, gate_only: bool) -> dict[str, Any]:
 
 
 def _small(plan: Plan) -> dict[str, Any]:
-    """What the agent needs for itself. It reads the volumes, for the job's Python may lie on one."""
+    """Return what the agent needs for itself. It reads the volumes, for the job's Python may lie on one."""
     mounts = [{**_mount(volume), "readOnly": True} for volume in plan.settings(KubernetesPlan).volumes]
     return {
         "resources": _SMALL,
@@ -206,7 +206,7 @@ def _literally(word: str) -> str:
 
 
 def _environment(plan: Plan) -> list[dict[str, Any]]:
-    """What differs between nodes and attempts, by the labels of their pods: no node is named here."""
+    """Return what differs between nodes and attempts, by the labels of their pods: no node is named here."""
     options = plan.settings(KubernetesPlan).options
     name = plan.job.job
     domain = options.cluster_domain or "{domain}"

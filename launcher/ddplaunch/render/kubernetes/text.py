@@ -17,7 +17,7 @@ class _Dumper(_LIBYAML):  # type: ignore[misc] # only at run time it is known wh
     """Keys as they come, texts of several lines as blocks, everything doubtful in quotes."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's own signature
-        """What stands twice is written twice."""
+        """Say that what stands twice is written twice."""
         return True
 
 

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 def judge(view: GateView, complain: Complain = None) -> list[Verdict]:
-    """All that stands against the job, first things first. Empty: nothing known does."""
+    """Return all verdicts against the job, first things first."""
     (alone,) = _told(lambda view: [mesh_alone(view)], view, complain) or [view]
     found = [(kind, _told(rule, alone, complain)) for kind, rule in RULES]
     every = [verdict for _, verdicts in found for verdict in verdicts]
@@ -50,7 +50,7 @@ def judge(view: GateView, complain: Complain = None) -> list[Verdict]:
 
 
 def notes(view: GateView, complain: Complain = None) -> list[str]:
-    """What a person should know although the job can run."""
+    """Return what a person should know although the job can run."""
     return [note for rule in NOTES for note in _told(rule, view, complain)]
 
 
@@ -67,7 +67,7 @@ def _clocks(view: GateView) -> list[str]:
 
 
 def _warnings(view: GateView) -> list[str]:
-    """What a check has a code for and no job ends by."""
+    """Return what a check has a code for and no job ends by."""
     found = [
         f"{result.code}: {view.node(node)}: {result.observed}; {result.hint}"
         for node, check_in in sorted(view.check_ins.items())
@@ -121,7 +121,7 @@ def differing_sizes(view: GateView) -> Iterator[Verdict]:
 
 
 def failed_checks(view: GateView) -> Iterator[Verdict]:
-    """What nodes found at home, one verdict for all nodes that found the same kind of thing."""
+    """Yield what nodes found at home, one verdict for all nodes that found the same kind of thing."""
     failures: dict[str, list[tuple[int, CheckResult]]] = {}
     for node, check_in in sorted(view.check_ins.items()):
         for result in check_in.checks:
@@ -280,7 +280,7 @@ def _of_zero(view: GateView) -> list[CheckResult]:
 
 
 def _details(view: GateView, found: list[tuple[int, CheckResult]], first: CheckResult) -> list[str]:
-    """What the sentence does not say: other nodes' observations, and where things were looked for."""
+    """Return what the sentence does not say: other nodes' observations, and where things were looked for."""
     details = [
         f"{view.node(node)}: {result.observed}" for node, result in found if result.observed != first.observed
     ]
@@ -290,7 +290,7 @@ def _details(view: GateView, found: list[tuple[int, CheckResult]], first: CheckR
 
 
 def _version(facts: dict[str, str]) -> dict[str, str]:
-    """What must be equal; of Python the minor version: patch releases read each other's pickles."""
+    """Return what must be equal; of Python the minor version: patch releases read each other's pickles."""
     found = dict(facts)
     found["python"] = ".".join(found.get("python", "").split(".")[:2])
     return found

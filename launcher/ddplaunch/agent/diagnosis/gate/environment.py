@@ -143,7 +143,7 @@ def _plain(check_in: CheckIn, name: str) -> str:
 
 
 def _network(check_in: CheckIn) -> str:
-    """What NCCL will send by: a plugin, if one is named; RDMA where a port is up; else sockets."""
+    """Return what NCCL will send by: a plugin, if one is named; RDMA where a port is up; else sockets."""
     active: Any = check_in.facts.get("rdma", {}).get("active")
     plugin = _plain(check_in, "NCCL_NET_PLUGIN")
     without = not active or _flag(_plain(check_in, "NCCL_IB_DISABLE"))

@@ -29,7 +29,7 @@ _SHOWN = 4
 
 
 def differing(view: GateView) -> Iterator[Verdict]:
-    """What breaks or slows a job on such nodes. GPUs are judged only for a job that asks for some."""
+    """Yield what breaks or slows a job on such nodes. GPUs are judged only for a job that asks for some."""
     if view.plan.resources.gpus and view.checks("gpus"):
         hint = platforms.named(view.plan.platform).hint("hardware", _ONE_KIND)
         yield from _compared(view, "hardware-differs", "", "has", "have", _gpus(view), hint)
@@ -60,7 +60,7 @@ def _compared(
 
 
 def _two_networks(view: GateView) -> Iterator[Verdict]:
-    """Where RDMA was asked for, the nodes without have said so themselves."""
+    """Yield the verdict on nodes of which some have RDMA. Where it is asked for, those without say so."""
     known = _facts(view, "rdma")
     without = [node for node, facts in known.items() if not facts.get("active")]
     users = [node for node, facts in known.items() if facts.get("active") and facts.get("used")]
@@ -81,7 +81,7 @@ def _two_networks(view: GateView) -> Iterator[Verdict]:
 
 
 def notes(view: GateView) -> list[str]:
-    """What a person should know although the job can run."""
+    """Return what a person should know although the job can run."""
     found = mtus(view) if len(set(_links(view, 0).values())) > 1 else []
     speeds = _links(view, 1)
     slow = [node for node, speed in speeds.items() if speed * _SLOWER <= max(speeds.values())]
@@ -108,7 +108,7 @@ def _rails(view: GateView) -> list[str]:
 
 
 def mtus(view: GateView) -> list[str]:
-    """How large the nodes believe that packets may be, by the interface that each of them uses."""
+    """Return how large the nodes believe that packets may be, by the interface that each of them uses."""
     known = _links(view, 0)
     if not known:
         return []
@@ -118,7 +118,7 @@ def mtus(view: GateView) -> list[str]:
 
 
 def with_mtus(view: GateView, verdicts: list[Verdict]) -> list[Verdict]:
-    """What a black hole rests on beside the paths."""
+    """Return the verdicts, those on black holes with the MTUs of the nodes."""
     return [
         replace(each, facts=[*each.facts, *mtus(view)]) if each.code == "mtu-black-hole" else each
         for each in verdicts

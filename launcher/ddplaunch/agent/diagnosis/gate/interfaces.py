@@ -95,13 +95,13 @@ def for_all(agreed: RendezvousSettings, mends: dict[int, InterfaceFix], view: Ga
 
 
 def settle(agreed: RendezvousSettings, mend: InterfaceFix) -> RendezvousSettings:
-    """What all nodes are told, and what only this one's library needs."""
+    """Return what all nodes are told, and what only this one's library needs."""
     env, why = {mend.variable: mend.value, **agreed.env}, {mend.variable: mend.why, **agreed.why}
     return replace(agreed, env=env, why=why)
 
 
 def notes(view: GateView) -> list[str]:
-    """What is set for whom; of many nodes alike the first one's reason."""
+    """Return what is set for whom; of many nodes alike the first one's reason."""
     alike: dict[tuple[str, str], list[int]] = {}
     found = mends(view)
     for node, mend in found.items():

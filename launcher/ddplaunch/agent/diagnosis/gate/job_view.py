@@ -78,7 +78,7 @@ def addresses(check_in: CheckIn, name: str) -> list[str]:
 
 
 def odd_ones(values: dict[int, V]) -> tuple[V, dict[V, list[int]]]:
-    """What most say, by a tie what the lowest node says; and who says otherwise. `values` is not empty."""
+    """Return what most nodes say (in a tie, the lowest), and who says otherwise. `values` is not empty."""
     counts = Counter(values.values())
     right = max((values[node] for node in sorted(values)), key=lambda value: counts[value])
     odd: dict[V, list[int]] = {}

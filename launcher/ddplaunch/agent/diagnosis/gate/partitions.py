@@ -37,7 +37,7 @@ class Partition(NamedTuple):
         return there or (self.both and path[1] in self.sources and path[0] in self.targets)
 
     def numbers(self) -> int:
-        """How many a person has to read: '0-31 and 40' has three."""
+        """Return how many a person has to read: '0-31 and 40' has three."""
         return sum(map(_numbers, (self.sources, self.targets)))
 
 
@@ -134,7 +134,7 @@ class _Grown:
         return path[0] not in self.no_source and path[1] not in self.no_target
 
     def touches(self, path: Path) -> int:
-        """How many of its ends are in already."""
+        """Return how many of its ends are in the part already."""
         return (path[0] in self.sources) + (path[1] in self.targets)
 
     def add(self, path: Path) -> None:
@@ -157,7 +157,7 @@ class _Grown:
         return [whole]
 
     def _splits(self, whole: Partition) -> Iterator[list[list[Path]]]:
-        """What shares no node, or a node that stands by itself."""
+        """Yield parts that share no node, and nodes that stand by themselves."""
         parts = _parts(self.paths)
         if len(parts) > 1:
             yield parts
@@ -244,7 +244,7 @@ def _silent(
 
 
 def _options(path: Path, partitions: list[_Grown], both: bool) -> list[tuple[int, int, Path]]:
-    """How many ends of it are in a cut that can take it, which cut, and which way round; the best first."""
+    """Return the cuts that can take the path, the best first: its ends in it, its number, the direction."""
     found = [
         (cut.touches(way), index, way)
         for index, cut in enumerate(partitions)
@@ -259,7 +259,7 @@ def _ways(path: Path, both: bool) -> tuple[Path, ...]:
 
 
 def _stars(paths: list[Path]) -> Iterator[list[Path]]:
-    """All paths, each with the node that has the most of them: no such cut can hold a path that passed."""
+    """Yield the paths of each node, the busiest first: no such cut can hold a path that passed."""
     counts = Counter((side, path[side]) for path in paths for side in (0, 1))
     stars: dict[tuple[int, int], list[Path]] = defaultdict(list)
     for path in paths:

@@ -32,7 +32,7 @@ _BY_HAND = "`run/node-N/smoke-*.log` in the job's folder has what the ranks said
 
 
 def backends(view: GateView) -> list[str]:
-    """What to try, the job's own first: NCCL where every node has a GPU that its torch is made for."""
+    """Return the backends to try, the job's own first: NCCL where all nodes have GPUs for their torch."""
     checks = [check_in.facts for check_in in view.check_ins.values()]
     said = {facts.get("backend", {}).get("says", "") for facts in checks}
     if all(_has_gpus(facts) for facts in checks):
@@ -48,7 +48,7 @@ def _has_gpus(facts: dict[str, dict[str, object]]) -> bool:
 
 
 def judge(view: GateView, ranks: Sequence[SmokeRank], wanted: Sequence[str]) -> list[Verdict]:
-    """What stands against the job's own backend, the first of `wanted`."""
+    """Return the verdicts on the job's own backend, the first of `wanted`."""
     bad = _failed(ranks, wanted[0])
     lost = sorted(set(range(view.plan.nodes)) - {rank.node for rank in ranks})
     if lost:
@@ -64,7 +64,7 @@ def judge(view: GateView, ranks: Sequence[SmokeRank], wanted: Sequence[str]) -> 
 
 
 def notes(view: GateView, ranks: Sequence[SmokeRank], wanted: Sequence[str]) -> list[str]:
-    """How it went, one sentence for each backend."""
+    """Return one sentence for each backend: how it went."""
     return [f"smoke test: {told(view.plan.nodes, ranks, each)}" for each in wanted]
 
 

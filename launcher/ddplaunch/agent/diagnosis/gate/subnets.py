@@ -28,7 +28,7 @@ def notes(view: GateView) -> list[str]:
 
 
 def with_subnets(view: GateView, verdicts: list[Verdict]) -> list[Verdict]:
-    """What closed paths rest on, where the nodes' subnets explain it; then these are what is to be mended."""
+    """Return the verdicts, those on closed paths with the nodes' subnets where these are the reason."""
     own = _own(view)
     closed = [(r.node, r.peer) for r in view.mesh if r.outcome in ("timeout", "unreachable")]
     closed = [(a, b) for a, b in closed if a in own and b in own and own[a].version == own[b].version]

@@ -148,7 +148,7 @@ def left_behind(view: JobView) -> dict[int, float]:
 
 
 def before_timeouts(evidence: JobEvidence) -> Optional[JobEvidence]:
-    """How the ranks stood when some had waited in vain and gave up; None when nobody did.
+    """Return how the ranks stood when some had waited in vain and gave up; None when nobody did.
 
     Those who gave up stand where their exceptions were raised, those then sent away where they stood. Who
     ended otherwise, or without a trace of where, stays dead: it holds nobody up.
@@ -176,7 +176,7 @@ def _revived(rank: RankEvidence) -> RankEvidence:
 
 
 def complaint(rank: RankEvidence) -> str:
-    """What the rank itself gave as the reason of its end."""
+    """Return what the rank itself gave as the reason of its end."""
     for raised in reversed(rank.raised):
         if not raised.handled:
             message = _SOURCE_LINE.sub("", raised.message)

@@ -175,7 +175,7 @@ def _differing(view: JobView, source: Source, failed_too: bool) -> Optional[Mism
 
 
 def _at(source: Source, group: str, number: int) -> dict[int, Collective]:
-    """What each rank called as this collective of this group."""
+    """Return what each rank called as this collective of this group."""
     return {
         rank: entry
         for rank, entries in source.items()
@@ -195,7 +195,7 @@ def _camps(calls: dict[int, Collective]) -> list[list[int]]:
 
 
 def _minority(camps: list[list[int]], unseen: int = 0) -> list[int]:
-    """All but the largest camp; nobody where none is, or where ranks that were not seen could change that."""
+    """Return all but the largest camp; nobody without one, or where unseen ranks could change that."""
     if len(camps[0]) <= len(camps[1]) + unseen:
         return []
     return sorted(rank for ranks in camps[1:] for rank in ranks)

@@ -42,7 +42,7 @@ HOLDERS = (waiting.rank_late_to_init, waiting.rank_in_dataloader, waiting.rank_i
 
 
 def judge(evidence: JobEvidence, complain: Complain = None) -> list[Verdict]:
-    """What is wrong, what must be mended first standing first; empty when nothing is.
+    """Return what is wrong, what must be mended first standing first; empty when nothing is.
 
     Deaths come before waits, waits before slowness; `unknown` when something is wrong and no rule knows it.
     `complain`: see `guard`. A job that has died is to end, whatever mistake of ours its evidence brings up.
@@ -84,7 +84,7 @@ def _of_world(view: JobView) -> list[Verdict]:
 
 
 def never_meet(evidence: JobEvidence, complain: Complain = None) -> list[Verdict]:
-    """What is wrong with calls of init_process_group that have just been made; empty when nothing is."""
+    """Return the verdicts on calls of init_process_group that have just been made."""
     return rule_runner.told(_never_meet, evidence, complain, "run")
 
 

@@ -75,13 +75,13 @@ class JobView:
 
     @cached_property
     def world_size(self) -> Optional[int]:
-        """What the ranks' own groups and calls say; else what was laid out. None: neither is known."""
+        """Return what the ranks' own groups and calls say; else what was laid out. None: neither is known."""
         said = [rank.world_size for rank in self.ranks.values() if rank.world_size]
         return max(said) if said else self.evidence.world_size
 
     @cached_property
     def world(self) -> list[int]:
-        """All ranks there should be."""
+        """Return the ranks that there should be."""
         return sorted({*self.ranks, *range(self.world_size or 0)})
 
     @cached_property
@@ -139,7 +139,7 @@ class JobView:
 
     @cached_property
     def stragglers(self) -> list[int]:
-        """Who holds the others up; when nobody waits, all who live."""
+        """Return the ranks that hold the others up; when nobody waits, all that live."""
         return [
             rank
             for rank in self.alive
@@ -235,7 +235,7 @@ class JobView:
         ]
 
     def suffering(self, culprits: list[int]) -> list[int]:
-        """Everybody else, but for those who were done."""
+        """Return all other ranks, but for those that were done."""
         return [
             number
             for number, rank in self.ranks.items()

@@ -313,7 +313,7 @@ def _waits_for(view: JobView, rank: int) -> tuple[Optional[int], str]:
 
 
 def _why_not(view: JobView, rank: int, call: MpiCall, peer: int, sends: bool) -> str:
-    """Why `peer` does not take what `rank` sends, or send what it receives; empty: it does, or may."""
+    """Return why `peer` does not take what `rank` sends, or send what it receives; empty: it does, or may."""
     other = _call(view, peer) if peer in view.ranks else None
     if other is None or not _is_message(other):
         return f"rank {peer} {_stands(view, [peer])}" if peer in view.ranks else ""

@@ -37,7 +37,7 @@ _LIKELY = (
 
 
 def never_meet(view: JobView) -> Optional[Verdict]:
-    """What the calls prove by themselves, however long ranks have waited."""
+    """Return what the calls prove by themselves, however long ranks have waited."""
     waiting = calls.waiting(view)
     for rule in _PROVEN:
         verdict = rule(view, waiting) if waiting else None
@@ -47,7 +47,7 @@ def never_meet(view: JobView) -> Optional[Verdict]:
 
 
 def may_never_meet(view: JobView) -> Optional[Verdict]:
-    """What explains that all ranks wait in init_process_group, where nothing better does."""
+    """Return what explains that all ranks wait in init_process_group, where nothing better does."""
     waiting = calls.waiting(view)
     if not waiting or len(waiting) < len(view.alive):
         return None

@@ -117,7 +117,7 @@ def waiting(view: JobView) -> list[Call]:
 
 
 def place(view: JobView, call: Call) -> Optional[Place]:
-    """Where the call leads; None where that is not known."""
+    """Return where the call leads; None where that is not known."""
     if call.made.file:
         return f"file {call.made.file}", None
     machine = leads_to(view, call)

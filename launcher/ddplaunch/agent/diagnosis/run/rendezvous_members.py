@@ -117,7 +117,7 @@ def _kinds(backend: str) -> set[str]:
 
 
 def too_few(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
-    """All ranks of the job have called, and wait for more than there are."""
+    """Return the verdict on a job whose ranks have all called, and wait for more than there are."""
     seen = {call.rank for call in waiting}
     size = waiting[0].world_size
     if size is None or seen != set(range(view.evidence.world_size or 0)) or size <= len(seen):

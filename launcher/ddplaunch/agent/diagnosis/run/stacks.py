@@ -100,7 +100,7 @@ def loader_caller(frames: Sequence[Frame]) -> Optional[Frame]:
 
 
 def worker_task(frames: Sequence[Frame]) -> Optional[Frame]:
-    """What a DataLoader worker is doing for a batch; None: it waits for orders, or its stack is not known."""
+    """Return what a DataLoader worker does for a batch; None: it waits for orders, or nobody knows."""
     inner: list[Frame] = []
     for frame in frames:
         if _name(frame) == "_worker_loop":

@@ -148,7 +148,7 @@ def swallowed(view: JobView) -> dict[int, Raised]:
 
 
 def _is_recent(view: JobView, rank: int, raised: Raised) -> bool:
-    """What was caught long before the stop has nothing to do with it."""
+    """Whether it was caught shortly before the stop; else it has nothing to do with it."""
     node = view.nodes[view.node_of[rank]]
     stopped = node.at - view.stuck_for
     return raised.at >= stopped - RECENT
@@ -258,7 +258,7 @@ def _worker(child: Process) -> str:
 
 
 def _loader_state(rank: RankEvidence) -> str:
-    """What the loader's workers do, in half a sentence; empty when there are none."""
+    """Return what the loader's workers do, in half a sentence; empty when there are none."""
     workers = _workers(rank)
     frames = stacks.main(rank.stacks)
     if not workers:

@@ -70,5 +70,5 @@ def _place(rank: RankEvidence) -> Optional[Place]:
 def _world(
     node: NodeEvidence, rank: RankEvidence, launched: dict[tuple[int, int], Optional[Place]]
 ) -> Optional[Place]:
-    """Where it meets its peers; before its call, where those meet that the same process has started."""
+    """Return where it meets its peers; before its call, where its siblings of one parent meet."""
     return _place(rank) or launched.get((node.node, rank.launcher))
