@@ -32,6 +32,8 @@ _ENOUGH = 1024
 """Of them; every node has about fifteen, of the 128 that the kernel gives to a user."""
 _daemons: list[subprocess.Popen[bytes]] = []
 _uses: list[int] = []
+_KIND = "io.x-k8s.kind.cluster"
+"""A label of all nodes that kind makes."""
 
 
 def missing() -> str:
@@ -113,6 +115,10 @@ def start() -> None:
                 daemon.kill()
                 raise ClusterError(f"dockerd does not answer:\n{_LOG.read_text(errors='replace')[-3000:]}")
             time.sleep(0.1)
+        # Their keepers were killed, and docker starts such nodes again when it starts itself.
+        left = docker("ps", "--all", "--quiet", "--filter", f"label={_KIND}").split()
+        if left:
+            docker("rm", "--force", "--volumes", *left)
 
 
 def _command() -> list[str]:
