@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from pathlib import Path
 
@@ -152,9 +153,9 @@ def test_a_verdict_of_the_gate_stands(tmp_path: Path) -> None:
     recovery.restore(again, found)
     handler = GateSession(plan, again, clock=lambda: now[0])
     handler.resume()
-    handler._step(LINGER - 0.1)
+    asyncio.run(handler.tick(LINGER - 0.1))
     assert [None] == [again.exit_code]
-    handler._step(LINGER + 0.1)
+    asyncio.run(handler.tick(LINGER + 0.1))
 
     assert Exit.MISCONFIGURED == again.exit_code
     again.close()

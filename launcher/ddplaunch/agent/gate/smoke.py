@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import json
 import os
 import pkgutil
@@ -88,6 +89,14 @@ class _Rank:
         return codec.load(SmokeRank, self.facts)
 
 
+class _State(enum.Enum):
+    IMPORTING = "the ranks start, and import torch"
+    READY = "all ranks of this node wait for the others"
+    RUNNING = "all ranks were told to begin"
+    STOPPED = "a rank elsewhere has failed"
+    TOLD = "the hub has the results"
+
+
 class Smoke:
     """The smoke test on this node. `poll` returns what is to be sent to the hub; `close` ends all of it."""
 
@@ -96,7 +105,7 @@ class Smoke:
     ) -> None:
         self._nodes, self._backends, self._show = context.plan.nodes, backends, show
         self._started = self._moved = self._looked = time.monotonic()
-        self._stage = "importing"  # then "ready", "going", perhaps "stopped", and "told"
+        self._state = _State.IMPORTING
         self._failed: list[SmokeRank] = []
         self._ranks: list[_Rank] = []
         each = context.plan.nproc_per_node or 1
@@ -146,13 +155,13 @@ class Smoke:
 
     def told(self, kind: str, body: Body) -> None:
         """`smoke-go`: all ranks of the job are there. `smoke-stop`: one has failed."""
-        if kind == "smoke-go" and self._stage == "ready":
-            self._stage, self._moved = "going", time.monotonic()
+        if kind == "smoke-go" and self._state == _State.READY:
+            self._state, self._moved = _State.RUNNING, time.monotonic()
             ports = codec.load(dict[str, int], body.get("ports"))
             for rank in self._ranks:
                 rank.tell({"address": body.get("address"), "port": ports[rank.facts["backend"]]})
-        elif kind == "smoke-stop" and self._stage != "told":
-            self._stage = "stopped"
+        elif kind == "smoke-stop" and self._state != _State.TOLD:
+            self._state = _State.STOPPED
 
     def poll(self) -> list[tuple[str, Body]]:
         """Return what the hub is to hear now."""
@@ -160,29 +169,33 @@ class Smoke:
         for rank in self._ranks:
             if rank.read():
                 self._moved = now
-        if self._stage == "told":
+        if self._state == _State.TOLD:
             return []
         failed = bool(self._failed) or any(rank.facts["error"] for rank in self._ranks)
         imported = all(rank.ready for rank in self._ranks)
-        if self._stage == "importing" and imported and not failed:
-            self._stage = "ready"
+        if self._state == _State.IMPORTING and imported and not failed:
+            self._state = _State.READY
             return [("smoke-ready", {"ports": {r.facts["backend"]: r.port for r in self._ranks if r.port}})]
         if now < self._until(failed) and not all(rank.over for rank in self._ranks):
             return []
-        self._stage = "told"
+        self._state = _State.TOLD
         results = self._failed + [rank.found() for rank in self._ranks]
         self._show("all ranks add up", [_row(self._nodes, results, backend) for backend in self._backends])
         return [("smoke-results", {"ranks": codec.dump(results)})]
 
     def _until(self, failed: bool) -> float:
-        if failed and self._stage != "stopped":
+        if failed and self._state != _State.STOPPED:
             return self._moved + GRACE
-        if self._stage == "going" and time.monotonic() > max(self._moved + STUCK, self._looked + 1):
+        if self._state == _State.RUNNING and time.monotonic() > max(self._moved + STUCK, self._looked + 1):
             self._looked = time.monotonic()
             if any(_sockets(rank.process.pid)[0] for rank in self._ranks if not rank.over):
                 return 0.0
-        ends = {"importing": self._started + IMPORT, "going": self._moved + PATIENCE, "stopped": 0.0}
-        return ends.get(self._stage, float("inf"))
+        ends = {
+            _State.IMPORTING: self._started + IMPORT,
+            _State.RUNNING: self._moved + PATIENCE,
+            _State.STOPPED: 0.0,
+        }
+        return ends.get(self._state, float("inf"))
 
     def close(self) -> None:
         """Every process of it ends now, and what it has started; in a driver it may hang on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import time
 from collections.abc import Iterable
 from typing import Callable, Optional
@@ -37,6 +38,28 @@ _NAMED = 64
 """Missing nodes, or facts of a verdict, that each node hears of; the hub's own files have them all."""
 
 
+class GateState(enum.Enum):
+    """Where the gate stands. RELEASED and JUDGED are its two ends."""
+
+    CHECKING_IN = "waits for all nodes to check in"
+    MESHING = "waits for the results of all paths"
+    SMOKING = "waits for the ranks' own collective"
+    UNBINDING = "waits for node 0 to give up the master port"
+    RELEASED = "has let all nodes pass"
+    JUDGED = "has sent the verdict"
+
+
+_NEXT = {
+    GateState.CHECKING_IN: {GateState.MESHING, GateState.RELEASED, GateState.JUDGED},  # RELEASED: a later hub
+    GateState.MESHING: {GateState.SMOKING, GateState.UNBINDING, GateState.JUDGED},
+    GateState.SMOKING: {GateState.UNBINDING, GateState.JUDGED},
+    GateState.UNBINDING: {GateState.RELEASED, GateState.JUDGED},
+    GateState.RELEASED: set(),
+    GateState.JUDGED: set(),
+}
+_ENDS = (GateState.RELEASED, GateState.JUDGED)
+
+
 class GateSession:
     """Sessions of gates, from `here` to `release` or `verdict`."""
 
@@ -66,7 +89,7 @@ class GateSession:
         self._library: list[MeshResult] = []  # paths beside the mesh
         self._mends: dict[int, interfaces.InterfaceFix] = {}
         self._smoke = SmokeTest(record)
-        self._step: Callable[[float], None] = self._await_check_ins
+        self.state = GateState.CHECKING_IN
         self._end: Optional[tuple[float, int]] = None
         self._resumed = False
 
@@ -74,9 +97,10 @@ class GateSession:
         """Go on in the place of a hub that was killed, with what it has left in the record."""
         self._resumed = True
         if self._record.phase not in (Phase.STARTING, Phase.GATE):
-            self._step = self._released
+            self._enter(GateState.RELEASED)
         elif self._record.decided is not None:
-            self._step, self._end = self._judged, (self._clock() + LINGER, self._record.decided)
+            self._end = self._clock() + LINGER, self._record.decided
+            self._enter(GateState.JUDGED)
 
     # ---------------------------------------------------------------- Desk
 
@@ -95,11 +119,11 @@ class GateSession:
             self._release()
         elif kind == "leave":
             self._leaves(session)
-        if self._step != self._await_check_ins or len(self._gates) == self._plan.nodes:
+        if self.state != GateState.CHECKING_IN or len(self._gates) == self._plan.nodes:
             # What everybody waits for does not wait for the next tick, to which it is left to fail: a mistake
             # of ours is not the fault of who spoke last, whose connection it would cost.
             with contextlib.suppress(Exception):
-                self._step(self._clock())
+                self._act(self._clock())
 
     async def lost(self, session: Session) -> None:
         node = session.node
@@ -110,19 +134,19 @@ class GateSession:
             return
         del self._gates[node]
         self._roll.left(node)
-        if self._step in (self._released, self._judged):
+        if self.state in _ENDS:
             return
         self._record.check_ins.pop(node, None)
         self._record.node(node, phase=Phase.STARTING, detail="its gate went away")
         self._roll.lost(node)
-        if self._step != self._await_check_ins:
-            self._step(self._clock())  # before it comes again, and waits for what the others have had
+        if self.state != GateState.CHECKING_IN:
+            self._act(self._clock())  # before it comes again, and waits for what the others have had
 
     async def tick(self, now: float) -> None:
-        self._step(now)
+        self._act(now)
 
     async def stop(self, why: str) -> None:
-        if self._step not in (self._released, self._judged):
+        if self.state not in _ENDS:
             self._record.event("end", f"told to stop ({why}) while nodes were at the gate")
             self._tell_of_stop()
 
@@ -134,7 +158,7 @@ class GateSession:
             raise codec.ContractError("node 0 has no port for the master, and does not say why")
         session.node = node = check_in.node
         self._audience.add(session)
-        if self._step == self._judged:
+        if self.state == GateState.JUDGED:
             self._send_verdict([session])
             return
         if self._is_stray(session, check_in):
@@ -147,7 +171,7 @@ class GateSession:
         self._record.check_ins[node] = check_in
         self._record.enter(Phase.GATE)
         self._record.node(node, phase=Phase.GATE, host=check_in.host, detail="")
-        if self._step == self._released and self._record.agreed is not None:
+        if self.state == GateState.RELEASED and self._record.agreed is not None:
             self._send_release([session])  # its gate was started again after the others had gone on
 
     def _is_stray(self, session: Session, check_in: CheckIn) -> bool:
@@ -160,7 +184,7 @@ class GateSession:
         return (holder.machine, holder.netns, holder.pid) != (check_in.machine, check_in.netns, check_in.pid)
 
     def _results(self, session: Session, results: list[MeshResult], passed: dict[str, int]) -> None:
-        if session.node is not None and self._step == self._meshing:
+        if session.node is not None and self.state == GateState.MESHING:
             told, more = paths.parted(results)
             self._reported.add(session.node)
             self._record.mesh += told
@@ -178,14 +202,31 @@ class GateSession:
             del self._gates[node]
             self._roll.left(node)
             self._roll.stopped(node)
-        if not self._gates and self._step not in (self._released, self._judged):
+        if not self._gates and self.state not in _ENDS:
             self._tell_of_stop()
 
-    # ---------------------------------------------------------------- steps
+    # ---------------------------------------------------------------- states
+
+    def _enter(self, state: GateState) -> None:
+        assert state in _NEXT[self.state], (self.state, state)
+        self.state = state
+
+    def _act(self, now: float) -> None:
+        """Do what is due in the present state."""
+        {
+            GateState.CHECKING_IN: self._await_check_ins,
+            GateState.MESHING: self._await_mesh,
+            GateState.SMOKING: self._await_smoke_test,
+            GateState.UNBINDING: self._await_unbinding,
+            GateState.RELEASED: self._linger_after_release,
+            GateState.JUDGED: self._linger_after_verdict,
+        }[self.state](now)
 
     def _await_check_ins(self, now: float) -> None:
         if self._record.phase not in (Phase.STARTING, Phase.GATE):
-            self._step = self._released  # we were started again, and supervisors have come: the gate is past
+            self._enter(
+                GateState.RELEASED
+            )  # we were started again, and supervisors have come: the gate is past
             return
         if now - self._listened >= _LISTEN_EVERY:
             self._listened = now
@@ -215,7 +256,7 @@ class GateSession:
         self._note("check-in")
         self._mesh_began = now
         self._mesh_deadline = now + MESH_SECONDS + self._plan.nodes / _REPORTS
-        self._step = self._meshing
+        self._enter(GateState.MESHING)
         if not self._plan.gate.enabled or "mesh" in self._plan.gate.skip:
             self._reported = set(self._gates)
             return
@@ -236,7 +277,7 @@ class GateSession:
                 self._noted.add(note)
                 self._record.event(kind, f"note: {note}")
 
-    def _meshing(self, now: float) -> None:
+    def _await_mesh(self, now: float) -> None:
         if self._is_broken_up():
             return
         if len(self._reported) < self._plan.nodes and now < self._mesh_deadline:
@@ -254,12 +295,12 @@ class GateSession:
         agreed = rendezvous_settings.agree(self._plan, self._record.check_ins, self._addresses())
         self._record.agreed = interfaces.for_all(agreed, self._mends, view)
         if self._plan.gate.enabled and self._plan.gate.smoke_test:
-            self._step = self._smoking
+            self._enter(GateState.SMOKING)
             self._send_agreed(self._gates.values(), "smoke", self._smoke.begin(now, view))
         else:
             self._unbind(now)
 
-    def _smoking(self, now: float) -> None:
+    def _await_smoke_test(self, now: float) -> None:
         """All ranks add up for once, where the job asks for it."""
         if self._is_broken_up():
             return
@@ -270,12 +311,12 @@ class GateSession:
             self._unbind(now)
 
     def _unbind(self, now: float) -> None:
-        self._step = self._unbinding
+        self._enter(GateState.UNBINDING)
         self._mesh_deadline = now + LINGER
         if 0 in self._gates:
             self._gates[0].send("unbind", {})
 
-    def _unbinding(self, now: float) -> None:
+    def _await_unbinding(self, now: float) -> None:
         """Node 0 gives up the master port before anybody's trainer may connect to it."""
         if not self._is_broken_up() and now > self._mesh_deadline:
             self._release()
@@ -287,12 +328,12 @@ class GateSession:
             self._tell(self._judge(missing=[n for n in range(self._plan.nodes) if n not in self._gates]))
         return gone
 
-    def _released(self, now: float) -> None:
+    def _linger_after_release(self, now: float) -> None:
         """Finish the gate; where it was all there is to do, the hub ends last."""
         if self._gate_only and (not self._gates or now > self._mesh_deadline + LINGER):
             self._record.end(Exit.OK)
 
-    def _judged(self, now: float) -> None:
+    def _linger_after_verdict(self, now: float) -> None:
         assert self._end is not None
         # Gates that have not heard it from an earlier hub are about to call.
         if now > self._end[0] or not (self._audience or self._resumed):
@@ -301,8 +342,8 @@ class GateSession:
     # ---------------------------------------------------------------- the two ends
 
     def _release(self) -> None:
-        if self._step == self._unbinding:
-            self._step = self._released
+        if self.state == GateState.UNBINDING:
+            self._enter(GateState.RELEASED)
             self._record.gate_passed = not self._gate_only
             self._record.enter(Phase.RENDEZVOUS)
             self._record.event("release", f"the way is clear after {self._clock() - self._roll.opened:.1f} s")
@@ -313,7 +354,7 @@ class GateSession:
     def _tell(self, verdicts: list[Verdict], exit_code: Optional[int] = None) -> None:
         code = CATALOGUE[verdicts[0].code].exit_code if exit_code is None else exit_code
         verdicts = self._record.placed(verdicts)
-        self._step = self._judged
+        self._enter(GateState.JUDGED)
         self._end = (self._clock() + LINGER, code)
         for verdict in verdicts:
             self._record.event("verdict", f"{verdict.code}: {verdict.sentence}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from typing import Optional
 
@@ -21,6 +22,13 @@ GRACE = 2.0
 _LAST = 5.0
 
 
+class _State(enum.Enum):
+    IMPORTING = "the ranks start, and import torch"
+    RUNNING = "all ranks were told to begin"
+    FAILING = "a rank has failed; the others may have something to say"
+    STOPPED = "the others were told to stop"
+
+
 class SmokeTest:
     """The smoke test of all nodes, from `begin` until `step` returns the verdicts, or none."""
 
@@ -32,7 +40,7 @@ class SmokeTest:
         self._ports: dict[str, int] = {}
         self._ready: set[int] = set()
         self._results: dict[int, list[SmokeRank]] = {}
-        self._stage = "importing"
+        self._state = _State.IMPORTING
         self._deadline = 0.0
 
     def begin(self, now: float, view: GateView) -> Body:
@@ -53,17 +61,17 @@ class SmokeTest:
 
     def step(self, now: float, view: GateView, gates: Mapping[int, Session]) -> Optional[list[Verdict]]:
         """None: it goes on."""
-        if self._stage == "importing" and len(self._ready) == view.plan.nodes and self._record.agreed:
-            self._stage, self._deadline = "going", now + RUN
+        if self._state == _State.IMPORTING and len(self._ready) == view.plan.nodes and self._record.agreed:
+            self._state, self._deadline = _State.RUNNING, now + RUN
             tell(
                 gates.values(), "smoke-go", {"address": self._record.agreed.master_addr, "ports": self._ports}
             )
         failed = any(rank.stage != "done" for ranks in self._results.values() for rank in ranks)
-        if failed and self._stage in ("importing", "going"):
-            self._stage, self._deadline = "failing", min(self._deadline, now + GRACE)
+        if failed and self._state in (_State.IMPORTING, _State.RUNNING):
+            self._state, self._deadline = _State.FAILING, min(self._deadline, now + GRACE)
         late = now > self._deadline
-        if late and self._stage != "stopped":
-            self._stage, self._deadline, late = "stopped", now + _LAST, False
+        if late and self._state != _State.STOPPED:
+            self._state, self._deadline, late = _State.STOPPED, now + _LAST, False
             tell([s for n, s in gates.items() if n not in self._results], "smoke-stop", {})
         if len(self._results) < view.plan.nodes and not late:
             return None

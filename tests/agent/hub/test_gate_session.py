@@ -1,0 +1,40 @@
+"""The states of the gate, as the hub goes through them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.agent.contract import JobPlan
+from ddplaunch.agent.hub.gate_session import GateSession, GateState
+from ddplaunch.agent.hub.job_record import JobRecord
+
+ENDS = {GateState.RELEASED, GateState.JUDGED}
+
+
+@pytest.fixture(name="gate")
+def _gate(tmp_path: Path) -> Iterator[GateSession]:
+    """A gate to which nobody has come yet."""
+    record = JobRecord(JobPlan("digits", nodes=2, nproc_per_node=1, launch=[], command=[]), str(tmp_path), 0)
+    yield GateSession(JobPlan("digits", nodes=2, nproc_per_node=1, launch=[], command=[]), record)
+    record.close()
+
+
+@pytest.mark.parametrize("state", sorted(set(GateState) - ENDS, key=lambda state: state.name))
+def test_a_verdict_may_end_every_state_but_the_ends(gate: GateSession, state: GateState) -> None:
+    """A node may be lost, and the job stopped, whatever the nodes are at."""
+    gate.state = state
+    gate._enter(GateState.JUDGED)
+
+    assert GateState.JUDGED == gate.state
+
+
+@pytest.mark.parametrize("end", sorted(ENDS, key=lambda state: state.name))
+@pytest.mark.parametrize("state", list(GateState))
+def test_nothing_follows_an_end(gate: GateSession, end: GateState, state: GateState) -> None:
+    """Who was let through is not judged afterwards, and a verdict is not taken back."""
+    gate.state = end
+    with pytest.raises(AssertionError):
+        gate._enter(state)
