@@ -1,4 +1,4 @@
-"""What the launcher raises for a person to read, and what the command line's exit code then means.
+"""Errors that the launcher raises for a person to read, and the exit codes that they mean.
 
 ::
 
@@ -55,7 +55,7 @@ class DdplaunchError(Exception):
 
 
 class UsageError(DdplaunchError):
-    """What was asked for cannot be done; asking again will not help."""
+    """The error for a request that cannot be done; asking again will not help."""
 
     exit_code = ExitCode.USAGE
 

@@ -19,7 +19,7 @@ GROUP: Final = "ddplaunch.targets"
 
 @dataclass(frozen=True)
 class Target:
-    """All that ddplaunch knows of one scheduler. Raises ValueError for a name that begins no handle."""
+    """One scheduler, as far as ddplaunch knows it. Raises ValueError for a name that begins no handle."""
 
     name: str
     """Follows `--to`, begins every handle, and is the key of the section in the job file."""

@@ -26,10 +26,8 @@ FIRST = {
     "At",
     "In",
 }
-FIRST |= {"On", "Only", "Also", "Not"}
+FIRST |= {"On", "Only", "Also", "Not", "What", "Where", "Who", "How", "Which", "Why"}
 """Words that begin no docstring: what follows them has no subject and no verb."""
-OF_FUNCTIONS = {"What", "Where", "Who", "How", "Which", "Why"}
-"""Words that begin the docstring of a class or a module, and none of a function, which does something."""
 OURS = r"cries|overheard|in_?vain|testimony|outlook|roll_?call|desks?|crew|misfits|wishes|news"
 """Words that have become terms of the field: see the glossary in CONTRIBUTING."""
 NAME = re.compile(rf"(?:^|_)(?:{OURS})(?:$|_)")
@@ -37,14 +35,11 @@ NAME = re.compile(rf"(?:^|_)(?:{OURS})(?:$|_)")
 
 def odd_docstrings(source: str) -> list[str]:
     """Return the first lines of the docstrings that begin with a word of FIRST."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
-            text = ast.get_docstring(node) or " "
-            bad = FIRST if isinstance(node, (ast.ClassDef, ast.Module)) else FIRST | OF_FUNCTIONS
-            if text.partition(" ")[0] in bad:
-                found.append(text.splitlines()[0])
-    return found
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+    texts = [
+        ast.get_docstring(node) or " " for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)
+    ]
+    return [text.splitlines()[0] for text in texts if text.partition(" ")[0] in FIRST]
 
 
 def odd_names(source: str) -> set[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Backend(Protocol):
-    """What a place where jobs run must offer. Every call but `logs` with `follow` is bounded in time.
+    """Interface of a place where jobs run. Every call but `logs` with `follow` is bounded in time.
 
     All raise NotFoundError for a handle they do not know, and ClusterError when the place refuses or cannot
     be reached.

@@ -1,4 +1,4 @@
-"""What a job's folder says of it: its attempts, how its hub saw it stand, the evidence it left.
+"""Reads a job's folder: its attempts, how its hub saw it stand, the evidence it left.
 
 And where this user's own state lies, which is kept for as long as somebody may ask.
 """

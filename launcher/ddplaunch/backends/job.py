@@ -1,4 +1,4 @@
-"""What every backend says of a job, in the same words: its handle, how it stands, which lines are wanted."""
+"""Types that all backends share: a job's handle, its state, and the lines of output that are wanted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Handle:
 
 
 class State(StrEnum):
-    """How a job stands. CANCELLED: by its user. LOST: it is gone, and nobody here has asked for that."""
+    """States of a job. CANCELLED: by its user. LOST: it is gone, and nobody here has asked for that."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -96,7 +96,7 @@ def with_silence(job: Job, patience: float, now: float) -> Job:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which lines of a job's output are wanted. None: all."""
+    """Choice of lines of a job's output. None: all."""
 
     nodes: frozenset[int] | None = None
     ranks: frozenset[int] | None = None

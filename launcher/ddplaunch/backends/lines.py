@@ -1,4 +1,4 @@
-"""Which lines of a job's output are shown, and in which order, however the files grow meanwhile."""
+"""Chooses and orders the lines of a job's output, however the files grow meanwhile."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _GROWTH = 1.25
 
 
 class Watched(ABC):
-    """When to look at one job anew. Pauses in seconds, growing from `first` to `longest` by each `later`."""
+    """Times to look at a job anew. Pauses in seconds grow from `first` to `longest` by each `later`."""
 
     def __init__(self, first: float, longest: float) -> None:
         self._first = first

@@ -1,4 +1,4 @@
-"""How a job ended, as the exit code of the command line. One table, so that every verb answers alike."""
+"""Turns the end of a job into an exit code. One table, so that every verb answers alike."""
 
 from __future__ import annotations
 

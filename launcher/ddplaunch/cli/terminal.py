@@ -1,4 +1,4 @@
-"""What the terminal at a stream can show."""
+"""Finds out what the terminal at a stream can show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job file asks of Kubernetes, beside what every node is told."""
+"""Plans what a job file asks of Kubernetes, beside what every node is told."""
 
 from __future__ import annotations
 

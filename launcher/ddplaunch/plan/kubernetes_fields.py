@@ -1,4 +1,4 @@
-"""Which fields of a pod template came with which version of Kubernetes; an older one would not know them.
+"""Lists fields of a pod template that came with later versions; an older cluster would not know them.
 
 `ddplaunch` itself writes none of them. From the OpenAPI schemas of the versions.
 """

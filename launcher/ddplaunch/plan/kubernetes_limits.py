@@ -1,4 +1,4 @@
-"""What Kubernetes would refuse, and mostly late: when the job stands already and its pods do not come.
+"""Finds what Kubernetes would refuse, mostly late: when the job stands already and its pods do not come.
 
 Each rule looks at one matter and yields all that is wrong with it, as `(path, found, wanted, hint)`.
 """

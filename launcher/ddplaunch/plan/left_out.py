@@ -1,4 +1,4 @@
-"""Which files of a folder under `source` stay at home: caches, secrets, what the user ignores."""
+"""Leaves files of a folder under `source` at home: caches, secrets, what the user ignores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run on this machine adds to the plan: all nodes are this machine."""
+"""Plans a run on this machine: all nodes are this machine."""
 
 from __future__ import annotations
 

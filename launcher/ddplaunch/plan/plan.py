@@ -23,7 +23,7 @@ Settings = TypeVar("Settings")
 
 @dataclass(frozen=True)
 class Plan:
-    """What every node of a job is told, and the files that travel with it."""
+    """The plan of a job: what every node is told, and the files that travel with it."""
 
     target: str
     job: JobPlan

@@ -1,4 +1,4 @@
-"""What a job file asks of Slurm: sbatch's options, and the container of the trainer."""
+"""Plans what a job file asks of Slurm: sbatch's options, and the container of the trainer."""
 
 from __future__ import annotations
 

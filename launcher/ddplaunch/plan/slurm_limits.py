@@ -1,4 +1,4 @@
-"""What of a job file Slurm cannot do."""
+"""Finds what of a job file Slurm cannot do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each target adds to the plan, and the problems that several of them share."""
+"""The part of a plan that each target adds, and problems that several targets share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TargetPlan:
-    """What is known of a job on one target before it runs there."""
+    """Facts about a job on one target, known before it runs there."""
 
     settings: object = None  # what its renderer alone reads
     names: tuple[str, ...] = ()  # name or address of every node, where they are known beforehand

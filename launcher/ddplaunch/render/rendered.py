@@ -1,4 +1,4 @@
-"""What a renderer makes and a backend carries: nothing can be submitted that could not be looked at first."""
+"""Files that a renderer makes and a backend submits: all of them can be looked at first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RenderedFile:
 
 @dataclass(frozen=True)
 class Rendered:
-    """All files of a job by name, and the command that starts it by hand from the folder they lie in."""
+    """Files of a job by name, and the command that starts it by hand from the folder they lie in."""
 
     target: str
     job: str

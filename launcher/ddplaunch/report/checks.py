@@ -1,4 +1,4 @@
-"""What the gate found, as a table: one line per check and result, whatever the number of nodes."""
+"""Shows what the gate found as a table: one line per check and result, for any number of nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = {Status.PASS: "pass", Status.FAIL: "FAIL", Status.UNKNOWN: "unknown"}
 
 
 class Finding(NamedTuple):
-    """What one check said, and on which nodes."""
+    """A result of one check, and its nodes."""
 
     check: str
     status: str

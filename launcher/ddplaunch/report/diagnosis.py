@@ -1,4 +1,4 @@
-"""What is wrong with a job: the verdicts of its bundle, beside what its backend knows."""
+"""Puts together what is wrong with a job: the verdicts of its bundle, and what its backend knows."""
 
 from __future__ import annotations
 

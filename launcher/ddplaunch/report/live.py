@@ -24,7 +24,7 @@ _ROWS = 12
 
 
 class View(Protocol):
-    """How a watched job is shown."""
+    """Way to show a watched job."""
 
     def __enter__(self) -> Self: ...
     def __exit__(

@@ -1,4 +1,4 @@
-"""What stands out on a terminal. Every text must read the same without it."""
+"""Emphasis on a terminal. Every text must read the same without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a job stands, in lines: who is in which phase, since when, and for whom it waits. Pure."""
+"""Shows in lines which node is in which phase, since when, and for whom the job waits. Pure."""
 
 from __future__ import annotations
 

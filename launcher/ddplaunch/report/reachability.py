@@ -1,4 +1,4 @@
-"""Which node reaches which: the paths that the gate tried, as a matrix for scripts and a picture for people.
+"""Shows the paths that the gate tried: as a matrix for scripts, and as a picture for people.
 
 The picture is SVG without scripts. Its colours differ in lightness as well as in hue, and dark on light means
 bad, so that they can be told apart by everybody, and on paper.

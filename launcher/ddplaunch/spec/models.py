@@ -49,7 +49,7 @@ class SecretKey(Section):
 
 
 class SecretRef(Section):
-    """Where a secret's value comes from: one of three. The value itself never stands in the file."""
+    """Source of a secret's value: one of three. The value itself never stands in the file."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -83,7 +83,7 @@ class Volume(Section):
 
 
 class Resources(Section):
-    """What each node must have; nothing is asked for by default, so that a first job runs anywhere."""
+    """Resources that each node must have; none by default, so that a first job runs anywhere."""
 
     gpus: DeviceCount | None = Field(default=None, description="GPUs per node.")
     cpus: Cores | None = Field(
@@ -99,7 +99,7 @@ class Resources(Section):
 
 
 class Rendezvous(Section):
-    """How the torchrun agents of the nodes find one another (torchrun's --rdzv-* flags)."""
+    """Way in which the torchrun agents of the nodes find one another (torchrun's --rdzv-* flags)."""
 
     backend: Literal["static", "c10d"] = Field(
         default="static",
@@ -131,7 +131,7 @@ class Rendezvous(Section):
 
 
 class Gate(Section):
-    """What must be proved on every node before torchrun starts."""
+    """Checks that every node must pass before torchrun starts."""
 
     enabled: bool = Field(
         default=True, description="Run the gate; on, because it costs seconds and saves hours."
@@ -164,7 +164,7 @@ class Gate(Section):
 
 
 class Watchdog(Section):
-    """When a job that stops moving is spoken of, and when it is ended."""
+    """Limits for a job that makes no progress: when that is reported, and when the job is ended."""
 
     notice_after: Seconds = Field(
         default=10.0,
@@ -247,7 +247,7 @@ class JobSpec(Section):
     )
     gate: Gate = Field(default=Gate(), description="What is proved before torchrun starts.")
     watchdog: Watchdog = Field(
-        default=Watchdog(), description="When a job that stops moving is spoken of, and ended."
+        default=Watchdog(), description="When a job without any progress is reported, and when it is ended."
     )
     retries: int = Field(
         default=0,

@@ -1,4 +1,4 @@
-"""What is wrong with a job file, and the words in which it is said. Pure."""
+"""Problems of a job file, and their words. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

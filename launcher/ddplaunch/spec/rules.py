@@ -1,4 +1,4 @@
-"""What the model alone cannot say: values that are right each for itself and wrong together. Pure.
+"""Rules across fields: values that are right each for itself and wrong together. Pure.
 
 Each rule is a small function of the spec that yields what it finds. A finding names every path it looked at,
 the one to be mended first, so that nothing is said about a value that only stands in for a wrong one.

@@ -38,7 +38,7 @@ class Toleration(Section):
 
 
 class TopologySpread(Section):
-    """How the nodes of the job are spread over the cluster's zones or racks."""
+    """Spread of the job's nodes over the cluster's zones or racks."""
 
     key: Word = Field(description="Label of the topology, such as topology.kubernetes.io/zone.")
     max_skew: int = Field(default=1, ge=1, description="Most that two domains may differ by, in pods.")
@@ -49,7 +49,7 @@ class TopologySpread(Section):
 
 
 class Kubernetes(Section):
-    """What only Kubernetes knows, in its own words."""
+    """Settings that only Kubernetes knows, in its own words."""
 
     namespace: DnsLabel | None = Field(
         default=None, description="Namespace of the job; by default that of the current context."
@@ -145,7 +145,7 @@ class Container(Section):
 
 
 class Slurm(Section):
-    """What only Slurm knows; each key is the sbatch option of the same name."""
+    """Settings that only Slurm knows; each key is the sbatch option of the same name."""
 
     partition: Word | None = Field(default=None, description="Partition, or several with commas.")
     account: Word | None = Field(default=None, description="Account that is charged.")
@@ -171,4 +171,4 @@ class Slurm(Section):
 
 
 class Local(Section):
-    """What only a run on this machine knows: nothing, so far."""
+    """Settings of a run on this machine: none, so far."""

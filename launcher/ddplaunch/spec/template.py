@@ -73,7 +73,7 @@ command: [train.py]  # the script and its arguments, numbers in quotes: [train.p
 #  skip: []  # of: {checks}
 #  smoke_test: false
 
-# A job without any progress is spoken of after notice_after, and ended after kill_after (or never).
+# A job without any progress is reported after notice_after, and ended after kill_after (or never).
 #watchdog:
 #  notice_after: 10s
 #  kill_after: 10m

@@ -64,7 +64,7 @@ class Env:
 
 
 class Phase:
-    """Where a node or a job stands. In order."""
+    """Phases of a node or a job, in order."""
 
     STARTING = "starting"  # the agent has not been heard of
     GATE = "gate"
@@ -106,7 +106,7 @@ class Files:
 
 
 class Status:
-    """What a check found. UNKNOWN never fails a job by itself."""
+    """Results of a check. UNKNOWN never fails a job by itself."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -163,7 +163,7 @@ class WatchdogPlan:
 
 @dataclass(frozen=True)
 class ResourcePlan:
-    """What the job file asked for on every node; None: nothing said."""
+    """Resources that the job file asks for on every node; None: it says nothing."""
 
     gpus: Optional[int] = None
     cpus: Optional[float] = None
@@ -206,7 +206,7 @@ class JobPlan:
 
 @dataclass(frozen=True)
 class RendezvousSettings:
-    """What the gate settled: the environment every node's supervisor gives to its trainer, and why."""
+    """Settings that the gate agreed on: the environment that supervisors give to their trainers, and why."""
 
     master_addr: str
     master_port: int
@@ -270,7 +270,7 @@ class MeshResult:
 
 @dataclass(frozen=True)
 class SmokeRank:
-    """How far one rank of the collective smoke test came. `stage` is what it has behind it."""
+    """Progress of one rank in the collective smoke test. `stage` is the last that it has finished."""
 
     node: int
     rank: int
@@ -350,7 +350,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Bundle:
-    """All that is known of a job, in one file: what `diagnose` and the report read."""
+    """Evidence of a whole job in one file, which `diagnose` and the report read."""
 
     job: str
     attempt: int

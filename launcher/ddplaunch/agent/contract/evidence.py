@@ -74,7 +74,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """How a rank finds the others: what init_process_group was called with, and what the node makes of it.
+    """A call of init_process_group: its arguments, and where they lead as seen from the node.
 
     `rank` and `world_size` are those of the call; None where it left them to the environment and that has
     none.
@@ -225,7 +225,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class JobEvidence:
-    """Everything known at one moment, of all nodes. The input of every run-time verdict rule."""
+    """Evidence of all nodes at one moment. The input of every run-time verdict rule."""
 
     job: str
     nodes: int

@@ -86,7 +86,7 @@ def _stop(number: int, _: Any) -> None:
 
 
 class Gate:
-    """All that `main` does, once."""
+    """One pass of a node through the gate."""
 
     def __init__(
         self, plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint]

@@ -88,7 +88,7 @@ class EvidenceRounds:
 
 
 class Clocks:
-    """How far each node's clock is ahead of the hub's."""
+    """Offsets of the nodes' clocks: seconds that each is ahead of the hub's."""
 
     def __init__(self) -> None:
         self._ahead: dict[int, float] = {}

@@ -22,7 +22,7 @@ from ddplaunch.agent.transport.protocol import Body
 
 
 class EvidenceStore:
-    """All times in it are on the hub's clock."""
+    """Evidence as it comes in. All times in it are on the hub's clock."""
 
     def __init__(self, plan: JobPlan) -> None:
         self._plan = plan

@@ -39,7 +39,7 @@ _NAMED = 64
 
 
 class GateState(enum.Enum):
-    """Where the gate stands. RELEASED and JUDGED are its two ends."""
+    """States of the gate. RELEASED and JUDGED are its two ends."""
 
     CHECKING_IN = "waits for all nodes to check in"
     MESHING = "waits for the results of all paths"

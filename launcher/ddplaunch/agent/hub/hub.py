@@ -53,7 +53,7 @@ _OWN_FILES = 64
 
 
 class ListenAddress(NamedTuple):
-    """Where the hub shall listen, and as whom."""
+    """Address on which the hub listens, and the name under which others reach it."""
 
     host: Optional[str] = None  # None: on all addresses
     port: Optional[int] = None  # None: the first free one of the job's own sequence
@@ -112,7 +112,7 @@ def _stay(orders: Orders) -> int:
 
 
 class Serving(NamedTuple):
-    """What a hub process needs to serve: the same for the first one and for its replacements."""
+    """State that a hub process needs to serve: the same for the first one and for its replacements."""
 
     plan: JobPlan
     record: JobRecord

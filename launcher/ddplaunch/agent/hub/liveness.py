@@ -1,4 +1,4 @@
-"""Which nodes still answer: by their messages, and without messages by what their kernel acknowledges.
+"""Tells which nodes still answer: by their messages, or else by what their kernel acknowledges.
 
 A node that has gone silent is sent a word now and then. When its kernel does not confirm that, the node, or
 the way to it, is gone. When its kernel does, its supervisor is starved, stopped or stuck, or its machine is
@@ -30,7 +30,7 @@ SLEPT = 2.0
 
 
 class Changes(NamedTuple):
-    """What has changed since the last look. Nodes."""
+    """Nodes whose state has changed since the last look."""
 
     silent: list[int]
     back: list[int]

@@ -1,4 +1,4 @@
-"""Which nodes are here, which are awaited, and what stands against the job but may still pass.
+"""Tells which nodes are here, which are awaited, and which faults may still pass.
 
 No failure ends the job before it is certain: it cannot pass, or was given the time that it is worth. People
 hear of it before, as soon as everybody had a moment to come.
@@ -40,7 +40,7 @@ Held = dict[tuple[int, str], CheckResult]
 
 
 class Look(NamedTuple):
-    """How the roll call stands. Nothing at all: it is over, and the paths between the nodes are next, with
+    """State of the check-ins. Without anything they are over, and the paths between the nodes are next, with
     which whatever stands against the job by then is told.
     """
 

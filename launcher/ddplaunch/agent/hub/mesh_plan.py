@@ -1,4 +1,4 @@
-"""Which node tries which path: all pairs in a small job, few per node in a large one. Pure."""
+"""Chooses the paths that each node tries: all pairs in a small job, few per node in a large one. Pure."""
 
 from __future__ import annotations
 

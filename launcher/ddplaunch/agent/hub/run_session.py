@@ -38,7 +38,7 @@ _OF_NODES = ["beat", "rendezvous", "death", "evidence", "stopping", "finished"]
 
 
 class RunSession:
-    """What supervisors say between `join` and `finished`, and what the command line asks meanwhile."""
+    """Handles supervisors from `join` to `finished`, and what the command line asks meanwhile."""
 
     kinds = frozenset([*_OF_NODES, "join", "diagnose", "ending"])
 

@@ -37,7 +37,7 @@ _UNACKED, _LAST_ACK = 24, 56
 
 
 class MessageHandler(Protocol):
-    """Who handles messages. Calls never overlap within one session; awaiting lets other sessions go on."""
+    """Handles messages. Calls never overlap within one session; awaiting lets other sessions go on."""
 
     kinds: frozenset[str]  # the messages that are for this handler
 

@@ -1,4 +1,4 @@
-"""Which supervisors are missing between the release and the last one, and whether they may still come.
+"""Tells which supervisors are missing after the release, and whether they may still come.
 
 All were at the gate a moment ago. Who does not come now has a prolog that fails, a full disk, or a container
 that does not start; and the others wait for it in torchrun, which says nothing for minutes.
@@ -28,7 +28,7 @@ _EVERY = 0.3
 
 
 class JoinFault(NamedTuple):
-    """What is wrong, and whether the job ends by it."""
+    """Verdicts on missing supervisors, and whether the job ends by them."""
 
     verdicts: list[Verdict]
     certain: bool

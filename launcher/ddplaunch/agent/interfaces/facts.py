@@ -40,7 +40,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Link:
-    """What an interface is able to carry."""
+    """Capabilities of an interface."""
 
     mtu: int  # bytes
     speed: Optional[int] = None  # Mbit/s; None where the kernel does not know
@@ -62,7 +62,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a library takes on one host."""
+    """Interfaces and addresses that a library takes on one host."""
 
     addresses: list[Address]  # in the library's order; none: it finds nothing, and fails
     why: str

@@ -28,7 +28,7 @@ class CannotJoinError(Exception):
 
 
 class Options(NamedTuple):
-    """What is given to `run --join` itself."""
+    """Options of `run --join` itself."""
 
     nodes: Optional[int] = None
     node_rank: Optional[int] = None

@@ -1,4 +1,4 @@
-"""All nodes of a job on this machine: one hub, then a gate and a supervisor per node, as on a cluster.
+"""Runs all nodes of a job on this machine: one hub, a gate and a supervisor per node, as on a cluster.
 
 Or one node of a job whose other nodes are elsewhere, each started by itself: then the hub is here only where
 node 0 is, and the environment says how to reach it, with which key (`join.prepare`).

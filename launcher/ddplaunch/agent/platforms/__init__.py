@@ -1,4 +1,4 @@
-"""What differs between a local job, Slurm and Kubernetes: names, machines, logs, last words, hints.
+"""Knows what differs between a local job, Slurm and Kubernetes: names, machines, logs, last words, hints.
 
 It must not judge, and speaks with no hub. No other room knows a scheduler: a test reads them for its words.
 """

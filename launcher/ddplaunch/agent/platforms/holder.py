@@ -14,7 +14,7 @@ from ddplaunch.agent.system import proc, tcp
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a port, or a GPU. `pid` is None when the process is another user's or another container's."""
+    """A process that holds a port or a GPU. `pid` is None when it is another user's or container's."""
 
     user_id: int
     pid: Optional[int] = None

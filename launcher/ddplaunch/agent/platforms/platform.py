@@ -1,4 +1,4 @@
-"""What differs between schedulers: one record each.
+"""Describes what differs between schedulers: one record each.
 
 Whoever makes a plan says in it which scheduler runs the job. An unknown name counts as plain machines.
 """

@@ -239,7 +239,7 @@ class Collector:
 
 
 class _Dump:
-    """What faulthandler adds to a file from now on. Raises OSError where there is none; then it may go."""
+    """Text that faulthandler adds to a file from now on. Raises OSError where there is no such file."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, encoding="utf-8", errors="replace")  # noqa: SIM115 - until it is read

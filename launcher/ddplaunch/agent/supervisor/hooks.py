@@ -61,7 +61,7 @@ class Line:
 
 
 class Hooks:
-    """All lines of this node. `heard` is called with every message that is not an answer."""
+    """Connections to the hooks of this node. `heard` gets every message that is not an answer."""
 
     def __init__(self, heard: Callable[[Line, Answer], None]) -> None:
         self.name = f"ddplaunch-{os.getpid()}-{os.urandom(8).hex()}"

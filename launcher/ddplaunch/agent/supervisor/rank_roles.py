@@ -21,7 +21,7 @@ SPAWN = "spawn"
 
 @dataclass(frozen=True)
 class Numbers:
-    """What an environment or a call says. None: it does not say that."""
+    """Rank numbers from an environment or a call. None: it does not say that."""
 
     rank: Optional[int] = None
     local_rank: Optional[int] = None

@@ -28,7 +28,7 @@ class Stat(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What a process has done so far, to be compared between two moments."""
+    """Counters of a process, to be compared between two moments."""
 
     cpu: float  # seconds
     read: int  # bytes through read()

@@ -1,4 +1,4 @@
-"""What may be done here: asked before anything is made, so that a job is sent whole or not at all."""
+"""Asks what the user may do before anything is made, so that a job is sent whole or not at all."""
 
 from __future__ import annotations
 

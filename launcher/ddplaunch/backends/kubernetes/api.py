@@ -54,7 +54,7 @@ class Response(NamedTuple):
 
 
 class ClusterContext(NamedTuple):
-    """Which cluster, and where in it."""
+    """Cluster, namespace and credentials of a job."""
 
     server: str
     context: str

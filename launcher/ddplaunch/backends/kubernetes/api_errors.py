@@ -1,4 +1,4 @@
-"""Why the API server refused a request, and what to do about it. Pure."""
+"""Explains why the API server refused a request, and what to do about it. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RefusedError(ClusterError):
 
 
 class Permission(NamedTuple):
-    """What a Role must allow. `resource` may name a subresource, as in pods/log."""
+    """A rule that a Role must have. `resource` may name a subresource, as in pods/log."""
 
     verb: str
     resource: str

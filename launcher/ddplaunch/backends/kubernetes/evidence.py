@@ -1,4 +1,4 @@
-"""What a job knows of itself: asked of its hub while it runs, read from its hub's log afterwards."""
+"""Fetches a job's evidence: from its hub while it runs, from its hub's log afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API's objects are called, where they are found, and how to read them. Pure."""
+"""Names of the API's objects, their paths, and how to read them. Pure."""
 
 from __future__ import annotations
 

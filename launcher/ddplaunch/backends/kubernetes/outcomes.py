@@ -1,4 +1,4 @@
-"""How a job ended: by its agents' termination messages, and by what Kubernetes did to it. Pure."""
+"""Works out how a job ended: by its agents' termination messages, and by what Kubernetes did. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CODES = {
 
 
 class Outcome(NamedTuple):
-    """How a job has ended."""
+    """The end of a job."""
 
     state: State
     exit_code: int | None
@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
 
 
 class LastWords(NamedTuple):
-    """What the agents of a job's pods wrote at their ends."""
+    """Termination messages of the agents in a job's pods."""
 
     exit_code: int | None
     verdicts: list[Verdict]

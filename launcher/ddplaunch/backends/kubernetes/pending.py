@@ -1,4 +1,4 @@
-"""Why a whole job has no pods, or not all of them: its queue, a quota, the cluster's rules. Pure."""
+"""Explains why a whole job lacks pods: its queue, a quota, the cluster's rules. Pure."""
 
 from __future__ import annotations
 

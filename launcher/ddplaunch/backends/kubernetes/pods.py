@@ -1,4 +1,4 @@
-"""Why a pod does not run, or runs no more: what the API says of it, in a person's words. Pure."""
+"""Explains why a pod does not run, or runs no more, from what the API says of it. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddplaunch.backends.kubernetes.objects import GATE, HUB, PYTHON, TRAINER, Js
 
 
 class PodProblem(NamedTuple):
-    """What is wrong with one pod, or with all that a job would have. `text` completes "node 2: …"."""
+    """A problem of one pod, or of all that a job would have. `text` completes "node 2: …"."""
 
     code: str  # of the catalogue
     text: str

@@ -1,4 +1,4 @@
-"""What is to be seen of a job now: its own object, its pods, and what the cluster says about them.
+"""Asks for all of a job: its own object, its pods, and what the cluster says about them.
 
 Every look is whole, by a list and not by a watch: see docs/decisions/0009-kubernetes-is-polled.md.
 """

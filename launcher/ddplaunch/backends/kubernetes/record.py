@@ -1,4 +1,4 @@
-"""What this user has sent, and how it ended: the cluster forgets a job when it is deleted.
+"""Keeps the jobs that this user has sent, and how they ended: a cluster forgets what is deleted.
 
 One file for each name in a namespace, and beside it the bundle of a job that is gone.
 """
@@ -41,7 +41,7 @@ class Submission:
 
 
 class Records:
-    """All jobs of this user that were sent from machines that share this state folder."""
+    """Jobs of this user that were sent from machines that share this state folder."""
 
     def __init__(self, root: Path) -> None:
         self._root = root / "kubernetes"

@@ -151,7 +151,7 @@ class _Watched(Watched):
 
 
 class Snapshots:
-    """What was seen of each job, and when to look anew."""
+    """Keeps the last snapshot of each job, and knows when to look anew."""
 
     def __init__(self, api: Api, queries: Queries) -> None:
         self._api = api

@@ -38,7 +38,7 @@ _ROLL_BACK = 20.0
 
 
 class Sent(NamedTuple):
-    """What stands now."""
+    """Objects of a submitted job."""
 
     namespace: str
     name: str
@@ -97,7 +97,7 @@ def _is_asked_for(document: Json) -> bool:
 
 
 class _Made:
-    """What was made so far."""
+    """Objects that were made so far."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         self._api = api

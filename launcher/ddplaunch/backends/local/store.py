@@ -1,4 +1,4 @@
-"""Where local jobs live: `jobs/<name>/<n>/`, one folder per submission, its rendered files and what happened.
+"""Keeps local jobs in `jobs/<name>/<n>/`, one folder per submission: rendered files and what happened.
 
 A folder appears under its number whole, or not at all, so a launcher that dies on the way leaves no half job.
 """

@@ -47,7 +47,7 @@ _FORMATS = ("SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_")
 
 
 class CommandResult(NamedTuple):
-    """What a command printed. `code` None: it had to be killed, because it did not end."""
+    """Output of a command. `code` None: it had to be killed, because it did not end."""
 
     code: int | None
     out: str

@@ -1,4 +1,4 @@
-"""What is known of a job: from its hub while it runs, by whatever way leads there, else what it left."""
+"""Fetches a job's evidence: from its hub while it runs, by whatever way leads there, else what it left."""
 
 from __future__ import annotations
 

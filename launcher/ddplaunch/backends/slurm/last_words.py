@@ -1,4 +1,4 @@
-"""What is left of a job whose hub did not come to its last word: the script's, Slurm's and the gates' own."""
+"""Reads what a job left whose hub could not finish: words of the script, of Slurm and of the gates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can never start, found before it is sent: Slurm would take it, and let it wait for ever. Pure.
+"""Finds what can never start before it is sent: Slurm would take it, and let it wait for ever. Pure.
 
 Only what is certain: nodes that are down come back, and limits of accounts are Slurm's to judge.
 """
@@ -15,7 +15,7 @@ from ddplaunch.backends.slurm.pending import span
 
 @dataclass(frozen=True)
 class Requested:
-    """What a batch script asks for, as far as it decides whether it can start. Empty: not said."""
+    """Resources that a batch script asks for, as far as they decide whether it can start. Empty: not said."""
 
     partition: str = ""
     nodes: str = ""

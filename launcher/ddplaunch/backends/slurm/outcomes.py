@@ -1,4 +1,4 @@
-"""How a job ended: by its hub's exit code, and by Slurm's state. Pure.
+"""Works out how a job ended: by its hub's exit code, and by Slurm's state. Pure.
 
 The hub's exit code says more than Slurm's state, which is FAILED for a gate that closed and for a program
 that raised; Slurm knows of ends of which no hub could speak: time limits, preemption, dead nodes.
@@ -57,7 +57,7 @@ _STOPS = frozenset(["TIMEOUT", "PREEMPTED", "DEADLINE", "REVOKED"])
 
 
 class Outcome(NamedTuple):
-    """How a job has ended."""
+    """The end of a job."""
 
     state: State
     exit_code: int | None

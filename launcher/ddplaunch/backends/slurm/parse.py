@@ -1,4 +1,4 @@
-"""What Slurm's commands print, as facts. Pure; whatever cannot be read raises NonsenseError.
+"""Parses what Slurm's commands print. Pure; whatever cannot be read raises NonsenseError.
 
 Text with our own separators: it has kept its form since Slurm 20.02, and holds only what is wanted.
 """
@@ -49,7 +49,7 @@ class SlurmJob:
 
 @dataclass(frozen=True)
 class Partition:
-    """What a partition gives to a job. Limits are infinite where there is none."""
+    """Limits of a partition; infinite where there is none."""
 
     name: str
     default: bool = False

@@ -1,4 +1,4 @@
-"""What `squeue --json` prints, Slurm 21.08 and later. Pure.
+"""Parses what `squeue --json` prints, Slurm 21.08 and later. Pure.
 
 The second language, for when the first is not understood: it says all of every job, up to Slurm 22.05 of
 all users even, and changes from version to version. States are words or lists of words; numbers are bare,

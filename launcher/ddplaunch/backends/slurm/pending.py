@@ -1,4 +1,4 @@
-"""Why a job does not start, and what to do: Slurm's reason in a person's words. Pure.
+"""Explains why a job does not start, and what to do: Slurm's reason in a person's words. Pure.
 
 The reasons are those of Slurm's page "Job Reason Codes", and some that it does not list.
 """
@@ -21,7 +21,7 @@ NodeState = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is known of where the job waits. Everything may be missing."""
+    """Facts about the queue in which the job waits. Everything may be missing."""
 
     partition: Partition | None = None
     nodes: Sequence[NodeState] = ()  # of its partition

@@ -1,4 +1,4 @@
-"""How jobs stand, by Slurm: one question for many, a second language when the answer is not understood."""
+"""Asks Slurm for the state of jobs: one question for many, in text where JSON is not understood."""
 
 from __future__ import annotations
 

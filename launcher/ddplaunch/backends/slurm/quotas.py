@@ -13,7 +13,7 @@ from ddplaunch.backends.slurm.parse import SlurmJob
 
 
 class Why(NamedTuple):
-    """Why Slurm does not start the job, and what to do: one sentence each."""
+    """The reason why Slurm does not start the job, and a hint: one sentence each."""
 
     text: str
     hint: str

@@ -1,4 +1,4 @@
-"""What this user has sent to Slurm, one folder per submission: the file itself, and what became of it.
+"""Keeps what this user has sent to Slurm, one folder per submission: the file, and what became of it.
 
 Slurm forgets a job minutes after its end. Its id and the folder that it was submitted from are remembered
 here, and, once it is known, how it ended.
@@ -56,7 +56,7 @@ class Submission:
 
 
 class Records:
-    """All submissions of this user from machines that share this state folder."""
+    """Submissions of this user from machines that share this state folder."""
 
     def __init__(self, root: Path) -> None:
         self.folder = root / "slurm"

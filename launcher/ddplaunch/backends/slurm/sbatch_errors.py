@@ -1,4 +1,4 @@
-"""Why sbatch refused a job, and what to do about it. Pure."""
+"""Explains why sbatch refused a job, and what to do about it. Pure."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class _Watched(Watched):
 
 
 class Snapshots:
-    """What was seen of each job, and when to ask anew."""
+    """Keeps the last snapshot of each job, and knows when to ask anew."""
 
     def __init__(self, queries: Callable[[str], Queries], records: Records) -> None:
         self._queries = queries

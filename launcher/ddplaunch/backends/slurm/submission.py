@@ -32,7 +32,7 @@ Id = tuple[int, str]
 
 
 class UncertainError(ClusterError):
-    """It is not known whether Slurm has the job."""
+    """The error where nobody knows whether Slurm has the job."""
 
 
 def send(queries: Queries, sent: Submission, words: Sequence[str], env: Mapping[str, str]) -> Id:

@@ -1,4 +1,4 @@
-"""What a user's pod template may not change: without it the gate would wait for ever, or prove nothing."""
+"""Keeps a user's pod template from changing what the gate needs, or it would wait, or prove nothing."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _ORDER = "$setElementOrder/"
 
 
 class OverlayError(ValueError):
-    """What `found` stands at `path` is no patch; `wanted` would be."""
+    """The error for a patch that cannot be applied: at `path` stands `found`, where `wanted` is wanted."""
 
     def __init__(self, path: str, found: str, wanted: str, hint: str = "") -> None:
         super().__init__(f"{path}: found {found}, wanted {wanted}")

@@ -89,7 +89,7 @@ def _told(grown: list[_Grown], lost: set[Path], nodes: int) -> list[Partition]:
 
 
 class _Holders:
-    """Which cuts hold a path, in their order, without a look at all of them."""
+    """An index of the cuts that hold a path, in their order."""
 
     def __init__(self, partitions: Iterable[Partition]) -> None:
         self._by_node: dict[int, list[Partition]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Why each rank ended: its own failure, or a peer that went away first.
+"""Finds why each rank ended: its own failure, or a peer that went away first.
 
 Precise times decide between ranks: those of exceptions and exits, already put on one clock by the hub.
 """

@@ -29,7 +29,7 @@ ENDED = "ended"
 
 @dataclass(frozen=True)
 class Location:
-    """Where a rank stands. `site` is the user's line, `number` the collective's, where they are known."""
+    """Position of a rank. `site` is the user's line, `number` the collective's, where they are known."""
 
     kind: str
     what: str = ""  # the collective's name as the user called it
@@ -51,7 +51,7 @@ class Location:
 
 
 class JobView:
-    """What the rules ask. Every answer is computed once, and the order of nodes does not matter."""
+    """Answers to what rules ask. Each is computed once, and the order of nodes does not matter."""
 
     def __init__(self, evidence: JobEvidence) -> None:
         self.evidence = evidence
