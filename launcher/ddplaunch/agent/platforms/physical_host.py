@@ -28,9 +28,9 @@ def known(nodes: Iterable[NodeStatus]) -> dict[int, str]:
 
 
 def names(names: Sequence[str], machines: Mapping[int, str]) -> list[str]:
-    """The job's, those of pods with their machines."""
-    placed = {node: f"{phrases.name(node, names)}{_ON}{machine}" for node, machine in machines.items()}
-    return [placed.get(node, name) for node, name in enumerate(names)]
+    """Return the job's names as people read them, those of pods with their machines."""
+    short = [phrases.name(node, names) or name for node, name in enumerate(names)]
+    return [f"{name}{_ON}{machines[node]}" if node in machines else name for node, name in enumerate(short)]
 
 
 def placed(verdicts: Sequence[Verdict], machines: Mapping[int, str]) -> list[Verdict]:

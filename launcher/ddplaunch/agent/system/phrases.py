@@ -66,8 +66,8 @@ def name(number: int, names: Sequence[str]) -> str:
     if is_loopback(found):
         return ""
     host, dot, domain = found.partition(".")
-    is_shared = dot and not numeric(found) and names[0].partition(".")[2] == domain
-    return host if is_shared else found
+    is_whole = " " in found or numeric(found)  # with its machine, or an address
+    return host if dot and not is_whole and names[0].partition(".")[2] == domain else found
 
 
 def _numbered(noun: str, numbers: Iterable[int]) -> str:
