@@ -1,4 +1,7 @@
-"""`ddplaunch completion`: the script of a shell, and, behind it, the words that fit."""
+"""`ddplaunch completion`: the script of a shell, and, behind it, the words that fit.
+
+By hand: docs/decisions/0018-completion-and-folders.md.
+"""
 
 from __future__ import annotations
 
