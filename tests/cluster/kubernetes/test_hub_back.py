@@ -52,7 +52,7 @@ def test_a_pod_that_is_told_to_stop_twice(cluster: Cluster, namespace: str, tmp_
     assert "PodFailurePolicy" == job.ended(START), job.logs()
     found = job.verdict
     assert ("node-evicted", [1], [0]) == (found.code, found.nodes, found.victims)
-    assert Exit.STOPPED == job.last_words(1, "trainer")["exit"]
+    assert Exit.STOPPED == job.last_words(0, "trainer")["exit"]
     evidence = job.bundle().evidence
     assert evidence is not None
     assert [0, 1] == [each.node for each in evidence.evidence]

@@ -27,7 +27,7 @@ def test_a_secret_that_a_rank_raises(cluster: Cluster, namespace: str, tmp_path:
     cluster.kubectl(*words, f"--from-literal=token={SECRET}")
     secrets = {"TOKEN": {"secret": {"name": "hub", "key": "token"}}}
     job = Job.submit(cluster, namespace, tmp_path, PROGRAM, secrets=secrets)
-    job.said(1, "gate", "checked in")
+    job.said(0, "hub", "checked in")
     job.listen()
 
     assert "PodFailurePolicy" == job.ended(240), job.logs()
