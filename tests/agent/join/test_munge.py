@@ -14,6 +14,7 @@ from tests.agent.gate.jobs import wait_for
 
 from ddplaunch.agent.join import munge
 from ddplaunch.agent.join.spot import CannotJoinError, Spot
+from ddplaunch.agent.platforms import slurm
 from ddplaunch.agent.system import ports
 
 JOB, KEY = "slurm 7.0", "the key of this job"
@@ -52,7 +53,7 @@ class Desk:
 
 @pytest.fixture(name="desk")
 def _desk(munged: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    monkeypatch.setattr(munge, "_socket", lambda: str(munged))
+    monkeypatch.setattr(slurm, "munge_socket", lambda _: str(munged))
     wait_for(munged.exists)
     desk = Desk()
     wait_for(desk.is_up)
@@ -108,7 +109,7 @@ def test_an_answer_that_was_overheard_cannot_be_opened(desk: Desk, munged: Path)
 
 def test_a_stranger_in_node_zeros_place_is_found_out(munged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key of his would let him be the hub."""
-    monkeypatch.setattr(munge, "_socket", lambda: str(munged))
+    monkeypatch.setattr(slurm, "munge_socket", lambda _: str(munged))
     wait_for(munged.exists)
     listener = ports.listen(None, 0)
 
