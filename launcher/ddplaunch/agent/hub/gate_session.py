@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import enum
 import time
 from collections.abc import Iterable
 from typing import Callable, Optional
@@ -15,6 +14,7 @@ from ddplaunch.agent.diagnosis.gate import decide as rules
 from ddplaunch.agent.diagnosis.gate import interfaces, ip_families, paths
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
 from ddplaunch.agent.hub import mesh_plan, rendezvous_settings
+from ddplaunch.agent.hub.gate_states import ENDS, NEXT, GateState
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.membership import Membership
 from ddplaunch.agent.hub.preliminary import PreliminaryVerdicts
@@ -36,28 +36,6 @@ _EASY = 500
 """Gates that are told every second whom they wait for; of more, so many each second."""
 _NAMED = 64
 """Missing nodes, or facts of a verdict, that each node hears of; the hub's own files have them all."""
-
-
-class GateState(enum.Enum):
-    """States of the gate. RELEASED and JUDGED are its two ends."""
-
-    CHECKING_IN = "waits for all nodes to check in"
-    MESHING = "waits for the results of all paths"
-    SMOKING = "waits for the ranks' own collective"
-    UNBINDING = "waits for node 0 to give up the master port"
-    RELEASED = "has let all nodes pass"
-    JUDGED = "has sent the verdict"
-
-
-_NEXT = {
-    GateState.CHECKING_IN: {GateState.MESHING, GateState.RELEASED, GateState.JUDGED},  # RELEASED: a later hub
-    GateState.MESHING: {GateState.SMOKING, GateState.UNBINDING, GateState.JUDGED},
-    GateState.SMOKING: {GateState.UNBINDING, GateState.JUDGED},
-    GateState.UNBINDING: {GateState.RELEASED, GateState.JUDGED},
-    GateState.RELEASED: set(),
-    GateState.JUDGED: set(),
-}
-_ENDS = (GateState.RELEASED, GateState.JUDGED)
 
 
 class GateSession:
@@ -134,7 +112,7 @@ class GateSession:
             return
         del self._gates[node]
         self._roll.left(node)
-        if self.state in _ENDS:
+        if self.state in ENDS:
             return
         self._record.check_ins.pop(node, None)
         self._record.node(node, phase=Phase.STARTING, detail="its gate went away")
@@ -146,7 +124,7 @@ class GateSession:
         self._act(now)
 
     async def stop(self, why: str) -> None:
-        if self.state not in _ENDS:
+        if self.state not in ENDS:
             self._record.event("end", f"told to stop ({why}) while nodes were at the gate")
             self._tell_of_stop()
 
@@ -202,13 +180,13 @@ class GateSession:
             del self._gates[node]
             self._roll.left(node)
             self._roll.stopped(node)
-        if not self._gates and self.state not in _ENDS:
+        if not self._gates and self.state not in ENDS:
             self._tell_of_stop()
 
     # ---------------------------------------------------------------- states
 
     def _enter(self, state: GateState) -> None:
-        assert state in _NEXT[self.state], (self.state, state)
+        assert state in NEXT[self.state], (self.state, state)
         self.state = state
 
     def _act(self, now: float) -> None:
