@@ -43,6 +43,6 @@ def test_a_secret_that_a_rank_raises(cluster: Cluster, namespace: str, tmp_path:
 
     assert "rank-failed: rank 1 raised ValueError: password=[secret TOKEN]" in hub
     assert "password=[secret TOKEN]" in verdict.sentence
-    assert "[secret TOKEN]" in json.dumps(job.last_words(1, "trainer"))
+    assert "[secret TOKEN]" in json.dumps(job.last_words(0, "trainer"))
     for text in (pods, ours, hub, str(job.bundle())):
         assert [] == [form for form in FORMS if form in text]
