@@ -16,8 +16,9 @@ from ddplaunch.agent.hub.job_record import JobRecord
 @pytest.fixture(name="gate")
 def _gate(tmp_path: Path) -> Iterator[GateSession]:
     """A gate to which nobody has come yet."""
-    record = JobRecord(JobPlan("digits", nodes=2, nproc_per_node=1, launch=[], command=[]), str(tmp_path), 0)
-    yield GateSession(JobPlan("digits", nodes=2, nproc_per_node=1, launch=[], command=[]), record)
+    plan = JobPlan("digits", nodes=2, nproc_per_node=1, launch=[], command=[])
+    record = JobRecord(plan, str(tmp_path), 0)
+    yield GateSession(plan, record)
     record.close()
 
 

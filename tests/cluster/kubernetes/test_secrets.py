@@ -16,7 +16,7 @@ token = os.environ["TOKEN"]
 print("token", token, flush=True)
 if os.environ["RANK"] == "1":
     raise ValueError(f"password={token}")
-time.sleep(60)
+time.sleep(60)  # rank 0 lives until torchrun ends it over rank 1
 """
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 

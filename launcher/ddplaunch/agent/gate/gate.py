@@ -343,7 +343,7 @@ class Gate:
         print(scheduler_log.line(scheduler_log.UnreachedReport(self._node, seconds, verdict)), flush=True)
 
     def _hub_is_dead(self) -> Optional[Verdict]:
-        """Return what a hub beside us says that cannot listen; nobody will ever reach it and be told."""
+        """Return the verdict of the hub on this node if it cannot listen: no gate can ask it."""
         if self._node != 0 or not termination.wanted():
             return None  # elsewhere its exit ends the job
         try:

@@ -167,7 +167,9 @@ class Reach:
         if self._names_appear and kind in ("not-found", "unanswered", "absent"):
             hub = dns.ask(address.host, time.monotonic() + _ASK)
             found.facts.append(f"of {address.host}: {hub.said}")
-            found.facts.append(f"of this node, {self._names[self._node]}: {self._own_record().said}")
+            found.facts.append(
+                f"of this node's own name, {self._names[self._node]}: {self._own_record().said}"
+            )
         return found
 
     def _own_record(self) -> dns.Answer:

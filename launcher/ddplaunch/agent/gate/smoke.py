@@ -92,7 +92,7 @@ class _Rank:
 class _State(enum.Enum):
     IMPORTING = "the ranks start, and import torch"
     READY = "all ranks of this node wait for the others"
-    RUNNING = "all ranks were told to begin"
+    RUNNING = "the ranks run the collective"
     STOPPED = "a rank elsewhere has failed"
     TOLD = "the hub has the results"
 

@@ -42,12 +42,12 @@ class Eviction:
 
     @property
     def nodes(self) -> list[int]:
-        """Return who was told while others were not; empty when all were, or nobody."""
+        """Return the nodes that got SIGTERM while others did not; empty when all got it, or none."""
         return sorted(self._told) if len(self._told) < self._nodes else []
 
     @property
     def how(self) -> str:
-        """Return what the first of them was told by."""
+        """Return the signal or command that told the first of them to stop."""
         return next(iter(self._told.values()), "")
 
     def is_plain(self, now: float) -> bool:

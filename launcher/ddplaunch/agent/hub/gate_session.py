@@ -202,9 +202,8 @@ class GateSession:
 
     def _await_check_ins(self, now: float) -> None:
         if self._record.phase not in (Phase.STARTING, Phase.GATE):
-            self._enter(
-                GateState.RELEASED
-            )  # we were started again, and supervisors have come: the gate is past
+            # This hub was started again, and supervisors have joined: the gate is past.
+            self._enter(GateState.RELEASED)
             return
         if now - self._listened >= _LISTEN_EVERY:
             self._listened = now

@@ -224,15 +224,15 @@ def _listen(record: JobRecord, attempt: int, key: bytes, place: ListenAddress) -
     """Raises OSError when nothing is free, or the port that it must be is held for too long."""
     if place.port is None:
         return ports.first_free(place.host, record.plan.job, attempt, key, "hub")
-    begun, said = time.monotonic(), False
+    begun, announced = time.monotonic(), False
     while True:
         try:
             return ports.listen(place.host, place.port)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() - begun > _HELD:
                 raise
-        if not said:
-            said, holder = True, holder_of_port(place.port)
+        if not announced:
+            announced, holder = True, holder_of_port(place.port)
             by = f", held by {holder.text}" if holder else ""
             record.event("waiting", f"waiting for port {place.port}{by}")
         time.sleep(_PAUSE)

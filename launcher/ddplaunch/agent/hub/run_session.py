@@ -90,7 +90,7 @@ class RunSession:
         elif kind == "ending":
             self._ending(session, str(body.get("why", "")), now)
         elif session.node is None or session.node not in self.record.nodes:
-            # A gate with a wrong number has told it, and is still here.
+            # Its gate may have sent a node number that the job does not have.
             raise codec.ContractError(f"{kind} from somebody who did not join")
         else:
             self._of_node(session, session.node, kind, body, now)
@@ -245,7 +245,7 @@ class RunSession:
             self._ask("death", now)
 
     def _ending(self, session: Session, why: str, now: float) -> None:
-        """Ask for evidence before somebody ends the job, which he does in a moment."""
+        """Ask all nodes for evidence: whoever sent this message is about to end the job."""
         self.ending = why or "nobody said why"
         self.record.event("ending", f"the job is about to be ended from outside: {self.ending}")
         self._ask("ending", now, session)

@@ -24,9 +24,9 @@ _LAST = 5.0
 
 class _State(enum.Enum):
     IMPORTING = "the ranks start, and import torch"
-    RUNNING = "all ranks were told to begin"
+    RUNNING = "all ranks run the collective"
     FAILING = "a rank has failed; the others may have something to say"
-    STOPPED = "the others were told to stop"
+    STOPPED = "the hub has stopped the test on the nodes without a result"
 
 
 class SmokeTest:
@@ -44,7 +44,7 @@ class SmokeTest:
         self._deadline = 0.0
 
     def begin(self, now: float, view: GateView) -> Body:
-        """Return what all gates are told."""
+        """Return the body of the message that starts the test at all gates."""
         self._backends = smoke_test.backends(view)
         self._deadline = now + IMPORT
         self._record.event("smoke", f"all ranks import torch, to add up by {' and '.join(self._backends)}")

@@ -73,7 +73,7 @@ class SupervisorJoin:
             self._record.judge([])
 
     def look(self, now: float) -> Optional[JoinFault]:
-        """Return what is to be told or done now; None: nothing."""
+        """Return the fault to report now, and whether it ends the job; None: no fault."""
         if len(self._here) == self._plan.nodes or now - self._looked < _EVERY or not self._is_released():
             return None
         self._looked = now
@@ -100,7 +100,7 @@ class SupervisorJoin:
         return past and self._record.agreed is not None
 
     def _patience(self) -> float:
-        """Return seconds: where nobody has come at all, the scheduler may still be about to start them."""
+        """Return seconds to wait; more while no supervisor has joined: the scheduler may start them yet."""
         return GIVEN_UP if self._here else max(NONE_CAME, self._plan.gate.timeout)
 
     def _ranks_run(self) -> bool:

@@ -34,7 +34,7 @@ class Holder:
 
 
 def holder_of_port(port: int) -> Optional[Holder]:
-    """Return who holds `port` here: a listener if there is one. None: nobody that can be seen."""
+    """Return the process that holds `port`, a listener if there is one. None: no visible process does."""
     there = [each for each in tcp.table() if each.port == port]
     for each in sorted(there, key=lambda each: each.state != tcp.LISTEN):
         if each.state == tcp.LISTEN or each.inode:

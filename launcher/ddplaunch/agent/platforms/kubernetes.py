@@ -76,7 +76,7 @@ _HINTS = {
     ),
     "evicted": (
         "`kubectl get events` says who takes the pod: a drain, preemption by a higher priority, an eviction "
-        "for memory or disk, somebody's delete. Have the job write checkpoints; `retries` with "
+        "for memory or disk, a `kubectl delete`. Have the job write checkpoints; `retries` with "
         "`kubernetes.jobset` starts all of it again."
     ),
     "name-denied": (

@@ -16,7 +16,7 @@ class Platform:
 
     name: str
     hints: Mapping[str, str] = field(default_factory=dict)
-    """By what went wrong: advice in the scheduler's terms and commands. Rules have their own for the rest."""
+    """Advice in the scheduler's terms and commands, by what went wrong. Rules have their own besides."""
     hub_patience: Mapping[str, float] = field(
         default_factory=lambda: {
             "stranger": 3.0,

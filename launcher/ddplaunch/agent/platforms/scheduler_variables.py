@@ -24,7 +24,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True)
 class Scheduled:
-    """Facts about this process's node. Whatever is not said is None or empty."""
+    """Facts about this process's node. What the environment does not give is None or empty."""
 
     nodes: Optional[Fact] = None
     node: Optional[Fact] = None

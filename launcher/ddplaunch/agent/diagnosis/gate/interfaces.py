@@ -95,7 +95,7 @@ def for_all(agreed: RendezvousSettings, mends: dict[int, InterfaceFix], view: Ga
 
 
 def settle(agreed: RendezvousSettings, mend: InterfaceFix) -> RendezvousSettings:
-    """Return what all nodes are told, and what only this one's library needs."""
+    """Return the settings of all nodes, with the fix that this node's library needs."""
     env, why = {mend.variable: mend.value, **agreed.env}, {mend.variable: mend.why, **agreed.why}
     return replace(agreed, env=env, why=why)
 

@@ -148,7 +148,7 @@ def left_behind(view: JobView) -> dict[int, float]:
 
 
 def before_timeouts(evidence: JobEvidence) -> Optional[JobEvidence]:
-    """Return how the ranks stood when some had waited in vain and gave up; None when nobody did.
+    """Return the evidence as it was before ranks timed out in a collective; None when none has.
 
     Those who gave up stand where their exceptions were raised, those then sent away where they stood. Who
     ended otherwise, or without a trace of where, stays dead: it holds nobody up.

@@ -195,7 +195,7 @@ def _camps(calls: dict[int, Collective]) -> list[list[int]]:
 
 
 def _minority(camps: list[list[int]], unseen: int = 0) -> list[int]:
-    """Return all but the largest camp; nobody without one, or where unseen ranks could change that."""
+    """Return the ranks outside the largest group of equal calls; none where unseen ranks could change it."""
     if len(camps[0]) <= len(camps[1]) + unseen:
         return []
     return sorted(rank for ranks in camps[1:] for rank in ranks)

@@ -239,7 +239,7 @@ def _failure(view: JobView, causes: list[Cause], confidence: float) -> Verdict:
 
 
 def _last_lines(view: JobView, cause: Cause) -> list[str]:
-    """Return what the rank wrote last, up to the traceback: that is told otherwise, and shorter."""
+    """Return the rank's last lines of output, without the traceback, which the verdict shortens."""
     lines = view.ranks[cause.rank].last_lines
     traces = [number for number, line in enumerate(lines) if _TRACEBACK in line]
     if cause.raised is not None:

@@ -139,7 +139,7 @@ class JobView:
 
     @cached_property
     def stragglers(self) -> list[int]:
-        """Return the ranks that hold the others up; when nobody waits, all that live."""
+        """Return the ranks that the others wait for; all living ranks when no rank waits."""
         return [
             rank
             for rank in self.alive

@@ -37,8 +37,8 @@ def network_lost(view: JobView) -> Optional[Verdict]:
 
 
 _GONE = (
-    "See whether the node is up, and its network: power, cable, switch port; and whether somebody ended its "
-    "part of the job (scheduler, memory)."
+    "See whether the node is up and its network works (power, cable, switch port), and whether the "
+    "scheduler, a person or the kernel, for memory, has ended its part of the job."
 )
 _FROZEN = (
     "See whether the machine, its container or the job's cgroup is paused or suspended, or whether it swaps; "

@@ -143,7 +143,7 @@ def node_evicted(
 
 
 def _oddities(view: JobView) -> list[str]:
-    """Return facts that no rule reads: processes that cannot run, launchers that have started nobody."""
+    """Return facts that no rule reads: stopped processes, and launchers that have started no rank."""
     found = [
         f"rank {number} is {doing(rank.process)}"
         for number, rank in view.ranks.items()

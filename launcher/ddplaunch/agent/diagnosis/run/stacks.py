@@ -100,7 +100,7 @@ def loader_caller(frames: Sequence[Frame]) -> Optional[Frame]:
 
 
 def worker_task(frames: Sequence[Frame]) -> Optional[Frame]:
-    """Return what a DataLoader worker does for a batch; None: it waits for orders, or nobody knows."""
+    """Return the frame in which a DataLoader worker makes a batch; None: idle, or its stack is unknown."""
     inner: list[Frame] = []
     for frame in frames:
         if _name(frame) == "_worker_loop":
