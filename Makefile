@@ -8,7 +8,7 @@ READY39 := .venv39/.ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-kubernetes test-extras test-whole faults chaos fuzz lint format bench docs chart lock clean
+.PHONY: help demo test test-quick test-kubernetes test-extras test-whole faults corpus chaos fuzz lint format bench docs chart lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -29,7 +29,7 @@ test-kubernetes: $(READY)  ## jobs on a real Kubernetes, which is built and star
 	@scripts/go-toolchain
 	@scripts/run-tests kubernetes
 
-test-extras: $(READY)  ## jobs on Kubernetes with the real Kueue and JobSet, and jobs of 500 nodes
+test-extras: $(READY)  ## jobs on Kubernetes with Kueue, JobSet, enforced NetworkPolicies, and of 500 nodes
 	@scripts/system-packages
 	@scripts/go-toolchain
 	@scripts/run-tests extras
@@ -44,6 +44,11 @@ faults: $(READY)  ## provoke every fault RUNS times (5), on BACKEND (all), WHERE
 	@scripts/go-toolchain
 	@code=0; python -m tests.faults $(if $(RUNS),--runs $(RUNS)) $(if $(BACKEND),--backend $(BACKEND)) \
 	    $(if $(WHERE),--where $(WHERE)) || code=$$?; \
+	    python scripts/generate-docs && exit $$code
+
+corpus: $(READY)  ## every program of the corpus RUNS times (3), ONLY some, PEERS=1 beside other tools: docs/accuracy.md
+	@code=0; python -m tests.corpus $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers) \
+	    || code=$$?; \
 	    python scripts/generate-docs && exit $$code
 
 chaos: $(READY)  ## RUNS random jobs (20) on BACKEND (local), each hit at random; SEED repeats: docs/reference/chaos.md

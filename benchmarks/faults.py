@@ -55,7 +55,7 @@ def try_faults(
             folders = [folder / f"{fault.name}-{number}" for fault in tried]
             for fault, outcome in zip(tried, pool.map(harness.run, tried, folders), strict=True):
                 results[fault].append(outcome)
-                print(told(fault, outcome), flush=True)
+                print(result_line(fault, outcome), flush=True)
     return results
 
 
@@ -98,7 +98,7 @@ def abstained(fault: Fault, outcome: Outcome) -> bool:
     return fault.may_abstain and not verdict.ranks and verdict.confidence <= 0.5
 
 
-def told(fault: Fault, outcome: Outcome) -> str:
+def result_line(fault: Fault, outcome: Outcome) -> str:
     """A line on one run."""
     seconds = "" if outcome.seconds is None else f"{outcome.seconds:5.1f} s"
     mark = "right" if right(fault, outcome) else "WRONG"

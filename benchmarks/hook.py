@@ -32,10 +32,12 @@ STARTS = 20
 
 
 def run(folder: Path, runs: int) -> list[Line]:
-    """Microseconds a call, the share of a step, and milliseconds at the start of a Python that is no rank."""
+    """Microseconds a call and a wait, the share of a step, milliseconds at the start of another Python."""
     found = [_job(folder / f"{number}.json") for number in range(runs)]
     in_loop = _differences([times for job in found for times in job["in_loop"]])
     in_step = _differences([times for job in found for times in job["in_step"]])
+    in_wait = _differences([times for job in found for times in job["in_wait"]])
+    in_async = _differences([times for job in found for times in job["in_async"]])
     # A busy machine makes a step longer, and the share smaller: its CPU time stands beside it.
     step, cpu = (
         statistics.median(each)
@@ -45,6 +47,8 @@ def run(folder: Path, runs: int) -> list[Line]:
     return [
         _line("ring, a call in a loop", "us", 2.0, 1e6, *in_loop),
         _line(f"ring, {of}", "%", 0.5, 100 / step, *in_step),
+        _line("ring, a wait for an asynchronous call", "us", 2.0, 1e6, *in_wait),
+        _line("ring, an asynchronous call and its wait", "us", 10.0, 1e6, *in_async),
         _line("hook, a Python that is no rank", "ms", 5.0, 1000, *_starts(folder, STARTS * runs)),
     ]
 

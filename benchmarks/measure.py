@@ -1,12 +1,15 @@
-"""Measuring whole processes so that the ratio can be trusted: interleaved runs, pair by pair, medians."""
+"""Ratios of the CPU time of whole processes: the median over pairs of alternating runs."""
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""Python may keep what it compiles, as it does for a user; without that, each run compiles every module."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +33,25 @@ class Line:
         return f"{mark} {self.name:<52} {figure}  {self.detail}"
 
 
-def seconds(command: Sequence[str]) -> float:
-    """Wall-clock seconds of one run. Raises when it fails: a fast failure is no measurement."""
-    start = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    return time.perf_counter() - start
+def cpu_seconds(command: Sequence[str]) -> float:
+    """Return the user and system time of one run, in seconds: other processes add nothing to it.
+
+    Raises CalledProcessError when the command fails: a fast failure is no measurement.
+    """
+    process = subprocess.Popen(command, env=_ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    errors = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stderr.close()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, stderr=errors)
+    return usage.ru_utime + usage.ru_stime
 
 
 def ratio(name: str, ours: Sequence[str], theirs: Sequence[str], limit: float, runs: int) -> Line:
-    """The median of ours / theirs over `runs` pairs, after one pair that only warms the caches."""
-    pairs = [(seconds(ours), seconds(theirs)) for _ in range(runs + 1)][1:]
+    """Return the median of ours / theirs over `runs` alternating pairs; a first pair fills the caches."""
+    pairs = [(cpu_seconds(ours), cpu_seconds(theirs)) for _ in range(runs + 1)][1:]
     median = statistics.median(a / b for a, b in pairs)
     detail = " against ".join(
         f"{statistics.median(column) * 1000:.0f} ms" for column in zip(*pairs, strict=True)

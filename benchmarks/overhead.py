@@ -1,7 +1,9 @@
 """What a healthy job pays: its step time with and without ddplaunch around the same torchrun.
 
-Both jobs live at the same time and take turns of seconds; whose turn it is not stands still, with all of its
-processes. Two runs one after the other differ by 10 % on a shared machine, and would say nothing about 1 %.
+The jobs live at the same time and take turns of seconds; whose turn it is not stands still, with all of its
+processes. Two runs one after the other differ by 10 % on a shared machine, and would say nothing about 1 %. A
+third job is as plain as the first: where the interval of their ratio is wide, or not around 1, the machine
+was too busy.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from hook import interval
 from measure import Line
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,10 +76,13 @@ class Job:
     def steps(self) -> list[float]:
         """Seconds a step in each turn, of its median block."""
         blocks = json.loads(self.out.read_text())
-        return [
-            statistics.median(step for begin, end, step in blocks if since <= begin and end <= until)
+        turns = [
+            [step for begin, end, step in blocks if since <= begin and end <= until]
             for since, until in self.turns
         ]
+        if not all(turns):
+            sys.exit(f"error: the machine is too busy: the job {self.name} has no whole block in a turn")
+        return [statistics.median(turn) for turn in turns]
 
     def _cpu(self, verb: str) -> float:
         """CPU seconds so far of the agent's processes with that verb."""
@@ -93,18 +99,20 @@ class Job:
 
 
 def run(folder: Path, runs: int) -> list[Line]:
-    """Step-time ratios for 2 and 4 ranks, and the CPU that hub and supervisor take meanwhile."""
+    """Step-time ratios for 2 and 4 ranks, with intervals of 95 %, and the CPU of hub and supervisor."""
     lines = []
     for ranks in (2, 4):
         ratios: list[float] = []
+        again: list[float] = []
         shares: dict[str, list[float]] = {"hub": [], "run": []}
         for number in range(runs):
-            plain, watched = _side_by_side(folder / f"{ranks}-{number}", ranks)
+            plain, watched, other = _side_by_side(folder / f"{ranks}-{number}", ranks)
             ratios += _ratios(watched.steps(), plain.steps())
+            again += _ratios(other.steps(), plain.steps())
             for verb, share in shares.items():
                 share.append(watched.cpu[verb] / (TURNS * TURN))
-        low, ratio, high = statistics.quantiles(ratios, n=4)
-        detail = f"half of {len(ratios)} pairs within {low:.3f} and {high:.3f}"
+        detail = f"{interval(ratios)}, {len(ratios)} pairs; without / without {interval(again)}"
+        ratio = statistics.median(ratios)
         lines.append(Line(f"step time, {ranks} ranks, with / without", ratio, 1.01, detail=detail))
         for verb, name in (("hub", "hub"), ("run", "supervisor")):
             lines.append(
@@ -119,38 +127,40 @@ def _ratios(watched: list[float], plain: list[float]) -> list[float]:
     return [step / ((a + b) / 2) for step, (a, b) in zip(watched, pairwise(plain), strict=True)]
 
 
-def _side_by_side(folder: Path, ranks: int) -> tuple[Job, Job]:
+def _side_by_side(folder: Path, ranks: int) -> tuple[Job, Job, Job]:
     folder.mkdir()
-    jobs = [_start(folder, ranks, supervised) for supervised in (False, True)]
+    jobs = plain, watched, again = (
+        _start(folder, ranks, "plain", 29871),
+        _start(folder, ranks, "supervised", 29872),
+        _start(folder, ranks, "again", 29874),
+    )
     until = time.monotonic() + START
     while not all(job.begun() for job in jobs):
         if time.monotonic() > until:
             sys.exit(f"error: no steps were made in {START:.0f} s")
         time.sleep(0.1)
-    plain, watched = jobs
     for job in jobs:
         job.signal(signal.SIGSTOP)
     try:
         for _ in range(TURNS):
             plain.take_turn()
             watched.take_turn()
+            again.take_turn()
         plain.take_turn()
     finally:
         for job in jobs:
             job.end()
-    return plain, watched
+    return jobs
 
 
-def _start(folder: Path, ranks: int, supervised: bool) -> Job:
-    name = "supervised" if supervised else "plain"
+def _start(folder: Path, ranks: int, name: str, port: int) -> Job:
     out = folder / name
     python = str(ROOT / ".venv/bin/python")
-    port = "29871" if supervised else "29872"
     torchrun = [
         *(python, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", f"--master-port={port}"),
         *(str(STEPS), "--out", str(out)),
     ]
-    around = [str(ROOT / ".venv/bin/ddplaunch"), "run", "--"] if supervised else []
+    around = [str(ROOT / ".venv/bin/ddplaunch"), "run", "--"] if name == "supervised" else []
     process = subprocess.Popen(
         [*around, *torchrun],
         env={**os.environ, "XDG_STATE_HOME": str(folder / "state")},

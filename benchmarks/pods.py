@@ -112,13 +112,15 @@ def _told(job: Any, code: str) -> float:
     job.cluster.until(lambda: len(job.pods()) == 2, "both pods are there", 60)
     pods = {node: job.pod(node) for node in (0, 1)}
     came: list[float] = []
-    told: list[float] = []
+    verdict_at: list[float] = []
 
-    def heard() -> bool:  # soon: when a job has failed, pods that still run are deleted, with their logs
-        told[:] = [at for pod in pods.values() for at in job.heard_at(pod, "gate", f"{code}: ")]
+    def has_verdict() -> (
+        bool
+    ):  # soon: when a job has failed, pods that still run are deleted, with their logs
+        verdict_at[:] = [at for pod in pods.values() for at in job.heard_at(pod, "gate", f"{code}: ")]
         found = job.heard_at(pods[0], "hub", r"node \d+ .*checked in")
         came[:] = found or came or job.heard_at(pods[0], "hub", "listens on")
-        return bool(told)
+        return bool(verdict_at)
 
-    job.cluster.until(heard, f"a verdict {code}", 180, job.logs)
-    return min(told) - max(came)
+    job.cluster.until(has_verdict, f"a verdict {code}", 180, job.logs)
+    return min(verdict_at) - max(came)

@@ -12,7 +12,18 @@ import tempfile
 from importlib import import_module
 from pathlib import Path
 
-DEFAULT_RUNS = {"startup": 15, "overhead": 3, "hook": 1, "gate": 9, "pods": 3, "scale": 2, "verdicts": 1}
+DEFAULT_RUNS = {
+    "startup": 15,
+    "overhead": 3,
+    "hook": 1,
+    "gate": 9,
+    "containers": 5,
+    "pods": 3,
+    "scale": 2,
+    "bundle": 2,
+    "evidence": 3,
+    "verdicts": 1,
+}
 
 
 def main() -> int:

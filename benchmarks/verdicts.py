@@ -98,7 +98,7 @@ class Row:
 
     fault: Fault
     ours: float
-    told: float  # of it, from the last healthy check-in to the verdict
+    since_check_in: float  # of it, from the last healthy check-in to the verdict
     torch: float
     sentence: str
     codes: list[str]
@@ -108,7 +108,7 @@ def run(folder: Path, runs: int) -> list[Line]:
     """Needs root and the packages of `scripts/system-packages`."""
     rows = measure(folder, runs)
     print("\n".join(table(rows)))
-    slowest = [max(row.told for row in rows if row.fault == fault) for fault in FAULTS]
+    slowest = [max(row.since_check_in for row in rows if row.fault == fault) for fault in FAULTS]
     wrong = [row.fault.name for row in rows if row.codes != [row.fault.code]]
     return [
         Line("fault to verdict: slowest", max(slowest), SECONDS, " s", f"of {len(rows)} jobs"),
@@ -136,13 +136,13 @@ def table(rows: list[Row]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for fault in FAULTS:
         those = [row for row in rows if row.fault == fault]
-        ours, told, torch = (
+        ours, since_check_in, torch = (
             statistics.median(values)
-            for values in zip(*((row.ours, row.told, row.torch) for row in those), strict=True)
+            for values in zip(*((row.ours, row.since_check_in, row.torch) for row in those), strict=True)
         )
         plain = f"> {CAP:.0f} s" if torch >= CAP else f"{torch:.0f} s"
-        said = f"{'+'.join(those[0].codes)}: {those[0].sentence}"
-        yield f"| {fault.name} | {ours:.1f} s | {told:.1f} s | {plain} | {said} |"
+        verdict = f"{'+'.join(those[0].codes)}: {those[0].sentence}"
+        yield f"| {fault.name} | {ours:.1f} s | {since_check_in:.1f} s | {plain} | {verdict} |"
 
 
 def _row(fault: Fault, folder: Path, archive: Path) -> Row:

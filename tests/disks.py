@@ -44,10 +44,21 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", folder], check=True)
 
 
+@contextmanager
+def small_quota(folder: Path, size: int) -> Iterator[Path]:
+    """A btrfs with room at `folder`, of which `size` bytes may be used."""
+    with small_btrfs(folder) as disk:
+        tool = shutil.which("btrfs", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+        assert tool is not None, "mkfs.btrfs is there and btrfs is not"
+        for words in (["quota", "enable"], ["qgroup", "limit", str(size)]):
+            subprocess.run([tool, *words, disk], check=True, stdout=subprocess.DEVNULL)
+        yield disk
+
+
 def fill(disk: Path) -> Path:
     """The file that takes all the room there is: without it the disk has room again."""
     filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file, suppress(OSError):
+    with suppress(OSError), filler.open("wb", buffering=0) as file:
         while file.write(b"x" * 4096):
             pass
     return filler

@@ -69,11 +69,39 @@ def in_loop(call: Function) -> float:
     return (time.thread_time() - begin) / calls
 
 
+def in_wait(call: Function) -> float:
+    """CPU seconds of a wait for what is done."""
+    works = [reduces(empty, group=alone, async_op=True) for _ in range(arguments.calls)]
+    while not all(work.is_completed() for work in works):
+        time.sleep(0.0001)
+    wait = waits if call is recorded else waits_plainly
+    begin = time.thread_time()
+    for work in works:
+        wait(work)
+    calls: int = arguments.calls
+    return (time.thread_time() - begin) / calls
+
+
+def in_async(call: Function) -> float:
+    """CPU seconds of the program's thread for an asynchronous all_reduce by one rank, and its wait."""
+    reduce, wait = (reduces, waits) if call is recorded else (reduces_plainly, waits_plainly)
+    begin = time.thread_time()
+    for _ in range(arguments.calls):
+        wait(reduce(empty, group=alone, async_op=True))
+    calls: int = arguments.calls
+    return (time.thread_time() - begin) / calls
+
+
+alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
+reduces: Function = dist.all_reduce
+waits: Function = dist.Work.wait
+reduces_plainly: Function = vars(dist.all_reduce)["__wrapped__"]
+waits_plainly: Function = vars(dist.Work.wait)["__wrapped__"]
 lots = random.Random(0)
 steps: list[tuple[float, float]] = []
 """Seconds of each, and the CPU seconds among them: a step also waits for the other rank."""
 found: dict[str, list[Any]] = {"steps": steps}
-for measure in (in_step, in_loop):
+for measure in (in_step, in_loop, in_wait, in_async):
     rounds = [
         {kind: measure(kinds[kind]) for kind in lots.sample(sorted(kinds), len(kinds))}
         for _ in range(arguments.rounds)

@@ -27,7 +27,7 @@ for epoch in range(1, arguments.epochs + 1):
     if rank == 0:
         print(f"epoch {epoch:2d}  loss {loss:.4f}", flush=True)
         if epoch % 3 == 0:
-            save_checkpoint(model.module, arguments.checkpoint)
+            save_checkpoint(arguments.checkpoint, model.module, optimizer, epoch)
             dist.barrier()  # so that nobody goes on before the file is there
 
 dist.destroy_process_group()

@@ -1,6 +1,7 @@
 """Trains a small network on 1,797 handwritten digits, on as many ranks as torchrun starts.
 
-The digits ship inside scikit-learn: nothing is downloaded.
+The digits ship inside scikit-learn: nothing is downloaded. After every epoch rank 0 writes a checkpoint; with
+--resume the training goes on behind the last one, with the numbers that it would have had without the break.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=32, help="per rank (default: 32)")
     parser.add_argument("--lr", type=float, default=3e-3)
-    parser.add_argument("--checkpoint", type=Path, default=Path("digits.pt"))
+    kept = Path(os.environ.get("DDPLAUNCH_RESUME_DIR", "."))  # the same folder in every attempt of a job
+    parser.add_argument("--checkpoint", type=Path, default=kept / "digits.pt")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint, if there is one")
     parser.add_argument("--require", type=float, default=0.0, help="fail below this test accuracy, 0 to 1")
     return parser.parse_args()
 
@@ -87,11 +90,22 @@ def evaluate(model: nn.Module, batches: DataLoader[tuple[Tensor, ...]], device: 
     return right / seen
 
 
-def save_checkpoint(model: nn.Module, path: Path) -> None:
-    """Writes the weights so that a reader sees the old file or the new one, never half of it."""
+def save_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, epoch: int) -> None:
+    """Writes what `load_checkpoint` reads: the old file is there until the new one is whole."""
     part = path.with_name(path.name + ".part")
-    torch.save(model.state_dict(), part)
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
+    torch.save(state, part)
     part.replace(path)
+
+
+def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """The epoch after which the checkpoint was written; 0, and nothing is changed, without one."""
+    if not path.exists():
+        return 0
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    return int(state["epoch"])
 
 
 def start() -> torch.device:
@@ -116,20 +130,24 @@ def main() -> int:
     optimizer = torch.optim.Adam(network.parameters(), lr=arguments.lr)
     device = start()
     rank = dist.get_rank()
-    model = DistributedDataParallel(network.to(device))
+    network.to(device)
+    done = load_checkpoint(arguments.checkpoint, network, optimizer) if arguments.resume else 0
+    if done and rank == 0:
+        print(f"resumed after epoch {done}", flush=True)
+    model = DistributedDataParallel(network)
     train_set, test_set = load_data()
     sampler = DistributedSampler(train_set)
     train_batches = DataLoader(train_set, batch_size=arguments.batch_size, sampler=sampler)
     test_batches = DataLoader(test_set, batch_size=arguments.batch_size, sampler=DistributedSampler(test_set))
 
-    accuracy = 0.0
-    for epoch in range(1, arguments.epochs + 1):
+    accuracy = evaluate(model, test_batches, device) if done >= arguments.epochs else 0.0
+    for epoch in range(done + 1, arguments.epochs + 1):
         sampler.set_epoch(epoch)
         loss = train_epoch(model, train_batches, optimizer, device)
         accuracy = evaluate(model, test_batches, device)
         if rank == 0:
             print(f"epoch {epoch:2d}  loss {loss:.4f}  test accuracy {accuracy:.2%}", flush=True)
-            save_checkpoint(model.module, arguments.checkpoint)
+            save_checkpoint(arguments.checkpoint, model.module, optimizer, epoch)
 
     dist.destroy_process_group()
     if accuracy < arguments.require:

@@ -1,4 +1,4 @@
-"""Errors that the launcher raises for a person to read, and the exit codes that they mean.
+"""The launcher's errors, whose messages users read, and the exit codes.
 
 ::
 
@@ -7,13 +7,14 @@
     │   └── SourceTooLargeError   USAGE         `source` does not fit into what travels with a job
     ├── SpecError                 USAGE         the job file has problems (ddplaunch.spec)
     ├── NotFoundError             NOT_FOUND     no such job, file of a job, or verdict code
+    ├── NotFinishedError          NOT_FINISHED  a job still runs at the end of a wait
+    ├── NeverStartsError          GATE          a job is pending, and no waiting cures the reason
     └── ClusterError              CLUSTER       a scheduler refused, or cannot be reached
-        ├── UncertainError        CLUSTER       nobody knows whether it took the job (ddplaunch.backends)
-        ├── RefusedError          CLUSTER       an API server said no, and why (ddplaunch.backends)
-        └── SilentError           CLUSTER       an API server said nothing in time (ddplaunch.backends)
+        ├── UncertainError        CLUSTER       it is not known whether it has the job (ddplaunch.backends)
+        ├── RefusedError          CLUSTER       an API server refused a request (ddplaunch.backends)
+        └── SilentError           CLUSTER       an API server did not answer in time (ddplaunch.backends)
 
-How a job ended (`FAILED`, `HANG`, …) is a result, not an error: the command line reports it, nobody
-raises it.
+How a job ended (`FAILED`, `HANG`, …) is a result: the command line reports it, and no error is raised.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class ExitCode(IntEnum):
 
 
 class DdplaunchError(Exception):
-    """An error that a person can act on: `message` says what and where, `hint` what to do next, if known."""
+    """An error for a user: `message` says what is wrong and where, `hint` what to do, if that is known."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.UNEXPECTED
 
@@ -48,14 +49,14 @@ class DdplaunchError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        from ddplaunch.agent.text.printable import printable  # which a command that goes well does without
+        from ddplaunch.agent.text.printable import printable  # imported only for an error
 
         hint = f"\n\nhint: {self.hint}" if self.hint else ""
         return printable(f"error: {self.message}{hint}", lines=True)
 
 
 class UsageError(DdplaunchError):
-    """The error for a request that cannot be done; asking again will not help."""
+    """The command line or its input is wrong; a retry does not help."""
 
     exit_code = ExitCode.USAGE
 
@@ -68,6 +69,18 @@ class NotFoundError(DdplaunchError):
     """No job, file of a job, or verdict code of that name."""
 
     exit_code = ExitCode.NOT_FOUND
+
+
+class NotFinishedError(DdplaunchError):
+    """The job still runs at the end of a wait. It goes on."""
+
+    exit_code = ExitCode.NOT_FINISHED
+
+
+class NeverStartsError(DdplaunchError):
+    """The job is pending for a reason that no waiting cures. It stays in the queue."""
+
+    exit_code = ExitCode.GATE
 
 
 class ClusterError(DdplaunchError):

@@ -1,8 +1,8 @@
-"""The places to which a job can be sent: one `Target` each, for ours and for those of other packages.
+"""The schedulers to which a job can be sent: a `Target` for each, ours and those of other packages.
 
-Another package adds one by an entry point of the group `ddplaunch.targets`, whose name is what follows `--to`
-and whose object is a `Target`. Ours stand in pyproject.toml in the same way. A target names its parts as
-`module:attribute`, and each is imported when it is first needed: a command pays for nothing else.
+A package adds one by an entry point of the group `ddplaunch.targets`: its name is the value of `--to`, its
+object a `Target`. pyproject.toml lists ours in the same way. A target names its parts as `module:attribute`,
+and each is imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
+from ddplaunch.agent.job_file.data import POD_GATE_TIMEOUT
 from ddplaunch.errors import UsageError
 
 GROUP: Final = "ddplaunch.targets"
@@ -19,29 +20,37 @@ GROUP: Final = "ddplaunch.targets"
 
 @dataclass(frozen=True)
 class Target:
-    """One scheduler, as far as ddplaunch knows it. Raises ValueError for a name that begins no handle."""
+    """One scheduler, and its part in each layer. Raises ValueError for a name that begins no handle."""
 
     name: str
-    """Follows `--to`, begins every handle, and is the key of the section in the job file."""
+    """The value of `--to`, the beginning of every handle, and the key of the section in the job file."""
     section: str
-    """A `spec.fields.Section` whose keys all have defaults: what a job file can say of this target alone."""
+    """A `spec.fields.Section` whose keys all have defaults: the settings of this target in a job file."""
     problems: str
-    """`(JobSpec) -> list[Problem]`: all of a good job file that this target cannot do."""
+    """`(JobSpec) -> list[Problem]`: what this target cannot do of a valid job file."""
     plan: str
-    """`(JobSpec) -> plan.target.TargetPlan`, for a job file that has no such problems."""
+    """`(JobSpec) -> plan.target.TargetPlan`, for a job file without such problems."""
     render: str
     """`(Plan, *, gate_only: bool) -> Rendered`; with `gate_only` the job ends with its gate."""
     connect: str
     """`() -> Backend`."""
+    check_up: str = ""
+    """`(JobSpec | None) -> JobSpec`: what `doctor` runs, by the job file if there is one; may raise
+    UsageError. "": the job file as it is, or a job without needs, kept under the name `doctor`."""
+    after: str = ""
+    """`(Sequence[JobSpec], Sequence[Handle]) -> list[JobSpec]`: jobs that start when those have succeeded;
+    may raise any DdplaunchError. "": no job there waits for another, and `submit --after` is refused."""
+    without_order: str = ""
+    """The reason why no job there waits for another, for people."""
     gate_timeout: float = 120.0
-    """Seconds of wall clock for the gate, where the job file says nothing."""
+    """Seconds of wall clock for the gate, where the job file does not set them."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[a-z]+", self.name):
-            raise ValueError(f"{self.name!r} cannot name a target: wanted small letters")
+            raise ValueError(f"{self.name!r} cannot name a target: wanted lower-case letters")
 
     def load(self, part: str) -> Any:
-        """Return the object that `part`, one of the fields above, names."""
+        """Return the object that `part`, one of the fields above, names. Raises what its import raises."""
         module, _, attribute = part.partition(":")
         return getattr(import_module(module), attribute)
 
@@ -53,6 +62,7 @@ LOCAL: Final = Target(
     plan="ddplaunch.plan.local:make",
     render="ddplaunch.render.local:render",
     connect="ddplaunch.backends.local.backend:connect",
+    without_order="a job on this machine starts at once: there is no queue in which it could wait",
 )
 SLURM: Final = Target(
     "slurm",
@@ -61,19 +71,23 @@ SLURM: Final = Target(
     plan="ddplaunch.plan.slurm:make",
     render="ddplaunch.render.slurm:render",
     connect="ddplaunch.backends.slurm.backend:connect",
+    after="ddplaunch.backends.slurm.after:jobs",
 )
 KUBERNETES: Final = Target(
     "kubernetes",
     section="ddplaunch.spec.targets:Kubernetes",
-    problems="ddplaunch.plan.kubernetes_limits:problems",
+    problems="ddplaunch.plan.kubernetes:problems",
     plan="ddplaunch.plan.kubernetes:make",
     render="ddplaunch.render.kubernetes:render",
     connect="ddplaunch.backends.kubernetes.backend:connect",
-    gate_timeout=600.0,  # nodes pull their images at different speeds
+    check_up="ddplaunch.backends.kubernetes.check_up:job",
+    without_order="no Job of Kubernetes can wait for another, with or without Kueue (a JobSet's dependsOn "
+    "orders the parts of one job)",
+    gate_timeout=POD_GATE_TIMEOUT,
 )
 
 _OURS: Final = {target.name: target for target in (LOCAL, SLURM, KUBERNETES)}
-"""By name, without a look at the entry points: `status` and `logs` shall not pay for that."""
+"""By name: `status` and `logs` find them without the time that reading entry points takes."""
 
 
 def find(name: str) -> Target:
@@ -87,13 +101,13 @@ def find(name: str) -> Target:
 
 
 def names() -> list[str]:
-    """Return the names of all targets: ours in the order in which they are offered, then the others."""
+    """Return the names of all targets, ours first. Raises UsageError when another package's is broken."""
     return [*_OURS, *(target.name for target in others())]
 
 
 def others() -> list[Target]:
     """Return the targets of other packages. Raises UsageError when one cannot be loaded."""
-    from importlib.metadata import entry_points  # a tenth of what `--help` takes
+    from importlib.metadata import entry_points  # its import takes a tenth of `--help`
 
     found = []
     for point in sorted(entry_points(group=GROUP)):
@@ -101,7 +115,7 @@ def others() -> list[Target]:
             continue
         try:
             target = point.load()
-        except Exception as error:  # whatever a stranger's package may raise
+        except Exception as error:  # another package may raise anything
             raise _broken(point.name, point.value, f"{type(error).__name__}: {error}") from error
         if not isinstance(target, Target) or target.name != point.name:
             raise _broken(point.name, point.value, "it is not a ddplaunch.targets.Target of that name")
@@ -112,5 +126,5 @@ def others() -> list[Target]:
 def _broken(name: str, value: str, why: str) -> UsageError:
     return UsageError(
         f"the target {name!r} cannot be used: {value}: {why}",
-        hint="reinstall the Python package that offers it, or uninstall it",
+        hint="reinstall or uninstall the Python package that provides it",
     )

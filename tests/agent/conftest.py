@@ -9,15 +9,25 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = "import sys; from ddplaunch.render import archive; sys.stdout.buffer.write(archive.agent_archive())"
+BUILD = "import sys; from ddplaunch.render import archive; sys.stdout.buffer.write(archive.{}())"
 
 
 @pytest.fixture(name="agent", scope="session")
 def _agent(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command line of the agent as nodes run it, by the Python that runs the tests."""
+    return [sys.executable, "-I", "-S", str(_packed("agent_archive", tmp_path_factory))]
+
+
+@pytest.fixture(name="pod_agent", scope="session")
+def _pod_agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive of the agent that pods run."""
+    return _packed("pod_agent_archive", tmp_path_factory)
+
+
+def _packed(name: str, folders: pytest.TempPathFactory) -> Path:
     # The launcher builds the archive, and needs a newer Python than the one the agent is tried on.
     launcher = sys.executable if sys.version_info >= (3, 11) else str(ROOT / ".venv" / "bin" / "python")
-    path = tmp_path_factory.mktemp("agent") / "agent.pyz"
+    path = folders.mktemp("agent") / "agent.pyz"
     with path.open("wb") as file:
-        subprocess.run([launcher, "-c", BUILD], cwd=ROOT / "launcher", stdout=file, check=True)
-    return [sys.executable, "-I", "-S", str(path)]
+        subprocess.run([launcher, "-c", BUILD.format(name)], cwd=ROOT / "launcher", stdout=file, check=True)
+    return path

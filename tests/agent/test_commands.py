@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.agent import printed
 from tests.agent.gate.jobs import Job, make_plan, wait_for
 
-from ddplaunch.agent.contract import Bundle, Env, Exit, Files, JobStatus, Phase, codec
+from ddplaunch.agent.contract import Env, Exit, Files, JobStatus, Phase, codec
 
 
 @pytest.fixture(name="job")
@@ -169,13 +170,13 @@ def test_ending_at_the_gate(job: Job, agent: list[str]) -> None:
 
 
 def test_diagnose(job: Job, agent: list[str]) -> None:
-    """The bundle as it is now, as JSON."""
+    """The bundle as it is now, as text."""
     plan = make_plan(nodes=1)
     job.hub(plan)
     job.gate(plan, 0).wait()
     done = ask(job, agent, "diagnose", DDPLAUNCH_KEY=job.key.decode(), DDPLAUNCH_ATTEMPT="0")
 
-    bundle = codec.load(Bundle, json.loads(done.stdout))
+    bundle = printed.bundle(done.stdout)
     assert [0] == [check_in.node for check_in in bundle.check_ins]
 
 

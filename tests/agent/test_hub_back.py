@@ -12,7 +12,7 @@ from tests.agent.local.jobs import PRINTS, Job, wait_for, waits_for
 from tests.agent.local.jobs import _job as _job  # the fixture `job`
 from tests.agent.supervisor.conftest import LAUNCHER
 
-from ddplaunch.agent.contract import Bundle, Exit, Files, GatePlan, Phase, WatchdogPlan, codec
+from ddplaunch.agent.contract import Bundle, Exit, Files, GatePlan, Phase, WatchdogPlan, bundle_file
 
 pytestmark = pytest.mark.processes
 
@@ -56,7 +56,7 @@ def kill_for_good(job: Job) -> None:
 
 def bundle(job: Job) -> Bundle:
     """What is left of the job."""
-    return codec.read(Bundle, str(job.folder / Files.BUNDLE))
+    return bundle_file.read(str(job.folder / Files.BUNDLE))
 
 
 def log(job: Job) -> str:
@@ -197,17 +197,28 @@ def test_a_hub_that_dies_again_and_again(job: Job) -> None:
     assert "the hub was killed by signal 9, for the 6th time: it is not started again" in log(job)
 
 
-def test_all_of_the_hub_dies_at_the_gate(job: Job) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_all_of_the_hub_is_hit_at_the_gate(job: Job, number: int) -> None:
     """The host starts it again where it was: the gates come back, and the job runs to its end."""
     job.start(PRINTS, nodes=2, names=["127.0.0.1", "127.0.0.1"])
     wait_for(lambda: (job.folder / Files.HUB).exists())
     first = hub_of(job)
     wait_for(lambda: len(job.processes("gate")) == 2)
     for pid in job.processes("hub"):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
 
     assert job.end() == Exit.OK
     assert hub_of(job) != first
+    assert (job.status().exit_code, job.status().verdicts) == (Exit.OK, [])
+
+
+def test_a_hub_without_its_parent_is_stopped_at_the_gate(job: Job) -> None:
+    """It is started again before the gates have waited for long enough to give it up."""
+    job.start(PRINTS, nodes=2, names=["127.0.0.1", "127.0.0.1"])
+    wait_for(lambda: (job.folder / Files.HUB).exists())
+    os.kill(hub_of(job), signal.SIGSTOP)
+
+    assert job.end() == Exit.OK
     assert (job.status().exit_code, job.status().verdicts) == (Exit.OK, [])
 
 

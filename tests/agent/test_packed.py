@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import bz2
 import importlib
 import json
 import pkgutil
 import sys
 import traceback
-import zlib
 from collections.abc import Iterator
 
 import pytest
 
 from ddplaunch.agent.packed import Modules
 
-WORDS = ["ü", "VALUE"]
 FILES = {
     "parcel/__init__.py": b"NAME = __name__\n",
     "parcel/inner/__init__.py": b"from parcel.inner.leaf import VALUE\n",
-    "parcel/inner/leaf.py": b"\x81 = '\x80'\ndef fail():\n    raise KeyError(\x81)\n",
+    "parcel/inner/leaf.py": "VALUE = 'ü'\ndef fail():\n    raise KeyError(VALUE)\n".encode(),
 }
 
 
 @pytest.fixture(name="modules")
 def _modules() -> Iterator[Modules]:
     """On `sys.meta_path` during a test."""
-    head = json.dumps([WORDS, {name: len(data) for name, data in FILES.items()}]).encode()
-    block = zlib.compress(b"\n".join([head, b"".join(FILES.values())]))
+    head = json.dumps({name: len(data) for name, data in FILES.items()}).encode()
+    block = bz2.compress(b"\n".join([head, b"".join(FILES.values())]))
     modules = Modules("/some/agent.pyz", block)
     sys.meta_path.insert(0, modules)
     yield modules
@@ -48,8 +47,7 @@ def test_packages_and_their_modules_are_imported(modules: Modules) -> None:
 
 def test_files_are_read_as_data(modules: Modules) -> None:
     """Of a package, by the standard library's own way; what is not there is an OSError."""
-    wanted = "VALUE = 'ü'\ndef fail():\n    raise KeyError(VALUE)\n"
-    assert wanted.encode() == pkgutil.get_data("parcel.inner", "leaf.py")
+    assert FILES["parcel/inner/leaf.py"] == pkgutil.get_data("parcel.inner", "leaf.py")
     with pytest.raises(OSError, match=r"absent\.txt is not in /some/agent\.pyz"):
         modules.get_data("/some/agent.pyz/parcel/absent.txt")
 

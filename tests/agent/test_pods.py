@@ -15,13 +15,12 @@ import sys
 import tempfile
 import time
 import uuid
-import zlib
-from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.agent import printed
 from tests.agent.gate.jobs import Agent, make_plan, wait_for
 
 from ddplaunch.agent.contract import Bundle, Env, Exit, Files, JobPlan, codec
@@ -103,7 +102,7 @@ class Pod:
         _, _, text = self.containers["hub"].output.partition("-----BEGIN DDPLAUNCH BUNDLE-----\n")
         text, end, _ = text.partition("\n-----END DDPLAUNCH BUNDLE-----")
         assert end
-        return codec.load(Bundle, json.loads(zlib.decompress(b64decode(text))))
+        return printed.bundle(text)
 
 
 class Pods:
@@ -122,7 +121,7 @@ class Pods:
         script = self._folder / "train.py"
         script.write_text(program)
         gate = {"port": 0, "skip": ["interpreter", "versions"], **plan.pop("gate", {})}
-        job = make_plan(launch=[python()], command=[str(script)], nproc_per_node=None, gate=gate, **plan)
+        job = make_plan(launch=[python()], command=[str(script)], nproc_per_node=1, gate=gate, **plan)
         self.pods = [Pod(self._agent, self._folder / f"pod-{node}", job, node, self.key) for node in (0, 1)]
         return self.pods
 
@@ -148,7 +147,7 @@ class Pods:
 
 
 @pytest.fixture(name="pods")
-def _pods(agent: list[str]) -> Iterator[Pods]:
+def _pods(pod_agent: Path) -> Iterator[Pods]:
     reason = missing()
     if reason:
         pytest.skip(reason)
@@ -156,8 +155,7 @@ def _pods(agent: list[str]) -> Iterator[Pods]:
     with tempfile.TemporaryDirectory(prefix="ddplaunch-pods-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        archive = str(shutil.copy(agent[-1], folder))
-        pods = Pods([python(), *agent[1:-1], archive], folder)
+        pods = Pods([python(), "-I", "-S", str(shutil.copy(pod_agent, folder))], folder)
         yield pods
         pods.close()
 

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from ddplaunch.agent.contract import Exit
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
+from ddplaunch.render import agent_archive
+
 LAUNCHER = Path(__file__).parents[2] / "launcher"
 
 CHECK = """
@@ -35,6 +39,80 @@ job = b"{apiVersion: ddplaunch/v1, name: a, nproc_per_node: 1, command: [b.py], 
 print(parse(job, "job.yaml").gate.skip)
 """
 
+RUN_RULE = """
+from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.diagnosis.run.stages import Stage
+
+ENTRIES = entries(Exit.HANG, {"rank-moonstruck": "a rank waits for the moon"})
+
+
+def rank_moonstruck(view):
+    ranks = [number for number, rank in view.ranks.items() if rank.last_output == "howl"]
+    return Verdict("rank-moonstruck", "the moon is up", "run", ranks=ranks) if ranks else None
+
+
+RULES = ((Stage.SUSPENDED, rank_moonstruck),)
+"""
+GATE_RULE = """
+from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.diagnosis.gate.kinds import Kind
+from ddplaunch.agent.diagnosis.rules import entries
+
+ENTRIES = entries(Exit.MISCONFIGURED, {"moon-full": "a node is to start under a full moon"})
+
+
+def full(view):
+    nodes = [node for node, check_in in view.check_ins.items() if check_in.facts.get("moon")]
+    return [Verdict("moon-full", f"{view.nodes(nodes)}: the moon is full", "gate", nodes)] if nodes else []
+
+
+RULES = ((Kind.NODE, full),)
+"""
+JUDGE = """
+from tests.agent.diagnosis import build
+from tests.agent.diagnosis.gate.check_ins import PLAN, check_in
+from tests.faults import table
+from ddplaunch.agent.diagnosis import catalogue
+from ddplaunch.agent.diagnosis.gate import decide as gate
+from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.run import decide as run
+
+evidence = build.job(build.rank(0), build.rank(1, last_output="howl"))
+come = {node: check_in(node, facts={"moon": node == 2}) for node in range(3)}
+for found in (*run.judge(evidence), *gate.judge(GateView(PLAN, come))):
+    print(found.code, found.sentence, catalogue.exit_code(found))
+print([code for code in table.codes(table.load()) if "moon" in code], "moon-full" in table.PARTS["gate"])
+"""
+EXPLAIN = "import sys; from ddplaunch.cli.main import main; main(['explain', *sys.argv[1:]])"
+ARCHIVE = """
+import os, sys, zipimport
+archive = sys.argv[1]
+member = zipimport.zipimporter(archive)
+sys.path.insert(0, archive)
+import packed
+sys.meta_path.insert(0, packed.Modules(archive, member.get_data(os.path.join(archive, packed.MEMBER))))
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
+assert CATALOGUE.__class__.part.__code__.co_filename.startswith(archive)
+print(len(CATALOGUE), "rank-moonstruck" in CATALOGUE)
+"""
+PAGE = "# {code}\n\n{meaning}.\n\n## What it means\n\nWait for the new moon.\n"
+
+
+def python(copy: Path, *words: str) -> list[str]:
+    """Return what Python, with the copy of the package and these arguments, prints."""
+    found = subprocess.run(
+        [sys.executable, *words],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONPATH": f"{copy}:."},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout.splitlines()
+
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
@@ -52,14 +130,36 @@ def test_a_check_is_one_module_and_its_name(copy: Path) -> None:
     contract.write_text(text.replace('    "clock",\n)', '    "clock",\n    "moon",\n)'))
     assert contract.read_text() != text
 
-    found = subprocess.run(
-        [sys.executable, "-c", RUN],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONPATH": f"{copy}:."},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    assert ["['the moon is up']", "('moon',)"] == python(copy, "-c", RUN)
 
-    assert ["['the moon is up']", "('moon',)"] == found.stdout.splitlines(), found.stderr
+
+def test_a_verdict_is_one_module_and_its_page(copy: Path, tmp_path: Path) -> None:
+    """The rule is asked; its code is explained, is counted among the faults, and is in the archive."""
+    diagnosis = copy / "ddplaunch" / "agent" / "diagnosis"
+    pages = copy / "ddplaunch" / "report" / "pages"
+    (diagnosis / "run" / "moonstruck.py").write_text(RUN_RULE)
+    (diagnosis / "gate" / "moon.py").write_text(GATE_RULE)
+    (pages / "rank-moonstruck.md").write_text(
+        PAGE.format(code="rank-moonstruck", meaning="A rank waits for the moon")
+    )
+    archive = tmp_path / "agent.pyz"
+    archive.write_bytes(agent_archive.packed("agent.pyz", copy / "ddplaunch"))
+
+    assert [
+        f"rank-moonstruck the moon is up {Exit.HANG}",
+        f"moon-full node 2: the moon is full {Exit.MISCONFIGURED}",
+        "['moon-full', 'rank-moonstruck'] True",
+    ] == python(copy, "-c", JUDGE)
+    assert "Wait for the new moon." in python(copy, "-c", EXPLAIN, "rank-moonstruck")
+    meanings = [line.split() for line in python(copy, "-c", EXPLAIN)]
+    assert ["rank-moonstruck", "a", "rank", "waits", "for", "the", "moon"] in meanings
+    assert [f"{len(CATALOGUE) + 2} True"] == python(copy, "-I", "-c", ARCHIVE, str(archive))
+
+
+def test_a_code_has_one_entry(copy: Path) -> None:
+    """Two modules that declare the same code are told apart by nothing."""
+    rule = RUN_RULE.replace("rank-moonstruck", "rank-failed")
+    (copy / "ddplaunch" / "agent" / "diagnosis" / "run" / "moonstruck.py").write_text(rule)
+
+    with pytest.raises(AssertionError, match="more than one entry: rank-failed"):
+        python(copy, "-c", "from ddplaunch.agent.diagnosis.catalogue import CATALOGUE as c; len(c)")

@@ -21,10 +21,10 @@ def provoked() -> set[tuple[str, str]]:
 
 
 def test_every_code_has_a_fault() -> None:
-    """One test at least provokes it, on whatever backend."""
+    """One test at least provokes it, on whatever backend, where hardware need not break for it."""
     codes = {code for code, _ in provoked()}
 
-    assert set() == CATALOGUE.keys() - codes
+    assert table.RECORDED == CATALOGUE.keys() - codes
     assert set() == codes - CATALOGUE.keys()
 
 
@@ -65,7 +65,7 @@ def test_a_measurement_replaces_that_of_its_backend() -> None:
     cells = [table.shown("disk-full", backend, new) for backend in table.BACKENDS]
     assert ["5/5, 1.0 s", "1/2, 2.0 s", "-"] == cells
     assert "not run" == table.shown("port-in-use", "slurm", new)
-    assert "not yet" == table.shown("clock-skew", "slurm", new)
+    assert "-" == table.shown("clock-skew", "slurm", new)
 
 
 def told(code: str, *nodes: int) -> Bundle:

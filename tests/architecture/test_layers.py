@@ -11,7 +11,7 @@ from pathlib import Path
 LAYERS = "Layers point one way"
 AGENT_LAYERS = "The agent's layers point one way"
 AGENT = "The agent imports nothing of the launcher, and torch only its children do"
-CONTRACT = "Spec, plan and render know the agent by its contract alone"
+CONTRACT = "Spec, plan and render know the agent by its contract and its job file alone"
 PURE = "Spec, plan and render touch no process, socket, clock, chance or environment"
 
 
@@ -37,7 +37,17 @@ def test_the_tree_keeps_every_contract(tree: Path) -> None:
 
 # From the lowest layer up.
 AGENT_PACKAGES = [
-    *("text", "contract", "system", "interfaces", "transport", "platforms", "evidence", "diagnosis"),
+    *(
+        "text",
+        "contract",
+        "job_file",
+        "system",
+        "interfaces",
+        "transport",
+        "platforms",
+        "evidence",
+        "diagnosis",
+    ),
     *("checks", "hub", "supervisor", "gate", "local", "join", "slurm"),
 ]
 
@@ -47,6 +57,7 @@ PLANTED = [
     ("plan", "import ddplaunch.render", LAYERS, "ddplaunch.render"),
     ("render", "import ddplaunch.backends", LAYERS, "ddplaunch.backends"),
     ("backends", "import ddplaunch.report", LAYERS, "ddplaunch.report"),
+    ("report", "import ddplaunch.api", LAYERS, "ddplaunch.api"),
     ("report", "import ddplaunch.cli", LAYERS, "ddplaunch.cli"),
     ("agent.hub", "import ddplaunch.errors", LAYERS, "ddplaunch.errors"),
     ("agent.hub", "import ddplaunch.spec", AGENT, "ddplaunch.spec"),

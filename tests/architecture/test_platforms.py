@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 AGENT = Path(__file__).parents[2] / "launcher" / "ddplaunch" / "agent"
-ROOMS = ("platforms", "slurm")
-"""The seam, and the programs of a Slurm node."""
+ROOMS = ("platforms", "slurm", "job_file")
+"""The seam, the programs of a Slurm node, and the job file, some of whose keys are for one scheduler."""
 EXCEPTIONS = {
     "cli.py": "calls the programs of a Slurm node",
     "contract/__init__.py": "names a file that job scripts write",

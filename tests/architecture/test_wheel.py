@@ -75,4 +75,4 @@ def test_an_installed_launcher_renders_an_agent(wheel: Path, tmp_path: Path) -> 
 
     assert re.search(r"\bsubmit\b", said)
     assert agent_archive() == (tmp_path / "sent").read_bytes()
-    assert set() == {"torch", "pytest", "kubernetes", "zopfli"} & set(installed.split())
+    assert set() == {"torch", "pytest", "kubernetes"} & set(installed.split())

@@ -35,6 +35,7 @@ class Kubernetes:
     def __init__(self, cluster: Cluster, namespace: str, scenario: Scenario) -> None:
         self.cluster = cluster
         self.faults = Faults(cluster)
+        self._machines = cluster.workers  # asked for now: later the API server may be away
         self.mark = uuid.uuid4().hex
         self._search = injuries.Search(self._belongs)
         self.name = f"{jobs.NAME}-{self.mark[:8]}"
@@ -93,7 +94,7 @@ class Kubernetes:
         if injury.action == AWAY:
             self.faults.pause_api()
             return True
-        machine = self.cluster.workers[injury.node]
+        machine = self._machines[injury.node]
         if injury.target == MACHINE:
             self.faults.pause(machine)
         elif injury.action == CUT:
@@ -101,7 +102,7 @@ class Kubernetes:
         return True
 
     def heal(self, injury: Injury) -> None:
-        machine = self.cluster.workers[injury.node]
+        machine = self._machines[injury.node]
         if injury.action == AWAY:
             self.faults.resume_api()
         elif injury.target == MACHINE:

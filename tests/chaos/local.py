@@ -21,7 +21,7 @@ from tests.chaos.oracle import Facts
 from tests.chaos.play import answer, play
 from tests.chaos.scenario import CLI, CUT, FILL, JUMP, Injury, Scenario
 
-from ddplaunch.agent.contract import Bundle, Files, codec
+from ddplaunch.agent.contract import Files, bundle_file, codec
 
 ROOM = 24 << 20
 """Bytes of the state disk: the source, the agent, some logs."""
@@ -122,8 +122,9 @@ class Local:
 
     def bundle(self) -> bool:
         try:
-            codec.read(Bundle, str(self._run() / Path(Files.BUNDLE).name))
-        except (OSError, codec.ContractError):
+            bundle_file.read(str(self._run() / Path(Files.BUNDLE).name))
+        except (OSError, codec.ContractError) as error:
+            print(f"no readable bundle: {error}\n{self.output()}")
             return False
         return True
 

@@ -63,8 +63,8 @@ ENDS: dict[tuple[str, str], set[str]] = {
     (AWAY, SCHEDULER): set(),
     # Ours, and the ranks are tied to it, so that none outlives it.
     (KILL, HOST): {LOST},
-    (KILL, GUARDIAN): {FAILED},
-    (KILL, SUPERVISOR): {FAILED},
+    (KILL, GUARDIAN): {FAILED, AT_GATE},  # the latter where its supervisor had not joined yet
+    (KILL, SUPERVISOR): {FAILED, AT_GATE},
     (KILL, GATE): {AT_GATE},
     # Ours, and it cannot let go of what it holds: a person must cancel the job.
     (STOP, HOST): {CANCELLED},
@@ -74,7 +74,7 @@ ENDS: dict[tuple[str, str], set[str]] = {
     # The user's.
     (KILL, TORCHRUN): {FAILED},
     (KILL, RANK): {FAILED},
-    (KILL, NODE): {FAILED, HANG},  # the latter where it had not been heard of yet
+    (KILL, NODE): {FAILED, HANG, AT_GATE},  # the latter where its supervisor had not joined yet
     (STOP, TORCHRUN): {FAILED, HANG, CANCELLED},
     (STOP, RANK): {HANG},
     (STOP, NODE): {FAILED, HANG, CANCELLED},
@@ -83,10 +83,10 @@ ENDS: dict[tuple[str, str], set[str]] = {
     (PAUSE, NODE): set(),
     (CUT, NETWORK): {FAILED, HANG},
     # On Slurm: the steps' own srun, and machines with all that runs there.
-    (KILL, SRUN): {FAILED},
+    (KILL, SRUN): {FAILED, LOST},  # the latter at the gate: then nothing is heard of the nodes
     (PAUSE, SRUN): set(),
     (KILL, MACHINE): {FAILED, AT_GATE, LOST},
-    (STOP, MACHINE): {FAILED, AT_GATE, HANG, CANCELLED},
+    (STOP, MACHINE): {FAILED, AT_GATE, HANG, CANCELLED, LOST},  # Slurm takes it for dead
     (PAUSE, MACHINE): set(),
 }
 """The ends that an injury may bring a job to, besides its own, which is always right."""
@@ -96,6 +96,8 @@ ABSTAINS = frozenset(["unknown", "node-evicted"])
 """Verdicts that accuse nobody of the job."""
 _NO_BUNDLE = {(KILL, HOST), (STOP, HOST), (KILL, HUB), (STOP, HUB), (KILL, MACHINE), (STOP, MACHINE)}
 """With these, no process may be left to write it."""
+_UNJUDGED = {(KILL, GATE), (KILL, GUARDIAN), (KILL, SUPERVISOR), (KILL, NODE)}
+"""On Kubernetes they end a container, and with it the job, maybe before its hub can judge."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def complaints(scenario: Scenario, facts: Facts) -> list[str]:
     return [
         *_ends(scenario, landed, facts),
         *_accuses(scenario, landed, facts),
-        *_keeps(landed, facts),
+        *_keeps(scenario, landed, facts),
         *(f"left: {each}" for each in facts.left),
         *(f"traceback: {each}" for each in facts.said),
     ]
@@ -143,8 +145,13 @@ def complaints(scenario: Scenario, facts: Facts) -> list[str]:
 def expected(scenario: Scenario, landed: list[Injury]) -> set[str]:
     """How the job may end."""
     found = {KINDS[scenario.job].ends}
+    without_hub = any(_kind(each) == (STOP, HUB) for each in landed)
     for each in landed:
         found |= ENDS[_kind(each)]
+        if without_hub and FAILED in ENDS[_kind(each)]:
+            found.add(HANG)  # another node's ranks wait for those that are gone, and nobody can tell it so
+        if scenario.backend == "kubernetes" and _kind(each) in _UNJUDGED:
+            found.add(LOST)
         if each.action == FILL and each.phase == "gate":
             found.add(FAILED)  # no rank has begun, and none can without its files
     return found
@@ -177,8 +184,12 @@ def _ends(scenario: Scenario, landed: list[Injury], facts: Facts) -> list[str]:
     return found
 
 
-def _keeps(landed: list[Injury], facts: Facts) -> list[str]:
+def _keeps(scenario: Scenario, landed: list[Injury], facts: Facts) -> list[str]:
     excused = any(_kind(each) in _NO_BUNDLE for each in landed)
+    excused |= facts.end == LOST and LOST in expected(scenario, landed)
+    if scenario.backend == "kubernetes" and (KILL, CLI) in map(_kind, landed):
+        # Kubernetes deletes the hub's pod when another pod fails: only who watches can keep what it wrote.
+        excused |= any(_hurts(each) for each in landed)
     return [] if facts.bundle or excused else ["no readable bundle"]
 
 

@@ -124,8 +124,6 @@ def play(world: World, scenario: Scenario, last_line: str) -> Facts:
     attacks = [_Attack(injury) for injury in scenario.injuries]
     since: dict[str, float] = {}
     begun = time.monotonic()
-    may_stay = CANCELLED in expected(scenario, list(scenario.injuries))
-    patience = (HOPELESS if may_stay else PATIENCE) + (IMPORTS if scenario.torch else 0.0)
     world.submit()
     late = False
     while not world.over(living := world.processes()):
@@ -135,7 +133,7 @@ def play(world: World, scenario: Scenario, last_line: str) -> Facts:
                 since.setdefault("gate", since[phase])
         for attack in attacks:
             attack.turn(world, living, since)
-        late = time.monotonic() - begun > patience
+        late = time.monotonic() - begun > _patience(scenario, attacks)
         if late:
             break
         time.sleep(POLL)
@@ -147,6 +145,13 @@ def play(world: World, scenario: Scenario, last_line: str) -> Facts:
         world.call("cancel", "{job}")
     _until_over(world)
     return _facts(world, attacks, last_line, scenario, seconds, late)
+
+
+def _patience(scenario: Scenario, attacks: list[_Attack]) -> float:
+    """Seconds for the job to end by itself, after the injuries that have landed by now."""
+    landed = [each.injury for each in attacks if each.landed]
+    seconds = HOPELESS if CANCELLED in expected(scenario, landed) else PATIENCE
+    return seconds + (IMPORTS if scenario.torch else 0.0)
 
 
 def _until_over(world: World) -> None:
@@ -167,7 +172,7 @@ def _facts(
     tracebacks = {
         line.strip()
         for line in f"{output}\n{asked.stderr}".splitlines()
-        if "ddplaunch made a mistake" in line
+        if "an error in ddplaunch itself" in line
     }
     if "Traceback" in asked.stderr:
         tracebacks.add(asked.stderr.strip().splitlines()[-1])

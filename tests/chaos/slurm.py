@@ -28,11 +28,13 @@ from tests.chaos.scenario import (
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.machines import ClusterError as ClusterError
 
-from ddplaunch.agent.contract import Bundle, Files, codec
+from ddplaunch.agent.contract import Files, bundle_file, codec
 from ddplaunch.backends.slurm import outcomes
 
 _SCRIPT = "import sys; from ddplaunch.cli.main import main; sys.exit(main())"
 _OURS = "ddplaunch-"
+_STEP = "slurmstepd: "
+"""How Slurm calls the daemon of a step on a node."""
 _ROOM = "2G"
 _idle: queue.SimpleQueue[Cluster] = queue.SimpleQueue()
 """Clusters that wait for their next job. They end with this process."""
@@ -118,7 +120,7 @@ class Slurm:
     def bundle(self) -> bool:
         found = self.work.glob(f"{jobs.NAME}-*/{Files.BUNDLE}")
         try:
-            return bool([codec.read(Bundle, str(path)) for path in found])
+            return bool([bundle_file.read(str(path)) for path in found])
         except (OSError, codec.ContractError):
             return False
 
@@ -126,7 +128,11 @@ class Slurm:
         found = []
         for node in self.cluster.nodes:
             if node not in self._dead:
-                found += [f"{node}: {words[:150]}" for words in self.cluster.processes(node).values()]
+                found += [
+                    f"{node}: {words[:150]}"
+                    for words in self.cluster.processes(node).values()
+                    if not (self._dead and words.startswith(_STEP))  # it waits for the node that is gone
+                ]
                 found += [f"{node}: {path}" for path in self.cluster.leftovers(node) if _OURS in path]
         return found
 

@@ -18,6 +18,7 @@ from tests.chaos.scenario import (
     PAUSE,
     RANK,
     STOP,
+    SUPERVISOR,
     Injury,
     Scenario,
 )
@@ -113,3 +114,14 @@ def test_a_right_verdict_names_who_is_at_fault() -> None:
 def test_every_attack_has_its_expected_ends() -> None:
     """On every backend."""
     assert set() == {attack for attacks in ATTACKS.values() for attack in attacks} - ENDS.keys()
+
+
+def test_a_death_may_show_as_a_hang_where_no_hub_is_left() -> None:
+    """Another node's ranks wait for those that are gone; with a hub they would be told."""
+    hang = replace(WELL, end="hang", status_code=105, verdicts=(Accused("unknown"),), done=False)
+    death = hit(KILL, SUPERVISOR, node=1)
+
+    assert [] == complaints(scenario("healthy", hit(STOP, HUB), death), landed(hang, 2))
+    assert ["ended as hang, not as failed or gate or succeeded"] == complaints(
+        scenario("healthy", death), landed(hang)
+    )

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ddplaunch.agent.contract import CHECKS
-from ddplaunch.spec.units import format_duration, format_quantity
+from ddplaunch.agent.job_file.units import format_duration, format_quantity
 
 Drawn = st.SearchStrategy[Any]
 
@@ -123,6 +123,30 @@ WRONG_OVERLAYS: list[Any] = [
 ]
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+AFFINITIES: list[Any] = [
+    {},
+    {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": []}]}}},
+    {"podAntiAffinity": {REQUIRED: [{"topologyKey": "rack"}], "other": [{"weight": 100}]}},
+    {
+        "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]},
+        "podAntiAffinity": {},
+    },
+]
+WRONG_AFFINITIES: list[Any] = [
+    {"nodeaffinity": {}},
+    {"podAffinity": []},
+    {"podAntiAffinity": {REQUIRED: {"topologyKey": "rack"}}},
+]
+
+
+def depending(holder: Drawn, on: str, *keys: str) -> Drawn:
+    """The same mappings without `keys` where what they depend on is missing."""
+    return holder.map(
+        lambda found: found if found.get(on) else {k: v for k, v in found.items() if k not in keys}
+    )
+
+
 def jobs(*, slips: bool) -> Drawn:
     """Job files as mappings; with `slips`, each of their values is wrong once in a while."""
 
@@ -202,8 +226,17 @@ def jobs(*, slips: bool) -> Drawn:
         service_account=WORDS,
         queue=mostly(WORDS, st.just("q" * 64)),
         jobset=st.booleans(),
+        queue_priority=WORDS,
+        topology=mostly(
+            st.sampled_from(
+                [{"required": "cloud.example.com/rack"}, {"preferred": "block", "required": None}]
+            ),
+            st.sampled_from([{}, {"required": "a", "preferred": "b"}, {"preferred": "-x"}]),
+        ),
         priority_class=WORDS,
         node_selector=st.dictionaries(KEYS, mostly(VALUES, TEXT), max_size=2),
+        affinity=mostly(st.sampled_from(AFFINITIES), st.sampled_from(WRONG_AFFINITIES)),
+        one_per_machine=st.booleans(),
         tolerations=tolerations,
         labels=st.dictionaries(
             mostly(KEYS, st.sampled_from(["app.kubernetes.io/x", "job-name", "-a"])),
@@ -229,6 +262,7 @@ def jobs(*, slips: bool) -> Drawn:
             mostly(st.sampled_from(["a", "ns/b", "c@net1", "ns/d@e"]), st.just("a/b/c")), max_size=2
         ),
         gpu_resource=mostly(st.just("amd.com/gpu"), st.just("gpu")),
+        gpu_type_label=mostly(st.just("cloud.google.com/gke-accelerator"), st.sampled_from(["a b", "a"])),
         rdma_resource=mostly(st.just("rdma/hca"), st.just("kubernetes.io/x")),
         cluster_domain=mostly(st.just("cluster.test"), st.just(".".join(["d" * 60] * 4))),
         restricted=st.sampled_from([False] * 4 + [True]),
@@ -238,6 +272,21 @@ def jobs(*, slips: bool) -> Drawn:
         pod_template=overlays,
         version=mostly(st.sampled_from(["1.29", "1.31", "1.34"]), st.just("1.28")),
     )
+    resources = section(
+        gpus=mostly(st.integers(8, 64), st.integers(0, 3)),
+        gpu_type=mostly(st.sampled_from(["h100", "NVIDIA-L4", "1e3"]), st.sampled_from(["h 100", ""])),
+        cpus=st.one_of(
+            st.sampled_from([2.007, 0.5]),
+            st.integers(1, 256),
+            st.integers(1, 99_999).map(lambda number: number / 1000),
+        ),
+        memory=sizes,
+        shm=sizes,
+        rdma=st.sampled_from([0, 0, 0, 1, 2]),
+    )
+    if not slips:
+        kubernetes = depending(kubernetes, "queue", "queue_priority", "topology")
+        resources = depending(resources, "gpus", "gpu_type")
     return st.fixed_dictionaries(
         {
             "apiVersion": st.just("ddplaunch/v1"),
@@ -265,17 +314,7 @@ def jobs(*, slips: bool) -> Drawn:
             "secrets": st.dictionaries(VARIABLES.map(lambda name: f"S_{name}"), secrets, max_size=2),
             "volumes": volumes,
             "workdir": mostly(st.just("/srv/my project"), st.just(None)),
-            "resources": section(
-                gpus=mostly(st.integers(8, 64), st.integers(0, 3)),
-                cpus=st.one_of(
-                    st.sampled_from([2.007, 0.5]),
-                    st.integers(1, 256),
-                    st.integers(1, 99_999).map(lambda number: number / 1000),
-                ),
-                memory=sizes,
-                shm=sizes,
-                rdma=st.sampled_from([0, 0, 0, 1, 2]),
-            ),
+            "resources": resources,
             "rendezvous": section(
                 backend=st.sampled_from(["static", "c10d"]),
                 address=mostly(st.just("n0.example.com"), st.just("n0:29500")),
@@ -296,6 +335,8 @@ def jobs(*, slips: bool) -> Drawn:
                 kill_after=st.one_of(st.just("never"), durations),
                 privileges=st.sampled_from(["none", "ptrace"]),
             ),
+            "resume": mostly(section(args=st.lists(WORDS, max_size=2)), st.just({"dir": "/elsewhere"})),
+            "retry_hangs": st.booleans(),
             "retries": mostly(st.just(0), st.integers(0, 3)),
             "kubernetes": kubernetes,
             "slurm": section(

@@ -18,6 +18,7 @@ import yaml
 from tests.chart.conftest import AGENT, CHART, MARKS, ROOT, Helm, by_chart
 
 from ddplaunch import __version__
+from ddplaunch.agent.job_file import read
 from ddplaunch.render.archive import pod_agent_archive
 
 pytestmark = MARKS
@@ -77,7 +78,7 @@ def test_its_version_is_the_launchers() -> None:
 def test_its_schema_knows_every_key_and_nothing_else() -> None:
     """At every level an unknown key is refused and a known one is described."""
     schema = json.loads((CHART / "values.schema.json").read_text())
-    parts = [schema, *schema["$defs"].values()]
+    parts = [schema, *(each for name, each in schema["$defs"].items() if "PodTemplate" not in name)]
 
     assert [False] * len(parts) == [part["additionalProperties"] for part in parts]
     assert [] == [
@@ -106,15 +107,53 @@ def test_its_values_are_the_defaults(helm: Helm, chart: Path, job: Path) -> None
             "rendezvous: found settings of torchrun's rendezvous, wanted none with launch: mpi",
         ),
         ("source: train.py", "--set-file sourceArchive=source.b64"),
-        ("kubernetes: {pod_template: {spec: {containers: [{image: x}]}}}", "containers[0]: found no name"),
+        ("kubernetes: {pod_template: {spec: {containers: [{image: x}]}}}", "missing property 'name'"),
+        ("image: null", "at '/image': got null, want string"),
+        ("kubernetes: {labels: {job-name: x}}", "at '/kubernetes/labels'"),
+        ("secrets: {TOKEN: {env: HF_TOKEN}}", "at '/secrets/TOKEN/env': got string, want null"),
+        ("volumes: [{name: shm, mount_path: /a, empty_dir: true}]", "at '/volumes/0/name'"),
+        ("kubernetes: {restricted: true, host_network: true}", "at '/kubernetes/host_network'"),
     ],
 )
 def test_what_is_wrong_is_said(helm: Helm, light: Path, job: Path, line: str, said: str) -> None:
-    """By the schema where it can, else in the launcher's words."""
+    """By the schema where a pod could not say it, else by the agent, in the launcher's words."""
     job.write_text(f"{JOB}{line}\n")
     done = helm("template", "x", light, "--values", job, check=False)
+    words = [done.stderr]
+    if done.returncode == 0:
+        (found, *_) = by_chart(done.stdout)
+        words = [each.sentence for each in read.parse(found["data"]["job.json"]).verdicts]
 
-    assert (1, said) == (done.returncode, said if said in done.stderr else done.stderr)
+    assert [] != words
+    assert said in "\n".join(words)
+
+
+@pytest.mark.parametrize(("nodes", "room"), [(10, 48), (11, 47), (100, 47), (101, 46), (10_000, 45)])
+def test_a_jobset_leaves_less_room_for_a_name(
+    helm: Helm, light: Path, job: Path, nodes: int, room: int
+) -> None:
+    """The schema knows how much, for no pod would come to say it."""
+    codes = []
+    for length in (room, room + 1):
+        named = JOB.replace("name: run", "name: " + "n" * length)
+        job.write_text(f"{named}nodes: {nodes}\nkubernetes: {{jobset: true}}\n")
+        codes.append(helm("template", "x", light, "--values", job, check=False).returncode)
+
+    assert [0, 1] == codes
+
+
+def test_a_field_that_no_template_knows_reaches_the_agent(
+    helm: Helm, light: Path, job: Path, tmp_path: Path
+) -> None:
+    """A new key of the job file is written once, in the model, from which schema and values are made."""
+    chart = Path(shutil.copytree(light, tmp_path / "more"))
+    schema = json.loads((chart / "values.schema.json").read_text())
+    schema["$defs"]["Watchdog"]["properties"]["moon"] = {"type": "string"}
+    (chart / "values.schema.json").write_text(json.dumps(schema))
+    job.write_text(f"{JOB}watchdog: {{moon: full}}\n")
+    (found, *_) = by_chart(helm("template", "x", chart, "--values", job).stdout)
+
+    assert "full" == json.loads(found["data"]["job.json"])["watchdog"]["moon"]
 
 
 def test_without_the_agent_it_says_how_to_get_it(helm: Helm, light: Path, job: Path, tmp_path: Path) -> None:
@@ -155,7 +194,12 @@ def test_the_package_holds_the_launchers_agent(
 def test_the_test_is_a_small_job_of_its_own(helm: Helm, light: Path) -> None:
     """Two nodes and no devices, so that it finds room beside the job; every object of it goes again."""
     job = ROOT / "tests" / "golden" / "kubernetes" / "full" / "job.yaml"
-    text = helm("template", "x", light, "--values", job, "--show-only", "templates/tests/all-reduce.yaml")
+    one_node = [
+        "--set",
+        "nodes=1,rendezvous.backend=static,rendezvous.max_restarts=2",
+    ]  # two would never meet
+    test = "templates/tests/all-reduce.yaml"
+    text = helm("template", "x", light, "--values", job, *one_node, "--show-only", test)
     found: list[dict[str, Any]] = [each for each in yaml.safe_load_all(text.stdout) if each]
     workload = next(each for each in found if each["kind"] == "Job")
     containers = workload["spec"]["template"]["spec"]["containers"]
@@ -165,6 +209,12 @@ def test_the_test_is_a_small_job_of_its_own(helm: Helm, light: Path) -> None:
     assert {"test"} == {each["metadata"]["annotations"]["helm.sh/hook"] for each in found}
     assert (2, [False]) == (workload["spec"]["parallelism"], ["resources" in each for each in containers])
     assert [] == by_chart(text.stdout)
+    (files,) = (each["data"] for each in found if each["kind"] == "ConfigMap")
+    assert ["all_reduce.py", "job.json"] == sorted(files)
+    assert (["/ddplaunch/all_reduce.py"], []) == (
+        read.parse(files["job.json"]).plan.command,
+        read.parse(files["job.json"]).verdicts,
+    )
 
 
 def test_the_key_is_random_and_where_the_pods_look_for_it(helm: Helm, light: Path, job: Path) -> None:

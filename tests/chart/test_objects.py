@@ -1,4 +1,7 @@
-"""The chart makes of a job file what the launcher makes of it, or refuses it as the launcher does."""
+"""The chart makes of a job file what the launcher makes of it, or it is refused as the launcher refuses it.
+
+The launcher's pods get a plan, the chart's the job file, from which the agent derives the plan.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,9 @@ from tests.chart import strategies
 from tests.chart.conftest import MARKS, ROOT, Helm, by_chart, by_launcher, source_words
 from tests.unit.render import kubernetes_jobs
 
+from ddplaunch.agent.contract import JobPlan, codec
+from ddplaunch.agent.job_file import read
+from ddplaunch.agent.text.printable import printable
 from ddplaunch.render.archive import pod_agent_archive
 from ddplaunch.spec.problems import SpecError
 
@@ -34,11 +40,13 @@ CASES = sorted(path.parent.name for path in GOLDEN.glob("*/job.yaml"))
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_golden_job_gives_the_same_objects(helm: Helm, chart: Path, case: str, tmp_path: Path) -> None:
-    """All of them, to the last byte of the plan, its hash, the agent and the source."""
+    """All of them, with the agent and the source to the last byte, and the same plan in the end."""
     job = GOLDEN / case / "job.yaml"
     done = helm("template", "run1", chart, "--values", job, *source_words(job, tmp_path))
+    found, expected = by_chart(done.stdout), by_launcher(job)
 
-    assert by_launcher(job) == by_chart(done.stdout)
+    assert (planned(expected), []) == derived(found)
+    assert in_common(expected) == in_common(found)
 
 
 def test_the_agent_is_the_launchers(helm: Helm, chart: Path) -> None:
@@ -53,7 +61,7 @@ def test_the_agent_is_the_launchers(helm: Helm, chart: Path) -> None:
 def test_a_pod_template_is_merged_or_refused_alike(
     helm: Helm, light: Path, tmp_path: Path, overlay: dict[str, Any]
 ) -> None:
-    """A strategic merge: keyed lists, their order, and the words that begin with $."""
+    """A strategic merge: keyed lists, their order, and what is deleted or replaced in them."""
     job = {"apiVersion": "ddplaunch/v1", "name": "run", "command": ["a.py"], "image": "trainer"}
     kubernetes = {
         "pod_template": overlay,
@@ -103,12 +111,15 @@ def test_any_job_gives_the_same_objects(helm: Helm, light: Path, tmp_path: Path,
 def test_any_job_that_the_launcher_refuses_is_refused(
     helm: Helm, light: Path, tmp_path: Path, job: dict[str, Any]
 ) -> None:
-    """By the schema, or in the launcher's own sentences."""
+    """By the schema, by Helm, or by the agent, which has the launcher's own sentences."""
     compare(helm, light, tmp_path, job)
 
 
 def compare(helm: Helm, chart: Path, folder: Path, job: dict[str, Any]) -> None:
-    """The two make the same objects, or say the same."""
+    """The two make the same objects and the same plan, or the job file is refused.
+
+    Helm refuses it by the schema or in the launcher's words, and the agent in those alone.
+    """
     file = folder / "job.yaml"
     file.write_text(json.dumps(job, ensure_ascii=False))
     done = helm("template", "run1", chart, "--values", file, check=False)
@@ -122,14 +133,61 @@ def compare(helm: Helm, chart: Path, folder: Path, job: dict[str, Any]) -> None:
     for objects in (expected, found):
         for each in objects:
             each.get("binaryData", {}).pop("agent.pyz", None)
+    if SCHEMA in done.stderr:
+        assert refused or uses_words(job.get("kubernetes")), done.stderr
+        return
+    plan, problems = derived(found) if found else ("", [done.stderr])
+    said = "\n".join(problems)
 
-    assert [] == [each for each in refused if SCHEMA not in done.stderr and each not in done.stderr]
-    assert (bool(refused), expected) == (bool(done.returncode), found), done.stderr
+    assert [] == [each for each in refused if each not in said]
+    assert bool(refused) == bool(problems), said
+    if not refused:
+        assert (planned(expected), in_common(expected)) == (plan, in_common(found))
+
+
+def planned(objects: list[dict[str, Any]]) -> str:
+    """The plan that the launcher has written, spelled as `spelled` does."""
+    return spelled(codec.load(JobPlan, json.loads(objects[0]["data"]["plan.json"])))
+
+
+def derived(objects: list[dict[str, Any]]) -> tuple[str, list[str]]:
+    """The plan that the agent derives from the chart's job file, and its verdicts against it."""
+    found = read.parse(objects[0]["data"]["job.json"])
+    return spelled(found.plan), [each.sentence for each in found.verdicts]
+
+
+def spelled(plan: JobPlan) -> str:
+    """To the last byte."""
+    return json.dumps(codec.dump(plan))
+
+
+def in_common(objects: list[dict[str, Any]]) -> Any:
+    """The objects without what is the launcher's or the chart's alone: plan or job file, and its hash."""
+    text = json.dumps(objects[1:], sort_keys=True).replace("/job.json", "/plan.json")
+    text = text.replace('"job.json"', '"plan.json"')
+    config_map = {**objects[0], "data": None}
+    hashes = {each["metadata"]["annotations"]["ddplaunch/spec"] for each in objects}
+    assert 1 == len(hashes)
+    whole = json.dumps(config_map, sort_keys=True) + text
+    return whole.replace(hashes.pop(), "HASH")
+
+
+def uses_words(value: Any, listed: bool = False) -> bool:
+    """Whether a pod template speaks to the merge in words that the chart leaves to the launcher."""
+    if isinstance(value, list):
+        return any(uses_words(each, listed=True) for each in value)
+    if not isinstance(value, dict):
+        return False
+    words = {key for key in value if key.startswith("$")}
+    known = listed and (
+        value == {"$patch": "replace"} or (value.get("$patch") == "delete" and len(value) > 1)
+    )
+    return bool(words - ({"$patch"} if known else set())) or any(map(uses_words, value.values()))
 
 
 def sentences(error: SpecError) -> list[str]:
-    """What is wrong, without the place in the file, which Helm does not know."""
-    words = [f"{each.path}: found {each.found}, wanted {each.wanted}" for each in error.problems]
+    """What is wrong, as it is printed, without the place in the file, which Helm does not know."""
+    words = [printable(f"{each.path}: found {each.found}, wanted {each.wanted}") for each in error.problems]
     # What may be secret, the launcher does not show.
     return [
         each.split(" (not shown)")[0].rpartition(": found")[0] if "(not shown)" in each else each

@@ -13,9 +13,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.agent import printed
 from tests.corpus.faults import Fault, Healthy
 
-from ddplaunch.agent.contract import Bundle, Files, JobEvidence, JobPlan, Verdict, WatchdogPlan, codec
+from ddplaunch.agent.contract import (
+    Bundle,
+    Files,
+    JobEvidence,
+    JobPlan,
+    Verdict,
+    WatchdogPlan,
+    bundle_file,
+    codec,
+    messages,
+)
+from ddplaunch.agent.contract.messages import Way
 from ddplaunch.agent.transport.protocol import Channel
 from ddplaunch.render import archive
 
@@ -29,10 +41,11 @@ AS_IN_LIFE = 60.0
 """Times notice_after, as by default: a healthy job that is ended before would have needed more time."""
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 """Without both, Open MPI's mpirun starts nothing for root."""
-ASK_AFTER = 3.0
-"""Seconds of running before `diagnose` asks how a slow job is."""
-ASKS = 4
+WITH_OWN_SHM = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size="$0" shm /dev/shm && exec "$@"')
+"""Before a size in bytes and a command: it gets a /dev/shm of its own."""
+ASKS = 8
 """How often it may: between two steps nobody waits, and nobody can be named."""
+ASK_AGAIN = 1.0
 
 
 @dataclass
@@ -43,6 +56,8 @@ class Outcome:
     exit_code: int
     alarms: list[str]  # every notice and verdict that was spoken
     seconds: float | None = None
+    came_to_it: bool = False  # whether that moment came
+    early: list[str] = field(default_factory=list)  # what was spoken before that moment
     noticed: bool = False  # the first word was a notice: nothing had died
     alarm_at: float | None = None  # when the first word was spoken
     survivors: list[int] = field(default_factory=list)  # processes of the job that outlived it
@@ -61,11 +76,18 @@ def run(case: Fault | Healthy, folder: Path, env: Mapping[str, str] | None = Non
     (folder / Files.AGENT).write_bytes(archive.agent_archive())
     codec.write(str(folder / Files.PLAN), _plan(case, folder, env or {}))
     words = [sys.executable, "-I", "-S", str(folder / Files.AGENT), "local", "--folder", str(folder)]
+    if isinstance(case, Fault) and case.shm is not None:
+        words = [*WITH_OWN_SHM, str(case.shm), *words]
     memory = case.memory if isinstance(case, Fault) else None
-    with _memory_cgroup(memory) as enter, (folder / "output").open("wb") as output:
+    cpus = case.cpus if isinstance(case, Fault) else None
+    with (
+        _cpu_cgroup(cpus, folder / "cpus"),
+        _memory_cgroup(memory) as enter,
+        (folder / "output").open("wb") as output,
+    ):
         job = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, preexec_fn=enter)
         try:
-            asked = _ask(folder, job) if isinstance(case, Fault) and case.asked else None
+            asked = _ask(folder, job, case) if isinstance(case, Fault) and case.asked else None
             exit_code = job.wait(WHOLE_JOB)
         finally:
             if job.poll() is None:
@@ -80,6 +102,8 @@ def _plan(case: Fault | Healthy, folder: Path, env: Mapping[str, str]) -> JobPla
     launch = ["{python}", "-m", "torch.distributed.run", "--nnodes", str(case.nodes)]
     launch += ["--nproc-per-node", str(case.nproc), "--node-rank", "{node}"]
     launch += ["--master-addr", "{master_addr}", "--master-port", "{master_port}"]
+    restarts = case.restarts if isinstance(case, Fault) else 0
+    launch += [f"--max-restarts={restarts}"]
     seconds = case.seconds if isinstance(case, Healthy) else 30.0
     kill_after = AS_IN_LIFE if isinstance(case, Healthy) else KILL_AFTER * case.patience
     return JobPlan(
@@ -89,6 +113,7 @@ def _plan(case: Fault | Healthy, folder: Path, env: Mapping[str, str]) -> JobPla
         launch=["{python}"]
         if case.plain
         else mpi or [*launch, *(case.launch if isinstance(case, Fault) else ())],
+        max_restarts=restarts,
         mpi=case.mpi,
         command=[case.file, *case.arguments],
         python=sys.executable,
@@ -98,42 +123,48 @@ def _plan(case: Fault | Healthy, folder: Path, env: Mapping[str, str]) -> JobPla
     )
 
 
-def _ask(folder: Path, job: subprocess.Popen[bytes]) -> Bundle:
+def _ask(folder: Path, job: subprocess.Popen[bytes], fault: Fault) -> Bundle:
     """What `diagnose` answers in mid-run; the job is stopped afterwards."""
     deadline = time.monotonic() + WHOLE_JOB
     while '"phase":"running"' not in _text(folder / Files.STATUS):
         assert job.poll() is None, _text(folder / "output")
         assert time.monotonic() < deadline, _text(folder / "output")
         time.sleep(0.1)
-    time.sleep(ASK_AFTER)
+    time.sleep(fault.ask_after)
     hub = json.loads(_text(folder / Files.HUB))
     key = _text(folder / Files.KEY).encode()
     channel = Channel.connect(hub["host"], hub["port"], key, 0, time.monotonic() + 10)
     for _ in range(ASKS):
-        channel.send("diagnose", {})
-        answer = channel.receive(20)
-        assert answer is not None
-        bundle = codec.load(Bundle, answer[1])
-        if any(verdict.ranks for verdict in bundle.verdicts):
+        channel.send(*messages.AskDiagnosis().pack())
+        line = channel.receive(20)
+        assert line is not None
+        answer = messages.load(*line, Way.HUB_TO_COMMAND)
+        assert isinstance(answer, messages.BundleAnswer)
+        bundle = printed.bundle(answer.archive)
+        if any(verdict.ranks or not fault.ranks for verdict in bundle.verdicts):
             break
-    channel.send("stop", {"why": "the corpus has seen enough"})
+        time.sleep(ASK_AGAIN)
+    channel.send(*messages.Stop("the corpus has seen enough").pack())
     job.wait(WHOLE_JOB)
     channel.close()
     return bundle
 
 
 def _outcome(folder: Path, exit_code: int, asked: Bundle | None) -> Outcome:
-    bundle = codec.read(Bundle, str(folder / Files.BUNDLE))
+    bundle = bundle_file.read(str(folder / Files.BUNDLE))
     alarms = [event for event in bundle.events if event.kind in ("notice", "verdict")]
     stopped = [float(path.read_text()) for path in folder.glob("stopped-*")]
+    after = [event.at - max(stopped) for event in alarms if event.at >= max(stopped)] if stopped else []
     return Outcome(
         verdicts=(asked or bundle).verdicts,
         exit_code=exit_code,
         alarms=[event.text for event in alarms],
-        seconds=alarms[0].at - max(stopped) if alarms and stopped else None,
+        seconds=after[0] if after else None,
+        came_to_it=bool(stopped),
+        early=[event.text for event in alarms[: len(alarms) - len(after)]] if stopped else [],
         noticed=bool(alarms) and alarms[0].kind == "notice",
         alarm_at=alarms[0].at if alarms else None,
-        survivors=_processes_of(folder),
+        survivors=sorted(living(folder)),
         output=_text(folder / "output"),
         evidence=(asked or bundle).evidence,
     )
@@ -144,14 +175,16 @@ def _text(path: Path) -> str:
     return path.read_text("utf-8", "replace") if path.exists() else ""
 
 
-def _processes_of(folder: Path) -> list[int]:
-    """Living processes that were given this job's scene."""
+def living(folder: Path) -> dict[int, int | None]:
+    """Processes that were given this job's scene, each with its rank; None of those that are no rank."""
     mark = f"CORPUS_SCENE={folder}".encode()
-    found = []
+    found: dict[int, int | None] = {}
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdigit() and mark in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
+            variables = (entry / "environ").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            if mark in variables:
+                rank = next((each[5:] for each in variables if each.startswith(b"RANK=")), None)
+                found[int(entry.name)] = None if rank is None else int(rank)
     return found
 
 
@@ -178,6 +211,36 @@ def _memory_cgroup(limit: int | None) -> Iterator[Callable[[], object] | None]:
     try:
         (path / ("memory.limit_in_bytes" if v1.is_dir() else "memory.max")).write_text(str(limit))
         yield lambda: (path / "cgroup.procs").write_text(str(os.getpid()))
+    finally:
+        _remove(path)
+
+
+def cpu_cgroups_missing() -> str:
+    """Why no cgroup with a quota of CPU time can be made here; empty when one can."""
+    try:
+        with tempfile.TemporaryDirectory() as folder, _cpu_cgroup(1.0, Path(folder, "cpus")):
+            return ""
+    except OSError as error:
+        return f"needs root and a cpu cgroup that can be written: {error}"
+
+
+@contextlib.contextmanager
+def _cpu_cgroup(limit: float | None, name: Path) -> Iterator[None]:
+    """A cgroup of `limit` CPUs, to which the link `name` leads: a program enters it by itself. None: none."""
+    if limit is None:
+        yield
+        return
+    v1 = Path("/sys/fs/cgroup/cpu")
+    path = Path(tempfile.mkdtemp(prefix="ddplaunch-corpus-", dir=v1 if v1.is_dir() else "/sys/fs/cgroup"))
+    try:
+        quota = int(limit * 100_000)
+        if v1.is_dir():
+            (path / "cpu.cfs_period_us").write_text("100000")
+            (path / "cpu.cfs_quota_us").write_text(str(quota))
+        else:
+            (path / "cpu.max").write_text(f"{quota} 100000")
+        name.symlink_to(path)
+        yield
     finally:
         _remove(path)
 

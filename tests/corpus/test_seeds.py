@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.corpus import harness
-from tests.corpus.faults import Fault, Healthy
-from tests.corpus.seed_table import MPIRUN, PYTHON, SEEDS, Said, Seed
+from tests.corpus.cases import right_on_one_machine, seed_job
+from tests.corpus.seed_table import SEEDS, Seed
 
 from ddplaunch.agent.contract import Exit
 
@@ -21,15 +21,6 @@ BUSY = 10.0
 """Seconds more on a machine that many jobs share."""
 
 pytestmark = [pytest.mark.corpus, pytest.mark.timeout(600)]
-
-
-def job(seed: Seed, said: Said | None) -> Fault | Healthy:
-    """The seed's program as a job on one machine; with its fault where something is to be said."""
-    how = {"nproc": seed.ranks, "mpi": seed.launcher == MPIRUN, "plain": seed.launcher == PYTHON}
-    what = {"program": seed.name, "folder": "seeds"}
-    if said is None:
-        return Healthy(seed.name, **how, **what)  # type: ignore[arg-type]
-    return Fault(seed.name, said.code, said.ranks, (), arguments=("fault",), **how, **what)  # type: ignore[arg-type]
 
 
 @pytest.fixture(name="port")
@@ -57,7 +48,7 @@ def test_fault(seed: Seed, port: str, tmp_path: Path) -> None:
     """The right code and ranks, with the words that show it; a rendezvous is judged at the call."""
     said = seed.one
     assert said is not None
-    outcome = harness.run(job(seed, said), tmp_path / "job", {"SEED_PORT": port})
+    outcome = harness.run(seed_job(seed, said), tmp_path / "job", {"SEED_PORT": port})
 
     assert outcome.verdicts, outcome.output[-4000:]
     verdict = outcome.verdicts[0]
@@ -84,7 +75,7 @@ def test_fault(seed: Seed, port: str, tmp_path: Path) -> None:
 )
 def test_right(seed: Seed, port: str, tmp_path: Path) -> None:
     """Without its fault it ends well, and not a word is said."""
-    outcome = harness.run(job(seed, None), tmp_path / "job", {"SEED_PORT": port})
+    outcome = harness.run(seed_job(seed, None), tmp_path / "job", {"SEED_PORT": port})
 
     assert ([], [], Exit.OK) == (outcome.alarms, outcome.verdicts, outcome.exit_code), outcome.output[-4000:]
 
@@ -92,7 +83,6 @@ def test_right(seed: Seed, port: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", [seed for seed in SEEDS if seed.one is None], ids=lambda seed: seed.name)
 def test_right_on_one_machine(seed: Seed, port: str, tmp_path: Path) -> None:
     """What is wrong on two machines only works here, and nothing is said."""
-    case = Healthy(seed.name, nproc=seed.ranks, program=seed.name, folder="seeds", arguments=("fault",))
-    outcome = harness.run(case, tmp_path / "job", {"SEED_PORT": port})
+    outcome = harness.run(right_on_one_machine(seed), tmp_path / "job", {"SEED_PORT": port})
 
     assert ([], [], Exit.OK) == (outcome.alarms, outcome.verdicts, outcome.exit_code), outcome.output[-4000:]

@@ -16,7 +16,8 @@ import pytest
 from tests.faults import table
 from tests.faults.times import seconds
 
-from ddplaunch.agent.contract import Bundle, Files, codec
+from ddplaunch.agent.contract import Bundle, Files, bundle_file
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 
 FOLDERS = ("tmp_path", "work")
 """Fixtures that are folders in which a test's jobs lie."""
@@ -42,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Only tests that provoke a fault, of one backend or part of the way if one is named."""
     on, where = config.getoption("--faults-on"), config.getoption("--faults-where")
-    asked = table.PARTS.get(where, table.WANTED)
+    asked = table.PARTS.get(where, CATALOGUE)
     chosen = [
         item
         for item in items
@@ -75,7 +76,7 @@ def _bundles(folder: Path) -> Iterator[Bundle]:
     """Oldest first: a fault comes before the job that starts once it is mended."""
     found = [path for path in folder.rglob(Path(Files.BUNDLE).name) if path.is_file()]
     for path in sorted(found, key=lambda path: path.stat().st_mtime):
-        yield codec.read(Bundle, str(path))
+        yield bundle_file.read(str(path))
 
 
 class _Scribe:

@@ -14,88 +14,11 @@ from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "docs/reference/faults.json"
 BACKENDS = ("local", "slurm", "kubernetes")
-GATE = {
-    "dns-not-found": "KSL",
-    "dns-unanswered": "KS",
-    "dns-disagrees": "KS",
-    "master-is-loopback": "KSL",
-    "master-is-not-node-zero": "SL",
-    "port-refused": "KSL",
-    "port-filtered": "KSL",
-    "port-rejected": "KS",
-    "network-one-way": "KS",
-    "network-lossy": "S",
-    "host-unreachable": "S",
-    "mtu-black-hole": "KS",
-    "port-in-use": "KSL",
-    "port-ephemeral": "L",
-    "stranger-listens": "KSL",
-    "store-shared": "SL",
-    "nccl-interface-wrong": "KSL",
-    "nccl-interface-missing": "KSL",
-    "gloo-interface-wrong": "KSL",
-    "ip-family-mixed": "KS",
-    "node-missing": "KS",
-    "rank-duplicate": "SL",
-    "world-size-differs": "SL",
-    "environment-differs": "KSL",
-    "key-differs": "KL",
-    "version-differs": "SL",
-    "hardware-differs": "S",
-    "gpu-missing": "KS",
-    "gpu-held": "",
-    "shm-too-small": "KSL",
-    "memlock-too-small": "SL",
-    "rdma-unfit": "",
-    "memory-too-small": "SL",
-    "disk-full": "SL",
-    "files-too-few": "L",
-    "cpu-busy": "SL",
-    "clock-skew": "S",
-    "backend-unfit": "L",
-    "image-lacks": "KSL",
-    "secret-missing": "L",
-    "launch-failed": "L",
-}
-"""Causes that are told before anything runs, and where each must be provoked, by a backend's initial.
+PARTS = {part: list(CATALOGUE.part(part)) for part in ("gate", "run")}
+"""The codes of causes that are told before anything runs, and of those of a job that runs."""
 
-Empty: it takes hardware, and is judged from what was recorded on some.
-"""
-RUN = {
-    "rank-late-to-init": "KSL",
-    "rendezvous-overridden": "SL",
-    "device-shared": "",
-    "collective-mismatch": "KSL",
-    "collective-skipped": "L",
-    "group-partial": "L",
-    "p2p-deadlock": "L",
-    "async-not-waited": "L",
-    "rank-in-dataloader": "KSL",
-    "rank-in-user-code": "KSL",
-    "exception-swallowed": "L",
-    "rank-failed": "KSL",
-    "rank-exited-early": "KSL",
-    "rank-killed-memory": "KSL",
-    "rank-killed-bus": "KSL",
-    "rank-killed": "KSL",
-    "rank-stopped": "L",
-    "gil-held": "L",
-    "io-stuck": "S",
-    "lock-deadlock": "L",
-    "cpu-starved": "KSL",
-    "network-lost": "KS",
-    "gpu-stuck": "",
-    "slow-broadcast": "KSL",
-    "slow": "L",
-    "mpi-partial-collective": "SL",
-    "mpi-unmatched": "SL",
-    "mpi-rank-lost": "SL",
-    "node-evicted": "KS",
-    "unknown": "L",
-}
-"""Likewise of a job that runs; those that have no code yet are among them."""
-WANTED = {**GATE, **RUN}
-PARTS = {"gate": GATE, "run": RUN}
+RECORDED = frozenset(["gpu-stuck"])
+"""Causes that take broken hardware: their rules are judged from what real jobs have shown elsewhere."""
 
 Measured = dict[str, Any]
 """{"measured": {backend: {part: {"runs", "cpus", "load"}}}, "faults": {code: {backend: cell}}}
@@ -118,8 +41,7 @@ job when it has not. While a job runs, it is from the death, the last sign, or t
 moves, `notice_after` included, which is 3 to 10 s in these tests. A node that never comes is told when
 `gate.timeout` is over; and what only the smoke test finds, where a job asks for it, is told after all ranks
 have imported torch and a collective has stood still. `not run`: there is a test, and no measurement yet.
-`not yet`: there is no test. `-`: the cause is not asked for there, or it takes hardware and is judged from
-recorded facts.
+`-`: no test provokes the cause there; some take hardware, and are judged from recorded facts.
 """
 
 
@@ -170,19 +92,19 @@ def page(measured: Measured) -> str:
         name = f"[{code}](verdicts.md#{code})" if code in CATALOGUE else code
         cells = [shown(code, backend, measured) for backend in BACKENDS]
         parts.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(parts) + "\n"
+    return "\n".join([*parts, ""])
 
 
 def codes(measured: Measured) -> list[str]:
-    """All, in the order of the causes; what was added to the catalogue since stands last."""
-    return list(dict.fromkeys([*WANTED, *CATALOGUE, *sorted(measured["faults"])]))
+    """All, those of the gate first; what is measured and has left the catalogue stands last."""
+    return list(dict.fromkeys([*CATALOGUE, *sorted(measured["faults"])]))
 
 
 def shown(code: str, backend: str, measured: Measured) -> str:
     """A cell."""
     cell = measured["faults"].get(code, {}).get(backend)
     if cell is None:
-        return "not yet" if backend[0].upper() in WANTED.get(code, "") else "-"
+        return "-"
     if not cell["runs"]:
         return "not run"
     seconds = "" if cell["seconds"] is None else f", {cell['seconds']} s"

@@ -26,7 +26,9 @@ from ddplaunch.agent.contract import (
     Verdict,
     WatchdogPlan,
     codec,
+    messages,
 )
+from ddplaunch.agent.contract.messages import AskStatus, Way
 from ddplaunch.agent.hub.gate_session import GateSession
 from ddplaunch.agent.hub.hub import ControlHandler
 from ddplaunch.agent.hub.job_record import JobRecord
@@ -99,12 +101,13 @@ class _Hub:
             self._pass(step)
             return
         node, kind, body = step
-        handler = next((each for each in self.handlers if kind in each.kinds), None)
-        if not isinstance(body, dict) or handler is None:
-            self._drop(node)
-            return
         try:
-            _do(handler.received(cast("Session", self._wire(node)), kind, body))
+            message = messages.load(kind, body, Way.GATE_TO_HUB, Way.SUPERVISOR_TO_HUB, Way.COMMAND_TO_HUB)
+            handler = next((each for each in self.handlers if isinstance(message, each.takes)), None)
+            if message is None or handler is None:
+                self._drop(node)
+                return
+            _do(handler.received(cast("Session", self._wire(node)), message))
         except codec.ContractError:
             self._drop(node)
         self._pass(0.1)
@@ -112,7 +115,7 @@ class _Hub:
     def stays_up(self) -> None:
         """Whatever was said before: everybody is heard, and the bundle is written."""
         wire = _Wire()
-        _do(self.handlers[2].received(cast("Session", wire), "status", {}))
+        _do(self.handlers[2].received(cast("Session", wire), AskStatus()))
         assert wire.got("status")
         for node in range(_NODES):
             self._drop(node)
@@ -172,7 +175,7 @@ def conversation() -> list[Any]:
         said.append([node, "smoke-results", {"ranks": codec.dump(ranks)}])
     said += [[0, "unbound", {}]]
     for node in range(_NODES):
-        said.append([node, "join", {"node": node, "host": f"n{node}", "pid": 1}])
+        said.append([node, "join", {"node": node, "host": f"n{node}", "pid": 1, "at": 1.0}])
     for node in range(_NODES):
         rank = dataclasses.replace(beat(node, 11.0, waits=node == 1), rank=node)
         said.append([node, "beat", {"beat": codec.dump(Beat(node, "running", 1.0, [rank]))}])

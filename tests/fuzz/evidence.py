@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
+import zipfile
 import zlib
 from functools import cache
 from pathlib import Path
@@ -14,10 +16,11 @@ from tests.fuzz import mutate, target, told
 from tests.fuzz.target import Target
 from tests.unit.report.conftest import bundle
 
-from ddplaunch.agent.contract import Bundle, codec
+from ddplaunch.agent.contract import Bundle, Marks, bundle_file, codec
 from ddplaunch.agent.diagnosis.run.decide import judge
-from ddplaunch.backends import files, printed
+from ddplaunch.backends import files, printed, saved
 from ddplaunch.backends.job import Handle, Job, State
+from ddplaunch.errors import UsageError
 
 _RECORDED = target.ROOT / "tests/agent/diagnosis/run/recorded"
 _COLUMNS = 120
@@ -36,6 +39,58 @@ class Evidence(Target):
 
     def feed(self, given: str) -> None:
         read(given)
+
+
+class Archive(Target):
+    """Archives as `diagnose FILE` reads them: broken in their JSON, in their bytes, or packed by another."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "bundle.zip"
+        loaded = [codec.load(Bundle, each) for each in bundles()]
+        self._packed = [bundle_file.packed(each) for each in loaded]
+        self._texts = [_members(each) for each in self._packed]
+        self._bomb = _zip_bomb()
+
+    def make(self, random: Random) -> str:
+        packed = bytearray(random.choice([*self._packed, self._bomb]))
+        if random.randrange(3):
+            out = io.BytesIO()
+            with zipfile.ZipFile(out, "w", random.choice((0, 8, 8, 8, 12, 14))) as archive:
+                for name, text in random.choice(self._texts).items():
+                    if name == bundle_file.TEXT:
+                        text = json.dumps(mutate.tree(random, json.loads(text))).encode()
+                    archive.writestr(random.choice((name, name, "../" + name, "/" + name)), text)
+            packed = bytearray(out.getvalue())
+        for _ in range(random.choice((0, 0, 1, 5))):
+            packed[random.randrange(len(packed))] = random.randrange(256)
+        if not random.randrange(10):
+            del packed[random.randrange(len(packed)) :]
+        return packed.decode("latin-1")
+
+    def feed(self, given: str) -> None:
+        self._path.write_bytes(given.encode("latin-1"))
+        try:
+            job, found = saved.open_bundle(self._path, again=True)
+        except UsageError:
+            return
+        told.diagnosis(job, found)
+        bundle_file.packed(found)
+
+
+def _zip_bomb() -> bytes:
+    out = io.BytesIO()
+    with (
+        zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("bundle.json", "w") as member,
+    ):
+        for _ in range(_BOMB >> 20):
+            member.write(bytes(1 << 20))
+    return out.getvalue()
+
+
+def _members(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
 
 
 class Log(Target):
@@ -68,7 +123,7 @@ _JOB = Job(Handle("local", "digits/1"), State.FAILED, 1_700_000_000.0, "digits",
 def read(given: str) -> None:
     """As `diagnose` does, and as the hub does that judges it."""
     try:
-        found = files.load(Bundle, given)
+        found = files.bundle(given)
     except codec.ContractError:
         return
     told.diagnosis(_JOB, found)
@@ -91,7 +146,7 @@ def log_lines(packed: bytes | None = None) -> list[str]:
     data = zlib.compress(json.dumps(bundles()[0]).encode()) if packed is None else packed
     text = base64.b64encode(data).decode()
     lines = [text[start : start + _COLUMNS] for start in range(0, len(text), _COLUMNS)]
-    return ["11:00:00 the job has ended", printed.BEGIN, *lines, printed.END]
+    return ["11:00:00 the job has ended", Marks.BUNDLE, *lines, Marks.BUNDLE_END]
 
 
 def _bomb() -> bytes:

@@ -17,6 +17,7 @@ from tests.fuzz import mutate
 from tests.fuzz.target import Target
 
 from ddplaunch.agent.contract import VERSION, JobPlan, NodeEvidence, RendezvousSettings, Verdict, codec
+from ddplaunch.agent.contract.messages import Message
 from ddplaunch.agent.gate.gate import Gate
 from ddplaunch.agent.gate.reach import HubUnreachedError
 from ddplaunch.agent.join import munge
@@ -141,7 +142,7 @@ def _answered(connection: socket.socket) -> None:
 def _supervisor(kind: str, body: Any) -> None:
     if isinstance(body, dict):  # the channel lets nothing else through
         supervisor = _Supervisor()
-        for order in orders.read([(kind, body)], supervisor.say):
+        for order in orders.read([(kind, body)], supervisor.log):
             supervisor._obey(order)
 
 
@@ -153,13 +154,13 @@ class _Supervisor(Supervisor):
         self.node = 0
         self.verdict = None
         self.noted = False
-        self.link = cast("HubLink", _Wire("", {}))
+        self.link = cast("HubLink", _Link())
 
-    def evidence(self, seconds: float, in_haste: bool = False) -> NodeEvidence:
+    def evidence(self, seconds: float, quick: bool = False, dumps: int = 0) -> NodeEvidence:
         assert 0 <= seconds <= _LONGEST
         return NodeEvidence(0, "n0", 1.0, "running")
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         text.encode("utf-8", "backslashreplace")
 
     def _stop(self, code: int, grace: float) -> None:
@@ -183,6 +184,13 @@ class _Wire:
     def send(self, kind: str, body: Any, timeout: float = 0.0) -> bool:
         json.dumps(body)
         return True
+
+
+class _Link:
+    """A supervisor's way to a hub that lies."""
+
+    def send(self, message: Message) -> None:
+        json.dumps(message.pack())
 
     def expect_hang_up(self) -> None:
         """Called after the last word of a hub."""

@@ -69,7 +69,7 @@ _JOB: dict[str, Any] = {
     "dependency": "",
 }
 
-_AROUND = pending.Surroundings(
+_AROUND = pending.PartitionFacts(
     nodes=[("n1", "idle", ""), ("n2", "down", "Not responding")],
     partition=Partition("gpu", nodes=2, most_nodes=2.0, most_time=3600.0),
 )

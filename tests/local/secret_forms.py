@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import urllib.parse
-import zlib
+import zipfile
+from pathlib import Path
 
-from ddplaunch.agent.hub.hub import BEGIN, END
+from ddplaunch.agent.contract import Marks
 
 SECRET = "hunter2/correct horse+battery'staple\""
 
@@ -23,5 +25,15 @@ FORMS = [
 
 def unpacked(log: str) -> str:
     """The hub's log with the bundle at its end as text."""
-    head, _, rest = log.partition(BEGIN)
-    return head + zlib.decompress(base64.b64decode(rest.partition(END)[0])).decode()
+    head, _, rest = log.partition(Marks.BUNDLE)
+    return head + _members(io.BytesIO(base64.b64decode(rest.partition(Marks.BUNDLE_END)[0])))
+
+
+def archived(path: Path) -> str:
+    """All that is in an archive, as text."""
+    return _members(io.BytesIO(path.read_bytes()))
+
+
+def _members(file: io.BytesIO) -> str:
+    with zipfile.ZipFile(file) as archive:
+        return "".join(archive.read(name).decode(errors="replace") for name in archive.namelist())

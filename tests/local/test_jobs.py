@@ -56,6 +56,24 @@ def test_a_job_of_two_nodes_succeeds(desk: Desk) -> None:
     gone(desk)
 
 
+def test_a_sweep_is_as_many_jobs_told_apart_by_their_values(desk: Desk) -> None:
+    """A handle a line, every end, and the exit code of the first that did not succeed."""
+    job = desk.job("--steps", "2", nproc=1, more="sweep: {'command[0]': [train.py, none.py], env.N: [01]}\n")
+    waited = desk.call("submit", job, "--wait", seconds=120)
+    listed = [line.split()[:5] for line in desk.call("list").stdout.splitlines()]
+    stated = desk.call("status", "local://tiny-1/1").stdout.splitlines()
+
+    assert (104, "local://tiny-0/1\nlocal://tiny-1/1\n") == (waited.returncode, waited.stdout), waited.stderr
+    assert "ddplaunch: 1 of 2 jobs succeeded\n" in waited.stderr
+    assert ["HANDLE", "SWEEP", "STATE", "SUBMITTED", "TOOK"] == listed[0]
+    assert [
+        ["local://tiny-0/1", "command[0]=train.py", "env.N=01", "succeeded"],
+        ["local://tiny-1/1", "command[0]=none.py", "env.N=01", "failed"],
+    ] == sorted(line[:4] for line in listed[1:])
+    assert "  of a sweep, with command[0]=none.py env.N=01" in stated
+    gone(desk)
+
+
 def test_a_submitted_job_is_followed_and_cancelled(desk: Desk) -> None:
     """It goes on without a launcher, is 101 as long as it runs, and 103 once it was cancelled."""
     handle = desk.call("submit", desk.job("--steps", "10000")).stdout.strip()
@@ -215,7 +233,7 @@ def test_a_killed_host_leaves_no_orphan_and_is_lost(desk: Desk) -> None:
 
     found = status(desk, handle)
     assert "lost" == found["state"]
-    assert "was ended from outside, and not by `ddplaunch cancel`" in found["detail"]
+    assert "stopped from outside, not by `ddplaunch cancel`" in found["detail"]
     assert 103 == desk.call("status", handle).returncode
 
 

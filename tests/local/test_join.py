@@ -92,6 +92,6 @@ def test_without_joining_it_says_what_it_does_not_see(desk: Desk) -> None:
     said = desk.call("run", "--", "true").stderr
 
     assert (
-        "ddplaunch: this is one of 2 nodes (PET_NNODES=2), and the ranks of the others are not seen: "
-        "`ddplaunch run --join` on every node sees all of them\n" == said
+        "ddplaunch: this is one of 2 nodes (PET_NNODES=2); the ranks of the others are not watched: "
+        "`ddplaunch run --join` on every node watches all of them\n" == said
     )

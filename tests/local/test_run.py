@@ -56,7 +56,8 @@ def test_any_command_may_be_run(desk: Desk) -> None:
 
 def test_a_state_folder_that_is_removed_changes_no_end(desk: Desk) -> None:
     """A success is 0; of a failure the command's own number is lost."""
-    shell = 'rm -rf "$XDG_STATE_HOME"; exit '
+    # A file that ddplaunch writes meanwhile makes rm fail, and the folder stays.
+    shell = 'until rm -rf "$XDG_STATE_HOME"; do :; done; exit '
     assert 0 == desk.call("run", "--", "sh", "-c", f"{shell} 0").returncode
     assert 1 == desk.call("run", "--", "sh", "-c", f"{shell} 7").returncode
 
@@ -106,7 +107,8 @@ def test_half_of_a_job_is_called_half(desk: Desk) -> None:
         waits = desk.call(*half(0), "--hang-at", "3").stdout
         holds, _ = other.communicate(timeout=BUSY * 60)
 
-    assert "2 of 4 ranks seen; ranks 0 and 1 run where ddplaunch does not look" in " ".join(holds.split())
+    seen = "2 of 4 ranks seen; ranks 0 and 1 have not started, or run where ddplaunch does not look"
+    assert seen in " ".join(holds.split())
     assert "rank 3 is in load_slowly" in holds
     assert "rank-in-user-code" not in waits
     assert "look at the network" not in " ".join(waits.split())
@@ -138,7 +140,7 @@ def test_a_signal_to_a_rank_alone_is_a_stop_from_outside(desk: Desk) -> None:
 
     assert 103 == process.returncode, out + err
     assert ("node-evicted", []) == (verdict["code"], verdict["ranks"])
-    assert "ended by SIGTERM, which came from outside" in verdict["sentence"]
+    assert "ended by SIGTERM, and the sender is unknown" in verdict["sentence"]
 
 
 def test_nothing_outlives_a_launcher_that_was_killed(desk: Desk) -> None:

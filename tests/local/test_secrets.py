@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.local.conftest import Desk
-from tests.local.secret_forms import FORMS, SECRET, unpacked
+from tests.local.secret_forms import FORMS, SECRET, archived, unpacked
 
 LEAKS = Path(__file__).with_name("leaks.py")
 OWN_OUTPUT = ("launch.log", "output.log")
@@ -49,14 +49,15 @@ def test_a_secret_given_away_stays_in_the_programs_own_output(desk: Desk, how: s
         for path in folder.rglob("*")
         if path.is_file() and run / "node-0/ranks" not in path.parents and path.name not in OWN_OUTPUT
     }
+    texts[run / "bundle.zip"] = archived(run / "bundle.zip")
     texts[run / "hub.log"] = unpacked(texts[run / "hub.log"])
     texts[folder / "shown"] = shown
 
     found = {str(path): form for path, text in texts.items() for form in FORMS if form in text}
     assert {} == found
-    assert "[secret TOKEN]" in texts[run / "bundle.json"]
+    assert "[secret TOKEN]" in texts[run / "bundle.zip"]
     assert "[secret TOKEN]" in shown
-    said = [shown, texts[run / "hub.log"], texts[run / "node-0/gate.log"]]
+    said = [shown, (run / "hub.log").read_text(), texts[run / "node-0/gate.log"]]
     said += [
         line for line in (run / "output.log").read_text().splitlines() if line.startswith("[0/ddplaunch]")
     ]

@@ -37,9 +37,9 @@ def test_ours_come_through_the_door_that_is_open_to_all() -> None:
 def test_every_part_of_a_target_is_there(name: str) -> None:
     """A record names its parts by text, which only breaks when it is used."""
     target = targets.find(name)
-    parts = (target.section, target.problems, target.plan, target.render, target.connect)
+    parts = (target.section, target.problems, target.plan, target.render, target.connect, target.check_up)
 
-    assert {True} == {callable(target.load(part)) for part in parts}
+    assert {True} == {callable(target.load(part)) for part in parts if part}
 
 
 def test_an_unknown_target_is_refused_with_those_there_are() -> None:
@@ -81,7 +81,7 @@ def test_a_package_that_is_broken_is_named(
         targets.find("sge")
 
     assert f"the target 'broken' cannot be used: {module}:TARGET: {why}" in str(refused.value)
-    assert "reinstall the Python package that offers it, or uninstall it" == refused.value.hint
+    assert "reinstall or uninstall the Python package that provides it" == refused.value.hint
     assert targets.LOCAL is targets.find("local")
 
 

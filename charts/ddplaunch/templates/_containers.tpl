@@ -1,30 +1,10 @@
 {{/* The containers of a pod, all of the trainer's image: same resolver, same Python, same devices. */}}
 
-{{/* Whether the agent can run in this image at all: a sidecar that cannot be started is tried for ever. */}}
-{{- define "ddplaunch.python" -}}
-- name: python
-  {{- include "ddplaunch.agent" (list . "--version") | nindent 2 }}
-  terminationMessagePolicy: FallbackToLogsOnError
-  {{- include "ddplaunch.small" . | nindent 2 }}
-{{- end -}}
-
-{{- define "ddplaunch.hub" -}}
-- name: hub
-  {{- include "ddplaunch.agent" (list . "hub" "--folder" "/ddplaunch") | nindent 2 }}
-  restartPolicy: Always
-  env:
-    {{- include "ddplaunch.environment" . | nindent 4 }}
-  {{- include "ddplaunch.small" . | nindent 2 }}
-{{- end -}}
-
 {{/* What the agent needs for itself. It reads the volumes, for the job's Python may lie on one. */}}
 {{- define "ddplaunch.small" -}}
 resources:
-  requests:
-    cpu: 50m
-    memory: 64Mi
-  limits:
-    memory: 512Mi
+  requests: {cpu: 50m, memory: 64Mi}
+  limits: {memory: 512Mi}
 securityContext:
   {{- include "ddplaunch.security" list | nindent 2 }}
   readOnlyRootFilesystem: true
@@ -37,61 +17,47 @@ volumeMounts:
   {{- end }}
 {{- end -}}
 
-{{/* It sees what the trainer will see: devices are given to each container by itself. */}}
-{{- define "ddplaunch.gate" -}}
-{{- $capabilities := list -}}
-{{- if .Values.resources.rdma }}{{ $capabilities = list "IPC_LOCK" }}{{ end -}}
-- name: gate
-  {{- include "ddplaunch.agent" (list . "gate" "--folder" "/ddplaunch") | nindent 2 }}
-  terminationMessagePolicy: FallbackToLogsOnError
-  {{- include "ddplaunch.resources" . | nindent 2 }}
-  securityContext:
-    {{- include "ddplaunch.security" $capabilities | nindent 4 }}
-  env:
-    {{- include "ddplaunch.environment" . | nindent 4 }}
-  volumeMounts:
-    {{- include "ddplaunch.ownFiles" . | nindent 4 }}
-    {{- include "ddplaunch.mounts" . | nindent 4 }}
-{{- end -}}
-
-{{- define "ddplaunch.trainer" -}}
-{{- $capabilities := list -}}
-{{- /* RDMA pins memory, and containers may pin next to none without it. */ -}}
-{{- if .Values.resources.rdma }}{{ $capabilities = append $capabilities "IPC_LOCK" }}{{ end -}}
-{{- if eq .Values.watchdog.privileges "ptrace" }}{{ $capabilities = append $capabilities "SYS_PTRACE" }}{{ end -}}
-- name: trainer
-  {{- include "ddplaunch.agent" (list . "run" "--folder" "/ddplaunch") | nindent 2 }}
-  terminationMessagePolicy: FallbackToLogsOnError
-  {{- include "ddplaunch.resources" . | nindent 2 }}
-  securityContext:
-    {{- include "ddplaunch.security" $capabilities | nindent 4 }}
-  env:
-    {{- include "ddplaunch.environment" . | nindent 4 }}
-    {{- range $name, $from := .Values.secrets }}
-    - name: {{ $name }}
-      valueFrom:
-        secretKeyRef:
-          name: {{ $from.secret.name | quote }}
-          key: {{ $from.secret.key | quote }}
+{{/* Everything that the job file asks for, of a list of the root, secrets, and capabilities. */}}
+{{- define "ddplaunch.large" -}}
+{{- $root := first . -}}
+terminationMessagePolicy: FallbackToLogsOnError
+{{- include "ddplaunch.resources" $root | nindent 0 }}
+securityContext:
+  {{- /* RDMA pins memory, and containers may pin next to none without it. */}}
+  {{- include "ddplaunch.security" (concat (ternary (list "IPC_LOCK") list (not (empty $root.Values.resources.rdma))) (last .)) | nindent 2 }}
+env:
+  {{- include "ddplaunch.environment" $root | nindent 2 }}
+  {{- range $name, $from := index . 1 }}{{ with $from.secret }} {{- /* One without a source is the agent's to refuse. */}}
+  - name: {{ $name }}
+    valueFrom: {secretKeyRef: {name: {{ .name | quote }}, key: {{ .key | quote }}}}
+  {{- end }}{{ end }}
+volumeMounts:
+  {{- include "ddplaunch.ownFiles" $root | nindent 2 }}
+  - name: shm
+    mountPath: /dev/shm
+  {{- range $root.Values.volumes }}
+  - name: {{ .name | quote }}
+    mountPath: {{ .mount_path | quote }}
+    {{- if .read_only }}
+    readOnly: true
     {{- end }}
-  volumeMounts:
-    {{- include "ddplaunch.ownFiles" . | nindent 4 }}
-    {{- include "ddplaunch.mounts" . | nindent 4 }}
+  {{- end }}
 {{- end -}}
 
-{{/* Image and command, of a list of the root and the agent's words. Kubernetes replaces $(NAME) in commands. */}}
+{{/* Name, image and command, of a list of the root, the name and the agent's words. */}}
 {{- define "ddplaunch.agent" -}}
 {{- $values := (first .).Values -}}
-image: {{ $values.image | quote }}
-{{- with $values.kubernetes.image_pull_policy }}
-imagePullPolicy: {{ . }}
-{{- end }}
-command:
-  - {{ $values.python | replace "$(" "$$(" | quote }}
-  - -I
-  - -S
-  - /ddplaunch/agent.pyz
-  {{- toYaml (rest .) | nindent 2 }}
+- name: {{ index . 1 }}
+  image: {{ $values.image | quote }}
+  {{- with $values.kubernetes.image_pull_policy }}
+  imagePullPolicy: {{ . }}
+  {{- end }}
+  command:
+    - {{ $values.python | replace "$(" "$$(" | quote }} {{- /* Kubernetes replaces $(NAME) in commands. */}}
+    - -I
+    - -S
+    - /ddplaunch/agent.pyz
+    {{- toYaml (slice . 2) | nindent 4 }}
 {{- end -}}
 
 {{/* Of a list of capabilities, which are added to none. */}}
@@ -113,39 +79,25 @@ capabilities:
 {{- $domain := .Values.kubernetes.cluster_domain | default "{domain}" -}}
 {{- $rest := printf "%s.$(DDPLAUNCH_NAMESPACE).svc.%s" $name $domain -}}
 - name: DDPLAUNCH_NODE
-  valueFrom:
-    fieldRef:
-      fieldPath: metadata.labels['batch.kubernetes.io/job-completion-index']
+  valueFrom: {fieldRef: {fieldPath: "metadata.labels['batch.kubernetes.io/job-completion-index']"}}
 - name: DDPLAUNCH_KEY
-  valueFrom:
-    secretKeyRef:
-      name: {{ printf "%s-key" $name }}
-      key: key
-      optional: true
+  valueFrom: {secretKeyRef: {name: {{ printf "%s-key" $name }}, key: key, optional: true}}
 - name: DDPLAUNCH_UID
-  valueFrom:
-    fieldRef:
-      fieldPath: metadata.labels['batch.kubernetes.io/controller-uid']
+  valueFrom: {fieldRef: {fieldPath: "metadata.labels['batch.kubernetes.io/controller-uid']"}}
 - name: DDPLAUNCH_ATTEMPT
   {{- if .Values.kubernetes.jobset }}
-  valueFrom:
-    fieldRef:
-      fieldPath: metadata.labels['jobset.sigs.k8s.io/restart-attempt']
+  valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}}
   {{- else }}
   value: "0"
   {{- end }}
 - name: DDPLAUNCH_NAMESPACE
-  valueFrom:
-    fieldRef:
-      fieldPath: metadata.namespace
+  valueFrom: {fieldRef: {fieldPath: "metadata.namespace"}}
 - name: DDPLAUNCH_NAMES
   value: {{ printf "%s-{node}.%s" $node $rest | quote }}
 - name: DDPLAUNCH_HUB
   value: {{ printf "%s-0.%s:%s" $node $rest (include "ddplaunch.hubPort" .) | quote }}
 - name: DDPLAUNCH_MACHINE
-  valueFrom:
-    fieldRef:
-      fieldPath: spec.nodeName
+  valueFrom: {fieldRef: {fieldPath: "spec.nodeName"}}
 - name: DDPLAUNCH_TERMINATION
   value: /dev/termination-log
 {{- end -}}
@@ -156,7 +108,7 @@ capabilities:
 {{- $limits := dict -}}
 {{- with $asked.memory }}{{ $_ := set $limits "memory" (include "ddplaunch.quantity" .) }}{{ end -}}
 {{- with $asked.gpus }}{{ $_ := set $limits $.Values.kubernetes.gpu_resource (int . | toString) }}{{ end -}}
-{{- with $asked.rdma }}{{ $_ := set $limits $.Values.kubernetes.rdma_resource (int . | toString) }}{{ end -}}
+{{- if and $asked.rdma .Values.kubernetes.rdma_resource }}{{ $_ := set $limits .Values.kubernetes.rdma_resource (int $asked.rdma | toString) }}{{ end -}}
 {{- $requests := merge dict $limits -}}
 {{- with $asked.cpus -}}
 {{- $thousandths := mulf . 1000 | ceil | int64 -}}
@@ -177,22 +129,10 @@ resources:
 {{- define "ddplaunch.ownFiles" -}}
 - name: ddplaunch
   mountPath: /ddplaunch
-{{- range concat (list "agent.pyz" "plan.json") (ternary (list "source.tar") list (not (empty .Values.sourceArchive))) }}
+{{- range concat (list "agent.pyz" "job.json") (ternary (list "source.tar") list (not (empty .Values.sourceArchive))) (keys (.files | default dict)) }}
 - name: files
   mountPath: /ddplaunch/{{ . }}
   subPath: {{ . }}
   readOnly: true
-{{- end }}
-{{- end -}}
-
-{{- define "ddplaunch.mounts" -}}
-- name: shm
-  mountPath: /dev/shm
-{{- range .Values.volumes }}
-- name: {{ .name | quote }}
-  mountPath: {{ .mount_path | quote }}
-  {{- if .read_only }}
-  readOnly: true
-  {{- end }}
 {{- end }}
 {{- end -}}

@@ -1,22 +1,26 @@
 {{/* By which labels and annotations the objects of a job are known, and its pods are found. */}}
 
 {{- define "ddplaunch.labels" -}}
-{{- $version := regexReplaceAll "[^-.0-9A-Za-z_]" .Chart.AppVersion "_" -}}
 {{- $labels := dict
   "app.kubernetes.io/name" .Values.name
   "app.kubernetes.io/instance" .Values.name
   "app.kubernetes.io/component" "training"
   "app.kubernetes.io/part-of" "ddplaunch"
   "app.kubernetes.io/managed-by" "ddplaunch"
-  "app.kubernetes.io/version" $version
+  "app.kubernetes.io/version" (regexReplaceAll "[^-.0-9A-Za-z_]" .Chart.AppVersion "_")
 -}}
 {{- merge dict .Values.kubernetes.labels $labels | toYaml -}}
 {{- end -}}
 
-{{/* What made an object, and of which plan. */}}
+{{/* The job file, from which the agent derives the plan; Helm's own values are no part of it. */}}
+{{- define "ddplaunch.jobFile" -}}
+{{- omit .Values "sourceArchive" "global" | toJson -}}
+{{- end -}}
+
+{{/* What made an object, and of which job file. */}}
 {{- define "ddplaunch.annotations" -}}
 ddplaunch/version: {{ .Chart.AppVersion | quote }}
-ddplaunch/spec: {{ include "ddplaunch.plan" . | sha256sum | quote }}
+ddplaunch/spec: {{ include "ddplaunch.jobFile" . | sha256sum | quote }}
 {{- end -}}
 
 {{/* Labels that the pods of this job have and no others; a controller sets them. */}}

@@ -1,16 +1,16 @@
-{{/* What stands below the metadata of the objects: for the job itself, and for its test. */}}
+{{/* All objects of a job, for the job itself and for its test. */}}
 
-{{/* The files that travel with the job. */}}
-{{- define "ddplaunch.files" -}}
+{{- define "ddplaunch.objects" -}}
+{{- /* Before the pods, whose files it holds; nobody can change them under a job that runs. */ -}}
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  {{- include "ddplaunch.metadata" . | nindent 2 }}
 immutable: true
 data:
-  {{- $plan := include "ddplaunch.plan" . }}
-  {{- /* Control characters survive in quotes alone. */}}
-  {{- if regexMatch "[^\\PC\\n]" $plan }}
-  plan.json: {{ $plan | quote }}
-  {{- else }}
-  plan.json: |
-    {{- $plan | nindent 4 }}
+  job.json: {{ include "ddplaunch.jobFile" . | quote }}
+  {{- range $name, $text := .files }}
+  {{ $name }}: {{ $text | quote }}
   {{- end }}
 {{- if not .agentOf }}
 binaryData:
@@ -19,96 +19,121 @@ binaryData:
   source.tar: {{ regexReplaceAll "\\s" . "" }}
   {{- end }}
 {{- end }}
-{{- end -}}
-
-{{/* The pods' names, from the moment they have addresses: the gate runs before any of them is ready. */}}
-{{- define "ddplaunch.service" -}}
-{{- $hub := include "ddplaunch.hubPort" . | int -}}
-clusterIP: None
-publishNotReadyAddresses: true
-ipFamilyPolicy: SingleStack
-selector:
-  {{- include "ddplaunch.selector" . | nindent 2 }}
-{{- if or $hub .Values.rendezvous.port }}
-ports:
-  {{- if $hub }}
-  - name: hub
-    port: {{ $hub }}
-  {{- end }}
-  {{- with .Values.rendezvous.port }}
-  - name: store
-    port: {{ int . }}
-  {{- end }}
-{{- end }}
-{{- end -}}
-
-{{/* Who reaches the job's pods. */}}
-{{- define "ddplaunch.networkPolicy" -}}
-podSelector:
-  matchLabels:
+---
+{{- $ports := include "ddplaunch.ports" . | fromJson }}
+apiVersion: v1
+kind: Service
+metadata:
+  {{- include "ddplaunch.metadata" . | nindent 2 }}
+spec: {{- /* The pods' names, from the moment they have addresses: the gate runs before any of them is ready. */}}
+  clusterIP: None
+  publishNotReadyAddresses: true
+  ipFamilyPolicy: SingleStack
+  selector:
     {{- include "ddplaunch.selector" . | nindent 4 }}
-policyTypes: {{ ternary "[Ingress]" "[Ingress, Egress]" (eq .Values.kubernetes.network_policy "ports") }}
+  {{- with $ports }}
+  ports:
+    {{- range $name, $port := . }}
+    - name: {{ $name }}
+      port: {{ $port }}
+    {{- end }}
+  {{- end }}
+{{- if and (ne .Values.kubernetes.network_policy "none") (not .Values.kubernetes.host_network) }}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  {{- include "ddplaunch.metadata" . | nindent 2 }}
+spec:
+  {{- include "ddplaunch.networkPolicy" (list . $ports) | nindent 2 }}
+{{- end }}
+---
+{{- $again := .Values.kubernetes.jobset }}
+apiVersion: {{ ternary "jobset.x-k8s.io/v1alpha2" "batch/v1" $again }}
+kind: {{ ternary "JobSet" "Job" $again }}
+metadata:
+  {{- include "ddplaunch.metadata" . | nindent 2 }}
+    {{- range $name, $value := dict "queue-name" .Values.kubernetes.queue "priority-class" .Values.kubernetes.queue_priority }}
+    {{- with $value }}
+    kueue.x-k8s.io/{{ $name }}: {{ . | quote }}
+    {{- end }}
+    {{- end }}
+spec:
+  {{- if .Values.kubernetes.queue }}
+  suspend: true
+  {{- end }}
+  {{- with .Values.kubernetes.ttl }}
+  ttlSecondsAfterFinished: {{ include "ddplaunch.wholeSeconds" . }}
+  {{- end }}
+  {{- include (ternary "ddplaunch.jobset" "ddplaunch.job" $again) . | nindent 2 }}
+{{- end -}}
+
+{{/* The ports that are known beforehand, as JSON. 0: every node derives the hub's from the job's key. */}}
+{{- define "ddplaunch.ports" -}}
+{{- $hub := include "ddplaunch.hubPort" . | int -}}
+{{- $store := .Values.rendezvous.port | default 0 | int -}}
+{{- $ports := dict -}}
+{{- if $hub }}{{ $_ := set $ports "hub" $hub }}{{ end -}}
+{{- if not (has $store (list 0 $hub)) }}{{ $_ := set $ports "store" $store }}{{ end -}}
+{{- toJson $ports -}}
+{{- end -}}
+
+{{- define "ddplaunch.hubPort" -}}
+{{- $own := ternary 29401 29400 (eq 29400 (.Values.rendezvous.port | default 0 | int)) -}}
+{{- .Values.gate.port | default (ternary 0 $own .Values.kubernetes.host_network) | int -}}
+{{- end -}}
+
+{{/* Who reaches the job's pods, of a list of the root and the job's own ports. */}}
+{{- define "ddplaunch.networkPolicy" -}}
+{{- $open := eq (first .).Values.kubernetes.network_policy "ports" -}}
+{{- $pods := dict "podSelector" (dict "matchLabels" (include "ddplaunch.selector" (first .) | fromYaml)) | toYaml -}}
+{{ $pods }}
+policyTypes: {{ ternary "[Ingress]" "[Ingress, Egress]" $open }}
 ingress:
   - from:
-      - podSelector:
-          matchLabels:
-            {{- include "ddplaunch.selector" . | nindent 12 }}
-{{- if eq .Values.kubernetes.network_policy "ports" }}
+      - {{- $pods | nindent 8 }}
+{{- if $open }}
 {{- /* All ports but the job's own stay open to everybody, as they are without a policy. */}}
   - ports:
-      {{- $hub := include "ddplaunch.hubPort" . | int }}
-      {{- $store := .Values.rendezvous.port | default $hub | int }}
+      {{- $hub := (last .).hub | default 0 | int }}
+      {{- $store := (last .).store | default $hub | int }}
       {{- $before := 0 }}
       {{- range $closed := list (min $hub $store) (max $hub $store) 65536 }}
       {{- if gt (sub $closed $before) 1 }}
-      - protocol: TCP
-        port: {{ add $before 1 }}
-        endPort: {{ sub $closed 1 }}
+      - {protocol: TCP, port: {{ add $before 1 }}, endPort: {{ sub $closed 1 }}}
       {{- end }}
       {{- $before = $closed }}
       {{- end }}
-      - protocol: UDP
-        port: 1
-        endPort: 65535
+      - {protocol: UDP, port: 1, endPort: 65535}
 {{- else }}
 {{- /* All ports between the job's pods, for NCCL and Gloo take any; and names. */}}
 egress:
   - to:
-      - podSelector:
-          matchLabels:
-            {{- include "ddplaunch.selector" . | nindent 12 }}
-  - ports:
-      - port: 53
-        protocol: UDP
-      - port: 53
-        protocol: TCP
+      - {{- $pods | nindent 8 }}
+  - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
 {{- end }}
 {{- end -}}
 
 {{/* One pod per node, each with its index, and none of them ever replaced alone. */}}
 {{- define "ddplaunch.job" -}}
 {{- $again := .Values.kubernetes.jobset -}}
+{{- $stopped := or .Values.kubernetes.queue (and $again (gt (int .Values.retries) 0)) }} {{- /* As another pod is evicted, or its queue takes the job out. */}}
+{{- $passed := concat (list 0) (ternary (list 20) list $again) (ternary (list 50) list (and $again .Values.retry_hangs)) (ternary (list 60) list (not (empty $stopped))) -}}
 completionMode: Indexed
 completions: {{ int .Values.nodes }}
 parallelism: {{ int .Values.nodes }}
 backoffLimit: 0
 {{- with .Values.kubernetes.active_deadline }}
-activeDeadlineSeconds: {{ include "ddplaunch.wholeSeconds" . }}
-{{- end }}
+activeDeadlineSeconds: {{ include "ddplaunch.wholeSeconds" . }}{{ end }}
 podReplacementPolicy: Failed
 podFailurePolicy:
   rules:
     {{- /* What is only counted fails the Job by its backoffLimit, on which a JobSet starts it again. */}}
     - action: {{ ternary "Count" "FailJob" $again }}
-      onPodConditions:
-        - type: DisruptionTarget
-          status: "True"
+      onPodConditions: [{type: DisruptionTarget, status: "True"}]
     {{- range list "python" "gate" "trainer" }}
     - action: FailJob
-      onExitCodes:
-        containerName: {{ . }}
-        operator: NotIn
-        values: {{ ternary "[0, 20]" "[0]" $again }}
+      onExitCodes: {containerName: {{ . }}, operator: NotIn, values: {{ toJson $passed }}}
     {{- end }}
 template:
   {{- include "ddplaunch.podTemplate" . | nindent 2 }}
@@ -123,7 +148,7 @@ failurePolicy:
   restartStrategy: BlockingRecreate {{- /* No pod of a new attempt before the last of the old one is gone. */}}
   rules:
     - action: FailJobSet
-      onJobFailureReasons: [PodFailurePolicy]
+      onJobFailureReasons: [PodFailurePolicy, DeadlineExceeded]
 replicatedJobs:
   - name: node
     replicas: 1

@@ -6,25 +6,24 @@ so that it outlives both others, whatever kills them.
 {{/* A PodTemplateSpec, with what the job file wants merged over it. */}}
 {{- define "ddplaunch.podTemplate" -}}
 {{- $template := include "ddplaunch.renderedPod" . | fromYaml -}}
-{{- with .Values.kubernetes.pod_template -}}
-{{- $template = include "ddplaunch.overlay" (dict "original" $template "patch" . "path" "") | fromJson -}}
+{{- $keys := .Files.Get "files/keys.json" | fromJson -}}
+{{- $merge := dict "original" $template "patch" .Values.kubernetes.pod_template "path" "" "keys" $keys -}}
+{{- $template = include "ddplaunch.merge" $merge | fromJson -}}
+{{- if ne "gate" (last $template.spec.initContainers).name -}}
+{{- fail "\n\nkubernetes.pod_template.spec.initContainers: found a change that breaks the gate, wanted gate as the last\n  hint: what runs after the gate lets the others wait: name yours before it, and hub before both" -}}
 {{- end -}}
 {{- toYaml $template -}}
 {{- end -}}
 
 {{- define "ddplaunch.renderedPod" -}}
 metadata:
-  {{- include "ddplaunch.podMetadata" . | nindent 2 }}
+  labels:
+    {{- include "ddplaunch.labels" . | nindent 4 }}
+    sidecar.istio.io/inject: "false"
+  annotations:
+    {{- include "ddplaunch.podAnnotations" . | nindent 4 }}
 spec:
   {{- include "ddplaunch.podSpec" . | nindent 2 }}
-{{- end -}}
-
-{{- define "ddplaunch.podMetadata" -}}
-labels:
-  {{- include "ddplaunch.labels" . | nindent 2 }}
-  sidecar.istio.io/inject: "false"
-annotations:
-  {{- include "ddplaunch.podAnnotations" . | nindent 2 }}
 {{- end -}}
 
 {{- define "ddplaunch.podAnnotations" -}}
@@ -35,6 +34,7 @@ annotations:
   "karpenter.sh/do-not-disrupt" "true"
 -}}
 {{- with .Values.kubernetes.networks }}{{ $_ := set $annotations "k8s.v1.cni.cncf.io/networks" (join ", " .) }}{{ end -}}
+{{- range $how, $label := .Values.kubernetes.topology }}{{ with $label }}{{ $_ := set $annotations (printf "kueue.x-k8s.io/podset-%s-topology" $how) . }}{{ end }}{{ end -}}
 {{- /* Not by `merge`, which takes an empty text for nothing. */ -}}
 {{- range $key, $value := .Values.kubernetes.annotations }}{{ $_ := set $annotations $key $value }}{{ end -}}
 {{- merge $annotations (include "ddplaunch.annotations" . | fromYaml) | toYaml -}}
@@ -48,50 +48,26 @@ restartPolicy: Never
 terminationGracePeriodSeconds: 90
 enableServiceLinks: false
 automountServiceAccountToken: false
-{{- with $options.service_account }}
-serviceAccountName: {{ . | quote }}
-{{- end }}
-{{- with $options.priority_class }}
-priorityClassName: {{ . | quote }}
-{{- end }}
-{{- with $options.image_pull_secrets }}
-imagePullSecrets:
-  {{- range . }}
-  - name: {{ . | quote }}
-  {{- end }}
-{{- end }}
-{{- with $options.node_selector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+{{- $asked := dict
+  "serviceAccountName" $options.service_account "priorityClassName" $options.priority_class
+  "hostNetwork" $options.host_network "dnsPolicy" (ternary "ClusterFirstWithHostNet" "" $options.host_network)
+  "affinity" (include "ddplaunch.affinity" . | fromJson) "nodeSelector" (deepCopy $options.node_selector) "imagePullSecrets" list
+-}}
+{{- if and .Values.resources.gpu_type (hasKey $options.node_selector $options.gpu_type_label) }}{{ fail (printf "\n\nkubernetes.node_selector: found %s, wanted resources.gpu_type alone\n  hint: both choose the type of GPU" $options.gpu_type_label) }}{{ end }}
+{{- with .Values.resources.gpu_type }}{{ $_ := set $asked.nodeSelector $options.gpu_type_label . }}{{ end }}
+{{- range $options.image_pull_secrets }}{{ $_ := set $asked "imagePullSecrets" (append $asked.imagePullSecrets (dict "name" .)) }}{{ end }}
+{{- range $key, $value := $asked }}{{ if $value }}
+{{ $key }}: {{ toJson $value }}
+{{- end }}{{ end }}
 {{- with $options.tolerations }}
 tolerations:
   {{- range . }}
-  - operator: {{ .operator | default "Equal" }}
-    {{- with .key }}
-    key: {{ . | quote }}
-    {{- end }}
-    {{- if kindIs "string" .value }}
-    value: {{ .value | quote }}
-    {{- end }}
-    {{- with .effect }}
-    effect: {{ . }}
-    {{- end }}
-    {{- if kindIs "float64" .toleration_seconds }}
-    tolerationSeconds: {{ int64 .toleration_seconds }}
-    {{- end }}
+  {{- $toleration := dict "operator" (.operator | default "Equal") }}
+  {{- range $key, $value := omit . "operator" }}
+  {{- if not (kindIs "invalid" $value) }}{{ $_ := set $toleration ($key | replace "_s" "S") $value }}{{ end }}
   {{- end }}
-{{- end }}
-{{- if $options.host_network }}
-hostNetwork: true
-dnsPolicy: ClusterFirstWithHostNet
-affinity: {{- /* On a machine's own network two nodes of a job would meet on one set of ports. */}}
-  podAntiAffinity:
-    requiredDuringSchedulingIgnoredDuringExecution:
-      - topologyKey: kubernetes.io/hostname
-        labelSelector:
-          matchLabels:
-            {{- include "ddplaunch.selector" . | nindent 12 }}
+  - {{- toYaml $toleration | nindent 4 }}
+  {{- end }}
 {{- end }}
 topologySpreadConstraints:
   {{- include "ddplaunch.spread" . | nindent 2 }}
@@ -107,13 +83,37 @@ securityContext:
   fsGroupChangePolicy: OnRootMismatch
   {{- end }}
 initContainers:
-  {{- include "ddplaunch.python" . | nindent 2 }}
-  {{- include "ddplaunch.hub" . | nindent 2 }}
-  {{- include "ddplaunch.gate" . | nindent 2 }}
+  {{- /* Whether the agent can run in this image at all: a sidecar that cannot be started is tried for ever. */}}
+  {{- include "ddplaunch.agent" (list . "python" "--version") | nindent 2 }}
+    terminationMessagePolicy: FallbackToLogsOnError
+    {{- include "ddplaunch.small" . | nindent 4 }}
+  {{- include "ddplaunch.agent" (list . "hub" "hub" "--folder" "/ddplaunch") | nindent 2 }}
+    restartPolicy: Always
+    env:
+      {{- include "ddplaunch.environment" . | nindent 6 }}
+    {{- include "ddplaunch.small" . | nindent 4 }}
+  {{- /* It sees what the trainer will see: devices are given to each container by itself. */}}
+  {{- include "ddplaunch.agent" (list . "gate" "gate" "--folder" "/ddplaunch") | nindent 2 }}
+    {{- include "ddplaunch.large" (list . dict list) | nindent 4 }}
 containers:
-  {{- include "ddplaunch.trainer" . | nindent 2 }}
+  {{- include "ddplaunch.agent" (list . "trainer" "run" "--folder" "/ddplaunch") | nindent 2 }}
+    {{- $capabilities := ternary (list "SYS_PTRACE") list (eq .Values.watchdog.privileges "ptrace") }}
+    {{- include "ddplaunch.large" (list . .Values.secrets $capabilities) | nindent 4 }}
 volumes:
   {{- include "ddplaunch.volumes" . | nindent 2 }}
+{{- end -}}
+
+{{/* The user's, and a term of ours: on a machine's own network two nodes of a job would meet on one set of ports. */}}
+{{- define "ddplaunch.affinity" -}}
+{{- $affinity := deepCopy .Values.kubernetes.affinity -}}
+{{- if or .Values.kubernetes.host_network .Values.kubernetes.one_per_machine -}}
+{{- $selector := dict "matchLabels" (include "ddplaunch.selector" . | fromYaml) -}}
+{{- $others := $affinity.podAntiAffinity | default dict -}}
+{{- $key := "requiredDuringSchedulingIgnoredDuringExecution" -}}
+{{- $terms := prepend (get $others $key | default list) (dict "topologyKey" "kubernetes.io/hostname" "labelSelector" $selector) -}}
+{{- $_ := set $affinity "podAntiAffinity" (set $others $key $terms) -}}
+{{- end -}}
+{{- toJson $affinity -}}
 {{- end -}}
 
 {{/* One node of the job on each machine, where that can be had; and what the job file wants. */}}

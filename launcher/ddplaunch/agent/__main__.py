@@ -1,6 +1,6 @@
 """Runs the agent, or prints one sentence that says why this Python cannot.
 
-Whatever the image calls `python3` reads this file first, so it may hold nothing that Python 2.7 cannot parse.
+The image's `python3`, of any version, reads this file first, so Python 2.7 must be able to parse it.
 """
 
 import os
@@ -8,18 +8,18 @@ import signal
 import sys
 
 if os.getpid() == 1:
-    # From PID 1 of a container the kernel keeps every signal that it does not wait for: a pod that is
-    # deleted in this very moment would stay until its grace is over. What follows sets handlers of its own.
+    # The kernel drops signals to PID 1 of a container that have no handler: a pod that is deleted at this
+    # moment would stay until its grace is over. Later code sets handlers of its own.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(60))
 elif signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-    signal.signal(signal.SIGINT, lambda *_: os._exit(60))  # else a traceback of what was being imported
+    signal.signal(signal.SIGINT, lambda *_: os._exit(60))  # else a traceback of the present import
 
 unfit = ""
 if sys.version_info < (3, 9):
     unfit = "it is Python %d.%d, wanted 3.9 or newer" % sys.version_info[:2]
 else:
     try:
-        import zlib  # noqa: F401 - the rest of the archive cannot be read without it
+        import zlib  # noqa: F401 - a job's evidence cannot be packed without it
     except ImportError:
         unfit = "it lacks the zlib module"
 if unfit:

@@ -11,10 +11,10 @@ import sys
 from typing import TYPE_CHECKING, Optional
 
 from ddplaunch.agent import contract
-from ddplaunch.agent.contract import Env, Exit, Files, codec
+from ddplaunch.agent.contract import Env, Exit, Files
 from ddplaunch.agent.join import options
 from ddplaunch.agent.platforms import places, slurm, termination
-from ddplaunch.agent.text.printable import error_text
+from ddplaunch.agent.text.printable import HintedError, error_text
 
 if TYPE_CHECKING:
     from ddplaunch.agent.local import host
@@ -22,19 +22,15 @@ if TYPE_CHECKING:
 _WITHOUT_PLAN = {"ask", "interfaces", "keys", *slurm.VERBS}
 
 
-class UnusableError(Exception):
-    """The agent was called in a way that cannot work; the message says what is missing."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
+class UnusableError(HintedError):
+    """The agent's arguments or environment cannot work; the message names the fault."""
 
 
 def main(argv: Optional[list[str]] = None) -> int:
-    """Returns the exit code; see `contract.Exit`."""
+    """Run the command line. Returns a `contract.Exit`."""
     arguments = _parser().parse_args(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a peer's text may be none that can be encoded
+        sys.stdout.reconfigure(errors="backslashreplace")  # a peer's text may have other characters
     try:
         if arguments.die_with_parent is not None:
             from ddplaunch.agent.system import processes
@@ -54,7 +50,7 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
         from ddplaunch.agent.join import run
 
         return run.main(arguments)
-    plan = _plan(folder)
+    plan, refused = _plan(folder)
     if arguments.verb == "hub" and termination.wanted() and _number(Env.NODE, None) != 0:
         from ddplaunch.agent.hub import sidecar
 
@@ -75,9 +71,13 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
     if not key:
         raise UnusableError(f"{Env.KEY} is not set: by this key the nodes of a job know one another")
     if arguments.verb == "hub":
-        return _hub(arguments, plan, folder, attempt, key)
+        return _hub(arguments, plan, folder, attempt, key, refused)
     where = places.hub(plan, attempt, key, os.environ)
     node = _number(places.node_variable(os.environ), None)
+    if arguments.verb == "gate" and refused:
+        from ddplaunch.agent.gate import refusal
+
+        return refusal.main(node, refused)
     if arguments.verb == "gate":
         from ddplaunch.agent.gate import gate
 
@@ -87,17 +87,26 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
     return supervisor.main(plan, folder, node, attempt, key, where)
 
 
-def _hub(arguments: argparse.Namespace, plan: contract.JobPlan, folder: str, attempt: int, key: bytes) -> int:
-    from ddplaunch.agent.hub import hub, orphaned_job
+def _hub(
+    arguments: argparse.Namespace,
+    plan: contract.JobPlan,
+    folder: str,
+    attempt: int,
+    key: bytes,
+    refused: list[contract.Verdict],
+) -> int:
+    from ddplaunch.agent.hub import hub
 
     if arguments.ended is not None:
+        from ddplaunch.agent.hub import orphaned_job
+
         return orphaned_job.conclude(plan, folder, arguments.ended)
     port = plan.gate.port if arguments.port is None else arguments.port
     if port == 0:
         port = places.hub_port(plan.job, attempt, key)
     name = arguments.name or (plan.names[0] if plan.names and termination.wanted() else None)
     place = hub.ListenAddress(arguments.host, port, name)
-    return hub.main(plan, folder, attempt, key, place, arguments.gate_only, arguments.again)
+    return hub.main(plan, folder, attempt, key, place, arguments.gate_only, arguments.again, refused)
 
 
 def _without_plan(arguments: argparse.Namespace, folder: str) -> int:
@@ -125,19 +134,21 @@ def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--folder", default=".", help=f"the job's folder, with {Files.PLAN} (default: here)")
     common.add_argument("--die-with-parent", type=int, metavar="PID", help="stop when PID, our parent, dies")
-    hub = verbs.add_parser("hub", parents=[common], help="collect what the nodes say, and decide")
+    hub = verbs.add_parser("hub", parents=[common], help="collect the nodes' reports, and judge the job")
     hub.add_argument("--host", help="address to listen on (default: all)")
     hub.add_argument("--port", type=int, help="port to listen on; 0: by the job's key (default: the plan's)")
     hub.add_argument("--gate-only", action="store_true", help="end after the gate: no supervisor will come")
-    hub.add_argument("--again", action="store_true", help="go on in the place of one that was killed")
+    hub.add_argument("--again", action="store_true", help="replace a hub that was killed")
     hub.add_argument("--name", help="this machine's name, by which the other nodes know it")
     hub.add_argument(
-        "--ended", type=int, metavar="CODE", help="of the nodes: write what a killed hub has not"
+        "--ended", type=int, metavar="CODE", help="the nodes' exit code: write the result for a killed hub"
     )
-    keys = verbs.add_parser("keys", parents=[common], help="give the job's key to our user's other nodes")
+    keys = verbs.add_parser(
+        "keys", parents=[common], help="serve the job's key to the same user's other nodes"
+    )
     keys.add_argument("--port", type=int, required=True, help="where they ask for it")
     keys.add_argument("--occasion", default="", help="what they call the job")
-    verbs.add_parser("gate", parents=[common], help="prove the way from this node to its peers")
+    verbs.add_parser("gate", parents=[common], help="check this node, and try the paths to its peers")
     run = verbs.add_parser("run", parents=[common], help="run and watch the launch command of this node")
     options.add_arguments(run)
     options.add_agents_own(run)
@@ -147,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     local.add_argument("--node", type=int, metavar="N", help="only this node; the others are elsewhere")
     local.add_argument("--key-server", default="", metavar="WORDS", help="of node 0: arguments of `keys`")
     local.add_argument("--gate-only", action="store_true", help="stop after the gate, start no training")
-    ask = verbs.add_parser("ask", parents=[common], help="speak to the hub of a job")
+    ask = verbs.add_parser("ask", parents=[common], help="send one request to the hub of a job")
     ask.add_argument("what", choices=["status", "diagnose", "stop", "ending"], help="`ending`: by WHY, soon")
     ask.add_argument("why", nargs="?", default="", metavar="WHY", help="for the verdict, and for the log")
     here = verbs.add_parser(
@@ -161,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _part(arguments: argparse.Namespace) -> host.Part:
-    """The one node that this machine has of the job. Raises ValueError."""
+    """Return the one node of the job on this machine. Raises ValueError."""
     from ddplaunch.agent.local import host
     from ddplaunch.agent.transport import endpoints
 
@@ -170,17 +181,20 @@ def _part(arguments: argparse.Namespace) -> host.Part:
     return host.Part(arguments.node, hub, os.environ[Env.KEY], key_server)
 
 
-def _plan(folder: str) -> contract.JobPlan:
-    path = os.path.join(folder, Files.PLAN)
+def _plan(folder: str) -> tuple[contract.JobPlan, list[contract.Verdict]]:
+    """Return the plan, and the verdicts on the job file it follows from. Raises UnusableError."""
+    from ddplaunch.agent.hub import plan_file
+
+    path = plan_file.find(folder)
     try:
-        plan = codec.read(contract.JobPlan, path)
+        plan, refused = plan_file.read(path)
     except OSError as error:
         raise UnusableError(f"{path}: {error.strerror}") from error
-    except codec.ContractError as error:
+    except ValueError as error:
         raise UnusableError(f"{path}: {error}") from error
     if plan.version != contract.VERSION:
         raise UnusableError(f"{path} has version {plan.version}, this agent reads {contract.VERSION}")
-    return plan
+    return plan, refused
 
 
 def _number(name: str, default: Optional[int]) -> int:

@@ -1,7 +1,7 @@
-"""Carry a `Rendered` to where it runs, watch it, and bring its logs and evidence back.
+"""Submits a `Rendered` to its scheduler, watches the job, and fetches its logs and evidence.
 
-The only layer that starts processes and talks to schedulers. `submit` changes nothing in what was rendered:
-what `ddplaunch render` showed is what runs. A backend is imported only when a job or a handle names it.
+Only this layer starts processes and talks to schedulers. `submit` sends the rendered files unchanged, as
+`ddplaunch render` shows them. A backend is imported only when a command needs it.
 """
 
 from __future__ import annotations
@@ -18,36 +18,39 @@ if TYPE_CHECKING:
 
 
 class Backend(Protocol):
-    """Interface of a place where jobs run. Every call but `logs` with `follow` is bounded in time.
+    """Interface to one scheduler. Every call except `logs` with `follow` ends in bounded time.
 
-    All raise NotFoundError for a handle they do not know, and ClusterError when the place refuses or cannot
-    be reached.
+    All raise NotFoundError for an unknown handle, and ClusterError when the scheduler refuses or cannot be
+    reached.
     """
 
     def submit(self, rendered: Rendered) -> Handle:
-        """Send it as it is, and return once it is accepted. It goes on when the launcher dies."""
+        """Submit the job, and return when it is accepted. It goes on when the launcher ends."""
 
     def job(self, handle: Handle) -> Job:
-        """Return how the job stands now."""
+        """Return the present state of the job."""
 
     def jobs(self) -> list[Job]:
-        """Return all jobs of this user that are known here, finished ones too, the newest first."""
+        """Return all jobs of this user that are known here, ended ones too, the newest first."""
 
     def handles(self) -> list[tuple[Handle, str]]:
-        """Return all handles known here, with a word on each. A prompt does not wait: nobody is asked."""
+        """Return all handles known here, each with a description, for completion: without a query."""
 
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
-        """Lines of the ranks' output, prefixed and without their newline, in the order in which they came.
+        """Yield lines of the ranks' output, with their prefix and without newline, in their order.
 
-        With `follow` it waits for more until the job has ended, and yields "" whenever a moment passed
-        without any, so that the caller can look after other things.
+        With `follow`, wait for more until the job has ended, and yield "" after each moment without any, so
+        that the caller can do other things.
         """
 
     def cancel(self, handle: Handle) -> Job:
-        """Stop it, evidence first, and return when it has stopped. A job that has ended stays as it is."""
+        """Collect evidence, stop the job, and return it when it has ended. An ended job stays as it is."""
 
     def collect(self, handle: Handle) -> Bundle | None:
-        """Return the evidence: from the hub while the job runs, else what it left. None: it left nothing."""
+        """Return the bundle, from the hub while the job runs, else from what it left; None: it left none."""
+
+    def close(self) -> None:
+        """Wait for its threads, in bounded time, and close its connections."""
 
 
 def connect(name: str) -> Backend:

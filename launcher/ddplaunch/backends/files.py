@@ -1,8 +1,10 @@
-"""Reads what a job has left, with bounds: on a shared disk it may be broken, or made to harm its reader."""
+"""Reads a job's files, with bounds: on a shared disk they may be broken, or made to harm their reader."""
 
 from __future__ import annotations
 
+import base64
 import errno
+import io
 import json
 import os
 import stat
@@ -10,15 +12,16 @@ import zlib
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
-from ddplaunch.agent.contract import Bundle, codec
+from ddplaunch.agent.contract import Bundle, bundle_file, codec
 
 T = TypeVar("T")
 
 MAX_BYTES: Final = 24 << 20
 """The largest bundle that is parsed: the evidence of thousands of ranks, in less than 200 MB of memory."""
 MAX_SMALL: Final = 4 << 20
-"""The same of all other files: the status of thousands of nodes."""
-_MAX_VALUES: Final = 2_000_000
+"""The largest of all other files: the status of thousands of nodes."""
+_MAX_WEIGHT: Final = 3_700_000
+_WEIGHTS: Final = {"{": 3, "[": 2, ",": 1}  # of an object, a list, and a value in either
 _MAX_KEYS: Final = 1_200_000
 
 _COUNTS: Final = ("node", "nodes", "nproc_per_node", "rank", "ranks", "peer", "victims", "waiting_for")
@@ -33,8 +36,8 @@ class NotPlainError(OSError):
 
 
 def opened(path: Path) -> BinaryIO:
-    """A plain file, to be read. Raises OSError, which NotPlainError is."""
-    # A named pipe without a writer would keep us waiting for ever.
+    """Return the plain file at `path`, open to be read. Raises OSError, which NotPlainError is."""
+    # Without O_NONBLOCK, opening a named pipe blocks until it has a writer.
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -60,37 +63,77 @@ def contents(path: Path, most: int = MAX_SMALL) -> bytes:
 
 
 def tail(path: Path, most: int) -> bytes:
-    """The last bytes of a plain file. Raises OSError."""
+    """Return the last bytes of a plain file, at most so many. Raises OSError."""
     with opened(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most))
         return file.read(most)
 
 
 def read(cls: type[T], path: Path) -> T:
-    """The `cls` in the JSON file at *path*. Raises OSError or ContractError."""
-    data = contents(path, _most(cls))
+    """Return the `cls` in the JSON file at `path`, no bundle. Raises OSError or ContractError."""
     try:
-        return load(cls, data)
+        return load(cls, contents(path))
     except codec.ContractError as error:
         raise codec.ContractError(f"{path}: {error}") from error
 
 
+def read_if_valid(cls: type[T], path: Path) -> T | None:
+    """Return the `cls` in the JSON file at `path`; None where there is none that can be read."""
+    try:
+        return read(cls, path)
+    except (OSError, codec.ContractError):
+        return None
+
+
+def read_bundle(path: Path, dumps: int = 0) -> Bundle:
+    """Return the bundle in a file of either format. Raises OSError or ContractError.
+
+    `dumps`: bytes of flight recorders to take along.
+    """
+    try:
+        with opened(path) as file:
+            return bundle_file.load(file, _bundle_values, MAX_BYTES, dumps)
+    except NotPlainError as error:
+        raise codec.ContractError(str(error)) from error
+    except codec.ContractError as error:
+        raise codec.ContractError(f"{path}: {error}") from error
+
+
+def bundle(text: bytes | str) -> Bundle:
+    """Return the bundle in JSON, or in an archive as base64. Raises ContractError for any other text."""
+    text = text.strip()
+    if text[:1] in (b"{", "{"):
+        return codec.load(Bundle, _bundle_values(text))
+    try:
+        data = base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise codec.ContractError(f"neither JSON nor base64: {error}") from error
+    if data[:2] != b"PK":  # as agents printed it before there was an archive
+        data = inflate(data)
+    return bundle_file.load(io.BytesIO(data), _bundle_values, MAX_BYTES, bundle_file.MOST_DUMPS)
+
+
+def _bundle_values(text: bytes | str) -> Any:
+    return parse(text, MAX_BYTES)
+
+
 def load(cls: type[T], text: bytes | str) -> T:
-    """The `cls` in JSON text. Raises ContractError for whatever else it may be."""
-    return codec.load(cls, parse(text, _most(cls)))
+    """Return the `cls` in JSON text. Raises ContractError for any other text."""
+    return codec.load(cls, parse(text))
 
 
 def parse(text: bytes | str, most: int = MAX_SMALL) -> Any:
-    """The values in JSON text. Raises ContractError for whatever else it may be."""
+    """Return the values in JSON text. Raises ContractError for any other text."""
     if len(text) > most:
         raise codec.ContractError(f"more than {most:,} bytes")
     try:
         # Agents write ASCII alone, and one wide letter makes four bytes of each.
         text = text.decode("ascii") if isinstance(text, bytes) else text
         # A byte of text can make thirty of values, so they are counted first.
-        if sum(map(text.count, "{[,")) > _MAX_VALUES or text.count(":") > _MAX_KEYS:
-            raise codec.ContractError("it holds more values than a job has")
-        return json.loads(text, object_hook=_believed)
+        weight = sum(text.count(mark) * each for mark, each in _WEIGHTS.items())
+        if weight > _MAX_WEIGHT or text.count(":") > _MAX_KEYS:
+            raise codec.ContractError("it holds more values than any job has")
+        return json.loads(text, object_hook=_within_bounds)
     except codec.ContractError:
         raise
     except RecursionError as error:
@@ -100,7 +143,7 @@ def parse(text: bytes | str, most: int = MAX_SMALL) -> Any:
 
 
 def inflate(data: bytes) -> bytes:
-    """Return what zlib has packed. Raises ContractError where it is broken, or grows beyond all measure."""
+    """Return what zlib has packed. Raises ContractError for broken data, and for more than MAX_BYTES."""
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(data, MAX_BYTES + 1)
@@ -111,11 +154,8 @@ def inflate(data: bytes) -> bytes:
     return text
 
 
-def _most(cls: type[Any]) -> int:
-    return MAX_BYTES if cls is Bundle else MAX_SMALL
-
-
-def _believed(found: dict[str, Any]) -> dict[str, Any]:
+def _within_bounds(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the object. Raises ContractError for a count or a time that cannot be."""
     for key in found.keys() & _NUMBERS.keys():
         value, most = found[key], _NUMBERS[key]
         for number in value if isinstance(value, list) else (value,):

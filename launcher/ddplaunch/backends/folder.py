@@ -1,88 +1,135 @@
-"""Reads a job's folder: its attempts, how its hub saw it stand, the evidence it left.
-
-And where this user's own state lies, which is kept for as long as somebody may ask.
-"""
+"""The state folder of this user, and the folder of one job: its attempts, its hub's status, its evidence."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from ddplaunch.agent.contract import Bundle, Files, JobPlan, JobStatus, codec
+from ddplaunch.agent.contract import Bundle, Files, JobPlan, JobStatus, bundle_file, codec
 from ddplaunch.backends import files
-from ddplaunch.errors import UsageError
+from ddplaunch.backends.job import Earlier
+from ddplaunch.errors import ClusterError, UsageError
+
+_FORMAT_1 = "bundle.json"
+"""The name of the bundle before it was an archive."""
 
 
 def state_folder() -> Path:
-    """`$XDG_STATE_HOME/ddplaunch`, made for this user alone where it is not there yet.
+    """Return `$XDG_STATE_HOME/ddplaunch`, which only this user can read; make it where it is missing.
 
-    The XDG rules say that a relative value counts as none. Raises UsageError when the folder is another
-    user's: a job would run what its owner puts there.
+    A relative value counts as none, by the XDG rules. Raises UsageError when the folder belongs to another
+    user, whose files a job would run, and when a file stands in its place.
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     folder = base / "ddplaunch"
-    with contextlib.suppress(OSError):  # who wants to write there will say it
+    with contextlib.suppress(OSError):  # whatever writes there reports it
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         owner = folder.stat().st_uid
-        # `sudo` may leave root the home of the user who called it.
+        # Under `sudo`, HOME may still be that of the user who called it.
         if owner not in (os.geteuid(), 0, Path.home().stat().st_uid):
             raise UsageError(
-                f"the folder {folder} is another user's ({owner})",
-                hint="jobs are remembered there: let XDG_STATE_HOME name a folder of your own",
+                f"the folder {folder} belongs to another user (uid {owner})",
+                hint="jobs are kept there: set XDG_STATE_HOME to a folder of your own",
             )
     _refuse_files(folder)
     return folder
 
 
 def _refuse_files(folder: Path) -> None:
-    """A file in the place of the folder, or of one above it, would look like no jobs at all."""
+    """Raise UsageError when a file stands in the place of the folder, or of one above it.
+
+    Without the error, it would look as if this user had no jobs.
+    """
     for path in (folder, *folder.parents):
         with contextlib.suppress(OSError):  # "not a directory" of what lies below a file
             if not stat.S_ISDIR(path.stat().st_mode):
                 raise UsageError(
                     f"the state folder {folder} cannot be used: found a file at {path}, wanted a folder",
-                    hint="jobs are remembered there: let XDG_STATE_HOME name a folder, or move the file away",
+                    hint="jobs are kept there: set XDG_STATE_HOME to a folder, or move the file away",
                 )
 
 
+@contextlib.contextmanager
+def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """Make a folder in `parent`, which is removed if filling it fails. Raises ClusterError for an OSError."""
+    folder: Path | None = None
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        yield folder
+    except OSError as error:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)  # the disk may be full
+        raise ClusterError(
+            f"the job's folder cannot be written: {error.filename or parent}: {error.strerror}",
+            hint="jobs are kept below $XDG_STATE_HOME, or ~/.local/state: make room there, or set "
+            "XDG_STATE_HOME to a folder that you may write to",
+        ) from error
+
+
 def attempts(folder: Path) -> list[Path]:
-    """The `run` folders of a job, the oldest attempt first; all but the last have been moved aside."""
+    """Return the `run` folders of a job, the oldest attempt first; all but the last have been renamed."""
     earlier = [path for path in folder.glob(f"{Files.RUN}-*") if path.name.rpartition("-")[2].isdecimal()]
     return [*sorted(earlier, key=lambda path: int(path.name.rpartition("-")[2])), folder / Files.RUN]
 
 
+def earlier(folder: Path, attempt: int | None) -> tuple[Earlier, ...]:
+    """Return the attempts that left a folder, the oldest first, up to the present `attempt`, if it is known.
+
+    A scheduler may start an attempt that makes no folder: what a hub says goes before the folder's name.
+    """
+    found = []
+    for run in attempts(folder):
+        status = files.read_if_valid(JobStatus, run / Path(Files.STATUS).name)
+        name = run.name.rpartition("-")[2]
+        number = status.attempt if status else int(name) if name.isdecimal() else None
+        if number is not None and (run.name != Files.RUN if attempt is None else number < attempt):
+            found.append(Earlier(number, run, status))
+    return tuple(found)
+
+
 def status(folder: Path) -> JobStatus | None:
-    """Return what the hub of the last attempt says; None before it stands."""
-    try:
-        return files.read(JobStatus, folder / Files.STATUS)
-    except (OSError, codec.ContractError):
-        return None
+    """Return the status that the hub of the last attempt wrote; None before the hub is up."""
+    return files.read_if_valid(JobStatus, folder / Files.STATUS)
 
 
-def retries(folder: Path) -> int:
-    """Return how often the job may be started again after a node's fault."""
-    try:
-        return files.read(JobPlan, folder / Files.PLAN).retries
-    except (OSError, codec.ContractError):
-        return 0
+def starts_again(folder: Path, status: JobStatus) -> bool:
+    """Whether the job's plan has another attempt follow the one that has ended so."""
+    plan = files.read_if_valid(JobPlan, folder / Files.PLAN)
+    return plan is not None and status.exit_code in plan.retried and status.attempt < plan.retries
 
 
 def newest_bundle(folder: Path) -> Bundle | None:
-    """Return the bundle of the last attempt that left one. Raises UsageError when all left are broken."""
+    """Return the bundle of the last attempt that left one; None: none did.
+
+    Raises UsageError when every bundle is broken.
+    """
+    return bundle_in(*reversed(attempts(folder)))
+
+
+def bundle_in(*runs: Path) -> Bundle | None:
+    """Return the bundle of the first of these attempts that left one; None: none did.
+
+    Raises UsageError when every bundle is broken.
+    """
     broken: codec.ContractError | None = None
-    for run in reversed(attempts(folder)):
-        try:
-            return files.read(Bundle, run / Path(Files.BUNDLE).name)
-        except OSError:
-            continue
-        except codec.ContractError as error:
-            broken = broken or error
+    for run in runs:
+        for name in (Path(Files.BUNDLE).name, _FORMAT_1):
+            try:
+                return files.read_bundle(run / name, bundle_file.MOST_DUMPS)
+            except OSError:
+                continue
+            except codec.ContractError as error:
+                broken = broken or error
     if broken is not None:
         raise UsageError(
             f"the job's evidence cannot be read: {broken}",
-            hint="it is broken, or was not written by ddplaunch; move it away to see what else is known",
+            hint="the file is broken, or ddplaunch did not write it; move it away to see what else is known",
         )
     return None

@@ -1,4 +1,4 @@
-"""Ask the hub of a running job: its address and key lie in the job's folder."""
+"""Asks the hub of a running job for evidence, by the address and the key in the job's folder."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from ddplaunch.agent.contract import Bundle, Files, codec
+from ddplaunch.agent.contract import Bundle, Files, codec, messages
+from ddplaunch.agent.contract.messages import Way
 from ddplaunch.agent.transport.protocol import Channel, ProtocolError
 from ddplaunch.backends import files
 
 ANSWER = 30.0
-"""Seconds for fresh evidence of all ranks; the hub itself gives them less."""
+"""Seconds for new evidence of all ranks; the hub itself waits less for them."""
 _REACH = 5.0
-"""Seconds for one of several addresses: from outside a cluster's network most of them lead nowhere."""
+"""Seconds to connect to one of several addresses: outside a cluster's network most cannot be reached."""
 
 _SHORT = 1 << 16
-"""Bytes of a file with a key or addresses; a machine has a few of these."""
+"""The most bytes of a file with a key or with addresses, of which a machine has a few."""
 
 Address = tuple[str, int]
 
 
 def diagnose(folder: Path, attempt: int) -> Bundle | None:
-    """Evidence of all ranks as they stand now. None when the hub does not answer, or has ended meanwhile."""
+    """Return new evidence of all ranks; None when the hub does not answer or has ended."""
     try:
         key = files.contents(folder / Files.KEY, _SHORT).strip()
     except (OSError, ValueError):
@@ -32,11 +33,11 @@ def diagnose(folder: Path, attempt: int) -> Bundle | None:
     if channel is None:
         return None
     try:
-        channel.send("diagnose", {})
-        while answer := channel.receive(deadline - time.monotonic()):
-            kind, body = answer
-            if kind == "bundle":
-                return codec.load(Bundle, body)
+        channel.send(*messages.AskDiagnosis().pack())
+        while line := channel.receive(deadline - time.monotonic()):
+            answer = messages.load(*line, Way.HUB_TO_COMMAND)
+            if isinstance(answer, messages.BundleAnswer):
+                return answer.bundle or files.bundle(answer.archive)
     except (ProtocolError, codec.ContractError):
         return None
     finally:
@@ -45,7 +46,7 @@ def diagnose(folder: Path, attempt: int) -> Bundle | None:
 
 
 def _connect(addresses: Iterable[Address], key: bytes, attempt: int, deadline: float) -> Channel | None:
-    """Connect to the first address that proves to be this job's hub; None: none does."""
+    """Return a connection to the first address at which this job's hub answers; None: it answers at none."""
     for host, port in addresses:
         try:
             return Channel.connect(host, port, key, attempt, min(deadline, time.monotonic() + _REACH))
@@ -55,15 +56,15 @@ def _connect(addresses: Iterable[Address], key: bytes, attempt: int, deadline: f
 
 
 def _addresses(folder: Path) -> list[Address]:
-    """Return all that the hub is known by: on a cluster it writes a list, on one machine it has the one."""
+    """Return the hub's addresses: on a cluster it writes a list of them, on one machine a single one."""
     try:
         text = files.contents(folder / Files.HUB_ADDRESS, _SHORT).decode("ascii")
-        found = [each.rpartition(":") for each in text.split(",")]
-        return [(host.strip("[]"), int(port)) for host, _, port in found]
+        parts = [each.rpartition(":") for each in text.split(",")]
+        return [(host.strip("[]"), int(port)) for host, _, port in parts]
     except (OSError, ValueError):
         pass
     try:
-        told = files.parse(files.contents(folder / Files.HUB, _SHORT))
-        return [(str(told["host"]), int(told["port"]))]
+        address = files.parse(files.contents(folder / Files.HUB, _SHORT))
+        return [(str(address["host"]), int(address["port"]))]
     except (OSError, ValueError, KeyError, TypeError):
         return []

@@ -1,4 +1,4 @@
-"""Ctrl-C while a job is sent: it breaks off long waits, and nothing between them and the handle."""
+"""Ctrl-C while a job is submitted: it interrupts long waits only, so no job is left without a handle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 class Kept:
-    """`came`: a Ctrl-C was kept."""
+    """SIGINT handler that only remembers. `came`: a Ctrl-C has come."""
 
     def __init__(self) -> None:
         self.came = False
@@ -20,9 +20,9 @@ class Kept:
 
 @contextlib.contextmanager
 def kept() -> Iterator[Kept]:
-    """SIGINT inside is noted, and breaks off nothing but what is `let_through`.
+    """Remember a SIGINT inside instead of raising KeyboardInterrupt, except within `let_through`.
 
-    One that came decides what is left to do, which is bounded: from then on SIGINT is ignored.
+    After such a SIGINT the caller only cleans up, in bounded time, so SIGINT is ignored from then on.
     """
     note = Kept()
     before = signal.getsignal(signal.SIGINT)
@@ -38,7 +38,7 @@ def kept() -> Iterator[Kept]:
 
 @contextlib.contextmanager
 def let_through() -> Iterator[None]:
-    """A wait inside `kept`, or outside, that may take long: SIGINT raises KeyboardInterrupt."""
+    """Let SIGINT raise KeyboardInterrupt inside, also within `kept`: for waits that may take long."""
     note = signal.getsignal(signal.SIGINT)
     if not isinstance(note, Kept) or threading.current_thread() is not threading.main_thread():
         yield
@@ -60,7 +60,7 @@ def let_through() -> Iterator[None]:
 
 @contextlib.contextmanager
 def held_off() -> Iterator[None]:
-    """SIGINT is ignored inside, where all waits are bounded. A thread gets none, and changes nothing."""
+    """Ignore SIGINT inside, where all waits are bounded. Only the main thread receives it at all."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,11 +1,14 @@
-"""Types that all backends share: a job's handle, its state, and the lines of output that are wanted."""
+"""Types that all backends share: a job's handle, its state, its end, and a choice of its output."""
 
 from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
 
 from ddplaunch.agent.contract import JobStatus, Verdict
 from ddplaunch.errors import UsageError
@@ -23,7 +26,7 @@ class Handle:
 
     @classmethod
     def parse(cls, text: str) -> Handle:
-        """Raises UsageError when `text` has not the form of a handle."""
+        """Return the handle that `text` spells. Raises UsageError for any other text."""
         match = re.fullmatch(r"([a-z]+)://([^\s/][^\s]*)", text)
         if match is None:
             target = "slurm" if text.isdecimal() else "local"
@@ -36,7 +39,7 @@ class Handle:
 
 
 class State(StrEnum):
-    """States of a job. CANCELLED: by its user. LOST: it is gone, and nobody here has asked for that."""
+    """States of a job. CANCELLED: by its user. LOST: it is gone, and `ddplaunch cancel` was not the cause."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -50,6 +53,15 @@ class State(StrEnum):
         return self not in (State.PENDING, State.RUNNING)
 
 
+class Earlier(NamedTuple):
+    """An attempt before the present one."""
+
+    number: int
+    run: Path | None  # the folder that it left; None: it left none
+    status: JobStatus | None  # the last of its hub; None: it left none
+    why_none: str = "it left no result"  # why there is no status, in one sentence
+
+
 @dataclass(frozen=True)
 class Job:
     """One submission, as its backend sees it now. Times are wall-clock seconds since the epoch."""
@@ -57,46 +69,69 @@ class Job:
     handle: Handle
     state: State
     submitted: float
-    name: str  # of the job file, or as its scheduler calls it; empty when nobody knows any more
+    name: str  # of the job file, or as its scheduler calls it; empty when neither is known
     ended: float | None = None
-    exit_code: int | None = None  # contract.Exit, once it has ended and said so
+    exit_code: int | None = None  # of contract.Exit; None while it runs, or when it left none
     detail: str = ""  # why it is pending or lost, in one sentence
     hint: str = ""  # what to do about that
-    status: JobStatus | None = None  # what its hub says; None before the hub stands
-    lingers: str = ""  # what of an ended job its scheduler still holds, in one sentence
-    verdicts: tuple[Verdict, ...] = ()  # what its backend knows, for when its hub could not speak
+    never_starts: bool = False  # it is pending, and no waiting cures the reason
+    status: JobStatus | None = None  # from its hub; None before the hub is up
+    lingers: str = ""  # what its scheduler still holds after its end, in one sentence
+    verdicts: tuple[Verdict, ...] = ()  # from its backend, for a job whose hub left none
+    sweep: Mapping[str, str] = field(default_factory=dict)  # its own values in a sweep, as text by key
+    restarts: int = 0  # the attempts before this one that its scheduler counts
+    earlier: tuple[Earlier, ...] = ()  # the attempts before this one that are known, the oldest first
+
+    @property
+    def attempt(self) -> int:
+        """Return the number of the present attempt, or of the last; 0 is the first."""
+        if self.status is not None:
+            return self.status.attempt
+        return max(self.restarts, self.earlier[-1].number + 1 if self.earlier else 0)
 
     @property
     def gate_passed(self) -> bool:
-        """Whether the gate had let its ranks start, by its hub's word or by where a verdict was found."""
-        told = self.status
-        known = [*(told.verdicts if told else ()), *self.verdicts]
-        return (told is not None and told.gate_passed) or any(each.where == "run" for each in known)
+        """Whether its ranks were started, by its hub's status or because a verdict is about the run."""
+        status = self.status
+        verdicts = [*(status.verdicts if status else ()), *self.verdicts]
+        return (status is not None and status.gate_passed) or any(each.where == "run" for each in verdicts)
 
 
-HEARD_HERE, HEARD_AFAR = 25.0, 90.0
-"""Seconds without a heartbeat after which a hub counts as silent: of this machine, and where a shared file
-system may show old files for a minute, or clocks may differ. A hub that lives writes every ten."""
+SILENT_AFTER_HERE, SILENT_AFTER_AFAR = 25.0, 90.0
+"""Seconds without a new status after which a hub counts as silent; it writes one every ten seconds. On a
+cluster, a shared file system may show old files for a minute, and clocks may differ."""
+LINGER = 4.0
+"""Seconds after the hub's exit code in which a scheduler ends most jobs, and knows more of some."""
+STOPPED_OUTSIDE = "stopped from outside, not by `ddplaunch cancel`"
 
 
 def with_silence(job: Job, patience: float, now: float) -> Job:
-    """Return the job, with the silence of its hub as its detail once that lasts longer than `patience`."""
+    """Return the job; its detail says so when its hub has been silent for longer than `patience` seconds."""
     status = job.status
     if job.state is not State.RUNNING or status is None or status.exit_code is not None:
         return job
     if now - status.updated <= patience:
         return job
     since = time.strftime("%H:%M:%S", time.localtime(status.updated))
-    silence = f"the hub does not answer since {since}"
-    hint = "each node now watches its own ranks, and ends them when nothing moves for `kill_after`"
-    if job.detail:  # the scheduler knows why: a job that is suspended has no node that watches
+    silence = f"the hub has not answered since {since}"
+    hint = "each node now watches its own ranks, and ends them when they make no progress for `kill_after`"
+    if job.detail:  # the scheduler knows why: in a suspended job no node watches
         return replace(job, detail=f"{job.detail}; {silence}")
     return replace(job, detail=silence, hint=job.hint or hint)
 
 
+class Outcome(NamedTuple):
+    """The end of a job. `ended`: seconds since the epoch, None where the scheduler does not say."""
+
+    state: State
+    exit_code: int | None
+    detail: str = ""
+    ended: float | None = None
+
+
 @dataclass(frozen=True)
 class Selection:
-    """Choice of lines of a job's output. None: all."""
+    """Choice of lines of a job's output. A field that is None selects all."""
 
     nodes: frozenset[int] | None = None
     ranks: frozenset[int] | None = None

@@ -1,4 +1,4 @@
-"""Chooses and orders the lines of a job's output, however the files grow meanwhile."""
+"""Selects lines of a job's output, and follows output that grows."""
 
 from __future__ import annotations
 
@@ -14,39 +14,41 @@ from ddplaunch.backends import files
 from ddplaunch.backends.job import Selection
 
 _PREFIX = re.compile(rb"\[(\d+)(?:/(\w+))?\]")
-"""`[node/rank]`, or `[node/ddplaunch]` where the node's supervisor speaks."""
+"""`[node/rank]`, or `[node/ddplaunch]` for a line of the node's supervisor."""
+_REMARK = b"[ddplaunch] "
+"""Begins a remark on the output as a whole."""
 _CHUNK = 1 << 20
 _LONGEST = 1 << 20
 """Bytes of a line; a longer one is shown in pieces."""
 _POLL = 0.1
 
 
-class Source(Protocol):
+class LogSource(Protocol):
     """Output that grows."""
 
     def present(self) -> Iterator[bytes]:
-        """The whole lines that came since the last look."""
+        """Yield the whole lines that came since the last call."""
 
     def rest(self) -> Iterator[bytes]:
-        """A last line without its newline."""
+        """Yield a last line without its newline."""
 
 
 def lines(
-    source: Source, wanted: Selection, *, follow: bool, alive: Callable[[], bool], poll: float = _POLL
+    source: LogSource, wanted: Selection, *, follow: bool, alive: Callable[[], bool], poll: float = _POLL
 ) -> Iterator[str]:
-    """The wanted lines that are there, then, with `follow`, those that come while `alive`.
+    """Yield the wanted lines that are there, then, with `follow`, those that come while `alive`.
 
-    Yields "" whenever a moment passed without any.
+    Yields "" after each pause of `poll` seconds without any.
     """
     present: Iterator[bytes] = (line for line in source.present() if is_wanted(line, wanted))
     if wanted.tail is not None:
         present = iter(deque(present, maxlen=wanted.tail))
     yield from map(text, present)
     while follow:
-        last_look = not alive()  # asked before the look, so that what is written before the end is seen
+        ended = not alive()  # asked before the read, which then sees all that was written before the end
         fresh = [line for line in source.present() if is_wanted(line, wanted)]
         yield from map(text, fresh)
-        if last_look:
+        if ended:
             break
         if not fresh:
             yield ""
@@ -54,8 +56,8 @@ def lines(
     yield from map(text, (line for line in source.rest() if is_wanted(line, wanted)))
 
 
-class File:
-    """A file that others append to. It is opened anew at every look, which on NFS is what brings the news."""
+class GrowingFile:
+    """A file that others append to. Each read opens it again: on NFS, only that shows what was appended."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -70,7 +72,7 @@ class File:
             pass
 
     def read(self, file: BinaryIO) -> Iterator[bytes]:
-        """Whole lines of `file`, which is this one, opened. Of a line without end, pieces."""
+        """Yield the new whole lines of `file`, which is this one, opened; a very long line in pieces."""
         file.seek(self._offset)
         while data := file.read(_CHUNK):
             self._offset += len(data)
@@ -86,8 +88,8 @@ class File:
 
 
 def is_wanted(line: bytes, wanted: Selection) -> bool:
-    """Whether the line's prefix suits."""
-    if wanted.nodes is None and wanted.ranks is None:
+    """Whether the prefix of `line` names a wanted node and rank, or it is a remark on all of them."""
+    if (wanted.nodes is None and wanted.ranks is None) or line.startswith(_REMARK):
         return True
     match = _PREFIX.match(line)
     if match is None:
@@ -99,14 +101,14 @@ def is_wanted(line: bytes, wanted: Selection) -> bool:
 
 
 def text(line: bytes) -> str:
-    """Broken UTF-8 is shown as such, and ends nothing."""
+    """Return the line as text, with a replacement character for each broken byte."""
     return line.decode("utf-8", errors="replace")
 
 
-def last_words(path: Path, count: int) -> list[str]:
-    """The last lines of a file that hold anything; none when it is not there."""
+def last_lines(path: Path, count: int) -> list[str]:
+    """Return the last lines of a file, at most `count`, without empty ones; none when it is not there."""
     try:
-        found = files.tail(path, 8192).splitlines()
+        last = files.tail(path, 8192).splitlines()
     except OSError:
         return []
-    return [text(line) for line in islice(filter(bytes.strip, reversed(found)), count)][::-1]
+    return [text(line) for line in islice(filter(bytes.strip, reversed(last)), count)][::-1]

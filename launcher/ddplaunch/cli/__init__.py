@@ -1,6 +1,6 @@
-"""Arguments to calls, results to words: the command line.
+"""The command line: turns arguments into calls, and results into text.
 
-The only layer that prints, asks the terminal what it can show, and ends the process. It decides nothing
-about a job: what is wrong is known below, here it is said. `main` turns every `DdplaunchError` into
-`error:`, a blank line, `hint:`, and its exit code; data goes to stdout, everything else to stderr.
+Only this layer prints, reads the terminal's size and ends the process. It judges no job: the layers below do.
+`main` prints each `DdplaunchError` as `error:`, an empty line and `hint:`, and returns its exit code. Data
+goes to stdout, everything else to stderr.
 """

@@ -1,6 +1,6 @@
-"""`ddplaunch completion`: the script of a shell, and, behind it, the words that fit.
+"""`ddplaunch completion`: prints the completion script of a shell, and the words that the script asks for.
 
-By hand: docs/decisions/0018-completion-and-folders.md.
+Why without a library: docs/decisions/0018-completion-and-folders.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ddplaunch.cli.parser import Parser
 from ddplaunch.errors import DdplaunchError, ExitCode
 
 HELP = """
-Completes commands, options, job handles and verdict codes.
+The script completes commands, options, job handles and verdict codes.
 
   bash   eval "$(ddplaunch completion bash)"         in ~/.bashrc
   zsh    source <(ddplaunch completion zsh)          in ~/.zshrc
@@ -22,23 +22,23 @@ Completes commands, options, job handles and verdict codes.
 """
 
 FILES: Final = (":files", "")
-"""Tells the script that the shell's own completion of file names fits here."""
+"""A word that lets the script complete file names."""
 
 Word = tuple[str, str]
-"""A word that fits, and what it means."""
+"""A possible word, and what it means."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that may follow the verb."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "shell", nargs="?", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish"
     )
-    # Called by the scripts: the words of the command line so far, the one to complete being the last.
+    # For the scripts: the words of the command line so far, of which the last is to be completed.
     parser.add_argument("--words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it, and return the exit code."""
+    """Run the command, and return the exit code."""
     if args.words is not None:
         print("\n".join("\t".join(filter(None, word)) for word in fitting(args.words or [""])))
     elif args.shell is None:
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def fitting(words: list[str]) -> list[Word]:
-    """Return what the last of `words` can become, each with its meaning."""
+    """Return the possible completions of the last of `words`."""
     from ddplaunch.cli.main import VERBS, verb_parser
 
     current = words[-1]

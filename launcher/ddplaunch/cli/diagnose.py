@@ -3,40 +3,56 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ddplaunch import api
 from ddplaunch.cli import jobs
 from ddplaunch.cli import parser as arguments
-from ddplaunch.errors import ExitCode
+from ddplaunch.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from ddplaunch.agent.contract import Bundle
 
 HELP = """
-While the job runs, it is asked for the stacks and counters of all its ranks as they stand now, and goes on.
-When it has ended, what it left is read. What must be mended first stands first.
+While the job runs, this collects stacks and counters of all its ranks, and the job goes on. After its end,
+this reads the evidence that the job left. The cause to fix first is printed first.
 
-Ends with 0 whatever is wrong with the job; `ddplaunch status` ends with the job's own result.
+In place of a job, name a bundle: the zip archive in which a job leaves its evidence, run/bundle.zip in the
+job's folder, or a file of --bundle. That works anywhere, without the cluster, without torch.
+
+The exit code is 0 whatever is wrong with the job; that of `ddplaunch status` shows the job's result.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that may follow the verb."""
-    arguments.handle(parser)
+    """Add the arguments of the command."""
+    arguments.handle(parser, "; or the file of a bundle")
     arguments.as_json(parser)
-    parser.add_argument("--html", metavar="FILE", help="write all evidence as one HTML file as well")
+    parser.add_argument("--html", metavar="FILE", help="also write all evidence as one HTML file")
+    parser.add_argument(
+        "--bundle", metavar="FILE", help="also write all evidence as one bundle, a zip archive"
+    )
+    parser.add_argument(
+        "--attempt",
+        type=arguments.at_least(0),
+        metavar="N",
+        help="diagnose this attempt, 0 for the first; by default the last",
+    )
+    parser.add_argument("--again", action="store_true", help="judge a bundle by the rules of this version")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it, and return the exit code."""
+    """Run the command, and return the exit code."""
     from ddplaunch.cli import report_file
-    from ddplaunch.report import diagnosis, verdict
+    from ddplaunch.report import verdict
 
-    if args.html is not None:
-        report_file.check(Path(args.html))
-    backend, handle = jobs.find(args.handle)
-    handle = backend.job(handle).handle
-    bundle = backend.collect(handle)
-    found = diagnosis.diagnose(backend.job(handle), bundle)
+    for path in filter(None, (args.html, args.bundle)):
+        report_file.check(Path(path))
+    found = api.diagnose(args.handle, attempt=args.attempt, again=args.again)
+    if args.bundle is not None:
+        report_file.write(Path(args.bundle), _archive(args.handle, found.bundle))
     if args.html is not None:
         from ddplaunch.report import html
 
@@ -44,9 +60,17 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from ddplaunch.report.machine import diagnosis_data
 
-        print(json.dumps(diagnosis_data(found), indent=2))
+        jobs.print_json(diagnosis_data(found))
     else:
         from ddplaunch.cli import terminal
 
         print(verdict.diagnosis_text(found, terminal.paint(sys.stdout), terminal.width(sys.stdout)))
     return ExitCode.SUCCEEDED
+
+
+def _archive(text: str, bundle: Bundle | None) -> bytes:
+    from ddplaunch.agent.contract import bundle_file
+
+    if bundle is None:
+        raise UsageError(f"{text} has left no evidence", hint="`ddplaunch logs` shows what it printed")
+    return bundle_file.packed(bundle)

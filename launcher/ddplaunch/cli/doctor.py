@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddplaunch import api
 from ddplaunch.cli import parser as arguments
 from ddplaunch.errors import UsageError
 
 if TYPE_CHECKING:
-    from ddplaunch.plan.plan import Plan
-    from ddplaunch.render.rendered import Rendered
     from ddplaunch.report.diagnosis import Diagnosis
     from ddplaunch.spec.models import JobSpec
 
 HELP = """
-Runs every check that a job runs before its training starts, on every node and between all of them, prints
-what was found, and starts nothing else. With a job file, that job's own nodes, ports and settings are tried.
+Runs every check that a job runs before its training starts, on every node and between all nodes, prints the
+results, and starts no training. With a job file, the checks use that job's nodes, ports and settings.
 
-Ends with 0 when a job could start, else with 104.
+The exit code is 0 when a job could start, else 104.
 
 examples:
   ddplaunch doctor --nodes 2
@@ -34,54 +30,47 @@ examples:
 
 
 _CLEAR = "the way is clear: a job could start here"
-_TTL = 600.0
-"""Seconds for which a check-up that has ended stays in a cluster."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that may follow the verb."""
+    """Add the arguments of the command."""
     parser.add_argument("file", nargs="?", metavar="FILE", help="a job file, or - for standard input")
     parser.add_argument(
         "--nodes", type=arguments.at_least(1), metavar="N", help="without FILE: how many nodes (default: 1)"
     )
     parser.add_argument(
-        "--smoke", action="store_true", help="also let all ranks import torch and add up, for real"
+        "--smoke", action="store_true", help="also let all ranks import torch and run an all-reduce"
     )
     arguments.target(parser)
+    arguments.changes(parser)
     arguments.as_json(parser)
     parser.add_argument(
-        "--html", metavar="FILE", help="write what was found as one HTML file, with a map of who reaches whom"
+        "--html",
+        metavar="FILE",
+        help="write the results as one HTML file, with a map of which node reaches which",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it, and return the exit code."""
-    from ddplaunch.backends import connect, interrupts
+    """Run the command, and return the exit code."""
+    from ddplaunch.backends import interrupts
     from ddplaunch.cli import exits, jobs, report_file, watch
 
     if args.html is not None:
         report_file.check(Path(args.html))
-    spec = _spec(args)
-    if args.to == "kubernetes":
-        spec = _of_its_own(spec)
-    if args.smoke:
-        spec = spec.model_copy(update={"gate": spec.gate.model_copy(update={"smoke_test": True})})
-    plan = jobs.plan(spec, args.to, args.file or "doctor")
-    backend = connect(args.to)
+    job = _job(args)
     with interrupts.kept() as interrupt:
-        handle = backend.submit(_gate_only(plan))
+        handle = api.doctor(job, args.to, nodes=args.nodes, smoke_test=args.smoke)
     try:
         if interrupt.came:
             raise KeyboardInterrupt
-        job = watch.until_end(backend, handle)
+        found = watch.until_end(handle)
     except KeyboardInterrupt:
         sys.stderr.write(f"\nstopping {handle} …\n")
         with interrupts.held_off():
-            job = backend.cancel(handle)  # a check-up that nobody waits for is of no use
+            api.cancel(handle)  # its results would not be shown
+            found = api.diagnose(handle)
 
-    from ddplaunch.report import diagnosis
-
-    found = diagnosis.diagnose(job, backend.collect(handle))
     if args.html is not None:
         from ddplaunch.report import html
 
@@ -89,40 +78,26 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from ddplaunch.report.machine import doctor_data
 
-        print(json.dumps(doctor_data(found), indent=2))
+        jobs.print_json(doctor_data(found))
     else:
         _print(found)
-    return exits.of_job(job)
+    return exits.of_job(found.job)
 
 
-def _spec(args: argparse.Namespace) -> JobSpec:
-    from ddplaunch.spec.load import load
-    from ddplaunch.spec.models import job_model
+def _job(args: argparse.Namespace) -> JobSpec | None:
+    """Return the job of the job file; None: there is no job file. Raises SpecError, UsageError."""
+    from ddplaunch.cli import jobs
 
-    if args.file is None and args.to == "kubernetes":
-        raise UsageError(
-            "a check-up on Kubernetes needs a job file: it is made by pods, and they need an image",
-            hint="`ddplaunch init` writes one; name your `image:` there, then "
-            "`ddplaunch doctor job.yaml --to kubernetes`",
-        )
     if args.file is None:
-        return job_model()(apiVersion="ddplaunch/v1", name="doctor", nodes=args.nodes or 1, command=("true",))
-    if args.nodes is not None:
-        raise UsageError("--nodes and a job file exclude each other", hint="the job file says how many nodes")
-    return load(args.file)
-
-
-def _of_its_own(spec: JobSpec) -> JobSpec:
-    """Return `spec` under a name of its own, to be deleted after a while: in a cluster names are unique."""
-    options = spec.kubernetes.model_copy(update={"ttl": spec.kubernetes.ttl or _TTL})
-    return spec.model_copy(update={"name": f"doctor-{os.urandom(3).hex()}", "kubernetes": options})
-
-
-def _gate_only(plan: Plan) -> Rendered:
-    from ddplaunch.render import render
-
-    rendered = render(plan, gate_only=True)
-    return rendered if plan.target == "kubernetes" else dataclasses.replace(rendered, job="doctor")
+        if args.changes:
+            raise UsageError(
+                "--set is for a job file", hint="name one, or set the number of nodes by --nodes"
+            )
+        return None
+    first, *more = jobs.load(args.file, args.changes)
+    if more:
+        sys.stderr.write(f"note: this checks the first of the sweep's {1 + len(more)} jobs\n")
+    return first
 
 
 def _print(found: Diagnosis) -> None:

@@ -1,4 +1,4 @@
-"""Turns the end of a job into an exit code. One table, so that every verb answers alike."""
+"""Turns the end of a job into an exit code, by one table for all commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OF_AGENT: Final = {
 
 
 def of_job(job: Job) -> ExitCode:
-    """Return what `status`, `submit --wait` and `doctor` end with. A job that vanished has failed."""
+    """Return the exit code of `status`, `submit --wait` and `doctor`. A job that is lost has failed."""
     if not job.state.ended:
         return ExitCode.NOT_FINISHED
     if job.state is State.CANCELLED or job.exit_code == Exit.STOPPED:
@@ -31,7 +31,12 @@ def of_job(job: Job) -> ExitCode:
     return of_agent(job.exit_code, gate_passed=job.gate_passed)
 
 
+def of_wait(job: Job) -> ExitCode:
+    """Return the exit code of a job that is no longer waited for: it has ended, or never starts."""
+    return ExitCode.GATE if job.never_starts else of_job(job)
+
+
 def of_agent(code: int, *, gate_passed: bool) -> ExitCode:
-    """The agent's exit codes speak to schedulers: a lost node is 20 at the gate and in mid-training."""
+    """Return the exit code for one of the agent, which has the same for a lost node at the gate and later."""
     found = OF_AGENT.get(code, ExitCode.FAILED)
     return ExitCode.FAILED if gate_passed and found is ExitCode.GATE else found

@@ -9,23 +9,24 @@ from shutil import get_terminal_size
 from ddplaunch.errors import ExitCode, NotFoundError
 
 HELP = """
-What the verdict means, how it shows, how to confirm it by hand, how to mend it. Without a code, all codes.
+Prints what the verdict means, how it shows, how to confirm it by hand, and how to fix it. Without CODE, lists
+all codes.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that may follow the verb."""
+    """Add the arguments of the command."""
     parser.add_argument("code", nargs="?", metavar="CODE", help="a verdict code, such as rank-in-dataloader")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it, and return the exit code."""
+    """Run the command, and return the exit code."""
     from ddplaunch.report import explain
 
     if args.code is None:
         width = max(map(len, explain.meanings()))
         print("\n".join(f"{code:<{width}}  {meaning}" for code, meaning in explain.meanings().items()))
-    elif args.code in explain.meanings():
+    elif explain.has_page(args.code):
         text = explain.page(args.code).rstrip()
         print(explain.folded(text, get_terminal_size().columns) if sys.stdout.isatty() else text)
     else:

@@ -8,17 +8,17 @@ import sys
 from ddplaunch.errors import ExitCode
 
 HELP = """
-Never overwrites a file.
+An existing file is never overwritten.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that may follow the verb."""
+    """Add the arguments of the command."""
     parser.add_argument("file", nargs="?", default="job.yaml", metavar="FILE", help="default: job.yaml")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it, and return the exit code."""
+    """Run the command, and return the exit code."""
     from ddplaunch.spec import template
 
     template.write_new(args.file)

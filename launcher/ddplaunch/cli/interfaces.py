@@ -1,4 +1,4 @@
-"""`ddplaunch interfaces`: what `agent.pyz interfaces` says on a node, for the machine at hand."""
+"""`ddplaunch interfaces`: prints for this machine what `agent.pyz interfaces` prints on a node."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from ddplaunch.cli.parser import as_json
 from ddplaunch.errors import ExitCode
 
 HELP = """
-By the libraries' own rules, with why; and what the libraries say themselves, where --python has them. On a
-node of a cluster: `python3 agent.pyz interfaces`, with the agent.pyz from the folder of a job.
+Predicts the interfaces by the libraries' own rules, with reasons, and asks the libraries themselves, if
+--python has them. On a node, run `python3 agent.pyz interfaces`; the folder of each job has an agent.pyz.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that may follow the verb."""
+    """Add the arguments of the command."""
     as_json(parser)
     parser.add_argument(
-        "--python", default=sys.executable, metavar="PYTHON", help="the one that has torch (default: ours)"
+        "--python",
+        default=sys.executable,
+        metavar="PYTHON",
+        help="a Python that has torch (default: ddplaunch's own)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it, and return the exit code."""
+    """Run the command, and return the exit code."""
     from ddplaunch.agent.contract import Exit
     from ddplaunch.agent.interfaces import command
 
-    told = command.main(args.python, args.json)
-    return ExitCode.SUCCEEDED if told == Exit.OK else ExitCode.UNEXPECTED
+    code = command.main(args.python, args.json)
+    return ExitCode.SUCCEEDED if code == Exit.OK else ExitCode.UNEXPECTED

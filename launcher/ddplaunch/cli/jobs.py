@@ -1,72 +1,61 @@
-"""The first step of most verbs: a handle's backend, or a job file's plan and files."""
+"""The first step of several commands: the plans of a job file, with notes on stderr."""
 
 from __future__ import annotations
 
+import json
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ddplaunch import api
 
 if TYPE_CHECKING:
-    from ddplaunch.backends import Backend
-    from ddplaunch.backends.job import Handle
     from ddplaunch.plan.plan import Plan
-    from ddplaunch.render.rendered import Rendered
     from ddplaunch.spec.models import JobSpec
 
 _NAMED = 5
-"""Files left out that are named."""
+"""Excluded files that a note names."""
 
 
-def find(text: str) -> tuple[Backend, Handle]:
-    """The backend that knows the job of this handle. Raises UsageError."""
-    from ddplaunch.backends import connect
-    from ddplaunch.backends.job import Handle
-
-    handle = Handle.parse(text)
-    return connect(handle.target), handle
-
-
-def planned(path: str, target: str) -> Plan:
-    """The plan of the job file at `path` (`-`: standard input). Raises SpecError, UsageError."""
-    from ddplaunch.spec.load import load
-
-    return plan(load(path), target, path)
-
-
-def plan(spec: JobSpec, target: str, path: str) -> Plan:
-    """The plan of `spec`, which came from `path`: problems bear that name. Raises SpecError, UsageError."""
-    from ddplaunch.plan.plan import make
-    from ddplaunch.spec.load import STDIN
-    from ddplaunch.spec.problems import SpecError
-
-    for text in notes(spec):
-        sys.stderr.write(f"{text}\n")
-    try:
-        made = make(spec, target, Path(path).parent)
-    except SpecError as error:
-        raise error.of(STDIN if path == "-" else path) from error
-    if made.left_out:
-        sys.stderr.write(f"{_note(made.left_out)}\n")
-    return made
-
-
-def notes(spec: JobSpec) -> list[str]:
-    """Return what is worth a look in a job file that is good."""
+def load(path: str, changes: Sequence[str]) -> list[JobSpec]:
+    """Return the jobs in the file at `path`, and print notes once. Raises SpecError, UsageError."""
     from ddplaunch.spec import smells
 
-    return [f"note: {smells.note(name)}" for name in smells.exposed(spec.env)]
+    found = api.load_all(path, changes)
+    for text in smells.notes(*(each.env for each in found)):
+        sys.stderr.write(f"note: {text}\n")
+    return found
+
+
+def plan(path: str, target: str, changes: Sequence[str], after: Sequence[str] = ()) -> list[Plan]:
+    """Return the plan of each job in the file at `path`, and print notes once. Raises as `api.plan`."""
+    plans = api.plan_all(load(path, changes), target, after=after)
+    for names in dict.fromkeys(each.left_out for each in plans if each.left_out):
+        sys.stderr.write(f"{_note(names)}\n")
+    return plans
+
+
+def only(plans: Sequence[Plan], path: str) -> Plan:
+    """Return the plan of a file with one job. Raises UsageError for a sweep, which is not printed."""
+    from ddplaunch.errors import UsageError
+
+    if plans[0].sweep:
+        raise UsageError(
+            f"{path} is a sweep of {len(plans)} jobs, and one job is printed at a time",
+            hint=f"`ddplaunch render {path} -o DIR` writes each into a folder of its own; `--set sweep=null` "
+            "is the file without its sweep",
+        )
+    return plans[0]
 
 
 def _note(left_out: tuple[str, ...]) -> str:
     names = ", ".join(map(repr, left_out[:_NAMED])) + (", …" if len(left_out) > _NAMED else "")
     return (
         f"note: source: {names} looked private and will not travel with the job; "
-        "to send it, name it under `source` itself, or write !NAME in .ddplaunchignore"
+        "to include it, name it under `source`, or write !NAME in .ddplaunchignore"
     )
 
 
-def rendered(path: str, target: str) -> Rendered:
-    """Return what `submit` sends for that job file. Raises SpecError, UsageError."""
-    from ddplaunch.render import render
-
-    return render(planned(path, target))
+def print_json(data: Any) -> None:
+    """Print data for scripts."""
+    print(json.dumps(data, indent=2), flush=True)

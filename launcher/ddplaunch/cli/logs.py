@@ -6,13 +6,13 @@ import argparse
 import sys
 import time
 
-from ddplaunch.cli import jobs
+from ddplaunch import api
 from ddplaunch.cli import parser as arguments
 from ddplaunch.errors import ExitCode
 
 HELP = """
-Every line begins with [node/rank]. Ranks are global; --rank and --node take numbers such as 0,2-3, and a
-line must suit both when both are given.
+Every line begins with [node/rank]; the rank is the global one. --rank and --node take numbers such as 0,2-3;
+with both, a line must match both.
 
 examples:
   ddplaunch logs -f local://digits
@@ -21,9 +21,11 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that may follow the verb."""
+    """Add the arguments of the command."""
     arguments.handle(parser)
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="follow the output until the job has ended"
+    )
     parser.add_argument(
         "-r", "--rank", type=arguments.numbers, metavar="RANKS", help="only these ranks, as in 0,2-3"
     )
@@ -34,22 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it, and return the exit code."""
-    from ddplaunch.backends.job import Selection
-
-    backend, handle = jobs.find(args.handle)
-    wanted = Selection(nodes=args.node, ranks=args.rank, tail=args.tail)
+    """Run the command, and return the exit code."""
     empty = True
-    for line in backend.logs(handle, wanted, follow=args.follow):
-        if line:
-            empty = False
-            sys.stdout.write(f"{line}\n")
-        else:
-            sys.stdout.flush()
+    for line in api.logs(args.handle, nodes=args.node, ranks=args.rank, tail=args.tail, follow=args.follow):
+        empty = False
+        print(line, flush=args.follow)
     if empty and args.tail != 0:
         from ddplaunch.report.progress import headline
 
-        job = backend.job(handle)
+        job = api.status(args.handle)
         what = "nothing" if args.rank is args.node is None else "nothing on those ranks and nodes"
         sys.stderr.write(f"{job.handle} has printed {what}: {headline(job, time.time())}\n")
     return ExitCode.SUCCEEDED

@@ -1,11 +1,11 @@
-"""The command line: find the verb, run it, say what went wrong, and name the exit code.
+"""The entry point: finds the command, runs it, prints its error, and returns the exit code.
 
-Nothing is imported that the verb does not need: `ddplaunch --help` and tab completion are called many times
-a day, and a program that answers late feels broken.
+A command imports only what it needs, so that `ddplaunch --help` and tab completion answer at once.
 """
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from collections.abc import Sequence
@@ -21,43 +21,46 @@ if TYPE_CHECKING:
 
 VERBS: Final = {
     "init": "write a commented job file to begin with",
-    "validate": "say everything that is wrong with job files",
+    "validate": "report every problem of job files",
     "render": "show exactly what submit would send",
     "submit": "start a job, and print its handle",
-    "run": "supervise one training command right here, without a job file",
-    "status": "how a job stands, and whom it waits for",
-    "list": "all jobs, finished ones too",
-    "logs": "what the ranks of a job print",
-    "cancel": "stop a job, evidence first",
-    "diagnose": "what is wrong with a job, whose fault it is, and what to do",
-    "doctor": "the gate alone, no training: a check-up of the nodes",
-    "interfaces": "which network interfaces NCCL and Gloo take on this machine, and why",
-    "explain": "a page on one verdict code",
-    "schema": "the JSON Schema of the job file",
-    "completion": "the completion script of a shell",
+    "run": "supervise a training command on this machine, without a job file",
+    "status": "show the state of a job, and which nodes it waits for",
+    "list": "list all jobs, finished ones too",
+    "logs": "print the output of a job's ranks",
+    "cancel": "collect evidence, then stop a job",
+    "diagnose": "explain what is wrong with a job, where, and what to do",
+    "doctor": "check the nodes: run the gate alone, without training",
+    "interfaces": "show which network interfaces NCCL and Gloo use on this machine, and why",
+    "explain": "print the page on a verdict code",
+    "schema": "print the JSON Schema of the job file",
+    "completion": "print the completion script of a shell",
 }
 """Verb -> its line in the help. Each is a module of this package with `HELP`, `add_arguments` and `run`."""
 
 EXIT_CODES: Final = {
     ExitCode.SUCCEEDED: "succeeded",
-    ExitCode.UNEXPECTED: "something unexpected; --debug shows where",
+    ExitCode.UNEXPECTED: "unexpected error; --debug shows where",
     ExitCode.USAGE: "the command line or the job file is wrong",
     ExitCode.FAILED: "the training failed",
     ExitCode.NOT_FINISHED: "the job has not finished",
     ExitCode.NOT_FOUND: "there is no such job or verdict code",
     ExitCode.CANCELLED: "the job was cancelled, or stopped from outside",
-    ExitCode.GATE: "the preflight check failed: nothing was trained",
-    ExitCode.HANG: "the job hung and was ended, with its evidence",
+    ExitCode.GATE: "the preflight check failed, or the job can never start: nothing was trained",
+    ExitCode.HANG: "the job hung, and was ended after its evidence was collected",
     ExitCode.CLUSTER: "the scheduler refused, or cannot be reached",
 }
 
 _OPTIONS = ("--help", "--version", "--debug")
+_COLLECT_AFTER = 20_000
+"""New objects until Python collects garbage; with its default, 700, a tenth of `render` is spent on that."""
 _INTERRUPTED = 130
 _PIPE_CLOSED = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `ddplaunch`. Returns the exit code."""
+    gc.set_threshold(_COLLECT_AFTER)
     words = list(sys.argv[1:] if argv is None else argv)
     debug = words[:1] == ["--debug"]
     if debug:
@@ -67,20 +70,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     streams.prepare()
     try:
         code = _run(words, debug)
-    except BrokenPipeError:  # whoever read has enough
+    except BrokenPipeError:  # the reader has closed the pipe
         streams.silence()
         return _PIPE_CLOSED
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         return _INTERRUPTED
     finally:
-        if argv is None:  # a Ctrl-C while the interpreter ends would be the exit code
+        if argv is None:  # a Ctrl-C while the interpreter ends would change the exit code
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
 
 
 def _interrupt(*_: object) -> None:
-    """The first Ctrl-C: where it leads to, all waits are bounded, and another one changes nothing."""
+    """Raise KeyboardInterrupt for the first Ctrl-C, and ignore later ones: all waits after it are bounded."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
 
@@ -114,7 +117,7 @@ def _run(words: list[str], debug: bool) -> int:
             raise
         sys.stderr.write(f"{_unexpected(error)}\n")
         if isinstance(error, OSError) and error.filename is None:
-            streams.silence()  # what was not written would be tried again at the end
+            streams.silence()  # else Python tries to write the rest at its end
         return ExitCode.UNEXPECTED
 
 
@@ -126,13 +129,12 @@ def _unexpected(error: Exception) -> DdplaunchError:
         if refused is not None:
             return DdplaunchError(*refused)
     return DdplaunchError(
-        f"{type(error).__name__}: {error}",
-        hint="this is a fault of ddplaunch itself; --debug shows where it happened",
+        f"{type(error).__name__}: {error}", hint="this is a bug of ddplaunch; --debug shows where it happened"
     )
 
 
 def verb_parser(verb: str) -> Parser:
-    """The parser of one verb. Imports that verb alone."""
+    """Return the parser of one command; only its module is imported."""
     from ddplaunch.cli.parser import Parser
 
     module = import_module(f"ddplaunch.cli.{verb}")
@@ -143,7 +145,7 @@ def verb_parser(verb: str) -> Parser:
 
 
 def known_verb(word: str) -> str:
-    """`word`, when it is a verb. Raises UsageError with the verb that was meant."""
+    """Return `word` if it is a command. Raises UsageError, which suggests a similar one."""
     if word in VERBS:
         return word
     from difflib import get_close_matches
@@ -157,13 +159,13 @@ def known_verb(word: str) -> str:
 
 
 def overview() -> str:
-    """The text of `ddplaunch --help`."""
+    """Return the text of `ddplaunch --help`."""
     width = max(map(len, VERBS))
     return "\n".join(
         [
             "usage: ddplaunch [--version] [--help] [--debug] COMMAND ...",
             "",
-            "Starts distributed PyTorch jobs behind a gate, and explains every hang.",
+            "Starts distributed PyTorch jobs after a preflight check, the gate, and explains hangs.",
             "",
             "commands:",
             *(f"  {verb:<{width}}  {text}" for verb, text in VERBS.items()),

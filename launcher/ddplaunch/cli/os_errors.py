@@ -1,4 +1,4 @@
-"""Errors of the operating system where no caller expected one: told as such, not as a bug of ours."""
+"""Messages for errors of the operating system that no caller handles, and that are no bug of ddplaunch."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import errno
 from typing import Final
 
 _HINTS: Final = {
-    errno.ENOSPC: "`df -h` shows which disk is full, `quota` what you may use of it",
-    errno.EDQUOT: "`quota` shows what you may use of this disk; make room there",
-    errno.EACCES: "`ls -ld` on it and on the folders above shows whose it is; you are {user}",
-    errno.EPERM: "`ls -ld` on it and on the folders above shows whose it is; you are {user}",
-    errno.EROFS: "the disk is mounted read-only: `findmnt --target` on it shows how",
-    errno.EIO: "the disk, or the server behind it, is at fault: `dmesg` says more",
-    errno.ESTALE: "the file server forgot it: mount the folder again, or ask who runs that server",
-    errno.EMFILE: "`ulimit -n` is how many files you may have open; raise it",
+    errno.ENOSPC: "`df -h` shows which disk is full, `quota` how much of it you may use",
+    errno.EDQUOT: "`quota` shows how much of this disk you may use; make room there",
+    errno.EACCES: "`ls -ld` on it and on the folders above shows the owner; you are {user}",
+    errno.EPERM: "`ls -ld` on it and on the folders above shows the owner; you are {user}",
+    errno.EROFS: "the disk is mounted read-only: see `findmnt --target PATH`",
+    errno.EIO: "the disk or its server is faulty: see `dmesg`",
+    errno.ESTALE: "the file server has lost the file: mount the folder again, or ask its administrator",
+    errno.EMFILE: "`ulimit -n` shows how many files you may open; raise it",
 }
 
 
 def of(error: OSError) -> tuple[str, str] | None:
-    """Message and hint; None for what is more likely a mistake of this program."""
+    """Return message and hint; None for an error that is more likely a bug of ddplaunch."""
     hint = _HINTS.get(error.errno or 0)
     if hint is None:
         return None

@@ -1,4 +1,4 @@
-"""argparse, with this program's errors and a help that keeps its line breaks."""
+"""An argparse parser that raises this program's errors, and arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddplaunch.errors import UsageError
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Folds prose to the terminal, and leaves examples and tables, which are indented, as they are."""
+    """Folds paragraphs to the terminal's width, but not examples and tables, which are indented."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         import textwrap
@@ -27,7 +27,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises UsageError where argparse would print and exit."""
+    """Parser that raises UsageError where argparse would print and exit."""
 
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(
@@ -38,10 +38,10 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, hint=self._meant(message) or f"`{self.prog} --help` shows how it is called")
+        raise UsageError(message, hint=self._meant(message) or f"`{self.prog} --help` shows the usage")
 
     def _meant(self, message: str) -> str:
-        """The option that is meant by the first that there is not; empty when none is like it."""
+        """Return a hint with an option similar to the first unknown one; empty when there is none."""
         match = re.match(r"unrecognized arguments: (-[^\s=]+)", message)
         if match is None:
             return ""
@@ -53,23 +53,23 @@ class Parser(argparse.ArgumentParser):
         return f"did you mean {near[0]}?" if near else ""
 
     def _get_nargs_pattern(self, action: argparse.Action) -> str:
-        """The rest of a line is all of it: after an option, argparse would end it at `--`, and lose it."""
+        """Let a REMAINDER take the whole rest of the line; argparse would lose a `--` after an option."""
         return "([-AO]*)" if action.nargs == argparse.REMAINDER else super()._get_nargs_pattern(action)
 
     def options(self) -> list[argparse.Action]:
-        """Return the options that are meant for people."""
+        """Return the options that the help shows."""
         return [each for each in self._actions if each.option_strings and each.help != argparse.SUPPRESS]
 
     def positionals(self) -> list[argparse.Action]:
-        """Return the arguments that are known by their place."""
+        """Return the positional arguments."""
         return [each for each in self._actions if not each.option_strings]
 
     def option(self, word: str) -> argparse.Action | None:
-        """The option of that name, None when there is none."""
+        """Return the option of that name; None: there is none."""
         return next((each for each in self.options() if word in each.option_strings), None)
 
     def positional(self, before: Sequence[str]) -> argparse.Action | None:
-        """The positional argument that comes after the words `before`; None when they have taken all."""
+        """Return the positional argument that follows the words `before`; None: there is none left."""
         places = self.positionals()
         taken = 0
         value_follows = False
@@ -83,22 +83,22 @@ class Parser(argparse.ArgumentParser):
         return places[taken] if taken < len(places) else None
 
 
-def handle(parser: argparse.ArgumentParser) -> None:
-    """The argument HANDLE; completion knows it by its name."""
+def handle(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """Add the argument HANDLE, which completion recognises by its name. `more`: what else it may be."""
     parser.add_argument(
         "handle",
         metavar="HANDLE",
-        help="the job, as submit printed it: local://name/n, slurm://id, kubernetes://namespace/name",
+        help="the job, as submit printed it: local://name/n, slurm://id, kubernetes://namespace/name" + more,
     )
 
 
 def as_json(parser: argparse.ArgumentParser) -> None:
-    """The option --json."""
+    """Add the option --json."""
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
 
 
-def target(parser: argparse.ArgumentParser, what: str = "where it shall run") -> None:
-    """The option --to."""
+def target(parser: argparse.ArgumentParser, what: str = "the scheduler to use") -> None:
+    """Add the option --to."""
     parser.add_argument(
         "--to",
         default="local",
@@ -107,8 +107,21 @@ def target(parser: argparse.ArgumentParser, what: str = "where it shall run") ->
     )
 
 
+def changes(parser: argparse.ArgumentParser) -> None:
+    """Add the option --set."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="changes",
+        metavar="KEY=VALUE",
+        help="set a key of the job file, such as nodes=4, env.LR=0.1 or command[2]=x; null removes it; "
+        "may be given several times",
+    )
+
+
 def numbers(text: str) -> frozenset[int]:
-    """`0,2-3` as the set of 0, 2, 3."""
+    """Return the numbers in `text`, such as `0,2-3`. Raises ArgumentTypeError."""
     found: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", part.strip())
@@ -120,14 +133,14 @@ def numbers(text: str) -> frozenset[int]:
 
 
 def job_name(text: str) -> str:
-    """A name that a job file could have too: it becomes a folder."""
+    """Return `text` if a job file could have it as its name. Raises ArgumentTypeError."""
     if not re.fullmatch(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?", text):
         raise argparse.ArgumentTypeError(f"{text!r}: wanted lower-case letters, digits and -, a letter first")
     return text
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """The type of a whole number that is not below `least`."""
+    """Return the type of a whole number that is at least `least`."""
 
     def convert(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
@@ -138,22 +151,22 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 NEVER = 0.0
-"""How `never` is told from a time, all of which are longer."""
+"""Stands for `never`; every time is longer."""
 
 
 def seconds(text: str) -> float:
-    """A time as in a job file: `10s`, `2m`, or a number of seconds."""
-    from ddplaunch.spec.units import UnitError, parse_duration
+    """Return the seconds in `text`, written as in a job file: `10s`, `2m`, `90`. Raises ArgumentTypeError."""
+    from ddplaunch.agent.job_file.units import UnitError, parse_duration
 
     try:
         value = parse_duration(float(text) if text.replace(".", "", 1).isdecimal() else text)
     except UnitError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: wanted a time such as 10s, 2m or 1h30m") from error
     if value <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: wanted a time longer than nothing")
+        raise argparse.ArgumentTypeError(f"{text!r}: wanted a time above 0")
     return value
 
 
 def seconds_or_never(text: str) -> float:
-    """A time, or NEVER."""
+    """Return the seconds in `text`, or NEVER for `never`. Raises ArgumentTypeError."""
     return NEVER if text == "never" else seconds(text)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddplaunch import api
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.cli import jobs
 from ddplaunch.cli import parser as arguments
@@ -17,14 +18,15 @@ if TYPE_CHECKING:
     from ddplaunch.render.rendered import Rendered, RenderedFile
 
 _NAMED = 5
-"""Packed files that are named."""
+"""Packed files that the message names."""
 
 HELP = """
-Without -o, text files are printed, and of other files their size and SHA-256. A job that is one text file
-is printed as it is, ready to be piped on. With -o, all files are written to a folder, from which the job can
-be started by hand. The same job file gives the same bytes, whenever and wherever it is rendered.
+Without -o, prints text files, and the size and SHA-256 of other files. A job that is one text file is printed
+as it is, ready for a pipe. With -o, writes all files to a folder, from which the job can be started by hand.
+Of a sweep each job gets a folder below it. The same job file always gives the same bytes.
 
-Helm reads no file outside its chart: --source-archive packs what `source` names for it, and renders nothing.
+Helm reads no file outside its chart: for Helm, --source-archive packs the files that `source` names, and
+renders nothing.
 
 examples:
   ddplaunch render job.yaml --to kubernetes | kubectl apply --server-side -f -
@@ -34,34 +36,41 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that may follow the verb."""
+    """Add the arguments of the command."""
     parser.add_argument("file", metavar="FILE", help="the job file, or - for standard input")
     arguments.target(parser)
+    arguments.changes(parser)
     instead = parser.add_mutually_exclusive_group()
-    instead.add_argument("-o", "--output", metavar="DIR", help="write the files here instead of showing them")
     instead.add_argument(
-        "--source-archive", metavar="FILE", help="write the chart's value of that name here, and nothing else"
+        "-o", "--output", metavar="DIR", help="write the files to this folder instead of printing them"
     )
-    parser.add_argument("--force", action="store_true", help="with -o: overwrite files that are there")
+    instead.add_argument(
+        "--source-archive", metavar="FILE", help="write only the chart's value `sourceArchive`, to this file"
+    )
+    parser.add_argument("--force", action="store_true", help="with -o: overwrite existing files")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it, and return the exit code."""
+    """Run the command, and return the exit code."""
+    plans = jobs.plan(args.file, args.to, args.changes)
     if args.source_archive is not None:
-        _write_source(jobs.planned(args.file, args.to), args.source_archive)
+        _write_source(jobs.only(plans, args.file), args.source_archive)
         return ExitCode.SUCCEEDED
-    rendered = jobs.rendered(args.file, args.to)
     if args.output is None:
+        rendered = api.render(jobs.only(plans, args.file))
         sys.stdout.write(shown(rendered))
     else:
-        _write(rendered, Path(args.output), force=args.force)
+        folder = Path(args.output)
+        for plan in plans:
+            rendered = api.render(plan)
+            _write(rendered, folder / plan.job.job if plan.sweep else folder, force=args.force)
     if rendered.by_hand:
         sys.stderr.write(f"note: {rendered.by_hand}\n")
     return ExitCode.SUCCEEDED
 
 
 def shown(rendered: Rendered) -> str:
-    """Return all files as text, the command that starts them at the end; one text file alone, as it is."""
+    """Return all files as text, and the command that starts the job; a single text file as it is."""
     texts = {name: _text(file) for name, file in rendered.files.items()}
     if len(texts) == 1:
         (only,) = texts.values()
@@ -108,11 +117,11 @@ def _write(rendered: Rendered, folder: Path, *, force: bool) -> None:
     except OSError as error:
         raise _refused(error.filename or folder, error) from error
     names, command = ", ".join(rendered.files), " ".join(rendered.command)
-    sys.stderr.write(f"wrote {names} to {folder}; `{command}` in it starts the job\n")
+    sys.stderr.write(f"wrote {names} to {folder}; `{command}` there starts the job\n")
 
 
 def _write_source(plan: Plan, path: str) -> None:
-    """The very archive that a rendered job carries, as text: Helm's values hold no bytes."""
+    """Write the archive of a rendered job in base64, since Helm's values are text. Raises UsageError."""
     import base64
 
     from ddplaunch.render.archive import source_archive
@@ -133,5 +142,5 @@ def _write_source(plan: Plan, path: str) -> None:
 def _refused(path: str | Path, error: OSError) -> UsageError:
     return UsageError(
         f"{path} cannot be written: {error.strerror}",
-        hint="name a place that is no file yet, has room, and that you may write to",
+        hint="name a path in a folder with room that you may write to",
     )

@@ -1,4 +1,4 @@
-"""The file into which a report is written: checked before the work, written whole."""
+"""Writes a report to a file, whole or not at all, and checks beforehand that it can be written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddplaunch.errors import UsageError
 
 
 def check(path: Path) -> None:
-    """Raises UsageError when `write` would: before work of minutes, whose result would be lost."""
+    """Raise UsageError if `write` would, before minutes of work whose result would be lost."""
     temporary = _beside(path)
     try:
         if path.is_dir():
@@ -23,11 +23,11 @@ def check(path: Path) -> None:
         raise _refused(path, error) from error
 
 
-def write(path: Path, text: str) -> None:
-    """Whole or not at all: somebody may have the old page open."""
+def write(path: Path, content: str | bytes) -> None:
+    """Write the file, whole or not at all: an old one may be open. Raises UsageError."""
     temporary = _beside(path)
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
         temporary.replace(path)
     except OSError as error:
         with suppress(OSError):
@@ -43,5 +43,5 @@ def _beside(path: Path) -> Path:
 def _refused(path: Path, error: OSError) -> UsageError:
     return UsageError(
         f"{path} cannot be written: {error.strerror}",
-        hint="name a file in a folder that is there, has room, and that you may write to",
+        hint="name a file in an existing folder with room that you may write to",
     )

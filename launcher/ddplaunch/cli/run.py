@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from ddplaunch.plan.plan import Plan
 
 HELP = """
-The same supervision as a submitted job has: a check of this machine first, logs with the rank on every line,
-a verdict when it hangs or fails. It needs no job file, runs in the foreground, and nothing of it outlives
-this command, however that ends. Ctrl-C stops it, evidence first; after a second one it waits no longer for
-ranks that do not end.
+The command is supervised like a submitted job: this machine is checked first, each line of output has its
+rank, and a hang or a failure gets a verdict. There is no job file; the command runs in the foreground, and
+all its processes end with this one. Ctrl-C collects evidence, then stops it; after a second Ctrl-C, ranks
+that do not end are no longer waited for.
 
-On several nodes, each of them runs the same command with --join: then they hold the gate together, one hub
-hears all their ranks, and all of them end with one verdict. Node rank, number of nodes and master are taken
-from torchrun's arguments, from PET_* and from the variables of Slurm, of Indexed Jobs and of Open MPI.
+On several nodes, run the same command with --join on each: the nodes then pass the gate together, one hub
+watches all ranks, and all nodes end with one verdict. Node rank, number of nodes and master come from
+torchrun's arguments, from PET_* and from the variables of Slurm, Indexed Jobs and Open MPI.
 
-Ends with 0 when the command succeeds, with the command's own exit code when it fails (with --join 100, on
-all nodes), 103 when it was stopped, 104 when the preflight check failed, 105 when it hung and was ended.
+The exit code is 0 when the command succeeds, the command's own when it fails (with --join, 100 on all nodes),
+103 when it was stopped, 104 when the preflight check failed, 105 when it hung and was ended.
 
 examples:
   ddplaunch run -- torchrun --nproc-per-node=2 train.py --epochs 3
@@ -46,7 +46,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that may follow the verb."""
+    """Add the arguments of the command."""
     parser.usage = (
         "%(prog)s [--name NAME] [--notice-after TIME] [--kill-after TIME] [--join [OPTIONS]] -- COMMAND ..."
     )
@@ -62,14 +62,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=arguments.seconds,
         default=None,
         metavar="TIME",
-        help="say what is wrong after so long without any progress (default: 10s)",
+        help="report what is wrong after this time without progress (default: 10s)",
     )
     parser.add_argument(
         "--kill-after",
         type=arguments.seconds_or_never,
         default=None,
         metavar="TIME",
-        help="end the command after so long without any progress, or never (default: 10m)",
+        help="end the command after this time without progress, or `never` (default: 10m)",
     )
     options.add_arguments(parser, arguments.seconds)
     parser.add_argument(
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it, and return the exit code."""
+    """Run the command, and return the exit code."""
     stops = Stops()
     try:
         return _run(args, stops)
@@ -96,27 +96,27 @@ def _run(args: argparse.Namespace, stops: Stops) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     plan = adhoc(command, args.name, _watchdog(args))
     if not args.join:
-        _say_what_is_unseen(command)
-        return _carry(local.connect(), plan, stops)
+        _note_other_nodes(command)
+        return _run_plan(local.connect(), plan, stops)
     joining = _prepare(args, command, plan.job.watchdog)
     if joining is None:
         return ExitCode.GATE
     os.environ.update(joining.environment)
     plan = dataclasses.replace(plan, job=joining.plan)
-    words = [f"--node={joining.node}", f"--key-server={shlex.join(joining.key_server)}"]
+    arguments_of_host = [f"--node={joining.node}", f"--key-server={shlex.join(joining.key_server)}"]
     if joining.node == 0:
-        return _carry(local.connect(), plan, stops, words)
+        return _run_plan(local.connect(), plan, stops, arguments_of_host)
     with tempfile.TemporaryDirectory(prefix="ddplaunch-") as passing:
-        # The record of the job is node 0's, whose hub writes it.
-        return _carry(local.LocalBackend(Path(passing)), plan, stops, words)
+        # The hub on node 0 writes the record of the job.
+        return _run_plan(local.LocalBackend(Path(passing)), plan, stops, arguments_of_host)
 
 
-def _carry(backend: LocalBackend, plan: Plan, stops: Stops, words: Sequence[str] = ()) -> int:
+def _run_plan(backend: LocalBackend, plan: Plan, stops: Stops, arguments_of_host: Sequence[str] = ()) -> int:
     from ddplaunch.cli import exits
     from ddplaunch.render import render
 
     rendered = render(plan)
-    rendered = dataclasses.replace(rendered, command=(*rendered.command, *words))
+    rendered = dataclasses.replace(rendered, command=(*rendered.command, *arguments_of_host))
     stops.hold()
     handle, child = backend.start_here(rendered)
     # The command runs in a session of its own, where the terminal's Ctrl-C does not reach it.
@@ -129,7 +129,7 @@ def _carry(backend: LocalBackend, plan: Plan, stops: Stops, words: Sequence[str]
 
     stops.pass_on(pass_on)
     code = child.wait()
-    # Its record may lack the end, where the disk is full, or be gone: the exit code has it.
+    # The record may lack the end, if the disk is full, or be gone; the exit code is always there.
     try:
         bundle, gate_passed = backend.collect(handle), backend.job(handle).gate_passed
     except NotFoundError:
@@ -141,13 +141,13 @@ def _carry(backend: LocalBackend, plan: Plan, stops: Stops, words: Sequence[str]
     if stops.requested and code != Exit.OK and (code < 0 or code == Exit.STOPPED):
         return ExitCode.CANCELLED
     if plan.job.nodes > 1:
-        # Each node ends with the same code, whichever has the command that failed.
+        # All nodes end with the same code, wherever a command failed.
         return exits.of_agent(code, gate_passed=gate_passed)
     return _exit_code(code, bundle, gate_passed=gate_passed)
 
 
 def _prepare(args: argparse.Namespace, command: list[str], watchdog: WatchdogPlan) -> JoinedJob | None:
-    """This node's part of the job; None when there is no way for the key, which is then said."""
+    """Return this node's part of the job; None, with a message, when the key cannot reach the others."""
     from ddplaunch.agent.diagnosis import verdict_text
     from ddplaunch.agent.join import munge
     from ddplaunch.agent.join.prepare import prepare
@@ -162,14 +162,14 @@ def _prepare(args: argparse.Namespace, command: list[str], watchdog: WatchdogPla
         return None
 
 
-def _say_what_is_unseen(command: list[str]) -> None:
+def _note_other_nodes(command: list[str]) -> None:
     from ddplaunch.agent.join import spot
 
     nodes = spot.elsewhere(command, os.environ)
     if nodes is not None:
         _say(
-            f"this is one of {nodes.value} nodes ({nodes.source}), and the ranks of the others are not seen: "
-            "`ddplaunch run --join` on every node sees all of them"
+            f"this is one of {nodes.value} nodes ({nodes.source}); the ranks of the others are not watched: "
+            "`ddplaunch run --join` on every node watches all of them"
         )
 
 
@@ -186,7 +186,7 @@ def _watchdog(args: argparse.Namespace) -> WatchdogPlan:
 
 
 def _exit_code(code: int, bundle: Bundle | None, *, gate_passed: bool) -> int:
-    """The agent's exit code in this command's words; the training's own when that failed."""
+    """Return the exit code of this command for one of the agent: the training's own, if that failed."""
     from ddplaunch.cli import exits
 
     if code in (Exit.WORKER_FAILED, Exit.OUT_OF_MEMORY):

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import json
 
+from ddplaunch.cli.jobs import print_json
 from ddplaunch.errors import ExitCode
 
 HELP = """
-For editors and other programs. Editors that know the YAML language server read it from the first line of a
-job file: # yaml-language-server: $schema=job.schema.json
+The schema is for editors and other programs. Editors with the YAML language server find it by the first line
+of a job file: # yaml-language-server: $schema=job.schema.json
 """
 
 
 def add_arguments(_: argparse.ArgumentParser) -> None:
-    """It takes none."""
+    """Add no arguments."""
 
 
 def run(_: argparse.Namespace) -> int:
-    """Do it, and return the exit code."""
+    """Run the command, and return the exit code."""
     from ddplaunch.spec.schema import json_schema
 
-    print(json.dumps(json_schema(), indent=2))
+    print_json(json_schema())
     return ExitCode.SUCCEEDED

@@ -1,4 +1,4 @@
-"""Signals to a command that carries a job in the foreground, from its first line to its last."""
+"""Handles signals to a command that runs a job in the foreground, from its start to its end."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ddplaunch.agent.system.processes import STOPPING
 
 
 class StopRequested(BaseException):
-    """A signal asked for the end before there was a job. No Exception: no handler of mishaps takes it."""
+    """A signal asked for the end before there was a job. No `except Exception` catches it."""
 
 
 class Stops:
-    """Takes SIGINT, SIGTERM, SIGHUP and SIGUSR2, but what our caller chose to ignore (nohup)."""
+    """Handler of SIGINT, SIGTERM, SIGHUP and SIGUSR2, except those that the caller ignores (nohup)."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -25,16 +25,16 @@ class Stops:
                 signal.signal(number, lambda received, _: self._receive(signal.Signals(received)))
 
     def hold(self) -> None:
-        """Keep what comes from now on until there is a job: half a start must not be broken off."""
+        """Keep signals from now on until there is a job: its start must not be interrupted."""
         self._starting = True
 
     def pass_on(self, to: Callable[[signal.Signals], None]) -> None:
-        """The job is there: hand it what came, and what will come."""
+        """Pass signals to the job by `to`, those that were kept first."""
         self._pass_on = to
         self._hand_over()
 
     def end(self) -> None:
-        """The job is over: one more signal of those who stopped it shall not change our exit code."""
+        """Ignore further signals after the job's end, which would change the exit code."""
         for number in STOPPING if self.requested else ():
             signal.signal(number, signal.SIG_IGN)
 

@@ -1,4 +1,4 @@
-"""The three standard streams as every verb needs them, whoever called us and in whatever locale."""
+"""Prepares the standard streams for every command, whatever the caller closed, and in every locale."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 
 
 def prepare() -> None:
-    """Opens what the caller has closed, and writes UTF-8.
+    """Open streams that the caller has closed, and write UTF-8.
 
-    A job file is UTF-8, and what is rendered from it must be the same bytes in every locale. What cannot be
-    written even so, such as a file's name of odd bytes, is shown with escapes.
+    A job file is UTF-8, and a rendered file must have the same bytes in every locale. Other bytes, as in a
+    file's name, are written as escapes.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -22,12 +22,12 @@ def prepare() -> None:
 
 
 def silence() -> None:
-    """No more is written to stdout: Python would complain of what is left when it closes the stream."""
+    """Discard further output: Python would report what it cannot write when it closes stdout."""
     sys.stdout = _nothing("w")
 
 
 def _nothing(mode: str) -> io.TextIOWrapper:
-    """Lives as long as the process."""
+    """Return a stream of os.devnull, which is open as long as the process runs."""
     stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115, PTH123 - open for life
     assert isinstance(stream, io.TextIOWrapper)
     return stream

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ddplaunch.agent.job_file import kubernetes
+from ddplaunch.plan import kubernetes_limits, target
 from ddplaunch.plan.target import TargetPlan
 
 if TYPE_CHECKING:
     from ddplaunch.spec.models import JobSpec, SecretKey, Volume
+    from ddplaunch.spec.problems import Problem
     from ddplaunch.spec.targets import Kubernetes
-
-
-HUB_PORT = 29400
-"""Pods have a network of their own, so the port can be the same in all of them, and known beforehand."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +25,20 @@ class KubernetesPlan:
     volumes: tuple[Volume, ...] = ()
     secrets: Mapping[str, SecretKey] = field(default_factory=dict)
     rdma: int = 0  # devices on every node
+    gpu_type: str | None = None  # the value of a label of machines
     store_port: int | None = None  # torchrun's, where the job file names one
 
 
 def make(spec: JobSpec) -> TargetPlan:
     """Return what `spec` asks of a cluster, and the port of its hub."""
-    return TargetPlan(_settings(spec), hub_port=_hub_port(spec))
+    return TargetPlan(_settings(spec), hub_port=kubernetes.hub_port(spec.model_dump()))
+
+
+def problems(spec: JobSpec) -> list[Problem]:
+    """Return all that `--to kubernetes` cannot do."""
+    job = spec.model_dump()
+    found = [*kubernetes_limits.problems(job), *kubernetes.problems(job)]
+    return [target.problem(spec, *each) for each in found]
 
 
 def _settings(spec: JobSpec) -> KubernetesPlan:
@@ -42,14 +49,6 @@ def _settings(spec: JobSpec) -> KubernetesPlan:
         volumes=spec.volumes,
         secrets={name: ref.secret for name, ref in sorted(spec.secrets.items()) if ref.secret is not None},
         rdma=spec.resources.rdma or 0,
+        gpu_type=spec.resources.gpu_type,
         store_port=spec.rendezvous.port,
     )
-
-
-def _hub_port(spec: JobSpec) -> int:
-    """0: every node derives the same one from the job's key, for on a machine's own network jobs meet."""
-    if spec.gate.port is not None:
-        return spec.gate.port
-    if spec.kubernetes.host_network:
-        return 0
-    return HUB_PORT + (spec.rendezvous.port == HUB_PORT)

@@ -26,7 +26,11 @@ def make(spec: JobSpec) -> TargetPlan:
 
 
 def problems(spec: JobSpec) -> list[Problem]:
-    """Return all that cannot be had here: a run on this machine mounts nothing and has no Secrets."""
+    """Return all that cannot be had here: it mounts nothing, has no Secrets, and no choice of GPUs."""
     hint = "a run on this machine sees its folders as they are; give the paths in `command` or `env`"
     found = [target.no_volume(spec, index, "local", hint) for index in range(len(spec.volumes))]
+    if spec.resources.gpu_type:
+        hint = "a run on this machine takes the GPUs that are here: leave it out"
+        wanted = "no type for --to local"
+        found.append(target.problem(spec, "resources.gpu_type", spec.resources.gpu_type, wanted, hint))
     return found + target.no_secrets(spec, "local")

@@ -21,9 +21,10 @@ class SlurmPlan:
     """`options` as sbatch takes them, in order, each `--name` or `--name=value`."""
 
     options: tuple[str, ...]
+    least_nodes: int = 0  # of a range; 0: the number is fixed
     exclude: str = ""  # nodes never to be used, in Slurm's notation
     comment: str = ""  # the user's own; without one, the verdict becomes it
-    runtime: str = "none"  # none | pyxis | apptainer
+    runtime: str = "none"  # none | pyxis | apptainer | singularity | oci
     image: str = ""
     mounts: tuple[str, ...] = ()  # SRC:DST or SRC:DST:ro
     gpus: bool = False
@@ -31,13 +32,15 @@ class SlurmPlan:
 
 def make(spec: JobSpec) -> TargetPlan:
     """Return sbatch's options for `spec`, those of `slurm.extra` last, and what starts MPI ranks."""
-    return TargetPlan(_settings(spec), hub_port=spec.gate.port, mpi=tuple(_srun(spec)))
+    mpi = tuple(_srun(spec))
+    return TargetPlan(_settings(spec), hub_port=spec.gate.port, mpi=mpi, settles_nodes=True)
 
 
 def _settings(spec: JobSpec) -> SlurmPlan:
     container = spec.slurm.container
     return SlurmPlan(
         options=tuple(_options(spec)),
+        least_nodes=spec.min_nodes or 0,
         exclude=spec.slurm.exclude or "",
         comment=spec.slurm.comment or "",
         runtime=container.runtime,
@@ -49,14 +52,17 @@ def _settings(spec: JobSpec) -> SlurmPlan:
 
 def _options(spec: JobSpec) -> Iterator[str]:
     yield f"--job-name={spec.name}"
-    yield f"--nodes={spec.nodes}"
-    yield "--ntasks-per-node=1"  # the supervisor; the ranks are its children
+    least = f"{spec.min_nodes}-" if spec.min_nodes else ""
+    yield f"--nodes={least}{spec.nodes}"
+    if not spec.min_nodes:  # for which Slurm would count the tasks of the fewest nodes, and give no more
+        yield "--ntasks-per-node=1"  # the supervisor; the ranks are its children
     # Without any, a cluster with task affinity gives all ranks of a node one core.
     yield f"--cpus-per-task={math.ceil(spec.resources.cpus or spec.nproc_per_node)}"
     if spec.resources.memory is not None:
         yield f"--mem={math.ceil(spec.resources.memory / (1 << 20))}M"
     if spec.resources.gpus:
-        yield f"--gres=gpu:{spec.resources.gpus}"
+        kind = f"{spec.resources.gpu_type}:" if spec.resources.gpu_type else ""
+        yield f"--gres=gpu:{kind}{spec.resources.gpus}"
     given = {
         "partition": spec.slurm.partition,
         "account": spec.slurm.account,
@@ -66,9 +72,14 @@ def _options(spec: JobSpec) -> Iterator[str]:
         "reservation": spec.slurm.reservation,
         "nodelist": spec.slurm.nodelist,
         "exclude": spec.slurm.exclude,
+        "switches": spec.slurm.switches,
+        "nice": spec.slurm.nice,
         "comment": spec.slurm.comment,
+        "dependency": spec.slurm.dependency,
     }
     yield from (f"--{name}={value}" for name, value in given.items() if value is not None)
+    if spec.slurm.exclusive:
+        yield "--exclusive"
     yield "--output=%x-%j.out"
     yield "--open-mode=append"  # a requeued job goes on in the same file
     # Without retries a node's failure is shown, not hidden by a second start.

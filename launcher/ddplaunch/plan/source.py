@@ -68,8 +68,13 @@ def read(paths: tuple[str, ...], base: Path, limit: int = LIMIT) -> Source:
         if files.setdefault(name, file) != file:
             raise UsageError(f"source: two different files would both be {name}", hint="rename one of them")
     named = {(base / given).resolve() for given in paths}
-    at_home = {path.relative_to(base).as_posix() for path in left_out if path.resolve() not in named}
+    at_home = {_from(base, path).as_posix() for path in left_out if path.resolve() not in named}
     return Source(files, tuple(sorted(at_home)))
+
+
+def _from(base: Path, path: Path) -> Path:
+    """Return the path relative to `base`; as it is where `source` named an absolute one outside."""
+    return path.relative_to(base) if path.is_relative_to(base) else path
 
 
 def _refuse(found: list[_Found], limit: int) -> None:
@@ -84,7 +89,7 @@ def _refuse(found: list[_Found], limit: int) -> None:
 
 
 def _find(paths: tuple[str, ...], base: Path, left_out: list[Path]) -> Iterator[_Found]:
-    """Each file once, however many of *paths* lead to it."""
+    """Yield each file once, however many of *paths* lead to it."""
     seen: set[tuple[str, int, int]] = set()
     for given in paths:
         root = base / given

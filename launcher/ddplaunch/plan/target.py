@@ -21,12 +21,13 @@ class TargetPlan:
     master_addr: str | None = None  # node 0's address, likewise
     hub_port: int | None = None  # likewise; 0: every node derives it from the job's key
     mpi: tuple[str, ...] = ()  # the words that start MPI ranks in place of mpirun's
+    settles_nodes: bool = False  # the scheduler decides how many nodes of a range start, and all of them come
     source_limit: int = LIMIT  # bytes of source that can travel with the job
 
 
 def problem(spec: JobSpec, path: str, found: str, wanted: str, hint: str) -> Problem:
     """Return a problem of the value at `path` in the job file."""
-    return Problem(file=spec.name, path=path, found=found, wanted=wanted, hint=hint)
+    return Problem(file=spec.job_file or spec.name, path=path, found=found, wanted=wanted, hint=hint)
 
 
 def no_volume(spec: JobSpec, index: int, target: str, hint: str) -> Problem:

@@ -7,6 +7,7 @@ as a value. Which module renders a target stands in its `Target` record.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddplaunch.targets import find
@@ -20,4 +21,4 @@ def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
     """Return the files and the command of `plan` on its target; with `gate_only` it ends with its gate."""
     target = find(plan.target)
     rendered: Rendered = target.load(target.render)(plan, gate_only=gate_only)
-    return rendered
+    return replace(rendered, sweep=plan.sweep)

@@ -1,18 +1,17 @@
 """Packs the agent: once for a wheel, and in a checkout whenever a source of the agent has changed.
 
-The same sources give the same bytes, whatever machine packs them: no times, owners or modes go in, and zopfli
+The same sources give the same bytes, whatever machine packs them: no times, owners or modes go in, and bzip2
 compresses alike everywhere, which zlib's builds do not.
 """
 
 from __future__ import annotations
 
+import bz2
 import hashlib
 import io
 import json
-import re
 import zipfile
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -22,24 +21,37 @@ from ddplaunch.render.minify import minify
 _PACKAGE = Path(__file__).parents[1]
 _PACKERS = [Path(__file__), Path(__file__).with_name("minify.py")]
 _JOIN = ("key", "launchers", "munge", "prepare", "run", "spot")
+_NO_MPI = "hook/without_mpi.py"
 ARCHIVES: Final = {
-    "agent.pyz": (),
+    "agent.pyz": ("job_file", _NO_MPI),
     "agent-for-pods.pyz": (
         "slurm",
         "local",
+        "hub/orphaned_job.py",
+        "diagnosis/run/mpi.py",  # no job of MPI runs in pods
+        "diagnosis/run/mpi_lost.py",
         "supervisor/mpi_wrapper.py",
+        "supervisor/torchrun_options.py",  # pods have a job file, and no command line of a user's own
         "platforms/hostlist.py",
         "platforms/scheduler_variables.py",
         *(f"join/{name}.py" for name in _JOIN),
     ),
 }
 """File names, with the folders and modules of the agent that each leaves out."""
+_INSTEAD: Final = {"agent-for-pods.pyz": {_NO_MPI: "hook/ddplaunch_mpi.py"}}
+"""Modules that have the place of others in an archive."""
 _ENTRY = "__main__.py"
-_FINDER = "packed.py"  # beside the entry, as it finds all others
+_BESIDE = ("packed.py", "unpack_bz2.py")  # beside the entry, as they find and unpack all others
 _MODULES = "modules"  # those, by the name that the finder knows
-_WORD = re.compile(r" ?[A-Za-z_]\w{2,}[ (=.]?", re.ASCII)
-_FIRST = 0x80  # as the finder has it
-_CODES = 256 - _FIRST
+_ORDERS: Final[Sequence[Callable[[str], object]]] = (
+    str,
+    lambda name: name.rpartition("/")[2],
+    lambda name: name[::-1],
+    lambda name: "/hook/" not in name,
+    lambda name: "/diagnosis/" in name,
+    len,
+)
+"""Orders of the modules to try: by name, by the file's name alone, and so on."""
 _REGULAR_FILE = 0o100644
 _END_MARK = b"PK\5\6"
 _END_SIZE = 22
@@ -72,10 +84,11 @@ def packed(name: str, package: Path = _PACKAGE) -> bytes:
 
 
 def _sources(name: str, package: Path) -> dict[str, bytes]:
-    left_out = {package / "agent" / each for each in ARCHIVES[name]}
+    instead = {package / "agent" / own: package / "agent" / of for own, of in _INSTEAD.get(name, {}).items()}
+    left_out = {*(package / "agent" / each for each in ARCHIVES[name]), *instead.values()}
     modules = [package / "__init__.py", *(package / "agent").rglob("*.py")]
     modules = [path for path in modules if left_out.isdisjoint([path, *path.parents])]
-    paths = {path.relative_to(package.parent).as_posix(): path for path in modules}
+    paths = {instead.get(path, path).relative_to(package.parent).as_posix(): path for path in modules}
     return {name: path.read_bytes() for name, path in sorted(paths.items())}
 
 
@@ -105,25 +118,14 @@ def _packed(head: bytes, sources: Mapping[str, bytes]) -> bytes:
 
 def _members(sources: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the zip file's members: Python finds the entry and the finder, and the finder all others."""
-    import zopfli.zlib
-
-    texts = {name: minify(source.decode()) for name, source in sources.items()}
-    first = {name: texts.pop(f"ddplaunch/agent/{name}").encode() for name in (_ENTRY, _FINDER)}
-    words = _words("".join(texts.values()))
-    numbers = {word: chr(_FIRST + number) for number, word in enumerate(words)}
-    longest_first = re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))))
-    files = {
-        name: longest_first.sub(lambda match: numbers[match[0]], text).encode("latin-1")
-        for name, text in texts.items()
-    }
-    sizes = {name: len(data) for name, data in files.items()}
-    head = json.dumps([words, sizes], separators=(",", ":")).encode()
-    return {**first, _MODULES: zopfli.zlib.compress(b"".join([head, b"\n", *files.values()]))}
+    files = {name: minify(source.decode()).encode() for name, source in sources.items()}
+    first = {name: files.pop(f"ddplaunch/agent/{name}") for name in (_ENTRY, *_BESIDE)}
+    orders = [sorted(files, key=lambda name: (key(name), name)) for key in _ORDERS]
+    # bzip2 packs one order up to a kilobyte better than another, and which one changes with every edit.
+    return {**first, _MODULES: min((_compressed(files, order) for order in orders), key=len)}
 
 
-def _words(text: str) -> list[str]:
-    """Return what one character shall stand for: all that is not ASCII, and the words that save most."""
-    beyond = sorted({each for each in text if ord(each) >= _FIRST})
-    counts = Counter(_WORD.findall(text))
-    saving = sorted(counts, key=lambda word: (-(len(word) - 1) * counts[word], word))
-    return [*beyond, *saving[: _CODES - len(beyond)]]
+def _compressed(files: Mapping[str, bytes], order: Iterable[str]) -> bytes:
+    sizes = {name: len(files[name]) for name in order}
+    head = json.dumps(sizes, separators=(",", ":")).encode()
+    return bz2.compress(b"".join([head, b"\n", *(files[name] for name in sizes)]))

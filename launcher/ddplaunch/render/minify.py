@@ -64,4 +64,5 @@ def _shorten(token: re.Match[str]) -> str:
 
 def _narrow(line: re.Match[str]) -> str:
     text = line[0]
-    return "\n" + " " * -(-(len(text) - len(text[1:].lstrip(" ")) - 1) // _STEP)
+    # Tabs pack better than spaces: little else begins with one.
+    return "\n" + "\t" * -(-(len(text) - len(text[1:].lstrip(" ")) - 1) // _STEP)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -24,3 +24,5 @@ class Rendered:
     command: tuple[str, ...]
     by_hand: str = ""
     """What `submit` does besides, for somebody who runs the command."""
+    sweep: Mapping[str, str] = field(default_factory=dict)
+    """The job's own values in a sweep, as text by key; a backend keeps them with the job."""

@@ -1,5 +1,4 @@
-"""A bundle of evidence to something a person reads: terminal text, or one self-contained HTML file.
+"""Turns a job and its bundle into terminal text, JSON data or one self-contained HTML file.
 
-It reads what the backends brought home and calls the agent's verdict rules; it must not gather evidence
-itself, talk to a scheduler, or decide what a job's exit code is.
+This layer must not collect evidence, talk to a scheduler, or decide a job's exit code.
 """

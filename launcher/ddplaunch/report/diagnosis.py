@@ -1,4 +1,4 @@
-"""Puts together what is wrong with a job: the verdicts of its bundle, and what its backend knows."""
+"""Combines the verdicts of a job's bundle with those of its backend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddplaunch.backends.job import Job
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The input of every report."""
+    """A job with its bundle and verdicts, the input of every report."""
 
     job: Job
     bundle: Bundle | None
@@ -22,12 +22,12 @@ class Diagnosis:
 
 
 def diagnose(job: Job, bundle: Bundle | None) -> Diagnosis:
-    """The verdicts of the bundle, made where all evidence was. Where that abstained, so does this."""
+    """Return the job with the bundle's verdicts, which the hub reached; without any, with the backend's."""
     if bundle is None:
         return Diagnosis(job, bundle, known_verdicts(job))
     return Diagnosis(job, bundle, bundle.verdicts or list(job.verdicts))
 
 
 def known_verdicts(job: Job) -> list[Verdict]:
-    """Without looking into its bundle. What its backend knows counts where the job's own hub said nothing."""
+    """Return the verdicts without the bundle: the hub's, else the backend's."""
     return (list(job.status.verdicts) if job.status else []) or list(job.verdicts)

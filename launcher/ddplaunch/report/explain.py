@@ -1,25 +1,35 @@
-"""The pages behind the verdict codes, and what each code means in a line."""
+"""Pages on the verdict codes, and the meaning of each code in one line."""
 
 from __future__ import annotations
 
 import textwrap
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 
 
 def meanings() -> dict[str, str]:
-    """Code -> its meaning in one line, sorted by code."""
+    """Return the meaning of each code in one line, sorted by code."""
     return {code: CATALOGUE[code].meaning for code in sorted(CATALOGUE)}
 
 
+def has_page(code: str) -> bool:
+    """Whether there is such a code: each has a page, and to see that takes no rule."""
+    return f"{code}.md" in (page.name for page in _pages().iterdir())
+
+
 def page(code: str) -> str:
-    """The page of a code of the catalogue, Markdown that reads well as it is."""
-    return (files("ddplaunch.report") / "pages" / f"{code}.md").read_text("utf-8")
+    """Return the page of a code of the catalogue, in Markdown."""
+    return (_pages() / f"{code}.md").read_text("utf-8")
+
+
+def _pages() -> Traversable:
+    return files("ddplaunch.report") / "pages"
 
 
 def folded(text: str, width: int) -> str:
-    """Markdown with its paragraphs and list items folded to `width`; what is indented or a heading stays."""
+    """Return Markdown with its paragraphs and list items folded to `width`; other blocks stay as they are."""
     blocks = [_fold(block, width) for block in text.rstrip().split("\n\n")]
     return "\n\n".join(blocks)
 

@@ -1,7 +1,7 @@
-"""A diagnosis as one HTML file that needs nothing else: no network, no script, readable years later.
+"""Renders a diagnosis as one HTML file without scripts and external files, readable years later.
 
-The page is `report.html`, a template of Jinja2. Every value in it is made printable and escaped, because a
-log line or an exception is a stranger's text.
+The page is `report.html`, a template of Jinja2. Every value in it is made printable and escaped, because log
+lines and exceptions may hold any text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ddplaunch.report.verdict import culprits, missing, node_names
 
 
 def page(diagnosis: Diagnosis, otherwise: str = "no verdict") -> str:
-    """Return the whole file. `otherwise` stands in place of a verdict."""
+    """Return the page; `otherwise` is its headline if there is no verdict."""
     environment = Environment(
         loader=PackageLoader("ddplaunch", "report"),
         extensions=["jinja2.ext.do"],
@@ -49,17 +49,17 @@ def page(diagnosis: Diagnosis, otherwise: str = "no verdict") -> str:
 
 
 def _printable(value: object) -> object:
-    """Return `value` as it is to be escaped; Markup was made from values that have been here."""
+    """Return `value` as printable text; Markup is made of such text already."""
     return value if isinstance(value, Markup) else printable(str(value), lines=True)
 
 
 def _filled(rows: Sequence[Mapping[str, object]]) -> list[str]:
-    """Return the columns of a table in which something stands."""
+    """Return the columns of a table that are not empty."""
     return [head for head in rows[0] if any(row[head] != "" for row in rows)]
 
 
 def _where(rank: RankEvidence) -> str:
-    """The innermost place in the user's own code: where in torch it waits, the collective tells."""
+    """Return the innermost place in the user's own code; the collective shows where in torch a rank waits."""
     frames = stacks.main(rank.stacks)
     frame = stacks.user_frame(frames) or next(iter(frames), None)
     return phrases.place(frame) if frame else ""

@@ -1,6 +1,7 @@
-"""A job as it goes on, for somebody who waits: a picture at the foot of a terminal, or lines in a log.
+"""Shows a job that a user waits for: as a table at the foot of a terminal, or as lines in a log.
 
-Both show where every node stands and let the ranks' lines scroll by. They only write to the stream they get.
+Both show the phase of every node, and the ranks' output above or between. They write to the given stream
+only.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FIRST_REMINDER = 5.0
-"""Seconds in one place until a log is told again what a job waits for; then twice as many, and so on."""
+"""Seconds without a change until a log repeats what the job waits for; then twice as many, and so on."""
 _ROWS = 12
-"""Groups of nodes in the picture. More would push the ranks' lines off a small terminal."""
+"""Groups of nodes in the table. More would push the ranks' lines off a small terminal."""
 
 
 class View(Protocol):
-    """Way to show a watched job."""
+    """Interface of both ways to show a job."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     def show(self, job: Job) -> None:
-        """The job as it stands now; to be called often."""
+        """Show the present state of the job; called several times a second."""
 
     def line(self, text: str) -> None:
-        """A line of the job's output."""
+        """Show a line of the job's output."""
 
 
 class Lines:
-    """One line per change of place, and, while the job waits, a reminder ever more seldom."""
+    """Prints a line for each change, and while the job waits, reminders at growing intervals."""
 
     def __init__(self, stream: IO[str], clock: Callable[[], float] = time.time) -> None:
         self._stream = stream
@@ -68,7 +69,7 @@ class Lines:
         else:
             self._patience *= 2
         self._remind_at = now + self._patience
-        self.line(f"ddplaunch: {progress.headline(job, now)}{_who(job)}")
+        self.line(f"ddplaunch: {progress.headline(job, now)}{_other_nodes(job)}")
         hint = progress.hint(job)
         if hint != self._hint:
             self._hint = hint
@@ -81,7 +82,7 @@ class Lines:
 
 
 class Picture:
-    """The last lines of the terminal, drawn again several times a second."""
+    """A table in the last lines of the terminal, drawn several times a second."""
 
     def __init__(self, stream: IO[str], clock: Callable[[], float] = time.time) -> None:
         from rich.console import Console
@@ -133,7 +134,7 @@ class Picture:
 
 
 def view(stream: IO[str]) -> View:
-    """Return what suits the stream: a picture on a terminal that can move its cursor, else lines."""
+    """Return the view for the stream: a table on a terminal that can move its cursor, else lines."""
     import os
 
     if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
@@ -141,8 +142,8 @@ def view(stream: IO[str]) -> View:
     return Lines(stream)
 
 
-def _who(job: Job) -> str:
-    """The nodes that stand elsewhere than the job, or have something to say that is not said yet."""
+def _other_nodes(job: Job) -> str:
+    """Return a text on the nodes in another phase than the job, or with a detail that it does not have."""
     if job.status is None or job.state.ended or job.status.phase == Phase.ENDED:
         return ""
     texts = [

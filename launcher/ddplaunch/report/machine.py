@@ -1,17 +1,20 @@
-"""The same facts for scripts: plain data, whose keys are as stable as the exit codes."""
+"""Returns jobs and diagnoses as plain data for scripts, whose keys are as stable as the exit codes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
-from ddplaunch.agent.contract import codec
-from ddplaunch.backends.job import Job
+from ddplaunch.agent.contract import Verdict, codec
+from ddplaunch.agent.diagnosis.run import pace
+from ddplaunch.backends.job import Earlier, Job
 from ddplaunch.report import reachability, verdict
 from ddplaunch.report.diagnosis import Diagnosis, known_verdicts
 
 
 def job_data(job: Job) -> dict[str, Any]:
-    """`status --json`; a list of it is `list --json`. Times are seconds since the epoch, or null."""
+    """Return `status --json`, and an item of `list --json`. Times are seconds since the epoch, or null."""
     status = codec.dump(job.status) if job.status else {}
     return {
         "handle": str(job.handle),
@@ -22,20 +25,38 @@ def job_data(job: Job) -> dict[str, Any]:
         "ended": job.ended,
         "detail": job.detail,
         "hint": job.hint,
+        "never_starts": job.never_starts,
         "lingers": job.lingers,
-        "attempt": status.get("attempt", 0),
+        "attempt": job.attempt,
+        "earlier": [_earlier(each) for each in job.earlier],
+        "sweep": dict(job.sweep),
         "phase": status.get("phase"),
         "since": status.get("since"),
         "waiting_for": status.get("waiting_for", []),
         "nodes": status.get("nodes", []),
-        "verdicts": [codec.dump(each) for each in known_verdicts(job)],
+        "pace": asdict(job.status.pace) if job.status and job.status.pace else None,
+        "verdicts": verdicts_data(known_verdicts(job)),
     }
 
 
-def doctor_data(diagnosis: Diagnosis) -> dict[str, Any]:
-    """`doctor --json`: the same, what each node found at home, and which node reaches which.
+def _earlier(attempt: Earlier) -> dict[str, Any]:
+    status = attempt.status
+    return {
+        "attempt": attempt.number,
+        "exit_code": status.exit_code if status else None,
+        "verdicts": verdicts_data(status.verdicts if status else []),
+    }
 
-    `rows` of that are words of letters, one word for each node that tried.
+
+def verdicts_data(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """The verdicts as people read them: what their sentences were made of is left out."""
+    return [codec.dump(replace(each, template=None, machines=None)) for each in verdicts]
+
+
+def doctor_data(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Return `doctor --json`: `diagnosis_data`, the checks of each node, and which node reaches which.
+
+    `rows` of the latter has a word for each node that tried, with a letter for each node that it tried.
     """
     bundle = diagnosis.bundle
     reached = bundle and {"legend": reachability.STATES, "rows": reachability.rows(bundle)}
@@ -48,10 +69,10 @@ def doctor_data(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def diagnosis_data(diagnosis: Diagnosis) -> dict[str, Any]:
-    """`diagnose --json`: the verdicts, and beside them what was looked at."""
+    """Return `diagnose --json`: the verdicts, the job, and which evidence there was."""
     evidence = diagnosis.evidence
     return {
-        "verdicts": [codec.dump(each) for each in diagnosis.verdicts],
+        "verdicts": verdicts_data(diagnosis.verdicts),
         "handle": str(diagnosis.job.handle),
         "state": str(diagnosis.job.state),
         "exit_code": diagnosis.job.exit_code,
@@ -67,5 +88,8 @@ def diagnosis_data(diagnosis: Diagnosis) -> dict[str, Any]:
             "ranks": sum(len(node.ranks) for node in evidence.evidence),
             "silent": evidence.silent,
             "missing": verdict.missing(diagnosis),
+            "pace": [
+                asdict(pace.brief(rank)) for node in evidence.evidence for rank in node.ranks if rank.alive
+            ],
         },
     }

@@ -1,4 +1,4 @@
-"""Emphasis on a terminal. Every text must read the same without it."""
+"""Adds colour to terminal text. Every text must read the same without it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Paint:
-    """Terminal escapes around words, or, `on` being False, nothing."""
+    """Adds terminal escapes to words if `on`."""
 
     on: bool = False
 

@@ -1,4 +1,4 @@
-"""Shows in lines which node is in which phase, since when, and for whom the job waits. Pure."""
+"""Formats the phases of a job and of its nodes, since when, and which nodes the job waits for. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ddplaunch.report.words import count, duration, some
 
 _ENDED_BY: dict[int | None, str] = {
     Exit.NODE_AT_FAULT: "by a fault of a node or the network",
-    Exit.MISCONFIGURED: "because the job cannot work as it is",
+    Exit.MISCONFIGURED: "because the job is misconfigured",
     Exit.WORKER_FAILED: "a worker failed",
     Exit.OUT_OF_MEMORY: "a worker was killed for memory",
     Exit.HANG: "it hung, and was ended",
     Exit.STOPPED: "it was stopped from outside",
-    Exit.UNUSABLE: "the agent cannot work here",
+    Exit.UNUSABLE: "the agent cannot run here",
 }
 _IN_PHASE = (Exit.NODE_AT_FAULT, Exit.MISCONFIGURED)
-"""Ends that come at the gate and later: nothing was trained, or something was."""
+"""Exit codes that are used at the gate and in training."""
 
 
 _AT = {
@@ -29,11 +29,11 @@ _AT = {
     Phase.INIT: "in init_process_group",
     Phase.FIRST: "at the first collective",
 }
-"""Where a node or a job stands, as part of a sentence; the other phases are words of one already."""
+"""The phase of a node or a job, as part of a sentence; other phases read well as they are."""
 
 
 class Row(NamedTuple):
-    """Nodes that stand at the same place, and since when the first of them does."""
+    """Nodes with the same phase and detail, and since when the first of them has it."""
 
     nodes: list[int]
     phase: str
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 
 def rows(status: JobStatus) -> list[Row]:
-    """The nodes of a job, those furthest behind first, since the others wait for them."""
+    """Return the nodes of a job in groups, the earliest phase first, since the others wait for it."""
     grouped: dict[tuple[str, str], Row] = {}
     for node in status.nodes:
         detail = printable(node.detail) if node.exit_code is None else f"exit code {node.exit_code}"
@@ -54,57 +54,89 @@ def rows(status: JobStatus) -> list[Row]:
 
 
 def headline(job: Job, now: float) -> str:
-    """The job in one line, without its handle."""
+    """Return the job in one line, without its handle."""
+    return numbered(job) + _headline(job, now)
+
+
+def numbered(job: Job) -> str:
+    """Return "attempt 1: " where it is not the first, else nothing."""
+    return f"attempt {job.attempt}: " if job.attempt else ""
+
+
+def earlier(job: Job) -> list[str]:
+    """Return a line on each earlier attempt: its number, and its end in one sentence."""
+    return [
+        f"attempt {each.number}: {_end(each.status) if each.status else each.why_none}"
+        for each in job.earlier
+    ]
+
+
+def _end(status: JobStatus) -> str:
+    if status.verdicts:
+        return printable(status.verdicts[0].sentence) + _checkpoint(status)
+    why = ended_by(status.exit_code, gate_passed=status.gate_passed) or "its hub left no result"
+    return why + _checkpoint(status)
+
+
+def _checkpoint(status: JobStatus | None) -> str:
+    """Return what is known of the last checkpoint of a job that was ended from outside, after a semicolon."""
+    if status is None or status.exit_code != Exit.STOPPED:
+        return ""
+    ended = [node for node in status.nodes if node.exit_code == Exit.STOPPED and node.detail]
+    return "".join(f"; {printable(node.detail)}" for node in ended)
+
+
+def _headline(job: Job, now: float) -> str:
     if job.state.ended:
         took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
         why = printable(job.detail) or ended_by(job.exit_code, gate_passed=job.gate_passed)
         left = f"; {printable(job.lingers)}" if job.lingers else ""
-        return f"{job.state}{took}" + (f": {why}" if why else "") + left
+        return f"{job.state}{took}" + (f": {why}" if why else "") + _checkpoint(job.status) + left
     if job.status is None:
         waits = f": {printable(job.detail)}" if job.detail else ""
         return f"{job.state} for {duration(now - job.submitted)}{waits}"
-    foreseen = _foreseen(job.status)
-    more = job.detail or (f"{foreseen.sentence}; it may pass" if foreseen else "")
+    preliminary = _preliminary(job.status)
+    more = job.detail or (f"{preliminary.sentence}; this may pass" if preliminary else "")
     besides = f"; {printable(more)}" if more else ""
-    return f"{_stands(job.status, now)}{_whom(job.status)}{besides}"
+    return f"{_phase_text(job.status, now)}{_waited_for(job.status)}{besides}"
 
 
 def ended_by(code: int | None, *, gate_passed: bool) -> str:
-    """Return why it has ended, by the agent's exit code; empty where that says nothing."""
+    """Return why the job ended, by the agent's exit code; empty for a code without a meaning."""
     phase = ("in training, " if gate_passed else "at the gate, ") if code in _IN_PHASE else ""
     return phase + _ENDED_BY.get(code, "")
 
 
 def hint(job: Job) -> str:
-    """Return what to do about that for which it waits."""
-    foreseen = _foreseen(job.status) if job.status and not job.state.ended else None
-    return printable(job.hint or (foreseen.hint if foreseen else ""))
+    """Return what to do about what the job waits for; empty when nothing is known."""
+    preliminary = _preliminary(job.status) if job.status and not job.state.ended else None
+    return printable(job.hint or (preliminary.hint if preliminary else ""))
 
 
-def _foreseen(status: JobStatus) -> Verdict | None:
-    """Return what stands against the job while it waits at the gate, and ends it unless it passes."""
+def _preliminary(status: JobStatus) -> Verdict | None:
+    """Return the first preliminary verdict at the gate, which ends the job unless its cause passes."""
     waits = status.exit_code is None and status.phase in (Phase.STARTING, Phase.GATE)
     return status.verdicts[0] if waits and status.verdicts else None
 
 
-def _whom(status: JobStatus) -> str:
-    """Whom the job waits for. For how long, its phase says: two clocks in one line would not agree."""
+def _waited_for(status: JobStatus) -> str:
+    """Return which nodes the job waits for; the phase's age tells for how long."""
     waits = status.waiting_for and status.phase != Phase.ENDED
     return f", waits for {some('node', status.waiting_for)}" if waits else ""
 
 
 def elsewhere(row: Row, phase: str) -> str:
-    """Return what is to be said of these nodes beside a job in that phase: `node 0 ended (exit code 0)`."""
+    """Return a text on nodes that differ from a job in `phase`: `node 0 ended (exit code 0)`."""
     nodes = some("node", row.nodes)
     if row.phase == phase:
         return f"{nodes}: {row.detail}" if row.detail else ""
-    released = (row.phase, phase) == (Phase.GATE, Phase.RENDEZVOUS)  # and nothing has been heard of it since
+    released = (row.phase, phase) == (Phase.GATE, Phase.RENDEZVOUS)  # the next heartbeat will show its phase
     where = "through the gate" if released else _AT.get(row.phase, row.phase)
     return f"{nodes} {where}" + (f" ({row.detail})" if row.detail else "")
 
 
-def _stands(status: JobStatus, now: float) -> str:
-    """The job's phase and its age, with the job's size where that is all there is to say."""
+def _phase_text(status: JobStatus, now: float) -> str:
+    """Return the job's phase and for how long it has lasted."""
     took = duration(now - status.since)
     if status.phase == Phase.ENDED:
         why = ended_by(status.exit_code, gate_passed=status.gate_passed)
@@ -116,14 +148,14 @@ def _stands(status: JobStatus, now: float) -> str:
 
 
 def row_text(row: Row, now: float) -> tuple[str, str, str, str]:
-    """Nodes, phase, time in it, detail."""
+    """Return nodes, phase, time in the phase, and detail as text."""
     return some("node", row.nodes), row.phase, duration(now - row.since), row.detail
 
 
 def place(job: Job) -> Hashable:
-    """Equal as long as nothing changed that deserves a line of its own; times and counts do not."""
+    """Return a value that changes when the view must print a line; times and counts do not change it."""
     if job.status is None or job.state.ended:
-        return job.state, hint(job)  # of which there is one for every reason to wait
+        return job.state, hint(job)  # each reason to wait has one
     if job.status.phase == Phase.ENDED:
         return job.status.attempt, Phase.ENDED
     nodes = tuple((node.node, node.phase) for node in job.status.nodes)
@@ -131,7 +163,7 @@ def place(job: Job) -> Hashable:
 
 
 def is_waiting(job: Job) -> bool:
-    """Whether a person who watches would like to be told again what it waits for."""
+    """Whether the view repeats what the job waits for."""
     return job.state is State.PENDING or (
         job.status is not None and not job.state.ended and job.status.phase != Phase.RUNNING
     )

@@ -1,7 +1,7 @@
-"""Shows the paths that the gate tried: as a matrix for scripts, and as a picture for people.
+"""Formats the paths that the gate tried: as a matrix for scripts, and as a picture in the HTML report.
 
-The picture is SVG without scripts. Its colours differ in lightness as well as in hue, and dark on light means
-bad, so that they can be told apart by everybody, and on paper.
+The picture is SVG without scripts. Its colours differ in lightness as well as in hue, and bad ones are dark,
+so that they are distinct for colour-blind readers and on paper.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ UNTRIED, OK, SLOW, PARTLY, REFUSED, SILENT = ".", "o", "s", "p", "r", "t"
 STATES = {
     UNTRIED: "not tried",
     OK: "passes",
-    SLOW: "passes slowly, or not at the first try",
-    PARTLY: "passes in part: large messages, or many packets, vanish",
-    REFUSED: "refused, reset, or a stranger answers",
-    SILENT: "no answer, or no way",
+    SLOW: "passes slowly, or only after a retry",
+    PARTLY: "passes in part: large messages or many packets are lost",
+    REFUSED: "refused, reset, or answered by another program",
+    SILENT: "no answer, or no route",
 }
-"""By the letter that stands for it in `rows`, the worst last."""
+"""Meaning of each letter in `rows`, the worst last."""
 _OUTCOMES = {"ok": OK, "stalled": PARTLY, "lossy": PARTLY, "timeout": SILENT, "unreachable": SILENT}
 _SLOW = 1.0
-"""Seconds from which a path is slow: a lost packet is sent again after one."""
+"""Seconds from which a path counts as slow: a lost packet is sent again after one."""
 _SHARP = 400
-"""Rows that can be told apart on a screen; of more nodes, several share one."""
+"""The most rows that a screen can show; of more nodes, several share a row."""
 _SINGLE = 64
-"""Nodes up to which every cell says for itself what it is, else those of a row that pass do so together."""
+"""The most nodes for which every cell has its own title; of more, the passing cells of a row share one."""
 _WIDTH = 1040
-"""Pixels of the picture, about; a cell has 3 to 28."""
+"""Approximate width of the picture in pixels; a cell has 3 to 28."""
 _APART = 26
-"""Pixels between two numbers on an axis, at least."""
+"""Least distance of two numbers on an axis, in pixels."""
 
 Cell = tuple[int, int]
 
@@ -50,7 +50,7 @@ def tried(bundle: Bundle) -> dict[Cell, list[MeshResult]]:
 
 
 def state(results: Sequence[MeshResult]) -> str:
-    """A letter of STATES: the worst of them."""
+    """Return the letter of STATES for the worst of the results."""
     return max((_state(result) for result in results), key=list(STATES).index, default=UNTRIED)
 
 
@@ -64,7 +64,7 @@ def rows(bundle: Bundle) -> list[str]:
 
 
 def picture(bundle: Bundle) -> str:
-    """The matrix as SVG, with its legend; empty when nothing was tried."""
+    """Return the matrix as SVG, with its legend; empty when no path was tried."""
     cells = tried(bundle)
     if not cells or bundle.nodes < 1:
         return ""
@@ -105,7 +105,7 @@ def _state(result: MeshResult) -> str:
 
 
 def _names(bundle: Bundle) -> list[str]:
-    """Return the hosts' names, where there are several."""
+    """Return the hosts' names; none if all nodes are on one host."""
     hosts = {each.node: each.host for each in bundle.check_ins}
     found = [hosts.get(node, "") for node in range(bundle.nodes)]
     return found if len(set(found)) > 1 else []
@@ -120,12 +120,12 @@ def _listed(columns: Sequence[int], step: int) -> str:
 
 
 def _title(results: Sequence[MeshResult], cell: Cell, step: int, names: Sequence[str]) -> str:
-    """Return all that is known of one path; of several in one cell, how many fail."""
+    """Return the title of a cell: all results of its path, or of several paths, how many fail."""
     way = f"{_node(cell[0], step, names)} to {_node(cell[1], step, names)}"
     if step > 1:
         failed = Counter(result.outcome for result in results if result.outcome != "ok")
-        said = ", ".join(f"{number} {outcome}" for outcome, number in failed.items()) or "all pass"
-        return f"{way}: {count(len(results), 'path')} tried, {said}"
+        outcomes = ", ".join(f"{number} {outcome}" for outcome, number in failed.items()) or "all pass"
+        return f"{way}: {count(len(results), 'path')} tried, {outcomes}"
     each = [
         f"{result.address} port {result.port}{' (master)' * (result.what == paths.MASTER)}: {result.outcome}"
         + (f", {result.detail}" if result.detail else "")
@@ -136,14 +136,14 @@ def _title(results: Sequence[MeshResult], cell: Cell, step: int, names: Sequence
 
 
 def _untried(size: int) -> str:
-    """The ground, and the nodes themselves on it."""
+    """Return the background, with the diagonal."""
     diagonal = "".join(f"M{place} {place}h1v1h-1z" for place in range(size))
     ground = f'<rect class="reach-untried" width="{size}" height="{size}"/>'
     return f'{ground}\n<path class="reach-self" d="{diagonal}"/>'
 
 
 def _runs(columns: Sequence[int]) -> list[tuple[int, int]]:
-    """First and length of each row of neighbours."""
+    """Return start and length of each run of adjacent columns."""
     groups = groupby(enumerate(columns), key=lambda pair: pair[1] - pair[0])
     runs = [[column for _, column in group] for _, group in groups]
     return [(run[0], len(run)) for run in runs]
@@ -169,7 +169,7 @@ def _axes(size: int, step: int, pixels: int) -> str:
 
 
 def _legend(number: Counter[str]) -> str:
-    """Return the legend of the outcomes in the picture, with the number of paths of each."""
+    """Return the legend: each outcome in the picture, with its number of paths."""
     entries = [("untried", STATES[UNTRIED])]
     entries += [(each, f"{text}: {number[each]:,}") for each, text in STATES.items() if each in number]
     return (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.contract import JobEvidence, Verdict
+from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends.job import Job, State
@@ -15,6 +16,7 @@ from ddplaunch.report.words import clock, count, duration, some
 
 _NARROWEST = 60
 _LABEL = 12
+_PACES = 8
 
 
 def diagnosis_text(diagnosis: Diagnosis, paint: Paint = PLAIN, width: int | None = None) -> str:
@@ -29,7 +31,7 @@ def diagnosis_text(diagnosis: Diagnosis, paint: Paint = PLAIN, width: int | None
 def verdict_text(
     verdict: Verdict, paint: Paint = PLAIN, width: int | None = None, names: Sequence[str] = ()
 ) -> str:
-    """One verdict, without a newline at its end. `names`: what the nodes are called, where that helps."""
+    """Return one verdict as text, without a newline at its end. `names`: of the nodes, where they help."""
     lines = [*map(paint.bad, _folded(verdict.sentence, width, "").splitlines()), ""]
     lines += _entry("culprit", [culprits(verdict, names)], width)
     lines += _entry("victims", [some("rank", verdict.victims)] if verdict.victims else [], width)
@@ -61,6 +63,8 @@ def about_text(diagnosis: Diagnosis, width: int | None = None) -> str:
     job = diagnosis.job
     took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
     lines = _entry("job", [f"{job.handle}, submitted {clock(job.submitted)}, {job.state}{took}"], width)
+    events = diagnosis.bundle.events if diagnosis.bundle else []
+    lines += _entry("checkpoint", [each.text for each in events if each.kind == "checkpoint"], width)
     evidence = diagnosis.evidence
     if evidence is not None:
         ranks = sum(len(node.ranks) for node in evidence.evidence)
@@ -69,7 +73,23 @@ def about_text(diagnosis: Diagnosis, width: int | None = None) -> str:
         if evidence.silent:
             lines += _entry("silent", [f"{some('node', evidence.silent)} gave no evidence in time"], width)
         lines += _entry("unseen", missing(diagnosis), width)
+        if not diagnosis.verdicts:  # else the verdict has what matters of it
+            lines += _entry("pace", paces(evidence), width)
     return "\n".join(lines)
+
+
+def paces(evidence: JobEvidence) -> list[str]:
+    """Return how fast the living ranks go, the one first that waits least for the others; at most eight."""
+    ranks = [rank for node in evidence.evidence for rank in node.ranks if rank.alive]
+    known = [rank for rank in ranks if pace.text(rank)]
+    known.sort(
+        key=lambda rank: (
+            pace.share(rank, pace.IN_COLLECTIVES) if pace.seconds_observed(rank) else 1.0,
+            rank.rank,
+        )
+    )
+    lines = [f"rank {rank.rank}: {pace.text(rank)}" for rank in known[:_PACES]]
+    return [*lines, f"and {count(len(known) - _PACES, 'more rank')}"] if len(known) > _PACES else lines
 
 
 def missing(diagnosis: Diagnosis) -> list[str]:

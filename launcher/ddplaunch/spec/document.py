@@ -1,8 +1,8 @@
-"""YAML text to a tree of nodes that know their line. Pure.
+"""Parses YAML text into a tree of nodes with line and column. Pure.
 
-Built from the parser's events rather than with PyYAML's own composer, because that one lets a duplicate key
-win in silence, follows aliases without end, and recurses as deep as the text asks it to. The tree keeps what
-the person wrote beside what YAML 1.1 makes of it (`NO`, `010`, `1:30`), so that an error can show both.
+The tree is built from the parser's events, since PyYAML's own composer accepts duplicate keys, follows
+aliases without a limit, and recurses as deep as the text does. It keeps the text of a value beside what YAML
+1.1 reads (`NO`, `010`, `1:30`), so that an error can show both.
 """
 
 import math
@@ -13,11 +13,12 @@ from typing import Any, NoReturn
 
 import yaml
 
+from ddplaunch.agent.job_file.data import Path, join
 from ddplaunch.spec import syntax
-from ddplaunch.spec.problems import Path, Problem, SpecError, join
+from ddplaunch.spec.problems import Problem, SpecError
 
 MAX_NODES = 20_000
-"""Values after all aliases are followed; a job file of every key has some hundreds."""
+"""The most values once all aliases are followed; a job file with every key has some hundreds."""
 
 MAX_DEPTH = 50
 
@@ -31,16 +32,20 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """A value and where it begins (from 1). `size` counts the values in it, itself included."""
+    """A value and where it begins (from 1). `size` counts the values in it, itself included.
+
+    `option` is the option of the command line that gave the value; line and column are 0 then.
+    """
 
     line: int
     column: int
     size: int = 1
+    option: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scalar(Node):
-    """One value: `text` as written, `value` as YAML reads it; `reading` says it where it surprises."""
+    """One value: `text` as written, `value` as YAML reads it; `reading` explains a surprising one."""
 
     text: str
     value: str | int | float | bool | None
@@ -56,22 +61,23 @@ class Sequence(Node):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key's place, and its value."""
+    """Line and column of a key, and its value; `option` as in `Node`."""
 
     line: int
     column: int
     node: Node
+    option: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mapping(Node):
-    """Keys to values, in the order of the file; merge keys are already merged."""
+    """A mapping, in the order of the file; merge keys are already merged."""
 
     entries: dict[str, Entry]
 
 
 def parse(text: str, file: str) -> tuple[Node, list[Problem]]:
-    """The tree of *text*, and problems that did not keep it from being built (a key given twice, a tag).
+    """Return the tree of *text*, and problems despite which it could be built (a duplicate key, a tag).
 
     Raises `SpecError` when there is no tree: a syntax error, no document or several, too deep, too large.
     """
@@ -80,25 +86,26 @@ def parse(text: str, file: str) -> tuple[Node, list[Problem]]:
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """A value that is not what it looks like (`010` is 8): no field but a free-form one takes it."""
+    """A value that YAML reads otherwise than it looks (`010` is 8): only a free-form field accepts it."""
 
     value: str | int | float | bool | None
+    text: str = ""
 
 
 def data(node: Node) -> Any:
-    """The tree as dicts, tuples and scalars, for the model; a date stays text."""
+    """Return the tree as dicts, tuples and scalars, for the model; a date stays text."""
     if isinstance(node, Mapping):
         return {key: data(entry.node) for key, entry in node.entries.items()}
     if isinstance(node, Sequence):
         return tuple(data(item) for item in node.items)
     assert isinstance(node, Scalar)
-    # `on` and `no` are what a person may write for a switch; no other field takes a bool.
+    # `on` and `no` are fine for a switch; no other field accepts a bool.
     clear = not node.reading or isinstance(node.value, bool)
-    return node.value if clear and "\0" not in node.text else Unclear(node.value)
+    return node.value if clear and "\0" not in node.text else Unclear(node.value, node.text)
 
 
 def find(root: Node, path: Path) -> tuple[Node, Path]:
-    """The node at *path*, or the nearest one above it that the file has, and that node's own path."""
+    """Return the node at *path*, or the nearest one above it, and that node's path."""
     node = root
     for depth, step in enumerate(path):
         if isinstance(node, Mapping) and isinstance(step, str) and step in node.entries:
@@ -204,7 +211,7 @@ class _Builder:
         return Mapping(line=line, column=column, size=size, entries=entries)
 
     def sources(self, merge: Entry, path: Path) -> Iterator[Mapping]:
-        """The mappings that a merge key names, the first of which wins."""
+        """Yield the mappings that a merge key names; of the same key in several, the first counts."""
         named = merge.node.items if isinstance(merge.node, Sequence) else (merge.node,)
         for node in named:
             if isinstance(node, Mapping):
@@ -215,7 +222,7 @@ class _Builder:
                 )
 
     def key(self, event: Any, path: Path) -> tuple[str, bool]:
-        """The key's text, and whether it is the merge key; a key that is no text is a problem."""
+        """Return the key's text, and whether it is the merge key; note a problem if it is not text."""
         if not isinstance(event, yaml.ScalarEvent):
             self.fail(
                 event, path, found="a key that is an alias, a list or a mapping", wanted="a word as the key"
@@ -238,7 +245,7 @@ class _Builder:
         return Scalar(line=line, column=column, text=event.value, value=value, reading=reading)
 
     def tag(self, event: Any) -> str:
-        """Return what YAML 1.1 takes the scalar for: `str`, `int`, `bool`, …, `merge`."""
+        """Return the scalar's type in YAML 1.1: `str`, `int`, `bool`, …, `merge`."""
         if event.tag in ("!", _STR) or (event.tag is None and not event.implicit[0]):
             return "str"
         resolved: str = self.loader.resolve(yaml.ScalarNode, event.value, (True, False))
@@ -269,15 +276,32 @@ class _Builder:
         raise SpecError(self.problems)
 
 
+def problem(
+    file: str, at: Node | Entry, path: Path, found: str, wanted: str, hint: str = "", code: str = ""
+) -> Problem:
+    """Return a problem of the value or key `at`, with its place in the file or its option."""
+    return Problem(
+        file=file,
+        line=at.line,
+        column=at.column,
+        path=join(path),
+        found=found,
+        wanted=wanted,
+        hint=hint,
+        code=code,
+        option=at.option,
+    )
+
+
 def _place(at: Any) -> tuple[int, int]:
-    """Line and column, from 1, of an event or a node."""
+    """Return line and column, from 1, of an event or a node."""
     if isinstance(at, Node):
         return at.line, at.column
     return at.start_mark.line + 1, at.start_mark.column + 1
 
 
 def _read(tag: str, text: str, loader: Any) -> tuple[str | int | float | bool | None, str]:
-    """The value of a scalar, and how YAML reads it where that is not what the eye reads."""
+    """Return the value of a scalar, and what YAML reads, if that is surprising."""
     if tag == "null":
         return None, ""
     if tag == "bool":
@@ -293,7 +317,7 @@ def _read(tag: str, text: str, loader: Any) -> tuple[str | int | float | bool | 
 def _number(tag: str, text: str, loader: Any) -> tuple[str | int | float, str]:
     if _INT.fullmatch(text):
         return int(text), ""
-    if len(text) > 40:  # sums of such numbers take minutes, and nobody means one
+    if len(text) > 40:  # computing such numbers takes minutes
         return text, "a number of very many digits"
     construct = loader.construct_yaml_int if tag == "int" else loader.construct_yaml_float
     try:

@@ -1,24 +1,23 @@
-"""The field types of the job file, each with its bounds and the words of its error.
+"""The field types of the job file, each with its bounds and its error message.
 
-Durations and quantities are numbers once a file is loaded: a `Seconds` field holds a float of seconds and a
-`ByteCount` field an int of bytes, whichever way they were written. The keys x-wanted, x-hint, x-unit and
+Once a file is loaded, a `Seconds` field holds a float of seconds and a `ByteCount` field an int of bytes,
+however they were written. The keys x-wanted, x-hint, x-unit and
 x-slug of a field's schema are for `messages` and are left out of the published schema.
 """
 
+import re
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from ddplaunch.agent.job_file.units import MOST, parse_duration, parse_quantity, parse_slurm_time
 from ddplaunch.spec.document import Unclear
-from ddplaunch.spec.units import parse_duration, parse_quantity, parse_slurm_time
-
-_YEAR = 31_536_000  # well below what timers overflow at
 
 Seconds = Annotated[
     float,
     Field(
         gt=0,
-        le=_YEAR,
+        le=MOST["duration"],
         json_schema_extra={
             "type": ["string", "number"],
             "pattern": r"^(\d+(\.\d+)?(ms|s|m|h|d))+$",
@@ -35,7 +34,7 @@ SlurmTime = Annotated[
     float,
     Field(
         gt=0,
-        le=_YEAR,
+        le=MOST["slurm_time"],
         json_schema_extra={
             "type": "string",
             "pattern": r"^((\d+(\.\d+)?(ms|s|m|h|d))+|(\d+-)?\d+(:\d\d){1,2}|\d+-\d+)$",
@@ -52,7 +51,7 @@ ByteCount = Annotated[
     int,
     Field(
         gt=0,
-        le=2**60,
+        le=MOST["quantity"],
         json_schema_extra={
             "type": ["string", "integer"],
             "pattern": r"^\d+(\.\d+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$",
@@ -73,26 +72,66 @@ Port = Annotated[int, Field(ge=1, le=65535, json_schema_extra={"x-wanted": "a po
 
 
 def _text(pattern: str, wanted: str, **more: Any) -> Any:
-    """The bounds of a text, and what a message says that it must be."""
+    """Return the bounds of a text, with `wanted` for its error message."""
     slug = {"x-slug": True} if more.pop("slug", False) else {}
     return Field(pattern=pattern, json_schema_extra={"x-wanted": wanted, **slug}, **more)
 
+
+_DEPENDENCY = (
+    r"(singleton|(after|afterany|afterburstbuffer|afternotok|afterok)(:[0-9]+(_([0-9]+|\*))?(\+[0-9]+)?)+)"
+)
 
 EnvName = Annotated[
     str,
     _text(r"^[A-Za-z_][A-Za-z0-9_]*$", "a variable name: letters, digits and _, not beginning with a digit"),
 ]
 Word = Annotated[str, _text(r"^\S+$", "one word, without blanks")]
-"""A value that stands alone on a command line; a blank in it is always a slip."""
+"""One argument of a command line; a blank in it is always a mistake."""
 Line = Annotated[str, _text(r"^[^\r\n]+$", "text on one line")]
 AbsolutePath = Annotated[str, _text(r"^/[^\r\n]*$", "an absolute path, beginning with /")]
 InterfaceName = Annotated[str, _text(r"^[^\s^=,:/]{1,15}$", "the exact name of one interface, such as eth0")]
 KubernetesVersion = Annotated[str, _text(r"^1\.\d+$", 'a quoted version such as "1.31"')]
 BindMount = Annotated[str, _text(r"^[^:\s]+(:[^:\s]+){0,2}$", "SRC:DST or SRC:DST:ro")]
+SlurmDependency = Annotated[
+    str,
+    _text(
+        rf"^{_DEPENDENCY}((,{_DEPENDENCY})*|(\?{_DEPENDENCY})*)$",
+        "Slurm's words, such as afterok:1234, afterany:1234:1235 or singleton",
+    ),
+]
 SbatchOption = Annotated[
     str,
     _text(r"^-[^\r\n]+$", "an sbatch option such as --gres=gpu:8, without #SBATCH before it"),
 ]
+GpuType = Annotated[
+    str,
+    _text(
+        r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        "a type such as h100: at most 63 letters, digits, '-', '_', '.'",
+        max_length=63,
+    ),
+]
+"""A type of GPU in a form that both Slurm and the labels of Kubernetes take."""
+
+
+def _as_text(value: object) -> object:
+    return str(value) if type(value) is int else value
+
+
+Switches = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    Field(
+        pattern=r"^[1-9]\d*(@\d[\d:-]*)?$",
+        json_schema_extra={
+            "type": ["string", "integer"],
+            "minimum": 1,
+            "examples": ["1", "1@10:00"],
+            "x-wanted": 'a number, or one with the longest wait, such as "1@10:00"',
+        },
+    ),
+]
+"""sbatch's --switches: COUNT or COUNT@TIME."""
 JobName = Annotated[
     str,
     _text(
@@ -137,11 +176,11 @@ Paths = Annotated[
         }
     ),
 ]
-"""One path, or a list of them."""
+"""A path, or a list of paths."""
 
 
 def _yaml_value(value: object) -> object:
-    """Return what YAML 1.1 makes of everything below, with lists in place of tuples."""
+    """Return the value as YAML 1.1 reads it, with lists in place of tuples."""
     if isinstance(value, Unclear):
         return value.value
     if isinstance(value, dict):
@@ -157,3 +196,43 @@ class Section(BaseModel):
     """A mapping of the job file whose keys are known; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+
+
+def _or_a_range(made: dict[str, Any]) -> None:
+    number = {key: made.pop(key) for key in ("type", "minimum", "maximum")}
+    made["anyOf"] = [
+        number,
+        {
+            "type": "object",
+            "properties": {
+                "min": {"description": "What `min_nodes` says.", **number},
+                "max": {"description": "What `nodes` says.", **number},
+            },
+            "required": ["min", "max"],
+            "additionalProperties": False,
+        },
+        {"type": "string", "pattern": _RANGE},
+    ]
+    made["x-wanted"] = f"a whole number from 1 to {_MOST_NODES}, or a range such as {{min: 2, max: 4}}"
+
+
+_MOST_NODES = 10_000
+_RANGE = r"^\d{1,5}:\d{1,5}$"
+NodeCount = Annotated[int, Field(ge=1, le=_MOST_NODES, json_schema_extra=_or_a_range)]
+"""A number of nodes; a range of it is read by `node_range`."""
+
+
+def node_range(value: object) -> tuple[int, int] | None:
+    """Return the two numbers of `{min: 2, max: 4}` or of torchrun's `2:4`; None where it is no such range.
+
+    YAML 1.1 reads the bare text as a number to base 60.
+    """
+    text = value.text if isinstance(value, Unclear) else value
+    if isinstance(text, str) and re.fullmatch(_RANGE, text):
+        least, _, most = text.partition(":")
+        value = {"min": int(least), "max": int(most)}
+    if not isinstance(value, dict) or value.keys() != {"min", "max"}:
+        return None
+    least, most = value["min"], value["max"]
+    is_range = all(type(each) is int and 1 <= each <= _MOST_NODES for each in (least, most))
+    return (least, most) if is_range else None

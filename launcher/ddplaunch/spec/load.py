@@ -1,53 +1,104 @@
-"""Read a job file into a `JobSpec`, or into all its problems: the only I/O of this layer."""
+"""Reads a job file into a `JobSpec`, or reports all its problems; the only I/O of this layer."""
 
 import stat
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from ddplaunch.spec import document
 from ddplaunch.spec.models import API_VERSION, JobSpec, job_model
-from ddplaunch.spec.problems import Problem, SpecError
+from ddplaunch.spec.problems import UNKNOWN_KEY, Problem, SpecError
+
+if TYPE_CHECKING:
+    from ddplaunch.spec.changes import Change
 
 MAX_BYTES = 2**20
-"""Size of a job file; whatever is larger is data that was meant for `source`."""
+"""The most bytes of a job file; code and data belong into `source`."""
 
 STDIN = "<stdin>"
-"""What problems call a job file that came through a pipe."""
+"""Name of a job file from standard input, in problems."""
 
 _WANTED = "a job file"
 
 
-def load(path: str | Path) -> JobSpec:
-    """The job that *path* describes, `-` being standard input.
+def load(path: str | Path, changes: "Sequence[Change]" = ()) -> JobSpec:
+    """Return the only job in the file at *path* (`-`: standard input), with *changes* of its values.
 
-    Raises `SpecError` with everything that is wrong, for whatever the file may hold.
+    Raises `SpecError` with all problems.
     """
+    return _only(load_all(path, changes))
+
+
+def load_all(path: str | Path, changes: "Sequence[Change]" = ()) -> list[JobSpec]:
+    """Return all jobs in the file at *path*: one, or those of its sweep. Raises `SpecError`."""
     if str(path) == "-":
-        return parse(sys.stdin.buffer.read(MAX_BYTES + 1), STDIN)
-    return parse(_read(Path(path)), str(path))
+        jobs, name = parse_all(sys.stdin.buffer.read(MAX_BYTES + 1), STDIN, changes), STDIN
+    else:
+        jobs, name = parse_all(_read(Path(path)), str(path), changes), str(path)
+    return [each.read_from(name, each.sweep_values) for each in jobs]
 
 
-def parse(data: bytes, file: str) -> JobSpec:
-    """The job in *data*, the bytes of a job file that problems call *file*; raises as `load` does."""
+def parse(data: bytes, file: str, changes: "Sequence[Change]" = ()) -> JobSpec:
+    """Return the only job in *data*, the bytes of *file*. Raises `SpecError` with all problems."""
+    return _only(parse_all(data, file, changes))
+
+
+def _only(jobs: list[JobSpec]) -> JobSpec:
+    if jobs[0].sweep_values:
+        found = f"a sweep of {len(jobs)} jobs"
+        hint = "`ddplaunch.api.load_all` returns them"
+        file = jobs[0].job_file or jobs[0].name
+        raise _error(file, path="sweep", found=found, wanted="a file with one job", hint=hint)
+    return jobs[0]
+
+
+def parse_all(data: bytes, file: str, changes: "Sequence[Change]" = ()) -> list[JobSpec]:
+    """Return all jobs in *data*, the bytes of *file*. Raises `SpecError` with all problems."""
     root, problems = document.parse(_text(data, file), file)
     _refuse_other_versions(root, file)
-    spec = None
+    if changes:
+        from ddplaunch.spec.changes import apply  # few command lines have one
+
+        root, refused = apply(root, changes, file)
+        problems += refused
+    points: list[tuple[document.Node, Mapping[str, str]]] = [(root, {})]
+    if isinstance(root, document.Mapping) and "sweep" in root.entries:
+        from ddplaunch.spec import sweep  # few files have one
+
+        points, refused = sweep.points(root, file)
+        problems += refused
+    jobs = []
+    of_values: dict[object, Problem] = {}  # one for all jobs of a sweep that share it
+    for one, values in points:
+        try:
+            job = _checked(one, file)
+            jobs.append(job.read_from("", values) if values else job)
+        except SpecError as error:
+            for problem in error.problems:
+                found = "" if problem.path == "name" else problem.found  # each job has another name
+                at = () if found == UNKNOWN_KEY else (problem.line, problem.column, problem.option)
+                of_values.setdefault((problem.path, found, at), problem)
+    if problems or of_values:
+        raise SpecError([*problems, *of_values.values()])
+    return jobs
+
+
+def _checked(root: document.Node, file: str) -> JobSpec:
+    """Return the job of a tree. Raises SpecError."""
     values = document.data(root)
     try:
-        spec = job_model().model_validate(values)
+        return job_model().model_validate(values)
     except ValidationError as error:
         from ddplaunch.spec import errors  # only a file with a problem needs it
 
-        problems += errors.explain(error, root, values, file)
-    if spec is None or problems:
-        raise SpecError(problems)
-    return spec
+        raise SpecError(errors.explain(error, root, values, file)) from None
 
 
 def _refuse_other_versions(root: document.Node, file: str) -> None:
-    """A file of another kind gets one sentence, not one for each of its keys."""
+    """Raise SpecError with one problem for a file of another kind, instead of one for each of its keys."""
     if not isinstance(root, document.Mapping):
         found = "a list" if isinstance(root, document.Sequence) else "a single value"
         hint = "begin with `apiVersion: ddplaunch/v1`, and give every line a key"
@@ -61,7 +112,7 @@ def _refuse_other_versions(root: document.Node, file: str) -> None:
     if text == API_VERSION:
         return
     ours = text.startswith("ddplaunch/")
-    hint = "a newer ddplaunch may read it" if ours else "this is a file of another program"
+    hint = "a newer ddplaunch may read it" if ours else "this file is for another program"
     if ours and text.rpartition("/")[2] in ("1", "V1", "v1.0", "v1alpha1", "v1beta1", ""):
         hint = f"write {API_VERSION}"
     raise _error(
@@ -76,7 +127,7 @@ def _refuse_other_versions(root: document.Node, file: str) -> None:
 
 
 def _text(data: bytes, file: str) -> str:
-    """The text of a job file: UTF-8, with or without a byte order mark."""
+    """Return the text of a job file, without a byte order mark. Raises SpecError if it is not UTF-8."""
     if len(data) > MAX_BYTES:
         hint = "code and data travel by `source` or `volumes`, not inside the job file"
         raise _error(file, found="more than 1 MiB", wanted=_WANTED, hint=hint)
@@ -95,13 +146,13 @@ def _text(data: bytes, file: str) -> str:
 
 
 def _read(path: Path) -> bytes:
-    """Return the file's bytes, at most one more than a job file may have: nothing endless is read."""
+    """Return the file's bytes, at most one more than a job file may have. Raises SpecError."""
     name = str(path)
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise _error(name, found="a directory", wanted=_WANTED, hint=_inside(path))
-        # The pipes of a shell, /dev/stdin and `<(…)`, have a writer already, and no name that leads to them.
+        # A pipe of a shell, /dev/stdin or `<(…)`, has a writer, and its resolved path does not exist.
         if stat.S_ISFIFO(mode) and path.resolve().exists():
             hint = "pipe the job file in, and write - for its name: `generate-job | ddplaunch submit -`"
             raise _error(name, found="a named pipe", wanted=_WANTED, hint=hint)
@@ -130,7 +181,7 @@ def _inside(folder: Path) -> str:
 
 
 def _near(path: Path) -> str:
-    """Files of the same folder whose names look alike; the suffix is what people forget."""
+    """Return a hint with a file of a similar name, or with the other YAML suffix."""
     names = _names(path.parent)
     swapped = [name for name in names if Path(name).stem == path.stem and name.endswith((".yaml", ".yml"))]
     import difflib  # only a missing file needs it

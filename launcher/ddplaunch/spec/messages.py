@@ -1,21 +1,23 @@
-"""The words for a value that the model refuses: what was found, what is wanted, and a hint. Pure.
+"""Messages about a value that the model refuses: what was found, what is wanted, and a hint. Pure.
 
-What is wanted comes from the value's schema, as `schema.at` gives it.
+What is wanted follows from the value's schema, which `schema.at` returns.
 """
 
 import re
 from typing import Any
 
-from ddplaunch.spec import schema, units
+from ddplaunch.agent.job_file import units
+from ddplaunch.agent.job_file.data import Path, join
+from ddplaunch.spec import schema
 from ddplaunch.spec.document import Mapping, Node, Scalar, Sequence
-from ddplaunch.spec.problems import Path, join
 
 _SMELLS = re.compile(r"TOKEN|KEY|SECRET|PASS|PWD|CREDENTIAL|AUTH", re.IGNORECASE)
-"""Names of variables whose values are not repeated, although they stand in `env` in plain sight."""
+"""Names of variables whose values no message repeats, although `env` shows them."""
 
 _MAX_SHOWN = 60
 
 _ELSEWHERE = {
+    "array": "sweep",
     "nnodes": "nodes",
     "num_nodes": "nodes",
     "replicas": "nodes",
@@ -28,19 +30,45 @@ _ELSEWHERE = {
     "working_dir": "workdir",
     "cpu": "cpus",
     "gpu": "gpus",
+    "gpus_per_node": "gpus",
+    "gpu_kind": "gpu_type",
+    "gpu_model": "gpu_type",
     "mem": "memory",
+    "node_affinity": "affinity",
+    "pod_affinity": "affinity",
+    "anti_affinity": "affinity",
+    "pod_anti_affinity": "affinity",
     "master_addr": "address",
     "master_port": "port",
     "rdzv_backend": "backend",
     "rdzv_timeout": "timeout",
 }
-"""Words of torchrun, Slurm and Kubernetes for keys that have another name here."""
+"""Names in torchrun, Slurm and Kubernetes -> the job file's key."""
+
+_SCHEDULER = "write pod_template: {spec: {schedulerName: …}}; whole jobs wait in Kueue's queue: `queue`"
+_INSTEAD = {
+    ("slurm", "gres"): "GPUs are resources.gpus and resources.gpu_type; for others write extra: [--gres=…]",
+    ("slurm", "array"): "submit the job file once for each: an array is no job of equal nodes",
+    (
+        "slurm",
+        "priority",
+    ): "`nice` steps back and `qos` may go ahead; administrators write extra: [--priority=…]",
+    ("slurm", "topology"): "see switches",
+    ("slurm", "affinity"): "see constraint, nodelist and exclude",
+    ("kubernetes", "exclusive"): "see one_per_machine; who asks for all GPUs of a machine has it alone",
+    ("kubernetes", "volcano"): _SCHEDULER,
+    ("kubernetes", "scheduler"): _SCHEDULER,
+    ("kubernetes", "scheduler_name"): _SCHEDULER,
+    ("kubernetes", "gang"): "see queue and jobset",
+    ("kubernetes", "efa"): "see resources.rdma, with rdma_resource: vpc.amazonaws.com/efa",
+}
+"""Section and word that people look for -> a hint, where no key is just that."""
 
 _PLAIN = {"boolean": r"(?i)true|false", "integer": r"-?\d+", "number": r"-?\d+(\.\d+)?"}
 
 
 def wanted(part: dict[str, Any]) -> str:
-    """Return what stands here when it is right."""
+    """Return what a valid value is."""
     if words := part.get("x-wanted"):
         return str(words)
     if "properties" in part:
@@ -72,14 +100,14 @@ def _bounds(part: dict[str, Any]) -> str:
 
 
 def hidden(path: Path) -> bool:
-    """Whether the value at *path* is, or may be, secret: it is never repeated."""
+    """Whether the value at *path* may be secret, so that no message repeats it."""
     if path[:1] == ("secrets",):
         return True
     return path[:1] == ("env",) and len(path) > 1 and bool(_SMELLS.search(str(path[1])))
 
 
 def found(node: Node, path: Path) -> str:
-    """Return what stands here, shortened; only its kind where it may be secret."""
+    """Return the value, shortened; only its kind where it may be secret."""
     if isinstance(node, Mapping):
         return "a mapping" if node.entries else "an empty mapping"
     if isinstance(node, Sequence):
@@ -98,7 +126,7 @@ def found(node: Node, path: Path) -> str:
 
 
 def hint(node: Node, part: dict[str, Any], path: Path, reason: str) -> str:
-    """Return the hint for a value that does not fit; `reason` is what its parser says, if it has one."""
+    """Return the hint for an invalid value; `reason`: its parser's message, if it has a parser."""
     if isinstance(node, Scalar):
         near = did_you_mean(node.text, part.get("x-words", []))
         if advice := near or (not node.reading and reason) or _scalar_hint(node, part, path):
@@ -147,7 +175,7 @@ def _unit_hint(node: Scalar, part: dict[str, Any]) -> str:
 
 def _container_hint(node: Scalar, part: dict[str, Any], path: Path) -> str:
     if node.value is None:
-        return "nothing stands below it: add something, or remove the key"
+        return "it has no value: add one below it, or remove the key"
     if isinstance(node.value, bool) and "enabled" in part.get("properties", {}):
         return f"write {path[-1]}: {{enabled: {str(node.value).lower()}}}"
     if part["type"] != "object" and "x-hint" not in part and not hidden(path):
@@ -164,19 +192,31 @@ def _text_hint(node: Scalar, part: dict[str, Any], path: Path) -> str:
 
 
 def unknown_key(path: Path) -> tuple[str, str]:
-    """Return what is wanted in place of an unknown key, and a hint: its place, or the nearest name here."""
+    """Return what is wanted in place of an unknown key, and a hint: its section, or a similar name."""
     known = list(schema.at(path[:-1])["properties"])
     word = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", str(path[-1]).replace("-", "_")).lower()
     word = _ELSEWHERE.get(word, word)
-    advice = f"did you mean {word}?" if word in known else ""
+    advice = f"did you mean {word}?" if word in known else _INSTEAD.get((str(path[0]), word), "")
     if not advice and (places := [join(place) for place in _places(word, ())]):
         advice = f"it is called {' or '.join(places)}"
     advice = advice or did_you_mean(str(path[-1]), known)
-    return "a known key" if advice else "one of " + ", ".join(known) if known else "no key", advice
+    wanted = "a known key" if advice else "one of " + ", ".join(known) if known else "no key"
+    return wanted, advice or _rest(path)
+
+
+def _rest(path: Path) -> str:
+    """Return how a scheduler is asked for what has no key of its own; empty elsewhere."""
+    words = str(path[-1]).replace("-", "_").split("_")
+    if path[:-1] == ("slurm",):
+        return f"if it is an option of sbatch, write extra: [--{'-'.join(words)}=…]"
+    if path[:-1] == ("kubernetes",):
+        field = words[0] + "".join(word.capitalize() for word in words[1:])
+        return f"if it is a field of a pod, write pod_template: {{spec: {{{field}: …}}}}"
+    return ""
 
 
 def _places(key: str, path: Path) -> list[Path]:
-    """Return where else in the model *key* stands, in the sections that always exist."""
+    """Return the paths of *key* in all sections that always exist."""
     keys = schema.at(path)["properties"]
     places = [(*path, key)] if key in keys else []
     for name, part in keys.items():
@@ -186,7 +226,7 @@ def _places(key: str, path: Path) -> list[Path]:
 
 
 def did_you_mean(word: str, known: list[str]) -> str:
-    """The known word nearest to *word*, as a hint; empty when none is near."""
+    """Return a hint with the known word most similar to *word*; empty when none is similar."""
     import difflib  # only a file with a problem needs it
 
     lower = {item.lower(): item for item in known}

@@ -5,15 +5,19 @@ resources are per node unless the description says otherwise; durations are floa
 of bytes (`fields` says how they are written).
 """
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, create_model, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ddplaunch import targets
 from ddplaunch.agent.contract import CHECKS
+from ddplaunch.agent.job_file import rules
 from ddplaunch.errors import UsageError
-from ddplaunch.spec import rules
+from ddplaunch.spec import elastic
 from ddplaunch.spec.fields import (
     AbsolutePath,
     ByteCount,
@@ -22,18 +26,24 @@ from ddplaunch.spec.fields import (
     DnsLabel,
     DnsName,
     EnvName,
+    GpuType,
     InterfaceName,
     JobName,
     Line,
+    NodeCount,
     Paths,
     Port,
     Seconds,
     Section,
     Word,
+    node_range,
 )
 from ddplaunch.spec.targets import Kubernetes, Local, Slurm
 
 API_VERSION = "ddplaunch/v1"
+
+RULE = "rule"
+"""The type of pydantic's error for a finding of the rules, whose context holds the finding."""
 
 if TYPE_CHECKING:
     CheckName = str
@@ -86,6 +96,12 @@ class Resources(Section):
     """Resources that each node must have; none by default, so that a first job runs anywhere."""
 
     gpus: DeviceCount | None = Field(default=None, description="GPUs per node.")
+    gpu_type: GpuType | None = Field(
+        default=None,
+        description="Type of these GPUs, by the name that the cluster has for it: on Slurm the type of the "
+        "generic resource (`h100`), on Kubernetes the value of the machines' label "
+        "`kubernetes.gpu_type_label` (`NVIDIA-H100-80GB-HBM3`). By default any.",
+    )
     cpus: Cores | None = Field(
         default=None, description="CPU cores per node, for all its ranks; fractions are allowed."
     )
@@ -184,6 +200,23 @@ class Watchdog(Section):
     )
 
 
+class Resume(Section):
+    """The way in which a later attempt goes on from the checkpoint of an earlier one."""
+
+    args: tuple[str, ...] = Field(
+        default=(),
+        examples=[["--resume"]],
+        description="Arguments that are appended to `command` in every attempt but the first; none, because "
+        "many programs look for a checkpoint by themselves.",
+    )
+    dir: AbsolutePath | None = Field(
+        default=None,
+        description="Folder for checkpoints, which the ranks find in DDPLAUNCH_RESUME_DIR, the same in all "
+        "attempts; another job that names it finds the same files. By default the folder `resume` of the "
+        "job's own folder, locally and on Slurm; pods and containers have none of their own.",
+    )
+
+
 class JobSpec(Section):
     """A job file: what to train, on how many nodes, and what must hold before and while it runs."""
 
@@ -195,7 +228,16 @@ class JobSpec(Section):
         "and a suffix and refuses a pod's name over 63 only when the job already stands; a letter first, "
         "since it names a Service too.",
     )
-    nodes: int = Field(default=1, ge=1, le=10_000, description="Number of nodes; 1, where everything begins.")
+    nodes: NodeCount = Field(
+        default=1,
+        description="Number of nodes; 1, where everything begins. `{min: 2, max: 4}`, or `2:4`, is short for "
+        "`nodes: 4` and `min_nodes: 2`.",
+    )
+    min_nodes: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        default=None,
+        description="Nodes, node 0 among them, that suffice: the gate starts the job with those that have "
+        "come and passed by gate.timeout. By default all nodes are needed.",
+    )
     nproc_per_node: int = Field(
         default=1,
         ge=1,
@@ -256,16 +298,65 @@ class JobSpec(Section):
         description="Whole-job resubmissions when a node or the network is at fault; 0, because a person "
         "should see the first fault.",
     )
+    retry_hangs: bool = Field(
+        default=False,
+        description="Let `retries` follow a hang, too; off, because most hangs are bugs that come back, and "
+        "each costs `watchdog.kill_after`. A failure of the program itself is never followed by a retry.",
+    )
+    resume: Resume = Field(default=Resume(), description="How a later attempt finds its checkpoint.")
+    sweep: dict[Line, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(
+        default={},
+        examples=[{"env.LR": ["0.1", "0.01"], "command[2]": [3, 10]}],
+        description="Keys with several values each, such as `env.LR` or `command[2]`, as for `--set`: every "
+        "combination is a job of its own, at most 1000, by the names NAME-0, NAME-1, …; the last key changes "
+        "fastest.",
+    )
     kubernetes: Kubernetes = Field(default=Kubernetes(), description="What only Kubernetes knows.")
     slurm: Slurm = Field(default=Slurm(), description="What only Slurm knows.")
     local: Local = Field(default=Local(), description="What only a run on this machine knows.")
 
+    _job_file: str = PrivateAttr(default="")
+    _sweep_values: dict[str, str] = PrivateAttr(default={})
+
+    @property
+    def job_file(self) -> str:
+        """The file that it was read from, for problems, and for `source`; "" for a job built in Python."""
+        return self._job_file
+
+    @property
+    def sweep_values(self) -> Mapping[str, str]:
+        """Return its own values in the sweep of its file, as text by key; {} for a job of no sweep."""
+        return self._sweep_values
+
+    def read_from(self, file: str, sweep_values: Mapping[str, str] | None = None) -> "JobSpec":
+        """Return it as the job of that file, with these values in its sweep."""
+        made = self.model_copy()
+        made._job_file = file  # noqa: SLF001 - of its own class
+        made._sweep_values = dict(sweep_values or {})  # noqa: SLF001
+        return made
+
+    @model_validator(mode="before")
+    @classmethod
+    def _range_of_nodes(cls, values: Any) -> Any:
+        """Read a range of nodes as the two keys that it stands for; what is none stays, to be refused."""
+        if not isinstance(values, dict) or "min_nodes" in values:
+            return values
+        given = node_range(values.get("nodes"))
+        return values if given is None else {**values, "min_nodes": given[0], "nodes": given[1]}
+
     @model_validator(mode="after")
     def _cross_field_rules(self) -> "JobSpec":
         """Refuse values that are right each for itself and wrong together, with all that the rules find."""
-        if findings := rules.check(self):
-            raise ValidationError.from_exception_data("JobSpec", [finding.error() for finding in findings])
+        job = self.model_dump()
+        if findings := [*elastic.check(job), *rules.check(job)]:
+            raise ValidationError.from_exception_data("JobSpec", list(map(_error, findings)))
         return self
+
+
+def _error(finding: rules.Finding) -> InitErrorDetails:
+    """Return the finding as an error of pydantic at the first of its paths."""
+    kind = PydanticCustomError(RULE, "found {found}, wanted {wanted}", asdict(finding))
+    return InitErrorDetails(type=kind, loc=finding.paths[0], input=None)
 
 
 @cache

@@ -1,31 +1,27 @@
-"""Problems of a job file, and their words. Pure."""
+"""Problems of a job file, and their text. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.errors import DdplaunchError, ExitCode
 
-Path = tuple[str | int, ...]
-"""Where in the document something stands: `("volumes", 0, "name")`."""
-
-
-_SECRET_WORDS = ("env", "file", "secret", "name", "key")
-"""The keys of `models.SecretRef`, which may be repeated."""
-
-
 MAX_SHOWN = 100
-"""Problems in one text; whoever has more will mend them in more than one go."""
+"""The most problems in one text."""
 
 MAX_LENGTH = 1000
+
+UNKNOWN_KEY = "an unknown key"
+"""The finding on a key that the job file does not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One thing to mend in a job file. Never holds a secret's value.
+    """One problem of a job file. It never holds a secret's value.
 
     `path` is written as in `volumes[0].name`, empty for the file as a whole; `line` and `column` count from 1
-    and are 0 when the file could not be read so far. `code` names the page of `ddplaunch explain`, if any.
+    and are 0 when the file could not be read. `option` is the option of the command line that gave the value,
+    in place of a line. `code` names the page of `ddplaunch explain`, if any.
     """
 
     file: str
@@ -36,9 +32,10 @@ class Problem:
     wanted: str
     hint: str = ""
     code: str = ""
+    option: str = ""
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.option or self.file
         path = f"{self.path}: " if self.path else ""
         code = f" [{self.code}]" if self.code else ""
         hint = f"\n  hint: {_shown(self.hint)}" if self.hint else ""
@@ -54,10 +51,6 @@ class SpecError(DdplaunchError):
         self.problems = tuple(sorted(problems, key=lambda p: (p.line, p.column, p.path, p.found)))
         super().__init__(describe(self.problems))
 
-    def of(self, file: str) -> "SpecError":
-        """The same of that file: what a target cannot do is found when only the job's name is known."""
-        return SpecError([replace(problem, file=file) for problem in self.problems])
-
 
 def describe(problems: Sequence[Problem]) -> str:
     """Return all problems as text: how many in which file, a blank line, then each with its hint below it."""
@@ -69,29 +62,6 @@ def describe(problems: Sequence[Problem]) -> str:
 
 
 def _shown(text: str) -> str:
-    """Nothing of a job file may command the terminal, or begin a line of its own."""
+    """Return the text on one line without control characters, cut to MAX_LENGTH."""
     shown = printable(text[:MAX_LENGTH])
     return shown if len(text) <= MAX_LENGTH else f"{shown}…"
-
-
-def join(path: Path) -> str:
-    """`("volumes", 0, "name")` as `volumes[0].name`.
-
-    What follows a `=` in a key is left out, and so is what is no name or no known key below `secrets`: a
-    value that was written in a wrong place may be a secret all the same.
-    """
-    text = ""
-    for depth, step in enumerate(path):
-        if path[0] == "secrets" and depth and not _known_in_secrets(step, depth):
-            break
-        if isinstance(step, int):
-            text += f"[{step}]"
-        else:
-            name = step.partition("=")[0]
-            text += f".{name}" if text else name
-    return text
-
-
-def _known_in_secrets(step: str | int, depth: int) -> bool:
-    name = str(step).partition("=")[0]
-    return name in _SECRET_WORDS if depth > 1 else name.isidentifier()

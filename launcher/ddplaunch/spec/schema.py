@@ -1,30 +1,30 @@
 """The job file's JSON Schema, for editors, for the chart's values and for messages. Pure and deterministic.
 
-It says what one value may be; what values may not be together is only said by `rules`.
+It describes single values; only `rules` relates several.
 """
 
 from functools import cache
 from typing import Any
 
+from ddplaunch.agent.job_file.data import Path
+from ddplaunch.agent.job_file.units import format_duration
 from ddplaunch.spec.models import job_model
-from ddplaunch.spec.problems import Path
-from ddplaunch.spec.units import format_duration
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ID = "urn:ddplaunch:job:v1"
 
 _MARKS = ("x-hint", "x-slug", "x-unit", "x-wanted")
-"""What `messages` knows more about a value; see `fields`."""
+"""Keys for `messages` only; see `fields`."""
 
 
 def json_schema() -> dict[str, Any]:
-    """Draft 2020-12; unknown keys are refused everywhere but in free-form mappings."""
+    """Return the schema, draft 2020-12; it refuses unknown keys except in free-form mappings."""
     made = _published(job_model().model_json_schema())
     return {"$schema": DIALECT, "$id": ID, **made}
 
 
 def _published(part: Any, *, names: bool = False) -> Any:
-    """The schema of pydantic without its marks; `names`: the keys of *part* are names, not keywords."""
+    """Return pydantic's schema without the marks; `names`: the keys of *part* are names, not keywords."""
     if isinstance(part, list):
         return [_published(item) for item in part]
     if not isinstance(part, dict):
@@ -57,7 +57,7 @@ def _definitions() -> dict[str, Any]:
 
 
 def at(path: Path) -> dict[str, Any]:
-    """The schema, with its marks, of what is at *path*; pydantic's name for a part of a union may end it."""
+    """Return the schema, with its marks, at *path*; pydantic may add its name for a part of a union to it."""
     part = _resolved(_definitions())
     of_key = path[-1:] == ("[key]",)
     for step in path[:-2] if of_key else path:
@@ -74,13 +74,15 @@ def at(path: Path) -> dict[str, Any]:
 
 
 def _resolved(part: dict[str, Any]) -> dict[str, Any]:
-    """*part* with what it refers to; of a union, the part beside null and fixed words."""
+    """Return *part* with its `$ref` resolved; of a union, the first part that is no null and no constant."""
     if "$ref" in part:
         return {**_definitions()["$defs"][part["$ref"].rpartition("/")[2]], **part}
     if "anyOf" not in part:
         return part
     words = [each["const"] for each in part["anyOf"] if "const" in each]
-    (kind,) = (each for each in part["anyOf"] if each.get("type") != "null" and "const" not in each)
+    kind, *others = (each for each in part["anyOf"] if each.get("type") != "null" and "const" not in each)
+    if others:
+        return {**kind, **part}
     if words:
         return {**kind, "x-words": words, "x-wanted": f"{kind['x-wanted']}, or {' or '.join(words)}"}
     return _resolved(kind)

@@ -1,6 +1,6 @@
-"""Values under `env` that look like secrets, by the name of the variable. Pure.
+"""Finds values under `env` that look like secrets, by the name of the variable. Pure.
 
-A false alarm costs trust: `MAX_TOKENS`, `PAD_TOKEN_ID` and `MONKEY` are no secrets, and a path leads to one.
+It avoids false alarms: `MAX_TOKENS`, `PAD_TOKEN_ID` and `MONKEY` are no secrets, and neither is a path.
 """
 
 import re
@@ -21,16 +21,21 @@ _HARMLESS = re.compile(
 """Nothing, a path, or a switch."""
 
 
+def notes(*envs: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a note on each variable whose value looks like a secret, once for all that have it."""
+    return tuple(dict.fromkeys(note(name) for env in envs for name in exposed(env)))
+
+
 def exposed(env: Mapping[str, str]) -> list[str]:
-    """The variables whose values look like secrets that stand in the job file in plain sight."""
+    """Return the variables whose values look like secrets."""
     return [name for name, value in env.items() if _is_secret(name) and not _HARMLESS.fullmatch(value)]
 
 
 def note(name: str) -> str:
-    """Return what to do about such a variable, without its value."""
+    """Return a note on such a variable, without its value."""
     return (
-        f"env.{name}: its name is that of a secret, and its value stands in the job file and in all that is "
-        f"made from it; `secrets: {{{name}: {{env: {name}}}}}` takes it from your environment when the job "
+        f"env.{name}: this looks like a secret, and its value is in the job file and in everything made "
+        f"from it; `secrets: {{{name}: {{env: {name}}}}}` takes it from your environment when the job "
         "starts, and `secret: {name: …, key: …}` from a Kubernetes Secret"
     )
 

@@ -1,6 +1,6 @@
-"""The YAML parser's complaints in our own words. Pure.
+"""Explains the YAML parser's errors. Pure.
 
-Nothing of the file's text is repeated: the line that cannot be read may hold what must not be printed.
+No message repeats the file's text: a line that cannot be parsed may hold a secret.
 """
 
 import yaml
@@ -15,7 +15,7 @@ _CLOSE = "it is opened here and never closed"
 
 _TAG = ("a YAML tag", "a plain value", "a text that begins with ! needs quotes")
 
-# What the parser says: found, wanted, hint.
+# The parser's message -> found, wanted, hint.
 _WORDS = {
     "mapping values are not allowed in this context": (
         "a second ': ' in one line, or a line that is indented too far",
@@ -63,23 +63,23 @@ _TABS = ("a tab", "spaces", "YAML does not allow tabs as indentation")
 
 
 def explain(error: yaml.YAMLError, text: str, file: str) -> Problem:
-    """The problem that *error* is, at the place where mending it begins."""
+    """Return the problem for *error*, at the line to be changed."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return _unreadable(error, text, file)
-    said = str(error.problem or error.context or "this cannot be read")
-    found, wanted, hint = _words(said, error, text)
-    # Where something stays open, the parser only notices at the end; the person must look at its beginning.
-    begins = hint == _CLOSE or said == "could not find expected ':'"
+    complaint = str(error.problem or error.context or "this cannot be read")
+    found, wanted, hint = _words(complaint, error, text)
+    # The parser notices at the end of the file what is never closed; the user must look at its beginning.
+    begins = hint == _CLOSE or complaint == "could not find expected ':'"
     mark = error.context_mark if begins and error.context_mark else error.problem_mark
     mark = mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
     return Problem(file=file, line=line, column=column, found=found, wanted=wanted, hint=hint)
 
 
-def _words(said: str, error: yaml.MarkedYAMLError, text: str) -> tuple[str, str, str]:
-    if "tab character" in said:
+def _words(complaint: str, error: yaml.MarkedYAMLError, text: str) -> tuple[str, str, str]:
+    if "tab character" in complaint:
         return _TABS
-    if said == "found character that cannot start any token" and error.problem_mark:
+    if complaint == "found character that cannot start any token" and error.problem_mark:
         char = _character(text, error.problem_mark.line, error.problem_mark.column)
         if char == "\t":
             return _TABS
@@ -89,7 +89,7 @@ def _words(said: str, error: yaml.MarkedYAMLError, text: str) -> tuple[str, str,
             "text in quotes",
             hint,
         )
-    return _WORDS.get(said, (f"text that is no YAML ({said})", "YAML", _INDENT))
+    return _WORDS.get(complaint, (f"text that is not YAML ({complaint})", "YAML", _INDENT))
 
 
 def _character(text: str, line: int, column: int) -> str:
@@ -98,7 +98,7 @@ def _character(text: str, line: int, column: int) -> str:
 
 
 def _unreadable(error: yaml.YAMLError, text: str, file: str) -> Problem:
-    """A character that YAML forbids altogether: the reader stops before there are any marks."""
+    """Return the problem of a character that YAML forbids: the reader then gives no marks."""
     position = getattr(error, "position", 0)
     before = text[:position] if isinstance(position, int) else ""
     character = getattr(error, "character", 0)

@@ -14,7 +14,9 @@ from ddplaunch.spec.fields import (
     SbatchOption,
     Seconds,
     Section,
+    SlurmDependency,
     SlurmTime,
+    Switches,
     UserId,
     WholeSeconds,
     Word,
@@ -48,6 +50,17 @@ class TopologySpread(Section):
     )
 
 
+class Topology(Section):
+    """Part of the cluster's topology in which Kueue puts all pods of the job; one of the two."""
+
+    required: Word | None = Field(
+        default=None, description="Label of the level, such as a rack: the job waits for room in one."
+    )
+    preferred: Word | None = Field(
+        default=None, description="Label of the level: where none has room, the job gets the fewest."
+    )
+
+
 class Kubernetes(Section):
     """Settings that only Kubernetes knows, in its own words."""
 
@@ -61,8 +74,26 @@ class Kubernetes(Section):
     jobset: bool = Field(
         default=False, description="Render a JobSet in place of a Job; off, because a Job needs no operator."
     )
+    queue_priority: DnsName | None = Field(
+        default=None,
+        description="Kueue WorkloadPriorityClass of the job: its place in the queue, and whom it may push "
+        "out there. By default that of the pods counts.",
+    )
+    topology: Topology | None = Field(
+        default=None, description="How near to one another Kueue puts the pods; by default it does not care."
+    )
     priority_class: DnsName | None = Field(default=None, description="PriorityClass of the pods.")
     node_selector: dict[Word, str] = Field(default={}, description="Labels that a cluster node must carry.")
+    affinity: FreeForm = Field(
+        default={},
+        description="Affinity of the pods in Kubernetes' own words: nodeAffinity, podAffinity and "
+        "podAntiAffinity.",
+    )
+    one_per_machine: bool = Field(
+        default=False,
+        description="Never put two nodes of the job on one machine; off, because a small cluster may have "
+        "no other place. They are spread over the machines as well as it can be done.",
+    )
     tolerations: tuple[Toleration, ...] = Field(default=(), description="Taints that the pods tolerate.")
     labels: dict[Word, str] = Field(default={}, description="Labels added to every object of the job.")
     annotations: dict[Word, str] = Field(default={}, description="Annotations added to every pod.")
@@ -91,6 +122,11 @@ class Kubernetes(Section):
     gpu_resource: Word = Field(
         default="nvidia.com/gpu",
         description="Name of the resource that `resources.gpus` counts; NVIDIA's by default.",
+    )
+    gpu_type_label: Word = Field(
+        default="nvidia.com/gpu.product",
+        description="Label of the machines with whose value `resources.gpu_type` is compared; by default "
+        "that of NVIDIA's GPU feature discovery. On GKE it is cloud.google.com/gke-accelerator.",
     )
     rdma_resource: Word | None = Field(
         default=None,
@@ -133,14 +169,21 @@ class Kubernetes(Section):
 class Container(Section):
     """The container in which Slurm runs the trainer."""
 
-    runtime: Literal["none", "pyxis", "apptainer"] = Field(
-        default="none", description="Container runtime; none, because a plain node is what every cluster has."
+    runtime: Literal["none", "pyxis", "apptainer", "singularity", "oci"] = Field(
+        default="none",
+        description="Container runtime; none, because a plain node is what every cluster has. apptainer and "
+        "singularity are one command line: each node takes the one that it has, first the one named here. "
+        "oci is Slurm's own, `srun --container`.",
     )
     image: Line | None = Field(
-        default=None, description="Image in the runtime's own notation; by default the job's `image`."
+        default=None,
+        description="Image in the runtime's own notation, for oci the bundle's folder; by default the job's "
+        "`image`.",
     )
     mounts: tuple[BindMount, ...] = Field(
-        default=(), description="Folders of the node that the container sees, as SRC:DST or SRC:DST:ro."
+        default=(),
+        description="Folders of the node that the container sees, as SRC:DST or SRC:DST:ro. Not with oci, "
+        "whose bundle names them.",
     )
 
 
@@ -158,7 +201,29 @@ class Slurm(Section):
     reservation: Word | None = Field(default=None, description="Reservation to run in.")
     nodelist: Word | None = Field(default=None, description="Nodes to use, in Slurm's notation.")
     exclude: Word | None = Field(default=None, description="Nodes to leave out, in Slurm's notation.")
+    exclusive: bool = Field(
+        default=False,
+        description="Share no node with other jobs; off, because the partition decides that.",
+    )
+    switches: Switches | None = Field(
+        default=None,
+        description="Most leaf switches that the nodes may be spread over, where the cluster knows its "
+        "topology, as COUNT or COUNT@TIME with the longest that the job waits for that; by default any.",
+    )
+    nice: int | None = Field(
+        default=None,
+        ge=-2_147_483_645,
+        le=2_147_483_645,
+        description="Step back behind your other jobs: the higher, the later it starts. Below 0 is for "
+        "administrators.",
+    )
     comment: Line | None = Field(default=None, description="Comment kept with the job.")
+    dependency: SlurmDependency | None = Field(
+        default=None,
+        description="Jobs for which this one waits: afterok:ID (has succeeded), afterany:ID (has ended), "
+        "afternotok:ID (has failed), after:ID (has started), singleton (one of its name at a time); with "
+        "`,` all of them, with `?` any. `submit --after HANDLE` adds an afterok.",
+    )
     mpi: Word | None = Field(
         default=None,
         description="With launch: mpi, srun starts the ranks with this --mpi=TYPE, such as pmix; by "

@@ -1,7 +1,7 @@
-"""The job file that `ddplaunch init` writes: the smallest job, and below it every key with its default.
+"""The job file that `ddplaunch init` writes: a minimal job, and below it every key with its default.
 
-A setting that is switched off has a `#` before it and its own indentation after that; `# ` and a word
-explain. Where a key has no default, an example stands in its place.
+A `#` directly before a setting switches it off; `# ` begins a comment. A key without a default has an
+example.
 """
 
 import re
@@ -13,7 +13,7 @@ TEMPLATE = """\
 # A job of ddplaunch. These five lines are enough; take the # off a line below to change its default.
 apiVersion: ddplaunch/v1
 name: {name}
-nodes: 2
+nodes: 2  # or {{min: 1, max: 2}}, with rendezvous.backend: c10d
 nproc_per_node: 2
 command: [train.py]  # the script and its arguments, numbers in quotes: [train.py, --epochs, "3"]
 
@@ -24,6 +24,12 @@ command: [train.py]  # the script and its arguments, numbers in quotes: [train.p
 #image: registry.example.com/trainer:1.0
 #launch: torchrun
 #retries: 0  # whole-job resubmissions when a node or the network was at fault
+#retry_hangs: false  # resubmit after a hang, too
+
+# How a later attempt goes on from the checkpoint of an earlier one: examples/digits/train.py
+#resume:
+#  args: [--resume]  # appended to `command` from the second attempt on
+#  dir: /checkpoints/digits  # DDPLAUNCH_RESUME_DIR; by default a folder of the job's own
 
 # Variables of every rank. Values are text: quote numbers.
 #env:
@@ -51,6 +57,7 @@ command: [train.py]  # the script and its arguments, numbers in quotes: [train.p
 # What each node must have.
 #resources:
 #  gpus: 2
+#  gpu_type: h100  # as the cluster calls it
 #  cpus: 8
 #  memory: 16Gi
 #  shm: 2Gi  # /dev/shm, where NCCL and DataLoader workers share tensors
@@ -79,14 +86,21 @@ command: [train.py]  # the script and its arguments, numbers in quotes: [train.p
 #  kill_after: 10m
 #  privileges: none  # or ptrace
 
+# A job for each combination of values, such as {{env.LR: [0.1, 0.01], nodes: [1, 2]}}.
+#sweep: {{}}
+
 # What only Kubernetes knows.
 #kubernetes:
 #  namespace: training
 #  service_account: trainer
 #  queue: team-a  # Kueue
 #  jobset: false
+#  queue_priority: high  # Kueue
+#  topology: {{required: cloud.example.com/rack}}  # or preferred; Kueue
 #  priority_class: high
 #  node_selector: {{}}
+#  affinity: {{}}  # nodeAffinity, podAffinity and podAntiAffinity
+#  one_per_machine: false
 #  tolerations: []  # of {{key, operator, value, effect, toleration_seconds}}
 #  labels: {{}}
 #  annotations: {{}}
@@ -97,6 +111,7 @@ command: [train.py]  # the script and its arguments, numbers in quotes: [train.p
 #  topology_spread: {{key: topology.kubernetes.io/zone, max_skew: 1, when_unsatisfiable: DoNotSchedule}}
 #  networks: []  # Multus
 #  gpu_resource: nvidia.com/gpu
+#  gpu_type_label: nvidia.com/gpu.product
 #  rdma_resource: rdma/hca
 #  cluster_domain: cluster.local
 #  restricted: false
@@ -116,11 +131,15 @@ command: [train.py]  # the script and its arguments, numbers in quotes: [train.p
 #  reservation: course
 #  nodelist: n[1-4]
 #  exclude: n3
+#  exclusive: false
+#  switches: 1@10:00  # COUNT, or COUNT@TIME
+#  nice: 100
 #  comment: first try
+#  dependency: afterok:1234  # or afterany:…, afternotok:…, after:…, singleton; `submit --after HANDLE`
 #  mpi: pmix  # with launch: mpi, srun starts the ranks with this --mpi; by default mpirun does
-#  extra: []  # sbatch options such as --exclusive
+#  extra: []  # sbatch options such as --mail-type=END
 #  container:
-#    runtime: pyxis  # or apptainer, or none, which is the default
+#    runtime: pyxis  # or apptainer, singularity, oci, or none, which is the default
 #    image: registry.example.com/trainer:1.0
 #    mounts: ["/data:/data:ro"]
 
@@ -130,14 +149,14 @@ command: [train.py]  # the script and its arguments, numbers in quotes: [train.p
 
 
 def text(name: str) -> str:
-    """A job file for a job called *name*, which must be a job's name."""
+    """Return a job file for a job called *name*, which must be valid."""
     from ddplaunch.agent.contract import CHECKS
 
     return TEMPLATE.format(name=name, checks=", ".join(CHECKS))
 
 
 def write_new(path: str | Path) -> None:
-    """Write the template to *path*; never over an existing file, which raises `UsageError`."""
+    """Write the template to *path*. Raises `UsageError`, also for an existing file, which stays as it is."""
     path = Path(path)
     stem = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).lstrip("-0123456789")[:50].rstrip("-")
     opened = False
@@ -149,7 +168,7 @@ def write_new(path: str | Path) -> None:
         raise UsageError(f"{path} exists already", hint="name another file; nothing was written") from error
     except (OSError, ValueError) as error:
         if opened:
-            path.unlink(missing_ok=True)  # on a full disk an empty file would refuse the next try
+            path.unlink(missing_ok=True)  # an empty file would make the next try fail
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        hint = "name a file in a folder that is there, has room, and that you may write to"
+        hint = "name a file in an existing folder with room that you may write to"
         raise UsageError(f"{path} cannot be written: {reason}", hint) from error

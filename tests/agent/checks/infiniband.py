@@ -56,6 +56,12 @@ Infiniband device 'mlx4_0' port 2 status:
         link_layer:      InfiniBand
 """
 """Pull request 847 of github.com/linux-rdma/rdma-core, where ibstat says the same in its own words."""
+EFA = """
+Infiniband device 'efa_0' port 1 status:
+        state:           4: ACTIVE
+        link_layer:      Unknown
+"""
+"""Pull request 884 of github.com/linux-rdma/rdma-core has the files of an EFA; no more of them is shown."""
 _EMPTY = "0000:0000:0000:0000:0000:0000:0000:0000"
 _TYPES = {"v1": "IB/RoCE v1", "v2": "RoCE v2"}
 _NAMES = {"state": "state", "phys state": "phys_state", "rate": "rate", "link_layer": "link_layer"}

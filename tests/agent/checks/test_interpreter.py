@@ -100,6 +100,17 @@ def test_an_interpreter_that_cannot_start(tmp_path: Path) -> None:
     assert "libfoo.so" in result.observed
 
 
+def test_an_interpreter_that_is_killed_from_outside(tmp_path: Path) -> None:
+    """It says nothing of the interpreter: the scheduler may be ending this node's part of the job."""
+    killed = tmp_path / "python3"
+    killed.write_text("#!/bin/sh\nkill -KILL $$\n")
+    killed.chmod(0o755)
+    (tmp_path / "train.py").touch()
+    result = check(tmp_path, python=str(killed))
+
+    assert (result.status, result.observed) == (Status.UNKNOWN, f"{killed} was killed by SIGKILL")
+
+
 def test_an_interpreter_that_is_too_old(tmp_path: Path) -> None:
     """A Python below 3.9 is told by its own version. It is one of ours, which says that it is 3.8."""
     old = tmp_path / "python3"

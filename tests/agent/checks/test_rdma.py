@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.checks.infiniband import HALF_DOWN, HOST_GIDS, POD_GIDS, ROCE, sysfs
+from tests.agent.checks.infiniband import EFA, HALF_DOWN, HOST_GIDS, POD_GIDS, ROCE, sysfs
 from tests.agent.checks.make import make_context
 
 from ddplaunch.agent.checks import memlock, rdma
@@ -57,6 +57,13 @@ def test_enough_devices_pass(tmp_path: Path) -> None:
     root = sysfs(tmp_path, ROCE, HOST_GIDS)
 
     assert (Status.PASS, "") == told(rdma.check(context(tmp_path, 2), root))
+
+
+def test_an_efa_passes(tmp_path: Path) -> None:
+    """It is neither InfiniBand nor Ethernet, so that no address (GID) of RoCE is missed."""
+    root = sysfs(tmp_path, EFA)
+
+    assert (Status.PASS, "") == told(rdma.check(context(tmp_path, 1), root))
 
 
 def test_nobody_who_does_not_ask_is_troubled(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from ddplaunch.agent import contract
 from ddplaunch.agent.contract import (
+    Beat,
     Bundle,
     CheckIn,
     JobEvidence,
@@ -123,3 +124,12 @@ def test_every_shape_of_the_contract_can_be_loaded() -> None:
         with pytest.raises(codec.ContractError):
             codec.load(shape, [])
     assert len(shapes) > 25
+
+
+@pytest.mark.parametrize("phase", ["dreaming", 7, None])
+def test_a_word_that_a_field_does_not_know_is_refused(phase: object) -> None:
+    """The error names the words that it knows."""
+    told = {**codec.dump(Beat(0, "running", 1.0, [])), "phase": phase}
+
+    with pytest.raises(codec.ContractError, match=r"Beat\.phase: wanted one of starting, gate, .*, found "):
+        codec.load(Beat, told)

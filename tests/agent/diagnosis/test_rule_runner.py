@@ -19,8 +19,8 @@ def test_it_says_nothing_and_somebody_hears_of_it() -> None:
     """Not the half of it, either."""
     complaints: list[str] = []
 
-    assert [1.0, 0.5] == rule_runner.told(rule, [2], complaints.append, "gate")
-    assert [] == rule_runner.told(rule, [0], complaints.append, "gate")
+    assert [1.0, 0.5] == rule_runner.run(rule, [2], complaints.append, "gate")
+    assert [] == rule_runner.run(rule, [0], complaints.append, "gate")
     (complaint,) = complaints
     assert complaint.startswith("a rule of the gate failed:\nTraceback ")
 
@@ -28,4 +28,4 @@ def test_it_says_nothing_and_somebody_hears_of_it() -> None:
 def test_where_nobody_would_hear_of_it_it_is_raised() -> None:
     """As in a test, or on the launcher."""
     with pytest.raises(ZeroDivisionError):
-        rule_runner.told(rule, [0], None, "run")
+        rule_runner.run(rule, [0], None, "run")

@@ -6,6 +6,7 @@ import pytest
 
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis import verdict_text
+from ddplaunch.agent.system.subjects import node
 
 HANG = Verdict(
     "rank-in-dataloader",
@@ -36,7 +37,8 @@ def test_a_notice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "sentence"), [(["127.0.0.1"] * 2, HANG.sentence), (["n1", "n2"], "rank 2 on node 1 (n2) waits")]
+    ("names", "sentence"),
+    [(["127.0.0.1"] * 2, HANG.sentence), (["n1", "n2"], f"rank 2 on {node(1, ['n1', 'n2'])} waits")],
 )
 def test_a_place_that_is_known_is_not_told(names: list[str], sentence: str) -> None:
     """On one machine there is one place; and no place is told twice."""

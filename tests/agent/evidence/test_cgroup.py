@@ -71,6 +71,18 @@ def test_a_container_without_namespace(root: Root) -> None:
     assert cgroup.memory(str(root)) == cgroup.Memory(2 * GIB, 1, 0)
 
 
+def test_the_tightest_quota_of_another_process(root: Root) -> None:
+    """A rank may be in a group below ours; its pod's quota is smaller than its container's."""
+    root.write("proc/812/cgroup", "0::/pod/trainer\n")
+    root.write("proc/812/mountinfo", "")
+    root.write("proc/self/mountinfo", "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    for path, quota, throttled in [("pod", "150000 100000", 40), ("pod/trainer", "400000 100000", 0)]:
+        root.write(f"sys/fs/cgroup/{path}/cpu.max", f"{quota}\n")
+        root.write(f"sys/fs/cgroup/{path}/cpu.stat", f"nr_periods 50\nnr_throttled {throttled}\n")
+
+    assert cgroup.cpu(str(root), "812") == cgroup.Cpu(50, 40, 1.5)
+
+
 def test_version_1(root: Root) -> None:
     """Limit, use and kills have other names, and no limit is a huge number."""
     root.write("proc/self/cgroup", "9:name=systemd:/\n4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n")

@@ -107,6 +107,14 @@ def test_step_times_are_between_done_collectives() -> None:
     assert flight.step_times(dump(*entries)) == [0.5, 0.5]
 
 
+def test_a_step_has_many_collectives() -> None:
+    """The kind that comes once a step gives its length, not the buckets of gradients, which come twice."""
+    kinds = [[[64]], [[64]], [[1]]]
+    entries = [entry(number, input_sizes=kinds[number % 3]) for number in range(1, 31)]
+
+    assert flight.step_times(dump(*entries)) == [1.5] * 9
+
+
 def test_groups_have_members_where_the_process_knew_them() -> None:
     """Names come from entries, members from the process; a group that called nothing is there too."""
     groups = flight.groups(
@@ -182,3 +190,36 @@ def test_a_call_whose_entry_is_cut_off_keeps_its_line() -> None:
     recorded = flight.collectives(dump(*(entry(number) for number in range(1, 100))))
 
     assert lines(recorded, [made(0.4)]) == [0] * 64
+
+
+def test_what_comes_rarely_is_no_step() -> None:
+    """A loss is summed every ten steps, weights were broadcast once: only gradients come once a step."""
+    weights = [entry(number, input_sizes=[[5000, number]]) for number in range(1, 4)]
+    steps = [
+        entry(number, input_sizes=[[1] if number % 21 == 0 else [1024, number % 21 % 2]])
+        for number in range(4, 4 + 21 * 20)
+    ]
+
+    assert {1.0, 1.5} == set(flight.step_times(dump(*weights, *steps)))  # with the loss, or without
+    assert 2.1 == pytest.approx(flight.per_step(dump(*weights, *steps)), abs=0.01)
+
+
+def test_a_step_with_hundreds_of_collectives() -> None:
+    """FSDP gathers each of its layers, all of one size: only the embedding comes once a step."""
+    entries = [entry(number, input_sizes=[[4096 if number % 200 else 9000, 64]]) for number in range(1, 1001)]
+
+    assert ([100.0] * 4, 200.0) == (flight.step_times(dump(*entries)), flight.per_step(dump(*entries)))
+
+
+def test_collectives_a_step_are_not_known_before_steps_repeat() -> None:
+    """Two are not enough, nor is an empty recorder."""
+    assert [0.0, 0.0, 1.0] == [
+        flight.per_step(dump(*(entry(number) for number in range(1, last)))) for last in (1, 3, 4)
+    ]
+
+
+def test_sends_with_gloo_count_in_a_step() -> None:
+    """For they count in what the steps are measured by, `counters` of each second."""
+    entries = [entry(number, op_id=3 * number) for number in range(1, 11)]
+
+    assert 3.0 == flight.per_step(dump(*entries))

@@ -33,6 +33,39 @@ def test_only_new_lines_that_name_our_processes(tmp_path: Path) -> None:
     assert found == [record.decode().partition(";")[2].partition("\n")[0] for record in records[:3]]
 
 
+def test_events_of_gpus(tmp_path: Path) -> None:
+    """Those of our GPUs, or of our processes, are kept, with the time at which the kernel wrote them.
+
+    The lines are real: issues 155 of NVIDIA/NVSentinel and 1150 of NVIDIA/open-gpu-kernel-modules, an older
+    driver's without a process, and one whose process is not known.
+    """
+    ring = tmp_path / "kmsg"
+    os.mkfifo(ring)
+    log = KernelLog(str(tmp_path / "absent"))
+    log._descriptor = os.open(ring, os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(ring, os.O_WRONLY)
+    written = time.monotonic() - 5
+    lines = [
+        "NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus",
+        "NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001 caused by previous Xid 149",
+        "NVRM: Xid (PCI:0000:01:00): 32, Channel ID 00000009 intr 00800000",
+        "NVRM: Xid (PCI:0000:44:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+        "NVRM: GPU at PCI:0000:44:00: GPU-34d7319c-5b19-1e75-186d-c187099e4fe5",
+    ]
+    for number, line in enumerate(lines):  # a read of the real thing gives one record
+        os.write(writer, f"4,{number},{int(written * 1e6)},-;{line}\n".encode())
+        log.xids([], [])
+    found = log.xids([1818990], ["0000:44:00"])
+    os.close(writer)
+    log.close()
+
+    assert [(79, "0000:44:00", None), (45, "0000:dc:00", 1818990), (79, "0000:44:00", None)] == [
+        (xid.number, xid.gpu, xid.pid) for xid in found
+    ]
+    assert [lines[0], lines[1], lines[3]] == [xid.text for xid in found]
+    assert all(4 < time.time() - xid.at < 60 for xid in found)
+
+
 def test_who_may_not_read_is_told_why(tmp_path: Path) -> None:
     """A missing or forbidden log gives no lines and a reason."""
     log = KernelLog(str(tmp_path / "absent"))

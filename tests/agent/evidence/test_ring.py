@@ -7,6 +7,7 @@ import os
 import random
 import struct
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -21,17 +22,30 @@ from ddplaunch.agent.evidence import ring
 FOUR = SimpleNamespace(shape=(4,), dtype="torch.float32")
 
 
+class Work:
+    """In place of torch's."""
+
+    def wait(self, error: bool = False) -> bool:
+        if error:
+            raise RuntimeError("timed out")
+        return True
+
+
 class Writer:
     """The hook's own code, in this process, with a file in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.writer, self.torch = _load("ddplaunch_ring"), ModuleType("c10d")
+        self.work: Any = type("Work", (), {"wait": Work.wait})
+        self.marks = sys.modules["ddplaunch_work"]
         self.file = folder / "rings" / str(os.getpid())
         self.writer.ddplaunch_torch.ring_file = lambda: str(self.file)
         self.torch.__file__ = "/opt/torch/distributed/distributed_c10d.py"
         vars(self.torch).update(
-            all_reduce=lambda tensor, op=None, group=None, async_op=False: None,
+            Work=self.work,
+            all_reduce=lambda tensor, op=None, group=None, async_op=False: self.work() if async_op else None,
             send=_send,
+            isend=lambda tensor, dst=None, group=None, tag=0, group_dst=None: self.work(),
             all_gather_object=self._within_torch("lambda found, thing, group=None: all_reduce(thing)"),
             destroy_process_group=lambda group=None: None,
             get_global_rank=lambda group, rank: rank + 2,
@@ -59,6 +73,7 @@ def _load(name: str) -> Any:
     path = Path(str(hook.__file__)).with_name(f"{name}.py")
     if name == "ddplaunch_ring":
         sys.modules["ddplaunch_torch"] = _load("ddplaunch_torch")
+        sys.modules["ddplaunch_work"] = _load("ddplaunch_work")
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -71,6 +86,7 @@ def _load(name: str) -> Any:
 def _writer(tmp_path: Path) -> Iterator[Writer]:
     yield Writer(tmp_path)
     sys.modules.pop("ddplaunch_torch", None)
+    sys.modules.pop("ddplaunch_work", None)
 
 
 def test_both_sides_mean_the_same_file(writer: Writer) -> None:
@@ -95,11 +111,63 @@ def test_a_call_has_its_line_its_tensor_and_its_number(writer: Writer) -> None:
 
 
 def test_an_asynchronous_call_is_not_done_when_it_returns(writer: Writer) -> None:
-    """It is issued; nobody here sees when it is waited for."""
-    writer.torch.all_reduce(FOUR, async_op=True)
-    (call,) = writer.calls()
+    """It is issued; once the program has waited for it, it is done."""
+    work = writer.torch.all_reduce(FOUR, async_op=True)
+    (before,) = writer.calls()
+    assert work.wait()
+    (after,) = writer.calls()
 
-    assert (call.state, call.done) == ("issued", False)
+    assert [("issued", False), ("waited", True)] == [(call.state, call.done) for call in (before, after)]
+
+
+def test_a_wait_that_goes_on_or_fails_is_seen(writer: Writer) -> None:
+    """The main thread's alone is shown while it goes on: a stack has to show the same."""
+    states = []
+    inner = writer.work.wait
+    writer.work.wait = writer.marks._marking(lambda work: states.append(writer.calls()[-1].state))
+    writer.torch.all_reduce(FOUR, async_op=True).wait()
+    thread = threading.Thread(target=writer.torch.all_reduce(FOUR, async_op=True).wait)
+    thread.start()
+    thread.join()
+    writer.work.wait = inner
+    with pytest.raises(RuntimeError, match="timed out"):
+        writer.torch.all_reduce(FOUR, async_op=True).wait(error=True)
+
+    assert (["waiting", "issued"], "raised") == (states, writer.calls()[-1].state)
+
+
+def test_a_wait_marks_no_call_but_its_own(writer: Writer) -> None:
+    """Not one that has its slot by now, and not one whose work is gone."""
+    work = writer.torch.all_reduce(FOUR, async_op=True)
+    writer.torch.all_reduce(FOUR, async_op=True)
+    for _ in range(ring.SLOTS - 1):
+        writer.torch.all_reduce(FOUR)
+    assert work.wait()
+    assert writer.work().wait()
+
+    assert {"returned"} == {call.state for call in writer.calls()}
+    assert {} == writer.marks._State.works
+
+
+def test_a_message_that_is_open_stays_in_sight(writer: Writer) -> None:
+    """However much was called since; one that was waited for does not."""
+    works = [writer.torch.isend(FOUR, 1) for _ in range(3)]
+    works[1].wait()
+    for _ in range(40):
+        writer.torch.all_reduce(FOUR)
+    found = writer.calls()
+
+    assert [(1, "issued"), (3, "issued")] == [(call.seq, call.state) for call in found if call.p2p]
+    assert len(ring.newest(found, 16)) == 18
+
+
+def test_a_message_has_its_tag(writer: Writer) -> None:
+    """One that does not fit is not known, and a collective has none."""
+    for tag in ({}, {"tag": 7}, {"tag": 1 << 20}, {"tag": -1}):
+        writer.torch.send(FOUR, dst=1, **tag)
+    writer.torch.all_reduce(FOUR)
+
+    assert [0, 7, None, None, None] == [call.tag for call in writer.calls()]
 
 
 def test_a_function_that_calls_another_is_one_call(writer: Writer) -> None:

@@ -65,8 +65,8 @@ def test_py_spys_json() -> None:
     )
 
     assert stacks.from_py_spy(text, 7) == [
-        Stack("MainThread", True, [Frame("f", "a.py", 0)]),
-        Stack("", False, [Frame("pin", "p.py", 3)]),
+        Stack("MainThread", True, [Frame("f", "a.py", 0)], 7),
+        Stack("", False, [Frame("pin", "p.py", 3)], 9),
     ]
 
 
@@ -100,3 +100,15 @@ def test_a_real_dump_of_faulthandler(tmp_path: Path) -> None:
     assert found[0].frames == [Frame("stand", str(program), 10), Frame("<module>", str(program), 11)]
     assert found[1].frames[-1].name in ("_bootstrap", "idle")
     assert "idle" in [frame.name for frame in found[1].frames]
+
+
+@pytest.mark.parametrize(
+    ("how", "function"), [("extension", "fastio.so:do_io"), ("ctypes", "libc.so.6:pause")]
+)
+def test_the_native_function_of_the_thread_that_owns_the_gil(how: str, function: str) -> None:
+    """By what py-spy has said of real processes: what calls it for Python is passed over."""
+    recorded = json.loads(Path(__file__).with_name("recorded").joinpath("py-spy-native.json").read_text())
+    (thread,) = recorded[how]
+
+    assert (thread["os_thread_id"], function) == stacks.native_holder(json.dumps([thread]))
+    assert (0, "") == stacks.native_holder(json.dumps([{**thread, "owns_gil": False}]))

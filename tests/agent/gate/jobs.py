@@ -18,8 +18,10 @@ from ddplaunch.agent.contract import (
     GatePlan,
     JobPlan,
     JobStatus,
+    RendezvousSettings,
     ResourcePlan,
     Verdict,
+    bundle_file,
     codec,
 )
 
@@ -145,7 +147,7 @@ class Job:
         """As the hub left it. Of a release the nodes are told before it is written."""
         path = self._folder / "hub" / Files.BUNDLE
         wait_for(path.exists)
-        return codec.read(Bundle, str(path))
+        return bundle_file.read(str(path))
 
     @property
     def status(self) -> JobStatus:
@@ -157,6 +159,11 @@ class Job:
         """The only one there is."""
         (verdict,) = self.bundle.verdicts
         return verdict
+
+    def agreed(self, node: int) -> RendezvousSettings:
+        """What the node's gate wrote for its supervisor."""
+        path = self.folder(f"node-{node}") / Files.RUN / f"node-{node}" / Files.AGREED
+        return codec.read(RendezvousSettings, str(path))
 
     def folder(self, name: str) -> Path:
         """Of a node, or of the hub."""

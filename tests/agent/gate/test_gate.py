@@ -17,16 +17,9 @@ from tests.agent.gate.jobs import Job, make_plan, wait_for
 from tests.busy import BUSY
 
 from ddplaunch.agent.checks.run import CHECKS
-from ddplaunch.agent.contract import Exit, Files, Phase, RendezvousSettings, codec
+from ddplaunch.agent.contract import Exit, Phase
 from ddplaunch.agent.system import ports
 from ddplaunch.agent.transport.protocol import Channel, ProtocolError
-
-
-def agreed(job: Job, node: int) -> RendezvousSettings:
-    """What the node's gate wrote for its supervisor."""
-    return codec.read(
-        RendezvousSettings, str(job.folder(f"node-{node}") / Files.RUN / f"node-{node}" / Files.AGREED)
-    )
 
 
 def test_all_is_well(job: Job) -> None:
@@ -36,11 +29,11 @@ def test_all_is_well(job: Job) -> None:
     gates = [job.gate(plan, node) for node in range(3)]
 
     assert [Exit.OK] * 3 == [gate.wait() for gate in gates]
-    assert agreed(job, 0) == agreed(job, 1) == agreed(job, 2)
-    assert agreed(job, 0).master_addr == "127.0.0.1"
+    assert job.agreed(0) == job.agreed(1) == job.agreed(2)
+    assert job.agreed(0).master_addr == "127.0.0.1"
     low, high = ports.ephemeral_range()
-    assert not low <= agreed(job, 0).master_port <= high
-    ports.listen(None, agreed(job, 0).master_port).close()
+    assert not low <= job.agreed(0).master_port <= high
+    ports.listen(None, job.agreed(0).master_port).close()
     wait_for(lambda: job.status.phase == Phase.RENDEZVOUS)
     assert "gate passed" in gates[1].output
     assert job.bundle.mesh == []  # nothing failed, or was odd
@@ -72,7 +65,7 @@ def test_skipped_checks_are_not_run(job: Job) -> None:
 
     assert gate.wait() == Exit.OK
     assert not {"port", "mesh", "cpu", "names"} & {line.split()[1] for line in gate.output.splitlines()[1:-1]}
-    assert agreed(job, 0).master_port > 0
+    assert job.agreed(0).master_port > 0
 
 
 def test_a_gate_that_is_switched_off_only_agrees(job: Job) -> None:
@@ -82,7 +75,7 @@ def test_a_gate_that_is_switched_off_only_agrees(job: Job) -> None:
     gates = [job.gate(plan, node) for node in range(2)]
 
     assert [Exit.OK, Exit.OK] == [gate.wait() for gate in gates]
-    assert agreed(job, 0) == agreed(job, 1)
+    assert job.agreed(0) == job.agreed(1)
     assert job.bundle.mesh == []
 
 

@@ -148,7 +148,7 @@ def test_a_gpu_that_is_given_back_soon(trial: MakeTrial, tmp_path: Path) -> None
     first.start(only=range(1, 2))
     first.gates[0].says("GPU 2 has")
     install(tmp_path / "n1", H200_BUSY)
-    first.gates[0].says("what was waited for")
+    first.gates[0].says("now passing, after")
     where = f"{first.hosts[0].address}:{GATE_PORT}"
     first.gates.append(first.job.gate(first.plan, 0, hub=where, host=first.hosts[0]))
 

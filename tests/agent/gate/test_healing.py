@@ -79,7 +79,7 @@ def test_the_masters_name_appears(cluster: MakeCluster, seconds: float) -> None:
     trial.gates[1].says("cannot resolve n0")
     time.sleep(seconds)
     trial.hosts[1].hosts({host.name: host.address for host in trial.hosts})
-    trial.gates[1].says("what was waited for, after")
+    trial.gates[1].says("now passing, after")
     trial.start(2)
 
     told = trial.starts()

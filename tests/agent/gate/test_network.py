@@ -137,7 +137,7 @@ def test_a_name_that_appears_in_time(cluster: MakeCluster) -> None:
     trial.start(only=range(1))
     trial.gates[0].says("cannot resolve n0")
     trial.hosts[0].hosts({"n0": "10.77.0.1", "n1": "10.77.0.2"})
-    trial.gates[0].says("what was waited for, after")
+    trial.gates[0].says("now passing, after")
     where = f"{trial.hosts[0].address}:{GATE_PORT}"
     trial.gates.append(trial.job.gate(trial.plan, 1, hub=where, host=trial.hosts[1]))
 
@@ -256,6 +256,19 @@ def test_a_firewall_that_drops_the_hubs_port(cluster: MakeCluster) -> None:
     said = trial.gates[1].output
     assert "port-filtered: node 1 (n1) -> the hub at 10.77.0.1:29400: no answer for" in said
     assert "while other ports there answer: a firewall drops this one" in said
+
+
+@pytest.mark.fault("port-rejected")
+def test_a_firewall_that_rejects_the_hubs_port(cluster: MakeCluster) -> None:
+    """It answers by ICMP, as no host does for its own ports, so nobody waits for the hub to come up."""
+    trial = cluster(2, gate={"timeout": 90.0})
+    trial.hosts[0].firewall(f"tcp dport {GATE_PORT} ip saddr != 10.77.0.1 reject")
+    trial.start()
+
+    assert Exit.NODE_AT_FAULT == trial.gates[1].wait(40)
+    said = trial.gates[1].output
+    assert "port-rejected: node 1 (n1) -> the hub at 10.77.0.1:29400: rejected for" in said
+    assert "look for a REJECT rule on the way to the port" in said
 
 
 @pytest.mark.fault("stranger-listens")

@@ -15,7 +15,7 @@ from typing import Any, Callable
 import pytest
 from tests.busy import BUSY
 
-from ddplaunch.agent.supervisor.hooks import Answer, Hooks, Line
+from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.launch import LaunchContext, with_hook
 
 
@@ -26,7 +26,7 @@ class Supervisor:
         self.folder = folder
         self.place = LaunchContext(str(folder), 0)
         self.place.prepare()
-        self.heard: list[tuple[Line, Answer]] = []
+        self.heard: list[tuple[Line, HookMessage]] = []
         self.hooks = Hooks(lambda line, message: self.heard.append((line, message)))
         self.started: list[subprocess.Popen[str]] = []
 
@@ -95,12 +95,12 @@ class Supervisor:
         line: Line = self.until(lambda: next((x for x, m in self.heard if m.get("hello") == role), None))
         return line
 
-    def ask(self, line: Line, word: str) -> Answer:
+    def ask(self, line: Line, word: str) -> HookMessage:
         line.ask(word.encode())
-        answer: Answer = self.until(lambda: line.answer)
+        answer: HookMessage = self.until(lambda: line.answer)
         return answer
 
-    def messages(self, kind: str) -> list[Answer]:
+    def messages(self, kind: str) -> list[HookMessage]:
         return [message for _, message in self.heard if kind in message]
 
     def close(self) -> None:

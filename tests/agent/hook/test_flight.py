@@ -6,7 +6,7 @@ import pytest
 from tests.agent.hook.conftest import Supervisor
 
 from ddplaunch.agent.evidence import flight
-from ddplaunch.agent.supervisor.hooks import Answer
+from ddplaunch.agent.supervisor.hooks import HookMessage
 
 pytestmark = [pytest.mark.slow]
 
@@ -21,7 +21,7 @@ time.sleep(60)
 """
 
 
-def dumped(supervisor: Supervisor, program: str) -> Answer:
+def dumped(supervisor: Supervisor, program: str) -> HookMessage:
     """What a rank that runs `program` answers."""
     supervisor.start(program, env={"TORCH_FR_BUFFER_SIZE": "2000"})
     supervisor.until((supervisor.folder / "ready").exists, 60)
@@ -39,11 +39,12 @@ def test_call_sites_are_not_worth_an_import_of_the_compiler(supervisor: Supervis
 
 
 def test_call_sites_come_where_the_compiler_is_loaded(supervisor: Supervisor) -> None:
-    """The user's own line alone is left of torch's stack; the newest 64 of each group travel."""
+    """The user's own line alone is left of torch's stack; the newest 64 of each group have it."""
     dump = dumped(supervisor, "import torch._inductor.codecache" + PROGRAM)["recorders"]["gloo"]
     found = flight.collectives(dump)
 
-    assert (len(dump["entries"]), flight.counters(dump)) == (64, {"0": (100, 100)})
+    assert (len(dump["entries"]), flight.counters(dump)) == (100, {"0": (100, 100)})
+    assert [False] * 36 + [True] * 64 == ["frames" in entry for entry in dump["entries"]]
     assert {(each.seq - number, each.done) for number, each in enumerate(found)} == {(37, True)}
     expected = [("<module>", str(supervisor.folder / "train0.py"), 6)]
     assert [(each.name, each.file, each.line) for each in found[-1].frames] == expected

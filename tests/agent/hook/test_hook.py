@@ -55,6 +55,17 @@ def test_a_dump_has_every_thread(supervisor: Supervisor) -> None:
     assert "failed" not in answer
 
 
+def test_a_dump_while_the_program_imports_threading(supervisor: Supervisor) -> None:
+    """A module is in sys.modules before its names are there."""
+    half = 'import sys, time; sys.modules["threading"] = type(sys)("threading"); print(1, flush=True)'
+    process = supervisor.start(f"{half}; time.sleep(60)")
+    assert process.stdout is not None
+    process.stdout.readline()
+    answer = supervisor.ask(supervisor.line("rank"), "dump")
+
+    assert ["MainThread"] == [thread["name"] for thread in answer["threads"]]
+
+
 def test_a_look_is_the_main_thread_alone(supervisor: Supervisor) -> None:
     """What is asked each second under suspicion stays small; a count carries no stack at all."""
     supervisor.start(STANDS)
@@ -62,7 +73,7 @@ def test_a_look_is_the_main_thread_alone(supervisor: Supervisor) -> None:
     look, count = supervisor.ask(line, "look"), supervisor.ask(line, "count")
 
     assert (look["main_stack"]["name"], "threads" in look) == ("MainThread", False)
-    assert sorted(count) == ["at", "initialized", "is", "recorders"]
+    assert sorted(count) == ["at", "initialized", "is", "recorders", "tid"]
 
 
 def test_what_is_being_handled_is_told(supervisor: Supervisor) -> None:
@@ -291,7 +302,7 @@ def test_stacks_by_signal_when_native_code_holds_the_gil(supervisor: Supervisor)
     process.stdout.readline()
 
     def silent() -> bool:
-        supervisor.hooks.gather([line], b"look", time.monotonic() + 0.3, lambda: None)
+        supervisor.hooks.ask_all([line], b"look", time.monotonic() + 0.3, lambda: None)
         return line.silent_for >= 0.3
 
     supervisor.until(silent)

@@ -95,7 +95,25 @@ dist.destroy_process_group()
     expected = ["isend", "irecv", "all_gather_object", "all_reduce"]
     for its in found:
         assert [call.op for call in its] == expected
-        assert (its[0].peer, its[-1].state) == (its[1].peer, "issued")
+        assert (its[0].peer, its[-1].state) == (its[1].peer, "waited")
+
+
+def test_a_groups_own_barrier_is_a_call(supervisor: Supervisor) -> None:
+    """As Lightning Fabric calls it; what torch's function calls of the group is still one call."""
+    mine, other = calls(
+        supervisor,
+        """
+group = dist.new_group()
+group.monitored_barrier()
+dist.monitored_barrier(group)
+""",
+    )
+
+    assert mine[0].group == mine[1].group
+    for its in (mine, other):
+        assert [("monitored_barrier", "returned", line) for line in (10, 11)] == [
+            (call.op, call.state, call.frames[0].line) for call in its
+        ]
 
 
 def test_processes_that_call_nothing_leave_nothing(supervisor: Supervisor) -> None:

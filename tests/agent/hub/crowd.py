@@ -14,7 +14,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from ddplaunch.agent.contract import CheckIn, MeshResult, MeshTask, codec
+from ddplaunch.agent.contract import CheckIn, MeshResult, MeshTask, Outcome, codec
 from ddplaunch.agent.diagnosis.gate import paths
 from ddplaunch.agent.transport.protocol import Channel
 
@@ -101,7 +101,7 @@ class Crowd:
 
     def _tried(self, node: int, task: MeshTask) -> MeshResult:
         parted = self.cut and (node < self.cut) != (task.peer < self.cut)
-        outcome = "timeout" if parted else "ok"
+        outcome: Outcome = "timeout" if parted else "ok"
         return MeshResult(node, task.peer, task.address, task.port, task.what, outcome, seconds=0.01)
 
 

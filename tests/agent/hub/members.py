@@ -54,7 +54,7 @@ class Trial:
         )
         with (self.folder / Files.GATES).open("a") as file:
             file.write(f"{said}\n")
-        self.view.overhear()
+        self.view.read_scheduler_log()
 
     @property
     def said(self) -> list[str]:

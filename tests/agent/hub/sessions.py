@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
+from tests.agent import printed
 from tests.agent.diagnosis.build import NOW
 
 from ddplaunch.agent.contract import (
     Beat,
+    Bundle,
     Files,
     JobPlan,
     NodeEvidence,
@@ -19,7 +22,9 @@ from ddplaunch.agent.contract import (
     RendezvousSettings,
     WatchdogPlan,
     codec,
+    messages,
 )
+from ddplaunch.agent.contract.messages import Message, Way
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.run_session import RunSession
 
@@ -35,16 +40,21 @@ class Wire:
     def unconfirmed(self) -> float:
         return self.silent_for
 
-    def send(self, kind: str, body: dict[str, Any]) -> None:
+    def send(self, message: Message) -> None:
+        kind, body = message.pack()
         self.sent.append((kind, json.loads(json.dumps(body))))
 
     def send_encoded(self, text: bytes) -> None:
         told = json.loads(text)
-        self.send(told["kind"], told["body"])
+        self.sent.append((told["kind"], told["body"]))
 
     def got(self, kind: str) -> list[dict[str, Any]]:
         """Bodies of this kind, oldest first."""
         return [body for sent, body in self.sent if sent == kind]
+
+    def bundles(self) -> list[Bundle]:
+        """In the answers to who has asked for one."""
+        return [printed.bundle(answer["archive"]) for answer in self.got("bundle")]
 
 
 class Hub:
@@ -62,7 +72,11 @@ class Hub:
             self.says(node, "join", {"node": node, "host": f"n{node}", "pid": 1})
 
     def says(self, node: int, kind: str, body: dict[str, Any]) -> None:
-        asyncio.run(self.handler.received(self.wires[node], kind, body))  # type: ignore[arg-type]
+        if kind == "join":
+            body = {"at": time.time(), **body}
+        message = messages.load(kind, body, Way.SUPERVISOR_TO_HUB, Way.COMMAND_TO_HUB)
+        assert message is not None, kind
+        asyncio.run(self.handler.received(self.wires[node], message))  # type: ignore[arg-type]
 
     def ticks(self, seconds: float) -> None:
         """Time passes, and nobody says anything."""

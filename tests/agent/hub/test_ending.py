@@ -8,6 +8,7 @@ from tests.agent.diagnosis.build import NOW, dead, in_evaluate, raised, rank
 from tests.agent.hub.sessions import Hub, Wire
 
 from ddplaunch.agent.contract import Exit, NodeEvidence, codec
+from ddplaunch.agent.contract.messages import Ending
 from ddplaunch.agent.hub.run_session import SETTLE
 
 
@@ -27,7 +28,7 @@ def test_stop_takes_evidence_first(hub: Hub) -> None:
 def ending(hub: Hub) -> Wire:
     """Somebody says that the time limit is near, and waits for what is known."""
     asker = Wire()
-    asyncio.run(hub.handler.received(asker, "ending", {"why": "time limit"}))  # type: ignore[arg-type]
+    asyncio.run(hub.handler.received(asker, Ending("time limit")))  # type: ignore[arg-type]
     return asker
 
 
@@ -43,7 +44,7 @@ def test_a_job_that_is_about_to_be_ended_is_told_how_far_it_was(hub: Hub) -> Non
         "the job is being ended from outside: time limit; ranks 0-3 have called 17 collectives"
         == verdict["sentence"]
     )
-    assert [["node-evicted"]] == [[v["code"] for v in b["verdicts"]] for b in asker.got("bundle")]
+    assert [["node-evicted"]] == [[v.code for v in bundle.verdicts] for bundle in asker.bundles()]
     hub.death(0, dead(0, 0, signal=15))
     hub.answers(0, rank(1))
     hub.answers(1, rank(2), rank(3))

@@ -92,7 +92,7 @@ def test_a_job_that_is_cancelled_is_not_called_evicted(hub: Hub) -> None:
 def test_a_job_that_hung_before_is_called_hung(hub: Hub) -> None:
     """Somebody deletes a pod of a job that stands still: that is not what was wrong with it."""
     hub.says(0, "beat", {"beat": {"node": 0, "phase": "running", "at": NOW, "ranks": []}})
-    hub.handler._ask("asked", hub.now)
+    hub.handler._request("asked", hub.now)
     hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
     hub.answers(1, rank(2), rank(3))
     assert ["rank-in-user-code"] == [verdict.code for verdict in hub.record.verdicts]

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import signal
 import time
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.agent import printed
 from tests.agent.gate.jobs import Job, make_plan, wait_for
 from tests.agent.hub.nodes import Node, nodes_of
 from tests.busy import BUSY
 
 from ddplaunch.agent.contract import (
-    Bundle,
     Event,
     Exit,
     Files,
     JobStatus,
+    Marks,
     Phase,
     Verdict,
     codec,
 )
-from ddplaunch.agent.hub.hub import BEGIN, END
 from ddplaunch.agent.platforms.scheduler_log import UnreachedReport, line
 from ddplaunch.agent.transport.protocol import Body, LostError
 
@@ -157,7 +155,7 @@ def test_a_check_in_without_its_shape(job: Job, body: Body) -> None:
 
     with pytest.raises(LostError):
         node.channel.receive(BUSY * 5)
-    assert "check-in of 127.0.0.1: " in hub.output
+    assert "cannot read a message from 127.0.0.1: CheckingIn" in hub.output
     healthy = Node(job, 0)
     healthy.check_in(plan)
     healthy.pass_mesh()
@@ -277,7 +275,7 @@ def test_status_for_who_asks(job: Job) -> None:
     first.check_in(plan)
     asker = Node(job, 0)
     asker.channel.send("status", {})
-    status = codec.load(JobStatus, asker.expect("status"))
+    status = codec.load(JobStatus, asker.expect("status")["status"])
 
     assert (status.job, status.phase) == ("trial", Phase.GATE)
     assert [node.host for node in status.nodes] == ["n0", ""]
@@ -293,8 +291,8 @@ def test_the_bundle_is_in_the_log(job: Job) -> None:
     hub.process.send_signal(signal.SIGTERM)
 
     assert hub.wait(10) == Exit.STOPPED
-    text = hub.output.partition(BEGIN)[2].partition(END)[0]
-    bundle = codec.load(Bundle, json.loads(zlib.decompress(base64.b64decode(text))))
+    text = hub.output.partition(Marks.BUNDLE)[2].partition(Marks.BUNDLE_END)[0]
+    bundle = printed.bundle(text)
     assert bundle == job.bundle
     assert [check_in.host for check_in in bundle.check_ins] == ["n0"]
     assert bundle.exit_code == Exit.STOPPED

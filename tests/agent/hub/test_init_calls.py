@@ -27,13 +27,13 @@ def test_a_look_waits_for_the_peers() -> None:
     heard = InitCalls()
     assert not heard.due(100.0)
 
-    heard.heard(100.0)
+    heard.called(100.0)
     assert not heard.due(100.0 + SETTLE - 0.1)
     assert heard.due(100.0 + SETTLE)
     assert not heard.due(100.0 + SETTLE + 1)
 
     for step in range(40):
-        heard.heard(200.0 + step / 10)
+        heard.called(200.0 + step / 10)
     assert heard.due(200.0 + LATEST)
 
 

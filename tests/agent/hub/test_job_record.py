@@ -7,13 +7,27 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from tests.disks import fill, small_disk
+from tests.disks import fill, small_disk, small_quota
 
-from ddplaunch.agent.contract import Bundle, Event, Exit, Files, JobPlan, JobStatus, Phase, Verdict, codec
+from ddplaunch.agent.contract import (
+    Beat,
+    Event,
+    Exit,
+    Files,
+    JobPace,
+    JobPlan,
+    JobStatus,
+    Phase,
+    RankPace,
+    Verdict,
+    bundle_file,
+    codec,
+)
 from ddplaunch.agent.hub import job_record as record_module
 from ddplaunch.agent.hub.job_record import JobRecord
 
@@ -63,6 +77,26 @@ def test_changes_follow_the_throttle(record: JobRecord, monkeypatch: pytest.Monk
     assert status(record).phase == Phase.RUNNING
 
 
+def test_the_pace_is_in_the_status_while_the_job_runs(
+    record: JobRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes no file by itself, and is forgotten where no beat repeats it."""
+    ranks = [RankPace(0, 0.5, 0.4, 0.0), RankPace(1, 0.5, 0.2, 0.0)]
+    record.enter(Phase.RUNNING)
+    record.node(0, phase=Phase.RUNNING)
+    record.flush()
+    for paces in (ranks, []):
+        record.beat(Beat(0, Phase.RUNNING, 1.0, paces=paces), "")
+
+    assert record.is_written
+    assert JobPace(2, 0.5, 0.3, 0.0, ranks[::-1]) == record.status().pace
+    record.enter(Phase.FINALIZING)
+    assert record.status().pace is None
+    record.enter(Phase.RUNNING)
+    monkeypatch.setattr(record_module, "_PACE_HOLDS", -1.0)
+    assert record.status().pace is None
+
+
 def test_since_follows_the_phase(record: JobRecord) -> None:
     """`since` moves with the phase and with nothing else."""
     record.node(1, phase=Phase.GATE, host="n1")
@@ -78,11 +112,11 @@ def test_a_job_does_not_go_back_to_a_gate_that_it_has_passed(record: JobRecord) 
     record.node(0, phase=Phase.RENDEZVOUS)
     record.node(1, phase=Phase.GATE)
     record.follow(())
-    assert Phase.GATE == record.phase
-
+    at_gate = record.phase
     record.gate_passed = True
     record.follow(())
-    assert Phase.RENDEZVOUS == record.phase
+
+    assert [Phase.GATE, Phase.RENDEZVOUS] == [at_gate, record.phase]
 
 
 def test_the_first_end_counts(record: JobRecord) -> None:
@@ -97,7 +131,7 @@ def test_a_verdict_writes_the_bundle(record: JobRecord) -> None:
     """The bundle is on disk as soon as there is a verdict, with the events up to then."""
     record.event("check-in", "node 0 checked in", 0)
     record.judge([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
-    bundle = codec.read(Bundle, record.path(Files.BUNDLE))
+    bundle = bundle_file.read(record.path(Files.BUNDLE))
 
     assert ["node-missing"] == [verdict.code for verdict in bundle.verdicts]
     assert ["node 0 checked in"] == [event.text for event in bundle.events]
@@ -157,9 +191,17 @@ def test_a_folder_that_goes_away_does_not_end_the_job(
     assert (Phase.RUNNING, 1) == (status(record).phase, len(status(record).verdicts))
 
 
-def test_a_full_disk_does_not_end_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "why"), [(small_disk, "No space left on device"), (small_quota, "Disk quota exceeded")]
+)
+def test_a_full_disk_does_not_end_the_job(
+    kind: Callable[[Path, int], AbstractContextManager[Path]],
+    why: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Events go to the log alone until there is room again: then the file has every one of them."""
-    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+    with kind(tmp_path / "disk", 1 << 20) as disk:
         record = JobRecord(PLAN, str(disk), attempt=0)
         filler = fill(disk)
         for text in ("one", "two"):
@@ -172,7 +214,7 @@ def test_a_full_disk_does_not_end_the_job(tmp_path: Path, capsys: pytest.Capture
             json.loads(line)["text"] for line in Path(record.path(Files.EVENTS)).read_text().splitlines()
         ]
 
-    assert [f"the hub cannot write {record.path(Files.EVENTS)}: No space left on device"] == said[:1]
+    assert [f"the hub cannot write {record.path(Files.EVENTS)}: {why}"] == said[:1]
     assert ["one", "two"] == [line.partition(" ")[2] for line in said[1:]]
     assert ["one", "two", "three"] == events
 
@@ -189,6 +231,20 @@ def test_the_result_is_written_on_a_full_disk(tmp_path: Path, monkeypatch: pytes
         record.close()
 
         assert (Phase.ENDED, Exit.NODE_AT_FAULT) == (status(record).phase, status(record).exit_code)
-        bundle = codec.read(Bundle, record.path(Files.BUNDLE))
+        bundle = bundle_file.read(record.path(Files.BUNDLE))
         assert (Exit.NODE_AT_FAULT, 1) == (bundle.exit_code, len(bundle.verdicts))
-        assert {"status.json", "bundle.json", "events.jsonl"} == set(os.listdir(disk / Files.RUN))
+        assert {"status.json", "bundle.zip", "events.jsonl"} == set(os.listdir(disk / Files.RUN))
+
+
+def test_a_quota_that_even_the_result_exceeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A btrfs renames nothing beyond its quota, so the kept room is lost; the hub reports it, and ends."""
+    with small_quota(tmp_path / "disk", 1 << 20) as disk:
+        record = JobRecord(PLAN, str(disk), attempt=0)
+        fill(disk)
+
+        record.judge([Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+        record.end(Exit.NODE_AT_FAULT)
+        record.close()
+
+    said = capsys.readouterr().out
+    assert 1 == said.count(f"the hub cannot write {record.path(Files.STATUS)}: Disk quota exceeded")

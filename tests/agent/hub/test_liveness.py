@@ -10,7 +10,7 @@ from tests.agent.diagnosis.build import NOW, rank
 from tests.agent.hub.sessions import HUNG, Hub, Wire
 
 from ddplaunch.agent.contract import Beat, Exit, RankBeat, codec
-from ddplaunch.agent.hub.liveness import CLOSED, MUTE, QUIET
+from ddplaunch.agent.hub.liveness import CLOSED, QUIET, UNCONFIRMED
 from ddplaunch.agent.hub.recheck import DOUBT
 from ddplaunch.agent.hub.run_session import SETTLE
 
@@ -45,12 +45,12 @@ def test_a_node_whose_kernel_is_silent_is_told_soon_and_given_up_late(hub: Hub) 
     """Within ten seconds a notice to the others, with what it had done; the end only after `kill_after`."""
     hub.beats(*(replace(each, stuck_for=0.1, still_for=0.1) for each in HUNG))
     hub.wires[1].silent_for = 8.0
-    hub.ticks(QUIET + MUTE + 0.2)
+    hub.ticks(QUIET + UNCONFIRMED + 0.2)
     hub.answers(0, rank(0), rank(1))
 
     ((verdict,),) = [notice["verdicts"] for notice in hub.wires[0].got("notice")]
     assert ("network-lost", [1], [0, 1]) == (verdict["code"], verdict["nodes"], verdict["victims"])
-    assert ["answer"] == [kind for kind, _ in hub.wires[1].sent if kind not in ("notice", "alive")]
+    assert ["ping"] == [kind for kind, _ in hub.wires[1].sent if kind not in ("notice", "alive")]
     hub.ticks(45)
     assert [] == hub.wires[0].got("end")
     hub.ticks(60)
@@ -63,7 +63,7 @@ def test_a_supervisor_that_is_starved_is_not_lost(hub: Hub) -> None:
     """Its kernel confirms what is sent to it, about once a second, for as long as it says nothing."""
     hub.ticks(100)
 
-    assert 90 < len(hub.wires[1].got("answer")) < 101
+    assert 90 < len(hub.wires[1].got("ping")) < 101
     assert [] == hub.wires[0].got("notice") + hub.wires[0].got("end")
 
 

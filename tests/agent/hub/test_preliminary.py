@@ -10,6 +10,7 @@ import pytest
 from ddplaunch.agent.contract import JobPlan, Verdict
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.preliminary import PreliminaryVerdicts
+from ddplaunch.agent.system import subjects
 
 
 @pytest.fixture(name="record")
@@ -34,7 +35,7 @@ def test_it_is_told_once_for_as_long_as_it_stands(record: JobRecord) -> None:
     """Others join in one by one: the record has them all, the log has the first."""
     outlook = PreliminaryVerdicts(record)
     for nodes in ([1], [1], [1, 2]):
-        outlook.tell([unreached(*nodes)])
+        outlook.publish([unreached(*nodes)])
 
     assert told(record) == ["port-filtered: 1 in vain"]
     assert [verdict.nodes for verdict in record.verdicts] == [[1, 2]]
@@ -44,10 +45,10 @@ def test_it_is_told_anew_of_another_node_or_after_it_had_passed(record: JobRecor
     """When nobody reaches the hub, that is where the fault is."""
     outlook = PreliminaryVerdicts(record)
     for nodes in ([1], [0]):
-        outlook.tell([unreached(*nodes)])
-    outlook.tell([])
+        outlook.publish([unreached(*nodes)])
+    outlook.publish([])
     assert record.verdicts == []
-    outlook.tell([unreached(0)])
+    outlook.publish([unreached(0)])
 
     assert told(record) == 3 * ["port-filtered: 1 in vain"]
 
@@ -55,8 +56,9 @@ def test_it_is_told_anew_of_another_node_or_after_it_had_passed(record: JobRecor
 def test_it_names_the_machine_of_a_pod(record: JobRecord) -> None:
     """People read it in the hub's log, where nobody adds anything."""
     record.node(1, host="d-1 on worker2")
-    verdict = Verdict("port-filtered", "node 1 (d-1) -> node 0 (d-0): no answer", "gate", nodes=[1])
-    PreliminaryVerdicts(record).tell([verdict])
+    one, zero = (subjects.node(node, ["d-0", "d-1"]) for node in (1, 0))
+    verdict = Verdict("port-filtered", f"{one} -> {zero}: no answer", "gate", nodes=[1])
+    PreliminaryVerdicts(record).publish([verdict])
 
     sentence = "node 1 (d-1 on worker2) -> node 0 (d-0): no answer"
     assert [f"port-filtered: {sentence}"] == told(record)

@@ -11,10 +11,21 @@ from tests.agent.diagnosis.build import NOW, PEER_GONE, dead, in_evaluate, raise
 from tests.agent.hub.sessions import HUNG, Hub, Wire
 
 from ddplaunch.agent.contract import Beat, Exit, Verdict, codec
+from ddplaunch.agent.contract.messages import AskDiagnosis, Finished
 from ddplaunch.agent.diagnosis.run import decide
+from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.hub.evidence_rounds import LATE
 from ddplaunch.agent.hub.recheck import DOUBT, LEAVING
 from ddplaunch.agent.hub.run_session import SETTLE
+from ddplaunch.agent.hub.run_states import RunState
+
+
+@pytest.mark.parametrize("state", list(RunState))
+def test_a_run_that_is_closing_enters_no_other_state(hub: Hub, state: RunState) -> None:
+    """An end that was sent to the nodes is neither judged again nor taken back."""
+    hub.handler.state = RunState.CLOSING
+    with pytest.raises(AssertionError):
+        hub.handler._enter(state)
 
 
 def test_a_hang_is_told_to_all_and_nobody_is_ended(hub: Hub) -> None:
@@ -164,7 +175,7 @@ def test_the_clock_of_a_node_does_not_decide_who_was_first(hub: Hub) -> None:
     later = dead(3, 6, code=1, raised=[replace(then, at=then.at - 3600)])
     assert later.exit is not None
     later = replace(later, exit=replace(later.exit, at=later.exit.at - 3600))
-    hub.handler.evidence_store._clocks.hear(0, NOW, NOW)
+    hub.handler.evidence_store._clocks.add(0, NOW, NOW)
     hub.handler.evidence_store._clocks._ahead[1] = -3600.0
     hub.death(0, first)
     hub.death(1, later)
@@ -245,19 +256,37 @@ def test_restarts_are_left_to_the_launch_command(tmp_path: Path) -> None:
     hub.record.close()
 
 
+def test_the_cause_of_one_round_is_not_that_of_the_next(tmp_path: Path) -> None:
+    """Workers that a restart has replaced explain nothing, not even where the new ones' end is a riddle."""
+    hub = Hub(tmp_path, max_restarts=1)
+    for number, cause in enumerate(
+        (raised("ValueError", "bad batch", 0), raised("RuntimeError", PEER_GONE, 0))
+    ):
+        failed = dead(3, 0, code=1, raised=[cause], pid=2000 + number)
+        hub.death(1, failed)
+        hub.answers(0, rank(0), rank(1))
+        hub.answers(1, rank(2), failed)
+        hub.ticks(SETTLE + 0.5 + number * (2 * DOUBT + LATE))
+
+    (end,) = hub.wires[0].got("end")
+    assert [(True, [])] == [("bad batch" not in v["sentence"], v["ranks"]) for v in end["verdicts"]]
+    hub.record.close()
+
+
 def test_diagnose_answers_with_a_bundle_and_changes_nothing(hub: Hub) -> None:
     """Asked from outside, the evidence of now is judged and sent; the job's own record stays."""
     hub.beats(*HUNG)
     hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
     hub.answers(1, rank(2), rank(3))
     handler = Wire()
-    asyncio.run(hub.handler.received(handler, "diagnose", {}))  # type: ignore[arg-type]
+    asyncio.run(hub.handler.received(handler, AskDiagnosis()))  # type: ignore[arg-type]
     hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
     hub.answers(1, rank(2), rank(3))
 
-    (bundle,) = handler.got("bundle")
-    assert ["rank-in-user-code"] == [verdict["code"] for verdict in bundle["verdicts"]]
-    assert "asked" == bundle["evidence"]["why"]
+    (bundle,) = handler.bundles()
+    assert ["rank-in-user-code"] == [verdict.code for verdict in bundle.verdicts]
+    assert bundle.evidence is not None
+    assert "asked" == bundle.evidence.why
     assert 1 == len(hub.wires[0].got("notice"))
 
 
@@ -265,7 +294,7 @@ def test_a_hang_and_a_question_at_once(hub: Hub) -> None:
     """What is asked while a round is under way is answered after it."""
     hub.beats(*HUNG)
     handler = Wire()
-    asyncio.run(hub.handler.received(handler, "diagnose", {}))  # type: ignore[arg-type]
+    asyncio.run(hub.handler.received(handler, AskDiagnosis()))  # type: ignore[arg-type]
     for _ in range(2):
         hub.answers(0, rank(0, in_evaluate(), called=16), rank(1))
         hub.answers(1, rank(2), rank(3))
@@ -279,8 +308,8 @@ def test_a_rule_that_fails_ends_no_connection_and_holds_up_no_end(
 ) -> None:
     """Over evidence that nobody has thought of: the job ends by its exit codes, and the log says why."""
     complaints: list[str] = []
-    monkeypatch.setattr(hub.record, "say", complaints.append)
-    monkeypatch.setattr(decide, "ENDS", (lambda view: 1 // 0,))
+    monkeypatch.setattr(hub.record, "log", complaints.append)
+    monkeypatch.setattr(decide, "_RULES", [(Stage.FAILED, lambda view: 1 // 0)])
     hub.death(0, dead(0, 1, code=1, raised=[raised("ValueError", "corrupt batch", 1)], pid=1000))
     hub.answers(0, rank(1))
     hub.answers(1, rank(2), rank(3))
@@ -305,9 +334,9 @@ def test_a_tick_that_fails_is_not_the_fault_of_who_spoke_last(
 def test_words_of_one_who_did_not_join_are_refused(hub: Hub) -> None:
     """Beats and deaths are for supervisors; a node that the job does not have cannot join."""
     with pytest.raises(codec.ContractError):
-        asyncio.run(hub.handler.received(Wire(), "finished", {"exit_code": 0}))  # type: ignore[arg-type]
+        asyncio.run(hub.handler.received(Wire(), Finished(0)))  # type: ignore[arg-type]
     with pytest.raises(codec.ContractError):
-        hub.says(0, "join", {"node": 7, "host": "n7", "pid": 1})
+        hub.says(0, "join", {"node": 7, "host": "n7", "pid": 1, "at": NOW})
 
 
 def test_what_has_ended_without_an_explanation_has_not_hung(hub: Hub) -> None:

@@ -13,15 +13,14 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 import pytest
+from tests.agent.hub.echo import EchoDesk
 from tests.busy import BUSY
 
-from ddplaunch.agent.contract.codec import ContractError
 from ddplaunch.agent.hub import authentication
 from ddplaunch.agent.hub import server as server_module
-from ddplaunch.agent.hub.server import Server, Session
+from ddplaunch.agent.hub.server import Server
 from ddplaunch.agent.transport.protocol import (
     HELLO_LIMIT,
-    Body,
     Channel,
     LostError,
     ProtocolError,
@@ -31,37 +30,6 @@ from ddplaunch.agent.transport.protocol import (
 )
 
 KEY = b"the job's key"
-
-
-class EchoDesk:
-    """Answers `echo` with the same body; knows some ways to fail."""
-
-    kinds = frozenset({"echo", "bad", "bug", "flood"})
-
-    def __init__(self) -> None:
-        self.lost_sessions = 0
-        self.ticks = 0
-
-    async def received(self, session: Session, kind: str, body: Body) -> None:
-        if kind == "bad":
-            raise ContractError("body: wanted an object, found list")
-        if kind == "bug":
-            raise ZeroDivisionError("a mistake of this desk")
-        if kind == "flood":
-            for _ in range(1000):
-                session.send("echo", {"data": "x" * 100_000})
-        session.send("echo", body)
-
-    async def lost(self, session: Session) -> None:
-        self.lost_sessions += 1
-
-    async def tick(self, now: float) -> None:
-        self.ticks += 1
-        if self.ticks == 1:
-            raise ZeroDivisionError("a mistake in the first tick")
-
-    async def stop(self, why: str) -> None:
-        """Nothing to end."""
 
 
 class Hub:
@@ -93,8 +61,8 @@ class Hub:
     def still_serves(self) -> None:
         """Whatever happened before: a client of the job is answered at once."""
         client = self.connect()
-        client.send("echo", {"still": "here"})
-        assert client.receive(BUSY * 5) == ("echo", {"still": "here"})
+        client.send("echo", {"data": "here"})
+        assert client.receive(BUSY * 5) == ("echo", {"data": "here"})
         client.close()
 
     def close(self) -> None:
@@ -272,13 +240,13 @@ def test_one_byte_a_while_is_dropped(hub: Hub, monkeypatch: pytest.MonkeyPatch) 
 def test_a_slow_client_of_the_job_is_served(hub: Hub) -> None:
     """Once proved, a client may take its time over a line, and holds up nobody."""
     slow = hub.connect()
-    line = slow._seal.seal({"kind": "echo", "body": {"from": "slow"}})
+    line = slow._seal.seal({"kind": "echo", "body": {"data": "slow"}})
     for start in range(0, len(line), 10):
         slow._socket.sendall(line[start : start + 10])
         if start < 50:
             hub.still_serves()
 
-    assert slow.receive(BUSY * 5) == ("echo", {"from": "slow"})
+    assert slow.receive(BUSY * 5) == ("echo", {"data": "slow"})
     slow.close()
 
 
@@ -319,8 +287,8 @@ def test_a_desk_that_fails_loses_one_client(hub: Hub, kind: str, complaint: str)
     with pytest.raises(LostError):
         client.receive(BUSY * 5)
 
-    other.send("echo", {"a": 1})
-    assert other.receive(BUSY * 5) == ("echo", {"a": 1})
+    other.send("echo", {"data": 1})
+    assert other.receive(BUSY * 5) == ("echo", {"data": 1})
     assert any(complaint in line for line in hub.log)
     client.close()
     other.close()
@@ -344,7 +312,7 @@ def test_a_failing_tick_does_not_stop_the_next(hub: Hub) -> None:
 
 def test_a_client_that_never_reads_is_dropped(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the hub keeps for a client that does not read is bounded."""
-    monkeypatch.setattr(server_module, "LINE_LIMIT", 4_000_000)
+    monkeypatch.setattr(server_module, "LONG", 4_000_000)
     client = hub.connect()
     client.send("flood", {})
 
@@ -378,9 +346,9 @@ def test_a_thousand_connections_at_once(hub: Hub, monkeypatch: pytest.MonkeyPatc
         assert failures == []
         wait_for(lambda: len(hub.server.sessions) == 1000)
         for number, client in enumerate(clients):
-            client.send("echo", {"number": number})
+            client.send("echo", {"data": number})
         for number, client in enumerate(clients):
-            assert client.receive(BUSY * 20) == ("echo", {"number": number})
+            assert client.receive(BUSY * 20) == ("echo", {"data": number})
     wait_for(lambda: hub.server.sessions == {}, 20)
     hub.still_serves()
 

@@ -11,6 +11,8 @@ from ddplaunch.agent.hub.stall_detector import AGE, COMPUTES, LAUNCH, LONG, SILE
 
 PLAN = WatchdogPlan(notice_after=10.0, kill_after=60.0)
 PATIENT = WatchdogPlan(notice_after=10.0, kill_after=600.0)
+NODES = [frozenset(), frozenset([0]), frozenset([0, 1])]
+"""The nodes of a job, by their number."""
 
 
 def rank(number: int, stuck: float = 0.0, still: float | None = None, **more: Any) -> RankBeat:
@@ -28,7 +30,7 @@ def run(
     said = []
     for second in range(start, start + seconds):
         for node, beats in ranks(second).items():
-            watch.hear(Beat(node, "running", float(second), beats), float(second))
+            watch.add(Beat(node, "running", float(second), beats), float(second))
         if watch.moving_again(second + 0.1):
             said.append((second, "moving again"))
         why = watch.decide(second + 0.1)
@@ -39,7 +41,7 @@ def run(
 
 def test_a_hang_is_noticed_once_and_ended_once() -> None:
     """Nothing moves from the start on: one look after notice_after, one after kill_after, none besides."""
-    watch = StallDetector(PLAN, 2)
+    watch = StallDetector(PLAN, NODES[2])
     said = run(watch, 100, lambda t: {0: [rank(0, t, waits=True), rank(1, t)], 1: [rank(2, t, waits=True)]})
 
     assert [(10, "still"), (60, "deadline")] == said
@@ -47,7 +49,7 @@ def test_a_hang_is_noticed_once_and_ended_once() -> None:
 
 def test_one_rank_that_moves_is_enough() -> None:
     """While a single rank on any node prints, reads or computes anew, nothing is asked."""
-    watch = StallDetector(PLAN, 2)
+    watch = StallDetector(PLAN, NODES[2])
     said = run(watch, 100, lambda t: {0: [rank(0, t, waits=True)], 1: [rank(1, 0)]})
 
     assert [] == said
@@ -56,11 +58,13 @@ def test_one_rank_that_moves_is_enough() -> None:
 def test_a_rank_that_burns_cpu_gets_more_patience() -> None:
     """A busy rank that others wait for is asked about after BUSY times the patience; alone, START times."""
     watched = run(
-        StallDetector(PATIENT, 1), 200, lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0)]}
+        StallDetector(PATIENT, NODES[1]), 200, lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0)]}
     )
-    alone = run(StallDetector(PATIENT, 1), 200, lambda t: {0: [rank(0, t, still=0), rank(1, t, still=0)]})
+    alone = run(
+        StallDetector(PATIENT, NODES[1]), 200, lambda t: {0: [rank(0, t, still=0), rank(1, t, still=0)]}
+    )
     starting = run(
-        StallDetector(PATIENT, 1),
+        StallDetector(PATIENT, NODES[1]),
         200,
         lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0, phase="init_process_group")]},
     )
@@ -71,7 +75,9 @@ def test_a_rank_that_burns_cpu_gets_more_patience() -> None:
 
 def test_the_deadline_is_kept_where_one_computes_and_the_others_wait() -> None:
     """A rank that burns CPU in one place gets no more than kill_after when all others wait for it."""
-    said = run(StallDetector(PLAN, 1), 200, lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0)]})
+    said = run(
+        StallDetector(PLAN, NODES[1]), 200, lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0)]}
+    )
 
     assert [(40, "still"), (60, "deadline")] == said
 
@@ -79,11 +85,13 @@ def test_the_deadline_is_kept_where_one_computes_and_the_others_wait() -> None:
 def test_the_deadline_is_never_later_than_twice_kill_after() -> None:
     """Where several compute, or nobody waits for them, it comes COMPUTES times later."""
     two = run(
-        StallDetector(PLAN, 1),
+        StallDetector(PLAN, NODES[1]),
         200,
         lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0), rank(2, t, still=0)]},
     )
-    alone = run(StallDetector(PLAN, 1), 200, lambda t: {0: [rank(0, t, still=0, phase="init_process_group")]})
+    alone = run(
+        StallDetector(PLAN, NODES[1]), 200, lambda t: {0: [rank(0, t, still=0, phase="init_process_group")]}
+    )
 
     assert [(40, "still"), (int(60 * COMPUTES), "deadline")] == two
     assert [(int(60 * COMPUTES), "deadline")] == alone
@@ -94,7 +102,7 @@ def test_imports_have_a_minute_whatever_kill_after_is() -> None:
     """A rank that burns CPU before its first collective, while the others wait in init_process_group."""
     hasty = WatchdogPlan(notice_after=5.0, kill_after=10.0)
     said = run(
-        StallDetector(hasty, 1),
+        StallDetector(hasty, NODES[1]),
         100,
         lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0, phase="init_process_group")]},
     )
@@ -104,7 +112,9 @@ def test_imports_have_a_minute_whatever_kill_after_is() -> None:
 
 def test_a_long_evaluation_that_shows_something_new_is_not_ended() -> None:
     """Rank 0 evaluates for five minutes while all others wait, and prints or reads every half minute."""
-    said = run(StallDetector(PLAN, 1), 300, lambda t: {0: [rank(0, t % 30, still=0), rank(1, t, waits=True)]})
+    said = run(
+        StallDetector(PLAN, NODES[1]), 300, lambda t: {0: [rank(0, t % 30, still=0), rank(1, t, waits=True)]}
+    )
 
     assert "deadline" not in [why for _, why in said]
 
@@ -116,15 +126,15 @@ def test_learned_patience_does_not_put_off_the_deadline() -> None:
         stuck, done = (t, 7) if t < 55 else (t - 55, 8)
         return {0: [rank(0, stuck, waits=True, completed=done), rank(1, stuck, completed=done)]}
 
-    said = run(StallDetector(PLAN, 1), 200, ranks)
+    said = run(StallDetector(PLAN, NODES[1]), 200, ranks)
 
     assert [(10, "still"), (55, "moving again"), (85, "still"), (115, "deadline")] == said
 
 
 def test_a_launch_command_that_others_wait_for_keeps_the_deadline() -> None:
     """It has a minute at least; where no rank is seen anywhere, nothing shows that it hangs."""
-    waited = run(StallDetector(PLAN, 2), 200, lambda t: {0: [rank(0, t, waits=True)], 1: []})
-    alone = run(StallDetector(PLAN, 1), 400, lambda t: {0: []})
+    waited = run(StallDetector(PLAN, NODES[2]), 200, lambda t: {0: [rank(0, t, waits=True)], 1: []})
+    alone = run(StallDetector(PLAN, NODES[1]), 400, lambda t: {0: []})
 
     assert [(60, "still"), (90, "deadline")] == waited
     assert [(60, "still"), (360, "deadline")] == alone
@@ -132,14 +142,16 @@ def test_a_launch_command_that_others_wait_for_keeps_the_deadline() -> None:
 
 def test_who_waits_counts_as_quiet_though_he_spins() -> None:
     """NCCL burns CPU while it waits."""
-    said = run(StallDetector(PLAN, 1), 20, lambda t: {0: [rank(0, t, still=0, waits=True), rank(1, t)]})
+    said = run(
+        StallDetector(PLAN, NODES[1]), 20, lambda t: {0: [rank(0, t, still=0, waits=True), rank(1, t)]}
+    )
 
     assert [(10, "still")] == said
 
 
 def test_a_starved_supervisor_is_no_hang() -> None:
     """A node whose beats stay away keeps the others from being judged, until it counts as silent."""
-    watch = StallDetector(PLAN, 2)
+    watch = StallDetector(PLAN, NODES[2])
     run(watch, 5, lambda t: {0: [rank(0, t, waits=True)], 1: [rank(1, 0)]})
     said = run(watch, 60, lambda t: {0: [rank(0, t, waits=True)]}, start=5)
 
@@ -149,14 +161,14 @@ def test_a_starved_supervisor_is_no_hang() -> None:
 
 def test_nothing_before_every_node_was_heard() -> None:
     """A node that has not said a word yet is still on its way, for LAUNCH seconds."""
-    said = run(StallDetector(PATIENT, 2), 100, lambda t: {0: [rank(0, t, waits=True)]})
+    said = run(StallDetector(PATIENT, NODES[2]), 100, lambda t: {0: [rank(0, t, waits=True)]})
 
     assert (int(LAUNCH), "still") == said[0]
 
 
 def test_a_launch_command_without_workers() -> None:
     """torchrun may take LAUNCH seconds before it has workers, on one node or on all."""
-    said = run(StallDetector(PLAN, 2), 100, lambda t: {0: [rank(0, t, waits=True)], 1: []})
+    said = run(StallDetector(PLAN, NODES[2]), 100, lambda t: {0: [rank(0, t, waits=True)], 1: []})
 
     assert (int(LAUNCH), "still") == said[0]
 
@@ -169,14 +181,14 @@ def test_moving_again_is_said_once_and_teaches_patience() -> None:
         done = 7 if t < 12 else 8 if t < 30 else 9
         return {0: [rank(0, stuck, waits=True, completed=done), rank(1, stuck, completed=done)]}
 
-    said = run(StallDetector(PLAN, 1), 100, ranks)
+    said = run(StallDetector(PLAN, NODES[1]), 100, ranks)
 
     assert [(10, "still"), (12, "moving again"), (54, "still"), (90, "deadline")] == said
 
 
 def test_a_culprit_that_prints_now_and_then_is_not_noticed_again() -> None:
     """A hung job whose culprit logs a line each 15 s is told of once, for the others still wait."""
-    watch = StallDetector(PLAN, 1)
+    watch = StallDetector(PLAN, NODES[1])
     said = run(watch, 100, lambda t: {0: [rank(0, t, waits=True), rank(1, t % 15)]})
 
     assert [(10, "still")] == said
@@ -184,7 +196,7 @@ def test_a_culprit_that_prints_now_and_then_is_not_noticed_again() -> None:
 
 def test_a_long_wait_beside_movement_is_looked_at_now_and_then() -> None:
     """Ranks that wait for minutes while another moves are asked about, every LONG times the patience."""
-    watch = StallDetector(PLAN, 1)
+    watch = StallDetector(PLAN, NODES[1])
     said = run(watch, 300, lambda t: {0: [rank(0, t, waits=True), rank(1, 0, completed=t)]})
 
     assert [(int(LONG * 10), "asked"), (int(2 * LONG * 10), "asked")] == said
@@ -197,14 +209,14 @@ def test_a_wait_beside_another_world_is_looked_at_in_time() -> None:
         hangs = [rank(0, second, waits=True), rank(1, second)]
         return {0: [*hangs, *(replace(rank(n, 0, completed=second), pid=200 + n) for n in (0, 1))]}
 
-    assert [(10, "apart"), (20, "apart"), (30, "apart")] == run(StallDetector(PLAN, 1), 40, ranks)
+    assert [(10, "apart"), (20, "apart"), (30, "apart")] == run(StallDetector(PLAN, NODES[1]), 40, ranks)
 
 
 def test_beats_of_different_moments_are_no_hang() -> None:
     """Rank 1 computed for 30 s and ended; the last beat of rank 0 still tells how long it waited for that."""
-    watch = StallDetector(PLAN, 2)
+    watch = StallDetector(PLAN, NODES[2])
     run(watch, 30, lambda t: {0: [rank(0, t, waits=True)], 1: [rank(1, 0)]})
-    watch.hear(Beat(1, "ended", 30.0, [rank(1, 0, alive=False)]), 30.0)
+    watch.add(Beat(1, "ended", 30.0, [rank(1, 0, alive=False)]), 30.0)
 
     assert watch.decide(30.1) is None
     assert watch.decide(39.9) is None
@@ -212,7 +224,7 @@ def test_beats_of_different_moments_are_no_hang() -> None:
 
 def test_another_rank_gone_is_another_situation() -> None:
     """After a notice the same state is not told twice; when a rank has ended meanwhile, it may be."""
-    watch = StallDetector(PLAN, 1)
+    watch = StallDetector(PLAN, NODES[1])
     first = run(watch, 15, lambda t: {0: [rank(0, t, waits=True), rank(1, t)]})
     second = run(watch, 30, lambda t: {0: [rank(0, t, waits=True), rank(1, t, alive=False)]}, start=15)
 
@@ -221,7 +233,7 @@ def test_another_rank_gone_is_another_situation() -> None:
 
 def test_standing_down_starts_anew() -> None:
     """When the evidence shows movement after all, nothing was said, and it is looked at again later."""
-    watch = StallDetector(PLAN, 1)
+    watch = StallDetector(PLAN, NODES[1])
     run(watch, 11, lambda t: {0: [rank(0, t)]})
     watch.stand_down(11.0)
     said = run(watch, 20, lambda t: {0: [rank(0, t)]}, start=11)
@@ -231,11 +243,11 @@ def test_standing_down_starts_anew() -> None:
 
 def test_never_killed_when_the_plan_says_so() -> None:
     """kill_after None: the notice is all."""
-    said = run(StallDetector(WatchdogPlan(10.0, None), 1), 1000, lambda t: {0: [rank(0, t)]})
+    said = run(StallDetector(WatchdogPlan(10.0, None), NODES[1]), 1000, lambda t: {0: [rank(0, t)]})
 
     assert [(10, "still")] == said
 
 
 def test_ranks_that_have_all_ended_do_not_hang() -> None:
     """Nobody is left who could move."""
-    assert [] == run(StallDetector(PLAN, 1), 100, lambda t: {0: [rank(0, t, alive=False)]})
+    assert [] == run(StallDetector(PLAN, NODES[1]), 100, lambda t: {0: [rank(0, t, alive=False)]})

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.agent.hub.sessions import Hub, Wire
+from tests.agent.diagnosis.build import NOW, in_init, rank
+from tests.agent.hub.sessions import HUNG, Hub, Wire
 
-from ddplaunch.agent.contract import CheckIn, Exit, Files, GatePlan, JobPlan, Phase, RendezvousSettings, codec
+from ddplaunch.agent.contract import (
+    Beat,
+    CheckIn,
+    Exit,
+    Files,
+    GatePlan,
+    JobPlan,
+    Phase,
+    RendezvousSettings,
+    codec,
+)
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.run_session import RunSession
+from ddplaunch.agent.hub.stall_detector import LAUNCH
 from ddplaunch.agent.hub.supervisor_join import GIVEN_UP, LATE, NONE_CAME, SupervisorJoin
 from ddplaunch.agent.platforms.step_tasks import SETTLE
 
@@ -60,7 +74,7 @@ def test_nobody_joins_while_the_gate_is_at_work(trial: Trial) -> None:
     """Nodes have checked in and none has passed: who joins is no supervisor of a node that was released."""
     agreed, trial.record.agreed = trial.record.agreed, None
     trial.record.check_ins[0] = CheckIn(0, "n1", 3, 2, "10.0.0.1", {}, 0.0)
-    with pytest.raises(codec.ContractError, match="node 1 joins before the gate has let anybody pass"):
+    with pytest.raises(codec.ContractError, match="node 1 joins before the release"):
         trial.come(1)
 
     trial.record.agreed = agreed
@@ -158,6 +172,23 @@ def test_the_others_hear_of_it_and_are_ended(hub: Hub) -> None:
     hub.says(0, "finished", {"node": 0, "exit_code": end["exit_code"]})
     hub.ticks(0.2)
     assert Exit.NODE_AT_FAULT == hub.record.exit_code
+
+
+def test_a_node_that_never_came_is_the_verdict_at_kill_after(hub: Hub) -> None:
+    """The ranks that did come wait for it, and of them alone nothing can be known."""
+    hub.handler = RunSession(hub.plan, hub.record, clock=lambda: hub.now)
+    hub.wires = [Wire(), Wire()]
+    hub.says(0, "join", {"node": 0, "host": "n0", "pid": 1})
+    stuck: dict[str, Any] = {"phase": Phase.INIT, "stuck_for": 61.0, "still_for": 61.0}
+    beat = codec.dump(Beat(0, Phase.INIT, NOW, [replace(each, **stuck) for each in HUNG[:2]]))
+    for _ in range(int(LAUNCH) + 1):
+        hub.says(0, "beat", {"beat": beat})
+        hub.ticks(1.0)
+    hub.answers(0, *(rank(n, in_init(), groups=[], initialized=False, **stuck) for n in range(2)))
+
+    (end,) = hub.wires[0].got("end")
+    (verdict,) = end["verdicts"]
+    assert (Exit.NODE_AT_FAULT, "node-missing", [1]) == (end["exit_code"], verdict["code"], verdict["nodes"])
 
 
 def test_the_notice_is_taken_back(hub: Hub) -> None:

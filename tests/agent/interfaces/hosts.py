@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddplaunch.agent.interfaces.facts import RUNNING, UP, Address, Host
+from ddplaunch.agent.interfaces.facts import RUNNING, UP, Address, HostFacts
 
 
 def address(interface: str, text: str, down: bool = False) -> Address:
@@ -15,11 +15,11 @@ def address(interface: str, text: str, down: bool = False) -> Address:
     return Address(interface, plain, int(prefix or 24), flags, 1 + sum(map(ord, name)))
 
 
-def host(*addresses: Address, **more: Any) -> Host:
+def host(*addresses: Address, **more: Any) -> HostFacts:
     """With loopback before, and settings as keyword arguments in capitals."""
     environment = {name: value for name, value in more.items() if name.isupper()}
     others = {name: value for name, value in more.items() if not name.isupper()}
-    return Host([address("lo", "127.0.0.1/8"), *addresses], environment, **others)
+    return HostFacts([address("lo", "127.0.0.1/8"), *addresses], environment, **others)
 
 
 LO6 = address("lo", "::1/128")

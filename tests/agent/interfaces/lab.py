@@ -26,7 +26,7 @@ from tests.agent.interfaces import layouts
 from tests.agent.interfaces.settings import FILES, Setting, for_nccl, for_torch
 
 from ddplaunch.agent.interfaces import gloo, nccl, read
-from ddplaunch.agent.interfaces.facts import Choice, Host
+from ddplaunch.agent.interfaces.facts import Choice, HostFacts
 
 ROOT = Path(__file__).resolve().parents[3]
 _NEW_NETWORK = 0x40000000  # linux/sched.h
@@ -145,7 +145,7 @@ class Lab:
         self,
         library: str,
         where: tuple[int, int],
-        host: Host,
+        host: HostFacts,
         choice: Choice,
         ours: list[str],
         theirs: list[str] | None,

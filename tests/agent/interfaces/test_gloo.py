@@ -8,7 +8,7 @@ import pytest
 from tests.agent.interfaces.hosts import ALIAS, ENP, ETH, ETH6, IDLE, LO6, LOCAL6, address, host
 
 from ddplaunch.agent.interfaces import gloo
-from ddplaunch.agent.interfaces.facts import Host
+from ddplaunch.agent.interfaces.facts import HostFacts
 
 LO = address("lo", "127.0.0.1/8")
 
@@ -71,7 +71,7 @@ def test_a_host_name_of_64_letters_is_too_long_for_gloo() -> None:
 
 def test_an_address_that_no_interface_has() -> None:
     """Where nothing was ever up anything can be bound: Gloo asks whose it is, TensorPipe does not."""
-    facts = Host([], name="n1", names={"n1": ["10.9.9.9"]}, bindable=["10.9.9.9", "127.0.0.1"])
+    facts = HostFacts([], name="n1", names={"n1": ["10.9.9.9"]}, bindable=["10.9.9.9", "127.0.0.1"])
     nameless = replace(facts, names={"n1": []})
 
     assert ["none", "- 10.9.9.9"] == [str(gloo.gloo(facts)), str(gloo.tensorpipe(facts))]

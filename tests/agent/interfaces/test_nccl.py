@@ -21,14 +21,14 @@ from tests.agent.interfaces.hosts import (
 )
 
 from ddplaunch.agent.interfaces import nccl
-from ddplaunch.agent.interfaces.facts import Address, Host
+from ddplaunch.agent.interfaces.facts import Address, HostFacts
 
 OLD, NEW = (2, 27, 7), (2, 30, 7)
 LO = address("lo", "127.0.0.1/8")
 OTHER6 = address("veth7", "fe80::7/64")
 
 
-def taken(facts: Host, release: nccl.Version = NEW) -> str:
+def taken(facts: HostFacts, release: nccl.Version = NEW) -> str:
     """The interface of the bootstrap, and why it is none."""
     choice = nccl.bootstrap(facts, release)
     return str(choice) if choice.addresses else choice.why

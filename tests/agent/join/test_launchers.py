@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddplaunch.agent.join.launchers import said
+from ddplaunch.agent.join.launchers import node_options
 from ddplaunch.agent.join.spot import CannotJoinError, Options, Spot, elsewhere, find
 
 ACCELERATE = (
@@ -60,4 +60,4 @@ def test_without_joining_the_other_nodes_are_known_of() -> None:
 )
 def test_other_commands_say_nothing(command: str) -> None:
     """Neither another verb of accelerate, nor a script with options of the same names."""
-    assert {} == said(command.split())
+    assert {} == node_options(command.split())

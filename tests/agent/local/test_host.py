@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import time
@@ -13,7 +14,7 @@ from tests.agent.local.jobs import PRINTS, Job, wait_for, waits_for
 from tests.agent.local.jobs import _job as _job  # the fixture `job`
 from tests.disks import fill, small_disk
 
-from ddplaunch.agent.contract import Bundle, Exit, Files, GatePlan, JobStatus, Phase, codec
+from ddplaunch.agent.contract import Exit, Files, GatePlan, JobStatus, Phase, bundle_file, codec
 
 WAITS = "import time; print('it runs', flush=True); time.sleep(60)"
 
@@ -79,7 +80,7 @@ def test_many_signals_stop_it_as_one_does(job: Job, numbers: list[signal.Signals
 
     assert job.end() == Exit.STOPPED
     assert job.status().exit_code == Exit.STOPPED
-    evidence = codec.read(Bundle, str(job.folder / Files.BUNDLE)).evidence
+    evidence = bundle_file.read(str(job.folder / Files.BUNDLE)).evidence
     assert evidence is not None
     assert [1] == [len(node.ranks) for node in evidence.evidence]
     assert job.processes() == []
@@ -194,6 +195,55 @@ def test_a_nodes_fault_is_tried_again_as_often_as_asked(job: Job) -> None:
     assert [verdict.code for verdict in job.status().verdicts] == ["port-in-use"]
     first = codec.read(JobStatus, str(job.folder / "run-0" / "status.json"))
     assert (first.attempt, job.status().attempt) == (0, 1)
+
+
+def test_a_failure_of_the_program_is_never_tried_again(job: Job) -> None:
+    """It would fail again, whatever the job file asks for otherwise."""
+    job.start("raise SystemExit(7)", retries=3, retry_hangs=True)
+
+    assert job.end() == Exit.WORKER_FAILED
+    assert (job.status().attempt, (job.folder / "run-0").exists()) == (0, False)
+
+
+def test_the_ranks_find_the_folder_that_the_job_file_names(job: Job, tmp_path: Path) -> None:
+    """It is made where it is missing; without one, a folder of the job's own is there."""
+    program = "import os; open(os.path.join(os.environ['DDPLAUNCH_RESUME_DIR'], 'a.pt'), 'w').close()"
+    job.start(program, resume_dir=str(tmp_path / "kept" / "digits"))
+
+    assert job.end() == Exit.OK
+    assert (tmp_path / "kept" / "digits" / "a.pt").exists()
+
+
+WRITES = f"""
+import os, signal, sys, time
+def write(*_):
+    open(os.path.join(os.environ["DDPLAUNCH_RESUME_DIR"], "last.pt"), "w").close()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, write)
+{WAITS}
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (WRITES, r"last\.pt was written \d\.\d s after the signal"),
+        (WAITS, r"nothing was written into \S+/resume after the signal"),
+    ],
+)
+def test_a_stopped_job_says_whether_it_wrote_a_checkpoint(job: Job, program: str, said: str) -> None:
+    """The ranks had the time; what they made of it is in the job's log, its status and its bundle."""
+    job.start(program, resume_args=["--resume"])
+    wait_for(job.runs)
+    assert job.process is not None
+    job.process.send_signal(signal.SIGTERM)
+
+    assert job.end() == Exit.STOPPED
+    (node,) = job.status().nodes
+    assert re.fullmatch(said, node.detail)
+    events = bundle_file.read(str(job.folder / Files.BUNDLE)).events
+    assert [node.detail] == [event.text for event in events if event.kind == "checkpoint"]
+    assert node.detail in (job.folder / Files.HUB_LOG).read_text()
 
 
 def test_a_closed_terminal_ends_no_training(job: Job) -> None:

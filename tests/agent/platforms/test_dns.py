@@ -50,7 +50,7 @@ class Server:
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
-    def ask(self, name: str = NAME, seconds: float = 3.0) -> dns.Answer:
+    def ask(self, name: str = NAME, seconds: float = 3.0) -> dns.DnsAnswer:
         return dns.ask(name, time.monotonic() + seconds, "127.0.0.1", self.port)
 
     def close(self) -> None:
@@ -90,11 +90,11 @@ def test_the_name_is_asked_for_as_it_stands(server: Server) -> None:
     """No suffix of resolv.conf is tried, whatever ndots says."""
     heard: list[bytes] = []
 
-    def hear(packet: bytes) -> bytes:
+    def answer_to(packet: bytes) -> bytes:
         heard.append(question(packet)[0])
         return reply(packet, 3)
 
-    server.says = hear
+    server.says = answer_to
     server.ask()
     assert {b"\x05run-0\x03run\x04team\x03svc\x07cluster\x05local\x00"} == set(heard)
 
@@ -112,7 +112,7 @@ def test_why_there_is_none(server: Server, code: int, status: str, said: str) ->
     """Four ways not to know an address, which the libc gives as two."""
     server.says = lambda packet: reply(packet, code)
     answer = server.ask()
-    assert (status, said) == (answer.status, answer.said)
+    assert (status, said) == (answer.status, answer.text)
 
 
 def test_a_server_that_is_silent(server: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 
 import pytest
@@ -9,24 +10,28 @@ import pytest
 from ddplaunch.agent.contract import Env, NodeStatus, Verdict
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.platforms import physical_host
+from ddplaunch.agent.system.subjects import node, nodes
 
+D = ["d-0", "d-1", "d-2", "d-3"]
 W = {0: "w0", 1: "w1", 2: "w2"}
 
 
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        ("node 1 (d-1) cannot resolve d-0", "node 1 (d-1 on w1) cannot resolve d-0"),
-        ("node 0 (d-0) -> node 1 (d-1, 10.1.2.3)", "node 0 (d-0 on w0) -> node 1 (d-1 on w1, 10.1.2.3)"),
-        ("nodes 0 (d-0) and 2 (d-2): node 0 (d-0)", "nodes 0 (d-0 on w0) and 2 (d-2 on w2): node 0 (d-0)"),
-        ("node 3 (d-3) has no machine, eth0 1 (eth0)", "node 3 (d-3) has no machine, eth0 1 (eth0)"),
+        (f"{node(1, D)} cannot resolve d-0", "node 1 (d-1 on w1) cannot resolve d-0"),
+        (f"{node(0, D)} -> {node(1, D, '10.1.2.3')}", "node 0 (d-0 on w0) -> node 1 (d-1 on w1, 10.1.2.3)"),
+        (f"{nodes([0, 2], D)}: {node(0, D)}", "nodes 0 (d-0 on w0) and 2 (d-2 on w2): node 0 (d-0)"),
+        (f"{node(3, D)} has no machine, eth0 1 (eth0)", "node 3 (d-3) has no machine, eth0 1 (eth0)"),
     ],
 )
 def test_a_machine_is_named_where_its_node_is_named_first(said: str, shown: str) -> None:
     """Whoever has to mend it needs the machine; a second time it would be noise."""
-    assert shown == physical_host.place(said, W)
-    assert shown == physical_host.place(shown, W)
-    assert said == physical_host.unplaced(shown)
+    verdict = Verdict("node-missing", said, "gate")
+    assert shown == verdict.on(W).sentence
+    assert verdict.on(W) == verdict.on(W).on({1: "elsewhere"})
+    assert verdict.sentence == dataclasses.replace(verdict.on(W), machines=None, sentence=said).sentence
+    assert verdict.wording == verdict.on(W).wording
 
 
 @pytest.mark.parametrize(("machine", "added"), [("w1", " on w1"), ("", ""), (socket.gethostname(), "")])

@@ -40,7 +40,7 @@ class Overhearing(Trial):
         end = self.now + seconds
         while self.now < end:
             self.now += 1.0
-            self.view.overhear()
+            self.view.read_scheduler_log()
             verdicts = self.view.look(self.now).verdicts
             if verdicts:
                 return verdicts

@@ -12,7 +12,7 @@ NAMES = ["n1", "n2", "n3"]
 def heard(*lines: str) -> list[Ended]:
     """Of these lines, when they have settled."""
     tasks = StepTasks(NAMES)
-    tasks.hear([line.encode() for line in lines], 10.0)
+    tasks.add([line.encode() for line in lines], 10.0)
     assert [] == tasks.ended(10.0 + SETTLE - 0.1)
     return tasks.ended(10.0 + SETTLE)
 
@@ -48,7 +48,15 @@ def test_words_without_a_label_are_the_only_dead_ones_own() -> None:
     first = "srun: error: n1: task 0: Exited with exit code 2"
 
     assert [Ended(0, "Exited with exit code 2", [words])] == heard(words, first)
-    assert [[], []] == [task.said for task in heard(words, first, first.replace("task 0", "task 2"))]
+    assert [[], []] == [task.last_lines for task in heard(words, first, first.replace("task 0", "task 2"))]
+
+
+def test_colours_are_no_words() -> None:
+    """As singularity prints them: the one that ends a colour begins the next line."""
+    end = "srun: error: n2: task 1: Exited with exit code 1"
+    found = heard("1: \x1b[91mERROR  : not allowed", "1: \x1b[0merror: container: exit code 1", end)
+
+    assert [["ERROR  : not allowed", "error: container: exit code 1"]] == [each.last_lines for each in found]
 
 
 def test_a_task_that_slurm_could_not_launch() -> None:
@@ -86,3 +94,61 @@ def test_what_the_batch_script_notes_is_nobodys_word() -> None:
     words = ["0: no Python", "0: ddplaunch-node 0: end", "ddplaunch-node 0: e30K"]
 
     assert [Ended(0, "Exited with exit code 2", ["no Python"])] == heard(*words, first)
+
+
+CONTAINED = "ddplaunch-node container"
+"""The batch script's word on a step whose tasks Slurm itself starts in containers."""
+
+
+@pytest.mark.parametrize(
+    ("lines", "how", "told"),
+    [
+        (
+            ["1: executable file `sh` not found in $PATH: No such file or directory"],
+            "1",
+            "executable file `sh`",
+        ),
+        (["1: /bin/sh: 1: crun: not found"], "127", "/bin/sh: 1: crun: not found"),
+        (
+            ['1: time="2026-11-24T19:23:30Z" level=error msg="runc run failed: unable to set hostname"'],
+            "1",
+            '"runc run failed: unable',
+        ),
+        ([], "1", "Exited with exit code 1"),
+    ],
+)
+def test_a_container_of_slurms_own_that_does_not_start(lines: list[str], how: str, told: str) -> None:
+    """What was said last is the runtime's; the same words outside of a container mean nothing of the kind."""
+    end = f"srun: error: n2: task 1: Exited with exit code {how}"
+    ((*_, last),) = [each.last_lines for each in heard(CONTAINED, *lines, end)]
+
+    assert last.startswith(f"error: container: {told}")
+    assert "container" not in str(heard(*lines, end))
+
+
+@pytest.mark.parametrize(
+    ("line", "how", "said"),
+    [
+        ("1: ddplaunch-node 1: end", "Exited with exit code 1", []),
+        (
+            "slurmstepd-n2: error: TaskProlog failed status=1",
+            "Exited with exit code 1",
+            ["TaskProlog failed status=1"],
+        ),
+        ("1: no oci.conf", "Exited with exit code 79", ["no oci.conf"]),
+        ("1: gate", "Out Of Memory", ["gate"]),
+    ],
+)
+def test_another_end_in_a_container_of_slurms_own(line: str, how: str, said: list[str]) -> None:
+    """Its own words stand, once the task has got as far as these, and so do Slurm's."""
+    (found,) = heard(CONTAINED, line, f"srun: error: n2: task 1: {how}")
+
+    assert said == found.last_lines
+
+
+def test_a_bundle_that_is_not_there() -> None:
+    """Slurm then cannot launch the task at all."""
+    line = "srun: error: Task launch for StepId=7.1 failed on node n2: No such file or directory"
+    (found,) = heard(CONTAINED, line)
+
+    assert ["error: container: Task launch failed: No such file or directory"] == found.last_lines

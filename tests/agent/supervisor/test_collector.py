@@ -14,7 +14,7 @@ from tests.agent.supervisor.reports import names
 from tests.busy import BUSY
 
 from ddplaunch.agent.evidence import py_spy
-from ddplaunch.agent.supervisor.collector import Collector
+from ddplaunch.agent.supervisor.collector import Collector, Look
 from ddplaunch.agent.supervisor.hooks import Line
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler
@@ -39,7 +39,9 @@ class LateHooks:
         self.lines: dict[int, Line] = {}
         self._frames = frames
 
-    def gather(self, lines: Iterable[Line], word: bytes, until: float, meanwhile: Callable[[], None]) -> None:
+    def ask_all(
+        self, lines: Iterable[Line], word: bytes, until: float, meanwhile: Callable[[], None]
+    ) -> None:
         for line in lines:
             line.answer = {"main_stack": {"frames": self._frames}} if word == b"look" else None
 
@@ -60,7 +62,7 @@ def test_a_hook_that_answers_after_py_spy_shows_no_movement(tmp_path: Path) -> N
         rank.line = Line(None, process.pid)  # type: ignore[arg-type]
         collector = Collector(0, sys.executable, hooks, Sampler(), lambda: None)  # type: ignore[arg-type]
         try:
-            found = collector.node([rank], "running", time.monotonic() + BUSY * 5, None, []).ranks[0]
+            found = collector.node([rank], "running", Look(time.monotonic() + BUSY * 5), None, []).ranks[0]
         finally:
             rank.close()
             process.kill()

@@ -51,7 +51,7 @@ def test_a_launcher_that_fails_by_itself_has_the_last_word(node: Node) -> None:
     node.start([sys.executable, "-c", launcher], ranks=1)
 
     assert node.exit_code() == 40
-    assert "the launch command's last words:\n[0/launch] the store went away" in node.output
+    assert "last output of the launch command:\n[0/launch] the store went away" in node.output
 
 
 def test_a_plain_program_is_rank_0(node: Node, hub: Hub) -> None:

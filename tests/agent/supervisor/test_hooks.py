@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from contextlib import closing
 
-from ddplaunch.agent.supervisor.hooks import Answer, Hooks
+from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks
 
 
 def test_a_hello_is_heard_at_once() -> None:
     """One look takes a new line and what was said on it: output that follows is already somebody's."""
-    heard: list[Answer] = []
+    heard: list[HookMessage] = []
     hooks = Hooks(lambda line, message: heard.append(message))
     with closing(hooks), socket.socket(socket.AF_UNIX) as program:
         program.connect("\0" + hooks.name)

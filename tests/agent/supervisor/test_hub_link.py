@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.busy import BUSY
 
+from ddplaunch.agent.contract import NodeEvidence
+from ddplaunch.agent.contract.messages import Evidence, Finished, Stopping
 from ddplaunch.agent.supervisor import hub_link as link_module
 from ddplaunch.agent.supervisor.hub_link import HubLink
 from ddplaunch.agent.transport.endpoints import Endpoint
@@ -118,11 +120,11 @@ def test_a_hub_in_the_place_of_another_is_told_what_lasts(hub: Hub) -> None:
     link = HubLink([hub.address], KEY, 0, 0, lambda _: None)
     link.call_first()
     until(lambda: hub.channels)
-    link.send("beat", {})
-    for about, number in ((7, 1), (8, 2), (7, 3)):
-        link.report("death", {"number": number}, about)
-    link.report("stopping", {})
-    link.forget("stopping")
+    link.send(Evidence(0, NodeEvidence(0, "n0", 0.0, "running")))
+    for about, code in ((7, 1), (8, 2), (7, 3)):
+        link.report(Finished(code), about)
+    link.report(Stopping("SIGTERM"))
+    link.forget(Stopping)
     hub.channels[0].close()
     until(lambda: list(link.received()) == [] and not link.up)
     assert link.may_speak
@@ -131,8 +133,8 @@ def test_a_hub_in_the_place_of_another_is_told_what_lasts(hub: Hub) -> None:
     heard = [hub.channels[1].receive(BUSY * 5) for _ in range(3)]
 
     link.close()
-    assert ["join", "death", "death"] == [each[0] for each in heard if each]
-    assert [3, 2] == [each[1]["number"] for each in heard[1:] if each]
+    assert ["join", "finished", "finished"] == [each[0] for each in heard if each]
+    assert [3, 2] == [each[1]["exit_code"] for each in heard[1:] if each]
 
 
 def test_a_hub_that_says_nothing_counts_as_away(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,30 @@ def test_placeholders_are_replaced_in_the_launch_part_alone() -> None:
     ]  # fmt: skip
 
 
+def test_the_resume_arguments_come_from_the_second_attempt_on() -> None:
+    """Behind the user's own, and untouched; the first attempt has nothing to resume."""
+    plan = replace(PLAN, launch=["torchrun"], resume_args=["--resume", "{node}"])
+
+    assert ["torchrun", "train.py", "{node}"] == launch.command(plan, 1, 0, None)
+    assert ["torchrun", "train.py", "{node}", "--resume", "{node}"] == launch.command(plan, 1, 1, None)
+
+
+def test_the_folder_of_the_job_file_is_the_one_to_resume_from(place: LaunchContext) -> None:
+    """Without one, the folder that the job's own environment names."""
+    own = {Env.RESUME_DIR: "/jobs/7/resume"}
+
+    assert "/jobs/7/resume" == environment(PLAN, place, own)[Env.RESUME_DIR]
+    assert "/checkpoints" == environment(replace(PLAN, resume_dir="/checkpoints"), place, own)[Env.RESUME_DIR]
+
+
+def test_torchrun_gets_the_number_of_nodes_that_start() -> None:
+    """The gate's, or the plan's, which Slurm may have settled."""
+    plan = replace(PLAN, launch=["--nnodes={nnodes}"])
+
+    assert "--nnodes=2" == launch.command(plan, 1, 0, AGREED)[0]
+    assert "--nnodes=1" == launch.command(plan, 1, 0, replace(AGREED, nodes=1))[0]
+
+
 def test_what_the_gate_agreed_goes_before_the_plan() -> None:
     """Master address and port are the gate's; without a gate the plan's."""
     plan = replace(
@@ -210,8 +234,8 @@ def test_the_hooks_files_are_laid_out(tmp_path: Path) -> None:
     place = LaunchContext(str(tmp_path), 3)
     place.prepare()
 
-    names = ["caught", "flight", "hook", "mpi", "output", "rendezvous", "ring", "spawn", "ties", "torch"]
-    hooks = [*(f"ddplaunch_{name}.py" for name in names), "sitecustomize.py"]
+    names = "caught flight hook model mpi output rendezvous ring spawn ties torch work"
+    hooks = [*(f"ddplaunch_{name}.py" for name in names.split()), "sitecustomize.py"]
     assert hooks == sorted(os.listdir(place.hook))
 
 

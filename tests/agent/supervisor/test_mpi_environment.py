@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.busy import BUSY
 
-from ddplaunch.agent.contract import Bundle, Exit, Files, JobPlan, WatchdogPlan, codec
+from ddplaunch.agent.contract import Bundle, Exit, Files, JobPlan, WatchdogPlan, bundle_file, codec
 from ddplaunch.agent.supervisor import mpi_environment
 from ddplaunch.agent.system import processes
 
@@ -147,7 +147,7 @@ class Job:
 
     @property
     def bundle(self) -> Bundle:
-        return codec.read(Bundle, str(self.folder / Files.BUNDLE))
+        return bundle_file.read(str(self.folder / Files.BUNDLE))
 
     def survivors(self) -> list[int]:
         """Processes that still run the program."""

@@ -11,12 +11,12 @@ import pytest
 from tests.busy import BUSY
 from tests.disks import fill, small_disk
 
-from ddplaunch.agent.supervisor.output import LINE_LIMIT, Console, Lines, Tail
+from ddplaunch.agent.supervisor.output import LINE_LIMIT, Console, LineSplitter, Tail
 
 
 def cut(*pieces: bytes) -> list[bytes]:
     """The lines of a stream that comes in `pieces`."""
-    lines = Lines()
+    lines = LineSplitter()
     return [line for piece in pieces for line in lines.feed(piece)] + lines.flush()
 
 
@@ -40,7 +40,7 @@ def test_lines(pieces: list[bytes], expected: list[bytes]) -> None:
 
 def test_a_huge_line_is_shown_in_pieces() -> None:
     """A line without end does not fill the memory, and nothing of it is lost."""
-    lines = Lines()
+    lines = LineSplitter()
     found: list[bytes] = []
     largest = 0
     for _ in range(100):
@@ -54,7 +54,7 @@ def test_a_huge_line_is_shown_in_pieces() -> None:
 
 def test_a_progress_bar_without_end_does_not_grow() -> None:
     """Of a million states of a bar, one is remembered."""
-    lines = Lines()
+    lines = LineSplitter()
     for number in range(100_000):
         lines.feed(b"\r%d of 100000" % number)
 
@@ -90,7 +90,7 @@ def test_every_line_has_its_prefix() -> None:
     reader, writer = os.pipe()
     console = Console(writer)
     console.write(b"[0/3] ", [b"step 1", b"", b"step 2"])
-    console.say("0/ddplaunch", "two\nlines")
+    console.log("0/ddplaunch", "two\nlines")
 
     assert read_all(reader) == (
         b"[0/3] step 1\n[0/3] \n[0/3] step 2\n[0/ddplaunch] two\n[0/ddplaunch] lines\n"

@@ -151,6 +151,16 @@ def test_bytes_through_sockets_are_progress(clock: Clock) -> None:
     assert clock.stuck == 0.0
 
 
+def test_progress_that_is_bytes_alone(clock: Clock) -> None:
+    """It is remarkable once it has lasted, and no longer as soon as anything else happens."""
+    clock.seconds(2, written=1 << 20)
+    assert clock.progress.only_transfers(clock.now)
+
+    clock.second(written=1 << 20, printed=True)
+    clock.second(written=1 << 20)
+    assert not clock.progress.only_transfers(clock.now)
+
+
 def test_a_dead_child_takes_its_numbers_along(clock: Clock) -> None:
     """The sum of all bytes shrinks when a loader worker ends: that is neither progress nor an error."""
     clock.second(pid=LOADER)

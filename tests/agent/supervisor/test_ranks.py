@@ -142,3 +142,14 @@ def test_ranks_are_found_below_others_and_not_below_themselves() -> None:
     finally:
         os.killpg(launcher.pid, signal.SIGKILL)
         launcher.wait()
+
+
+def test_what_a_rank_has_started_is_no_rank_though_it_outlives_it() -> None:
+    """As multiprocessing's resource tracker: an orphan with the rank's numbers, and the hook's mark."""
+    numbers = {"RANK": "2", "LOCAL_RANK": "1"}
+    marks = {"DDPLAUNCH_HOOK": "ddplaunch-1-2,rank=7"}
+    with (
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=numbers) as worker,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**numbers, **marks}) as tracker,
+    ):
+        assert [worker.pid] == ranks.find([worker.pid, tracker.pid], set())

@@ -31,7 +31,7 @@ def test_a_good_run(node: Node, hub: Hub) -> None:
     )
     assert {rank: death.exit.code for rank, death in deaths(hub).items() if death.exit} == {0: 0, 1: 0}
     assert hub.wait_for("join")["node"] == 0
-    assert hub.bodies("finished") == [{"node": 0, "exit_code": 0, "verdicts": []}]
+    assert hub.bodies("finished") == [{"exit_code": 0, "verdicts": [], "checkpoint": ""}]
 
 
 def test_a_hub_that_hangs_up_after_its_last_word_is_not_called_lost(node: Node, hub: Hub) -> None:
@@ -237,5 +237,5 @@ def test_an_order_that_cannot_be_read_does_not_end_the_training(node: Node, hub:
     hub.send("collect", {"id": "no deadline"})
 
     assert node.exit_code() == 0
-    assert "the hub sent what cannot be read, in its message 'collect': int: wanted int" in node.output
+    assert "cannot read the hub's message 'collect': Collect.id: wanted int" in node.output
     assert "[0/0] trained" in node.output

@@ -6,15 +6,17 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from typing import Any
 
 from tests.agent.gate.jobs import wait_for
 
 from ddplaunch.agent.contract import Frame
-from ddplaunch.agent.supervisor.progress import Sample
+from ddplaunch.agent.supervisor import sampling
+from ddplaunch.agent.supervisor.progress import Progress, Sample
 from ddplaunch.agent.supervisor.ranks import Rank
-from ddplaunch.agent.supervisor.sampling import count, family
+from ddplaunch.agent.supervisor.sampling import Sampler, count, family
 from ddplaunch.agent.system import proc
 
 FRAMES = [Frame("evaluate", "/src/train.py", 12)]
@@ -45,10 +47,31 @@ def test_a_collective_that_may_be_done_is_asked_about_once() -> None:
     """By all that the recorder has: its entries know what Gloo's counter may not."""
     trainer = rank()
     assert (17, 16) == _count(trainer, answer(17, 16))
-    assert [b"count", b"dump"] == [trainer.question(suspicious) for suspicious in (False, True)]
+    assert [b"count", b"dump"] == [trainer.question(suspicious, True) for suspicious in (False, True)]
 
     assert (17, 17) == _count(trainer, answer(17, 16, retired=True))
     assert (b"look", (17, 17)) == (trainer.question(True), _count(trainer, answer(17, 16)))
+
+
+def test_a_dump_with_entries_is_no_progress() -> None:
+    """Rank 0 sent and received in monitored_barrier, and torch 2.15's brief dump counts that as well.
+
+    Else each collection of evidence would look like progress, and the hang would never end the job.
+    """
+    trainer = rank()
+    full = answer(21, 16, retired=False)
+    full["recorders"]["gloo"]["entries"] = [
+        {
+            "profiling_name": "gloo:all_gather",
+            "pg_id": 0,
+            "collective_seq_id": seq,
+            "op_id": op,
+            "retired": done,
+        }
+        for seq, op, done in ((14, 16, True), (17, 21, False))
+    ]
+
+    assert [(21, 16)] * 3 == [_count(trainer, told) for told in (answer(21, 16), full, answer(21, 16))]
 
 
 def test_a_collective_that_is_open_stays_open() -> None:
@@ -104,3 +127,64 @@ def test_a_compiler_far_below_a_rank_is_of_its_family() -> None:
             wait_for(lambda: any(proc.command_line(pid).startswith("sleep") for pid in family(rank.pid)))
         finally:
             os.killpg(rank.pid, signal.SIGKILL)
+
+
+def test_a_rank_whose_cpu_another_process_has() -> None:
+    """Its share of time without a CPU is measured once it is suspect, and the other process is named."""
+    busy = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})\nwhile True: pass"
+    words = [sys.executable, "-S", "-c"]
+    late_words = [*words, f"import os; os.nice(19); {busy}"]
+    with subprocess.Popen(late_words) as late, subprocess.Popen([*words, busy]) as other:
+        starved, sampler = Rank(0, 0, late.pid), Sampler()
+        starved.progress = Progress(time.monotonic() - 60.0)
+        try:
+            wait_for(lambda: _delayed(sampler, starved) >= 0.5 and _names(sampler, starved, other.pid))
+            found = sampler.process(late.pid)
+        finally:
+            starved.close()
+            other.kill()
+            late.kill()
+
+    assert found is not None
+    assert found.ran < found.delayed <= 1.0
+
+
+def _delayed(sampler: Sampler, rank: Rank) -> float:
+    sampler.look_at_queues([rank])
+    found = sampler.process(rank.pid)
+    assert found is not None
+    return found.delayed
+
+
+def _names(sampler: Sampler, rank: Rank, pid: int) -> bool:
+    return pid in [each.pid for each in sampler.busiest({rank.pid})]
+
+
+def stand(
+    place: list[Any] | None, called: int, done: int, *, is_doubtful: bool = False, **more: Any
+) -> tuple[str, Frame | None] | None:
+    """Return where a rank stands by such an answer to `count`."""
+    reply = {**answer(called, done, **more), "initialized": True, "place": place}
+    return sampling._stand(reply, None, (called, done), is_doubtful)
+
+
+def test_where_a_rank_is_each_second() -> None:
+    """The hook has seen it; inside backward() only Gloo's counters show that it waits."""
+    place = ["", *(FRAMES[0].name, FRAMES[0].file, FRAMES[0].line)]
+
+    assert ("", FRAMES[0]) == stand(place, 17, 17)
+    assert ("collective", FRAMES[0]) == stand(place, 17, 16)
+    assert ("", FRAMES[0]) == stand(place, 17, 16, backend="nccl")
+    assert ("loader", FRAMES[0]) == stand(["loader", *place[1:]], 17, 16)
+
+
+def test_ddp_waits_in_torchs_engine() -> None:
+    """A thread that sleeps there waits for what Gloo has not done, although its counter may lag."""
+    place = ["engine", *(FRAMES[0].name, FRAMES[0].file, FRAMES[0].line)]
+
+    assert [("collective", FRAMES[0]), ("", FRAMES[0])] == [
+        stand(place, 17, done, is_doubtful=True) for done in (16, 17)
+    ]
+    assert ("", FRAMES[0]) == stand(place, 17, 16, backend="nccl")
+    assert ("", None) == stand(["", "", "", 0], 17, 17)
+    assert stand(None, 17, 17) is None

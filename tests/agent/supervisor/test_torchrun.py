@@ -15,7 +15,7 @@ from tests.agent.supervisor.conftest import Hub, Node, wait_for
 from tests.agent.supervisor.reports import deaths, end, evidence, names
 from tests.busy import BUSY
 
-from ddplaunch.agent.contract import Beat, Phase, RankEvidence, codec
+from ddplaunch.agent.contract import Beat, Phase, RankEvidence, RankPace, codec
 
 pytestmark = [
     pytest.mark.slow,
@@ -354,3 +354,40 @@ def test_a_worker_that_is_gone_before_it_is_seen_is_quoted(node: Node) -> None:
     assert node.exit_code(START) == 40
     assert "the last lines of rank 0:" in node.output
     assert "- | no data" in node.output
+
+
+STEPS = (
+    HEAD
+    + """
+dist.init_process_group("gloo")
+layers = torch.nn.Sequential(*(torch.nn.Linear(200, 200) for _ in range(3)), torch.nn.Linear(200, 900))
+model = torch.nn.parallel.DistributedDataParallel(layers, bucket_cap_mb=0.2)
+for step in range(10_000):
+    model(torch.ones(2, 200)).sum().backward()
+    if rank == 1:
+        time.sleep(0.2)
+    if step == 10:  # the first steps are slow
+        begin = time.monotonic()
+    elif step and step % 10 == 0:
+        dist.all_reduce(torch.ones(1))
+        print("a step took", (time.monotonic() - begin) / (step - 10), flush=True)
+"""
+)
+
+
+@pytest.mark.whole
+def test_the_pace_of_a_healthy_job(node: Node, hub: Hub) -> None:
+    """What a step takes, as the program itself measures it, and which rank waits for the other."""
+    train(node, STEPS, hub)
+
+    def paces() -> dict[int, RankPace]:
+        known = [rank for beat in beats(hub) for rank in beat.paces if rank.step]
+        return {rank.rank: rank for rank in known if rank.in_collectives is not None}
+
+    wait_for(lambda: len(paces()) == 2, 2 * START, "beats with the pace of both ranks")
+    hub.send("end", end(0))
+    measured = float(node.output.rpartition("a step took ")[2].split()[0])
+    first, second = paces()[0], paces()[1]
+
+    assert [measured, measured] == pytest.approx([first.step, second.step], rel=0.25)
+    assert (first.in_collectives or 0) > 0.5 > (second.in_collectives or 0)

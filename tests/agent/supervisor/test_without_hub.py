@@ -6,19 +6,19 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from tests.agent.diagnosis.build import NOW, rank
+from tests.agent.diagnosis.build import NOW, PEER_GONE, dead, raised, rank
 
 from ddplaunch.agent.contract import (
     Beat,
-    Bundle,
     Exit,
+    Exited,
     JobPlan,
     NodeEvidence,
     Process,
     RankBeat,
     RankEvidence,
     WatchdogPlan,
-    codec,
+    bundle_file,
 )
 from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.supervisor.without_hub import HUB_RETURNS, WithoutHub
@@ -91,7 +91,47 @@ def test_a_rank_that_is_stopped_here_is_blamed(tmp_path: Path) -> None:
     assert found is not None
     code, (verdict,) = found
     assert (Exit.HANG, "rank-stopped", [0]) == (code, verdict.code, verdict.ranks)
-    kept = codec.read(Bundle, str(tmp_path / "run/node-0/bundle.json"))
+    kept = bundle_file.read(str(tmp_path / "run/node-0/bundle.zip"))
     assert [verdict] == kept.verdicts
     assert kept.evidence is not None
     assert [0, 1] == [each.rank for each in kept.evidence.evidence[0].ranks]
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [
+        dead(0, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 1)]),
+        dead(0, 1, code=1),
+    ],
+    ids=["its peer was gone", "an exit code says no more"],
+)
+def test_nobody_is_blamed_for_an_end_that_another_node_may_have_caused(
+    tmp_path: Path, victim: RankEvidence
+) -> None:
+    """What a rank of the other node did first is not known here."""
+    code, (verdict,) = alone(tmp_path).of_end(Exit.WORKER_FAILED, evidence(victim, waits(1)))
+
+    assert (Exit.WORKER_FAILED, "unknown", []) == (code, verdict.code, verdict.ranks)
+
+
+def test_the_launch_command_of_one_node_is_not_blamed_either(tmp_path: Path) -> None:
+    """torchrun gives up, too, when the other node's never comes."""
+    here = dataclasses.replace(evidence(), launch_exit=Exited(NOW - 1, code=1))
+    _, (verdict,) = alone(tmp_path).of_end(Exit.WORKER_FAILED, here)
+
+    assert ("unknown", [], []) == (verdict.code, verdict.nodes, verdict.ranks)
+
+
+@pytest.mark.parametrize(
+    ("culprit", "code"),
+    [
+        (dead(0, 1, code=1, raised=[raised("ValueError", "no such file", 1)]), "rank-failed"),
+        (dead(0, 1, signal=9), "rank-killed"),
+    ],
+    ids=["an exception of its own", "killed"],
+)
+def test_what_a_rank_did_itself_is_seen_alone(tmp_path: Path, culprit: RankEvidence, code: str) -> None:
+    """Whatever the other node does."""
+    _, (verdict,) = alone(tmp_path).of_end(Exit.WORKER_FAILED, evidence(culprit, waits(1)))
+
+    assert (code, [0]) == (verdict.code, verdict.ranks)

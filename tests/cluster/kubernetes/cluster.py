@@ -202,9 +202,10 @@ class Cluster:
     @classmethod
     def _create(cls, name: str) -> Cluster:
         folder = _folder(name)
-        folder.mkdir(parents=True, exist_ok=True)
+        shared = folder / "shared"
+        shared.mkdir(parents=True, exist_ok=True)
         cluster = cls(name, kubeconfig(name))
-        (folder / "kind.json").write_text(settings.kind_config(_WORKERS, images.mounts()))
+        (folder / "kind.json").write_text(settings.kind_config(_WORKERS, images.mounts(), shared))
         say("starts three nodes")
         words: list[str | Path] = [
             images.BIN / "kind",

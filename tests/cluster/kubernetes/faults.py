@@ -89,6 +89,11 @@ class Faults:
         self._patch_resource(node, resource, {"op": "add", "value": str(count)})
         self._undo[f"{resource} {node}"] = partial(self._patch_resource, node, resource, {"op": "remove"})
 
+    def label(self, node: str, key: str, value: str) -> None:
+        """As a discovery of hardware labels it."""
+        self.cluster.kubectl("label", "node", node, f"{key}={value}")
+        self._undo[f"{key} {node}"] = partial(self.cluster.kubectl, "label", "node", node, f"{key}-")
+
     def add_devices(self, count: int) -> list[dict[str, Any]]:
         """Files of that many GPUs on all workers, with no GPU behind them; volumes that show them to pods."""
         names = [f"nvidia{number}" for number in range(count)]

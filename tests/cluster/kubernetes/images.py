@@ -8,8 +8,11 @@ import os
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.cluster.kubernetes import docker
@@ -22,6 +25,8 @@ BIN = CACHE / "kind-node/bin"
 NODE = "ddplaunch-test/kind-node:local"
 BASE = "ddplaunch-test/python:bookworm"
 """A minimal Debian with its python3; what the images of docker/ are made on in the tests."""
+DEBIAN = "ddplaunch-test/debian:bookworm"
+"""What the nodes are made on, with the programs of a firewall."""
 PIP = "ddplaunch-test/python-pip:bookworm"
 """The same with pip, for the stage in which images are built."""
 WHEELS = ROOT / "build/wheels"
@@ -66,25 +71,72 @@ def build() -> None:
     image("trainer", REQUIREMENTS="")
 
 
-def image(name: str, **arguments: str) -> str:
+def image(name: str, tag: str = "local", target: str = "", **arguments: str) -> str:
     """Build docker/NAME on our own base; returns its tag. What did not change is not built again.
 
     Bases go by the hash of their content: where one is missing, nothing of its name is pulled.
     """
-    tag = f"ddplaunch-test/{name}:local"
-    words = ["docker", "build", "--quiet", "--force-rm", "--tag", tag]
+    tag = f"ddplaunch-test/{name}:{tag}"
+    words = ["docker", "build", "--quiet", "--force-rm", "--network", "host", "--tag", tag]
     bases = {"BASE": BASE, "BUILD": BASE, **arguments}
     inspect = ["docker", "image", "inspect", "--format", "{{.Id}}"]
     bases |= {key: docker.run([*inspect, bases[key]]).strip() for key in ("BASE", "BUILD")}
     for key, value in bases.items():
         words += ["--build-arg", f"{key}={value}"]
-    folder = name
+    words += ["--target", target] if target else []
     docker.run(
-        [*words, "--file", ROOT / f"docker/{folder}/Dockerfile", ROOT],
-        timeout=600,
+        [*words, "--file", ROOT / f"docker/{name}/Dockerfile", ROOT],
+        timeout=1500,  # torch is large
         extra={"DOCKER_BUILDKIT": "0"},
     )
     return tag
+
+
+def _derived(base: str, tag: str, lines: str, folder: Path) -> str:
+    docker.run(
+        ["docker", "build", "--quiet", "--force-rm", "--tag", tag, "--file", "-", folder],
+        stdin=f"FROM {base}\n{lines}".encode(),
+        extra={"DOCKER_BUILDKIT": "0"},
+    )
+    return tag
+
+
+def without_shell(tag: str) -> str:
+    """Build the same image less its shells, as many a hardened image is; returns its tag."""
+    shells = "rm -f /usr/bin/bash /usr/bin/rbash /usr/bin/dash /usr/bin/sh"
+    with tempfile.TemporaryDirectory() as empty:
+        return _derived(tag, f"{tag}-no-shell", f"USER 0\nRUN {shells}\nUSER 1000:1000\n", Path(empty))
+
+
+@contextlib.contextmanager
+def trainer_with_torch() -> Iterator[str]:
+    """Build docker/trainer whole, which takes minutes, and yield its tag; its 6 GB go afterwards.
+
+    Its packages come from where pip finds them by default, past this machine's own certificates.
+    """
+    pip = PIP
+    certificates = os.environ.get("PIP_CERT") or ssl.get_default_verify_paths().cafile
+    if certificates:
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(certificates, Path(folder) / "certificates")
+            lines = "COPY certificates /etc/ssl/certs/ca-certificates.crt\n"
+            pip = _derived(PIP, "ddplaunch-test/python-pip:here", lines, Path(folder))
+    index = os.environ.get("PIP_INDEX_URL")
+    found = {"BUILD": pip, "PIP_ARGS": f"--index-url {index}" if index else ""}
+    tags = []
+    try:
+        tags.append(image("trainer", "packages", target="packages", **found))
+        tags.append(image("trainer", "torch", **found))
+        remove(tags.pop(0))  # the same 6 GB again
+        yield tags[-1]
+    finally:
+        remove(*tags)
+
+
+def remove(*tags: str) -> None:
+    """Remove these images, and what nothing else is made of."""
+    if tags:
+        docker.docker("rmi", *tags)
 
 
 def python_image(name: str) -> str:
@@ -110,7 +162,13 @@ def _fetch_wheels() -> None:
     stamp.write_text(lock)
 
 
-def load(node: str, tag: str = TRAINER) -> None:
+def load(node: str, tag: str = TRAINER, seconds: float = 300.0) -> None:
     """Put an image into a node."""
     into = f"docker save {tag} | docker exec --interactive {node} ctr --namespace=k8s.io images import -"
-    docker.run(["bash", "-o", "pipefail", "-c", into], timeout=300)
+    docker.run(["bash", "-o", "pipefail", "-c", into], timeout=seconds)
+
+
+def unload(node: str, tag: str) -> None:
+    """Take it away again, by both the names that it has there; docker still has it here."""
+    names = [f"docker.io/{tag}", docker.docker("image", "inspect", "--format", "{{.Id}}", tag).strip()]
+    docker.docker("exec", node, "ctr", "--namespace=k8s.io", "images", "rm", "--sync", *names, check=False)

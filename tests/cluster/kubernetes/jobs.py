@@ -8,9 +8,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-import zlib
 from base64 import b64decode
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import yaml
 from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.cluster import Cluster
 
-from ddplaunch.agent.contract import Bundle, Files, Verdict, codec
+from ddplaunch.agent.contract import Bundle, Files, Verdict, bundle_file
 from ddplaunch.agent.platforms import scheduler_log
 from ddplaunch.agent.platforms.scheduler_log import SETTLES
 from ddplaunch.plan import plan
@@ -236,10 +236,9 @@ class Job:
         """As it stands in the hub's log."""
         self.cluster.until(lambda: _END in self._hub(), "the hub's last words", 120, self.logs)
         text = self._hub().rpartition(_BEGIN)[2].partition(_END)[0]
-        found = zlib.decompress(b64decode(text))
         place = Path(tempfile.mkdtemp(dir=self._heard.parent)) / Path(Files.BUNDLE).name
-        place.write_bytes(found)  # where `make faults` looks for it
-        return codec.load(Bundle, json.loads(found))
+        place.write_bytes(b64decode(text))  # where `make faults` looks for it
+        return bundle_file.read(str(place))
 
     @property
     def verdict(self) -> Verdict:
@@ -249,6 +248,11 @@ class Job:
 
     def _get(self, *words: str) -> Any:
         return self.cluster.get(*words, "--namespace", self.namespace)
+
+
+def unplaced(verdict: Verdict) -> str:
+    """The sentence without the machines, which differ from cluster to cluster."""
+    return replace(verdict, sentence=verdict.wording, machines=None).sentence
 
 
 def when(text: str) -> float:

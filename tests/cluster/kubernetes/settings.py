@@ -6,11 +6,18 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+SHARED = "/mnt/shared"
+"""One folder on all nodes, which pods may write into: the file system that machines of a cluster share."""
 
-def kind_config(workers: int, mounts: Iterable[Path]) -> str:
-    """Of `kind create cluster`: one control plane, and workers that see these folders where they are here."""
+
+def kind_config(workers: int, mounts: Iterable[Path], shared_folder: Path) -> str:
+    """Of `kind create cluster`: one control plane, and workers that see `mounts` where they are here.
+
+    All nodes have `shared_folder` as SHARED.
+    """
     nodes = ["control-plane", *["worker"] * workers]
     shared = [{"hostPath": str(path), "containerPath": str(path), "readOnly": True} for path in mounts]
+    shared.append({"hostPath": str(shared_folder), "containerPath": SHARED, "readOnly": False})
     kubelet = {"kind": "KubeletConfiguration", "failCgroupV1": False}
     return json.dumps(
         {

@@ -24,10 +24,9 @@ from tests.cluster.kubernetes.gates import (
     told,
     trained,
 )
-from tests.cluster.kubernetes.jobs import STEPS, Documents, Job, with_torch
+from tests.cluster.kubernetes.jobs import STEPS, Documents, Job, unplaced, with_torch
 
 from ddplaunch.agent.contract import Exit
-from ddplaunch.agent.platforms.physical_host import unplaced
 
 # --- what the containers have
 
@@ -106,7 +105,7 @@ def test_nodes_with_different_software(start: Start) -> None:
 
     code, nodes, found = told(job, 0)
     assert ("version-differs", [1]) == (code, nodes)
-    assert unplaced(found.sentence).startswith("node 1 (job-1) has torch 2.14.0, node 0 (job-0) torch 2.13.0")
+    assert unplaced(found).startswith("node 1 (job-1) has torch 2.14.0, node 0 (job-0) torch 2.13.0")
     assert Exit.MISCONFIGURED == job.last_words(0, "gate")["exit"]
     assert "use one image, or one environment on a shared file system, for all nodes" in found.hint
 
@@ -136,7 +135,7 @@ def test_a_setting_that_was_changed_between_two_pods(cluster: Cluster, start: St
     code, nodes, found = told(job, 0)
     assert ("environment-differs", [1]) == (code, nodes)
     sentence = "node 1 (job-1) has TORCH_DISTRIBUTED_DEBUG=DETAIL, node 0 (job-0) no "
-    assert unplaced(found.sentence).startswith(sentence)
+    assert unplaced(found).startswith(sentence)
     assert "set it for all nodes, by `env` in the job file" in found.hint
 
     passes(start(from_settings, **CLEAR, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}))
@@ -158,7 +157,7 @@ def test_a_pod_that_a_quota_keeps_away(cluster: Cluster, start: Start, namespace
 
     code, nodes, found = told(job, 0)
     assert ("node-missing", [1]) == (code, nodes)
-    assert "node 1 (job-1) never came: waited 8 s; node 0 (job-0) is here" == unplaced(found.sentence)
+    assert "node 1 (job-1) never came: waited 8 s; node 0 (job-0) is here" == unplaced(found)
     assert "kubectl get pods" in found.hint
     assert "PodFailurePolicy" == job.ended()
     assert ("node-missing", [1]) == (job.verdict.code, job.verdict.nodes)

@@ -17,9 +17,7 @@ from tests.cluster.kubernetes.gates import (
     pod,
     told,
 )
-from tests.cluster.kubernetes.jobs import Documents
-
-from ddplaunch.agent.platforms.physical_host import unplaced
+from tests.cluster.kubernetes.jobs import Documents, unplaced
 
 
 def without_publishing(documents: Documents) -> None:
@@ -98,7 +96,7 @@ def test_a_hosts_file_that_leads_every_pod_to_itself(start: Start, namespace: st
     code, nodes, found = told(start(alias), 1)
     assert ("master-is-loopback", [1]) == (code, nodes)
     sentence = f"node 1 (job-1) resolves {name} to 127.0.0.1, which is node 1 (job-1) itself"
-    assert sentence == unplaced(found.sentence)
+    assert sentence == unplaced(found)
     assert "look for the name in /etc/hosts on that node" in found.hint
 
     passes(start(**CLEAR))

@@ -17,9 +17,7 @@ from tests.cluster.kubernetes.gates import (
     placed,
     told,
 )
-from tests.cluster.kubernetes.jobs import Documents
-
-from ddplaunch.agent.platforms.physical_host import unplaced
+from tests.cluster.kubernetes.jobs import Documents, unplaced
 
 BETWEEN_PODS = "ip saddr 10.244.0.0/16 ip daddr 10.244.0.0/16 "
 """Not to the API server: CoreDNS, too, is a pod that would lose its."""
@@ -110,7 +108,7 @@ def test_the_master_port_is_refused(faults: Faults, start: Start) -> None:
 
     code, nodes, found = told(job, 0)
     assert ("port-rejected", [0]) == (code, nodes)
-    assert "port 29500 is refused although node 0 (job-0) listens there" in unplaced(found.sentence)
+    assert "port 29500 is refused although node 0 (job-0) listens there" in unplaced(found)
     assert "look for a REJECT rule on the way" in found.hint
     assert "reject" in faults.run(faults.cluster.workers[0], "nft", "list", "ruleset")
 

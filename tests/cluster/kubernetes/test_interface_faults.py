@@ -6,9 +6,7 @@ import pytest
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.faults import Faults
 from tests.cluster.kubernetes.gates import MENDED, Start, pod, told, trained
-from tests.cluster.kubernetes.jobs import Documents, Job, with_torch
-
-from ddplaunch.agent.platforms.physical_host import unplaced
+from tests.cluster.kubernetes.jobs import Documents, Job, unplaced, with_torch
 
 NET1 = "ip link add net1 type veth peer name far; ip address add 192.168.77.1{node}/24 dev net1; "
 NET1 += "ip link set far up; ip link set net1 up"
@@ -88,7 +86,7 @@ def _asks_for_eth0(job: Job, library: str, who: list[int]) -> None:
     code, nodes, found = told(job, 0)
     assert (f"{library.lower()}-interface-wrong", who) == (code, nodes)
     takes = f"node 0 (job-0)'s {library} takes net1 192.168.77.10, which node 1 (job-1) cannot reach"
-    assert unplaced(found.sentence).startswith(takes)
+    assert unplaced(found).startswith(takes)
     assert found.sentence.endswith("; eth0 works")
     variable = f"{library.upper()}_SOCKET_IFNAME"
     assert f"leave {variable} out, and the gate sets what works; or name eth0" in found.hint

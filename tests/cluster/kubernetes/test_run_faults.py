@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.faults import Faults
-from tests.cluster.kubernetes.jobs import Job
+from tests.cluster.kubernetes.jobs import Job, unplaced
 from tests.cluster.training import GREEDY, NEVER, TRAIN
 
 from ddplaunch.agent.contract import Exit, Verdict
-from ddplaunch.agent.platforms.physical_host import unplaced
 
 ROOT = Path(__file__).resolve().parents[3]
 START = 240.0
@@ -99,7 +98,7 @@ def test_a_rank_takes_more_memory_than_its_container_has(start: Start) -> None:
     found = ended(job, Exit.OUT_OF_MEMORY)
 
     assert ("rank-killed-memory", [1], [1], [0]) == (found.code, found.ranks, found.nodes, found.victims)
-    assert "rank 1 was killed for memory on node 1 (job-1): limit 900 MiB" in unplaced(found.sentence)
+    assert "rank 1 was killed for memory on node 1 (job-1): limit 900 MiB" in unplaced(found)
 
 
 @pytest.mark.whole
@@ -112,7 +111,7 @@ def test_a_whole_container_is_killed(faults: Faults, start: Start) -> None:
     found = ended(job, Exit.NODE_AT_FAULT)
 
     assert ("network-lost", [1], [0]) == (found.code, found.nodes, found.victims)
-    assert "node 1 (job-1) went away: its agent ended without a word" in unplaced(found.sentence)
+    assert "node 1 (job-1) went away: its agent ended without a word" in unplaced(found)
     assert "OOMKilled" in found.hint
 
 
@@ -125,7 +124,7 @@ def test_a_pod_is_cut_off(faults: Faults, start: Start) -> None:
     found = ended(job, Exit.NODE_AT_FAULT)
 
     assert ("network-lost", [1], [0]) == (found.code, found.nodes, found.victims)
-    assert unplaced(found.sentence).startswith("node 1 (job-1) stopped answering at ")
+    assert unplaced(found).startswith("node 1 (job-1) stopped answering at ")
 
 
 @pytest.mark.fault("node-evicted")
@@ -139,6 +138,6 @@ def test_a_machine_is_drained(faults: Faults, start: Start) -> None:
     assert "PodFailurePolicy" == job.ended()
     found = job.verdict
     assert ("node-evicted", [1], [0]) == (found.code, found.nodes, found.victims)
-    assert "node 1 (job-1) was told to stop by SIGTERM, the others were not" in unplaced(found.sentence)
+    assert "node 1 (job-1) was told to stop by SIGTERM, the others were not" in unplaced(found)
     assert Exit.STOPPED == job.last_words(0, "trainer")["exit"]
     assert "kubectl get events" in found.hint

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.cluster.slurm.cluster import Cluster
 
-from ddplaunch.agent.contract import Bundle, Files, Verdict, codec
+from ddplaunch.agent.contract import Bundle, Files, Verdict, bundle_file
 from ddplaunch.plan import plan
 from ddplaunch.render import render
 from ddplaunch.spec.load import load
@@ -35,7 +35,11 @@ class Job:
 
     @classmethod
     def submit(cls, cluster: Cluster, work: Path, program: str, *options: str, **keys: Any) -> Job:
-        """Render a job of two nodes that runs `program`, with further `keys`; `options` are sbatch's."""
+        """Render a job of two nodes that runs `program`, with further `keys`; `options` are sbatch's.
+
+        A key `as_user` is no key of the job file, and names who submits it, in place of root.
+        """
+        user = keys.pop("as_user", "root")
         (work / "program.py").write_text(program)
         values = {
             "apiVersion": "ddplaunch/v1",
@@ -51,7 +55,9 @@ class Job:
         rendered = render(plan.make(load(work / "job.yaml"), "slurm", work))
         ((file, content),) = rendered.files.items()
         (work / file).write_bytes(content.content)
-        done = cluster.login([*rendered.command[:-1], "--parsable", *options, rendered.command[-1]], cwd=work)
+        *command, script = rendered.command
+        words = ["runuser", f"--user={user}", "--", *command, "--parsable", *options, script]
+        done = cluster.login(words, cwd=work)
         return cls(cluster, work, int(done.stdout), rendered.job)
 
     @property
@@ -72,6 +78,14 @@ class Job:
         """Wait for its end; returns Slurm's state."""
         return self.cluster.ended(self.number, seconds)
 
+    def comes_back(self) -> None:
+        """Wait until it is requeued, and shorten the two minutes for which Slurm then lets it wait.
+
+        A node refuses a job that it ended just now.
+        """
+        self.cluster.until(lambda: self.cluster.state(self.number) == "PENDING", "it is pending again", 60)
+        self.cluster.login(["scontrol", "update", f"JobId={self.number}", "StartTime=now+3"])
+
     @property
     def exit_code(self) -> str:
         """As Slurm tells it: code:signal."""
@@ -80,7 +94,7 @@ class Job:
 
     def bundle(self, run: str = Files.RUN) -> Bundle:
         """What its hub left; `run` names an earlier attempt's folder."""
-        return codec.read(Bundle, str(self.folder / run / Path(Files.BUNDLE).name))
+        return bundle_file.read(str(self.folder / run / Path(Files.BUNDLE).name))
 
     @property
     def verdict(self) -> Verdict:

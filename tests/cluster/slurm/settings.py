@@ -10,6 +10,9 @@ CONTROLLER_ADDRESS = f"{NET}.1"
 SLURM_PORTS = "{ 6817, 6818, 61001-63000 }"
 """What Slurm itself speaks on, as nft(8) writes it; SrunPortRange lies outside of the ephemeral range."""
 
+KIND, OTHER_KIND = "a100", "h100"
+"""Types of the fake GPUs: the first of each node, and all others."""
+
 
 def address(node: str) -> str:
     """n1 is 10.99.0.11, as seen by every other node."""
@@ -26,7 +29,7 @@ def slurm_conf(folder: Path, nodes: list[str], first_job: int, cgroups: bool, gp
     """slurm.conf. Slurm finds its nodes by address, so that a test may spoil any name."""
     count = len(nodes)
     track, task = ("proctrack/cgroup", "task/cgroup") if cgroups else ("proctrack/linuxproc", "task/none")
-    gres = f" Gres=gpu:{gpus}" if gpus else ""
+    gres = f" Gres=gpu:{KIND}:1,gpu:{OTHER_KIND}:{gpus - 1}" if gpus else ""
     return f"""\
 ClusterName=test
 SlurmctldHost={CONTROLLER}({CONTROLLER_ADDRESS})
@@ -78,4 +81,10 @@ ConstrainSwapSpace=no
 
 def gres_conf(folder: Path, gpus: int) -> str:
     """GPUs that nothing but Slurm's bookkeeping knows: character devices that swallow everything."""
-    return f"AutoDetect=off\nName=gpu File={folder}/dev/gpu[0-{gpus - 1}]\n" if gpus else ""
+    if not gpus:
+        return ""
+    return f"""\
+AutoDetect=off
+Name=gpu Type={KIND} File={folder}/dev/gpu0
+Name=gpu Type={OTHER_KIND} File={folder}/dev/gpu[1-{gpus - 1}]
+"""

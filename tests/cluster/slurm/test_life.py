@@ -35,6 +35,26 @@ def test_values_reach_the_worker_unchanged(cluster: Cluster, work: Path) -> None
     job.leaves_nothing()
 
 
+def test_a_range_of_nodes_becomes_what_slurm_has(cluster: Cluster, work: Path) -> None:
+    """Three of at most four, with a core for each rank; the job needs all nodes that it got."""
+    names = ("WORLD_SIZE", "SLURM_JOB_CPUS_PER_NODE")
+    job = Job.submit(
+        cluster,
+        work,
+        f"import os\nprint('of', *map(os.environ.get, {names}))\n",
+        nodes="2:4",
+        nproc_per_node=2,
+        rendezvous={"backend": "c10d"},
+    )
+
+    assert ("COMPLETED", "0:0") == (job.ended(), job.exit_code)
+    assert ["of 6 2(x3)"] * 6 == [
+        line.partition("] ")[2] for line in job.output.splitlines() if "] of " in line
+    ]
+    assert (3, []) == (job.bundle().nodes, job.bundle().verdicts)
+    job.leaves_nothing()
+
+
 def test_scancel_lets_the_ranks_end_by_themselves(cluster: Cluster, work: Path) -> None:
     """SIGTERM reaches them once; what was known is in the bundle."""
     program = (
@@ -112,19 +132,13 @@ def test_a_node_at_fault_is_left_out_of_the_next_attempt(cluster: Cluster, work:
     )
 
     job.said("a node is at fault")
-    _at_once(job)
+    job.comes_back()
     assert ("COMPLETED", "0:0") == (job.ended(60), job.exit_code)
-    assert "a node is at fault: attempt 2 of 2, without n2" in job.output
+    assert "a node is at fault: retry 1 of 1, without n2" in job.output
     assert 2 == job.output.count("step 2")
     assert [1] == job.bundle("run-0").verdicts[0].nodes
     assert [] == job.bundle().verdicts
     job.leaves_nothing()
-
-
-def _at_once(job: Job) -> None:
-    """Slurm lets a requeued job wait for two minutes, for a node refuses one that it ended just now."""
-    job.cluster.until(lambda: job.cluster.state(job.number) == "PENDING", "it is pending again", 30)
-    job.cluster.login(["scontrol", "update", f"JobId={job.number}", "StartTime=now+3"])
 
 
 @pytest.mark.whole
@@ -212,7 +226,7 @@ def test_a_requeued_job_starts_anew(cluster: Cluster, work: Path) -> None:
     job = Job.submit(cluster, work, STEPS, command=["program.py", "40"], retries=1)
     job.up()
     cluster.login(["scontrol", "requeue", str(job.number)])
-    _at_once(job)
+    job.comes_back()
 
     assert ("COMPLETED", "0:0") == (job.ended(), job.exit_code)
     assert [60, 0] == [job.bundle("run-0").exit_code, job.bundle().exit_code]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.cluster.slurm.cluster import Cluster
-from tests.local.secret_forms import FORMS, SECRET, unpacked
+from tests.local.secret_forms import FORMS, SECRET, archived, unpacked
 
 PROGRAM = """
 import os, time
@@ -49,6 +49,7 @@ def test_a_secret_that_a_rank_raises(cluster: Cluster, work: Path) -> None:
     told += shown("ddplaunch", "diagnose", handle) + shown("ddplaunch", "diagnose", handle, "--json")
     texts = {path.name: path.read_text(errors="replace") for path in work.rglob("*") if path.is_file()}
     del texts["program.py"]
+    texts["bundle.zip"] = archived(next(work.rglob("bundle.zip")))
     texts["hub.log"] = unpacked(texts["hub.log"])
     texts[f"leak-{number}.out"] = _without_ranks(texts[f"leak-{number}.out"])
 
@@ -56,7 +57,7 @@ def test_a_secret_that_a_rank_raises(cluster: Cluster, work: Path) -> None:
     assert [] == found
     assert "[secret TOKEN]" in comment
     assert "[secret TOKEN]" in told
-    assert "[secret TOKEN]" in texts["bundle.json"]
+    assert "[secret TOKEN]" in texts["bundle.zip"]
 
 
 def _without_ranks(text: str) -> str:

@@ -20,6 +20,7 @@ from ddplaunch.agent.contract import (
     Frame,
     JobEvidence,
     JobStatus,
+    Marks,
     NodeEvidence,
     NodeStatus,
     Phase,
@@ -67,7 +68,7 @@ def test_what_cannot_be_is_refused(text: str, found: str) -> None:
 def test_what_a_job_writes_is_believed() -> None:
     """A status and a bundle come back as they were."""
     assert STATUS == files.load(JobStatus, _with(STATUS))
-    assert BUNDLE == files.load(Bundle, _with(BUNDLE))
+    assert BUNDLE == files.bundle(_with(BUNDLE))
 
 
 def test_a_sparse_file_is_not_read(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_a_log_that_inflates_is_refused() -> None:
 
     with pytest.raises(ContractError, match="unpacks to more"):
         files.inflate(data)
-    assert None is printed.bundle([printed.BEGIN, base64.b64encode(data).decode(), printed.END])
+    assert None is printed.bundle([Marks.BUNDLE, base64.b64encode(data).decode(), Marks.BUNDLE_END])
 
 
 @pytest.mark.timeout(20)
@@ -108,15 +109,17 @@ def test_a_broken_job_hides_no_other(tmp_path: Path) -> None:
 def test_evidence_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     """`diagnose` says which file is broken, where it would say that no evidence was left."""
     (tmp_path / "run").mkdir()
-    os.mkfifo(tmp_path / "run" / "bundle.json")
+    os.mkfifo(tmp_path / "run" / "bundle.zip")
 
-    with pytest.raises(UsageError, match=r"bundle\.json is no plain file"):
+    with pytest.raises(UsageError, match=r"bundle\.zip is no plain file"):
         folder.newest_bundle(tmp_path)
 
 
 _FLAT = {
     "lists": '{"job":[' + "[]," * 20_000_000 + "[]]}",
-    "values under one another's limit": '{"job":[' + "{}," * 900_000 + "{}]}",
+    "values under one another's limit": '{"job":[' + "{}," * 920_000 + "{}]}",
+    "lists under their limit": '{"job":[' + "[]," * 1_230_000 + "[]]}",
+    "numbers under their limit": '{"job":[' + "1.5," * 3_690_000 + "1]}",
     "keys": "{" + ",".join(f'"k{number}":0' for number in range(1_500_000)) + "}",
     "wide letters": '{"job":"' + "a" * 24_000_000 + '\\ud83d\\ude00"}',
 }
@@ -128,8 +131,7 @@ def test_a_flat_bundle_costs_little(text: str, tmp_path: Path) -> None:
     (tmp_path / "bundle.json").write_text(text)
     code = (
         "import sys, time; from pathlib import Path; from ddplaunch.backends import files\n"
-        "from ddplaunch.agent.contract import Bundle\n"
-        "try: files.read(Bundle, Path(sys.argv[1]))\n"
+        "try: files.read_bundle(Path(sys.argv[1]))\n"
         "except ValueError as error: print(type(error).__name__)\n"
         "status = Path('/proc/self/status').read_text()\n"
         "print(status.partition('VmHWM:')[2].split()[0], time.process_time())"
@@ -150,7 +152,7 @@ def test_the_evidence_of_four_thousand_ranks_is_read() -> None:
     nodes = [NodeEvidence(node, f"n{node}", 1.0, "running", ranks) for node in range(512)]
     bundle = replace(BUNDLE, evidence=JobEvidence("digits", 512, 4096, "deadline", 1.0, nodes))
 
-    assert bundle == files.load(Bundle, codec.text(bundle))
+    assert bundle == files.bundle(codec.text(bundle))
 
 
 def _loop(path: Path) -> None:
@@ -172,8 +174,8 @@ def test_what_is_no_file_is_as_good_as_none(make: Callable[[Path], None], tmp_pa
 
     assert None is hub.diagnose(tmp_path, 0)
     assert [] == hub._addresses(tmp_path)
-    assert [] == lines.last_words(run / "output.log", 5)
-    assert [] == list(lines.File(run / "output.log").present())
+    assert [] == lines.last_lines(run / "output.log", 5)
+    assert [] == list(lines.GrowingFile(run / "output.log").present())
     assert [] == list(output.lines(tmp_path, Selection(), follow=False, alive=lambda: False))
     assert [] == last_words.of_gates(tmp_path)
 
@@ -182,7 +184,7 @@ def test_a_line_without_end_is_shown_in_pieces(tmp_path: Path) -> None:
     """It does not gather in memory."""
     (tmp_path / "output.log").write_bytes(b"x" * (5 << 20))
 
-    shown = list(lines.File(tmp_path / "output.log").present())
+    shown = list(lines.GrowingFile(tmp_path / "output.log").present())
 
     assert 5 << 20 == sum(map(len, shown))
     assert max(map(len, shown)) <= 2 << 20

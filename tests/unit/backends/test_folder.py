@@ -30,7 +30,7 @@ def test_that_of_another_user_is_refused(state: Path) -> None:
     state.mkdir(parents=True)
     os.chown(state, 1, 1)
 
-    with pytest.raises(UsageError, match="is another user's") as refused:
+    with pytest.raises(UsageError, match="belongs to another user") as refused:
         state_folder()
 
     assert "XDG_STATE_HOME" in (refused.value.hint or "")

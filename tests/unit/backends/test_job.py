@@ -8,28 +8,30 @@ import time
 import pytest
 
 from ddplaunch.agent.contract import JobStatus, Phase
-from ddplaunch.backends.job import HEARD_HERE, Handle, Job, State, with_silence
+from ddplaunch.backends.job import SILENT_AFTER_HERE, Handle, Job, State, with_silence
 
 NOW = 1_700_000_000.0
-STATUS = JobStatus("digits", 0, Phase.RUNNING, NOW, [], NOW, NOW - HEARD_HERE - 1)
+STATUS = JobStatus("digits", 0, Phase.RUNNING, NOW, [], NOW, NOW - SILENT_AFTER_HERE - 1)
 JOB = Job(Handle("local", "digits/1"), State.RUNNING, NOW, "digits", status=STATUS)
 
 
 def test_a_hub_without_a_heartbeat_does_not_answer() -> None:
     """Since its last one; and what its nodes do without it is the hint."""
-    told = with_silence(JOB, HEARD_HERE, NOW)
+    job = with_silence(JOB, SILENT_AFTER_HERE, NOW)
 
     since = time.strftime("%H:%M:%S", time.localtime(STATUS.updated))
-    assert f"the hub does not answer since {since}" == told.detail
-    assert "`kill_after`" in told.hint
+    assert f"the hub has not answered since {since}" == job.detail
+    assert "`kill_after`" in job.hint
 
 
 def test_what_the_scheduler_says_comes_first() -> None:
     """A suspended job's hub is silent as well, and no node of it watches its ranks."""
-    told = with_silence(dataclasses.replace(JOB, detail="Slurm calls it suspended"), HEARD_HERE, NOW)
+    job = with_silence(
+        dataclasses.replace(JOB, detail="its state in Slurm is SUSPENDED"), SILENT_AFTER_HERE, NOW
+    )
 
-    assert told.detail.startswith("Slurm calls it suspended; the hub does not answer since ")
-    assert "" == told.hint
+    assert job.detail.startswith("its state in Slurm is SUSPENDED; the hub has not answered since ")
+    assert "" == job.hint
 
 
 @pytest.mark.parametrize(
@@ -44,4 +46,4 @@ def test_what_the_scheduler_says_comes_first() -> None:
 )
 def test_else_nothing_is_said(job: Job) -> None:
     """A hub that lives writes now and then, and one that has ended does not."""
-    assert job is with_silence(job, HEARD_HERE, NOW)
+    assert job is with_silence(job, SILENT_AFTER_HERE, NOW)

@@ -59,6 +59,15 @@ def test_what_was_rendered_lies_there_unchanged(backend: LocalBackend, tmp_path:
     assert (False, True) == tuple(os.access(folder / name, os.X_OK) for name in files)
 
 
+def test_a_host_that_has_ended_is_no_zombie(backend: LocalBackend, job: Make) -> None:
+    """The program that submitted it may run for long, and submit many."""
+    handle = backend.submit(job(f'{RUNNING}\nwhile [ ! -e "$here/go" ]; do sleep 0.05; done'))
+    pid = carrier(backend, handle).pid
+    (backend.store.find(handle.path) / "go").touch()
+
+    eventually(lambda: not Path(f"/proc/{pid}").exists())
+
+
 @pytest.mark.parametrize(
     ("code", "state"),
     [
@@ -107,7 +116,7 @@ def test_a_job_that_was_told_to_stop_by_others_is_lost(backend: LocalBackend, jo
 
     found = backend.job(handle)
     assert (State.LOST, 60) == (found.state, found.exit_code)
-    assert "ended from outside, and not by `ddplaunch cancel`" in found.detail
+    assert "stopped from outside, not by `ddplaunch cancel`" in found.detail
 
 
 def test_a_dump_is_no_cancelling(backend: LocalBackend, job: Make) -> None:
@@ -150,6 +159,21 @@ def test_a_host_that_will_not_stop_is_killed(
     assert not carrier(backend, handle).alive()
 
 
+def test_a_process_that_is_stopped_is_killed_with_its_host(
+    backend: LocalBackend, job: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A cancelled job leaves none: what is stopped does not notice that its host is gone."""
+    monkeypatch.setattr("ddplaunch.backends.local.backend.STOP", 0.5)
+    pid = tmp_path / "pid"
+    stopped = f"sleep 300 & kill -STOP $!; echo $! >{pid}"
+    handle = backend.submit(job(f"{stopped}\ntrap '' TERM\n{FOREVER}"))
+    eventually(lambda: pid.exists() and pid.read_text().endswith("\n"))
+
+    backend.cancel(handle)
+
+    eventually(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
+
+
 def test_cancel_leaves_a_job_that_has_ended(backend: LocalBackend, job: Make) -> None:
     """A success stays one."""
     handle = backend.submit(job("", ended=0))
@@ -173,7 +197,7 @@ def test_a_recycled_pid_is_not_ours(backend: LocalBackend, job: Make) -> None:
 
 
 def test_a_host_of_an_earlier_boot_is_gone(backend: LocalBackend, job: Make) -> None:
-    """After the machine was started anew, the detail says so."""
+    """After the machine was rebooted, the detail says so."""
     handle = backend.submit(job(FOREVER))
     folder = backend.store.find(handle.path)
     found = carrier(backend, handle)
@@ -182,7 +206,7 @@ def test_a_host_of_an_earlier_boot_is_gone(backend: LocalBackend, job: Make) -> 
     codec.write(str(folder / store.HOST), found)
 
     assert State.LOST is lost.state
-    assert "the machine was started anew" in lost.detail
+    assert "the machine was rebooted" in lost.detail
 
 
 def test_a_host_that_fails_at_once_is_an_error(backend: LocalBackend, job: Make) -> None:
@@ -191,6 +215,18 @@ def test_a_host_that_fails_at_once_is_an_error(backend: LocalBackend, job: Make)
         backend.submit(job("echo 'error: no python3 on PATH' >&2\nexit 79"))
 
     assert "exit code 79\n    error: no python3 on PATH" in caught.value.message
+    assert [] == backend.jobs()
+
+
+def test_without_a_shell_no_job_starts(
+    backend: LocalBackend, job: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In an image that has none it is said what is missing, and no job is left behind."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(ClusterError, match="is started by sh, and there is none on PATH"):
+        backend.submit(job(""))
+
     assert [] == backend.jobs()
 
 
@@ -293,7 +329,7 @@ def test_a_launcher_that_dies_on_the_way_leaves_no_half_job(backend: LocalBacken
     """Until its number is claimed a folder is no job, and its process ends untold."""
     begun = backend.store.begin("digits", job("").files)
     child = host.Child(("sh", "run.sh"), 1, 2)
-    child.give_up()
+    child.close_pipe()
 
     assert 1 == child.wait()
     assert [] == backend.jobs()

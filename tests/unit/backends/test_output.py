@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddplaunch.backends.job import EVERYTHING, Selection
-from ddplaunch.backends.lines import last_words
+from ddplaunch.backends.lines import last_lines
 from ddplaunch.backends.local import output
 
 LINES = ["[0] a", "[0/0] a", "[1/2] b", "[1/3] c", "[0/1] d", "[1/ddplaunch] notice", "no prefix"]
@@ -23,7 +23,7 @@ def _folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def look(folder: Path, wanted: Selection = EVERYTHING) -> list[str]:
+def read(folder: Path, wanted: Selection = EVERYTHING) -> list[str]:
     """What is there now."""
     return list(output.lines(folder, wanted, follow=False, alive=lambda: False))
 
@@ -42,12 +42,20 @@ def look(folder: Path, wanted: Selection = EVERYTHING) -> list[str]:
 )
 def test_only_the_wanted_lines_are_shown(folder: Path, wanted: Selection, lines: list[str]) -> None:
     """Node and rank come from the prefix, and a tail counts what is left."""
-    assert lines == look(folder, wanted)
+    assert lines == read(folder, wanted)
+
+
+def test_a_remark_on_the_whole_output_is_always_shown(folder: Path) -> None:
+    """That some of it is gone concerns whoever asks for one rank of it."""
+    with (folder / "run" / "output.log").open("a") as file:
+        file.write("[ddplaunch] some is gone\n")
+
+    assert ["[1/3] c", "[ddplaunch] some is gone"] == read(folder, Selection(ranks=frozenset({3})))
 
 
 def test_a_job_without_output_shows_nothing(tmp_path: Path) -> None:
     """A file that is not there yet is no error."""
-    assert [] == look(tmp_path)
+    assert [] == read(tmp_path)
 
 
 def test_a_last_line_without_its_newline_is_shown(folder: Path) -> None:
@@ -55,14 +63,14 @@ def test_a_last_line_without_its_newline_is_shown(folder: Path) -> None:
     with (folder / "run" / "output.log").open("a") as file:
         file.write("[0/0] half")
 
-    assert [*LINES, "[0/0] half"] == look(folder)
+    assert [*LINES, "[0/0] half"] == read(folder)
 
 
 def test_bytes_that_are_no_text_are_shown_as_such(folder: Path) -> None:
     """Broken UTF-8 does not end the output."""
     (folder / "run" / "output.log").write_bytes(b"[0/0] \xff\xfe\n[0/1] fine\n")
 
-    assert ["[0/0] ��", "[0/1] fine"] == look(folder)
+    assert ["[0/0] ��", "[0/1] fine"] == read(folder)
 
 
 def test_earlier_attempts_come_first(folder: Path) -> None:
@@ -72,23 +80,23 @@ def test_earlier_attempts_come_first(folder: Path) -> None:
         (folder / f"run-{attempt}" / "output.log").write_text(f"attempt {attempt}\n")
     (folder / "run-old").mkdir()
 
-    assert ["attempt 9", "attempt 10", *LINES] == look(folder)
+    assert ["attempt 9", "attempt 10", *LINES] == read(folder)
 
 
 def test_a_new_attempt_is_followed(folder: Path) -> None:
     """When the job is tried again while it is watched, no line is lost and none comes twice."""
     life = iter([True, True, True, False])
     following = output.lines(folder, EVERYTHING, follow=True, alive=lambda: next(life))
-    seen = [next(following) for _ in LINES]
+    shown = [next(following) for _ in LINES]
     with (folder / "run" / "output.log").open("a") as file:
         file.write("[0/0] last words")
     (folder / "run").rename(folder / "run-0")
     (folder / "run").mkdir()
     (folder / "run" / "output.log").write_text("[0/0] again\n")
 
-    seen += [line for line in following if line]
+    shown += [line for line in following if line]
 
-    assert [*LINES, "[0/0] last words", "[0/0] again"] == seen
+    assert [*LINES, "[0/0] last words", "[0/0] again"] == shown
 
 
 @given(st.lists(st.binary(max_size=5), max_size=12), st.integers(1, 7))
@@ -113,15 +121,15 @@ def test_lines_are_put_together_from_any_pieces(pieces: list[bytes], chunk: int)
 
         patch.setattr("time.sleep", lambda _: None)
         following: Iterator[str] = output.lines(folder, EVERYTHING, follow=True, alive=alive)
-        seen = [line for line in following if line]
+        shown = [line for line in following if line]
 
     whole = b"".join(pieces).decode("utf-8", errors="replace").split("\n")
-    assert [line for line in whole if line] == seen
+    assert [line for line in whole if line] == shown
 
 
 def test_last_words_are_the_last_lines_that_say_anything(tmp_path: Path) -> None:
     """Blank lines are no words."""
     (tmp_path / "log").write_text("one\ntwo\n\n \nthree\n\n")
 
-    assert ["two", "three"] == last_words(tmp_path / "log", 2)
-    assert [] == last_words(tmp_path / "none", 2)
+    assert ["two", "three"] == last_lines(tmp_path / "log", 2)
+    assert [] == last_lines(tmp_path / "none", 2)

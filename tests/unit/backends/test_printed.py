@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tests.unit.backends.bundles import BUNDLE, block
 
-from ddplaunch.agent.contract import Bundle
-from ddplaunch.agent.hub import hub
+from ddplaunch.agent.contract import Bundle, Marks
 from ddplaunch.backends import printed
 
 
@@ -15,5 +14,5 @@ def test_a_printed_bundle_is_read() -> None:
     lines = ["12:00 x", *block(old), "y", *block(BUNDLE), "z", *block(old)[:-1]]
 
     assert BUNDLE == printed.bundle(lines)
-    assert None is printed.bundle([hub.BEGIN, "no base64!", hub.END])
+    assert None is printed.bundle([Marks.BUNDLE, "no base64!", Marks.BUNDLE_END])
     assert None is printed.bundle([])

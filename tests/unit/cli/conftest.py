@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.cli.main import main
 
 JOB = """\
@@ -32,7 +34,9 @@ Call = Callable[..., Answer]
 
 
 @pytest.fixture(name="call")
-def _call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
+def _call(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Call]:
     """Calls the command line in this process."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
@@ -42,7 +46,10 @@ def _call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
         out, err = capsys.readouterr()
         return Answer(code, out, err)
 
-    return call
+    handlers = {number: signal.getsignal(number) for number in (*STOPPING, signal.SIGUSR2)}
+    yield call
+    for number, handler in handlers.items():  # `run` keeps its own until its process ends
+        signal.signal(number, handler)
 
 
 @pytest.fixture(name="job_file")

@@ -62,12 +62,12 @@ def test_every_verb_explains_itself(verb: str) -> None:
         (
             ["submit"],
             "the following arguments are required: FILE",
-            "`ddplaunch submit --help` shows how it is called",
+            "`ddplaunch submit --help` shows the usage",
         ),
         (
             ["logs", "local://x", "--rank", "1-"],
             "argument -r/--rank: '1-': wanted numbers such as 0 or 0,2-3",
-            "`ddplaunch logs --help` shows how it is called",
+            "`ddplaunch logs --help` shows the usage",
         ),
         (
             ["submit", "--wai", "job.yaml"],
@@ -77,17 +77,17 @@ def test_every_verb_explains_itself(verb: str) -> None:
         (
             ["submit", "job.yaml", "--zebra=1", "--wait"],
             "unrecognized arguments: --zebra=1",
-            "`ddplaunch submit --help` shows how it is called",
+            "`ddplaunch submit --help` shows the usage",
         ),
         (
             ["logs", "local://x", "--node", "3-1"],
             "argument --node: '3-1': wanted numbers such as 0 or 0,2-3",
-            "`ddplaunch logs --help` shows how it is called",
+            "`ddplaunch logs --help` shows the usage",
         ),
         (
             ["logs", "local://x", "--rank", "0-100000000000"],
             "argument -r/--rank: '0-100000000000': wanted numbers such as 0 or 0,2-3",
-            "`ddplaunch logs --help` shows how it is called",
+            "`ddplaunch logs --help` shows the usage",
         ),
         (
             ["status", "digits"],
@@ -102,7 +102,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
         (
             ["run", "--name", "../x", "--", "true"],
             "argument --name: '../x': wanted lower-case letters, digits and -, a letter first",
-            "`ddplaunch run --help` shows how it is called",
+            "`ddplaunch run --help` shows the usage",
         ),
     ],
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
+import pytest
 from tests.unit.cli.conftest import JOB, Call
 
 
@@ -42,3 +44,24 @@ def test_a_secret_in_plain_sight_is_noted(call: Call, job_file: Path) -> None:
     for words in (["render", "job.yaml"], ["submit", "job.yaml", "--dry-run"]):
         assert f"{file['notes'][0]}\n" == call(*words).err
     assert "hf_abcdef" not in noted.err
+
+
+def test_set_counts_before_the_file_is_checked(
+    call: Call, job_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For every verb that reads a job file, from standard input too; a wrong one is named."""
+    assert 0 == call("validate", "job.yaml", "--set", "nodes=3", "--set", "env.LR=0.1").code
+    assert '"nodes": 3' in call("render", "job.yaml", "--set", "nodes=3").out
+    assert '"LR": "0.1"' in call("submit", "job.yaml", "--dry-run", "--set", "env.LR=0.1").out
+    assert 'found "x"' in call("doctor", "job.yaml", "--set", "nodes=x").err
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(JOB.encode())))
+
+    answer = call("validate", "-", "--set", "nodez=3", "--json")
+
+    (problem,) = json.loads(answer.out)[0]["problems"]
+    assert ("--set nodez=3", "<stdin>", 0) == (problem["option"], problem["file"], problem["line"])
+    assert (
+        "'nodes' is no change of a job file\n\nhint: wanted KEY=VALUE"
+        in call("validate", "job.yaml", "--set", "nodes").err
+    )
+    assert "--set is for a job file" in call("doctor", "--set", "nodes=2").err

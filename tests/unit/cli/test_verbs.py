@@ -117,11 +117,11 @@ def test_a_dry_run_shows_what_render_shows(call: Call, job_file: Path) -> None:
 
 
 def test_explain_has_a_page_for_every_code(call: Call) -> None:
-    """Each page opens with its code and tells how to mend it."""
+    """Each page opens with its code and tells how to fix it."""
     pages = {code: call("explain", code) for code in CATALOGUE}
 
     assert [] == [code for code, page in pages.items() if page.code or not page.out.startswith(f"# {code}\n")]
-    assert [] == [code for code, page in pages.items() if "\n## How to mend it\n" not in page.out]
+    assert [] == [code for code, page in pages.items() if "\n## How to fix it\n" not in page.out]
 
 
 def test_explain_alone_lists_all_codes(call: Call) -> None:
@@ -270,7 +270,7 @@ def test_cancel_that_is_not_waited_for(call: Call, folders: Path, monkeypatch: p
     answer = call("cancel", "local://digits/1")
 
     assert 130 == answer.code
-    assert "`ddplaunch status local://digits/1` shows whether it has stopped" in answer.err
+    assert "`ddplaunch status local://digits/1` shows whether the job has ended" in answer.err
 
 
 def test_diagnose_reads_what_an_ended_job_left(call: Call, folders: Path, tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_doctor_finds_out_whether_its_page_can_be_written_before_anything_else(c
 
     assert (2, "") == (answer.code, answer.out)
     assert answer.err.startswith("error: none/report.html cannot be written: ")
-    assert "a folder that is there" in answer.err
+    assert "an existing folder" in answer.err
 
 
 def test_doctor_takes_a_file_or_a_number(call: Call, job_file: Path) -> None:
@@ -355,3 +355,39 @@ def test_interfaces_are_told_without_any_library(call: Call) -> None:
         each["for"] for each in found["choices"]
     ]
     assert "/nowhere/python" in found["choices"][0]["trouble"]
+
+
+@pytest.mark.parametrize(
+    ("target", "handle", "why"),
+    [
+        ("local", "local://digits/1", "a job on this machine starts at once"),
+        ("kubernetes", "kubernetes://lab/digits", "no Job of Kubernetes can wait for another"),
+        ("slurm", "local://digits/1", "local://digits/1 is no job of slurm"),
+    ],
+)
+def test_after_is_refused_where_jobs_do_not_wait(
+    call: Call, job_file: Path, target: str, handle: str, why: str
+) -> None:
+    """With the reason, and with the command that waits here."""
+    answer = call("submit", "job.yaml", "--to", target, "--after", handle)
+
+    assert (2, "") == (answer.code, answer.out)
+    assert answer.err.startswith(f"error: --after: {why}")
+    assert f"hint: `ddplaunch status --watch {handle} && ddplaunch submit" in answer.err
+
+
+def test_a_sweep_is_written_into_a_folder_for_each_job(call: Call, job_file: Path, tmp_path: Path) -> None:
+    """And is not printed, since it is no one job; a note about the file comes once."""
+    job_file.write_text(JOB + "sweep: {env.LR: [0.1, 1e-3]}\nenv: {HF_TOKEN: hf_abcdef}\n")
+    for words in (["render", "job.yaml"], ["submit", "job.yaml", "--dry-run"]):
+        answer = call(*words)
+        assert (2, "") == (answer.code, answer.out)
+        assert "error: job.yaml is a sweep of 2 jobs, and one job is printed at a time\n" in answer.err
+
+    answer = call("render", "job.yaml", "-o", "out")
+    plans = [json.loads((tmp_path / f"out/digits-{index}/plan.json").read_text()) for index in range(2)]
+
+    assert (0, 1) == (answer.code, answer.err.count("note: "))
+    assert [("digits-0", "0.1"), ("digits-1", "1e-3")] == [(plan["job"], plan["env"]["LR"]) for plan in plans]
+    assert "job.yaml: good, a sweep of 2 jobs\n" in call("validate", "job.yaml").err
+    assert call("render", "job.yaml", "--set", "sweep=null").out.startswith("==> run.sh (")

@@ -10,7 +10,8 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from ddplaunch.plan import kubernetes_fields, plan
+from ddplaunch.agent.job_file import pod_fields
+from ddplaunch.plan import plan
 from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.plan import Plan
 from ddplaunch.spec.load import parse
@@ -45,8 +46,12 @@ def volume(**changes: Any) -> dict[str, Any]:
 
 
 SECRET = {"secret": {"name": "hf", "key": "token"}}
+H100 = {"gpus": 1, "gpu_type": "h100"}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 RESTRICTED = {"restricted": True}
 CLAIM = {"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {"resources": {}}}}}
+CHECKPOINTS = {"resume": {"dir": "/data/job"}}
+NFS = options(pod_template={"spec": {"volumes": [{"name": "a", "nfs": {"server": "nfs", "path": "/"}}]}})
 STOP = {"spec": {"containers": [{"name": "a", "lifecycle": {"stopSignal": "SIGTERM"}}]}}
 
 
@@ -66,6 +71,9 @@ STOP = {"spec": {"containers": [{"name": "a", "lifecycle": {"stopSignal": "SIGTE
             "no such key",
         ),
         ({"retries": 1}, {"retries": 1, **options(jobset=True)}, "retries", "1"),
+        (CHECKPOINTS, {**CHECKPOINTS, **volume()}, "resume.dir", "/data/job"),
+        ({**CHECKPOINTS, **volume(mount_path="/dat")}, CHECKPOINTS | NFS, "resume.dir", "/data/job"),
+        ({**CHECKPOINTS, **volume(claim=None, empty_dir=True)}, {}, "resume.dir", "/data/job"),
         (
             {"resources": {"shm": "1Gi", "memory": "1Gi"}},
             {"resources": {"shm": "1Gi", "memory": "2Gi"}},
@@ -142,6 +150,66 @@ STOP = {"spec": {"containers": [{"name": "a", "lifecycle": {"stopSignal": "SIGTE
             options(topology_spread={"key": "zone"}),
             "kubernetes.topology_spread.key",
             '"/zone"',
+        ),
+        (
+            options(gpu_type_label="a/b/c"),
+            options(gpu_type_label="a/b"),
+            "kubernetes.gpu_type_label",
+            '"a/b/c"',
+        ),
+        (
+            {"resources": H100, **options(node_selector={"nvidia.com/gpu.product": "x"})},
+            {"resources": H100, **options(node_selector={"nvidia.com/gpu.count": "8"})},
+            "kubernetes.node_selector",
+            "nvidia.com/gpu.product",
+        ),
+        (
+            options(affinity={"nodeaffinity": {}}),
+            options(affinity={"nodeAffinity": {}}),
+            "kubernetes.affinity.nodeaffinity",
+            "an unknown key",
+        ),
+        (
+            options(affinity={"podAffinity": []}),
+            options(affinity={"podAffinity": {}}),
+            "kubernetes.affinity.podAffinity",
+            "no mapping",
+        ),
+        (
+            options(affinity={"podAntiAffinity": {REQUIRED: {"topologyKey": "rack"}}}),
+            options(affinity={"podAntiAffinity": {REQUIRED: [{"topologyKey": "rack"}]}}),
+            f"kubernetes.affinity.podAntiAffinity.{REQUIRED}",
+            "no list",
+        ),
+        (
+            options(queue="team", topology={"required": "/rack"}),
+            options(queue="team", topology={"required": "rack"}),
+            "kubernetes.topology.required",
+            '"/rack"',
+        ),
+        (
+            options(queue="team", topology={}),
+            options(queue="team", topology={"preferred": "rack"}),
+            "kubernetes.topology",
+            "both or none",
+        ),
+        (
+            options(topology={"required": "rack"}),
+            options(queue="team", topology={"required": "rack"}),
+            "kubernetes.topology",
+            "no queue",
+        ),
+        (
+            options(queue_priority="high"),
+            options(queue="team", queue_priority="high"),
+            "kubernetes.queue_priority",
+            "no queue",
+        ),
+        (
+            options(labels={"kueue.x-k8s.io/priority-class": "high"}),
+            options(labels={"kueue": "high"}),
+            "kubernetes.labels",
+            "kueue.x-k8s.io/priority-class, which is set already",
         ),
         (options(networks=["a/b/c"]), options(networks=["a/b@c"]), "kubernetes.networks[0]", '"a/b/c"'),
         (options(queue="q" * 64), options(queue="q" * 63), "kubernetes.queue", "64 characters"),
@@ -297,4 +365,4 @@ def test_the_table_of_new_fields_is_that_of_the_schemas() -> None:
         came |= dict.fromkeys(fields(minor, known) - known, minor)
         known = fields(minor, set())
 
-    assert {pair: since for pair, since in came.items() if pair in known} == kubernetes_fields.SINCE
+    assert {pair: since for pair, since in came.items() if pair in known} == pod_fields.SINCE

@@ -5,11 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from ddplaunch.plan import plan, slurm
-from ddplaunch.spec.models import JobSpec, Resources, SecretKey, SecretRef, Volume
+from ddplaunch.plan import plan, slurm, slurm_limits
+from ddplaunch.spec.models import JobSpec, Resources, Resume, SecretKey, SecretRef, Volume
 from ddplaunch.spec.problems import SpecError
 from ddplaunch.spec.targets import Container, Slurm
+
+TORCH = Container(runtime="pyxis", image="torch")
+CHECKPOINTS = Resume(dir="/keep/job")
+
+
+def mounting(folder: str) -> Container:
+    """A container that sees this folder."""
+    return TORCH.model_copy(update={"mounts": (folder,)})
 
 
 def spec(**more: object) -> JobSpec:
@@ -77,6 +86,13 @@ def test_a_volume_is_a_mount_of_the_container() -> None:
         ({"secrets": {"T": SecretRef(secret=SecretKey(name="hf", key="token"))}}, ["secrets.T"]),
         ({"slurm": Slurm(container=Container(runtime="pyxis"))}, ["slurm.container.image"]),
         ({"slurm": Slurm(container=Container(runtime="pyxis")), "image": "torch"}, []),
+        ({"resources": Resources(gpus=1, gpu_type="h100")}, []),
+        ({"resume": CHECKPOINTS}, []),
+        ({"resume": CHECKPOINTS, "slurm": Slurm(container=TORCH)}, ["resume.dir"]),
+        ({"resume": CHECKPOINTS, "slurm": Slurm(container=mounting("/lustre:/keep:ro"))}, ["resume.dir"]),
+        ({"resume": CHECKPOINTS, "slurm": Slurm(container=mounting("/lustre:/kee"))}, ["resume.dir"]),
+        ({"resume": CHECKPOINTS, "slurm": Slurm(container=mounting("/lustre:/keep"))}, []),
+        ({"resume": CHECKPOINTS, "slurm": Slurm(container=mounting("/keep/job"))}, []),
         ({"slurm": Slurm(extra=("--array=0-9",))}, ["slurm.extra[0]"]),
         ({"slurm": Slurm(extra=("--mail-type=END", "-a 1-2"))}, ["slurm.extra[1]"]),
     ],
@@ -90,3 +106,55 @@ def test_what_slurm_cannot_do_is_refused(more: dict[str, object], paths: list[st
         found = [problem.path for problem in error.problems]
 
     assert paths == found
+
+
+@pytest.mark.parametrize(
+    "good", ["afterok:1", "afterany:1:2_3:4_*", "after:1+10,singleton", "afterok:1?afternotok:2"]
+)
+def test_a_dependency_is_slurms_word(good: str) -> None:
+    """As it stands, in one place."""
+    made = spec(slurm=Slurm(dependency=good))
+
+    assert good == options(made)["--dependency"]
+    assert [] == slurm_limits.problems(made)
+    for option in ("--dependency=afterok:2", "-dafterok:2", "-d afterok:2"):
+        (problem,) = slurm_limits.problems(spec(slurm=Slurm(dependency=good, extra=(option,))))
+        assert "slurm.extra[0]" == problem.path
+
+
+@pytest.mark.parametrize(
+    "bad", ["1", "afterok", "afterok:", "afterok:x", "afterwards:1", "afterok:1,", "afterok:1 "]
+)
+def test_what_is_no_dependency_is_refused(bad: str) -> None:
+    """By its form: whether there is such a job, Slurm knows."""
+    with pytest.raises(ValidationError):
+        Slurm(dependency=bad)
+
+
+BUNDLE = Container(runtime="oci", image="/images/bundle")
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "words"),
+    [
+        ({"image": "torch:2"}, "slurm.container.image", "absolute path of an OCI bundle"),
+        ({"mounts": ("/a:/b",)}, "slurm.container.mounts", "config.json of the bundle"),
+    ],
+)
+def test_slurms_own_container_is_a_bundle_with_mounts_of_its_own(
+    more: dict[str, object], path: str, words: str
+) -> None:
+    """Both are refused with what to do instead."""
+    (found,) = slurm_limits.problems(spec(slurm=Slurm(container=BUNDLE.model_copy(update=more))))
+
+    assert path in str(found)
+    assert words in str(found)
+
+
+def test_slurms_own_container_takes_no_volume() -> None:
+    """The bundle's config.json has it, or it is not there."""
+    volume = Volume(name="data", mount_path="/data", host_path="/data")
+    (found,) = slurm_limits.problems(spec(slurm=Slurm(container=BUNDLE), volumes=(volume,)))
+
+    assert "config.json" in str(found)
+    assert [] == slurm_limits.problems(spec(slurm=Slurm(container=BUNDLE), resume=CHECKPOINTS))

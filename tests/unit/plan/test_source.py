@@ -150,6 +150,14 @@ def test_what_looks_private_stays_at_home(tmp_path: Path) -> None:
     assert (".env", ".git", "certs/ca.pem", "deep/.ssh") == found.left_out
 
 
+def test_what_looks_private_far_from_the_job_file_is_named_by_its_whole_path(tmp_path: Path) -> None:
+    """`source` may be absolute, and lie outside of the job file's folder."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / ".env").write_text("x")
+
+    assert (f"{tmp_path}/code/.env",) == source.read((f"{tmp_path}/code",), tmp_path / "jobs").left_out
+
+
 def test_what_is_named_itself_travels(tmp_path: Path) -> None:
     """A private file beside its folder, and a private folder with all that is in it; nothing is reported."""
     (tmp_path / ".env").write_text("x")

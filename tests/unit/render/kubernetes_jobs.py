@@ -63,6 +63,8 @@ VOLUMES = st.lists(
     max_size=3,
     unique_by=lambda each: each[0],
 ).map(lambda found: [{"name": name, "mount_path": f"/mnt/{name}", **storage} for name, storage in found])
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ELSEWHERE = {"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "other"}}}
 JOBS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "apiVersion": st.just("ddplaunch/v1"),
@@ -95,6 +97,8 @@ JOBS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
             queue=WORD,
             jobset=st.booleans(),
             priority_class=WORD,
+            affinity=st.sampled_from([{}, {"podAntiAffinity": {REQUIRED: [ELSEWHERE]}}]),
+            one_per_machine=st.booleans(),
             node_selector=pairs(st.one_of(VALUE, TRICKY)),
             tolerations=st.lists(TOLERATIONS, max_size=2),
             labels=pairs(st.one_of(VALUE, TRICKY)),

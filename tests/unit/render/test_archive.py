@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,12 +13,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import zopfli
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.busy import BUSY
 
 from ddplaunch.agent.contract import Exit
+from ddplaunch.agent.hook import without_mpi
 from ddplaunch.errors import ExitCode, SourceTooLargeError
 from ddplaunch.plan.source import LIMIT, SourceFile
 from ddplaunch.render import agent_archive as packer
@@ -45,9 +46,6 @@ def _agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-ZOPFLI = Path(zopfli.__file__).parents[1]
-
-
 @pytest.mark.parametrize("python", [sys.executable, *pythons("3.12", "3.13")])
 def test_a_build_elsewhere_has_the_same_bytes(python: str, tmp_path: Path) -> None:
     """Another folder, time, umask, hash seed and Python leave no trace in the agent's archive."""
@@ -57,7 +55,7 @@ def test_a_build_elsewhere_has_the_same_bytes(python: str, tmp_path: Path) -> No
         path.chmod(0o700)
         os.utime(path, (1, 1))
     (launcher / "ddplaunch" / "agent" / "left.pyc").write_bytes(b"not the agent's")
-    env = {"PYTHONPATH": f"{launcher}:{ZOPFLI}", "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"}
+    env = {"PYTHONPATH": str(launcher), "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"}
 
     built = subprocess.run(
         [python, "-B", "-c", BUILD], cwd=tmp_path, env=env, umask=0o077, capture_output=True, check=True
@@ -69,7 +67,13 @@ def test_a_build_elsewhere_has_the_same_bytes(python: str, tmp_path: Path) -> No
 @pytest.fixture(name="copy")
 def _copy(tmp_path: Path) -> Path:
     """A few modules of the package, packed soon; nobody has packed them yet."""
-    for name in ("__init__.py", "agent/__main__.py", "agent/packed.py", "agent/contract/__init__.py"):
+    for name in (
+        "__init__.py",
+        "agent/__main__.py",
+        "agent/packed.py",
+        "agent/unpack_bz2.py",
+        "agent/contract/__init__.py",
+    ):
         (tmp_path / "ddplaunch" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(PACKAGE / name, tmp_path / "ddplaunch" / name)
     return tmp_path / "ddplaunch"
@@ -171,13 +175,27 @@ def test_an_old_python_says_that_it_is_too_old(python: str, agent: Path) -> None
 @pytest.mark.parametrize("python", pythons("3.9"))
 def test_a_python_without_zlib_says_so(python: str, agent: Path, tmp_path: Path) -> None:
     """The entry itself can be read without zlib, as in a Python that was built on a machine without it."""
-    (tmp_path / "zlib.py").write_text("raise ImportError\n")
-    env = {"PYTHONPATH": str(tmp_path)}
-
-    result = subprocess.run([python, agent, "gate"], env=env, capture_output=True, text=True, check=False)
+    result = _without("zlib", python, agent, "gate", tmp_path)
 
     assert Exit.UNUSABLE == result.returncode
     assert "it lacks the zlib module" in result.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize("python", [sys.executable, *pythons("3.9", "3.13")])
+def test_a_python_without_bz2_unpacks_the_agent_itself(python: str, agent: Path, tmp_path: Path) -> None:
+    """Many a Python was built on a machine without the headers of bzip2; torch does not need them."""
+    result = _without("bz2", python, agent, "--help", tmp_path)
+
+    assert (Exit.OK, "") == (result.returncode, result.stderr)
+    assert "hub" in result.stdout
+
+
+def _without(
+    module: str, python: str, agent: Path, argument: str, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    (folder / f"{module}.py").write_text("raise ImportError\n")
+    env = {"PYTHONPATH": str(folder)}
+    return subprocess.run([python, agent, argument], env=env, capture_output=True, text=True, check=False)
 
 
 def test_the_entry_knows_the_contract() -> None:
@@ -194,7 +212,7 @@ def test_the_archive_is_a_sound_zip_file() -> None:
     assert None is broken
     assert {zipfile.ZIP_STORED} == {m.compress_type for m in members}
     assert {((1980, 1, 1, 0, 0, 0), 0o100644 << 16)} == {(m.date_time, m.external_attr) for m in members}
-    assert ["__main__.py", "modules", "packed.py"] == [m.filename for m in members]
+    assert ["__main__.py", "modules", "packed.py", "unpack_bz2.py"] == [m.filename for m in members]
 
 
 letters = st.characters(exclude_characters="/\0", exclude_categories=["Cs"])
@@ -244,6 +262,15 @@ def test_source_of_exactly_the_limit_travels() -> None:
     assert size == len(source_archive(files, limit=size))
     with pytest.raises(SourceTooLargeError):
         source_archive(files, limit=size - 1)
+
+
+def test_what_stands_in_for_a_module_has_all_that_is_asked_of_it() -> None:
+    """The hook and the evidence ask the module of MPI for four functions, and so they may in pods."""
+    sources = (PACKAGE / "agent").rglob("*.py")
+    asked = {name for path in sources for name in re.findall(r"ddplaunch_mpi\.(\w+)", path.read_text())}
+
+    assert {"call", "function", "named_at", "state"} == asked - {"py"}
+    assert asked - {"py"} <= vars(without_mpi).keys()
 
 
 def test_a_pods_agent_misses_nothing_that_it_imports(tmp_path: Path) -> None:

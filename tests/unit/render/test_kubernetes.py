@@ -13,6 +13,7 @@ import yaml
 
 from ddplaunch import __version__
 from ddplaunch.agent.contract import JobPlan, codec
+from ddplaunch.backends.kubernetes import objects as kubernetes_objects
 from ddplaunch.plan import plan
 from ddplaunch.render import render
 from ddplaunch.render.archive import pod_agent_archive, source_archive
@@ -74,3 +75,16 @@ def test_plain_kubectl_apply_takes_a_small_job() -> None:
     for each in objects(GOLDEN / "digits").values():
         own = 7_000  # for its other annotations, what it adds to the copy, and a program of 5 kB
         assert 262_144 - own > len(json.dumps(each, separators=(",", ":")))
+
+
+def test_every_object_of_a_sweep_bears_its_values() -> None:
+    """In an annotation, by which `list` tells the jobs apart; a job without sweep has none."""
+    job = GOLDEN / "digits" / "job.yaml"
+    spec = load(job).read_from(str(job), {"env.LR": "0.1"})
+    made = plan.make(spec, "kubernetes", job.parent)
+    ((_, file),) = render(made).files.items()
+    found = list(yaml.load_all(file.content, yaml.CSafeLoader))
+
+    assert [{"env.LR": "0.1"}] * len(found) == [kubernetes_objects.sweep(each) for each in found]
+    assert {} == kubernetes_objects.sweep(objects(GOLDEN / "digits")["Job"])
+    assert {} == kubernetes_objects.sweep({"metadata": {"annotations": {"ddplaunch/sweep": "[broken"}}})

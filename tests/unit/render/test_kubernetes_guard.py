@@ -106,6 +106,14 @@ def test_on_a_machines_own_network_the_pods_stay_apart() -> None:
         guard.overlaid(template(host_network=True), overlay, "job")
 
 
+def test_another_affinity_may_be_replaced() -> None:
+    """It is the user's own, and the gate does not rest on it."""
+    given = template(one_per_machine=True, affinity={"nodeAffinity": {"a": {}}})
+    overlay = {"spec": {"affinity": None}}
+
+    assert "affinity" not in guard.overlaid(given, overlay, "job")["spec"]
+
+
 def test_all_that_breaks_it_is_said_at_once() -> None:
     """Each with the key and a reason."""
     overlay = {**trainer(image="other"), "metadata": {"labels": {"app.kubernetes.io/name": "x"}}}

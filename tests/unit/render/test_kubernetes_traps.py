@@ -157,15 +157,25 @@ def test_no_node_is_ever_replaced_alone() -> None:
 
     assert set() == {"backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"} & set(manifest()["job"])
     assert {"action": "Count", "onPodConditions": DISRUPTED} == rules[0]
-    assert [[0, 20], [0, 20], [0, 20]] == [rule["onExitCodes"]["values"] for rule in rules[1:]]
+    assert [[0, 20, 60], [0, 20, 60], [0, 20, 60]] == [rule["onExitCodes"]["values"] for rule in rules[1:]]
     assert {
         "maxRestarts": 2,
         "restartStrategy": "BlockingRecreate",
-        "rules": [{"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
+        "rules": [{"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy", "DeadlineExceeded"]}],
     } == again["JobSet"]["spec"]["failurePolicy"]
     assert {
         "fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}
     } == environment(containers(again)["gate"])[Env.ATTEMPT]
+
+
+def test_a_hang_starts_the_gang_again_only_where_the_job_file_asks() -> None:
+    """Most hangs are bugs, which come back; a plain Job starts nothing again."""
+    found = manifest(retries=2, retry_hangs=True, kubernetes={"jobset": True})["job"]
+    plain = manifest(retry_hangs=True)["job"]
+
+    for job, codes in ((found, [0, 20, 50, 60]), (plain, [0])):
+        rules = job["podFailurePolicy"]["rules"][1:]
+        assert [codes] * 3 == [rule["onExitCodes"]["values"] for rule in rules]
 
 
 @pytest.mark.parametrize("jobset", [False, True])

@@ -96,6 +96,39 @@ def test_mpi_may_start_its_ranks_beside_the_supervisors(tmp_path: Path) -> None:
     assert "\nrun_options=(--overlap)\n" in file.content.decode()
 
 
+@pytest.mark.parametrize(("named", "other"), [("apptainer", "singularity"), ("singularity", "apptainer")])
+def test_a_node_takes_the_container_runtime_that_it_has(tmp_path: Path, named: str, other: str) -> None:
+    """The named one first; a shell runs the rendered lines beside stand-ins that show their arguments."""
+    made = plan.make(
+        JobSpec.model_validate(
+            {
+                "apiVersion": "ddplaunch/v1",
+                "name": "job",
+                "command": ("sh",),
+                "slurm": {"container": {"runtime": named, "image": "my $image", "mounts": ("/a:/b",)}},
+            }
+        ),
+        "slurm",
+        tmp_path,
+    )
+    (file,) = render(made).files.values()
+    lines = file.content.decode().partition("enter='")[2].partition("agent_python=")[0]
+    script = f'enter=\'{lines}\nPATH={tmp_path} "${{inside[@]}}" python3'
+    said = []
+    for present in ("", other, named):
+        if present:
+            (tmp_path / present).write_text(f"#!/bin/bash\nprintf '%s|' {present} \"$@\"\n")
+            (tmp_path / present).chmod(0o755)
+        else:
+            (tmp_path / "sh").symlink_to("/bin/sh")
+        done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, check=False)
+        said.append((done.returncode, done.stdout + done.stderr))
+
+    words = "exec|--bind=/tmp:/tmp|--bind=/a:/b|my $image|python3|"
+    missing = f"error: container: neither {named} nor {other} is on PATH\n"
+    assert [(79, missing), (0, f"{other}|{words}"), (0, f"{named}|{words}")] == said
+
+
 def test_it_does_not_grow_with_the_nodes(tmp_path: Path) -> None:
     """A job of 1024 nodes is as long as one of two, within the digits of their number."""
     sizes = []

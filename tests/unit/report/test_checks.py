@@ -37,9 +37,9 @@ def test_of_many_wordings_the_first_are_told_and_all_nodes_counted() -> None:
     check_ins = [given.check_in(node, CheckResult("cpu", "unknown", f"load {node}")) for node in range(400)]
     found = findings(given.bundle(nodes=400, check_ins=check_ins))
 
-    assert [f"load {node}" for node in range(8)] == [each.said for each in found[:8]]
-    assert [("likewise, in words of their own", list(range(8, 400)))] == [
-        (each.said, each.nodes) for each in found[8:]
+    assert [f"load {node}" for node in range(8)] == [each.text for each in found[:8]]
+    assert [("similar, with other values", list(range(8, 400)))] == [
+        (each.text, each.nodes) for each in found[8:]
     ]
 
 

@@ -59,7 +59,7 @@ def test_no_text_is_obeyed_by_a_terminal_or_turned_around(diagnosis: Diagnosis) 
     """In the page, and on the terminal."""
     evil = hostile(diagnosis)
     assert evil.bundle is not None
-    status = poisoned(JobStatus("", 0, "", 0.0, [NodeStatus(0)], 0.0, 0.0, verdicts=diagnosis.verdicts))
+    status = poisoned(JobStatus("", 0, "gate", 0.0, [NodeStatus(0)], 0.0, 0.0, verdicts=diagnosis.verdicts))
     running = dataclasses.replace(given.job(State.RUNNING, detail=EVIL, hint=EVIL), status=status)
     table = checks.checks_text(evil.bundle, names=verdict.node_names(evil))
     shown = status_text(running, 1.0), status_text(evil.job, 1.0), jobs_table([running, evil.job], 1.0)

@@ -45,8 +45,10 @@ def waiting(**changes: object) -> Job:
         ),
         (given.job(State.RUNNING, status=given.status()), "running on 2 nodes for 7.0 s"),
         (
-            given.job(State.RUNNING, status=given.status(), detail="Slurm calls it suspended on n[1-2]"),
-            "running on 2 nodes for 7.0 s; Slurm calls it suspended on n[1-2]",
+            given.job(
+                State.RUNNING, status=given.status(), detail="its state in Slurm is SUSPENDED on n[1-2]"
+            ),
+            "running on 2 nodes for 7.0 s; its state in Slurm is SUSPENDED on n[1-2]",
         ),
         (given.job(State.SUCCEEDED), "succeeded after 1 min 10 s"),
         (given.job(State.FAILED, exit_code=50), "failed after 1 min 10 s: it hung, and was ended"),
@@ -102,7 +104,7 @@ def test_what_would_end_the_job_is_told_while_it_waits() -> None:
 
     assert [
         "ddplaunch: at the gate for 0.0 s, waits for node 1",
-        "ddplaunch: at the gate for 2.0 s, waits for node 1; node 0: port 29500 is held; it may pass",
+        "ddplaunch: at the gate for 2.0 s, waits for node 1; node 0: port 29500 is held; this may pass",
         "ddplaunch: hint: `kill 812`",
         "ddplaunch: at the gate for 4.0 s, waits for node 1",
     ] == said(*moments, (5.0, waiting()))

@@ -41,6 +41,9 @@ def test_diagnose_gives_the_verdicts_and_what_was_looked_at(diagnosis: Diagnosis
             "ranks": 4,
             "silent": [],
             "missing": ["py-spy: not permitted (ptrace) (node 1)"],
+            "pace": [
+                {"rank": rank, "step": None, "in_collectives": None, "for_data": None} for rank in range(3)
+            ],
         },
     }
 

@@ -17,7 +17,7 @@ from ddplaunch.report import explain
 from ddplaunch.spec.load import parse
 from ddplaunch.spec.models import JobSpec
 
-SECTIONS = ["What it means", "How it shows", "How to confirm it by hand", "How to mend it"]
+SECTIONS = ["What it means", "How it shows", "How to confirm it by hand", "How to fix it"]
 WIDEST = 118
 FILE = ("c", "conf", "json", "log", "md", "py", "pyz", "yaml")
 """Last parts of dotted words that are names of files."""

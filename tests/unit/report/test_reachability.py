@@ -8,13 +8,13 @@ import pytest
 from tests.unit.report import conftest as given
 from tests.unit.report.pages import read
 
-from ddplaunch.agent.contract import Bundle, CheckIn, MeshResult
+from ddplaunch.agent.contract import Bundle, CheckIn, MeshResult, Outcome
 from ddplaunch.agent.hub import mesh_plan
 from ddplaunch.report import html, machine, reachability
 from ddplaunch.report.diagnosis import Diagnosis
 
 
-def result(node: int, peer: int, outcome: str, detail: str = "", seconds: float = 0.01) -> MeshResult:
+def result(node: int, peer: int, outcome: Outcome, detail: str = "", seconds: float = 0.01) -> MeshResult:
     """Of one path to a peer's own port."""
     return MeshResult(node, peer, f"10.0.0.{peer}", 40000 + peer, "responder", outcome, detail, seconds)
 
@@ -82,7 +82,7 @@ def test_a_cell_tells_nodes_address_port_and_outcome() -> None:
         "<title>node 1 (n1) to node 0 (n0): 10.0.0.0 port 40000: timeout, 5 tries &lt;&amp; in 0.01 s; "
         "10.0.0.0 port 29500 (master): ok in 0.00 s</title>"
     ) in page
-    assert "no answer, or no way: 1" in page
+    assert "no answer, or no route: 1" in page
 
 
 def test_hundreds_of_nodes_stay_one_small_picture() -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from tests.unit.report import conftest as given
 
-from ddplaunch.agent.contract import JobStatus, NodeStatus, Phase, Verdict
+from ddplaunch.agent.contract import JobEvidence, JobStatus, NodeEvidence, NodeStatus, Phase, Stand, Verdict
 from ddplaunch.backends.job import State
 from ddplaunch.report import verdict
 from ddplaunch.report.diagnosis import Diagnosis, diagnose
@@ -116,6 +116,25 @@ def test_nothing_of_a_job_commands_the_terminal(diagnosis: Diagnosis) -> None:
 
     assert r"rank 0: \x1b[2J\nhint: rm -rf" == text.splitlines()[0]
     assert r"  hint        \x07\r" in text.splitlines()
+
+
+def test_a_job_that_is_well_shows_its_pace(diagnosis: Diagnosis) -> None:
+    """The rank first that waits least for the others; a verdict has of it what matters."""
+    waits = [Stand("collective", 30), Stand("", 10)]
+    loads = [Stand("loader", 30), Stand("collective", 10)]
+    ranks = [given.rank(0, step_times=[0.5], stands=waits), given.rank(1, step_times=[0.5], stands=loads)]
+    node = NodeEvidence(0, "host0", given.AT, Phase.RUNNING, ranks)
+    evidence = JobEvidence("digits", 1, 2, "asked", given.AT, [node])
+    assert diagnosis.bundle is not None
+    bundle = dataclasses.replace(diagnosis.bundle, evidence=evidence)
+    well = dataclasses.replace(diagnosis, verdicts=[], bundle=bundle)
+
+    assert verdict.diagnosis_text(well).endswith(
+        "  pace        rank 1: a step takes 0.5 s; of the last 40 s 25% in collectives, 75% waiting for data"
+        "\n"
+        "              rank 0: a step takes 0.5 s; of the last 40 s 75% in collectives, 0% waiting for data"
+    )
+    assert "pace" not in verdict.diagnosis_text(dataclasses.replace(well, verdicts=diagnosis.verdicts))
 
 
 def test_silent_nodes_are_named(diagnosis: Diagnosis) -> None:

@@ -10,26 +10,6 @@ from ddplaunch.report import words
 
 
 @pytest.mark.parametrize(
-    ("numbers", "text"),
-    [([], ""), ([5], "5"), ([2, 0, 1, 5], "0-2, 5"), ([1, 1, 2], "1-2"), ([0, 2, 4], "0, 2, 4")],
-)
-def test_runs_of_numbers_are_put_together(numbers: list[int], text: str) -> None:
-    """Neighbours become a range."""
-    assert text == words.ranges(numbers)
-
-
-@given(st.sets(st.integers(0, 200)))
-def test_ranges_lose_no_number(numbers: set[int]) -> None:
-    """What is written can be read back."""
-    found: set[int] = set()
-    for part in filter(None, words.ranges(numbers).split(", ")):
-        first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-
-    assert numbers == found
-
-
-@pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (-1, "0.0 s"),

@@ -87,7 +87,7 @@ def test_an_endless_file_is_refused() -> None:
         (b"", "no job in it", "`ddplaunch init` writes one to begin with"),
         (b"just words", "a single value", "begin with `apiVersion: ddplaunch/v1`, and give every line a key"),
         (b"- a\n", "a list", "begin with `apiVersion: ddplaunch/v1`, and give every line a key"),
-        (b"apiVersion: v1\nkind: Pod\n", '"v1"', "this is a file of another program"),
+        (b"apiVersion: v1\nkind: Pod\n", '"v1"', "this file is for another program"),
         (b"apiVersion: ddplaunch/v9\n", '"ddplaunch/v9"', "a newer ddplaunch may read it"),
         (b"apiVersion: ddplaunch/1\n", '"ddplaunch/1"', "write ddplaunch/v1"),
     ],

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ddplaunch.agent.job_file.data import join
 from ddplaunch.errors import DdplaunchError, ExitCode
-from ddplaunch.spec.problems import MAX_SHOWN, Problem, SpecError, join
+from ddplaunch.spec.problems import MAX_SHOWN, Problem, SpecError
 
 
 def test_a_problem_says_where_what_wanted_and_hint() -> None:

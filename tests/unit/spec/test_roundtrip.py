@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddplaunch.agent.contract import CHECKS
+from ddplaunch.agent.job_file.units import format_duration, format_quantity
 from ddplaunch.spec import load, schema
 from ddplaunch.spec.models import JobSpec
-from ddplaunch.spec.units import format_duration, format_quantity
 
 # YAML forbids control characters and lone surrogates outright.
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc", "Cn")), max_size=20)
@@ -55,6 +55,7 @@ JOBS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
             smoke_test=st.booleans(),
         ),
         "watchdog": _section(kill_after=st.one_of(st.just("never"), SECONDS.map(lambda s: s + 11))),
+        "retry_hangs": st.booleans(),
         "retries": st.integers(0, 100),
         "kubernetes": _section(
             namespace=WORDS,

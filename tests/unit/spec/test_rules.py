@@ -7,7 +7,8 @@ import inspect
 
 import pytest
 
-from ddplaunch.spec import load, rules
+from ddplaunch.agent.job_file import rules
+from ddplaunch.spec import load
 from ddplaunch.spec.problems import SpecError
 
 HEAD = "apiVersion: ddplaunch/v1\nname: job\n"
@@ -41,6 +42,7 @@ def _paths(text: str) -> list[str]:
             "resources.gpus",
             "{nproc_per_node: 4, resources: {gpus: 0}}",
         ),
+        ("resources: {gpu_type: h100}", "resources.gpus", "resources: {gpu_type: h100, gpus: 1}"),
         ("resources: {memory: 1Gi, shm: 2Gi}", "resources.shm", "resources: {memory: 1Gi, shm: 1Gi}"),
         (
             "watchdog: {notice_after: 10m}",

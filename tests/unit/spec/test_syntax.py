@@ -46,5 +46,5 @@ def test_a_syntax_error_is_said_in_our_words(text: str, found: str) -> None:
 
 def test_an_unknown_complaint_of_the_parser_is_passed_on() -> None:
     """A message that has no words of ours yet is shown as the parser gives it."""
-    with pytest.raises(SpecError, match=r"f:1:5: found text that is no YAML \(.+\), wanted YAML"):
+    with pytest.raises(SpecError, match=r"f:1:5: found text that is not YAML \(.+\), wanted YAML"):
         document.parse("a: |0\n x\n", "f")

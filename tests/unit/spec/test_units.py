@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddplaunch.spec import units
+from ddplaunch.agent.job_file import units
 
 
 @pytest.mark.parametrize(

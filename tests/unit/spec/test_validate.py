@@ -9,6 +9,8 @@ from ddplaunch.agent.contract import CHECKS, MESH
 from ddplaunch.spec import load
 from ddplaunch.spec.problems import Problem, SpecError
 
+NODES = "wanted a whole number from 1 to 10000, or a range such as {min: 2, max: 4}"
+
 HEAD = "apiVersion: ddplaunch/v1\nname: job\ncommand: [train.py]\n"
 
 
@@ -38,6 +40,20 @@ def _hint(text: str) -> str:
         ("slurm: {image: x}", "it is called image or slurm.container.image"),
         ("gate: {timeuot: 2m}", "did you mean timeout?"),
         ("gate: {zzz: 2m}", ""),
+        ("slurm: {gpus_per_node: 8}", "it is called resources.gpus"),
+        ("slurm: {gpu-type: h100}", "it is called resources.gpu_type"),
+        ("slurm: {topology: rack}", "see switches"),
+        ("slurm: {mem-per-cpu: 1}", "if it is an option of sbatch, write extra: [--mem-per-cpu=…]"),
+        ("kubernetes: {antiAffinity: {}}", "did you mean affinity?"),
+        ("kubernetes: {gang: true}", "see queue and jobset"),
+        (
+            "kubernetes: {runtime_class_name: x}",
+            "if it is a field of a pod, write pod_template: {spec: {runtimeClassName: …}}",
+        ),
+        (
+            "kubernetes: {hostPID: true}",
+            "if it is a field of a pod, write pod_template: {spec: {hostPID: …}}",
+        ),
     ],
 )
 def test_an_unknown_key_is_answered_with_the_known_one(line: str, hint: str) -> None:
@@ -63,7 +79,7 @@ def test_an_unknown_key_is_answered_with_the_known_one(line: str, hint: str) -> 
         ("gate: off", "write gate: {enabled: false}"),
         ("gate: {enabled: 'true'}", "remove the quotes"),
         ("gate: {skip: [clocks]}", "did you mean clock?"),
-        ("gate:", "nothing stands below it: add something, or remove the key"),
+        ("gate:", "it has no value: add one below it, or remove the key"),
         ("launch: MPI", "did you mean mpi?"),
         ("watchdog: {kill_after: nevr}", "did you mean never?"),
         ("watchdog: {kill_after: 10 min}", "write 10m"),
@@ -81,13 +97,22 @@ def test_a_value_that_does_not_fit_has_a_hint(line: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("nodes: 10001", "nodes: found 10001, wanted a whole number from 1 to 10000"),
-        ("nodes: 2.0", "nodes: found 2.0, wanted a whole number from 1 to 10000"),
-        ("nodes: true", "nodes: found true, wanted a whole number from 1 to 10000"),
+        (
+            "nodes: 10001",
+            "nodes: found 10001, wanted a whole number from 1 to 10000, or a range such as {min: 2, max: 4}",
+        ),
+        (
+            "nodes: 2.0",
+            "nodes: found 2.0, wanted a whole number from 1 to 10000, or a range such as {min: 2, max: 4}",
+        ),
+        (
+            "nodes: true",
+            "nodes: found true, wanted a whole number from 1 to 10000, or a range such as {min: 2, max: 4}",
+        ),
         ("resources: {cpus: 0}", "resources.cpus: found 0, wanted a number above 0"),
         ('python: "a\\nb"', 'python: found "a\\nb", wanted text on one line'),
         ('python: "a\\n"', 'python: found "a\\n", wanted text on one line'),
-        ('env: {A: "a\\0b"}', "env.A: found a NUL character, wanted text that a program can be given"),
+        ('env: {A: "a\\0b"}', "env.A: found a NUL character, wanted text without it"),
         (
             "image: " + "x y" * 40,
             f'image: found "{("x y" * 40)[:59]}…", wanted one word, without blanks',

@@ -21,6 +21,8 @@ from ddplaunch.agent.contract import (
     Raised,
     RankEvidence,
     Stack,
+    Stand,
+    Xid,
     codec,
 )
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
@@ -97,6 +99,17 @@ processes = st.builds(
 )
 
 
+stands = st.builds(
+    Stand,
+    kind=st.sampled_from(["", "loader", "collective"]),
+    seconds=st.integers(0, 60),
+    frame=st.none() | FRAMES,
+)
+xids = st.builds(
+    Xid, number=st.integers(1, 200), gpu=WORDS, at=TIMES, text=WORDS, pid=st.none() | st.integers(1000, 1003)
+)
+
+
 def ranks(number: int) -> st.SearchStrategy[RankEvidence]:
     """Any evidence of this rank."""
     return st.builds(
@@ -118,6 +131,10 @@ def ranks(number: int) -> st.SearchStrategy[RankEvidence]:
         step_times=st.lists(SPANS, max_size=3),
         initialized=st.none() | st.booleans(),
         last_output=WORDS,
+        stands=st.lists(stands, max_size=3),
+        device=st.sampled_from(["", "0", "GPU-1"]),
+        broadcasting=st.integers(0, 1 << 40),
+        backend=st.sampled_from(["gloo", "nccl"]),
     )
 
 
@@ -144,6 +161,8 @@ def nodes(number: int) -> st.SearchStrategy[NodeEvidence]:
         launch_exit=st.none() | exits,
         launch_output=st.lists(WORDS, max_size=2),
         missing=st.lists(WORDS, max_size=1),
+        xids=st.lists(xids, max_size=2),
+        gpus=st.lists(WORDS, max_size=2),
     )
 
 

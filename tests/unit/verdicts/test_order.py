@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddplaunch.agent.contract import CheckIn, CheckResult, Exit, JobPlan, MeshResult, Status, Verdict
+from ddplaunch.agent.contract import CheckIn, CheckResult, Exit, JobPlan, MeshResult, Outcome, Status, Verdict
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.diagnosis.gate import decide
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
@@ -79,7 +79,7 @@ def gone(node: int, **changes: Any) -> Fault:
     return fault
 
 
-def closed(one: int, other: int, outcome: str) -> Fault:
+def closed(one: int, other: int, outcome: Outcome) -> Fault:
     """These two do not reach each other."""
 
     def fault(view: GateView) -> GateView:
@@ -174,7 +174,7 @@ def test_what_is_told_before_all_are_here() -> None:
     assert [hidden] == shm.facts
 
 
-def master(node: int, outcome: str) -> Fault:
+def master(node: int, outcome: Outcome) -> Fault:
     """How this node found the master's port, by its name."""
     result = MeshResult(node, 0, "n0", 29500, "master", outcome)
 
@@ -192,7 +192,9 @@ def master(node: int, outcome: str) -> Fault:
     ("fault", "outcome"),
     [(("master-is-loopback", (4,)), "refused"), (("dns-not-found", (6,)), "unreachable")],
 )
-def test_a_name_that_leads_nowhere_leads_to_no_port(fault: tuple[str, tuple[int, ...]], outcome: str) -> None:
+def test_a_name_that_leads_nowhere_leads_to_no_port(
+    fault: tuple[str, tuple[int, ...]], outcome: Outcome
+) -> None:
     """That the master is not found by it is no second cause; what others find of its port is one."""
     alone = master(fault[1][0], outcome)(caused([fault]))
     both = master(2, "timeout")(alone)

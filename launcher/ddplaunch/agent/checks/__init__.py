@@ -1,6 +1,6 @@
-"""Checks of one node before it meets the others: one check per file.
+"""Checks of one node by itself: one check per file.
 
-A check gets a Context and returns a CheckResult: PASS, FAIL with the verdict it leads to, or UNKNOWN. "Cannot
-tell" never fails a job. A check must be bounded in time, must not disturb what it looks at, and must not
-judge what only a comparison of nodes can tell: it puts facts into its result, and the hub compares them.
+A check gets a Context and returns a CheckResult: PASS, FAIL with its verdict's code, or UNKNOWN. "Cannot
+tell" never fails a job. A check must be bounded in time, must not disturb its object, and must not judge what
+needs a comparison of nodes: it puts facts into its result, and the hub compares them.
 """

@@ -9,5 +9,5 @@ from ddplaunch.agent.contract import CheckResult
 
 
 def check(context: Context) -> CheckResult:  # noqa: ARG001 - every check is called alike
-    """PASS; what is compared is the time of the check-in."""
+    """PASS; the hub compares the time of the check-in."""
     return passed("clock", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))

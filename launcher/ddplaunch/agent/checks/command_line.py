@@ -1,7 +1,7 @@
 """The programs, scripts and modules that a command line starts, as far as its words are certain. Pure.
 
 A wrapper such as `env` or `nice` starts a program; a shell, Python or a launcher starts a script. An option
-is not in the table ends the reading: the next word may be its value, so nothing is said of the rest.
+that is not in the table ends the parse: the next word may be its value, so the rest is unknown.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class _Options:
 
 def starts(words: Sequence[str], kind: str = PROGRAM) -> list[Start]:
     """Return what `words` need to start, the outermost first; `kind` is that of the first word."""
-    found: list[Start] = []
+    result: list[Start] = []
     rest: Optional[Sequence[str]] = words
     while rest:
         if kind == PROGRAM:
-            rest = _without_settings(rest) if found and _is(found[-1].word, "env") else rest
+            rest = _without_settings(rest) if result and _is(result[-1].word, "env") else rest
             if not rest or any(word.startswith("PATH=") for word in words[: len(words) - len(rest)]):
                 break
-        found.append(Start(kind, rest[0]))
-        options = _options(found[-1])
+        result.append(Start(kind, rest[0]))
+        options = _options(result[-1])
         rest, kind = _operand(rest[1:], options) if options is not None else (None, "")
-    return found
+    return result
 
 
 def _is(word: str, name: str) -> bool:
@@ -56,13 +56,13 @@ def _is(word: str, name: str) -> bool:
 
 
 def _without_settings(words: Sequence[str]) -> Sequence[str]:
-    """`env` takes NAME=VALUE before the program."""
+    """Return the words of `env` after its NAME=VALUE."""
     first = next((number for number, word in enumerate(words) if "=" not in word), len(words))
     return words[first:]
 
 
 def _options(start: Start) -> Optional[_Options]:
-    """None: it starts nothing that is known."""
+    """Return the options of the command; None for an unknown one."""
     if start.kind == MODULE:
         return _MODULES.get(start.word)
     if start.kind != PROGRAM:
@@ -72,7 +72,7 @@ def _options(start: Start) -> Optional[_Options]:
 
 
 def _operand(words: Sequence[str], options: _Options) -> tuple[Optional[Sequence[str]], str]:
-    """The words from what is started on, and its kind; None where that is not certain."""
+    """Return the words from the started one on, and its kind; None where that is uncertain."""
     if options.verb and list(words[:1]) != [options.verb]:
         return None, ""
     kind, operands, index = options.kind, options.operands, int(bool(options.verb))
@@ -98,12 +98,12 @@ def _operand(words: Sequence[str], options: _Options) -> tuple[Optional[Sequence
 
 
 def _bundled(word: str, options: _Options) -> bool:
-    """Several short flags in one word: `-eu`, and shells' `+x`."""
+    """Whether the word is several short flags: `-eu`, and shells' `+x`."""
     return bool(options.bundles) and set(word[1:]) <= set(options.bundles)
 
 
 def _joined(word: str, options: _Options) -> bool:
-    """A short option with its value in one word: `-n10`, `-oL`."""
+    """Whether the word is a short option with its value: `-n10`, `-oL`."""
     return options.joins and not word.startswith("--") and word[:2] in options.values
 
 

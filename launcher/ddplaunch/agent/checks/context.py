@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 @dataclass
 class Context:
-    """One node of one job. `master` is what the port check leaves behind: the master port, held open.
+    """One node of one job. `master`: the master port, which the port check holds open.
 
-    `again`: this is not the first look, and whoever fails is asked again, so no check need be patient.
+    `again`: checks are being repeated until they pass, so none need wait by itself.
     """
 
     plan: JobPlan
@@ -35,12 +35,12 @@ class Context:
     _sharing: threading.Lock = field(default_factory=threading.Lock)
 
     def once(self, name: str, work: Callable[[Context], T]) -> T:
-        """Return what `work` gives; checks that ask for the same `name` share one call of it."""
+        """Return the result of `work`; checks with the same `name` share one call of it."""
         with self._sharing:
             if name not in self._shared:
                 self._shared[name] = work(self)
-            found: T = self._shared[name]
-            return found
+            value: T = self._shared[name]
+            return value
 
     def variable(self, name: str) -> str:
         """Return the variable as the ranks will see it: the job's `env`, else the node's, else ""."""
@@ -48,27 +48,27 @@ class Context:
 
     @property
     def master_name(self) -> str:
-        """The name or address by which the ranks will look for node 0; empty: the one that the gate finds.
+        """Return the name or address of node 0 for the ranks; "": the one that the gate finds.
 
-        A program that is not given what the gate finds goes by a MASTER_ADDR of its user. Where there is no
-        program, what is found takes the place of whatever was set before.
+        A program that does not get the gate's address uses its user's MASTER_ADDR. Without a program the
+        gate's address replaces any that was set before.
         """
-        found_is_used = not self.plan.command or any("{master_addr}" in word for word in self.plan.launch)
-        return self.plan.master_addr or ("" if found_is_used else self.variable("MASTER_ADDR"))
+        gate_sets_it = not self.plan.command or any("{master_addr}" in word for word in self.plan.launch)
+        return self.plan.master_addr or ("" if gate_sets_it else self.variable("MASTER_ADDR"))
 
     @property
     def workdir(self) -> str:
-        """Return where the ranks start."""
+        """Return the folder in which the ranks start."""
         return self.plan.workdir or self.environment.get(Env.SOURCE) or os.getcwd()
 
 
 def passed(check: str, observed: str, **facts: Any) -> CheckResult:
-    """Nothing stands against the job."""
+    """Return a result that lets the job pass."""
     return CheckResult(check, Status.PASS, observed, facts=facts)
 
 
 def unknown(check: str, observed: str, hint: str = "", **facts: Any) -> CheckResult:
-    """Odd, or not to be found out; the job may well run."""
+    """Return a result that is odd or unknown; the job may run."""
     return CheckResult(check, Status.UNKNOWN, observed, hint=hint, facts=facts)
 
 
@@ -81,8 +81,8 @@ def failed(
     patience: Optional[float] = None,
     **facts: Any,
 ) -> CheckResult:
-    """The job cannot run here; `code` is of the verdict catalogue, `observed` a clause about this node.
+    """Return a failure; `code` is of the verdict catalogue, `observed` a clause about this node.
 
-    `patience`: it may pass, and is worth so many seconds when nobody else is awaited.
+    `patience`: the failure may pass; seconds to wait for that when no node is awaited.
     """
     return CheckResult(check, Status.FAIL, observed, wanted, hint, code, facts, patience)

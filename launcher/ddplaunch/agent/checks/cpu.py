@@ -10,9 +10,9 @@ from ddplaunch.agent.checks.context import Context, passed
 from ddplaunch.agent.contract import CheckResult, Status
 
 _WINDOW = 0.2
-"""Seconds of looking: long enough to tell busy from idle, short beside the rest of the gate."""
+"""Seconds of the measurement: enough to tell busy from idle, short beside the rest of the gate."""
 _BUSY = 0.5
-"""Share of the CPUs that others may use before it is worth a word."""
+"""Share of the CPUs that other processes may use without a remark."""
 
 
 def check(context: Context) -> CheckResult:
@@ -30,7 +30,7 @@ def check(context: Context) -> CheckResult:
         return _scarce(f"{observed}; the job asks for {wanted:g}", "ranks will be slow", facts)
     if cpus < ranks:
         return _scarce(f"{observed} for {ranks} ranks", "ranks will take turns", facts)
-    threads = context.variable("OMP_NUM_THREADS")  # unset it is 1: torchrun sees to that where there are many
+    threads = context.variable("OMP_NUM_THREADS")  # torchrun sets it to 1 where there are several ranks
     if threads.isdigit() and cpus < ranks * int(threads):
         many = f"{ranks} rank{'s' * (ranks > 1)} of {threads} threads"
         return _scarce(f"{observed} for {many}", "threads will take turns: lower OMP_NUM_THREADS", facts)
@@ -46,7 +46,7 @@ def _scarce(observed: str, hint: str, facts: dict[str, Any]) -> CheckResult:
 
 
 def quota(folder: str = "/sys/fs/cgroup") -> Optional[float]:
-    """CPUs that the container's control group allows; None: no limit that can be seen."""
+    """Return the CPUs that the container's control group allows; None without a visible limit."""
     try:
         with open(os.path.join(folder, "cpu.max"), encoding="ascii") as file:
             share, period = file.read().split()
@@ -63,7 +63,7 @@ def quota(folder: str = "/sys/fs/cgroup") -> Optional[float]:
 
 
 def _busy_share() -> float:
-    """Return the share of all the machine's CPUs in use over the window, our own sleepy checks included."""
+    """Return the share of the machine's CPUs in use over the window, our own checks included."""
     before = _ticks()
     time.sleep(_WINDOW)
     after = _ticks()

@@ -12,15 +12,15 @@ from ddplaunch.agent.system.phrases import size
 from ddplaunch.agent.system.processes import TMP
 
 LEAST = 16 << 20
-"""Bytes without which logs alone fill it."""
+"""Bytes. Logs alone fill less."""
 _PROBE = b"\0" * (1 << 16)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def check(context: Context) -> CheckResult:
-    """FAIL when a file cannot be written there: statvfs alone knows nothing of quotas."""
+    """FAIL when a file cannot be written there: statvfs does not see quotas."""
     run = os.path.join(context.folder, Files.RUN)
-    # Where it may not be written to, the ranks are given a folder of the job's.
+    # Where /tmp is not writable, the ranks get a folder of the job's.
     temporary = context.variable("TMPDIR") or (TMP if os.access(TMP, os.W_OK) else run)
     places = dict.fromkeys([temporary, run])
     observed = []
@@ -30,12 +30,12 @@ def check(context: Context) -> CheckResult:
             with tempfile.TemporaryFile(dir=place) as file:
                 file.write(_PROBE)
                 file.flush()
-            found = os.statvfs(place)
+            stat = os.statvfs(place)
         except OSError as error:
             if error.errno in _FULL:
                 return _full(f"cannot write to {place}: {error.strerror}", place)
             return unknown("disk", f"{place}: {error.strerror}", "the trainer may not be able to write there")
-        free = found.f_bavail * found.f_frsize
+        free = stat.f_bavail * stat.f_frsize
         if free < LEAST:
             return _full(f"{size(free)} free in {place}", place)
         observed.append(f"{size(free)} free in {place}")

@@ -21,13 +21,13 @@ _DEVICES = {
     "Ascend": "dev/davinci[0-9]*",
     "WSL": "dev/dxg",
 }
-"""Device files of what PyTorch may run on."""
+"""Device files of accelerators for PyTorch."""
 _HELD = 0.1
-"""Share of a GPU's memory. A driver, a monitor, a desktop take less; a job that trains takes what it gets."""
+"""Share of a GPU's memory. A driver, a monitor or a desktop take less, a training takes more."""
 _PATIENCE = 3.0
-"""Seconds: what a process held that has just ended is not free at once."""
+"""Seconds: memory of a process that has just ended is not free at once."""
 _SECONDS = 5.0
-"""For one question to the driver, which wakes GPUs where nothing keeps them awake."""
+"""Seconds for one query of the driver, which first has to wake idle GPUs."""
 _HELD_HINT = (
     "end that process, or have the scheduler give GPUs to one job at a time; `nvidia-smi` on that machine, "
     "outside of any container, shows all processes, and `fuser -v /dev/nvidia*` those that it does not"
@@ -45,17 +45,17 @@ class Gpu(NamedTuple):
 
 
 def devices(root: str = "/") -> dict[str, int]:
-    """Return how many of each kind are here."""
+    """Return the number of devices of each kind."""
     counts = {kind: len(glob.glob(root + pattern)) for kind, pattern in _DEVICES.items()}
     return {kind: count for kind, count in counts.items() if count}
 
 
 def check(context: Context, root: str = "/") -> CheckResult:
-    """FAIL, where some are asked for, if there is none at all, or if one that the ranks will use is held."""
+    """FAIL, where the job asks for GPUs, if there is none, or if one that the ranks will use is held."""
     wanted: Optional[int] = context.plan.resources.gpus
-    found = devices(root)
-    shown = ", ".join(f"{count} of {kind}" for kind, count in found.items()) or "no GPU"
-    if wanted and not found:
+    counts = devices(root)
+    shown = ", ".join(f"{count} of {kind}" for kind, count in counts.items()) or "no GPU"
+    if wanted and not counts:
         return failed(
             "gpus",
             "gpu-missing",
@@ -63,22 +63,22 @@ def check(context: Context, root: str = "/") -> CheckResult:
             wanted=f"{wanted}",
             hint="the scheduler counts GPUs that no driver gives to the job: is the device plugin, or the "
             "container runtime's GPU support, at work on that machine? `nvidia-smi` there",
-            devices=found,
+            devices=counts,
         )
-    visible = _visible(context, _ask(context)) if {"NVIDIA", "WSL"} & set(found) else []
+    visible = _visible(context, _query_gpus(context)) if {"NVIDIA", "WSL"} & set(counts) else []
     gpus = visible[: context.plan.nproc_per_node]  # one for each rank
     names = sorted({gpu.name for gpu in gpus})
     count = None if _parts(root) else len(visible)
-    facts: dict[str, Any] = {"devices": found, "models": names, "count": count}
+    facts: dict[str, Any] = {"devices": counts, "models": names, "count": count}
     shown += f": {', '.join(names)}" if names else ""
     held = [gpu for gpu in gpus if gpu.used and gpu.total and gpu.used > _HELD * gpu.total]
     if held:
-        said = _held(context, held)
+        observed = _held(context, held)
         if wanted:
             alone = "GPUs of its own"
-            return failed("gpus", "gpu-held", said, alone, _HELD_HINT, _PATIENCE, **facts)
-        return unknown("gpus", said, _HELD_HINT, **facts)
-    if wanted and max(found.values()) < wanted:
+            return failed("gpus", "gpu-held", observed, alone, _HELD_HINT, _PATIENCE, **facts)
+        return unknown("gpus", observed, _HELD_HINT, **facts)
+    if wanted and max(counts.values()) < wanted:
         return _fewer(wanted, shown, facts)
     return passed("gpus", shown, **facts)
 
@@ -91,28 +91,28 @@ def _fewer(wanted: int, shown: str, facts: dict[str, Any]) -> CheckResult:
 
 
 def _visible(context: Context, gpus: list[Gpu]) -> list[Gpu]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves; none where it names parts of GPUs (MIG)."""
-    told = context.variable("CUDA_VISIBLE_DEVICES")
-    if not told:
+    """Return the GPUs of CUDA_VISIBLE_DEVICES; none where it names parts of GPUs (MIG)."""
+    chosen_words = context.variable("CUDA_VISIBLE_DEVICES")
+    if not chosen_words:
         return gpus
     chosen = []
-    for word in told.split(","):
+    for word in chosen_words.split(","):
         one = word.strip()
         chosen += [g for g in gpus if (str(g.number) == one if one.isdigit() else g.uuid.startswith(one))]
     return chosen
 
 
 def _parts(root: str) -> bool:
-    """Whether a GPU is cut into parts (MIG), of which the job may have several.
+    """Whether a GPU is partitioned (MIG), so that the job may have several parts of it.
 
-    A file for each right to one; 1 and 2 are those to cut and to watch ("Device Nodes and Capabilities" of
-    NVIDIA's MIG user guide).
+    Each partition has a capability file; numbers 1 and 2 are for configuration and monitoring ("Device Nodes
+    and Capabilities" of NVIDIA's MIG user guide).
     """
     numbers = [path.rpartition("cap")[2] for path in glob.glob(f"{root}dev/nvidia-caps/nvidia-cap*")]
     return any(number.isdigit() and int(number) > 2 for number in numbers)
 
 
-def _ask(context: Context) -> list[Gpu]:
+def _query_gpus(context: Context) -> list[Gpu]:
     rows = _smi(context, "gpu=index,uuid,memory.total,memory.used,name")
     return [
         Gpu(int(index), uuid, name, _bytes(total), _bytes(used)) for index, uuid, total, used, name in rows
@@ -120,7 +120,7 @@ def _ask(context: Context) -> list[Gpu]:
 
 
 def _smi(context: Context, query: str) -> list[list[str]]:
-    """Rows of five and of four words; none where nobody answers."""
+    """Return nvidia-smi's rows, one word for each field of `query`; [] without an answer."""
     tool = shutil.which("nvidia-smi", path=context.environment.get("PATH"))
     if tool is None:
         return []
@@ -129,7 +129,7 @@ def _smi(context: Context, query: str) -> list[list[str]]:
         done = subprocess.run(words, capture_output=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    most = query.count(",")  # what comes last may hold commas itself
+    most = query.count(",")  # the last field may have commas itself
     rows = [
         [word.strip() for word in line.split(",", most)]
         for line in done.stdout.decode(errors="replace").splitlines()
@@ -143,20 +143,20 @@ def _bytes(text: str) -> Optional[int]:
 
 
 def _held(context: Context, held: list[Gpu]) -> str:
-    """'GPU 2 has 71.0 GiB of 79.6 GiB held by pid 991 (python3 train.py, user bob, Slurm job 770)'."""
+    """Return 'GPU 2 has 71.0 GiB of 79.6 GiB held by pid 991 (python3 train.py, user bob, Slurm job 770)'."""
     first = held[0]
     used, total = size(first.used or 0), size(first.total or 0)
     rows = _smi(context, "compute-apps=gpu_uuid,pid,used_memory,process_name")
-    who = [_process(int(pid), name) for uuid, pid, _, name in rows if uuid == first.uuid and pid.isdigit()]
-    by = " and ".join(who[:2]) + (f" and {len(who) - 2} more" if len(who) > 2 else "")
+    names = [_process(int(pid), name) for uuid, pid, _, name in rows if uuid == first.uuid and pid.isdigit()]
+    by = " and ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
     more = (
         f"; {len(held) - 1} more alike: {', '.join(str(gpu.number) for gpu in held[1:])}" if held[1:] else ""
     )
-    return f"GPU {first.number} has {used} of {total} held by {by or 'nobody who can be seen'}{more}"
+    return f"GPU {first.number} has {used} of {total} held by {by or 'an invisible process'}{more}"
 
 
 def _process(pid: int, name: str) -> str:
-    """The driver counts processes as the machine does; a container may have another one by that number."""
+    """Return text on a process by the driver's pid, which may be another process's in this container."""
     if name.startswith("["):  # [Not Found]: another container's
         return f"pid {pid} outside of this container"
     here = holder_of_process(pid)

@@ -1,4 +1,4 @@
-"""Check: which network interface the ranks' library will take. Whether peers reach it is tried later."""
+"""Check: which network interface the ranks' library will take. The mesh tries its paths later."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ddplaunch.agent.checks import gpus, names, python
 from ddplaunch.agent.checks.context import Context, passed, unknown
-from ddplaunch.agent.checks.python import Lacks
+from ddplaunch.agent.checks.python import Lacks, UnansweredError
 from ddplaunch.agent.contract import CheckResult
 from ddplaunch.agent.interfaces import gloo, nccl, read
 from ddplaunch.agent.interfaces.facts import UP
@@ -16,10 +16,10 @@ NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 
 
 def check(context: Context, root: str = "/") -> CheckResult:
-    """Facts of the library that torch takes by itself: NCCL where there are GPUs, else Gloo."""
+    """Record the choice of torch's default library: NCCL where there are GPUs, else Gloo. Raises OSError."""
     try:
-        facts = python.facts(context) or {}
-    except Lacks:
+        facts = python.facts(context)
+    except (Lacks, UnansweredError):
         facts = {}
     ways = _ways()
     if not facts.get("torch") or context.plan.mpi:
@@ -32,20 +32,20 @@ def check(context: Context, root: str = "/") -> CheckResult:
     host = read.host(environment, release, names.PATIENCE)
     rdma = bool(glob.glob(f"{root}sys/class/infiniband/*"))
     choice = nccl.reached(host, release, rdma) if on_gpus else gloo.gloo(host)
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "library": "NCCL" if on_gpus else "Gloo",
         "takes": [[each.interface, each.address] for each in choice.addresses],
         "why": choice.why,
-        "set": choice.told,
+        "set": choice.is_set,
         **ways,
     }
     if not choice.addresses:
-        return unknown("interfaces", f"{found['library']} finds none: {choice.why}", **found)
-    return passed("interfaces", f"{found['library']} takes {choice}: {choice.why}", **found)
+        return unknown("interfaces", f"{result['library']} finds none: {choice.why}", **result)
+    return passed("interfaces", f"{result['library']} takes {choice}: {choice.why}", **result)
 
 
 def _ways() -> dict[str, Any]:
-    """MTU and Mbit/s of those that peers may come by, and how large each address's network is."""
+    """Return MTU and Mbit/s of interfaces that peers may use, and each address's prefix length."""
     known = read.links()
     used = [each for each in read.addresses() if each.flags & UP and each.interface != "lo"]
     links = {each.interface: known[each.interface] for each in used if each.interface in known}

@@ -11,7 +11,7 @@ from typing import Any
 from ddplaunch.agent.checks import python
 from ddplaunch.agent.checks.command_line import MODULE, PROGRAM, SHELL_SCRIPT, Start
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
-from ddplaunch.agent.checks.python import Lacks
+from ddplaunch.agent.checks.python import Lacks, UnansweredError
 from ddplaunch.agent.contract import CheckResult, Files
 
 _PYTHON_HINT = "name the Python that has torch: `python:` in the job file"
@@ -19,18 +19,18 @@ _SOURCE_HINT = "list it under `source:` so that it travels with the job, or say 
 
 
 def check(context: Context) -> CheckResult:
-    """FAIL as image-lacks: the interpreter, torch, torchrun or the script."""
+    """FAIL as image-lacks without the interpreter, torch, torchrun or the script."""
     try:
         facts = python.facts(context)
-        if facts is None:
-            return unknown("interpreter", f"{context.plan.python} did not answer in {python.SECONDS:.0f} s")
         _require(context, facts)
         _launcher(context)
-        found = _program(context, facts)
+        program = _program(context, facts)
+    except UnansweredError as error:
+        return unknown("interpreter", str(error))
     except Lacks as lacks:
         where: dict[str, Any] = {"looked_in": lacks.where} if lacks.where else {}
         return failed("interpreter", "image-lacks", lacks.observed, lacks.wanted, lacks.hint, **where)
-    return passed("interpreter", f"{facts['executable']}{found}")
+    return passed("interpreter", f"{facts['executable']}{program}")
 
 
 def _require(context: Context, facts: dict[str, Any]) -> None:
@@ -50,7 +50,7 @@ def _require(context: Context, facts: dict[str, Any]) -> None:
 
 
 def _launcher(context: Context) -> None:
-    """MPI's launcher, which node 0 runs for all. Raises Lacks when it is not there."""
+    """Look for MPI's launcher, which node 0 runs for all. Raises Lacks when it is not there."""
     if not context.plan.mpi or context.node != 0:
         return
     wanted, path = context.plan.launch[0], python.search_path(context)
@@ -60,7 +60,7 @@ def _launcher(context: Context) -> None:
 
 
 def _program(context: Context, facts: dict[str, Any]) -> str:
-    """', train.py' when all that the command starts is there. Raises Lacks for the first that is not."""
+    """Return ', train.py' when all that the command starts is there, else raise Lacks."""
     started = python.started(context.plan)
     for start in started:
         if start.kind == MODULE:
@@ -76,14 +76,14 @@ def _program(context: Context, facts: dict[str, Any]) -> str:
 
 
 def _find_module(context: Context, facts: dict[str, Any], name: str) -> None:
-    """Raise Lacks when the module is not there, by the word of the interpreter that was asked."""
+    """Raise Lacks when the module is not there, by the interpreter's own answer."""
     there = facts.get("module", True) or _travels(context, name.replace(".", "/"))
     if python.module(context.plan) == name and not there:
         raise _lacks(context, f"module {name}")
 
 
 def _find_program(context: Context, name: str) -> None:
-    """It is there, it may be executed, and so may the interpreter that its first line names."""
+    """Raise Lacks unless the program and the interpreter that its first line names can be executed."""
     path = python.search_path(context)
     if os.sep not in name:
         if shutil.which(name, path=path) is None:
@@ -102,12 +102,12 @@ def _find_program(context: Context, name: str) -> None:
 
 
 def _absent_interpreter(file: str, path: str) -> str:
-    """Return what the first line of a script names, where that is not there."""
+    """Return the interpreter of a script's first line, if it is missing; else ""."""
     with open(file, "rb") as script:
         line = script.readline(512).decode(errors="replace")
     if not line.startswith("#!"):
         return ""
-    # Linux, fs/binfmt_script.c: blanks and tabs end the name, and a carriage return is part of it.
+    # Linux, fs/binfmt_script.c: spaces and tabs end the name, and a carriage return is part of it.
     name, *rest = re.split(r"[ \t]+", line[2:].rstrip("\n").strip(" \t"))
     if os.path.basename(name) == "env" and rest and not re.match(r"-|.*=", rest[0]):
         return "" if shutil.which(rest[0], path=path) else rest[0]
@@ -129,7 +129,7 @@ def _lacks(context: Context, wanted: str) -> Lacks:
 
 
 def _travels(context: Context, name: str) -> bool:
-    """Whether the job brings `name` along: unless a workdir is set, the ranks start where it is unpacked."""
+    """Whether `name` is in the job's source: without a workdir the ranks start where that is unpacked."""
     if context.plan.workdir or os.path.isabs(name):
         return False
     try:

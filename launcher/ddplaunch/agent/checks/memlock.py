@@ -1,8 +1,8 @@
-"""Check: how much memory a rank may lock. RDMA pins its send buffers, and the kernel counts them.
+"""Check: how much memory a rank may lock. RDMA pins its send buffers, which count against that limit.
 
 Linux, drivers/infiniband/core/umem.c: beyond a process's soft RLIMIT_MEMLOCK pinning fails with ENOMEM,
-unless it has CAP_IPC_LOCK in the first user namespace. NCCL says `Call to ibv_reg_mr failed with error Cannot
-allocate memory`, or ibv_create_cq, when it makes its first connection, and the other ranks wait.
+unless it has CAP_IPC_LOCK in the first user namespace. NCCL prints `Call to ibv_reg_mr failed with error
+Cannot allocate memory`, or ibv_create_cq, at its first connection, and the other ranks wait.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ddplaunch.agent.system import phrases
 
 LEAST = 64 << 20
 """Bytes. A connection of NCCL has buffers of 9 MiB (4 for large messages, 5 for small ones), a ring of two
-channels has four connections, and they are pinned wherever the GPU's own memory cannot be. What systems have
-by default is far below: 64 KiB, or 8 MiB by systemd and newer kernels."""
+channels has four connections, and they are pinned where the GPU's own memory cannot be. Defaults are far
+below: 64 KiB, or 8 MiB by systemd and newer kernels."""
 _IPC_LOCK = 1 << 14  # linux/capability.h
 _FIRST_NAMESPACE = ["0", "0", "4294967295"]
 _HINT = (
@@ -28,7 +28,7 @@ _HINT = (
 
 
 def check(context: Context, root: str = "/") -> CheckResult:
-    """FAIL where the ranks send by RDMA and cannot pin what that takes. They inherit the gate's limit."""
+    """FAIL where the ranks send by RDMA and cannot pin enough. They inherit the gate's limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     facts = {"soft": soft, "hard": hard}
     observed = f"{_size(soft)} may be locked"

@@ -8,11 +8,11 @@ from ddplaunch.agent.evidence import cgroup
 from ddplaunch.agent.system.phrases import size
 
 _TOLERANCE = 0.95
-"""A machine sold with 64 GiB shows 62.7: firmware and kernel take theirs."""
+"""A machine sold with 64 GiB shows 62.7, without the share of firmware and kernel."""
 
 
 def check(context: Context) -> CheckResult:
-    """FAIL only against what the job file asks for."""
+    """FAIL when there is less than the job file asks for."""
     machine = meminfo()
     group = cgroup.memory()
     total, free = machine["MemTotal"], machine["MemAvailable"]
@@ -20,7 +20,7 @@ def check(context: Context) -> CheckResult:
     if group.limit is not None and group.limit < total:
         total, where = group.limit, "its control group"
     if group.limit is not None and group.used is not None:
-        # Page cache counts as used here and is given back when needed, so this is a lower bound.
+        # Page cache counts as used here, and is freed when needed: this is a lower bound.
         free = min(free, max(group.limit - group.used, 0))
     facts = {"total": total, "free": free}
     wanted = context.plan.resources.memory
@@ -47,7 +47,7 @@ def check(context: Context) -> CheckResult:
 
 
 def meminfo(path: str = "/proc/meminfo") -> dict[str, int]:
-    """Bytes by name."""
+    """Return bytes by name. Raises OSError."""
     with open(path, encoding="ascii") as file:
         pairs = (line.partition(":") for line in file)
         return {name: int(value.split()[0]) * 1024 for name, _, value in pairs}

@@ -1,6 +1,6 @@
 """Check: the node's own name, the master's and its peers', as this node resolves them.
 
-Whether a loopback address is wrong depends on where the other nodes are, so that is the hub's to judge.
+Whether a loopback address is wrong depends on the other nodes' machines, so the hub judges it.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError
 from ddplaunch.agent.transport.endpoints import interfaces
 
 PATIENCE = 3.0
-"""Seconds in which the master's name may still appear before the node checks in without it. The gate goes on
-asking for as long as the job waits for anybody."""
+"""Seconds in which the master's name may still appear before the node checks in without it. The gate repeats
+the check while the job waits for other nodes."""
 _BRIEF = 0.5
-"""Likewise when it is asked again."""
+"""PATIENCE when the check is repeated."""
 _PAUSE = 0.25
 _ALL_PEERS = 32
-"""Nodes up to which everybody resolves everybody; above, a thousand nodes would ask a million questions."""
+"""Nodes up to which each resolves all names; a thousand nodes would send a million requests."""
 
-Answer = Union[list[str], UnknownNameError, UnansweredNameError]
+Lookup = Union[list[str], UnknownNameError, UnansweredNameError]
 
 
 def check(context: Context) -> CheckResult:
-    """FAIL only for the master's name: connections to peers use the addresses they check in with."""
+    """FAIL only for the master's name: connections to peers use the addresses of their check-ins."""
     own = socket.gethostname()
     master = context.master_name
     peers = [name for name in _peers(context) if name != master]
     deadline = time.monotonic() + (_BRIEF if context.again else PATIENCE)
-    answers = _ask([own, *([master] if master else []), *peers], deadline)
+    answers = _resolve_all([own, *([master] if master else []), *peers], deadline)
     while isinstance(answers.get(master), Exception) and time.monotonic() + _PAUSE < deadline:
         time.sleep(_PAUSE)
-        answers.update(_ask([master], deadline))
+        answers.update(_resolve_all([master], deadline))
     facts: dict[str, Any] = {
         "own": own,
         "master": master,
         "interfaces": interfaces(),
         "own_bindable": _bindable(answers[own]),
         "gpus": has_gpus(),
-        "addresses": {name: found for name, found in answers.items() if isinstance(found, list)},
+        "addresses": {name: addresses for name, addresses in answers.items() if isinstance(addresses, list)},
         "unresolved": {name: str(error) for name, error in answers.items() if isinstance(error, Exception)},
     }
     if master and isinstance(answers[master], Exception):
@@ -58,8 +58,8 @@ def check(context: Context) -> CheckResult:
     return passed("names", "; ".join(shown), **facts)
 
 
-def _no_master(master: str, answer: Answer, seconds: float, facts: dict[str, Any]) -> CheckResult:
-    """`seconds`: for how long it has been asked for."""
+def _no_master(master: str, answer: Lookup, seconds: float, facts: dict[str, Any]) -> CheckResult:
+    """Return the failure; `seconds`: since the first request."""
     if isinstance(answer, UnknownNameError):
         return failed(
             "names",
@@ -88,17 +88,17 @@ def _peers(context: Context) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _ask(names: list[str], deadline: float) -> dict[str, Answer]:
-    """Ask for all names at once: one dead name must not take the time of the others."""
-    answers: dict[str, Answer] = {}
+def _resolve_all(names: list[str], deadline: float) -> dict[str, Lookup]:
+    """Resolve all names at once: one dead name must not take the time of the others."""
+    answers: dict[str, Lookup] = {}
 
-    def ask(name: str) -> None:
+    def look_up(name: str) -> None:
         try:
             answers[name] = resolve(name, deadline)
         except (UnknownNameError, UnansweredNameError) as error:
             answers[name] = error
 
-    threads = [threading.Thread(target=ask, args=(name,), daemon=True) for name in dict.fromkeys(names)]
+    threads = [threading.Thread(target=look_up, args=(name,), daemon=True) for name in dict.fromkeys(names)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -106,8 +106,8 @@ def _ask(names: list[str], deadline: float) -> dict[str, Answer]:
     return answers
 
 
-def _bindable(answer: Answer) -> bool:
-    """Gloo's rule: it takes the first address of the host's own name that it can bind."""
+def _bindable(answer: Lookup) -> bool:
+    """Whether Gloo finds an address: the first of the host's own name that it can bind."""
     for address in answer if isinstance(answer, list) else []:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -119,12 +119,12 @@ def _bindable(answer: Answer) -> bool:
     return False
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: Lookup) -> str:
     return ", ".join(answer) if isinstance(answer, list) else "no address"
 
 
 def has_gpus() -> bool:
-    """Whether a driver of NVIDIA or AMD is at work here."""
+    """Whether there are devices of NVIDIA or AMD."""
     import glob
 
     return bool(glob.glob("/dev/nvidia[0-9]*") or glob.glob("/dev/kfd"))

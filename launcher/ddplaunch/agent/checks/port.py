@@ -13,15 +13,16 @@ from ddplaunch.agent.system import ports
 from ddplaunch.agent.transport import strangers
 
 _ENDING = 30.0
-"""Seconds for what is left of an earlier attempt to end: so long processes have before they are killed."""
+"""Seconds for processes of an earlier attempt to end: the time until they are killed."""
 _PASSING = 3.0
-"""Likewise for anybody else: little enough to be told of soon."""
-_ASK = 1.0
-_JOB_REMEDY = "choose another port, or leave it out: then each job finds its own"
+"""Seconds for other processes to end: short, so that the failure is soon reported."""
+_GREETING_SECONDS = 1.0
+_ANOTHER = "choose another port, or leave {key} out: then {then}"
+_FREE, _OWN = "a free one is found", "each job finds its own"
 
 
 def check(context: Context) -> CheckResult:
-    """Leaves the listening socket in `context.master`, so that the mesh can prove the way to it."""
+    """FAIL when the port is held. Leaves the socket in `context.master`, for the mesh to try its path."""
     if context.node != 0:
         return passed("port", "node 0 listens")
     port = context.plan.master_port
@@ -60,7 +61,7 @@ def _cannot_listen(context: Context, port: int, error: OSError) -> CheckResult:
 
 
 def _is_ours(context: Context, holder: Optional[Holder]) -> bool:
-    """Whether it is held by an earlier attempt of this job, or by another step of it."""
+    """Whether an earlier attempt of this job, or another step of it, holds the port."""
     ours = (f"ddplaunch job {context.plan.job}", job_of(context.environment))
     return holder is not None and holder.job != "" and holder.job in ours
 
@@ -71,23 +72,25 @@ def in_use(
     holder: Optional[Holder],
     ours: bool = False,
     patience: Optional[float] = None,
+    key: str = "it",
 ) -> CheckResult:
-    """The failure that names who holds `port` on this node; `ours`: it is known to be of this very job.
+    """Return the failure with the holder of `port` on this node; `ours`: the holder is of this job.
 
-    Where it is another job's rendezvous, who is let in there would train with that one.
+    If it is another job's rendezvous, ranks would train with that job. `key`: of the job file, which has the
+    port; "it" where the sentence has named it.
     """
-    who = holder.text if holder else "a process that cannot be seen from here"
+    holder_text = holder.text if holder else "a process that cannot be seen from here"
     facts: dict[str, Any] = {"holder": holder.facts()} if holder else {}
-    held = f"port {port} is held by {who}"
-    said = b"" if ours else strangers.ask("127.0.0.1", port, _ASK)
-    if strangers.is_job(said):
-        met = f"{held}: {strangers.describe(said)}"
-        return failed(check, "store-shared", met, "a port of this job's own", _JOB_REMEDY, patience, **facts)
-    return failed(check, "port-in-use", held, "a free port", _remedy(holder), patience, **facts)
+    held = f"port {port} is held by {holder_text}"
+    greeting = b"" if ours else strangers.ask("127.0.0.1", port, _GREETING_SECONDS)
+    if strangers.is_job(greeting):
+        met = f"{held}: {strangers.describe(greeting)}"
+        hint = _ANOTHER.format(key=key, then=_OWN)
+        return failed(check, "store-shared", met, "a port of this job's own", hint, patience, **facts)
+    hint = _kill(holder) + _ANOTHER.format(key=key, then=_FREE)
+    return failed(check, "port-in-use", held, "a free port", hint, patience, **facts)
 
 
-def _remedy(holder: Optional[Holder]) -> str:
-    if holder is None or holder.pid is None:
-        return "choose another port, or leave it out: then a free one is found"
-    ours = f"`kill {holder.pid}` if it is a leftover, else " if os.getuid() in (0, holder.user_id) else ""
-    return f"{ours}choose another port, or leave it out: then a free one is found"
+def _kill(holder: Optional[Holder]) -> str:
+    may = holder is not None and holder.pid is not None and os.getuid() in (0, holder.user_id)
+    return f"`kill {holder.pid}` if it is a leftover, else " if holder and may else ""

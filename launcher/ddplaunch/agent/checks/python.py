@@ -6,6 +6,7 @@ import json
 import os
 import pkgutil
 import shutil
+import signal
 import subprocess
 from typing import Any, Optional, Union
 
@@ -15,11 +16,13 @@ from ddplaunch.agent.contract import JobPlan
 
 OLDEST = (3, 9)
 SECONDS = 12.0
-"""For the child: a Python environment on a busy network file system takes its time."""
+"""Seconds for the child: a Python environment on a busy network file system is slow."""
+_FROM_OUTSIDE = (-signal.SIGTERM, -signal.SIGKILL, -signal.SIGINT, -signal.SIGHUP)
+"""Exit codes of a child that was killed, for example by the scheduler as it ends the job's step."""
 
 
-class Lacks(Exception):  # noqa: N818 - it names what was found
-    """Something is not there: what was observed, what is wanted, what to do, and where it was looked for."""
+class Lacks(Exception):  # noqa: N818 - it names the observation
+    """A program, module or file is missing: observation, wish, remedy, and where the check has looked."""
 
     def __init__(self, observed: str, wanted: str, hint: str, where: str = "") -> None:
         super().__init__(observed)
@@ -29,45 +32,51 @@ class Lacks(Exception):  # noqa: N818 - it names what was found
         self.where = where
 
 
-def facts(context: Context) -> Optional[dict[str, Any]]:
-    """Return what `python_facts` printed; None when it took too long. Raises Lacks without such a Python."""
-    found = context.once("python", _ask)
-    if isinstance(found, Lacks):
-        raise found
-    return found
+class UnansweredError(Exception):
+    """The Python is there, but its answer is unknown; the message has the reason."""
 
 
-def _ask(context: Context) -> Union[dict[str, Any], Lacks, None]:
+def facts(context: Context) -> dict[str, Any]:
+    """Return the output of `python_facts`. Raises Lacks without such a Python, and UnansweredError."""
+    answer = context.once("python", _facts)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _facts(context: Context) -> Union[dict[str, Any], Lacks, UnansweredError]:
     try:
         return _run(context, _interpreter(context))
     except subprocess.TimeoutExpired:
-        return None
-    except Lacks as lacks:
-        return lacks
+        return UnansweredError(f"{context.plan.python} did not answer in {SECONDS:.0f} s")
+    except (Lacks, UnansweredError) as error:
+        return error
 
 
 def _run(context: Context, python: str) -> dict[str, Any]:
     code = pkgutil.get_data(__package__, "python_facts.py")  # from the archive as well as from a folder
-    asked = module(context.plan)
+    name = module(context.plan)
     done = subprocess.run(
-        [python, "-", *([asked] if asked else [])],
+        [python, "-", *([name] if name else [])],
         input=code,
         capture_output=True,
         timeout=SECONDS,
         env={**context.environment, **context.plan.env},
         cwd=context.workdir if os.path.isdir(context.workdir) else None,
     )
+    if done.returncode in _FROM_OUTSIDE:
+        raise UnansweredError(f"{python} was killed by {signal.Signals(-done.returncode).name}")
     try:
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return answer
     except (ValueError, IndexError):
-        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+        errors = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
         hint = "start that interpreter by hand on that node"
-        raise Lacks(f"{python} cannot run a script: {said[-1]}", wanted_python(), hint) from None
+        raise Lacks(f"{python} cannot run a script: {errors[-1]}", wanted_python(), hint) from None
 
 
 def started(plan: JobPlan) -> list[Start]:
-    """The programs, scripts and modules that the job's command starts, as far as its words are certain."""
+    """Return the programs, scripts and modules that the job's command certainly starts."""
     if plan.launch and plan.command[:1] == ["-m"]:
         return [Start(MODULE, plan.command[1])]
     by_python = (
@@ -77,47 +86,47 @@ def started(plan: JobPlan) -> list[Start]:
 
 
 def module(plan: JobPlan) -> str:
-    """The module that the job's own Python shall run; empty: none, or it is another Python's."""
-    found = started(plan)
-    programs = [each for each in found if each.kind == PROGRAM]
+    """Return the module that the job's own Python will run; "": none, or another Python's."""
+    chain = started(plan)
+    programs = [each for each in chain if each.kind == PROGRAM]
     own = not programs or (not plan.launch and len(programs) == 1)
-    return found[-1].word if found and found[-1].kind == MODULE and own else ""
+    return chain[-1].word if chain and chain[-1].kind == MODULE and own else ""
 
 
 def wanted_python() -> str:
-    """'Python >= 3.9'."""
+    """Return 'Python >= 3.9'."""
     return f"Python >= {'.'.join(map(str, OLDEST))}"
 
 
 def search_path(context: Context) -> str:
-    """PATH as the ranks will have it."""
+    """Return PATH as the ranks will have it."""
     return context.variable("PATH") or os.defpath
 
 
 def _interpreter(context: Context) -> str:
-    """Full path of the plan's `python`. Without a launch command of ours, that of the user's own program."""
+    """Return the path of the plan's `python`, or of the user's own program's. Raises Lacks."""
     path, name = search_path(context), context.plan.python
     if not context.plan.launch and context.plan.command:
         own = _of_program(context.plan.command[0], path)
         if own:
             return own
-    found = shutil.which(name, path=path)
-    if found is None:
+    program = shutil.which(name, path=path)
+    if program is None:
         hint = "name the Python that has torch: `python:` in the job file"
         if os.sep in name:
             raise Lacks(f"there is no {name}", wanted_python(), hint)
         raise Lacks(f"no {name} on PATH", wanted_python(), hint, path)
-    return found
+    return program
 
 
 def _of_program(name: str, path: str) -> Optional[str]:
-    """The Python that `name` is, or that its first line names; None when it is no Python program."""
-    found = shutil.which(name, path=path)
-    if found is None:
+    """Return the Python that `name` is, or that its first line names; else None. Raises Lacks, OSError."""
+    program = shutil.which(name, path=path)
+    if program is None:
         raise Lacks(f"no program {name} on PATH", name, "name it with its full path", path)
-    if os.path.basename(found).startswith("python"):
-        return found
-    with open(found, "rb") as file:
+    if os.path.basename(program).startswith("python"):
+        return program
+    with open(program, "rb") as file:
         words = file.readline(512).decode(errors="replace").split()
     if words and words[0].startswith("#!") and os.path.basename(words[0]).startswith("python"):
         return words[0][2:]

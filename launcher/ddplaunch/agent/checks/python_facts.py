@@ -1,7 +1,7 @@
-"""Run by the trainer's Python, never imported by the agent: prints what that Python has, as JSON.
+"""Prints facts of the trainer's Python as JSON. Run by that Python, never imported by the agent.
 
-It must not import torch (seconds, and GPU contexts) nor anything of the user's, so versions are read from
-files. It must run on Python 3.6 already, since saying "too old" is its task. Argument: a module to look for.
+This file must not import torch (seconds, and GPU contexts) or user code, so it reads versions from files. It
+must run on Python 3.6, to report a Python that is too old. Argument: a module to look for.
 """
 # ruff: noqa: FA100, UP006 - annotations that are not evaluated, and dict[], are younger than 3.6
 
@@ -14,7 +14,7 @@ from typing import Any, Dict, Optional  # noqa: UP035
 
 
 def find(name: str) -> Optional[str]:
-    """Folder or file of a top-level module, without importing it."""
+    """Return folder or file of a top-level module, without importing it; None without one."""
     try:
         spec = find_spec(name)
     except (ImportError, ValueError):
@@ -26,7 +26,7 @@ def find(name: str) -> Optional[str]:
 
 
 def torch_facts(folder: str) -> Dict[str, Any]:
-    """Versions as torch wrote them at its build."""
+    """Return the versions that torch wrote at its build."""
     torchrun = os.path.join(folder, "distributed", "run.py")
     facts: Dict[str, Any] = {"torch_folder": folder, "torchrun": os.path.isfile(torchrun)}
     try:
@@ -35,23 +35,23 @@ def torch_facts(folder: str) -> Dict[str, Any]:
     except OSError:
         return facts
     for key, name in (("torch", "__version__"), ("cuda", "cuda"), ("hip", "hip")):
-        found = re.search(rf"^{name}\b[^=\n]*=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE)
-        if found:
-            facts[key] = found.group(1)
+        match = re.search(rf"^{name}\b[^=\n]*=\s*['\"]([^'\"]+)['\"]", text, re.MULTILINE)
+        if match:
+            facts[key] = match.group(1)
     return facts
 
 
 def nccl_version(torch_folder: str) -> Optional[str]:
     """Return the version of the NCCL package beside torch's wheel; None when NCCL is elsewhere or absent."""
     for name in os.listdir(os.path.dirname(torch_folder)):
-        found = re.match(r"nvidia_nccl_cu\d+-(.+)\.dist-info$", name)
-        if found:
-            return found.group(1)
+        match = re.match(r"nvidia_nccl_cu\d+-(.+)\.dist-info$", name)
+        if match:
+            return match.group(1)
     return None
 
 
 def has_module(name: str) -> bool:
-    """Whether `python -m NAME` would find something, as far as files show."""
+    """Whether `python -m NAME` would find a module, as far as files show."""
     first, _, rest = name.partition(".")
     place = find(first)
     if place is None or not rest:
@@ -61,7 +61,7 @@ def has_module(name: str) -> bool:
 
 
 def main() -> None:
-    """One line on standard output."""
+    """Print the facts as one line."""
     version = ".".join(map(str, sys.version_info[:3]))
     facts: Dict[str, Any] = {"python": version, "executable": sys.executable}
     torch = find("torch")

@@ -17,6 +17,7 @@ from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
 from ddplaunch.agent.interfaces import nccl, read
 from ddplaunch.agent.system import phrases
+from ddplaunch.agent.text import ranges
 
 _ABSENT_HINT = (
     "`ibv_devices` on that machine: is the driver loaded? A container must be given /dev/infiniband, too: by "
@@ -39,10 +40,10 @@ class Port(NamedTuple):
 
     device: str
     number: int
-    state: str  # "ACTIVE"; of one that is down the cable's, too: "DOWN, Disabled"
+    state: str  # "ACTIVE"; of a port that is down with the cable's: "DOWN, Disabled"
     rate: str  # "100 Gb/sec (4X EDR)"
     ethernet: bool  # RoCE
-    gids: dict[int, str]  # of those that are set: "RoCE v2 of eth2", by index
+    gids: dict[int, str]  # those that are set, by index: "RoCE v2 of eth2"
 
     @property
     def active(self) -> bool:
@@ -53,55 +54,55 @@ class Port(NamedTuple):
 
 
 def check(context: Context, root: str = "/") -> CheckResult:
-    """FAIL where the job asks for RDMA, or NCCL will take it and fail; else NCCL does without, unasked."""
-    asked = context.plan.resources.rdma or 0
-    told = _told(context)
+    """FAIL where the job asks for RDMA that does not work, or where NCCL will take it and fail."""
+    requested = context.plan.resources.rdma or 0
+    settings = _settings(context)
     here = ports(root)
     devices = sorted({port.device for port in here})
-    taken = [port for port in here if _takes(told.get("NCCL_IB_HCA", ""), port)]
+    taken = [port for port in here if _takes(settings.get("NCCL_IB_HCA", ""), port)]
     active = [port for port in taken if port.active]
-    used = _is_used(context, told, here, root)
-    facts: dict[str, Any] = {"devices": devices, "active": len(active), "gid": _gids(told, active)}
+    used = _is_used(context, settings, here, root)
+    facts: dict[str, Any] = {"devices": devices, "active": len(active), "gid": _gids(settings, active)}
     facts["used"] = used
     shown = ", ".join(f"{port} {port.state} {port.rate}" for port in here) or "no RDMA device"
-    if asked and not devices:
+    if requested and not devices:
         hidden = sorted(map(os.path.basename, glob.glob(f"{root}sys/class/infiniband/*")))
-        said = (
-            f"{phrases.listing(hidden)}: no file in /dev/infiniband" if hidden else "no RDMA device is here"
+        observed = (
+            f"{ranges.listing(hidden)}: no file in /dev/infiniband" if hidden else "no RDMA device is here"
         )
-        return failed("rdma", "gpu-missing", said, f"RDMA devices: {asked}", _ABSENT_HINT, **facts)
+        return failed("rdma", "gpu-missing", observed, f"RDMA devices: {requested}", _ABSENT_HINT, **facts)
     if not used:
         return passed("rdma", shown, **facts)
-    empty = _without_index(told, active)
+    empty = _without_index(settings, active)
     if empty:
         has = ", ".join(map(str, sorted(empty[0].gids))) or "none"
-        said = f"NCCL_IB_GID_INDEX={_index(told)} is empty on {_listed(empty)}, which has {has}"
+        observed = f"NCCL_IB_GID_INDEX={_index(settings)} is empty on {_listed(empty)}, which has {has}"
         if len(empty) == len(active):
-            return failed("rdma", "rdma-unfit", said, hint=_GID_HINT, **facts)
-        return unknown("rdma", said, _GID_HINT, **facts)  # it may be one that no GPU is near to
-    problem, hint = _problem(told, taken, min(asked or len(taken), len(devices)))
-    if problem and asked:
-        return failed("rdma", "rdma-unfit", problem, f"RDMA devices: {asked}", hint, **facts)
+            return failed("rdma", "rdma-unfit", observed, hint=_GID_HINT, **facts)
+        return unknown("rdma", observed, _GID_HINT, **facts)  # that device may be near no GPU
+    problem, hint = _problem(settings, taken, min(requested or len(taken), len(devices)))
+    if problem and requested:
+        return failed("rdma", "rdma-unfit", problem, f"RDMA devices: {requested}", hint, **facts)
     if problem:
         return unknown("rdma", problem, hint, **facts)
-    if len(devices) < asked and platforms.named(context.plan.platform).has_device_plugins:
+    if len(devices) < requested and platforms.named(context.plan.platform).has_device_plugins:
         hint = "a device plugin may count one device several times"
-        return unknown("rdma", f"{shown}; the job asks for {asked}", hint, **facts)
-    if len(devices) < asked:
-        said = f"only {phrases.listing(devices)} {phrases.one_or(devices, 'is', 'are')} here"
-        return failed("rdma", "gpu-missing", said, f"RDMA devices: {asked}", _ABSENT_HINT, **facts)
+        return unknown("rdma", f"{shown}; the job asks for {requested}", hint, **facts)
+    if len(devices) < requested:
+        observed = f"only {ranges.listing(devices)} {phrases.one_or(devices, 'is', 'are')} here"
+        return failed("rdma", "gpu-missing", observed, f"RDMA devices: {requested}", _ABSENT_HINT, **facts)
     return passed("rdma", shown, **facts)
 
 
 def is_used(context: Context, root: str = "/") -> bool:
-    """Whether the ranks will send by RDMA: the job asks for it, or NCCL takes it without being asked."""
-    return _is_used(context, _told(context), ports(root), root)
+    """Whether the ranks will send by RDMA: the job asks for it, or NCCL takes it by default."""
+    return _is_used(context, _settings(context), ports(root), root)
 
 
-def _is_used(context: Context, told: Mapping[str, str], here: list[Port], root: str) -> bool:
+def _is_used(context: Context, settings: Mapping[str, str], here: list[Port], root: str) -> bool:
     if context.plan.resources.rdma:
         return True
-    off = told.get("NCCL_IB_DISABLE", "0") != "0" or told.get("NCCL_NET", "IB").upper() != "IB"
+    off = settings.get("NCCL_IB_DISABLE", "0") != "0" or settings.get("NCCL_NET", "IB").upper() != "IB"
     on_gpus = "NVIDIA" in gpus.devices(root) and not context.plan.mpi
     return on_gpus and not off and any(port.active for port in here)
 
@@ -114,12 +115,12 @@ def ports(root: str = "/") -> list[Port]:
         for each in verbs
         if os.path.exists(f"{root}dev/infiniband/{os.path.basename(each)}")
     }
-    found = []
+    result = []
     for place in sorted(glob.glob(f"{root}sys/class/infiniband/*/ports/*")):
         device, _, number = place.split("/")[-3:]
         if device in opened:
-            found.append(_port(place, device, int(number)))
-    return found
+            result.append(_port(place, device, int(number)))
+    return result
 
 
 def _port(place: str, device: str, number: int) -> Port:
@@ -137,7 +138,7 @@ def _port(place: str, device: str, number: int) -> Port:
 
 
 def _line(path: str) -> str:
-    """Empty where there is none: the kernel refuses to tell what belongs to another network namespace."""
+    """Return the file's text; "" where it cannot be read, as of another network namespace."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read().strip()
@@ -145,7 +146,7 @@ def _line(path: str) -> str:
         return ""
 
 
-def _told(context: Context) -> dict[str, str]:
+def _settings(context: Context) -> dict[str, str]:
     return read.settings({**context.environment, **context.plan.env}, nccl.NEWEST)
 
 
@@ -163,29 +164,29 @@ def _takes(wanted: str, port: Port) -> bool:
     return hit != unless
 
 
-def _index(told: Mapping[str, str]) -> int:
-    """-1: NCCL looks for the right one itself."""
+def _index(settings: Mapping[str, str]) -> int:
+    """Return NCCL's GID index; -1: NCCL looks for the right one itself."""
     try:
-        return int(told.get("NCCL_IB_GID_INDEX", "-1"))
+        return int(settings.get("NCCL_IB_GID_INDEX", "-1"))
     except ValueError:
         return -1
 
 
-def _without_index(told: Mapping[str, str], active: list[Port]) -> list[Port]:
-    index = _index(told)
+def _without_index(settings: Mapping[str, str], active: list[Port]) -> list[Port]:
+    index = _index(settings)
     return [port for port in active if port.ethernet and index >= 0 and index not in port.gids]
 
 
-def _gids(told: Mapping[str, str], active: list[Port]) -> str:
-    """Return what the index that NCCL was given stands for: 'RoCE v2'. Peers must mean the same by it."""
-    kinds = {port.gids.get(_index(told), "").partition(" of ")[0] for port in active if port.ethernet}
+def _gids(settings: Mapping[str, str], active: list[Port]) -> str:
+    """Return the kind of address at NCCL's GID index: 'RoCE v2'. It must be the same on all nodes."""
+    kinds = {port.gids.get(_index(settings), "").partition(" of ")[0] for port in active if port.ethernet}
     return ", ".join(sorted(kinds - {""}))
 
 
-def _problem(told: Mapping[str, str], taken: list[Port], wanted: int) -> tuple[str, str]:
-    """Return the problem and a hint; both empty when at least `wanted` of these ports carry something."""
+def _problem(settings: Mapping[str, str], taken: list[Port], wanted: int) -> tuple[str, str]:
+    """Return the problem and a hint; both empty when at least `wanted` of these ports work."""
     if not taken:
-        return f"NCCL_IB_HCA={told.get('NCCL_IB_HCA')} matches no device here", _HCA_HINT
+        return f"NCCL_IB_HCA={settings.get('NCCL_IB_HCA')} matches no device here", _HCA_HINT
     down = [port for port in taken if not port.active]
     mute = [port for port in taken if port.active and port.ethernet and not port.gids]
     if len(taken) - len(down) - len(mute) >= wanted:
@@ -195,8 +196,8 @@ def _problem(told: Mapping[str, str], taken: list[Port], wanted: int) -> tuple[s
             f"{_listed(mute)} of RoCE {phrases.one_or(mute, 'has', 'have')} no address (GID) here",
             _ADDRESS_HINT,
         )
-    return phrases.listing([f"{port} is {port.state}" for port in down]), _DOWN_HINT
+    return ranges.listing([f"{port} is {port.state}" for port in down]), _DOWN_HINT
 
 
-def _listed(found: list[Port]) -> str:
-    return phrases.listing([*map(str, found)])
+def _listed(some: list[Port]) -> str:
+    return ranges.listing([*map(str, some)])

@@ -16,16 +16,16 @@ Check = Callable[[Context], CheckResult]
 CHECKS: tuple[tuple[str, Check], ...] = tuple(
     (name, import_module(f"ddplaunch.agent.checks.{name}").check) for name in NAMES if name != MESH
 )
-"""In the order in which they are printed: the `check` function of each module that `contract` names."""
+"""The `check` function of each module that `contract` names, in the order of their output."""
 
 SECONDS = 15.0
-"""For all of them: a Python environment on a busy network file system takes its time."""
+"""Seconds for all of them: a Python environment on a busy network file system is slow."""
 
 
 def run(
     context: Context, checks: tuple[tuple[str, Check], ...] = CHECKS, seconds: float = SECONDS
 ) -> list[CheckResult]:
-    """Results of all checks that the job does not skip, in order, after at most `seconds`."""
+    """Return the results of all checks that the job does not skip, in order, after at most `seconds`."""
     deadline = time.monotonic() + seconds
     wanted = [(name, check) for name, check in checks if name not in context.plan.gate.skip]
     runs = [_Run(name, check, context) for name, check in wanted]
@@ -33,12 +33,12 @@ def run(
 
 
 def again(context: Context, name: str, seconds: float) -> Optional[CheckResult]:
-    """One check once more; None when it does not answer in time."""
+    """Run one check once more; None when it does not answer in time."""
     return _Run(name, dict(CHECKS)[name], context).answer(time.monotonic() + seconds)
 
 
 class _Run:
-    """One check in a thread of its own, which is left behind when it overruns: a file system may hold it."""
+    """One check in a daemon thread, which is abandoned when it overruns: a file system may block it."""
 
     def __init__(self, name: str, check: Check, context: Context) -> None:
         self._name = name
@@ -51,7 +51,7 @@ class _Run:
         try:
             self._result = check(context)
         except Exception as error:
-            self._result = unknown(self._name, f"the check broke: {type(error).__name__}: {error}")
+            self._result = unknown(self._name, f"the check itself failed: {type(error).__name__}: {error}")
 
     def answer(self, deadline: float) -> Optional[CheckResult]:
         self._thread.join(max(0.0, deadline - time.monotonic()))

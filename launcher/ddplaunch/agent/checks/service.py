@@ -1,7 +1,7 @@
 """Check: where a Service names the nodes, the name server knows this one, by its own answer.
 
-It must have a record although it is not ready yet, or no gate ever finds another. Only node 0's matters, for
-by its name the others find the hub; but what a node finds of its own says why it does not find node 0's.
+A node must have a record before it is ready, or no gate finds the hub. Only node 0's record matters, for its
+name leads to the hub; but a node's own record shows why it does not find node 0's.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ddplaunch.agent.contract import CheckResult
 from ddplaunch.agent.platforms import dns
 
 PATIENCE = 3.0
-"""Seconds in which the record of a new node is usually there."""
+"""Seconds in which the record of a new node usually appears."""
 _TRY = 2.0
 _PAUSE = 0.25
 SLOW = 1.0
-"""Seconds of a reverse lookup that hold torch's start up."""
+"""Seconds of a reverse lookup that delay torch's start."""
 _LONGEST = 3.0
 
 
 def check(context: Context) -> CheckResult:
-    """FAIL only on node 0."""
+    """FAIL, on node 0 only, without a record of this node."""
     platform = platforms.named(context.plan.platform)
     if platform.name_delay is None or not context.plan.names:
         return passed("service", "no Service names the nodes")
@@ -35,19 +35,19 @@ def check(context: Context) -> CheckResult:
     deadline = time.monotonic() + (0.0 if context.again else PATIENCE)
     while True:
         answer = dns.ask(name, time.monotonic() + _TRY)
-        if answer.status == dns.FOUND or time.monotonic() + _PAUSE > deadline:
+        if answer.status == dns.RESOLVED or time.monotonic() + _PAUSE > deadline:
             break
         time.sleep(_PAUSE)
     seconds = time.monotonic() - context.started
-    facts: dict[str, Any] = {"status": answer.status, "said": answer.said, "seconds": seconds}
-    if answer.status == dns.FOUND:
+    facts: dict[str, Any] = {"status": answer.status, "said": answer.text, "seconds": seconds}
+    if answer.status == dns.RESOLVED:
         seconds = _reverse(answer.addresses[0])
         if seconds < SLOW:
-            return passed("service", f"{name}: {answer.said}", **facts)
-        observed = f"{name}: {answer.said}; to find the name of that address took {seconds:.1f} s"
+            return passed("service", f"{name}: {answer.text}", **facts)
+        observed = f"{name}: {answer.text}; to find the name of that address took {seconds:.1f} s"
         hint = "torch asks for names of addresses when it logs: see to the reverse zones of the name server"
         return unknown("service", observed, hint, **facts)
-    observed = f"{name}: {answer.said}, asked for {seconds:.0f} s"
+    observed = f"{name}: {answer.text}, asked for {seconds:.0f} s"
     if context.node != 0:
         return unknown("service", observed, **facts)
     unanswered = answer.status in (dns.SILENT, dns.FAILING)
@@ -63,7 +63,7 @@ def check(context: Context) -> CheckResult:
 
 
 def _reverse(address: str) -> float:
-    """Seconds until the name server has told, or refused to tell, whose address it is."""
+    """Return the seconds of a reverse lookup, at most _LONGEST."""
     started = time.monotonic()
     thread = threading.Thread(target=_name_of, args=(address,), daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""Shared memory: NCCL and DataLoader workers put tensors there, and a container has 64 MiB by default."""
+"""Check: shared memory, where NCCL and DataLoader workers put tensors. Containers have 64 MiB by default."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from ddplaunch.agent.system.phrases import size
 
 _CONTAINER_DEFAULT = 64 << 20
 _TOLERANCE = 0.95
-"""Of what was asked for: "1 GB" and "1 GiB" are 7 % apart, and a page more or less is nobody's fault."""
+"""Share of the requested size: "1 GB" and "1 GiB" are 7 % apart, and a page more or less is no fault."""
 _HINT = (
     "in the job file: `resources.shm`; Docker: --shm-size; a machine: `mount -o remount,size=SIZE /dev/shm`"
 )
 
 
 def check(context: Context, folder: str = "/dev/shm") -> CheckResult:  # noqa: S108 - that is its place
-    """FAIL only against what the job file asks for: how much a trainer shares cannot be known here."""
+    """FAIL when there is less than the job file asks for: the trainer's own need is unknown."""
     wanted = context.plan.resources.shm
     try:
-        found = os.statvfs(folder)
+        stat = os.statvfs(folder)
     except OSError as error:
         if wanted:
             return failed("shm", "shm-too-small", f"{folder}: {error.strerror}", size(wanted), _HINT)
         return unknown("shm", f"{folder}: {error.strerror}", _HINT)
-    total, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+    total, free = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
     observed = f"{folder} is {size(total)}, {size(free)} free"
     facts = {"total": total, "free": free}
     if wanted and total < wanted * _TOLERANCE:

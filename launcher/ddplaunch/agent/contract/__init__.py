@@ -1,9 +1,10 @@
 """The data that launcher and agent exchange: names, numbers, and the shape of each file and message.
 
-Standard library only, Python 3.9. Nothing here does I/O. Shapes are frozen dataclasses; `codec.dump` and
+Standard library only, Python 3.9. Only `codec` and
+`bundle_file` do I/O. Shapes are frozen dataclasses; `codec.dump` and
 `codec.load` turn them into JSON and back. Unknown keys are ignored when read, so a newer agent can talk to an
 older launcher of the same VERSION. Times named `at` are wall-clock seconds since the epoch on the node that
-saw the event; times named `for_`, `seconds` or `age` are durations in seconds.
+saw the event; `for_`, `seconds` and `age` are durations in seconds.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Any, Optional
 
 from ddplaunch.agent.contract.evidence import Beat as Beat
 from ddplaunch.agent.contract.evidence import Collective as Collective
+from ddplaunch.agent.contract.evidence import Dump as Dump
 from ddplaunch.agent.contract.evidence import Exited as Exited
 from ddplaunch.agent.contract.evidence import Frame as Frame
 from ddplaunch.agent.contract.evidence import Group as Group
 from ddplaunch.agent.contract.evidence import JobEvidence as JobEvidence
+from ddplaunch.agent.contract.evidence import JobPace as JobPace
 from ddplaunch.agent.contract.evidence import Lost as Lost
 from ddplaunch.agent.contract.evidence import MpiCall as MpiCall
 from ddplaunch.agent.contract.evidence import NodeEvidence as NodeEvidence
@@ -24,10 +27,21 @@ from ddplaunch.agent.contract.evidence import Process as Process
 from ddplaunch.agent.contract.evidence import Raised as Raised
 from ddplaunch.agent.contract.evidence import RankBeat as RankBeat
 from ddplaunch.agent.contract.evidence import RankEvidence as RankEvidence
+from ddplaunch.agent.contract.evidence import RankPace as RankPace
 from ddplaunch.agent.contract.evidence import Rendezvous as Rendezvous
 from ddplaunch.agent.contract.evidence import Setting as Setting
 from ddplaunch.agent.contract.evidence import Stack as Stack
-from ddplaunch.agent.text.printable import printable
+from ddplaunch.agent.contract.evidence import Stand as Stand
+from ddplaunch.agent.contract.evidence import Wait as Wait
+from ddplaunch.agent.contract.evidence import Xid as Xid
+from ddplaunch.agent.contract.verdict import Verdict as Verdict
+from ddplaunch.agent.contract.words import Marks as Marks
+from ddplaunch.agent.contract.words import Outcome as Outcome
+from ddplaunch.agent.contract.words import Phase as Phase
+from ddplaunch.agent.contract.words import PhaseName as PhaseName
+from ddplaunch.agent.contract.words import Status as Status
+from ddplaunch.agent.contract.words import StatusName as StatusName
+from ddplaunch.agent.contract.words import Where as Where
 
 VERSION = 1
 """Raised when a message or a file of an older agent would be misread. Both sides refuse another version."""
@@ -49,72 +63,57 @@ class Exit:
 class Env:
     """Environment variables that ddplaunch sets or reads. KEY never reaches the trainer."""
 
+    PREFIX = "DDPLAUNCH_"  # of all names below
     NODE = "DDPLAUNCH_NODE"  # index of this node, 0-based
-    ATTEMPT = "DDPLAUNCH_ATTEMPT"  # which submission of the job this is, 0-based
+    ATTEMPT = "DDPLAUNCH_ATTEMPT"  # 0 for the first run of the job, and one more at each retry
+    RESUME_DIR = (
+        "DDPLAUNCH_RESUME_DIR"  # folder for checkpoints, the same in all attempts; not on all targets
+    )
     KEY = "DDPLAUNCH_KEY"  # the job's shared secret, any non-empty string
     UID = "DDPLAUNCH_UID"  # of the Kubernetes Job: a public label, the key of a job that has no KEY
     HUB = "DDPLAUNCH_HUB"  # host:port of the hub, or several with commas, to be tried in order; see `places`
     NAMES = "DDPLAUNCH_NAMES"  # the nodes' names in node order, or their pattern, where the plan has none
     NAMESPACE = "DDPLAUNCH_NAMESPACE"  # of the pod, for the two above
-    MACHINE = "DDPLAUNCH_MACHINE"  # that the pod is on, see `machines`
-    TERMINATION = "DDPLAUNCH_TERMINATION"  # in a container: the file for its last words, see `termination`
+    MACHINE = "DDPLAUNCH_MACHINE"  # the pod's machine, see `physical_host`
+    TERMINATION = "DDPLAUNCH_TERMINATION"  # in a container: the file for its message, see `termination`
     JOB = "DDPLAUNCH_JOB"  # the job's name, for the trainer's own use
     SOURCE = "DDPLAUNCH_SOURCE"  # folder where the job's source was unpacked
     HOOK = "DDPLAUNCH_HOOK"  # the supervisor's socket, for the worker hook
 
 
-class Phase:
-    """Phases of a node or a job, in order."""
-
-    STARTING = "starting"  # the agent has not been heard of
-    GATE = "gate"
-    RENDEZVOUS = "rendezvous"  # the launch command runs, its workers do not yet
-    INIT = "init_process_group"  # workers run, no process group yet
-    FIRST = "first collective"  # process group made, nothing completed
-    RUNNING = "running"
-    FINALIZING = "finalizing"  # some ranks of the node have ended
-    ENDED = "ended"
-
-    ORDER = (STARTING, GATE, RENDEZVOUS, INIT, FIRST, RUNNING, FINALIZING, ENDED)
-
-
 class Files:
-    """File names below a job's folder. Rendered files lie in the folder itself, what happens in `run/`."""
+    """File names below a job's folder. Rendered files are in the folder itself, output in `run/`."""
 
     PLAN = "plan.json"
+    JOB = "job.json"  # the job file itself, in place of PLAN, where a Helm chart has made the pods
     AGENT = "agent.pyz"
     SOURCE = "source.tar"
     RUN = "run"
+    RESUME = "resume"  # Env.RESUME_DIR, where the job file names no other
     KEY = "run/key"  # mode 0600
     HUB = "run/hub.json"  # {"host", "port", "pid"} once the hub listens
     HUB_ADDRESS = "run/hub.address"  # one line, as in Env.HUB: by name first, then by address
     HUB_LOG = "run/hub.log"
-    GATES = "run/gate.log"  # all gates' output, where a scheduler brings it to the hub's machine
-    STEP = "run/srun.log"  # likewise, of the ranks' step: its launcher's word, and nodes without a supervisor
+    GATES = "run/gate.log"  # all gates' output, where the scheduler writes it on the hub's machine
+    STEP = (
+        "run/srun.log"  # output of the ranks' step in the same way: srun's messages, nodes without supervisor
+    )
     STATUS = "run/status.json"  # JobStatus, replaced whole at every change
     EVENTS = "run/events.jsonl"  # one Event a line
     FAULTY = "run/faulty"  # names of the nodes at fault, one a line, where the job may work without them
-    BUNDLE = "run/bundle.json"  # Bundle, written at every verdict and at the end
+    BUNDLE = "run/bundle.zip"  # Bundle, by `bundle_file`, written at every verdict and at the end
     OUTPUT = "run/output.log"  # every node's prefixed output, as a terminal would show it
     NODE = "run/node-{node}"
     # below NODE:
-    AGREED = "agreed.json"  # Agreed, written by the gate, read by the supervisor
+    AGREED = "agreed.json"  # RendezvousSettings, written by the gate, read by the supervisor
     GATE_LOG = "gate.log"
-    LAUNCH_LOG = "launch.log"  # what torchrun itself said
+    LAUNCH_LOG = "launch.log"  # output of torchrun itself
     RANKS = "ranks"  # per-rank logs
-    OWN = "bundle.json"  # Bundle, of this node's view alone, where it ended without a hub
-
-
-class Status:
-    """Results of a check. UNKNOWN never fails a job by itself."""
-
-    PASS = "pass"
-    FAIL = "fail"
-    UNKNOWN = "unknown"
+    OWN = "bundle.zip"  # Bundle, by `bundle_file`, of this node's view alone, where it ended without a hub
 
 
 MESH = "mesh"
-"""The check that nodes make together, each of the way to the others."""
+"""The check that nodes make together: each tries paths to the others."""
 
 CHECKS = (
     "configuration",
@@ -140,7 +139,7 @@ CHECKS = (
 All but MESH are modules of `agent.checks`."""
 
 
-# --- what every node is told
+# --- plan
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ class WatchdogPlan:
 
 @dataclass(frozen=True)
 class ResourcePlan:
-    """Resources that the job file asks for on every node; None: it says nothing."""
+    """Resources that the job file asks for on every node; None: not in it."""
 
     gpus: Optional[int] = None
     cpus: Optional[float] = None
@@ -176,10 +175,11 @@ class ResourcePlan:
 class JobPlan:
     """The same file on all nodes of a job; only Env differs between them.
 
-    `launch` may hold {python} {node} {is_host} {master_addr} {master_port} {run_id}, replaced
-    inside each word ({is_host}: 1 on node 0, else 0), and {keeper}, which stands for the words that start
-    one rank under a keeper (supervise.keeper). `command` is the user's and is passed on untouched,
-    behind `launch`; where `launch` is empty, it is the user's own whole command line (`ddplaunch run -- …`).
+    `launch` may hold {python} {node} {nnodes} {is_host} {master_addr} {master_port} {run_id}, replaced
+    inside each word ({nnodes}: how many start; {is_host}: 1 on node 0, else 0), and {keeper}, which stands
+    for the words that start one rank under a keeper (supervisor.mpi_wrapper). `command` is the user's and is
+    passed on untouched, behind `launch`; where `launch` is empty, it is the user's own whole command line
+    (`ddplaunch run -- …`).
     """
 
     job: str
@@ -193,7 +193,11 @@ class JobPlan:
     master_port: Optional[int] = None  # None: chosen at run time outside the ephemeral range
     mpi: bool = False  # `launch` runs on node 0 alone, and starts the ranks of all nodes through {keeper}
     max_restarts: int = 0
-    retries: int = 0  # whole-job attempts after a node's fault, where no scheduler counts them
+    min_nodes: Optional[int] = None  # the job starts with so many of its nodes, node 0 among them; None: all
+    retries: int = 0  # attempts after the first
+    retry_hangs: Optional[bool] = None  # None: no; only faults of nodes and of the network are retried
+    resume_args: Optional[list[str]] = None  # appended to `command` in every attempt but the first
+    resume_dir: Optional[str] = None  # Env.RESUME_DIR; None: the job's own folder, where it has one
     env: dict[str, str] = field(default_factory=dict)
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)  # NAME -> {"env": NAME} | {"file": PATH}
     workdir: Optional[str] = None  # None: the unpacked source, else the folder the agent was started in
@@ -203,15 +207,21 @@ class JobPlan:
     resources: ResourcePlan = field(default_factory=ResourcePlan)
     version: int = VERSION
 
+    @property
+    def retried(self) -> list[int]:
+        """Return the exit codes of an attempt after which another one may go well."""
+        return [Exit.NODE_AT_FAULT, Exit.HANG] if self.retry_hangs else [Exit.NODE_AT_FAULT]
+
 
 @dataclass(frozen=True)
 class RendezvousSettings:
-    """Settings that the gate agreed on: the environment that supervisors give to their trainers, and why."""
+    """Settings by the gate: the environment that supervisors give to their trainers, and why."""
 
     master_addr: str
     master_port: int
     env: dict[str, str] = field(default_factory=dict)
     why: dict[str, str] = field(default_factory=dict)  # variable -> one sentence
+    nodes: Optional[int] = None  # how many of an elastic job start; None: all
 
 
 # --- gate
@@ -220,7 +230,7 @@ class RendezvousSettings:
 @dataclass(frozen=True)
 class CheckResult:
     check: str  # name as in `gate.skip`
-    status: str  # Status
+    status: StatusName
     observed: str
     wanted: str = ""
     hint: str = ""
@@ -231,11 +241,11 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class CheckIn:
-    """A node's first words to the hub: who it is, what it found at home, where peers reach it."""
+    """A node's check-in with the hub: its identity, the results of its checks, where peers reach it."""
 
     node: int
     host: str  # "n3", of a pod "digits-2 on worker2"
-    nodes: int  # how many nodes this one was told of
+    nodes: int  # number of nodes in this node's plan
     nproc_per_node: Optional[int]
     address: str  # the address peers shall connect to
     ports: dict[str, int]  # "responder" and, on node 0, "master"
@@ -263,8 +273,8 @@ class MeshResult:
     address: str
     port: int
     what: str
-    outcome: str  # ok | refused | timeout | unreachable | reset | stranger | shared | stalled | lossy
-    detail: str = ""  # what a stranger, or another job, said, errno's name; of "ok": that some tries failed
+    outcome: Outcome
+    detail: str = ""  # a stranger's greeting, errno's name; of "ok": that some tries failed
     seconds: float = 0.0
 
 
@@ -279,44 +289,21 @@ class SmokeRank:
     size: int = 0  # bytes of the largest all_reduce whose result was right
     seconds: float = 0.0  # of all of them
     rate: float = 0.0  # bytes a second of the largest
-    error: str = ""  # what it raised, or how it ended; empty and not done: it stood still
+    error: str = ""  # its exception, or how it ended; empty and not done: it made no progress
     kind: str = ""  # of the error: "timeout" | "refused" | "unreachable" (the store), "sum"
-    waits: list[str] = field(default_factory=list)  # addresses that answer it nothing
-    listens: list[str] = field(default_factory=list)  # where its peers shall reach it
-    log: list[str] = field(default_factory=list)  # the end of NCCL's own
+    waits: list[str] = field(default_factory=list)  # addresses that do not answer it
+    listens: list[str] = field(default_factory=list)  # its own, for its peers
+    log: list[str] = field(default_factory=list)  # the end of NCCL's log
 
 
-# --- verdicts
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A cause, who is at fault, and the facts. The text is printable, although it may quote a rank."""
-
-    code: str
-    sentence: str
-    where: str  # "spec" | "gate" | "launch" | "run"
-    nodes: list[int] = field(default_factory=list)  # culprits
-    ranks: list[int] = field(default_factory=list)  # culprits, global ranks
-    victims: list[int] = field(default_factory=list)  # global ranks that only wait or died of another's fault
-    confidence: float = 1.0
-    facts: list[str] = field(default_factory=list)  # what it rests on, one sentence each
-    hint: str = ""
-
-    def __post_init__(self) -> None:
-        for name in ("code", "sentence", "hint"):
-            object.__setattr__(self, name, printable(getattr(self, name)))
-        object.__setattr__(self, "facts", list(map(printable, self.facts)))
-
-
-# --- what can be read from outside
+# --- status and bundle, for other programs
 
 
 @dataclass(frozen=True)
 class NodeStatus:
     node: int
     host: str = ""
-    phase: str = Phase.STARTING
+    phase: PhaseName = Phase.STARTING
     since: float = 0.0
     detail: str = ""  # "waits for ranks 2, 5", "3 of 4 ranks in all_reduce"
     exit_code: Optional[int] = None
@@ -326,7 +313,7 @@ class NodeStatus:
 class JobStatus:
     job: str
     attempt: int
-    phase: str
+    phase: PhaseName
     since: float
     nodes: list[NodeStatus]
     started: float
@@ -335,15 +322,16 @@ class JobStatus:
     verdicts: list[Verdict] = field(default_factory=list)
     exit_code: Optional[int] = None  # Exit, once the job has ended
     decided: Optional[int] = None  # Exit by which the hub has decided to end the job
-    gate_passed: bool = False  # the nodes may start their ranks: whatever ends the job now ends a training
+    gate_passed: bool = False  # the nodes may start their ranks: an end of the job now ends a training
+    pace: Optional[JobPace] = None  # while it runs, and where it is known
     version: int = VERSION
 
 
 @dataclass(frozen=True)
 class Event:
     at: float
-    kind: str  # phase, check-in, waiting, mesh, smoke, release, verdict, notice, death, evidence, end
-    text: str  # one sentence for people
+    kind: str  # phase, check-in, waiting, mesh, smoke, verdict, notice, lost, death, ending, checkpoint, end
+    text: str  # one sentence for the user
     node: Optional[int] = None
     rank: Optional[int] = None
 
@@ -359,10 +347,10 @@ class Bundle:
     started: float
     written: float
     check_ins: list[CheckIn] = field(default_factory=list)
-    mesh: list[MeshResult] = field(default_factory=list)  # what failed, or passed with a remark
+    mesh: list[MeshResult] = field(default_factory=list)  # paths that failed, or passed with a remark
     passed: dict[str, dict[str, int]] = field(default_factory=dict)  # the other paths, see `paths`
     agreed: Optional[RendezvousSettings] = None
-    evidence: Optional[JobEvidence] = None  # what the verdicts rest on
+    evidence: Optional[JobEvidence] = None  # the basis of the verdicts
     verdicts: list[Verdict] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     exit_code: Optional[int] = None

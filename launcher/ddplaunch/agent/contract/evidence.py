@@ -1,13 +1,15 @@
-"""The shape of evidence: what is known about a running job's ranks at one moment.
+"""The shape of evidence: the state of a running job's ranks at one moment.
 
-Import them from `contract`, as all that crosses a process border; they stand here because they are many.
-Times named `at` are wall-clock seconds since the epoch on the node that saw the event.
+Import these classes from `contract`, as all data that crosses a process border. Times named `at` are
+wall-clock seconds since the epoch on the node that saw the event.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Optional
+
+from ddplaunch.agent.contract.words import Phase, PhaseName
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,10 @@ class Stack:
     thread: str
     main: bool
     frames: list[Frame]  # innermost first
+    tid: int = 0  # the kernel's number of the thread; 0: unknown
+    on_lock: bool = False  # it waits without a timeout for a futex that no other process can wake
+    owns_gil: bool = False  # by py-spy
+    native: str = ""  # the native function above its Python frames, "libfoo.so:do_io"; "": none is known
 
 
 @dataclass(frozen=True)
@@ -34,14 +40,15 @@ class Raised:
     frames: list[Frame] = field(default_factory=list)  # innermost first
     handled: bool = False
     source: str = ""  # "hook" | "log" | "torchrun"
+    cause: str = ""  # message of the exception that it was raised from
 
 
 @dataclass(frozen=True)
 class Exited:
     at: float
     code: Optional[int] = None
-    signal: Optional[int] = None  # both None: it is gone and nobody saw how
-    by_us: bool = False  # sent by the supervisor or by torchrun after another rank's end
+    signal: Optional[int] = None  # both None: it is gone, and its status is unknown
+    by_us: bool = False  # ended by the supervisor, or by torchrun after another rank's end
 
 
 @dataclass(frozen=True)
@@ -56,10 +63,12 @@ class Collective:
     done: bool = False
     p2p: bool = False
     at: float = 0.0
-    frames: list[Frame] = field(default_factory=list)  # where it was called, innermost first
+    frames: list[Frame] = field(default_factory=list)  # of the call, innermost first
     peer: Optional[int] = None  # of a point-to-point operation: the other side's global rank; -1: any
     state: str = ""  # torch's "scheduled" | "started" | "completed", or the ring's "entered" | "returned" |
-    # "issued" (it returned, and completes later) | "raised"; "": not known
+    # "issued" (it returned, and completes later) | "waiting" (the main thread is in its wait()) | "waited" |
+    # "raised"; "": unknown
+    tag: Optional[int] = None  # of a point-to-point operation; None: unknown
 
 
 @dataclass(frozen=True)
@@ -74,10 +83,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """A call of init_process_group: its arguments, and where they lead as seen from the node.
+    """A call of init_process_group: its arguments, and their meaning on this node.
 
-    `rank` and `world_size` are those of the call; None where it left them to the environment and that has
-    none.
+    `rank` and `world_size` are those of the call, else of the environment; None without both.
     """
 
     method: str  # "env" | "tcp" | "file" | "store" | another scheme
@@ -85,34 +93,34 @@ class Rendezvous:
     address: str = ""  # MASTER_ADDR, or the host of the URL or of the store
     port: Optional[int] = None
     file: str = ""  # of a FileStore
-    file_used: bool = False  # it held keys before this process opened it
+    file_used: bool = False  # the file had keys before this process opened it
     rank: Optional[int] = None
     world_size: Optional[int] = None
     backend: str = ""
     timeout: Optional[float] = None  # seconds; None: torch's default
-    frame: Optional[Frame] = None  # the user's line that calls
+    frame: Optional[Frame] = None  # the user's line of the call
     settings: list[Setting] = field(
         default_factory=list
     )  # variables that the program has set, the last of each
     script: str = ""  # digest of the program's main file; "": it has none
-    passed: bool = False  # the call has returned: the process group is there
+    passed: bool = False  # the call has returned: there is a process group
     resolved: list[str] = field(default_factory=list)  # addresses of `address`, as this node resolves it
-    unresolved: str = ""  # why it does not resolve: "NXDOMAIN", "timeout"; "": it does, or was not asked
-    holder: str = ""  # who listens at the port, where `address` is this node's own; "": nobody, or not known
-    agent_store: bool = False  # torchrun keeps the store, and no rank opens one, not even rank 0
+    unresolved: str = ""  # why it does not resolve: "NXDOMAIN", "timeout"; "": it does, or was not looked up
+    holder: str = ""  # the process at the port, where `address` is this node's own; "": none, or unknown
+    agent_store: bool = False  # torchrun has the store: no rank opens one, not even rank 0
 
 
 @dataclass(frozen=True)
 class MpiCall:
     """The MPI function that a rank has called and that has not returned. Ranks are world ranks.
 
-    Numbers: -1 is MPI's own "any", -2 is not known, None has no part in this function.
+    Numbers: -1 is MPI's own "any", -2 unknown, None not a parameter of this function.
     """
 
-    name: str  # as the program writes it: "Allreduce", "recv"
+    name: str  # as in the program: "Allreduce", "recv"
     communicator: str = ""
-    size: int = 0  # of the communicator; 0: not known
-    ranks: list[int] = field(default_factory=list)  # of the communicator; empty: all, or not known
+    size: int = 0  # of the communicator; 0: unknown
+    ranks: list[int] = field(default_factory=list)  # of the communicator; empty: all, or unknown
     dest: Optional[int] = None
     source: Optional[int] = None
     root: Optional[int] = None
@@ -127,10 +135,23 @@ class Group:
     """One process group as one rank sees it."""
 
     name: str
-    ranks: list[int] = field(default_factory=list)  # global; empty: not known
+    ranks: list[int] = field(default_factory=list)  # global; empty: unknown
     enqueued: int = 0  # sequence number of the last collective this rank called
     completed: int = 0
     description: str = ""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """The operation on a file, or the lock on it, for which a main thread waits in the kernel."""
+
+    functions: list[str] = field(default_factory=list)  # of the kernel, innermost first; bounded
+    file: str = ""  # its path; "": unknown
+    mount: str = ""  # where the file system of `file` is mounted
+    kind: str = ""  # of that file system: "nfs4", "ext4"
+    source: str = ""  # of that file system: "nas:/export", "/dev/sda1"
+    holder: int = 0  # pid that holds the lock on `file`; -1: unknown; 0: it waits for no lock
+    command: str = ""  # of the holder
 
 
 @dataclass(frozen=True)
@@ -138,7 +159,7 @@ class Process:
     """A rank's process, or a child of it (a DataLoader worker), from /proc, over the last seconds."""
 
     pid: int
-    state: str = "?"  # R S D T Z X, as /proc says
+    state: str = "?"  # R S D T Z X, as in /proc
     command: str = ""
     wchan: str = ""
     threads: int = 0
@@ -146,10 +167,27 @@ class Process:
     read_rate: float = 0.0  # bytes a second through read(), over the window
     write_rate: float = 0.0
     net_rate: float = 0.0  # bytes a second through its TCP sockets, acknowledged or received
+    net_bytes: int = 0  # the same, since its sockets were opened
     wakeups: float = 0.0  # voluntary context switches of its main thread a second
     memory: int = 0  # resident bytes
     role: str = ""  # "" | "loader" | "other"
     stacks: list[Stack] = field(default_factory=list)
+    waits_for: Optional[Wait] = None  # None: for no file that is known
+    ran: float = (
+        0.0  # share of the last seconds in which its main thread ran; of a suspect alone, as what follows
+    )
+    delayed: float = 0.0  # share in which it was runnable, and had no CPU
+    throttled: Optional[float] = None  # share of periods that its cgroup's quota has cut; None: it has none
+    cpu_limit: Optional[float] = None  # CPUs of that quota
+
+
+@dataclass(frozen=True)
+class Stand:
+    """A place where a rank's main thread was seen, once a second."""
+
+    kind: str  # "collective" | "loader" | "": elsewhere
+    seconds: int
+    frame: Optional[Frame] = None  # the user's line
 
 
 @dataclass(frozen=True)
@@ -158,35 +196,61 @@ class RankEvidence:
     local_rank: int
     pid: int
     alive: bool
-    phase: str = "init_process_group"
+    phase: PhaseName = Phase.INIT
     exit: Optional[Exited] = None
     raised: list[Raised] = field(default_factory=list)  # in order of time
     stacks: list[Stack] = field(default_factory=list)
-    stack_source: str = ""  # "hook" | "py-spy" | "faulthandler" | "": none could be had
+    stack_source: str = ""  # "hook" | "py-spy" | "faulthandler" | "": there are none
+    gil_wait: float = 0.0  # seconds for which the hook's thread has asked for the GIL in vain; 0: it has not
     stack_moves: bool = False  # the main thread's stack differed between samples of the window
-    still_for: float = 0.0  # since anything of this rank moved, strong or weak
-    stuck_for: float = 0.0  # since it made real progress (counter, new stack, output, I/O)
+    still_for: float = 0.0  # seconds since any movement, CPU time included
+    stuck_for: float = 0.0  # seconds since progress (counter, new stack, output, I/O)
     groups: list[Group] = field(default_factory=list)
     collectives: list[Collective] = field(default_factory=list)  # the recorder's newest, oldest first
     process: Optional[Process] = None
     children: list[Process] = field(default_factory=list)
     step_times: list[float] = field(
         default_factory=list
-    )  # seconds between completed collectives, newest last
-    initialized: Optional[bool] = None  # torch.distributed.is_initialized(); None: could not be asked
+    )  # seconds from a completed collective to the next of its kind, newest last
+    initialized: Optional[bool] = None  # torch.distributed.is_initialized(); None: unknown
     backend: str = ""
-    mpi: str = ""  # "" (none seen) | "loaded" (it cannot be asked) | "ready" | "ending" (its Python is over)
+    mpi: str = ""  # "" (none seen) | "loaded" (no answer) | "ready" | "ending" (its Python is over)
     mpi_call: Optional[MpiCall] = None
-    last_output: str = ""  # last line it wrote
+    last_output: str = ""  # its last line
     last_output_at: float = 0.0
-    last_lines: list[str] = field(default_factory=list)  # the last it wrote, newest last; bounded
-    world_size: Optional[int] = None  # of its default process group, or as it was told; None: not known
-    numbered_by: str = ""  # where `rank` comes from: "call" | "environment" | "spawn" | "": nobody said
-    rendezvous: Optional[Rendezvous] = None  # None: init_process_group was not seen called
+    last_lines: list[str] = field(default_factory=list)  # its last lines, newest last; bounded
+    world_size: Optional[int] = None  # of its default process group, else of call or environment
+    numbered_by: str = ""  # source of `rank`: "call" | "environment" | "spawn" | "": unknown
+    rendezvous: Optional[Rendezvous] = None  # None: no call of init_process_group is known
     calls: list[Collective] = field(
         default_factory=list
-    )  # the newest that the program made, oldest first, from the hook's ring: also of a rank that is dead
-    launcher: int = 0  # pid of the process that has started it
+    )  # the newest of the program, oldest first, from the hook's ring: also of a dead rank
+    launcher: int = 0  # pid of its parent
+    stands: list[Stand] = field(default_factory=list)  # of the last minute, the most frequent first
+    device: str = ""  # GPU of its process groups, as in CUDA_VISIBLE_DEVICES; "": not known
+    broadcasting: int = 0  # bytes of the model's state that torch broadcasts in the call where it stands
+
+
+@dataclass(frozen=True)
+class Xid:
+    """An event of a GPU that NVIDIA's driver has written into the kernel's log."""
+
+    number: int
+    gpu: str  # its address on the PCI bus, "0000:65:00"
+    at: float
+    text: str  # the line
+    pid: Optional[int] = None  # of the process, where the line names one
+
+
+@dataclass(frozen=True)
+class Dump:
+    """One flight recorder of a rank, whole, as a pickle for torch's tools. Nothing of ours unpickles it."""
+
+    rank: int
+    backend: str
+    size: int  # bytes of the pickle
+    crc: int  # of the pickle, as in a zip archive
+    packed: str  # the pickle deflated, without a header, as base64; free of secrets
 
 
 @dataclass(frozen=True)
@@ -194,7 +258,7 @@ class NodeEvidence:
     node: int
     host: str
     at: float
-    phase: str
+    phase: PhaseName
     ranks: list[RankEvidence] = field(default_factory=list)
     memory_limit: Optional[int] = None  # bytes, of the tightest memory cgroup
     memory_used: Optional[int] = None
@@ -202,14 +266,26 @@ class NodeEvidence:
     kernel: list[str] = field(default_factory=list)  # kernel log lines that name our processes
     shm_size: Optional[int] = None
     shm_used: Optional[int] = None
-    throttled: Optional[float] = None  # share of periods in which the CPU quota bit
+    shm_peak: Optional[int] = None  # the most that it was seen to hold
+    throttled: Optional[float] = None  # share of periods that the CPU quota has cut, since the start
+    busiest: list[Process] = field(default_factory=list)  # not of the job, most CPU first; of a starved node
     launch_exit: Optional[Exited] = None  # torchrun's own
     launch_output: list[str] = field(default_factory=list)  # its last lines
     missing: list[str] = field(default_factory=list)  # "py-spy: not permitted (ptrace)"
-    machine: str = (
-        ""  # equal on nodes that share machine and network: there loopback leads from one to the other
-    )
-    addresses: list[str] = field(default_factory=list)  # of this node's interfaces, loopback left out
+    machine: str = ""  # equal on nodes that share machine and network namespace: loopback connects them
+    addresses: list[str] = field(default_factory=list)  # of this node's interfaces, without loopback
+    xids: list[Xid] = field(default_factory=list)  # of GPUs that our processes use, oldest first
+    gpus: list[str] = field(
+        default_factory=list
+    )  # nvidia-smi's lines, where ranks with NCCL make no progress
+    loops: dict[str, list[list[int]]] = field(
+        default_factory=dict
+    )  # first and last line of the loops in each
+    # of the user's files in which a rank waits
+    dumps: list[Dump] = field(default_factory=list)  # as many as the hub has room for
+    dumps_left_out: int = 0
+    lines: dict[str, str] = field(default_factory=dict)  # text of source lines at which threads stand, by
+    # "FILE:LINE" as in their frames
 
 
 @dataclass(frozen=True)
@@ -217,10 +293,10 @@ class Lost:
     """A node that stopped answering."""
 
     node: int
-    at: float  # when it was last heard, by the hub's clock
+    at: float  # of its last message, by the hub's clock
     closed: bool = False  # its connection was closed: its agent ended; else it is silent
-    completed: int = 0  # collectives completed by its ranks together, as far as it told
-    frozen: bool = False  # its kernel confirms what is sent to it, and its agent says nothing
+    completed: int = 0  # collectives completed by its ranks together, by its last beat
+    frozen: bool = False  # its kernel acknowledges data, and its agent is silent
 
 
 @dataclass(frozen=True)
@@ -234,12 +310,31 @@ class JobEvidence:
     at: float
     evidence: list[NodeEvidence] = field(default_factory=list)
     silent: list[int] = field(default_factory=list)  # nodes that did not answer in time
-    lost: list[Lost] = field(default_factory=list)  # of these, who does not answer at all any more
+    lost: list[Lost] = field(default_factory=list)  # of these, nodes that are gone
     notice_after: float = 10.0
     names: list[str] = field(default_factory=list)  # of the nodes, in their order; as in JobPlan
-    platform: str = ""  # likewise
-    master_addr: str = ""  # as the gate has proved it; "": there was no gate
+    platform: str = ""  # as in JobPlan
+    master_addr: str = ""  # as tried by the gate; "": there was no gate
     master_port: int = 0
+
+
+@dataclass(frozen=True)
+class RankPace:
+    rank: int
+    step: Optional[float] = None  # seconds, the mean of about a minute
+    in_collectives: Optional[float] = None  # share of the last minute in which its main thread was there
+    for_data: Optional[float] = None  # share in which it waited for a batch
+
+
+@dataclass(frozen=True)
+class JobPace:
+    """The medians of the ranks whose pace is known."""
+
+    ranks: int
+    step: Optional[float] = None
+    in_collectives: Optional[float] = None
+    for_data: Optional[float] = None
+    first: list[RankPace] = field(default_factory=list)  # that wait least for the others; at most 8
 
 
 @dataclass(frozen=True)
@@ -248,19 +343,20 @@ class RankBeat:
     local_rank: int
     pid: int
     alive: bool
-    phase: str
-    stuck_for: float  # since real progress
-    still_for: float  # since any movement, weak included
-    waits: bool = False  # its main thread stands in a collective or in rendezvous
+    phase: PhaseName
+    stuck_for: float  # seconds since progress
+    still_for: float  # seconds since any movement
+    waits: bool = False  # its main thread is in a collective or in the rendezvous
     completed: int = 0  # collectives completed, all groups
     exit: Optional[Exited] = None
 
 
 @dataclass(frozen=True)
 class Beat:
-    """Sent by every supervisor every second or so."""
+    """The heartbeat that every supervisor sends about once a second."""
 
     node: int
-    phase: str
+    phase: PhaseName
     at: float
     ranks: list[RankBeat] = field(default_factory=list)
+    paces: list[RankPace] = field(default_factory=list)  # of living ranks; in one beat of ten or so

@@ -8,13 +8,15 @@ from typing import Callable, Optional, TypeVar
 
 Complain = Optional[Callable[[str], None]]
 Facts = TypeVar("Facts")
-Told = TypeVar("Told")
+Found = TypeVar("Found")
 
 
-def told(rule: Callable[[Facts], Iterable[Told]], facts: Facts, complain: Complain, where: str) -> list[Told]:
-    """Return all that a rule of the gate, or of the run, has to say; one that fails says nothing.
+def run(
+    rule: Callable[[Facts], Iterable[Found]], facts: Facts, complain: Complain, where: str
+) -> list[Found]:
+    """Return all that a rule of the gate, or of the run, finds; nothing where it fails.
 
-    `complain` hears of the failure; without it, it is raised.
+    `complain` gets the failure; without it, it is raised.
     """
     try:
         return list(rule(facts))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.contract import Exit, Marks, Verdict
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text.printable import printable
+from ddplaunch.agent.text.ranges import some
 
 _WIDTH = 100
 _ALARM = "nothing moves; "
@@ -20,16 +21,17 @@ def block(verdicts: Sequence[Verdict], final: bool, names: Sequence[str] = ()) -
     `final`: the job ends by it. `names`: of the job's nodes, for verdicts whose sentences speak of ranks.
     """
     head = "verdict" if final else f"notice: {_ALARM if _hangs(verdicts) else ''}the job goes on"
-    lines = [f"---- ddplaunch {head} ".ljust(_WIDTH, "-")]
+    lines = [f"{Marks.FRAME} ddplaunch {head} ".ljust(_WIDTH, "-")]
     for verdict in verdicts:
         lines += _wrapped(f"{verdict.code}: ", verdict.sentence)
-        where = phrases.nodes(verdict.nodes, names)
-        if verdict.ranks and "(" in where and where not in verdict.sentence:
-            lines += _wrapped("    ", f"{_ranks(verdict.ranks)}: on {where}")
+        known = sorted(verdict.nodes) in verdict.named
+        if verdict.ranks and subjects.are_named(verdict.nodes, names) and not known:
+            where = phrases.nodes(verdict.nodes, names)
+            lines += _wrapped("    ", f"{some('rank', verdict.ranks)}: on {where}")
         for fact in verdict.facts:
             lines += _wrapped("    - ", fact)
         if verdict.victims:
-            lines += _wrapped("    ", f"only waiting, or ended by it: {_ranks(verdict.victims)}")
+            lines += _wrapped("    ", f"only waiting, or ended by it: {some('rank', verdict.victims)}")
         if verdict.hint:
             lines += _wrapped("    hint: ", verdict.hint)
         lines.append(f"    more: ddplaunch explain {verdict.code}")
@@ -49,15 +51,3 @@ def _wrapped(label: str, text: str) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _ranks(numbers: Sequence[int]) -> str:
-    """'ranks 0-2, 5'."""
-    parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    names = [str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts]
-    return ("rank " if len(numbers) == 1 else "ranks ") + ", ".join(names)

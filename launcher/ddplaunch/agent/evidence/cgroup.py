@@ -1,7 +1,7 @@
 """Reads limits and counters of control groups, version 1 and 2.
 
-A container sees its own group as the root of the mount, a batch step sees a path below it: the mount table
-says which. The tightest limit on the way up is the one that kills.
+A container sees its own group as the root of the mount, a batch step a path below it: the mount table tells
+which. The tightest limit of the group and its parents is the one that kills.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ _UNLIMITED = 1 << 60
 class Memory(NamedTuple):
     limit: Optional[int]  # bytes; None: no limit
     used: Optional[int]  # bytes, of the group with that limit
-    oom_kills: int  # so far, in the group and what lies below it
+    oom_kills: int  # so far, in the group and below it
 
 
 class Cpu(NamedTuple):
     periods: int  # in which the group could run, so far
     throttled: int  # of those, in which its quota ended early
+    limit: float = 0.0  # CPUs
 
 
 def memory(root: str = "/") -> Memory:
-    """`root` stands in for "/" in tests."""
+    """Return limit, use and kills of our group. `root` replaces "/" in tests."""
     tightest: tuple[int, Optional[int]] = (_UNLIMITED, None)
     kills = 0
     for folder in _folders("memory", root):
@@ -34,7 +35,7 @@ def memory(root: str = "/") -> Memory:
         used = _number(folder, "memory.current") or _number(folder, "memory.usage_in_bytes")
         if limit is not None and limit < tightest[0]:
             tightest = (limit, used)
-        # Counters of version 2 include what lies below, those of version 1 do not: the largest serves both.
+        # Counters of version 2 include groups below, those of version 1 do not: the largest fits both.
         for name in ("memory.events", "memory.oom_control"):
             kills = max(kills, _entries(folder, name).get("oom_kill", 0))
     if tightest[0] >= _UNLIMITED:
@@ -42,19 +43,28 @@ def memory(root: str = "/") -> Memory:
     return Memory(tightest[0], tightest[1], kills)
 
 
-def cpu(root: str = "/") -> Optional[Cpu]:
-    """None: no group here has a quota."""
-    for folder in _folders("cpu", root):
+def cpu(root: str = "/", pid: str = "self") -> Optional[Cpu]:
+    """Return limit and throttling of a process's group, the tightest; None where no group has a quota."""
+    quotas = []
+    for folder in _folders("cpu", root, pid):
         entries = _entries(folder, "cpu.stat")
         if entries.get("nr_periods"):
-            return Cpu(entries["nr_periods"], entries.get("nr_throttled", 0))
-    return None
+            quotas.append(Cpu(entries["nr_periods"], entries.get("nr_throttled", 0), _cpus(folder)))
+    return min(quotas, key=lambda each: each.limit or float("inf"), default=None)
 
 
-def _folders(controller: str, root: str) -> Iterator[str]:
-    """Our group's folders under `controller`, innermost first, in either version's hierarchy."""
+def _cpus(folder: str) -> float:
+    """Return the quota in CPUs; 0: none."""
+    quota, _, period = _text(folder, "cpu.max").strip().partition(" ")
+    quota = quota or _text(folder, "cpu.cfs_quota_us").strip()
+    period = period or _text(folder, "cpu.cfs_period_us").strip()
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else 0.0
+
+
+def _folders(controller: str, root: str, pid: str = "self") -> Iterator[str]:
+    """Yield a process's folders under `controller`, innermost first, in either version's hierarchy."""
     paths = {}
-    for line in _text(root, "proc/self/cgroup").splitlines():
+    for line in _text(root, f"proc/{pid}/cgroup").splitlines():
         _, names, path = line.split(":", 2)
         paths.update(dict.fromkeys(names.split(","), path))
     for line in _text(root, "proc/self/mountinfo").splitlines():
@@ -68,7 +78,7 @@ def _folders(controller: str, root: str) -> Iterator[str]:
             continue
         inside = os.path.relpath(paths[key], mounted_root)
         top = os.path.join(root, point.lstrip("/"))
-        # A path outside of what is mounted: the group that we can see is the mount itself.
+        # A path outside the mount: the visible group is the mount itself.
         folder = top if inside.startswith("..") else os.path.normpath(os.path.join(top, inside))
         while True:
             yield folder

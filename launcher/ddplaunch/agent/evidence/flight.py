@@ -1,9 +1,9 @@
-"""torch's flight recorder: the groups, how far each has come, the last collectives.
+"""torch's flight recorder: the groups, the progress of each, the last collectives.
 
-Read from the dumps of torch 2.6 to 2.15, as hook/ddplaunch_flight.py brings them. With Gloo an entry's
-`state` stays "scheduled" and its times 0 for ever, so `retired` says whether it is done; point-to-point
-operations are no entries there, yet `pg_status` counts them with the collectives. With NCCL they are entries
-with numbers of their own, which `pg_status` leaves out. Numbers in JSON are strings.
+Reads dumps of torch 2.6 to 2.15, from hook/ddplaunch_flight.py. With Gloo an entry's `state` stays
+"scheduled" and its times 0 for ever, so `retired` tells whether it is done; point-to-point operations have no
+entries there, yet `pg_status` counts them with the collectives. With NCCL they have entries with numbers of
+their own, which `pg_status` leaves out. Numbers in JSON are strings.
 """
 
 from __future__ import annotations
@@ -16,18 +16,22 @@ from typing import Any, Optional
 from ddplaunch.agent.contract import Collective, Frame, Group
 
 KEPT = 64
-"""Collectives of a rank that travel to the hub. Ranks that differ by more have long been waiting."""
+"""Collectives of a rank that are sent to the hub. Ranks further apart have long waited for one another."""
 _STEPS = 64
+_STEPS_SEEN = 3
+_SMALL = 0.01
+"""Share of the largest collective's elements below which one says nothing of steps."""
 _WAY = re.compile(r"(?P<op>\w+) \d+(?:->|<-)(?P<peer>\d+)")
-"""'send 0->1', 'recv 1<-0': this rank and its peer, by their places in the group."""
+"""'send 0->1', 'recv 1<-0': this rank and its peer, by their ranks in the group."""
 
 
-def counters(dump: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """Process group id -> (last enqueued, last completed); torch's "none yet", -1, is 0 here.
+def counters(dump: dict[str, Any], as_brief: bool = False) -> dict[str, tuple[int, int]]:
+    """Return by process group id (last enqueued, last completed); torch's "none yet", -1, is 0 here.
 
-    With Gloo a thread that is overtaken writes its own number over that of a later collective, and there it
-    stays: where the dump has entries, those that are done count as well. Where it has none, as in that of
-    each second, Gloo's numbers count point-to-point operations too, and only show that something moves.
+    With Gloo a slow thread may overwrite the number of a later collective with its own: where the dump has
+    entries, those that are done count as well. Without entries, as in the dump of each second, Gloo's numbers
+    include point-to-point operations, and only show progress. `as_brief` numbers a dump with entries
+    likewise: two dumps of one moment must not differ.
     """
     done: dict[str, int] = {}
     others: dict[str, int] = {}  # operations with Gloo that are no collectives
@@ -35,51 +39,84 @@ def counters(dump: dict[str, Any]) -> dict[str, tuple[int, int]]:
         if entry.get("is_p2p"):
             continue
         number, seq = str(entry.get("pg_id", 0)), int(entry.get("collective_seq_id", 0))
+        operation = _operation(entry)
         if _done(entry):
-            done[number] = max(done.get(number, 0), seq)
-        if str(entry.get("profiling_name", "")).startswith("gloo:"):
-            others[number] = max(0, int(entry.get("op_id", seq)) - seq)
-    found = {}
+            done[number] = max(done.get(number, 0), operation if as_brief else seq)
+        if not as_brief:
+            others[number] = max(0, operation - seq)
+    counts = {}
     for name, status in dump.get("pg_status", {}).items():
         enqueued, completed = (
             max(0, int(status.get(key, 0)) - others.get(name, 0))
             for key in ("last_enqueued_collective", "last_completed_collective")
         )
-        found[name] = (enqueued, max(completed, done.get(name, 0)))
-    return found
+        counts[name] = (enqueued, max(completed, done.get(name, 0)))
+    return counts
 
 
 def collectives(
     dump: dict[str, Any], members: Optional[dict[str, list[int]]] = None, kept: int = KEPT
 ) -> list[Collective]:
-    """The newest `kept` entries, oldest first. `members` as in `groups`: peers are global by them alone."""
+    """Return the newest `kept` entries, oldest first. `members` as in `groups`: it makes peers global."""
     return [_collective(entry, members or {}) for entry in dump.get("entries", [])[-kept:]]
 
 
 def with_lines(recorded: list[Collective], calls: list[Collective]) -> list[Collective]:
-    """Both oldest first: what was recorded, with the user's line of the call that made it.
+    """Return `recorded`, each entry with the user's line of the call that made it. Both are oldest first.
 
-    A call makes its first entry right after it began, and before its thread begins another. What C++ issues
-    by itself comes after a call that has its entry already, and keeps none.
+    A call makes its first entry right after it began, and before its thread begins another. Later entries,
+    which C++ has made by itself, get no line.
     """
-    found = list(recorded)
+    entries = list(recorded)
     for number, call in enumerate(calls):
         if len(recorded) >= KEPT and call.at < recorded[0].at:
             continue  # its own entry may have been cut off
         ends = next((each.at for each in calls[number + 1 :] if each.group == call.group), math.inf)
-        for place, entry in enumerate(found):
+        for place, entry in enumerate(entries):
             if entry.group == call.group and entry.p2p == call.p2p and call.at <= entry.at < ends:
                 if not entry.frames and call.op.startswith(entry.op.strip("_").replace("_base", "")):
-                    found[place] = dataclasses.replace(entry, frames=call.frames)
+                    entries[place] = dataclasses.replace(entry, frames=call.frames)
                 break
-    return found
+    return entries
 
 
-def step_times(dump: dict[str, Any], kept: int = _STEPS) -> list[float]:
-    """Seconds between successive collectives that are done, newest last."""
+def step_times(dump: dict[str, Any]) -> list[float]:
+    """Return the seconds from a completed collective to the next of its kind, newest last."""
+    kinds = _kinds(dump)
+    times = next((kind for kind in kinds if len(kind) >= _STEPS_SEEN), kinds[0] if kinds else [])
+    return [round((after - before) / 1e9, 4) for (_, before), (_, after) in zip(times, times[1:])][-_STEPS:]
+
+
+def per_step(dump: dict[str, Any]) -> float:
+    """Return the collectives that a step has, as `counters(…, as_brief=True)` counts; 0: not known."""
+    once = next(iter(_kinds(dump)), [])
+    return (once[-1][0] - once[0][0]) / (len(once) - 1) if len(once) >= _STEPS_SEEN else 0.0
+
+
+def _kinds(dump: dict[str, Any]) -> list[list[tuple[int, int]]]:
+    """Return for each kind of collective its (number, nanoseconds), the rarest first: it comes once a step.
+
+    Kinds differ in operation and sizes. Small ones are left out, for a loss may be summed every ten steps;
+    so are those that no longer come, as at the start. `number` counts the operations of all groups.
+    """
     done = [entry for entry in dump.get("entries", []) if _done(entry) and not entry.get("is_p2p")]
-    times = [entry.get("time_created_ns", 0) for entry in done[-kept - 1 :]]
-    return [round((after - before) / 1e9, 4) for before, after in zip(times, times[1:])]
+    kinds: dict[str, list[tuple[int, int]]] = {}
+    sizes: dict[str, int] = {}
+    first: dict[Any, int] = {}
+    last: dict[Any, int] = {}
+    for entry in done:
+        kind = f"{entry.get('pg_id')} {entry.get('profiling_name')} {entry.get('input_sizes')}"
+        group, number = entry.get("pg_id"), _operation(entry)
+        first.setdefault(group, number)
+        last[group] = number
+        if kind not in sizes:
+            sizes[kind] = sum(math.prod(map(int, each)) for each in entry.get("input_sizes", []))
+        position = sum(last.values()) - sum(first.values())
+        kinds.setdefault(kind, []).append((position, entry.get("time_created_ns", 0)))
+    least = max(sizes.values(), default=0) * _SMALL
+    half = done[len(done) // 2].get("time_created_ns", 0) if done else 0
+    comes = [times for kind, times in kinds.items() if sizes[kind] >= least and times[-1][1] >= half]
+    return sorted(comes, key=len)
 
 
 def groups(
@@ -87,21 +124,21 @@ def groups(
     members: Optional[dict[str, list[int]]] = None,
     descriptions: Optional[dict[str, str]] = None,
 ) -> list[Group]:
-    """`members`: group name -> global ranks, where the process could tell; idle groups count too."""
+    """Return all groups by name. `members`: global ranks by group, where known; it adds idle groups."""
     names: dict[str, tuple[str, str]] = {}
     for entry in dump.get("entries", []):
         name, description = (*entry.get("process_group", []), "", "")[:2]
         names[str(entry.get("pg_id", name))] = (name, description)
-    found = {}
+    groups = {}
     for number, (enqueued, completed) in counters(dump).items():
         name, description = names.get(number, (number, ""))
         ranks = (members or {}).get(name, [])
-        found[name] = Group(
+        groups[name] = Group(
             name, ranks, enqueued, completed, description or (descriptions or {}).get(name, "")
         )
     for name, ranks in (members or {}).items():
-        found.setdefault(name, Group(name, ranks, 0, 0, (descriptions or {}).get(name, "")))
-    return [found[name] for name in sorted(found)]
+        groups.setdefault(name, Group(name, ranks, 0, 0, (descriptions or {}).get(name, "")))
+    return [groups[name] for name in sorted(groups)]
 
 
 def _collective(entry: dict[str, Any], members: dict[str, list[int]]) -> Collective:
@@ -126,6 +163,12 @@ def _collective(entry: dict[str, Any], members: dict[str, list[int]]) -> Collect
         peer=peer,
         state="completed" if _done(entry) else str(entry.get("state", "")),
     )
+
+
+def _operation(entry: dict[str, Any]) -> int:
+    """Return the number that `pg_status` gives it: with Gloo, point-to-point operations count as well."""
+    is_gloo = str(entry.get("profiling_name", "")).startswith("gloo:")
+    return int(entry.get("op_id" if is_gloo and "op_id" in entry else "collective_seq_id", 0))
 
 
 def _done(entry: dict[str, Any]) -> bool:

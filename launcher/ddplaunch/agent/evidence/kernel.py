@@ -1,51 +1,78 @@
-"""Reads new lines of the kernel's log. Without permission there are none, and the reason is given."""
+"""Reads new lines of the kernel's log. Without permission there are none, and `missing` has the reason.
+
+NVIDIA's driver writes "NVRM: Xid (PCI:0000:65:00): 79, pid=812, name=python3, GPU has fallen off the bus.";
+older drivers name no process, and where it is not known it is '<unknown>' or 0.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Collection, Iterable
 from typing import Optional
+
+from ddplaunch.agent.contract import Xid
 
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 _RECORD = 8192
 _PID = re.compile(r"(?:\bpid[=: ]+|\bprocess |\w\[)(\d+)", re.IGNORECASE)
+_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:]+)[^)]*\): (\d+)(?:, pid=(\d+))?")
 _KEPT = 200
 
 
 class KernelLog:
     def __init__(self, path: str = "/dev/kmsg") -> None:
-        self.missing = ""  # why nothing can be read; empty: it can
+        self.missing = ""  # why the log cannot be read; empty: it can
         self._lines: list[str] = []
+        self._xids: list[Xid] = []
         self._descriptor: Optional[int] = None
         try:
             if os.readlink("/proc/self/ns/pid") != _INITIAL_PID_NAMESPACE:
-                # The kernel would speak of our processes by numbers that we do not know.
-                raise PermissionError(1, "this container counts processes by itself")
+                # The log has pids of the initial namespace, which we do not know.
+                raise PermissionError(1, "this container has its own pid namespace")
             self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             os.lseek(self._descriptor, 0, os.SEEK_END)
         except OSError as error:
             self.missing = f"kernel log: {(error.strerror or str(error)).lower()}"
 
     def naming(self, pids: Iterable[int]) -> list[str]:
-        """New lines so far that name one of `pids`, oldest first."""
+        """Return new lines so far that name one of `pids`, oldest first."""
         self._read()
         wanted = {str(pid) for pid in pids}
         return [line for line in self._lines if wanted.intersection(_PID.findall(line))]
+
+    def xids(self, pids: Collection[int], gpus: Collection[str]) -> list[Xid]:
+        """Return the events so far of these processes and GPUs, the latter as `Xid.gpu`, oldest first."""
+        self._read()
+        return [xid for xid in self._xids if xid.gpu in gpus or xid.pid in pids]
 
     def _read(self) -> None:
         while self._descriptor is not None:
             try:
                 record = os.read(self._descriptor, _RECORD)
             except BrokenPipeError:
-                continue  # the ring has overtaken us: the next read goes on behind the gap
+                continue  # records were overwritten: the next read continues after the gap
             except OSError:
                 break
-            text = record.decode(errors="replace").partition(";")[2].partition("\n")[0]
+            head, _, tail = record.decode(errors="replace").partition(";")
+            text = tail.partition("\n")[0]
             self._lines.append(text)
+            xid = _XID.search(text)
+            if xid:
+                pid = int(xid[3] or 0) or None
+                self._xids.append(Xid(int(xid[2]), xid[1].lower(), _when(head), text, pid))
         del self._lines[:-_KEPT]
+        del self._xids[:-_KEPT]
 
     def close(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _when(head: str) -> float:
+    """Return the wall-clock time of a record: its third field counts microseconds since the start."""
+    fields = head.split(",")
+    since = int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdecimal() else time.monotonic()
+    return time.time() - max(0.0, time.monotonic() - since)

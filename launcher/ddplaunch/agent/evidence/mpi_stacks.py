@@ -1,4 +1,4 @@
-"""Finds the MPI function that a stack is in, by its source line, where the process itself cannot say."""
+"""Finds a stack's MPI function by its source line, where the process cannot answer."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ddplaunch.agent.contract import Frame, Stack
 from ddplaunch.agent.hook import ddplaunch_mpi
 
 LIBRARY = "libmpi"
-"""What the file of every MPI's library begins with."""
+"""Prefix of the file name of every MPI's library."""
 _FILE = "mpi4py/MPI"
-"""In place of the extension's own name, which is not known from outside."""
+"""File of the added frame: the extension's real name is not known from outside."""
 
 
 def with_function(stacks: list[Stack], ready: bool) -> list[Stack]:
-    """`stacks` of a process that has loaded MPI, the main one beginning with MPI's function if it is in one.
+    """Return the stacks of a process that has loaded MPI, with a frame for the main thread's MPI function.
 
-    `ready`: MPI is initialized. An import that goes on forever before that is MPI_Init.
+    `ready`: MPI is initialized. An endless import before that is MPI_Init.
     """
     return [_completed(stack, ready) if stack.main and stack.frames else stack for stack in stacks]
 

@@ -9,7 +9,7 @@ _SIGNAL = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on\s+s
 
 
 def exits(text: str) -> dict[int, int]:
-    """World rank -> exit code, negative for a signal, as Open MPI tells it of the first to end badly."""
-    found = {int(rank): int(code) for rank, code in _CODE.findall(text)}
-    found.update({int(rank): -int(number) for rank, number in _SIGNAL.findall(text)})
-    return found
+    """Return exit codes by world rank, negative for a signal: Open MPI reports the first to end badly."""
+    codes = {int(rank): int(code) for rank, code in _CODE.findall(text)}
+    codes.update({int(rank): -int(number) for rank, number in _SIGNAL.findall(text)})
+    return codes

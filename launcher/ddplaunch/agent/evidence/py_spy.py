@@ -22,11 +22,11 @@ def find(python: str) -> Optional[str]:
 
 
 def dump(program: str, pids: Sequence[int], deadline: float) -> tuple[dict[int, list[Stack]], dict[int, str]]:
-    """Stacks by pid, and for the others why there are none. `deadline` is a moment of time.monotonic().
+    """Return stacks by pid, and reasons for pids without. `deadline` is a moment of time.monotonic().
 
-    The processes are read while they run: stopping a rank could end collectives of its peers.
+    py-spy does not stop the processes: that could end collectives of their peers.
     """
-    found: dict[int, list[Stack]] = {}
+    results: dict[int, list[Stack]] = {}
     missing: dict[int, str] = {}
     running = {pid: _start(program, pid) for pid in pids}
     for pid, process in running.items():
@@ -39,14 +39,32 @@ def dump(program: str, pids: Sequence[int], deadline: float) -> tuple[dict[int, 
             missing[pid] = "py-spy did not answer in time"
             continue
         try:
-            found[pid] = stacks.from_py_spy(output.decode(errors="replace"), pid)
+            results[pid] = stacks.from_py_spy(output.decode(errors="replace"), pid)
         except (ValueError, KeyError, TypeError):
             missing[pid] = f"py-spy: {_reason(errors.decode(errors='replace'))}"
-    return found, missing
+    return results, missing
 
 
-def _start(program: str, pid: int) -> subprocess.Popen[bytes]:
-    argv = [program, "dump", "--json", "--nonblocking", "--pid", str(pid)]
+def native(program: str, pid: int, deadline: float) -> tuple[int, str]:
+    """Return the thread that owns the GIL and its native function, as `stacks.native_holder` does.
+
+    It stops the process for a moment, so that only one that is stuck may be asked. (0, "") without an answer.
+    """
+    process = _start(program, pid, "--native")
+    try:
+        output, _ = process.communicate(timeout=max(0.01, deadline - time.monotonic()))
+        return stacks.native_holder(output.decode(errors="replace"))
+    except subprocess.TimeoutExpired:
+        process.terminate()  # a killed tracer would leave the process stopped
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=1)
+    except (ValueError, KeyError, TypeError):
+        pass
+    return 0, ""
+
+
+def _start(program: str, pid: int, how: str = "--nonblocking") -> subprocess.Popen[bytes]:
+    argv = [program, "dump", "--json", how, "--pid", str(pid)]
     pipe = subprocess.PIPE
     return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
 

@@ -1,8 +1,8 @@
 """Reads the last calls of torch.distributed from the file that the hook writes in a process.
 
-The process may have been killed in the middle of a write, or have written over the file: whatever does not
-fit is left out. Numbers count the calls that the hook saw in a group, not what torch counts: a rank's calls
-are compared with another's calls, and not with entries of torch's flight recorder.
+The process may have been killed during a write, or have overwritten the file: damaged slots are left out.
+Numbers count the recorded calls in a group, unlike torch's own: calls of ranks are compared with one another,
+not with entries of torch's flight recorder.
 """
 
 from __future__ import annotations
@@ -14,30 +14,31 @@ from typing import Any, Optional
 
 from ddplaunch.agent.contract import Collective, Frame
 
-HEADER = b"ddplaunch ring 1\n".ljust(64, b"\0")
+HEADER = b"ddplaunch ring 2\n".ljust(64, b"\0")
 SLOTS = 256
-SLOT = struct.Struct("<QBBxxidIHHHHB3x6qQ")
+SLOT = struct.Struct("<QBBHidIHHHHB3x6qQ")
 """As in hook/ddplaunch_ring.py, which cannot be imported here."""
 KEPT = 32
-"""Calls that are read of a rank."""
+"""Calls of a rank that are kept."""
 _TEXT = 1 << 16
 _DIMENSIONS = 6
-_STATES = {1: "entered", 2: "returned", 3: "raised"}
+_STATES = {1: "entered", 2: "returned", 3: "raised", 4: "waiting", 5: "waited"}
 _P2P = frozenset({"send", "isend", "recv", "irecv", "send_object_list", "recv_object_list"})
 _NOBODY = -2
-_LATEST = 1e11  # as a time: what is above, or no number, was not written by the hook
+_NO_TAG = 0xFFFF
+_LATEST = 1e11  # seconds since the epoch: the hook has written no later time
 
 
 @dataclass(frozen=True)
 class Ring:
-    """`calls` oldest first. `initialized`: whether a process group was there at the end; None: not known."""
+    """`calls`: as `newest` gives them. `initialized`: whether there was a group at the end; None: unknown."""
 
     calls: list[Collective] = field(default_factory=list)
     initialized: Optional[bool] = None
 
 
 def read(path: str) -> Optional[Ring]:
-    """None where there is no such file: the process has not called anything, or its hook could not write."""
+    """Return the ring; None without a file: the process made no call, or its hook could not write."""
     try:
         with open(path, "rb") as file:
             return parse(file.read(len(HEADER) + SLOTS * SLOT.size + _TEXT))
@@ -46,7 +47,7 @@ def read(path: str) -> Optional[Ring]:
 
 
 def parse(data: bytes, kept: int = KEPT) -> Optional[Ring]:
-    """The newest `kept` calls in a file's content; None when it is no ring."""
+    """Return the newest calls, about `kept`, in a file's content; None when it is no ring."""
     text = data[len(HEADER) + SLOTS * SLOT.size :]
     if not data.startswith(HEADER) or not text:
         return None
@@ -66,11 +67,17 @@ def parse(data: bytes, kept: int = KEPT) -> Optional[Ring]:
         elif call.group:
             calls.append(call)
             initialized = True
-    return Ring(calls[-kept:], initialized)
+    return Ring(newest(calls, kept), initialized)
+
+
+def newest(calls: list[Collective], kept: int) -> list[Collective]:
+    """Return the last `kept`, oldest first, and before them those of older messages that are still open."""
+    older = [call for call in calls[:-kept] if call.p2p and call.state in ("entered", "issued", "waiting")]
+    return older[-kept:] + calls[-kept:]
 
 
 def _call(slot: tuple[Any, ...], names: list[Any]) -> Optional[Collective]:
-    _, state, later, peer, at, number, function, group, site, dtype, length, *shape, _ = slot
+    _, state, later, tag, peer, at, number, function, group, site, dtype, length, *shape, _ = slot
     op, its_group, its_dtype = (_name(names, index) for index in (function, group, dtype))
     if not op or state not in _STATES or not 0 < at < _LATEST:
         return None
@@ -81,18 +88,19 @@ def _call(slot: tuple[Any, ...], names: list[Any]) -> Optional[Collective]:
         op=op,
         sizes=[shape[:length]] if its_dtype and length <= _DIMENSIONS else [],
         dtypes=[its_dtype] if its_dtype else [],
-        done=state == 2 and not later,
+        done=state == 5 or (state == 2 and not later),
         p2p=op in _P2P,
         at=at,
         frames=_frames(names[site]) if 0 < site < len(names) else [],
         peer=None if peer == _NOBODY else peer,
+        tag=None if tag == _NO_TAG else tag,
         state=returned if state == 2 else _STATES[state],
     )
 
 
 def _name(names: list[Any], index: int) -> str:
-    found = names[index] if index < len(names) else ""
-    return found if isinstance(found, str) else ""
+    name = names[index] if index < len(names) else ""
+    return name if isinstance(name, str) else ""
 
 
 def _frames(site: Any) -> list[Frame]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from typing import Any
@@ -15,16 +16,20 @@ THREADS_KEPT = 40
 _THREAD = re.compile(
     r"(?P<current>Current thread|Thread) 0x[0-9a-f]+(?: \[(?P<name>.*)\])? \(most recent call first\):"
 )
+_PYTHONS = re.compile(r"libpython|python\d|libffi|_ctypes")
+"""Libraries through which Python calls native code."""
+_SYSTEMS = re.compile(r"lib(c|m|pthread|rt|dl|stdc\+\+)[.-]|ld-|\[vdso\]")
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.+)')
 
 
 def from_hook(threads: list[dict[str, Any]]) -> list[Stack]:
-    """`threads`: [{"name", "main", "frames": [[name, file, line], …innermost first]}]."""
+    """Return the stacks of `threads`: [{"name", "main", "frames": [[name, file, line], innermost first]}]."""
     stacks = [
         Stack(
             str(thread["name"]),
             bool(thread["main"]),
             _cut([Frame(str(name), str(file), int(line)) for name, file, line in thread["frames"]]),
+            int(thread.get("tid", 0)),
         )
         for thread in threads
     ]
@@ -34,7 +39,7 @@ def from_hook(threads: list[dict[str, Any]]) -> list[Stack]:
 def from_py_spy(text: str, pid: int) -> list[Stack]:
     """Return the stacks in the output of `py-spy dump --json`. Raises ValueError for other text.
 
-    It alone tells classes, from Python 3.11 on: left out, or a place would differ from what a hook calls it.
+    Names are without their class, which py-spy alone adds, from Python 3.11 on.
     """
     stacks = []
     for thread in json.loads(text):
@@ -43,8 +48,24 @@ def from_py_spy(text: str, pid: int) -> list[Stack]:
             for frame in thread["frames"]
         ]
         main = thread.get("os_thread_id") == pid or thread.get("thread_name") == "MainThread"
-        stacks.append(Stack(str(thread.get("thread_name") or ""), main, _cut(frames)))
+        tid, owns = int(thread.get("os_thread_id") or 0), thread.get("owns_gil") is True
+        stacks.append(Stack(str(thread.get("thread_name") or ""), main, _cut(frames), tid, owns_gil=owns))
     return _main_first(stacks)
+
+
+def native_holder(text: str) -> tuple[int, str]:
+    """Return the thread that owns the GIL, and its native function, in `py-spy dump --native --json`.
+
+    (0, "") where no thread owns it; "" where no function has a name. Raises ValueError for other text.
+    """
+    for thread in json.loads(text):
+        if thread.get("owns_gil") is True:
+            above = itertools.takewhile(lambda frame: frame.get("module"), thread["frames"])
+            names = [(str(f["module"]).rpartition("/")[2], str(f["name"])) for f in above]
+            named = [pair for pair in names if not pair[1].startswith("0x") and not _PYTHONS.match(pair[0])]
+            own = [pair for pair in named if not _SYSTEMS.match(pair[0])]
+            return int(thread.get("os_thread_id") or 0), ":".join(next(iter(own or named), ()))
+    return 0, ""
 
 
 def from_faulthandler(text: str) -> list[Stack]:

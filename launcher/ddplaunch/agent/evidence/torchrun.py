@@ -10,9 +10,9 @@ _FAILURE = re.compile(
 
 
 def exits(text: str) -> dict[int, tuple[int, int, int]]:
-    """Global rank -> (local rank, pid, exit code or negative signal), of its failure report.
+    """Return by global rank (local rank, pid, exit code or negative signal), of torchrun's failure report.
 
-    Its choice of a root cause is not read: it is the first in dictionary order within one second.
+    torchrun's root cause is not read: it is the first in dictionary order within one second.
     """
-    found = _FAILURE.findall(text)
-    return {int(rank): (int(local), int(pid), int(code)) for rank, local, code, pid in found}
+    failures = _FAILURE.findall(text)
+    return {int(rank): (int(local), int(pid), int(code)) for rank, local, code, pid in failures}

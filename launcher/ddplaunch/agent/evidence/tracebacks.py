@@ -1,6 +1,6 @@
 """Finds Python tracebacks in a rank's log. Pure.
 
-A log carries what no hook saw: what was caught and logged, and what an interpreter without the hook died of.
+A log has exceptions that the hook cannot see: those caught and logged, and those of interpreters without it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _END = re.compile(r"(?P<type>[A-Za-z_][\w.<>]*)(?:: ?(?P<message>.*))?$", re.DOT
 
 
 class Tracebacks:
-    """Fed with the lines of one stream, in order."""
+    """The parser of one stream: `feed` takes its lines in order."""
 
     def __init__(self) -> None:
-        self._prefix: Optional[str] = None  # before each line of the traceback being read; None: none is
+        self._prefix: Optional[str] = None  # of each line of the present traceback; None: outside one
         self._frames: list[Frame] = []
         self._at = 0.0
 
@@ -31,18 +31,18 @@ class Tracebacks:
         return self._prefix is not None
 
     def feed(self, line: str, at: float) -> Optional[Raised]:
-        """The exception that `line`, without its newline, completes. Of its message, the first line."""
+        """Return the exception that `line`, without its newline, completes; else None."""
         place = line.find(_START)
         if place >= 0:
-            # torch writes "[rank3]: " before every line, and loggers what they like before the first.
+            # torch writes "[rank3]: " before every line, loggers a prefix before the first.
             self._prefix, self._frames, self._at = line[:place], [], at
             return None
         if self._prefix is None:
             return None
         text = line[len(self._prefix) :] if line.startswith(self._prefix) else line
-        found = _FRAME.match(text)
-        if found:
-            self._frames.append(Frame(found["name"] or "<module>", found["file"], int(found["line"])))
+        frame = _FRAME.match(text)
+        if frame:
+            self._frames.append(Frame(frame["name"] or "<module>", frame["file"], int(frame["line"])))
             return None
         if not text.strip() or text[0] in " \t|+":  # source text, markers, or a group's frame
             return None

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from ddplaunch.agent import platforms
 from ddplaunch.agent.checks import port
@@ -26,49 +26,67 @@ from ddplaunch.agent.contract import (
     JobPlan,
     JobStatus,
     MeshResult,
-    MeshTask,
-    RendezvousSettings,
     Status,
     Verdict,
     codec,
+    messages,
+)
+from ddplaunch.agent.contract.messages import (
+    CheckingIn,
+    Here,
+    Judged,
+    Leave,
+    Mesh,
+    MeshResults,
+    Message,
+    Release,
+    SmokeBegin,
+    SmokeGo,
+    SmokeStop,
+    Unbind,
+    Unbound,
+    Waiting,
+    Way,
 )
 from ddplaunch.agent.diagnosis import catalogue, verdict_text
 from ddplaunch.agent.diagnosis.gate import paths
 from ddplaunch.agent.gate import probe, table
+from ddplaunch.agent.gate.agreed_file import AgreedFile
 from ddplaunch.agent.gate.reach import HubUnreachedError, Reach
 from ddplaunch.agent.platforms import physical_host, scheduler_log, termination
 from ddplaunch.agent.system import host_identity, phrases, ports, secrets
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.agent.transport.endpoints import Endpoint, address_of
-from ddplaunch.agent.transport.protocol import Body, Channel, LostError
+from ddplaunch.agent.transport.protocol import Channel, LostError
 from ddplaunch.agent.transport.responder import Responder
 
 if TYPE_CHECKING:
     from ddplaunch.agent.gate.smoke import Smoke
 
 _MARGIN = 30.0
-"""Seconds beyond our own deadline that the hub, which rules the deadline, may take for its word."""
-_SAY_EVERY = 3.0
-_ASK = 2.0
-"""Seconds for a check that is asked again: the hub waits for our word, too."""
+"""Seconds beyond our own deadline for the verdict of the hub, which has the last word on the deadline."""
+_LOG_EVERY = 3.0
+_RECHECK = 2.0
+"""Seconds for a check that is repeated: the hub waits for our messages meanwhile."""
 _PAUSE = 0.8
-_TELL_EVERY = 10.0
-"""Seconds after which the hub hears again of what still stands against us."""
+_REPORT_EVERY = 10.0
+"""Seconds after which the node checks in again while a check still fails."""
 
 
 class _StoppedError(BaseException):
-    """A signal told us to stop. No Exception, so that no handler for mishaps takes it."""
+    """A signal stops the gate. No Exception, so that no `except Exception` catches it."""
 
 
 def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint]) -> int:
-    """Returns `Exit.OK` when this node may start, having written `Files.AGREED` in its folder."""
+    """Pass the gate. Returns `Exit.OK` when this node may start; then `Files.AGREED` is in its folder."""
     for number in STOPPING:
         signal.signal(number, _stop)
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # "dump now": there is nothing to dump yet
     gate = Gate(plan, folder, node, attempt, key, hub)
     try:
-        code = gate.run()
+        with gate.agreed_file:
+            code = gate.run()
         if termination.goes_last(node, code):
             time.sleep(termination.FIRST)
     except _StoppedError:
@@ -81,7 +99,7 @@ def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: S
 
 def _stop(number: int, _: Any) -> None:
     for each in STOPPING:
-        signal.signal(each, signal.SIG_IGN)  # a second one would end us in the midst of our last words
+        signal.signal(each, signal.SIG_IGN)  # a second one would interrupt the clean-up
     raise _StoppedError(number)
 
 
@@ -97,6 +115,7 @@ class Gate:
         self._deadline = self._started + plan.gate.timeout
         self._status = os.path.join(folder, Files.STATUS)
         self._folder = os.path.join(folder, Files.NODE.format(node=node))
+        self.agreed_file = AgreedFile(self._folder)
         self._context = Context(plan, folder, node, attempt, key)
         twin = plan.job if plan.gate.joined else None
         self._reach = Reach(
@@ -105,8 +124,8 @@ class Gate:
             hub,
             key,
             attempt,
-            self._say,
-            self._cry,
+            self._log,
+            self._report,
             self._hub_is_dead,
             twin,
             platforms.named(plan.platform),
@@ -117,13 +136,12 @@ class Gate:
         self._results: list[CheckResult] = []
         self._channel: Optional[Channel] = None
         self._smoke: Optional[Smoke] = None
-        self._said = 0.0
+        self._logged = 0.0
         self._checked_in = 0.0
-        self._asked = 0.0
-        self.verdicts: list[Verdict] = []  # as they were told
+        self._rechecked = 0.0
+        self.verdicts: list[Verdict] = []  # as printed
 
     def run(self) -> int:
-        os.makedirs(self._folder, exist_ok=True)
         checking = threading.Thread(target=self._check, daemon=True)
         checking.start()
         try:
@@ -132,7 +150,7 @@ class Gate:
             checking.join(checks.SECONDS + 1)
         self._listen()
         if self._reach.before:
-            self._look_again("names")  # what was not known then may be known now
+            self._repeat_checks("names")  # a name that was unknown then may be known now
         while True:
             self._channel = channel or self._reach.connect(self._deadline)
             self._channel.redactor = self._redactor
@@ -141,11 +159,11 @@ class Gate:
                 self._check_in()
                 return self._converse()
             except (LostError, codec.ContractError) as error:
-                self._say(f"lost the hub ({error}), trying again")
-                time.sleep(_PAUSE)  # one that takes us and drops us again is not to be overrun
+                self._log(f"lost the hub ({error}), trying again")
+                time.sleep(_PAUSE)  # a hub that drops us at once must not be flooded
             except _StoppedError:
-                with contextlib.suppress(LostError):  # so that nobody takes this for the node's fault
-                    self._channel.send("leave", {"why": "told to stop"}, timeout=1.0)
+                with contextlib.suppress(LostError):  # else the hub would blame the node
+                    self._channel.send(*Leave("told to stop").pack(), timeout=1.0)
                 raise
             finally:
                 self._channel.close()
@@ -154,7 +172,7 @@ class Gate:
                     self._smoke = None
 
     def fail(self, verdicts: list[Verdict]) -> int:
-        """Say why; returns the exit code."""
+        """Print the verdicts; return the exit code."""
         self.verdicts = verdicts
         self._print("\n".join(verdict_text.block(verdicts, final=True)))
         return catalogue.CATALOGUE[verdicts[0].code].exit_code
@@ -167,10 +185,10 @@ class Gate:
             here = phrases.node(self._node, self._plan.names)
             self._show(f"gate of {self._plan.job}, {here} of {self._plan.nodes}", self._results)
         if self._node == 0 and self._plan.master_port is None and self._context.master is None:
-            self._results.append(port.check(self._context))  # the job needs one, whatever it skips
+            self._results.append(port.check(self._context))  # the job needs one, even if it skips the check
 
     def _listen(self) -> None:
-        """Let peers prove their way to this node from now on, to a port like torch's and to the master's."""
+        """Answer probes of peers from now on, at a free port (as torch uses) and at the master port."""
         self._listener = ports.listen(None, 0)
         self._responder.listen(self._listener)
         self._context.again = True
@@ -180,7 +198,10 @@ class Gate:
     # ---------------------------------------------------------------- with the hub
 
     def _check_in(self) -> None:
-        """First a word that passes anywhere, then one of a few kB: a black hole swallows only the second."""
+        """Send a small message, then the check-in of a few kB: an MTU black hole drops only the second.
+
+        Raises LostError.
+        """
         assert self._channel is not None
         assert self._listener is not None
         listening = {paths.RESPONDER: ports.number(self._listener)}
@@ -189,7 +210,7 @@ class Gate:
         facts = {result.check: result.facts for result in self._results}
         facts["hub"] = {
             "round_trip": self._reach.round_trip,
-            "met": str(self._reach.met),
+            "met": str(self._reach.reached),
             "before": self._reach.before,
             "detours": self._reach.detours,
             "nameless": self._reach.nameless,
@@ -206,12 +227,17 @@ class Gate:
             netns=host_identity.network(),
             pid=os.getpid(),
             facts=facts,
-            # What a check found out is said once, above; with a failure it goes along.
+            # `facts` above has the facts of all checks; a failure also keeps its own.
             checks=[r if r.status == Status.FAIL else replace(r, facts={}) for r in self._results],
         )
         self._checked_in = time.monotonic()
-        self._channel.send("here", {"node": self._node})
-        self._channel.send("check-in", {"check_in": codec.dump(check_in)})
+        self._send(Here(self._node))
+        self._send(CheckingIn(check_in))
+
+    def _send(self, message: Message) -> None:
+        """Send a message to the hub. Raises LostError."""
+        assert self._channel is not None
+        self._channel.send(*message.pack())
 
     def _address(self) -> str:
         assert self._channel is not None
@@ -219,61 +245,57 @@ class Gate:
         return chosen or self._channel.local_address
 
     def _converse(self) -> int:
-        """Do what the hub asks until it says how the gate ends. Raises LostError, HubUnreachedError."""
+        """Do what the hub asks; return the gate's exit code. Raises LostError, HubUnreachedError."""
         assert self._channel is not None
+        handlers: dict[type[Message], Callable[[Any], Optional[int]]] = {
+            Waiting: self._wait,
+            Mesh: self._mesh,
+            SmokeBegin: self._begin_smoke,
+            SmokeGo: self._go_on_with_smoke,
+            SmokeStop: self._go_on_with_smoke,
+            Unbind: self._give_up_master_port,
+            Release: self._released,
+            Judged: self._judged,
+        }
         while time.monotonic() < self._deadline + _MARGIN:
-            message = self._channel.receive(timeout=1.0 if self._smoke is None else 0.1)
+            received = self._channel.receive(timeout=1.0 if self._smoke is None else 0.1)
             if self._smoke is not None:
-                for kind, body in self._smoke.poll():
-                    self._channel.send(kind, body)
-            if message is None or message[0] == "waiting":
-                self._wait(message[1] if message else {})
-                continue
-            kind, body = message
-            if kind == "mesh":
-                self._mesh(codec.load(list[MeshTask], body.get("tasks")))
-            elif kind.startswith("smoke"):
-                self._do_smoke(kind, body)
-            elif kind == "unbind":
-                self._give_up_master_port()
-                self._channel.send("unbound", {})
-            elif kind == "release":
-                return self._released(body)
-            elif kind == "verdict":
-                return self._judged(body)
-        detail = f"it said nothing for {_MARGIN:.0f} s beyond the gate's timeout"
+                for each in self._smoke.poll():
+                    self._send(each)
+            message = Waiting() if received is None else messages.load(*received, Way.HUB_TO_GATE)
+            code = None if message is None else handlers[type(message)](message)
+            if code is not None:
+                return code
+        detail = f"it sent nothing for {_MARGIN:.0f} s beyond the gate's timeout"
         raise HubUnreachedError(self._reach.verdict(self._seconds(), detail))
 
-    def _wait(self, body: Body) -> None:
+    def _wait(self, waiting: Waiting) -> None:
         now = time.monotonic()
-        missing = codec.load(list[int], body.get("missing", []))
-        passing = codec.load(list[str], body.get("passing", []))
-        seconds = codec.load(float, body.get("seconds", 0))
-        if (missing or passing) and now - self._said > _SAY_EVERY:
-            self._said = now
-            more = f" and {body['more']} more" if body.get("more") else ""
-            who = [phrases.nodes(missing, self._plan.names) + more] if missing else []
-            self._say(f"waiting for {'; '.join([*who, *passing])} ({seconds:.0f} s)")
-        # With a pause, so that what the hub says is not left to pile up while checks take their time.
-        if now - self._asked > _PAUSE and any(each.patience is not None for each in self._results):
-            self._ask_again()
-            self._asked = time.monotonic()
+        if (waiting.missing or waiting.passing) and now - self._logged > _LOG_EVERY:
+            self._logged = now
+            more = f" and {waiting.more} more" if waiting.more else ""
+            parts = [phrases.nodes(waiting.missing, self._plan.names) + more] if waiting.missing else []
+            self._log(f"waiting for {'; '.join([*parts, *waiting.passing])} ({waiting.seconds:.0f} s)")
+        # With a pause, so that the hub's messages do not pile up while checks take their time.
+        if now - self._rechecked > _PAUSE and any(each.patience is not None for each in self._results):
+            self._recheck()
+            self._rechecked = time.monotonic()
 
-    def _ask_again(self) -> None:
-        """Repeat failed checks, which may pass by now; the hub hears of it, or for how long they have not."""
+    def _recheck(self) -> None:
+        """Repeat failed checks that may pass; check in again when one has, or after _REPORT_EVERY."""
         before = self._results
-        self._look_again()
+        self._repeat_checks()
         passed = [new for new, old in zip(self._results, before) if new.status != old.status]
         if passed:
-            self._show(f"what was waited for, after {self._seconds():.0f} s", passed)
-        if passed or time.monotonic() - self._checked_in > _TELL_EVERY:
+            self._show(f"now passing, after {self._seconds():.0f} s", passed)
+        if passed or time.monotonic() - self._checked_in > _REPORT_EVERY:
             self._check_in()
 
-    def _look_again(self, also: str = "") -> None:
-        """Run the checks again whose faults may pass, and the check `also`."""
+    def _repeat_checks(self, also: str = "") -> None:
+        """Repeat the checks whose failures may pass, and the check `also`."""
         held = self._context.master
         self._results = [
-            checks.again(self._context, each.check, _ASK) or each
+            checks.again(self._context, each.check, _RECHECK) or each
             if each.patience is not None or each.check == also
             else each
             for each in self._results
@@ -281,69 +303,72 @@ class Gate:
         if self._context.master is not held and self._context.master is not None:
             self._responder.listen(self._context.master)
 
-    def _mesh(self, tasks: list[MeshTask]) -> None:
-        assert self._channel is not None
-        results = probe.run(self._node, tasks, self._context.key, self._context.attempt)
-        told, passed = paths.parted(results)
-        self._channel.send("mesh-results", {"results": codec.dump(told), "passed": passed})
+    def _mesh(self, mesh: Mesh) -> None:
+        results = probe.run(self._node, mesh.tasks, self._context.key, self._context.attempt)
+        kept, passed = paths.parted(results)
+        self._send(MeshResults(kept, passed))
         self._show(
-            "the way to the peers",
+            "paths to the peers",
             [_summary([r for r in results if r.what not in paths.BESIDE], self._plan.names)],
         )
 
-    def _do_smoke(self, kind: str, body: Body) -> None:
+    def _begin_smoke(self, begin: SmokeBegin) -> None:
         from ddplaunch.agent.gate import smoke  # which most jobs do without
 
-        if kind == "smoke":
-            self._say("smoke test: all ranks import torch")
-            self._deadline += smoke.SECONDS
-            agreed = codec.load(RendezvousSettings, body.get("agreed"))
-            backends = codec.load(list[str], body.get("backends"))
-            self._smoke = smoke.Smoke(self._context, self._folder, agreed, backends, self._show)
-        elif self._smoke is not None:
-            self._smoke.told(kind, body)
+        self._log("smoke test: all ranks import torch")
+        self._deadline += smoke.SECONDS
+        self._smoke = smoke.Smoke(self._context, self._folder, begin.agreed, begin.backends, self._show)
 
-    def _give_up_master_port(self) -> None:
+    def _go_on_with_smoke(self, message: Union[SmokeGo, SmokeStop]) -> None:
+        if self._smoke is not None:
+            self._smoke.received(message)
+
+    def _give_up_master_port(self, _: Unbind) -> None:
         if self._context.master is not None:
             self._responder.close(self._context.master)
             self._context.master = None
+        self._send(Unbound())
 
-    def _released(self, body: Body) -> int:
-        agreed = codec.load(RendezvousSettings, body.get("agreed"))
-        codec.write(os.path.join(self._folder, Files.AGREED), agreed)
-        for note in codec.load(list[str], body.get("notes", [])):
-            self._say(f"note: {note}")
-        self._say(
+    def _released(self, release: Release) -> int:
+        agreed = release.agreed
+        try:
+            self.agreed_file.write(agreed)
+        except OSError as error:
+            here = phrases.node(self._node, self._plan.names)
+            sentence = f"{here}: cannot write to {self._folder}: {error.strerror}"
+            return self.fail([Verdict("disk-full", sentence, "gate", nodes=[self._node])])
+        for note in release.notes:
+            self._log(f"note: {note}")
+        self._log(
             f"gate passed in {self._seconds():.1f} s; node 0 is {agreed.master_addr}:{agreed.master_port}"
         )
         return Exit.OK
 
-    def _judged(self, body: Body) -> int:
-        verdicts = catalogue.load_verdicts(body.get("verdicts"))
-        code = catalogue.load_exit_code(body.get("exit_code"))
-        if verdicts:
-            self.fail(verdicts)
+    def _judged(self, judged: Judged) -> int:
+        catalogue.check_end(judged.verdicts, judged.exit_code)
+        if judged.verdicts:
+            self.fail(judged.verdicts)
         else:
-            self._say("the job was told to stop")
-        return code
+            self._log("the job was told to stop")
+        return judged.exit_code
 
-    # ---------------------------------------------------------------- words
+    # ---------------------------------------------------------------- output
 
     def _seconds(self) -> float:
         return time.monotonic() - self._started
 
-    def _say(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         self._print(f"{time.strftime('%H:%M:%S')} {printable(text)}")
 
     def _print(self, text: str) -> None:
         print(self._redactor.hide(text), flush=True)
 
-    def _cry(self, verdict: Verdict, seconds: float) -> None:
-        """Our output may take a way that leads to the hub, or to whoever has started the job."""
-        print(scheduler_log.line(scheduler_log.UnreachedReport(self._node, seconds, verdict)), flush=True)
+    def _report(self, report: scheduler_log.UnreachedReport) -> None:
+        """Print a report for the scheduler's log, where the hub or the launcher may read it."""
+        print(scheduler_log.line(report), flush=True)
 
     def _hub_is_dead(self) -> Optional[Verdict]:
-        """Return the verdict of the hub on this node if it cannot listen: no gate can ask it."""
+        """Return the verdict of this node's hub if it could not listen: no gate can connect to it."""
         if self._node != 0 or not termination.wanted():
             return None  # elsewhere its exit ends the job
         try:
@@ -356,7 +381,7 @@ class Gate:
 
     def _show(self, title: str, results: list[CheckResult]) -> None:
         if results:
-            self._say(title)
+            self._log(title)
             self._print("\n".join(table.rows(results, sys.stdout.isatty())))
 
 

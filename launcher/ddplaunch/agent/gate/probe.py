@@ -7,7 +7,8 @@ import threading
 import time
 from typing import Callable, NamedTuple, TypeVar
 
-from ddplaunch.agent.contract import MeshResult, MeshTask
+from ddplaunch.agent.contract import MeshResult, MeshTask, Outcome
+from ddplaunch.agent.contract.messages import Digest, Payload
 from ddplaunch.agent.transport.protocol import (
     Channel,
     LostError,
@@ -20,39 +21,43 @@ from ddplaunch.agent.transport.responder import digest
 from ddplaunch.agent.transport.strangers import OURS, ask, describe, is_job
 
 SECONDS = 3.0
-"""For connecting, and again for the payload: one lost packet is sent again after 1 s, and after 2 s more."""
+"""Seconds for connecting, and again for the payload: a lost packet is resent after 1 s and after 3 s."""
 PAYLOAD = 64 * 1024
 """Bytes, far beyond any MTU: small messages alone pass through a black hole."""
 _AGAIN = 4
-"""Further tries, together, of a path on which there was silence: a firewall swallows them all, a lossy link
-does not."""
+"""Further tries, all at once, of a silent path: a firewall drops them all, a lossy link does not."""
 _AGAIN_SECONDS = 1.3
-"""For each of these, likewise: the kernel sends a packet twice in that time."""
+"""Seconds for each of these to connect, and again for the payload: enough to send a packet twice."""
 _PAUSE = 0.5
-"""Between tries of a path that is refused at once: rules of a firewall may be on their way. All of them last
-no longer than what is silent is given."""
+"""Seconds between tries of a path that is refused at once: firewall rules may be about to change. All tries
+together take at most SECONDS."""
 _ANSWERED = ("refused", "reset", "unreachable")
 _DOUBTS = 32
-"""Paths of one node that are tried again; where more are silent it is no matter of single packets."""
+"""Silent paths of one node that are tried again; where there are more, single packets are not the cause."""
 _MOVED = 4096
-"""Bytes that the peer must have acknowledged for more than our introduction to have come through."""
+"""Bytes acknowledged by the peer above which part of the payload has arrived: the handshake has fewer."""
 _AT_ONCE = 256
-_ASK = 1.0
-_OUTCOMES = {"refused": "refused", "timeout": "timeout", "reset": "reset"}
+_GREETING_SECONDS = 1.0
+_OUTCOMES: dict[str, Outcome] = {
+    "refused": "refused",
+    "rejected": "refused",
+    "timeout": "timeout",
+    "reset": "reset",
+}
 
 T = TypeVar("T")
 
 
 class _Try(NamedTuple):
-    outcome: str  # of `contract.MeshResult`
+    outcome: Outcome
     detail: str = ""
-    silent: bool = False  # nothing was answered, or the answer stopped: packets may have been lost
-    met: bool = False  # it was a peer of ours that answered, as far as it did
-    moved: bool = False  # part of the payload came through
+    silent: bool = False  # no answer, or half of one: packets may have been lost
+    met: bool = False  # a node of this job accepted the connection
+    moved: bool = False  # part of the payload arrived
 
 
 def run(node: int, tasks: list[MeshTask], key: bytes, attempt: int) -> list[MeshResult]:
-    """One result for each task, in their order."""
+    """Return one result for each task, in their order."""
     data = os.urandom(PAYLOAD // 2).hex()
     slots = threading.BoundedSemaphore(_AT_ONCE)
     doubts = threading.BoundedSemaphore(_DOUBTS)  # taken, and not given back
@@ -61,34 +66,34 @@ def run(node: int, tasks: list[MeshTask], key: bytes, attempt: int) -> list[Mesh
         time.sleep(task.after)
         with slots:
             started = time.monotonic()
-            found = _patient(task, key, attempt, data)
-            if found.silent and doubts.acquire(blocking=False):
+            result = _patient(task, key, attempt, data)
+            if result.silent and doubts.acquire(blocking=False):
                 again = [lambda: _try(task, key, attempt, data, _AGAIN_SECONDS)] * _AGAIN
-                found = _together_with(found, _all_at_once(again))
+                result = _together_with(result, _all_at_once(again))
             seconds = time.monotonic() - started
-        words = (task.peer, task.address, task.port, task.what, found.outcome, found.detail)
-        return MeshResult(node, *words, seconds)
+        path = (task.peer, task.address, task.port, task.what)
+        return MeshResult(node, *path, result.outcome, result.detail, seconds)
 
     return _all_at_once([lambda task=task: work(task) for task in tasks])  # type: ignore[misc]
 
 
 def _all_at_once(works: list[Callable[[], T]]) -> list[T]:
     """Return the results of all works, in their order."""
-    found: dict[int, T] = {}
+    results: dict[int, T] = {}
 
     def work(index: int) -> None:
-        found[index] = works[index]()
+        results[index] = works[index]()
 
     threads = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(len(works))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return [found[index] for index in sorted(found)]
+    return [results[index] for index in sorted(results)]
 
 
 def _together_with(first: _Try, again: list[_Try]) -> _Try:
-    """Return what several tries of one path show. Only where none comes through at all is the path closed."""
+    """Return the result of several tries of one path. A path is closed only where every try fails."""
     tries = [first, *again]
     failed = sum(each.outcome != "ok" for each in tries)
     if failed < len(tries):
@@ -100,35 +105,39 @@ def _together_with(first: _Try, again: list[_Try]) -> _Try:
 
 
 def _patient(task: MeshTask, key: bytes, attempt: int, data: str) -> _Try:
-    """Try the path again while the network answers that there is none, no longer than silence would take."""
+    """Try the path; again, for at most SECONDS, while the network refuses it."""
     started = time.monotonic()
-    first = found = _try(task, key, attempt, data, SECONDS)
-    while found.outcome in _ANSWERED and time.monotonic() - started + _PAUSE < SECONDS:
+    first = result = _try(task, key, attempt, data, SECONDS)
+    while result.outcome in _ANSWERED and time.monotonic() - started + _PAUSE < SECONDS:
         time.sleep(_PAUSE)
-        found = _try(task, key, attempt, data, _AGAIN_SECONDS)
-        if found.outcome == "ok":
+        result = _try(task, key, attempt, data, _AGAIN_SECONDS)
+        if result.outcome == "ok":
             return _Try("ok", f"{first.outcome} for {time.monotonic() - started:.1f} s before it was open")
     return first
 
 
 def _try(task: MeshTask, key: bytes, attempt: int, data: str, seconds: float) -> _Try:
-    """`seconds`: for connecting, and again for the payload."""
+    """Try the path once. `seconds`: for connecting, and again for the payload."""
     try:
         channel = Channel.connect(task.address, task.port, key, attempt, time.monotonic() + seconds)
     except UnreachableError as error:
         outcome = _OUTCOMES.get(error.kind, "unreachable")
         return _Try(outcome, error.detail, silent=outcome == "timeout")
     except StrangerError as error:
-        said = error.said or ask(task.address, task.port, _ASK)
-        if not error.said and said.startswith(OURS):
+        greeting = error.greeting or ask(task.address, task.port, _GREETING_SECONDS)
+        if not error.greeting and greeting.startswith(OURS):
             return _Try("stalled", "it answers, and too late", silent=True, met=True)
-        return _Try("shared" if is_job(said) else "stranger", describe(said) or str(error), silent=not said)
+        return _Try(
+            "shared" if is_job(greeting) else "stranger",
+            describe(greeting) or str(error),
+            silent=not greeting,
+        )
     except RefusedError as error:
         return _Try("shared" if error.why == "key" else "stranger", str(error))
     except ProtocolError as error:
         return _Try("reset", str(error))
     try:
-        channel.send("payload", {"data": data}, seconds)
+        channel.send(*Payload(data).pack(), seconds)
         answer = channel.receive(seconds)
         moved = channel.acknowledged > _MOVED
     except LostError as error:
@@ -140,6 +149,6 @@ def _try(task: MeshTask, key: bytes, attempt: int, data: str, seconds: float) ->
     if answer is None:
         detail = f"{PAYLOAD // 1024} kB were sent and no answer came"
         return _Try("stalled", detail, silent=True, met=True, moved=moved)
-    if answer[1].get("digest") != digest(data):
+    if answer != Digest(digest(data)).pack():
         return _Try("reset", "what came through was not what was sent")
     return _Try("ok")

@@ -1,4 +1,4 @@
-"""The collective smoke test on one node: starts its ranks, follows them, ends them with us."""
+"""The collective smoke test on one node: starts its ranks, reads their reports, ends them with the gate."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from typing import Any, Callable
 from ddplaunch.agent.checks import python
 from ddplaunch.agent.checks.context import Context
 from ddplaunch.agent.checks.python import Lacks
-from ddplaunch.agent.contract import CheckResult, RendezvousSettings, SmokeRank, Status, codec
+from ddplaunch.agent.contract import CheckResult, RendezvousSettings, SmokeRank, Status, StatusName, codec
+from ddplaunch.agent.contract.messages import Message, SmokeGo, SmokeReady, SmokeResults, SmokeStop
 from ddplaunch.agent.diagnosis.gate import smoke_test
 from ddplaunch.agent.supervisor import launch
 from ddplaunch.agent.system import phrases, proc, tcp
-from ddplaunch.agent.transport.protocol import Body
 
 IMPORT = 60.0
-"""Seconds until torch must be there: a Python environment on a busy network file system takes its time."""
+"""Seconds to import torch: a Python environment on a busy network file system is slow."""
 PATIENCE = 20.0
 """Seconds without a step of any rank here."""
 STUCK = 8.0
-"""The same where a peer has answered nothing in that time: the kernel has asked it three times."""
+"""Seconds without a step where a peer acknowledges nothing: the kernel has sent its data three times."""
 SECONDS = 240.0
-"""By which the gate may last longer."""
+"""Seconds by which the gate may last longer."""
 GRACE = 3.0
-"""The same once a rank has failed: the others may have something of their own to say, or just wait for it."""
+"""Seconds without a step once a rank has failed: others may fail by themselves, or just wait for it."""
 _END = 5.0
 _LINES = 12
 _PREFIX = re.compile(r"^(\[[^]]*\] )?\S+:\d+:\d+ (\[\d+\] )?")
-_TOLD = re.compile(r"NCCL WARN|Bootstrap|\bvia\b|Init COMPLETE|\w+\.cc?:\d+ -> \d")
+_PROGRESS = re.compile(r"NCCL WARN|Bootstrap|\bvia\b|Init COMPLETE|\w+\.cc?:\d+ -> \d")
 
 Show = Callable[[str, list[CheckResult]], None]
 
 
 class _Rank:
-    def __init__(self, found: SmokeRank, process: subprocess.Popen[bytes], log: str) -> None:
+    def __init__(self, state: SmokeRank, process: subprocess.Popen[bytes], log: str) -> None:
         self.process = process
         self.log = log
-        self.facts: dict[str, Any] = codec.dump(found)
+        self.facts: dict[str, Any] = codec.dump(state)
         self.port = 0
         self._text = b""
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
 
     def read(self) -> bool:
-        """Whether it has moved."""
+        """Take in the rank's reports. Returns whether there were any."""
         assert self.process.stdout is not None
         data = self.process.stdout.read() or b""
         *lines, self._text = (self._text + data).split(b"\n")
         for line in lines:
             with contextlib.suppress(ValueError, AttributeError):  # a sitecustomize may print, too
-                said = json.loads(line)
-                self.port = said.pop("port", self.port)
-                self.facts.update(said)
+                update = json.loads(line)
+                self.port = update.pop("port", self.port)
+                self.facts.update(update)
         if self.process.poll() is not None and not self.over:
             code = self.process.returncode
             end = (
@@ -76,13 +76,13 @@ class _Rank:
     def ready(self) -> bool:
         return self.facts["stage"] == "imported" and (self.facts["rank"] != 0 or self.port != 0)
 
-    def tell(self, body: Body) -> None:
+    def send(self, body: dict[str, Any]) -> None:
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.write(json.dumps(body).encode() + b"\n")
             self.process.stdin.flush()
 
-    def found(self) -> SmokeRank:
+    def result(self) -> SmokeRank:
         if self.facts["stage"] != "done":
             self.facts["waits"], self.facts["listens"] = _sockets(self.process.pid)
             self.facts["log"] = nccl_lines(f"{self.log}.nccl")
@@ -94,11 +94,11 @@ class _State(enum.Enum):
     READY = "all ranks of this node wait for the others"
     RUNNING = "the ranks run the collective"
     STOPPED = "a rank elsewhere has failed"
-    TOLD = "the hub has the results"
+    REPORTED = "the hub has the results"
 
 
 class Smoke:
-    """The smoke test on this node. `poll` returns what is to be sent to the hub; `close` ends all of it."""
+    """The smoke test on this node. `poll` returns messages for the hub; `close` ends all ranks."""
 
     def __init__(
         self, context: Context, folder: str, agreed: RendezvousSettings, backends: list[str], show: Show
@@ -139,12 +139,12 @@ class Smoke:
             file.write(pkgutil.get_data(__package__, "smoke_rank.py") or b"")
         for backend, rank in ranks:
             log = os.path.join(folder, f"smoke-{backend}-{rank}.log")
-            told = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": f"{log}.nccl"} if backend == "nccl" else {}
+            debug = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": f"{log}.nccl"} if backend == "nccl" else {}
             numbers = (rank, each * context.plan.nodes, rank % each)
             with open(log, "wb") as output:
                 process = subprocess.Popen(
                     [interpreter, script, str(os.getpid()), backend, *map(str, numbers)],
-                    env={**env, **told},
+                    env={**env, **debug},
                     cwd=context.workdir if os.path.isdir(context.workdir) else None,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -153,35 +153,36 @@ class Smoke:
                 )
             self._ranks.append(_Rank(SmokeRank(context.node, rank, backend, "started"), process, log))
 
-    def told(self, kind: str, body: Body) -> None:
-        """`smoke-go`: all ranks of the job are there. `smoke-stop`: one has failed."""
-        if kind == "smoke-go" and self._state == _State.READY:
+    def received(self, message: Message) -> None:
+        """Act on `SmokeGo` (all ranks of the job have imported torch) or `SmokeStop` (one has failed)."""
+        if isinstance(message, SmokeGo) and self._state == _State.READY:
             self._state, self._moved = _State.RUNNING, time.monotonic()
-            ports = codec.load(dict[str, int], body.get("ports"))
             for rank in self._ranks:
-                rank.tell({"address": body.get("address"), "port": ports[rank.facts["backend"]]})
-        elif kind == "smoke-stop" and self._state != _State.TOLD:
+                rank.send({"address": message.address, "port": message.ports[rank.facts["backend"]]})
+        elif isinstance(message, SmokeStop) and self._state != _State.REPORTED:
             self._state = _State.STOPPED
 
-    def poll(self) -> list[tuple[str, Body]]:
-        """Return what the hub is to hear now."""
+    def poll(self) -> list[Message]:
+        """Return the messages for the hub that are due now."""
         now = time.monotonic()
         for rank in self._ranks:
             if rank.read():
                 self._moved = now
-        if self._state == _State.TOLD:
+        if self._state == _State.REPORTED:
             return []
         failed = bool(self._failed) or any(rank.facts["error"] for rank in self._ranks)
         imported = all(rank.ready for rank in self._ranks)
         if self._state == _State.IMPORTING and imported and not failed:
             self._state = _State.READY
-            return [("smoke-ready", {"ports": {r.facts["backend"]: r.port for r in self._ranks if r.port}})]
+            return [SmokeReady({r.facts["backend"]: r.port for r in self._ranks if r.port})]
         if now < self._until(failed) and not all(rank.over for rank in self._ranks):
             return []
-        self._state = _State.TOLD
-        results = self._failed + [rank.found() for rank in self._ranks]
-        self._show("all ranks add up", [_row(self._nodes, results, backend) for backend in self._backends])
-        return [("smoke-results", {"ranks": codec.dump(results)})]
+        self._state = _State.REPORTED
+        results = self._failed + [rank.result() for rank in self._ranks]
+        self._show(
+            "collective of all ranks", [_row(self._nodes, results, backend) for backend in self._backends]
+        )
+        return [SmokeResults(results)]
 
     def _until(self, failed: bool) -> float:
         if failed and self._state != _State.STOPPED:
@@ -198,7 +199,7 @@ class Smoke:
         return ends.get(self._state, float("inf"))
 
     def close(self) -> None:
-        """Every process of it ends now, and what it has started; in a driver it may hang on."""
+        """Kill all ranks and their children. Waits _END seconds each: one in a driver call may not end."""
         for rank in self._ranks:
             if rank.process.poll() is None:  # else its number may be another's by now
                 os.killpg(rank.process.pid, signal.SIGKILL)
@@ -214,12 +215,12 @@ class Smoke:
 
 def _row(nodes: int, results: list[SmokeRank], backend: str) -> CheckResult:
     passes = all(rank.stage == "done" for rank in results if rank.backend == backend)
-    status = Status.PASS if passes else Status.FAIL
-    return CheckResult("smoke", status, smoke_test.told(nodes, results, backend))
+    status: StatusName = Status.PASS if passes else Status.FAIL
+    return CheckResult("smoke", status, smoke_test.summary(nodes, results, backend))
 
 
 def _sockets(pid: int) -> tuple[list[str], list[str]]:
-    """Addresses to which it connects in vain, or that confirm nothing of what it sends; and its own."""
+    """Return peers that do not answer the process or acknowledge its data, and addresses where it listens."""
     inodes = proc.socket_inodes(pid)
     own = [each for each in tcp.table() if each.inode in inodes]
     waits = {tcp.address(s.remote) for s in own if s.state == tcp.SYN_SENT or s.unconfirmed}
@@ -228,14 +229,14 @@ def _sockets(pid: int) -> tuple[list[str], list[str]]:
 
 
 def _last(log: str) -> str:
-    lines = _lines(log) or ["it said nothing"]
+    lines = _lines(log) or ["no output"]
     return phrases.clipped(lines[-1])
 
 
 def nccl_lines(log: str) -> list[str]:
-    """Return what NCCL's own log has of where it stands, without who says it."""
-    found = [phrases.clipped(_PREFIX.sub("", line)) for line in _lines(log) if _TOLD.search(line)]
-    return found[-_LINES:]
+    """Return the last lines of NCCL's log about warnings and progress, without their prefix."""
+    lines = [phrases.clipped(_PREFIX.sub("", line)) for line in _lines(log) if _PROGRESS.search(line)]
+    return lines[-_LINES:]
 
 
 def _lines(path: str) -> list[str]:

@@ -1,8 +1,8 @@
-"""Run by the trainer's Python, never imported by the agent: one rank of the collective smoke test.
+"""One rank of the collective smoke test. Run by the trainer's Python, never imported by the agent.
 
-Arguments: the agent's pid, the backend, this rank, the number of ranks, the local rank. Says as lines of JSON
-how far it came. Waits for one line of its own, with the address and the port of rank 0's store, and when all
-is said for its end: peers may still need what it holds.
+Arguments: the agent's pid, the backend, this rank, the number of ranks, the local rank. Prints each stage as
+a line of JSON. Reads one line with the address and the port of rank 0's store. At the end it waits to be
+killed: peers may still need its connections.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from importlib import import_module
 from typing import Any
 
 SIZES = (4, 1 << 10, 1 << 16, 1 << 20, 1 << 24)
-"""Bytes, so that packets come alone, fill a link's frames, and fill its queues."""
+"""Bytes: a single packet, full frames, full queues."""
 _CONNECT = 5.0
 _PATIENCE = timedelta(seconds=15)
-"""After which a library may raise by itself; the agent waits a little longer."""
+"""Time after which torch may raise by itself; the agent waits a little longer."""
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _KINDS = {TimeoutError: "timeout", ConnectionRefusedError: "refused"}
 
 _kept: list[Any] = []
-"""The store: rank 0's serves the others for as long as this process lives."""
+"""The store: that of rank 0 serves the others for as long as its process lives."""
 
 
-def say(**facts: Any) -> None:
-    """One line for the agent."""
+def report(**facts: Any) -> None:
+    """Print one line for the agent."""
     os.write(1, json.dumps(facts).encode() + b"\n")
 
 
 def main(parent: int, backend: str, rank: int, world: int, local: int) -> None:
-    """All of it."""
+    """Run the smoke test of one rank, and report each stage."""
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         return
     torch, distributed = import_module("torch"), import_module("torch.distributed")
-    say(stage="imported")
+    report(stage="imported")
     if rank == 0:
         _kept.append(_store(distributed, "127.0.0.1", 0))
-        say(port=_kept[0].port)
+        report(port=_kept[0].port)
     where = json.loads(sys.stdin.readline() or "{}")
     if not where:
         return
@@ -52,17 +52,17 @@ def main(parent: int, backend: str, rank: int, world: int, local: int) -> None:
         try:
             socket.create_connection((where["address"], where["port"]), _CONNECT).close()
         except OSError as error:
-            say(error=str(error), kind=_KINDS.get(type(error), "unreachable"))
+            report(error=str(error), kind=_KINDS.get(type(error), "unreachable"))
             return
         _kept.append(_store(distributed, where["address"], where["port"]))
-    say(stage="store")
+    report(stage="store")
     device = "cpu"
     if backend == "nccl":
         torch.cuda.init()
         device = f"cuda:{local % torch.cuda.device_count()}"
         torch.cuda.set_device(device)
     distributed.init_process_group(backend, store=_kept[0], rank=rank, world_size=world, timeout=_PATIENCE)
-    say(stage="group")
+    report(stage="group")
     add_up(torch, distributed, device, rank, world)
 
 
@@ -71,7 +71,7 @@ def _store(distributed: Any, address: str, port: int) -> Any:
 
 
 def add_up(torch: Any, distributed: Any, device: str, rank: int, world: int) -> None:
-    """All sizes; every number of what comes out must be right."""
+    """Run all_reduce in all sizes, and check every number of the result."""
     begun, wanted = time.monotonic(), world * (world + 1) / 2
     seconds = 0.0
     for size in SIZES:
@@ -79,22 +79,22 @@ def add_up(torch: Any, distributed: Any, device: str, rank: int, world: int) -> 
             numbers = torch.full((size // 4,), rank + 1.0, device=device)
             started = time.monotonic()
             distributed.all_reduce(numbers)
-            found = float(numbers.min()), float(numbers.max())  # which waits for a GPU to be done
+            sums = float(numbers.min()), float(numbers.max())  # which waits for a GPU to be done
             seconds = time.monotonic() - started
-            if found != (wanted, wanted):
-                say(
-                    error=f"{size} bytes add up to {found[0]:g} to {found[1]:g} instead of {wanted:g}",
+            if sums != (wanted, wanted):
+                report(
+                    error=f"{size} bytes add up to {sums[0]:g} to {sums[1]:g} instead of {wanted:g}",
                     kind="sum",
                 )
                 return
-            say(size=size)
-    say(stage="done", seconds=time.monotonic() - begun, rate=SIZES[-1] / seconds)
+            report(size=size)
+    report(stage="done", seconds=time.monotonic() - begun, rate=SIZES[-1] / seconds)
 
 
 if __name__ == "__main__":
     try:
         main(int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:6]))
     except Exception as failure:
-        say(error=f"{type(failure).__name__}: {failure}"[:1000])
+        report(error=f"{type(failure).__name__}: {failure}"[:1000])
     sys.stdin.read()
     os._exit(0)  # its threads need not be waited for

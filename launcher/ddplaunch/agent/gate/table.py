@@ -10,7 +10,7 @@ _COLOURS = {Status.PASS: "32", Status.FAIL: "31;1", Status.UNKNOWN: "33"}
 
 
 def rows(results: list[CheckResult], colour: bool) -> list[str]:
-    """One line per check; wanted and hint below those that did not pass."""
+    """Return a line for each check; below those that did not pass, what was wanted, and a hint."""
     width = max((len(result.check) for result in results), default=0)
     lines = []
     for result in results:

@@ -1,6 +1,6 @@
 """Files that run inside the user's Python: the supervisor copies them, and the agent never imports them.
 
-It runs in somebody else's program. So: silent, standard library of Python 3.8, no thread and no import before
-it is needed, nothing raised into the program, and no torch but the one that the program itself has imported.
-Everything ddplaunch does works without it, with less detail.
+The hook runs in the user's program. So it prints nothing, uses the standard library of Python 3.8, starts no
+thread and imports no module before it must, raises nothing into the program, and uses only a torch that the
+program itself has imported. ddplaunch works without the hook, with less detail.
 """

@@ -1,6 +1,6 @@
 """Remembers exceptions that the program catches, since Python 3.12."""
 
-# ruff: noqa: RUF012 - runs in somebody else's program, and imports no more than it must
+# ruff: noqa: RUF012 - runs in the user's program, and imports no more than it must
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Describe = Callable[[type[BaseException], str, Optional[TracebackType]], dict[str, Any]]
 
-REMEMBERED, EVERY = 8, 0.5  # how many; seconds between two of one function
+REMEMBERED, EVERY = 8, 0.5  # exceptions kept; seconds between two of one function
 _STANDARD = os.path.dirname(os.__file__) + "/"
 _PLAIN = {str, int, float, bool, type(None)}
 
@@ -29,7 +29,7 @@ class _State:
 def watch(memory: list[dict[str, Any]], describe: Describe) -> None:
     """Put the exceptions that end in an except block of the user's own files into `memory`.
 
-    It costs nothing until something is raised, then about 40 ns.
+    That costs nothing without an exception, and about 40 ns for each.
     """
     monitoring: Any = getattr(sys, "monitoring", None)
     tool = next((number for number in (4, 3) if monitoring and monitoring.get_tool(number) is None), None)
@@ -52,7 +52,7 @@ def watch(memory: list[dict[str, Any]], describe: Describe) -> None:
 
 
 def _is_users(path: str) -> bool:
-    """Libraries raise and catch by habit, a few times a step."""
+    """Whether the file is the user's own: libraries catch exceptions a few times a step."""
     foreign = _State.foreign.get(path)
     if foreign is None:
         foreign = path.startswith(("<", _STANDARD)) or "-packages/" in path
@@ -61,9 +61,9 @@ def _is_users(path: str) -> bool:
 
 
 def _message(value: BaseException) -> str:
-    """Text alone is kept: the exception would hold its frames, and they the batch.
+    """Return the exception's text: the exception itself would keep its frames, and with them a batch, alive.
 
-    And only plain text: nobody has asked for the program's own code, or a tensor, to be printed here.
+    Arguments that are not plain are left out: their text could run the program's own code, or print a tensor.
     """
     plain = hasattr(type(value).__str__, "__objclass__") and {type(each) for each in value.args} <= _PLAIN
     return str(value) if plain else ", ".join(type(each).__name__ for each in value.args)

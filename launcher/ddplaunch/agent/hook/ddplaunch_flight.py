@@ -1,11 +1,12 @@
 """Reads torch's flight recorder inside the process: counters each second, everything on demand.
 
-Its JSON has no call sites, and goes out as it is. Its pickle has them, and is trusted here alone, where it
-was made. But torch imports its compiler, for seconds, to name them: it is asked for them only where the
-program has imported that itself. Elsewhere the hook's ring knows the lines of what the program called.
+The recorder's JSON has no call sites, and is sent unchanged. Its pickle has them, and is loaded only here, in
+the process that made it. But to name call sites torch imports its compiler, for seconds: the hook asks for
+them only where the program has imported that itself. Elsewhere the hook's ring has the lines of the program's
+calls.
 """
 
-# ruff: noqa: SLF001 - runs on Python 3.8 in somebody else's program
+# ruff: noqa: SLF001 - runs on Python 3.8 in the user's program
 
 from __future__ import annotations
 
@@ -17,25 +18,30 @@ if TYPE_CHECKING:
     from typing import Any
 
 _NAMES_FRAMES = "torch._inductor.codecache"
-_ENTRIES = 64  # of each group, the newest
+_ENTRIES = 64  # of each group, the newest, that get frames
 _FRAMES = 6  # of each entry, the innermost outside torch
 
 
-def recorders(everything: bool) -> dict[str, bytes]:
-    """Backend -> JSON, of the backends that this process has groups of; with Gloo since torch 2.8."""
+def recorders(word: bytes) -> dict[str, bytes]:
+    """Return JSON by backend, for the backends of this process's groups; with Gloo since torch 2.8.
+
+    Entries are in the answers to `dump`, and without lines to `steps`.
+    """
     native: Any = sys.modules.get("torch._C._distributed_c10d")
     world: Any = sys.modules["torch.distributed.distributed_c10d"]._world
     if native is None:
         return {}
+    # A group made without a named backend is "undefined" in pg_map, "cpu:gloo,cuda:nccl" in the other.
     kinds = " ".join(str(kind) for kind, _ in world.pg_map.values())
-    found = {}
+    kinds += " ".join(map(str, getattr(world, "pg_backend_config", {}).values()))
+    dumps = {}
     for backend in ("gloo", "nccl"):
         if backend in kinds:
-            dump = _with_frames(native, backend) if everything and _NAMES_FRAMES in sys.modules else b""
-            dump = dump or _json(native, backend, everything)
+            dump = _with_frames(native, backend) if word == b"dump" and _NAMES_FRAMES in sys.modules else b""
+            dump = dump or _json(native, backend, word in (b"dump", b"steps"))
             if dump:
-                found[backend] = dump
-    return found
+                dumps[backend] = dump
+    return dumps
 
 
 def _json(native: Any, backend: str, everything: bool) -> bytes:
@@ -53,26 +59,27 @@ def _with_frames(native: Any, backend: str) -> bytes:
         kept: dict[Any, int] = {}
         entries: list[dict[str, Any]] = []
         for entry in reversed(dump.get("entries", [])):
-            group = entry.get("pg_id")
+            group, frames = entry.get("pg_id"), entry.pop("frames", [])
             kept[group] = kept.get(group, 0) + 1
             if kept[group] <= _ENTRIES:
-                entries.insert(0, dict(entry, frames=_outside(entry.get("frames", []), torch)))
-        return json.dumps(dict(dump, entries=entries), default=str).encode()
+                entry["frames"] = _outside(frames, torch)
+            entries.append(entry)
+        return json.dumps(dict(dump, entries=entries[::-1]), default=str).encode()
     except Exception:
         return b""
 
 
 def _outside(frames: list[dict[str, Any]], torch: str) -> list[list[Any]]:
-    """Without torch's own frames and those of the hook."""
+    """Return the frames without torch's own and those of the hook."""
     own = (torch + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep)
-    found = [[each["name"], each["filename"], each["line"]] for each in frames]
-    return [each for each in found if not str(each[1]).startswith(own)][:_FRAMES]
+    places = [[each["name"], each["filename"], each["line"]] for each in frames]
+    return [each for each in places if not str(each[1]).startswith(own)][:_FRAMES]
 
 
 def _fullest(native: Any, suffix: str, backend: str, options: tuple[bool, ...]) -> bytes:
-    """Return the largest of the dumps that this torch has for the backend.
+    """Return the largest of this torch's dumps for the backend.
 
-    NCCL has had a function of its own always; since torch 2.15 what it says depends on which NCCL is used.
+    NCCL has always had a function of its own; since torch 2.15 its result depends on the NCCL in use.
     """
     dumps = [b""]
     general = getattr(native, "_dump_fr_trace" + suffix, None)

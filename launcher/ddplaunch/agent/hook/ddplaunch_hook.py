@@ -1,17 +1,17 @@
-"""Runs in every rank and answers the supervisor: its stacks, and how far its collectives have come.
+"""Runs in every rank and answers the supervisor: its stacks, and the progress of its collectives.
 
 One thread waits in recv() on the supervisor's socket, without the GIL, and answers one word with one line of
-JSON: `count` (counters), `look` (counters and the main thread's stack), `dump` (everything). A word costs the
-program about 0.1 ms of GIL; no word comes more often than once a second. A rank that dies of an exception
-says so first, and waits for `go`, at most HOLD seconds, so that its peers' stacks are taken while they still
-stand where they stood. Processes that a rank forks through multiprocessing connect as its children.
+JSON: `count` (counters), `steps` (and entries), `look` (and the main thread's stack), `dump` (everything).
+An answer costs the program about 0.1 ms of GIL; a word comes at most once a second. A rank that dies of an
+exception reports it first, and waits for `go`, at most HOLD seconds, so that its peers' stacks are taken
+before they react. Processes that a rank forks through multiprocessing connect as its children.
 
-A process that calls init_process_group says so before it waits, whether or not it has a rank's number in its
-environment: it is a rank by that call. Every other process stays silent and pays for no connection.
+A process that calls init_process_group reports the call before it waits, with or without a rank's number in
+its environment: the call makes it a rank. Every other process opens no connection.
 
-DDPLAUNCH_HOOK is "SOCKET[,any][,mpi][,ptrace][,rank=PID]": the abstract name of the socket; whether a process
-without RANK may be a rank; whether one is that has an MPI launcher's number; whether to allow ptrace by any
-process; and, below a rank, that rank's pid.
+DDPLAUNCH_HOOK is "SOCKET[,any][,mpi][,ptrace][,rank=PID]": the abstract name of the socket; any process
+without RANK may be a rank; an MPI launcher's number makes a rank; any process may ptrace; and, below a rank,
+that rank's pid.
 """
 
 # ruff: noqa: RUF012, SIM105, SLF001, UP031 - runs on Python 3.8, and imports no more than it must
@@ -24,6 +24,7 @@ import sys
 import time
 
 import ddplaunch_flight  # type: ignore[import-not-found]
+import ddplaunch_model  # type: ignore[import-not-found]
 import ddplaunch_mpi  # type: ignore[import-not-found]
 import ddplaunch_output  # type: ignore[import-not-found]
 import ddplaunch_rendezvous  # type: ignore[import-not-found]
@@ -49,10 +50,10 @@ class _State:
     main = 0  # the main thread's identity
     role = ""
     name = ""  # of the socket
-    below = False  # a process that has a rank's number in its environment has started this one
+    below = False  # an ancestor has a rank's number in its environment
     prepared = False
     member = False  # it has called init_process_group
-    watched = False  # whether its end is
+    watched = False  # the hooks for its end are in place
     line: Optional[socket.socket] = None
     caught: list[dict[str, Any]] = []
     go = _thread.allocate_lock()  # held until the supervisor lets a dying rank go
@@ -60,15 +61,15 @@ class _State:
 
 
 def start() -> None:
-    """Join the supervisor, if this process is one that it watches. Raises whatever goes wrong."""
+    """Connect to the supervisor, if this process is one that it watches. May raise any exception."""
     name, *words = os.environ["DDPLAUNCH_HOOK"].split(",")
     rank_pid = next((word[5:] for word in words if word.startswith("rank=")), "")
     _State.name, _State.below = name, bool(rank_pid) and rank_pid != str(os.getpid())
     ddplaunch_output.keep(_lost)
     ddplaunch_torch.record_calls()
-    # Any process may make a process group, and is a rank then, whoever started it.
-    ddplaunch_rendezvous.watch(_calls_init, _has_passed_init)
-    ddplaunch_spawn.watch(_raised)
+    # Any process may make a process group, which makes it a rank.
+    ddplaunch_rendezvous.watch(_calls_init, lambda: _report(passed=True))
+    ddplaunch_spawn.watch(_raised, _is_spawned)
     os.register_at_fork(after_in_child=_forked)
     if _State.below:
         if ddplaunch_spawn.started_this():
@@ -80,7 +81,7 @@ def start() -> None:
         return
     fault = ""
     if ranked:
-        # What this process starts inherits its RANK, and must not be taken for it.
+        # Children of this process inherit its RANK, and must not be taken for it.
         os.environ["DDPLAUNCH_HOOK"] = "%s,rank=%d" % (name, os.getpid())
         ddplaunch_ties.tie_to_launcher("ptrace" in words)
         fault = _prepare()
@@ -89,7 +90,7 @@ def start() -> None:
 
 
 def _prepare() -> str:
-    """Set up what only a rank needs, once. Returns the file that faulthandler writes."""
+    """Set up what only a rank needs, once. Returns the file to which faulthandler writes."""
     if sys.version_info >= (3, 12):
         import ddplaunch_caught  # type: ignore[import-not-found]
 
@@ -120,11 +121,11 @@ def _connect(role: str, fault: str = "") -> bool:
     hello["ring"] = ddplaunch_torch.ring_file()
     for key in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         hello[key.lower()] = os.environ.get(key, "")
-    _say(line, _json(hello))
-    # Not a threading.Thread: programs count those, and wait for them.
+    _send(line, _json(hello))
+    # Not a threading.Thread: programs count and join those.
     _thread.start_new_thread(_serve, (line,))
     if sys.version_info >= (3, 12):
-        # os.fork() counts it all the same. It holds no lock that a child could miss.
+        # os.fork() warns of this thread, too, which holds no lock that a child could need.
         import warnings
 
         warnings.filterwarnings("ignore", r"This process \(pid=\d+\) is multi-threaded", DeprecationWarning)
@@ -139,30 +140,33 @@ def _calls_init(facts: dict[str, Any]) -> None:
     _State.member = True
     if _State.line is not None:
         _watch_end()
-        _say(_State.line, _json({"rendezvous": facts, "fault": fault}))
+        _send(_State.line, _json({"rendezvous": facts, "fault": fault}))
 
 
-def _has_passed_init() -> None:
-    if _State.line is not None:
-        _say(_State.line, b'{"passed": true}')
+def _is_spawned(index: int) -> None:
+    _report(spawned=index, parent=os.getppid())  # it may have ended before the supervisor reads this
 
 
 def _lost(reason: str) -> None:
     """Report that output is lost. The program's own thread calls this from its print."""
     try:
-        if _State.line is not None:
-            _say(_State.line, _json({"lost": reason}))
+        _report(lost=reason)
     except Exception:  # the program's print must not fail because of us
         pass
 
 
+def _report(**facts: Any) -> None:
+    if _State.line is not None:
+        _send(_State.line, _json(facts))
+
+
 def _json(value: object) -> bytes:
-    import json  # which takes longer than all of the hook: not for a process that says nothing
+    import json  # slower than the rest of the hook: not for a process that sends nothing
 
     return json.dumps(value).encode()
 
 
-def _say(line: socket.socket, data: bytes) -> None:
+def _send(line: socket.socket, data: bytes) -> None:
     if _State.sending.acquire(timeout=SEND_TIMEOUT):
         try:
             line.sendall(data + b"\n")
@@ -182,7 +186,7 @@ def _serve(line: socket.socket) -> None:
                 if word == b"go":
                     _release()
                 else:
-                    _say(line, _answer(word))
+                    _send(line, _answer(word))
     except Exception:
         return
 
@@ -195,7 +199,7 @@ def _release() -> None:
 
 
 def _answer(word: bytes) -> bytes:
-    answer: dict[str, Any] = {"is": word.decode(), "at": time.time()}
+    answer: dict[str, Any] = {"is": word.decode(), "at": time.time(), "tid": _thread.get_native_id()}
     recorders: dict[str, bytes] = {}
     for collect in _ANSWERS.get(word, ()):
         try:
@@ -206,19 +210,19 @@ def _answer(word: bytes) -> bytes:
             answer.setdefault("failed", []).append("%s: %r" % (collect.__name__[1:], error))
     try:
         if _initialized() and not _is_helper():
-            recorders = ddplaunch_flight.recorders(word == b"dump")
+            recorders = ddplaunch_flight.recorders(word)
     except Exception as error:
         answer.setdefault("failed", []).append("recorders: %r" % (error,))
-    # torch's own JSON, up to 1 MB of it, goes out as it is: parsing it is not for the program to pay.
+    # torch's own JSON, up to 1 MB, is sent unchanged: parsing it would slow the program.
     raw = b",".join(_json(key) + b":" + value for key, value in recorders.items())
     return _json(answer)[:-1] + b',"recorders":{' + raw + b"}}"
 
 
-# --- what can be asked
+# --- requests
 
 
 def _initialized() -> bool:
-    # torch.distributed only if the program has imported it, and to the end.
+    # torch.distributed only if the program has imported it completely.
     module = sys.modules.get("torch.distributed")
     return bool(
         module is not None
@@ -229,12 +233,8 @@ def _initialized() -> bool:
 
 
 def _is_helper() -> bool:
-    """Whether it serves a rank, such as a loader's worker, which may have inherited the rank's groups."""
+    """Whether this process serves a rank, as a loader's worker: it may have the rank's groups."""
     return _State.role == "child" and not _State.member
-
-
-def _spawned() -> Optional[list[Any]]:
-    return ddplaunch_spawn.place(sys._current_frames().get(_State.main)) if _State.role != "rank" else None
 
 
 def _backend() -> str:
@@ -242,7 +242,7 @@ def _backend() -> str:
 
 
 def _groups() -> dict[str, Any]:
-    """Group name -> [global ranks, description]."""
+    """Return [global ranks, description] by group name."""
     if _is_helper() or not _initialized():
         return {}
     world = sys.modules["torch.distributed.distributed_c10d"]._world
@@ -254,7 +254,7 @@ def _groups() -> dict[str, Any]:
 
 
 def _main_stack() -> dict[str, Any]:
-    return _thread_of(_State.main, sys._current_frames().get(_State.main), "MainThread")
+    return _thread_of(_State.main, sys._current_frames().get(_State.main), None)
 
 
 def _mpi() -> Any:
@@ -266,18 +266,17 @@ def _mpi_call() -> Any:
 
 
 def _threads() -> list[dict[str, Any]]:
-    threading: Any = sys.modules.get("threading")
-    # A copy, without the module's lock, which a deadlocked program may hold.
-    known = dict(threading._active) if threading else {}
+    # A copy, without the module's lock, which a deadlocked program may hold. The module may be half imported.
+    known: Any = dict(getattr(sys.modules.get("threading"), "_active", ()))
     own = _thread.get_ident()
     return [
-        _thread_of(ident, frame, known[ident].name if ident in known else "")
+        _thread_of(ident, frame, known.get(ident))
         for ident, frame in sys._current_frames().items()
         if ident != own
     ]
 
 
-def _thread_of(ident: int, frame: Optional[FrameType], name: str) -> dict[str, Any]:
+def _thread_of(ident: int, frame: Optional[FrameType], thread: Any) -> dict[str, Any]:
     frames = ddplaunch_mpi.function(frame) if ident == _State.main else []
     while frame is not None:
         if not frame.f_code.co_filename.startswith(_OWN):
@@ -285,14 +284,16 @@ def _thread_of(ident: int, frame: Optional[FrameType], name: str) -> dict[str, A
         frame = frame.f_back
     if len(frames) > FRAMES:
         frames = frames[: FRAMES // 2] + frames[-FRAMES // 2 :]
-    return {"name": name, "main": ident == _State.main, "frames": frames}
+    main, tid = ident == _State.main, getattr(thread, "native_id", 0) or 0
+    name = getattr(thread, "name", "MainThread" if main else "")
+    return {"name": name, "main": main, "tid": tid, "frames": frames}
 
 
 def _handled() -> list[dict[str, Any]]:
-    """Return what the user's code has caught lately, and what the main thread is handling right now."""
+    """Return the exceptions that user code has caught, and the one that the main thread handles now."""
     current: Any = getattr(sys, "_current_exceptions", None)
-    found = current().get(_State.main) if current else None
-    value = found[1] if isinstance(found, tuple) else found
+    current_exception = current().get(_State.main) if current else None
+    value = current_exception[1] if isinstance(current_exception, tuple) else current_exception
     handled = list(_State.caught)
     if value is not None:
         now = _describe(type(value), _text(value), value.__traceback__)
@@ -302,10 +303,10 @@ def _handled() -> list[dict[str, Any]]:
 
 
 _ANSWERS: dict[bytes, tuple[Callable[[], Any], ...]] = {
-    b"count": (_initialized, _mpi),
-    b"who": (_spawned,),
+    **dict.fromkeys((b"count", b"steps"), (_initialized, _mpi, *ddplaunch_model.COUNT)),
+    b"who": ddplaunch_spawn.WHO,
     b"look": (_initialized, _mpi, _main_stack),
-    b"dump": (_initialized, _mpi, _mpi_call, _backend, _groups, _threads, _handled),
+    b"dump": (_initialized, _mpi, _mpi_call, _backend, _groups, _threads, _handled, *ddplaunch_model.DUMP),
 }
 
 
@@ -334,7 +335,9 @@ def _watch_end() -> None:
 def _raised(kind: type[BaseException], value: BaseException, trace: Optional[TracebackType]) -> None:
     line = _State.line
     if line is not None:
-        _say(line, _json({"raised": _describe(kind, _text(value), trace)}))
+        message = _describe(kind, _text(value), trace)
+        message["cause"] = _text(value.__cause__)[:500] if value.__cause__ is not None else ""
+        _send(line, _json({"raised": message}))
         _State.go.acquire(timeout=HOLD)
 
 
@@ -358,15 +361,15 @@ def _text(value: BaseException) -> str:
 
 
 def _ending() -> None:
-    """The interpreter ends by itself. The socket stays open, so that its closing tells the death."""
+    """Report that the interpreter ends by itself. The socket stays open until the process has ended."""
     line, _State.line = _State.line, None
     try:
         if line is not None:
-            said: dict[str, Any] = {"ending": time.time()}
+            message: dict[str, Any] = {"ending": time.time()}
             mpi = _mpi()
             if mpi:
-                said["mpi"] = mpi
-            _say(line, _json(said))
+                message["mpi"] = mpi
+            _send(line, _json(message))
     except Exception:
         pass
     if line is not None:

@@ -1,11 +1,11 @@
-"""Notes which mpi4py function the main thread has called, with its arguments.
+"""Finds the mpi4py function that the main thread has called, with its arguments.
 
-These functions are C and show in no Python stack. But the caller's frame says at which call it stands: the
-call is read from the source, and its arguments from the frame's variables, without running anything of the
-program's own. What cannot be told that way is left out.
+These functions are C and in no Python stack. But the caller's frame has the position of the call: the hook
+reads the call from the source, and its arguments from the frame's variables, without running code of the
+program. Arguments that need such code are left out.
 """
 
-# ruff: noqa: RUF012 - runs in somebody else's program, and imports no more than it must
+# ruff: noqa: RUF012 - runs in the user's program, and imports no more than it must
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ARGUMENTS = {
     "reduce": ("buf", "recvbuf", "op", "root"),
     **dict.fromkeys(["allreduce", "allgather", "alltoall", "scan", "exscan"], ("buf", "recvbuf")),
 }
-"""By lower-case name: parameters in their order. `tag`, `obj` and `sendobj` are other names of the same."""
+"""Parameters in their order, by lower-case name. `tag`, `obj` and `sendobj` are other names of the same."""
 _SAME = {"obj": "buf", "sendobj": "buf", "sendbuf": "buf"}
 _DEFAULTS = {"sendtag": 0, "root": 0}
 _ANY, _UNKNOWN = -1, -2
@@ -53,10 +53,10 @@ _MISSING = object()
 
 
 class _State:
-    returned = 0  # how often the main thread was seen to come back from an MPI function
-    asked = False
+    returned = 0  # returns of the main thread from an MPI function, as far as they were noticed
+    is_pending = False
     pending: Any = None  # the C callback; must outlive its call
-    nodes: dict[tuple[CodeType, int], Any] = {}  # place in the code -> the call that stands there, or None
+    nodes: dict[tuple[CodeType, int], Any] = {}  # position in the code -> the call there, or None
 
 
 class _UnknownError(Exception):
@@ -69,47 +69,47 @@ def state(frame: Optional[FrameType]) -> Optional[dict[str, Any]]:
     if mpi is None:
         return None
     if function(frame):
-        _ask_whether_it_returns()
+        _count_next_return()
     ready = hasattr(mpi, "Is_initialized") and mpi.Is_initialized() and not mpi.Is_finalized()
     return {"ready": bool(ready), "returned": _State.returned}
 
 
-def _ask_whether_it_returns() -> None:
-    """Leave a note that the main thread finds as soon as it runs Python again, and not before.
+def _count_next_return() -> None:
+    """Have the interpreter count when the main thread next runs Python again.
 
-    Standing in the same line twice, a thread may have been there all the time, or a thousand times.
+    A thread that is seen twice on one line may have stayed there, or come back a thousand times.
     """
-    if not _State.asked:
+    if not _State.is_pending:
         import ctypes
 
         if _State.pending is None:
             _State.pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_returned)
-        _State.asked = ctypes.pythonapi.Py_AddPendingCall(_State.pending, None) == 0
+        _State.is_pending = ctypes.pythonapi.Py_AddPendingCall(_State.pending, None) == 0
 
 
 def _returned(_: object) -> int:
-    _State.asked = False
+    _State.is_pending = False
     _State.returned += 1
     return 0
 
 
 def function(frame: Optional[FrameType]) -> list[list[Any]]:
-    """The frame that a Python stack lacks: [name, file, 0] of the MPI function that `frame` has called."""
+    """Return the frame that a Python stack lacks: [name, file, 0] of the called MPI function."""
     if frame is None or "mpi4py.MPI" not in sys.modules:
         return []
-    found = _called(frame)
+    called = _called(frame)
     file = getattr(sys.modules["mpi4py.MPI"], "__file__", None) or "mpi4py/MPI"
-    return [[found[0], file, 0]] if found is not None else []
+    return [[called[0], file, 0]] if called is not None else []
 
 
 def call(frame: Optional[FrameType]) -> Optional[dict[str, Any]]:
     """Return the MPI function's name, its communicator, its ranks, and the arguments that name its peers."""
     if frame is None or "mpi4py.MPI" not in sys.modules:
         return None
-    found = _called(frame)
-    if found is None:
+    called = _called(frame)
+    if called is None:
         return None
-    name, receiver, node = found
+    name, receiver, node = called
     facts: dict[str, Any] = {"name": name}
     mpi: Any = sys.modules["mpi4py.MPI"]
     ranks: list[int] = []
@@ -117,8 +117,8 @@ def call(frame: Optional[FrameType]) -> Optional[dict[str, Any]]:
         # Beside another thread's call only this level of thread support allows one more.
         if mpi.Query_thread() == mpi.THREAD_MULTIPLE and receiver:
             ranks = _members(mpi, receiver)
-            everybody = ranks == list(range(mpi.COMM_WORLD.size))  # a list of thousands says no more
-            facts.update(communicator=receiver.Get_name(), size=len(ranks), ranks=[] if everybody else ranks)
+            is_world = ranks == list(range(mpi.COMM_WORLD.size))  # then without the list, which may be long
+            facts.update(communicator=receiver.Get_name(), size=len(ranks), ranks=[] if is_world else ranks)
         arguments = _arguments(name.lower(), node, frame)
         for key, value in arguments.items():
             if key == "buf":
@@ -140,7 +140,7 @@ def _world_rank(number: int, ranks: list[int], is_any: bool) -> int:
 
 
 def _members(mpi: Any, comm: Any) -> list[int]:
-    """World ranks of a communicator, in its order; of an intercommunicator, nothing is told."""
+    """Return the world ranks of a communicator, in its order; [] for an intercommunicator."""
     if comm.Is_inter():
         return []
     group, world = comm.Get_group(), mpi.COMM_WORLD.Get_group()
@@ -155,7 +155,7 @@ def _members(mpi: Any, comm: Any) -> list[int]:
 
 
 def _called(frame: FrameType) -> Optional[tuple[str, Any, Any]]:
-    """Name, receiver (None: not known) and syntax node of the blocking MPI call in which `frame` stands."""
+    """Return name, receiver (None: unknown) and syntax node of the blocking MPI call at `frame`."""
     node = _node(frame)
     if node is None:
         return None
@@ -163,7 +163,7 @@ def _called(frame: FrameType) -> Optional[tuple[str, Any, Any]]:
         name, receiver = _function_of(node.func, frame)
     except _UnknownError:
         name = getattr(node.func, "attr", "")
-        # So written, with a capital letter, they are nobody else's names; socket.recv() is somebody's.
+        # Names with a capital letter are MPI's alone; recv() may also be a socket's.
         return (name, None, node) if name[:1].isupper() and name.lower() in _BLOCKING else None
     mpi: Any = sys.modules["mpi4py.MPI"]
     kind = receiver if isinstance(receiver, type) else type(receiver)
@@ -172,7 +172,7 @@ def _called(frame: FrameType) -> Optional[tuple[str, Any, Any]]:
 
 
 def _function_of(node: Any, frame: FrameType) -> tuple[str, Any]:
-    """('Allreduce', comm) of `comm.Allreduce`, or of a name that was bound to it."""
+    """Return ('Allreduce', comm) for `comm.Allreduce`, or for a name that was bound to it."""
     if type(node).__name__ == "Attribute":
         return node.attr, _value(node.value, frame)
     function = _value(node, frame)
@@ -180,7 +180,7 @@ def _function_of(node: Any, frame: FrameType) -> tuple[str, Any]:
 
 
 def _node(frame: FrameType) -> Any:
-    """The ast.Call at which `frame` stands; None when that is no call, or the source cannot be read."""
+    """Return the ast.Call at `frame`; None when there is no call, or the source cannot be read."""
     key = (frame.f_code, frame.f_lasti)
     if key not in _State.nodes:
         if len(_State.nodes) > 100:
@@ -197,14 +197,14 @@ def _find(frame: FrameType) -> Any:
     if hasattr(frame.f_code, "co_positions"):  # since Python 3.11
         place = next(position for index, position in _positions(frame.f_code) if index == frame.f_lasti)
         if place[1] is not None and place[3] is not None:
-            # The instruction may begin at the method's name; it ends where the call does.
+            # The instruction may begin at the method's name; it ends with the call.
             ends = [node for node in calls if (node.end_lineno, node.end_col_offset) == (place[1], place[3])]
             return ends[0] if ends else None
     return _only_one(calls, frame.f_lineno or 0)
 
 
 def named_at(path: str, line: int) -> Optional[str]:
-    """The blocking function of MPI that is called in this line, by its name alone; None: none, or several."""
+    """Return the blocking function of MPI that this line calls, by its name alone; None: none, or several."""
     try:
         node = _only_one(_calls(path), line)
     except (OSError, SyntaxError, ValueError, RecursionError):
@@ -222,8 +222,8 @@ def _calls(path: str) -> list[Any]:
 
 def _only_one(calls: list[Any], line: int) -> Any:
     here = [node for node in calls if node.lineno <= line <= (node.end_lineno or 0)]
-    found = [node for node in here if _name(node).lower() in _BLOCKING]
-    return found[0] if len(found) == 1 else None
+    blocking = [node for node in here if _name(node).lower() in _BLOCKING]
+    return blocking[0] if len(blocking) == 1 else None
 
 
 def _name(node: Any) -> str:
@@ -235,11 +235,11 @@ def _positions(code: Any) -> Iterator[tuple[int, Any]]:
         yield 2 * index, position
 
 
-# --- values, as far as they can be had without running the program's code
+# --- values, without running the program's code
 
 
 def _arguments(name: str, node: Any, frame: FrameType) -> dict[str, Any]:
-    """Return the arguments that matter; _MISSING for one that is given and cannot be evaluated."""
+    """Return the arguments; _MISSING for one that is given and cannot be evaluated."""
     parameters = _ARGUMENTS.get(name, ())
     given: dict[str, Any] = {key: value for key, value in _DEFAULTS.items() if key in parameters}
     given.update({key: _ANY_DEFAULT for key in ("source", "recvtag") if key in parameters})
@@ -323,10 +323,10 @@ def _variable(name: str, frame: FrameType) -> Any:
 
 
 def _local(name: str, frame: FrameType) -> Any:
-    """Before Python 3.13 to ask is to fill a dict which the frame keeps, and which locals() gives out.
+    """Return a local variable. Raises _UnknownError.
 
-    It is emptied again, since it would hold what the program lets go of. A function that may have got it is
-    left alone.
+    Before Python 3.13 f_locals fills a dict that the frame keeps, and that locals() returns. It is emptied
+    again, since it would keep objects alive. A function that may use it itself is left alone.
     """
     copied = sys.version_info < (3, 13)
     if copied and not _WHO_SEE_LOCALS.isdisjoint(frame.f_code.co_names):
@@ -342,7 +342,7 @@ def _local(name: str, frame: FrameType) -> Any:
 
 
 def _attribute(base: Any, name: str) -> Any:
-    """Without properties, __getattr__ or whatever else a class may do when asked; but mpi4py is known."""
+    """Return the attribute without running the program's code. Raises _UnknownError."""
     if _is_communicator(base) and name in ("rank", "size"):
         return getattr(base, name)
     try:
@@ -384,7 +384,7 @@ def _arithmetic(operator: str, left: int, right: int) -> int:
 
 
 def _size(value: Any) -> dict[str, Any]:
-    """Elements and their type, of tensors and arrays; nothing of what is pickled."""
+    """Return number and type of the elements of a tensor or array; {} for other objects."""
     if isinstance(value, list) and value:
         value = value[0]
     kind = type(value)

@@ -1,9 +1,9 @@
-"""Output that a full disk of ours does not turn into the program's failure.
+"""Keeps a program alive whose output cannot be written, as on a full disk.
 
-A rank prints into a file below the job's folder, which is our doing. Where that file cannot be written, C
-goes on without a word; Python raises OSError in print(), and exits with 120 when the last flush fails. Here
-the text is dropped instead, and a line in the file says so once there is room again. Every other file is the
-program's own affair, and so are its errors.
+ddplaunch has a rank print into a file below the job's folder. Where that file cannot be written, C goes on;
+Python raises OSError in print(), and exits with 120 when the last flush fails. Here the text is dropped
+instead, and a line in the file marks the gap once there is space again. Errors of all other files are the
+program's.
 """
 
 # ruff: noqa: UP031 - runs on Python 3.8
@@ -23,13 +23,13 @@ _JOB = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + "/"
 
 
 def keep(lost: Callable[[str], None]) -> None:
-    """Let standard output and error survive, where they are ours. `lost` is given the reason of every gap."""
+    """Make our standard output and error survive write errors. `lost` gets the reason of each gap."""
     for stream in (sys.stdout, sys.stderr):
         try:
             buffer: Any = stream.buffer
             raw = getattr(buffer, "raw", buffer)  # with python -u they are one
             if _is_ours(raw.fileno()):
-                # The attribute hides the method: the streams stay the very objects that the program knows.
+                # The attribute hides the method: the streams stay the objects that the program has.
                 raw.write = _forgiving(raw, lost)
         except Exception:  # the program has closed or replaced the stream
             continue

@@ -1,10 +1,10 @@
-"""Notes each call of init_process_group before it waits: how this process finds the other ranks.
+"""Reports each call of init_process_group before it waits: how this process finds the other ranks.
 
-Beside it stands what the program itself has put into its environment, with the line that did so: there a
-script leaves the rendezvous that its launcher has prepared.
+The report includes variables that the program itself has set, each with its line: there a script may leave
+the rendezvous that its launcher has prepared.
 """
 
-# ruff: noqa: RUF012, SIM105, SLF001 - runs in somebody else's program, and imports no more than it must
+# ruff: noqa: RUF012, SIM105, SLF001 - runs in the user's program, and imports no more than it must
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PREFIXES = ("NCCL_", "GLOO_", "TORCH", "CUDA_")
 _KEPT = 64  # variables
 _SCRIPT_LIMIT = 1 << 20
 _STANDARD = os.path.dirname(os.__file__) + "/"
-_UNSET = -1  # what torch's own defaults for rank and world size are
+_UNSET = -1  # torch's own default for rank and world size
 
 
 class _State:
@@ -35,7 +35,7 @@ class _State:
 
 
 def watch(called: Callable[[Facts], None], passed: Callable[[], None]) -> None:
-    """Give the facts of every init_process_group to `called`; when it has returned, call `passed`."""
+    """Call `called` with the facts of every init_process_group, and `passed` when it has returned."""
     _note_settings()
 
     def action(module: ModuleType) -> None:
@@ -71,7 +71,7 @@ def _wrap(module: Any, called: Callable[[Facts], None], passed: Callable[[], Non
 
 
 def _facts(given: Facts, frame: FrameType) -> Facts:
-    """Return the fields of the contract's Rendezvous; `given` are the arguments that the program wrote."""
+    """Return the fields of the contract's Rendezvous; `given`: the arguments of the program's call."""
     store, method = given.get("store"), given.get("init_method") or "env://"
     rank, world = _number(given.get("rank")), _number(given.get("world_size"))
     timeout = given.get("timeout")
@@ -99,7 +99,7 @@ def _facts(given: Facts, frame: FrameType) -> Facts:
 
 
 def _torchrun_serves(facts: Facts) -> bool:
-    """Whether torch takes it that torchrun's agent has a store there, and opens none in any rank."""
+    """Whether torch expects torchrun's agent to have a store there, so that no rank opens one."""
     module = sys.modules.get("torch.distributed.rendezvous")
     serves = getattr(module, "_agent_store_serves", None)
     if serves is not None:  # torch 2.15; before, it held for any address
@@ -126,7 +126,7 @@ def _of_url(url: str) -> Facts:
 
 
 def _of_store(store: Any) -> Facts:
-    """Stores may be wrapped by others, each with a prefix for its keys."""
+    """Return the facts of a store, or of the one inside its wrappers, such as PrefixStore."""
     for _ in range(8):
         inner = getattr(store, "underlying_store", None)
         if inner is None:
@@ -149,7 +149,7 @@ def _number(value: Any) -> Optional[int]:
 
 
 def _frame(frame: Optional[FrameType]) -> Optional[list[Any]]:
-    """[name, file, line] of the innermost frame of the user's own files; else of the first outside torch."""
+    """Return [name, file, line] of the user's innermost frame; else of the first outside torch."""
     foreign = None
     while frame is not None:
         path = frame.f_code.co_filename
@@ -163,7 +163,7 @@ def _frame(frame: Optional[FrameType]) -> Optional[list[Any]]:
 
 
 def _script() -> str:
-    """A digest of the program's main file."""
+    """Return a digest of the program's main file; "" without one."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     if not path:
         return ""
@@ -180,7 +180,7 @@ def _script() -> str:
 
 
 def _note_settings() -> None:
-    """os.environ hands every change to putenv, which is looked up anew each time."""
+    """Wrap putenv, which os.environ calls for every change."""
     if hasattr(os.environ, "putenv"):  # Python 3.8
         os.environ.putenv = _noting(os.environ.putenv)
     else:
@@ -204,7 +204,7 @@ def _noting(putenv: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
 
 
 def _in_torch(frame: Optional[FrameType]) -> bool:
-    """Whether a file of torch's makes the setting: its compiler has some of its own when it is imported."""
+    """Whether a file of torch makes the setting: its compiler sets some variables when it is imported."""
     while frame is not None and frame.f_code.co_filename.startswith((_STANDARD, "<frozen")):
         if "-packages/" in frame.f_code.co_filename:
             break

@@ -2,16 +2,16 @@
 
 The file is mapped: a call is written by one `pack_into` and one byte more when it returns, without a system
 call, and stays when the process is killed, aborts in C++ or is frozen. It has a header, SLOTS slots that are
-written in turn, and text: one line of JSON for each group, function, dtype and line of the user's that a slot
-names by its number. Public functions are seen, each once, where the program calls them; what C++ issues
-by itself, as DDP does in backward(), is not.
+written in turn, and text: one line of JSON for each group, function, dtype and user's line, to which slots
+refer by number. The program's calls of public functions are recorded; calls by C++ itself, as of DDP in
+backward(), are not.
 
-Cost: 1 µs a call in a loop; 10 µs where a step of training has filled the processor's caches in
-between, since all that a call touches is fetched then. So little is touched where a line makes the same call
-again. The file is made at the first call, and all of its room is taken then.
+Cost: 1 µs a call in a loop; 10 µs where a training step has filled the processor's caches in between, since
+all memory of a call is fetched again. So a call that a line repeats uses little memory. The file is made at
+the first call, with all of its space.
 """
 
-# ruff: noqa: SIM105, SLF001, UP031 - runs on Python 3.8 in somebody else's program
+# ruff: noqa: SIM105, SLF001, UP031 - runs on Python 3.8 in the user's program
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from itertools import count
 from time import time
 
 import ddplaunch_torch  # type: ignore[import-not-found]
+import ddplaunch_work  # type: ignore[import-not-found]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,26 +34,27 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType, ModuleType
     from typing import Any, Optional
 
-HEADER = b"ddplaunch ring 1\n".ljust(64, b"\0")
+HEADER = b"ddplaunch ring 2\n".ljust(64, b"\0")
 SLOTS = 256
 _DIMENSIONS = 6
 _CALL = struct.Struct("<HHHHB3x%dq" % _DIMENSIONS)
-"""What calls from one line mostly have in common: function, group, line, dtype, dimensions, shape."""
-_WRITTEN = struct.Struct("<QBBxxidI%dsQ" % _CALL.size)
-"""A slot as it is written: mark, state, asynchronous, peer, time, number, the call, mark. The marks are the
+"""The part that calls from one line mostly share: function, group, line, dtype, dimensions, shape."""
+_WRITTEN = struct.Struct("<QBBHidI%dsQ" % _CALL.size)
+"""A slot as written: mark, state, asynchronous, tag, peer, time, number, the call, mark. The marks are the
 number of the call in the process; they differ where a write was cut."""
-SLOT = struct.Struct("<QBBxxidI%sQ" % _CALL.format[1:])
+SLOT = struct.Struct("<QBBHidI%sQ" % _CALL.format[1:])
 TEXT = 1 << 16
-ENTERED, RETURNED, RAISED = 1, 2, 3
+ENTERED, RETURNED, RAISED = 1, 2, 3  # and those of ddplaunch_work
+LARGE = 0xFFFF  # a tag that does not fit, or is not known
 _STATE = 8  # offset in a slot
 _FIRST, _SIZE = len(HEADER), SLOT.size
 _SET_FLAGS, _NO_COW = 0x40086602, 0x00800000  # of ioctl(2) for files
 NOBODY, ANYBODY = -2, -1  # as a peer
 _DEPTH = 16  # frames in which the user's line is looked for
-_SITES = 4096  # lines that are remembered
+_SITES = 4096  # lines that are cached
 _STANDARD = os.path.dirname(os.__file__) + os.sep
 
-COLLECTIVES = {  # function -> its parameter that must be alike on all ranks
+COLLECTIVES = {  # function -> its parameter that must be equal on all ranks
     "all_reduce": "tensor",
     "all_reduce_coalesced": "",
     "broadcast": "tensor",
@@ -89,17 +91,15 @@ POINT_TO_POINT = {  # function -> its parameter that names the peer
 }
 PHASES = ("init_process_group", "new_group", "destroy_process_group")
 _FUNCTIONS = ("", *COLLECTIVES, *POINT_TO_POINT, *PHASES)
-
-
 _NO_GROUP = object()
 
 
 class _WithinError(Exception):
-    """The call was made by a function that is recorded itself."""
+    """Another recorded function has made the call."""
 
 
 class _Ring:
-    """The file, and what is remembered so that a call that was seen before costs little."""
+    """The file, and caches that make a repeated call cheap."""
 
     def __init__(self) -> None:
         path = ddplaunch_torch.ring_file()
@@ -108,11 +108,11 @@ class _Ring:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             try:
-                # Else btrfs moves each page that is written, and kills by SIGBUS where it has no room.
+                # Else btrfs copies each written page, and kills by SIGBUS on a full disk.
                 fcntl.ioctl(file, _SET_FLAGS, struct.pack("l", _NO_COW))
             except OSError:  # another file system
                 pass
-            os.posix_fallocate(file, 0, size)  # on a full disk a mapping without room kills by SIGBUS
+            os.posix_fallocate(file, 0, size)  # without space on the disk a mapping kills by SIGBUS
             self.map = mmap.mmap(file, size)
         except BaseException:
             os.unlink(path)
@@ -121,29 +121,29 @@ class _Ring:
             os.close(file)
         self.marks = count(1)
         self.names: dict[Any, int] = {}
-        self.groups: dict[int, _Group] = {}  # by identity, while it cannot have been given to another
+        self.groups: dict[int, _Group] = {}  # by id(), until another group may have it
         self.calls: dict[tuple[int, int, int], tuple[int, Any, Any, list[int], bytes]] = {}
         self.by_name: dict[str, _Group] = {}
         self.sites: dict[tuple[int, int], int] = {}  # (code's identity, instruction) -> name
-        self.codes: list[CodeType] = []  # alive, so that their identities stay theirs
+        self.codes: list[CodeType] = []  # kept alive, so that no other code gets their id()
         self.end = len(HEADER) + SLOTS * SLOT.size  # of the text so far
         self.lines = 0
-        for function in _FUNCTIONS:  # so that each has the same number everywhere; 0: not known
+        for function in _FUNCTIONS:  # so that each has the same number everywhere; 0: unknown
             self.name(function)
         self.forget()
         self.map[: len(HEADER)] = HEADER
 
     def forget(self) -> None:
-        """Groups may be others from now on, with identities that had been given to those before."""
+        """Clear the caches: new groups may get the id() of earlier ones."""
         self.calls.clear()
         self.groups = {id(_NO_GROUP): _Group(0)}
 
     def learn(
         self, function: int, group: Any, dtype: Any, shape: Any, frame: FrameType
     ) -> tuple[int, Any, Any, list[int], bytes]:
-        """Group's identity, dtype, shape, counts, and what is written of such a call.
+        """Return the group's id(), dtype, shape, counters, and the bytes of such a call.
 
-        It is remembered where the calling frame is the user's own.
+        They are cached where the calling frame is the user's own. Raises _WithinError.
         """
         known, site = self.group(group), self.site(frame)
         sizes = (*shape[:_DIMENSIONS], *[0] * (_DIMENSIONS - len(shape)))
@@ -154,30 +154,30 @@ class _Ring:
         return call
 
     def name(self, value: Any) -> int:
-        """The number of a text, which is added if it is new. 0 when there is no room left."""
-        found = self.names.get(value)
-        if found is None:
+        """Return the number of a text, which is added if it is new; 0 when there is no space left."""
+        number = self.names.get(value)
+        if number is None:
             line = json.dumps(value).encode() + b"\n"
             if self.end + len(line) > len(self.map):
                 return 0
             self.map[self.end : self.end + len(line)] = line
             self.end += len(line)
-            found = self.names[value] = self.lines
+            number = self.names[value] = self.lines
             self.lines += 1
-        return found
+        return number
 
     def dtype(self, dtype: Any) -> int:
         if dtype is None:
             return 0
-        found = self.names.get(dtype)
-        if found is None:
-            found = self.names[dtype] = self.name(str(dtype).rpartition(".")[2])
-        return found
+        number = self.names.get(dtype)
+        if number is None:
+            number = self.names[dtype] = self.name(str(dtype).rpartition(".")[2])
+        return number
 
     def site(self, frame: Optional[FrameType]) -> int:
-        """The user's line: the innermost of his own files, else of an installed package.
+        """Return the innermost line of the user's files, else of an installed package.
 
-        Raises _WithinError where a recorded function stands before it.
+        Raises _WithinError where a recorded function is in between.
         """
         package = 0
         for _ in range(_DEPTH):
@@ -193,7 +193,7 @@ class _Ring:
         return package
 
     def _learn_site(self, frame: FrameType) -> int:
-        """Above 0: the user's own; below: a package's; 0: torch's or Python's."""
+        """Return a frame's line: above 0: the user's; below 0: a package's; 0: torch's or Python's."""
         code = frame.f_code
         if code is _State.wrapper:
             raise _WithinError
@@ -211,13 +211,13 @@ class _Ring:
         return site
 
     def group(self, group: Any) -> _Group:
-        """Raises where this process is not in the group, and when there is none."""
-        found = self.groups.get(id(group))
-        if found is None:
+        """Return the group's record. Raises as torch does without the group, or outside it."""
+        known = self.groups.get(id(group))
+        if known is None:
             name = str((_State.c10d._get_default_group() if group is None else group).group_name)
-            found = self.by_name.setdefault(name, _Group(self.name(name)))
-            self.groups[id(group)] = found
-        return found
+            known = self.by_name.setdefault(name, _Group(self.name(name)))
+            self.groups[id(group)] = known
+        return known
 
 
 class _Group:
@@ -229,30 +229,33 @@ class _Group:
 
 class _State:
     ring: Optional[_Ring] = None
-    off = False  # it cannot be written here
+    off = False  # the file cannot be written
     c10d: Any = None  # torch.distributed.distributed_c10d
-    foreign: tuple[str, ...] = ()  # how paths begin that are never the user's
+    foreign: tuple[str, ...] = ()  # prefixes of paths that are never the user's
     wrapper: Optional[CodeType] = None  # of every function that records
 
 
 def watch(module: ModuleType) -> None:
-    """Record what the program calls of torch.distributed.distributed_c10d, which was imported just now."""
+    """Record the program's calls of torch.distributed.distributed_c10d, which was imported just now."""
     torch = os.path.dirname(os.path.dirname(str(module.__file__)))
     _State.c10d, _State.foreign = module, (torch + os.sep, os.path.dirname(__file__) + os.sep, "<")
-    for name in (*COLLECTIVES, *POINT_TO_POINT, *PHASES):
-        function = getattr(module, name, None)
+    functions = [(module, name) for name in (*COLLECTIVES, *POINT_TO_POINT, *PHASES)]
+    for holder, name in [*functions, (getattr(module, "ProcessGroup", None), "monitored_barrier")]:
+        function = getattr(holder, name, None)
         if callable(function):
-            setattr(module, name, recorded(name, function))
+            setattr(holder, name, recorded(name, function))
     os.register_at_fork(after_in_child=_forked)
+    ddplaunch_work.watch(module)
 
 
 def _forked() -> None:
-    """The parent's file is not ours."""
+    """Drop the parent's file in a forked child."""
     _State.ring = None
+    ddplaunch_work.forget()
 
 
 def recorded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself, with each of its calls kept, if no other recorded function makes it."""
+    """Return the function with a record of each call that no other recorded function makes."""
     kind = _phase if name in PHASES else _point_to_point if name in POINT_TO_POINT else _collective
     enter = kind(name, function)
 
@@ -272,6 +275,8 @@ def recorded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             raise
         if place:
             ring.map[place] = RETURNED  # type: ignore[union-attr]
+            if ring.map[place + 1] and result is not None:  # type: ignore[union-attr]
+                ddplaunch_work.issued(ring.map, place, result)  # type: ignore[union-attr]
         return result
 
     _State.wrapper = call.__code__  # the same for all of them
@@ -281,11 +286,11 @@ def recorded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def _raised(ring: _Ring, place: int, error: BaseException) -> None:
     ring.map[place] = RAISED
     if isinstance(error, (TypeError, ValueError)):
-        # Refused before it began, it is no call that others must match: the next has its number.
+        # A refused call need not match one of another rank: the next call has its number.
         slot = SLOT.unpack_from(ring.map, place - _STATE)
         for group in ring.by_name.values():
-            if group.name == slot[7]:
-                group.made[_FUNCTIONS[slot[6]] in POINT_TO_POINT] -= 1
+            if group.name == slot[8]:
+                group.made[_FUNCTIONS[slot[7]] in POINT_TO_POINT] -= 1
 
 
 def _open() -> Optional[_Ring]:
@@ -298,7 +303,7 @@ def _open() -> Optional[_Ring]:
     return _State.ring
 
 
-# --- what is written when a function is entered: each returns the place of its state in the file
+# --- records of a call when it is entered: each returns the offset of its state in the file
 
 if TYPE_CHECKING:
     Enter = Callable[[_Ring, FrameType, tuple[Any, ...], dict[str, Any]], int]
@@ -315,7 +320,7 @@ def _collective(name: str, called: Callable[..., Any]) -> Enter:
         tensor = None
         if tensor_name:
             tensor = args[tensor_at] if given > tensor_at else kwargs.get(tensor_name)
-        return _write(ring, function, 0, group, tensor, NOBODY, bool(later), frame)
+        return _write(ring, function, 0, group, tensor, NOBODY, LARGE, bool(later), frame)
 
     return enter
 
@@ -323,7 +328,7 @@ def _collective(name: str, called: Callable[..., Any]) -> Enter:
 def _point_to_point(name: str, called: Callable[..., Any]) -> Enter:
     function, peer_name = _FUNCTIONS.index(name), POINT_TO_POINT[name]
     tensor_name = "" if name.endswith("_list") else "tensor"
-    tensor_at, group_at, peer_at = _positions(called, tensor_name, "group", peer_name)
+    tensor_at, group_at, peer_at, tag_at = _positions(called, tensor_name, "group", peer_name, "tag")
     later = name.startswith("i")
 
     def enter(ring: _Ring, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -336,7 +341,9 @@ def _point_to_point(name: str, called: Callable[..., Any]) -> Enter:
         tensor = None
         if tensor_name:
             tensor = args[tensor_at] if given > tensor_at else kwargs.get(tensor_name)
-        return _write(ring, function, 1, group, tensor, peer, later, frame)
+        tag = args[tag_at] if given > tag_at else kwargs.get("tag", 0)
+        tag = tag if 0 <= tag < LARGE else LARGE
+        return _write(ring, function, 1, group, tensor, peer, tag, later, frame)
 
     return enter
 
@@ -346,13 +353,21 @@ def _phase(name: str, _: Callable[..., Any]) -> Enter:
 
     def enter(ring: _Ring, frame: FrameType, *_: Any) -> int:
         ring.forget()
-        return _write(ring, function, 0, _NO_GROUP, None, NOBODY, False, frame)
+        return _write(ring, function, 0, _NO_GROUP, None, NOBODY, LARGE, False, frame)
 
     return enter
 
 
 def _write(
-    ring: _Ring, function: int, kind: int, group: Any, tensor: Any, peer: int, later: bool, frame: FrameType
+    ring: _Ring,
+    function: int,
+    kind: int,
+    group: Any,
+    tensor: Any,
+    peer: int,
+    tag: int,
+    later: bool,
+    frame: FrameType,
 ) -> int:
     dtype, shape = (None, ()) if tensor is None else (tensor.dtype, tensor.shape)
     call = ring.calls.get((function, id(frame.f_code), frame.f_lasti))
@@ -362,7 +377,7 @@ def _write(
     made[kind] = number = made[kind] + 1
     mark = next(ring.marks)
     place = _FIRST + mark % SLOTS * _SIZE
-    _WRITTEN.pack_into(ring.map, place, mark, ENTERED, later, peer, time(), number, content, mark)
+    _WRITTEN.pack_into(ring.map, place, mark, ENTERED, later, tag, peer, time(), number, content, mark)
     return place + _STATE
 
 
@@ -375,10 +390,10 @@ def _global(group: _Group, given: Any, inner: int) -> int:
 
 
 def _positions(function: Callable[..., Any], *names: str) -> tuple[int, ...]:
-    """Return where each parameter stands; beyond all of them where there is none of that name."""
+    """Return the index of each parameter; one beyond all of them for a missing name."""
     inner: Any = function
     while hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__
-    code = inner.__code__
-    parameters = code.co_varnames[: code.co_argcount]
+    code = getattr(inner, "__code__", None)  # a method of C++ has none, and is called with its group
+    parameters = code.co_varnames[: code.co_argcount] if code else ("group",)
     return tuple(parameters.index(name) if name in parameters else 99 for name in names)

@@ -1,10 +1,10 @@
-"""Finds out which process of multiprocessing this one is, and records how it fails.
+"""Finds out which process of multiprocessing this one is, and reports its exception.
 
-mp.spawn's children have no rank in their environment. Their exceptions end in multiprocessing itself, where
-sys.excepthook sees nothing of them.
+mp.spawn's children have no rank in their environment. multiprocessing catches their exceptions, so that
+sys.excepthook does not get them.
 """
 
-# ruff: noqa: SIM105, SLF001 - runs in somebody else's program, and imports no more than it must
+# ruff: noqa: SIM105, SLF001 - runs in the user's program, and imports no more than it must
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ import ddplaunch_torch  # type: ignore[import-not-found]
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType, ModuleType, TracebackType
+    from types import ModuleType, TracebackType
     from typing import Any, Optional
 
     Raised = Callable[[type[BaseException], BaseException, Optional[TracebackType]], None]
-
-_TORCH = "torch/multiprocessing/spawn.py"
 
 
 def started_this() -> bool:
@@ -30,27 +28,24 @@ def started_this() -> bool:
     return b"--multiprocessing-fork" in line or b"multiprocessing.forkserver" in line
 
 
-def place(frame: Optional[FrameType]) -> Optional[list[Any]]:
-    """[place among its parent's children from 0, "torch" or "multiprocessing"] by the main thread's frame.
-
-    None where multiprocessing has not started this process.
-    """
+def _spawned() -> Optional[int]:
+    """Return its index among the children of its parent, from 0; None: multiprocessing did not start it."""
     module: Any = sys.modules.get("multiprocessing.process")
-    if module is None:
-        return None
-    while frame is not None:
-        if frame.f_code.co_name == "_wrap" and frame.f_code.co_filename.endswith(_TORCH):
-            return [int(frame.f_locals["i"]), "torch"]
-        frame = frame.f_back
-    identity = getattr(module.current_process(), "_identity", ())
-    return [identity[-1] - 1, "multiprocessing"] if identity else None
+    identity = getattr(module.current_process(), "_identity", ()) if module is not None else ()
+    return identity[-1] - 1 if identity else None
 
 
-def watch(raised: Raised) -> None:
-    """Give every exception that ends a process of multiprocessing to `raised` before it is handled there."""
+WHO = (_spawned,)
+
+
+def watch(raised: Raised, spawned: Callable[[int], None]) -> None:
+    """Call `raised` with each exception that ends a multiprocessing child, before it is handled.
+
+    Call `spawned` in a child of torch's mp.spawn, with its index, before the program's function.
+    """
 
     def of_torch(module: ModuleType) -> None:
-        _wrap_torch(module, raised)
+        _wrap_torch(module, raised, spawned)
 
     def of_python(module: ModuleType) -> None:
         _wrap_python(module, raised)
@@ -60,15 +55,19 @@ def watch(raised: Raised) -> None:
     )
 
 
-def _wrap_torch(module: Any, raised: Raised) -> None:
-    """torch's own _wrap catches what the program's function raises, and hands it to the parent as text."""
+def _wrap_torch(module: Any, raised: Raised, spawned: Callable[[int], None]) -> None:
+    """Report the call of the program's function, and its exceptions before torch's _wrap catches them."""
     import functools
 
     wrapped = module._wrap
 
     @functools.wraps(wrapped)
-    def _wrap(fn: Any, *args: Any) -> Any:
-        return wrapped(_noting(fn, raised), *args)
+    def _wrap(fn: Any, i: int, *args: Any) -> Any:
+        try:
+            spawned(i)
+        except Exception:  # the program must not fail because of us
+            pass
+        return wrapped(_noting(fn, raised), i, *args)
 
     module._wrap = _wrap
 

@@ -12,9 +12,9 @@ _ANYONE = -1 & (1 << 64) - 1
 
 
 def register_fault_dump() -> str:
-    """Let the supervisor have all stacks written to a file by a signal, even while C code holds the GIL.
+    """Have a signal write all stacks to a file, even while C code holds the GIL.
 
-    Returns the file's path; "" where that cannot be: signals are the main thread's affair.
+    Returns the file's path; "" where that is impossible, as outside the main thread.
     """
     try:
         import faulthandler
@@ -24,7 +24,7 @@ def register_fault_dump() -> str:
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, "%d.txt" % os.getpid())
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        # Python takes the handler away when it ends; what was there before must not kill.
+        # Python removes the handler when it ends; the one before must not kill.
         signal.signal(signal.SIGRTMIN + DUMP_SIGNAL, signal.SIG_IGN)
         faulthandler.register(signal.SIGRTMIN + DUMP_SIGNAL, file=file, all_threads=True, chain=False)
         return path
@@ -33,7 +33,7 @@ def register_fault_dump() -> str:
 
 
 def tie_to_launcher(ptrace: bool) -> None:
-    """Die with the launcher, which learns of a rank's death and must not leave one behind when killed."""
+    """Have the kernel kill this rank when its launcher dies: a killed launcher must leave no rank behind."""
     try:
         import ctypes
         import signal

@@ -1,9 +1,9 @@
 """Wraps functions of torch.distributed when the program imports it, to note calls as they begin.
 
-The program's own functions run unchanged behind it. Whatever goes wrong here is the hook's affair alone.
+The wrapped functions run unchanged. Exceptions of the wrappers never reach the program.
 """
 
-# ruff: noqa: SIM105 - runs in somebody else's program, and imports no more than it must
+# ruff: noqa: SIM105 - runs in the user's program, and imports no more than it must
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ImportWatch:
-    """A finder that finds nothing itself: it calls `actions[name]` once module `name` has been executed."""
+    """A finder that calls `actions[name]` once module `name` has been executed; other finders find it."""
 
     def __init__(self, actions: dict[str, Action]) -> None:
         self._actions = actions
@@ -43,7 +43,7 @@ class ImportWatch:
 
 
 def when_imported(actions: dict[str, Action]) -> None:
-    """Call each action with its module as soon as the program has imported it; now, where it has."""
+    """Call each action with its module as soon as the program has imported it, or now if it has."""
     later = {}
     for name, action in actions.items():
         if name in sys.modules:
@@ -55,7 +55,7 @@ def when_imported(actions: dict[str, Action]) -> None:
 
 
 def record_calls() -> None:
-    """Keep the last calls of torch.distributed; only a program that imports it pays for that."""
+    """Record the last calls of torch.distributed, in programs that import it."""
 
     def action(module: ModuleType) -> None:
         here = os.path.dirname(os.path.abspath(__file__))
@@ -70,13 +70,13 @@ def record_calls() -> None:
 
 
 def ring_file() -> str:
-    """Return where this process keeps its last calls, once it has made one."""
+    """Return the file of this process's last calls, which exists once it has made one."""
     node = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return os.path.join(node, "rings", str(os.getpid()))
 
 
 def _after(loader: Any, action: Action) -> None:
-    """The loader itself stays in its place: linecache and inspect ask it for the source."""
+    """Run `action` after the loader's module. The loader stays, for linecache and inspect use it."""
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:

@@ -14,12 +14,12 @@ def _wake() -> None:
     try:
         if "DDPLAUNCH_HOOK" in os.environ:
             _load().start()
-    except Exception:  # a program must run the same where the hook cannot
+    except Exception:  # the program must run without the hook, too
         pass
 
 
 def _load() -> Any:
-    """The hook; the next process finds it compiled, also in images that let nothing else be compiled."""
+    """Import the hook and compile it for the next process, even where the image forbids bytecode."""
     given, sys.dont_write_bytecode = sys.dont_write_bytecode, False
     try:
         import ddplaunch_hook  # type: ignore[import-not-found]
@@ -29,7 +29,7 @@ def _load() -> Any:
 
 
 def _yield_to_next() -> None:
-    """Run the sitecustomize that this one hides, as if it stood alone: its errors are its own."""
+    """Run the sitecustomize that this one hides; its exceptions are left to Python."""
     from importlib.machinery import PathFinder
 
     here = os.path.dirname(os.path.abspath(__file__))

@@ -12,32 +12,32 @@ from ddplaunch.agent.system.resolve import plain_address
 from ddplaunch.agent.transport.protocol import HELLO_LIMIT, HELLO_SECONDS, ServerHandshake
 from ddplaunch.agent.transport.unproved import UnprovedConnections
 
-Heard = Callable[["Authentication", bytes, bytes], None]
-"""Called with the first line, and with what came behind it; the caller answers, and hangs up on strangers."""
+OnLine = Callable[["Authentication", bytes, bytes], None]
+"""Called with the first line, and with the bytes behind it. It answers, or drops the connection."""
 
 
 class Authentication(asyncio.BufferedProtocol):
-    """Sends the greeting and waits for one line, so long and no longer."""
+    """Sends the greeting and waits for one line, at most HELLO_SECONDS and HELLO_LIMIT bytes."""
 
     def __init__(
         self,
         handshake: ServerHandshake,
         unproved: UnprovedConnections[Authentication],
         room: Callable[[], int],
-        heard: Heard,
+        on_line: OnLine,
     ) -> None:
         self.handshake = handshake
         self.peer = ""
         self.transport: asyncio.Transport
         self._unproved = unproved
         self._room = room
-        self._heard = heard
+        self._on_line = on_line
         self._buffer = bytearray(HELLO_LIMIT)
         self._length = 0
         self._timer: Optional[asyncio.TimerHandle] = None
 
     def shut(self) -> None:
-        """Hang up without a word."""
+        """Drop the connection without an answer."""
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -61,7 +61,7 @@ class Authentication(asyncio.BufferedProtocol):
                 self.shut()
             return
         self._leave()
-        self._heard(self, bytes(self._buffer[: end + 1]), bytes(self._buffer[end + 1 : self._length]))
+        self._on_line(self, bytes(self._buffer[: end + 1]), bytes(self._buffer[end + 1 : self._length]))
 
     def connection_lost(self, exc: Optional[Exception]) -> None:  # noqa: ARG002 - asyncio's own signature
         self._leave()

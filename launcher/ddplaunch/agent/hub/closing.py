@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Optional
 
 from ddplaunch.agent.contract import Exit, JobEvidence, Verdict
+from ddplaunch.agent.contract.messages import Noted
 from ddplaunch.agent.hub.ending import farewell
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.server import Session, tell
+from ddplaunch.agent.hub.server import Session, send_all
 
 FAREWELL = 45.0
 """Seconds for all nodes to end, torchrun's own patience included, before the hub goes without them."""
@@ -17,19 +18,19 @@ UNWRITTEN = 1.0
 
 
 class Closing:
-    """One end for all nodes, with one reason. `sessions` are the caller's; `now` is the monotonic clock."""
+    """One end and one reason for all nodes. `sessions`: the caller's mapping; `now`: the monotonic clock."""
 
     def __init__(self, record: JobRecord, sessions: Mapping[int, Session]) -> None:
         self.exit_code: Optional[int] = None
-        self.leave_at: Optional[float] = None
+        self.leave_at = 0.0  # once `exit_code` is set: when the hub ends, even with nodes left
         self._record = record
         self._sessions = sessions
-        self._leaving: dict[Session, float] = {}  # since when their `finished` is known
+        self._leaving: dict[Session, float] = {}  # when each sent `finished`
 
-    def resume(self, now: float) -> None:
-        """An earlier hub may have begun it."""
-        if self._record.decided is not None:
-            self.exit_code, self.leave_at = self._record.decided, now + FAREWELL
+    def resume(self, now: float) -> bool:
+        """Go on with the end that an earlier hub has decided. Returns False without one."""
+        self.exit_code, self.leave_at = self._record.decided, now + FAREWELL
+        return self.exit_code is not None
 
     def begin(self, code: int, verdicts: list[Verdict], evidence: Optional[JobEvidence], now: float) -> None:
         self.exit_code, self.leave_at = code, now + FAREWELL
@@ -37,23 +38,26 @@ class Closing:
         self._record.judge(self._record.placed(verdicts), evidence)
         for verdict in self._record.verdicts:
             self._record.event("verdict", f"{verdict.code}: {verdict.sentence}")
-        self._tell(code)
+        self._send_end(code)
 
     def all_done(self, codes: set[int], gone: bool) -> None:
-        """Every node has ended and none had to be judged: well, or by what the nodes themselves say."""
+        """End a job whose nodes have all ended without a verdict of the hub. `gone`: some nodes were lost."""
         if codes == {Exit.OK} and not gone:
             self._record.judge([])
             self._record.event("end", "all ranks have finished")
         self.exit_code = max(codes, default=Exit.NODE_AT_FAULT)
         self._record.end(self.exit_code)
-        self._tell(self.exit_code)
+        self._send_end(self.exit_code)
 
-    def _tell(self, code: int) -> None:
-        tell(self._sessions.values(), "end", farewell(code, self._record.verdicts))
+    def _send_end(self, code: int) -> None:
+        send_all(self._sessions.values(), farewell(code, self._record.verdicts))
 
-    def wants_to_go(self, session: Session, now: float) -> None:
-        """A node has finished. It goes once our files say so: a hub in our place must not wait for it."""
+    def wants_to_go(self, session: Session, checkpoint: str, now: float) -> None:
+        """Note a node that has finished. It leaves once our files show it: no later hub must wait for it."""
         self._leaving[session] = now
+        if checkpoint and session.node is not None:
+            self._record.node(session.node, detail=checkpoint)
+            self._record.event("checkpoint", checkpoint, session.node)
 
     def has_gone(self, session: Session) -> None:
         self._leaving.pop(session, None)
@@ -62,4 +66,4 @@ class Closing:
         for session, since in list(self._leaving.items()):
             if self._record.is_written or now - since >= UNWRITTEN:
                 del self._leaving[session]
-                session.send("noted", {})
+                session.send(Noted())

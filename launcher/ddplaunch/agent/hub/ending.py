@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ddplaunch.agent.contract import Exit, Verdict, codec
+from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.contract.messages import End
 from ddplaunch.agent.diagnosis import catalogue
-from ddplaunch.agent.transport.protocol import Body
 
 GRACE = 5.0
 """Seconds the ranks have between SIGTERM and SIGKILL when the job is ended."""
 
 
-def farewell(code: int, verdicts: Sequence[Verdict]) -> Body:
-    """The `end` that every node is sent."""
-    return {"exit_code": code, "verdicts": codec.dump(list(verdicts)), "grace": GRACE}
+def farewell(code: int, verdicts: Sequence[Verdict]) -> End:
+    """Return the last message to every node."""
+    return End(code, list(verdicts), GRACE)
 
 
 def exit_code(verdicts: Sequence[Verdict], finished: Mapping[int, int]) -> int:

@@ -1,12 +1,12 @@
 """One round of evidence: requested from all nodes at one moment, with what dead ranks left behind.
 
-Nodes date what they saw by their own clocks. What a beat says of the time it was sent, and when it came,
-bounds how far a node's clock is off; beyond SKEW its times are moved onto the hub's clock, so that "first"
-means first.
+Each node dates its evidence by its own clock. A heartbeat's send time and its arrival bound how far that
+clock is off; beyond SKEW the hub moves the node's times onto its own clock, so that "first" means first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Callable, Optional
 
@@ -19,7 +19,9 @@ from ddplaunch.agent.contract import (
     Phase,
     Raised,
     RankEvidence,
+    Verdict,
 )
+from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
 
 if TYPE_CHECKING:
     from ddplaunch.agent.hub.server import Session
@@ -27,26 +29,28 @@ if TYPE_CHECKING:
 COLLECT = 3.0
 """Seconds every node has for its evidence."""
 LATE = 8.0
-"""Seconds until a node that has not answered is named silent. A busy machine is slow to bring an answer, too;
-of one that is gone, or whose network is, it is known by then."""
+"""Seconds until a node without an answer counts as silent. A busy machine answers late, too; a node that is
+gone, or whose network is, is known by then."""
+_LEAST_ROOM = 320 << 10
+"""Bytes of flight recorders of one node: of eight ranks that have the 2,000 entries that torch keeps."""
 SKEW = 1.0
-"""Seconds. Less may as well be a slow message, and nodes of one machine are exactly right as they are."""
+"""Seconds. A smaller difference may be a slow message; nodes on one machine need no correction."""
 
 
 @dataclass
 class EvidenceRound:
-    """`wanted` are the nodes that were asked; `askers` the control sessions that wait for the answer."""
+    """`wanted`: the nodes that got the request; `clients`: the control sessions that wait for the answer."""
 
     id: int
     why: str
-    askers: list[Session]
+    clients: list[Session]
     deadline: float = 0.0  # on the hub's monotonic clock
     wanted: set[int] = field(default_factory=set)
     got: dict[int, NodeEvidence] = field(default_factory=dict)
 
 
 class EvidenceRounds:
-    """One round after the other. `collect` asks all nodes that can be asked, and says which these are."""
+    """One round after the other. `collect` sends the request to all nodes it can reach, and returns them."""
 
     def __init__(self, collect: Callable[[EvidenceRound], set[int]]) -> None:
         self._collect = collect
@@ -54,26 +58,26 @@ class EvidenceRounds:
         self._last = 0
         self.current: Optional[EvidenceRound] = None
 
-    def ask(self, why: str, now: float, asker: Optional[Session] = None) -> None:
-        """Now, or after those that were asked for before."""
+    def request(self, why: str, now: float, client: Optional[Session] = None) -> None:
+        """Start a round now, or after those that were requested before."""
         self._last += 1
-        self._queue.append(EvidenceRound(self._last, why, [] if asker is None else [asker]))
+        self._queue.append(EvidenceRound(self._last, why, [] if client is None else [client]))
         self.start(now)
 
     def start(self, now: float) -> None:
-        """The next round, when none is under way."""
+        """Start the next round, when none is under way."""
         if self._queue and self.current is None:
             self.current = self._queue.pop(0)
             self.current.deadline = now + LATE
             self.current.wanted = self._collect(self.current)
 
-    def hear(self, number: int, evidence: NodeEvidence) -> None:
-        """Number 0: what a node tells unasked. In a round it is as good as an answer, and may be the last."""
+    def add(self, number: int, evidence: NodeEvidence) -> None:
+        """Take a node's evidence. Number 0: unrequested; in a round it counts as the answer."""
         if self.current is not None and number in (self.current.id, 0):
             self.current.got[evidence.node] = evidence
 
     def finished(self, now: float) -> Optional[EvidenceRound]:
-        """The round under way, if all have answered or it is time; it is over then."""
+        """End and return the current round, once all have answered or its deadline is past; else None."""
         done = self.current
         if done is None or not (done.wanted <= done.got.keys() or now >= done.deadline):
             return None
@@ -81,10 +85,10 @@ class EvidenceRounds:
         return done
 
     def give_up(self) -> list[Session]:
-        """No more rounds: who still waits for an answer."""
+        """End all rounds; return the sessions that still wait for an answer."""
         left = [*([self.current] if self.current else []), *self._queue]
         self.current, self._queue = None, []
-        return [asker for each in left for asker in each.askers]
+        return [client for each in left for client in each.clients]
 
 
 class Clocks:
@@ -93,8 +97,8 @@ class Clocks:
     def __init__(self) -> None:
         self._ahead: dict[int, float] = {}
 
-    def hear(self, node: int, sent: float, received: float) -> None:
-        """A message `sent` by the node's clock came at `received` by ours: no later than that it was sent."""
+    def add(self, node: int, sent: float, received: float) -> None:
+        """Note a message `sent` by the node's clock, and `received` by ours, which was no earlier."""
         ahead = sent - received
         self._ahead[node] = max(self._ahead.get(node, ahead), ahead)
 
@@ -103,7 +107,7 @@ class Clocks:
         return ahead if abs(ahead) > SKEW else 0.0
 
     def node(self, evidence: NodeEvidence) -> NodeEvidence:
-        """The node's evidence, with its times on the hub's clock."""
+        """Return the node's evidence, with its times on the hub's clock."""
         ahead = self.ahead(evidence.node)
         if not ahead:
             return evidence
@@ -115,12 +119,31 @@ class Clocks:
         )
 
     def rank(self, node: int, rank: RankEvidence) -> RankEvidence:
-        """A rank's evidence, likewise."""
+        """Return a rank's evidence, with its times on the hub's clock."""
         ahead = self.ahead(node)
         if not ahead:
             return rank
         raised: list[Raised] = [replace(each, at=each.at - ahead) for each in rank.raised]
         return replace(rank, exit=_moved(rank.exit, ahead), raised=raised)
+
+
+def dump_room(
+    nodes: Iterable[int], verdicts: Sequence[Verdict], evidence: Optional[JobEvidence]
+) -> dict[int, int]:
+    """Return the bytes that flight recorders of each node may take, those of blamed ranks first.
+
+    The nodes for which there is no room get 0, so that a bundle of thousands of ranks stays small.
+    """
+    wanted = sorted(nodes)
+    ranks = {rank for verdict in verdicts for rank in (*verdict.ranks, *verdict.victims[:1])}
+    blamed = {node for verdict in verdicts for node in verdict.nodes}
+    for each in evidence.evidence if evidence else []:
+        if any(rank.rank in ranks for rank in each.ranks):
+            blamed.add(each.node)
+    share = max(MOST_DUMPS // max(1, len(wanted)), _LEAST_ROOM)
+    places = MOST_DUMPS // share
+    order = sorted(wanted, key=lambda node: (node not in blamed, node))
+    return {node: share if place < places else 0 for place, node in enumerate(order)}
 
 
 def _moved(exit_: Optional[Exited], ahead: float) -> Optional[Exited]:
@@ -137,19 +160,16 @@ def job_evidence(
     hosts: dict[int, str],
     lost: list[Lost],
 ) -> JobEvidence:
-    """Return all that is known: what the nodes answered, and the deaths in between, which count as later.
-
-    `deaths`: by node and pid.
-    """
+    """Return the job's evidence: the nodes' answers, and the later deaths (by node and pid)."""
     evidence = []
     for number in sorted({*nodes, *(node for node, _ in deaths)}):
-        told = {pid: death for (node, pid), death in deaths.items() if node == number}
-        # A node whose ranks were done before anybody asked has told of their ends alone.
+        ends = {pid: death for (node, pid), death in deaths.items() if node == number}
+        # A node whose ranks ended before the first round has reported their ends alone.
         node = nodes.get(number) or NodeEvidence(number, hosts.get(number, ""), at, Phase.ENDED)
-        ranks = [_latest(found, told.pop(found.pid, None)) for found in node.ranks]
+        ranks = [_latest(rank, ends.pop(rank.pid, None)) for rank in node.ranks]
         # Another process has taken the place of one that died before.
         seen = {rank.rank for rank in ranks}
-        gone = {death.rank: death for death in told.values() if death.rank not in seen}
+        gone = {death.rank: death for death in ends.values() if death.rank not in seen}
         evidence.append(replace(node, ranks=[*ranks, *gone.values()]))
     return JobEvidence(
         job=plan.job,
@@ -166,7 +186,7 @@ def job_evidence(
     )
 
 
-def _latest(found: RankEvidence, told: Optional[RankEvidence]) -> RankEvidence:
-    if told is None or (not found.alive and len(found.raised) >= len(told.raised)):
-        return found
-    return told
+def _latest(last: RankEvidence, death: Optional[RankEvidence]) -> RankEvidence:
+    if death is None or (not last.alive and len(last.raised) >= len(death.raised)):
+        return last
+    return death

@@ -9,7 +9,6 @@ from typing import Optional
 from ddplaunch.agent.contract import (
     Beat,
     JobEvidence,
-    JobPlan,
     Lost,
     NodeEvidence,
     Phase,
@@ -18,68 +17,77 @@ from ddplaunch.agent.contract import (
     codec,
 )
 from ddplaunch.agent.hub.evidence_rounds import Clocks, EvidenceRound, job_evidence
-from ddplaunch.agent.transport.protocol import Body
+from ddplaunch.agent.hub.job_record import JobRecord
 
 
 class EvidenceStore:
-    """Evidence as it comes in. All times in it are on the hub's clock."""
+    """Evidence of all nodes as it arrives. All times in it are on the hub's clock."""
 
-    def __init__(self, plan: JobPlan) -> None:
-        self._plan = plan
+    def __init__(self, record: JobRecord) -> None:
+        self._record = record
         self._clocks = Clocks()
         self._known: dict[int, NodeEvidence] = {}  # the last evidence of each node
         self._deaths: dict[tuple[int, int], RankEvidence] = {}  # by node and pid
+        self._members: dict[tuple[int, ...], list[int]] = {}  # of groups
         self._ended: set[tuple[int, int]] = set()  # node and pid
         self._replaced: set[tuple[int, int]] = set()  # node and pid of workers before the last restart
 
     def clock(self, node: int, at: float) -> None:
-        """The node's clock, as it said just now."""
-        self._clocks.hear(node, at, time.time())
+        """Note the node's clock: `at`, sent just now, in seconds since the epoch."""
+        self._clocks.add(node, at, time.time())
 
     def beat(self, node: int, beat: Beat) -> None:
-        """Raises ContractError where a node tells of another, or of a phase that there is not."""
-        if beat.node != node or beat.phase not in Phase.ORDER:
-            raise codec.ContractError(f"node {node} tells of node {beat.node} in phase {beat.phase[:20]!r}")
+        """Note the clock of a heartbeat. Raises ContractError where it is another node's."""
+        if beat.node != node:
+            raise codec.ContractError(f"node {node} sends the heartbeat of node {beat.node}")
         self.clock(node, beat.at)
 
-    def evidence(self, node: int, body: Body) -> NodeEvidence:
-        """Take in a node's evidence as it was sent. Returns it with its times on our clock.
+    def evidence(self, node: int, sent: NodeEvidence) -> NodeEvidence:
+        """Keep a node's evidence; return it on our clock. Raises ContractError where it is another node's."""
+        if sent.node != node:
+            raise codec.ContractError(f"node {node} sends the evidence of node {sent.node}")
+        evidence = self._clocks.node(sent)
+        shared = replace(evidence, ranks=[self._shared(rank) for rank in evidence.ranks])
+        self._known[evidence.node] = shared
+        return shared
 
-        Raises ContractError where it is none, or another node's.
-        """
-        told = codec.load(NodeEvidence, body.get("evidence"))
-        if told.node != node:
-            raise codec.ContractError(f"node {node} sends the evidence of node {told.node}")
-        evidence = self._clocks.node(told)
-        self._known[evidence.node] = evidence
-        return evidence
+    def _shared(self, rank: RankEvidence) -> RankEvidence:
+        """Return it with one list of members for each group, which all its ranks share: it may be long."""
+        known = self._members
+        groups = [
+            replace(each, ranks=known.setdefault(tuple(each.ranks), each.ranks)) for each in rank.groups
+        ]
+        return replace(rank, groups=groups)
 
     def death(self, node: int, rank: RankEvidence) -> RankEvidence:
-        """Returns it with its times on our clock."""
+        """Keep a rank's end. Returns it with its times on the hub's clock."""
         rank = self._clocks.rank(node, rank)
         self._deaths[node, rank.pid] = rank
         self._ended.add((node, rank.pid))
         return rank
 
     def rendezvous(self, node: int, rank: RankEvidence) -> None:
-        """Take in a rank that has just called init_process_group, before any evidence was asked for."""
+        """Keep a rank that has just called init_process_group, before any round of evidence."""
         evidence = self._known.get(node) or NodeEvidence(node, "", time.time(), Phase.INIT)
         others = [each for each in evidence.ranks if each.pid != rank.pid]
         self._known[node] = replace(evidence, ranks=[*others, self._clocks.rank(node, rank)])
 
     def is_known(self, node: int, rank: RankEvidence) -> bool:
-        """Whether the end of this very process was told before: a node that joins again says all again."""
+        """Whether the end of this process was reported before: a node that rejoins repeats it."""
         return (node, rank.pid) in self._ended
 
     def is_past(self, node: int, rank: RankEvidence) -> bool:
-        """Whether it is of a worker that was replaced by a restart."""
+        """Whether the rank's process is of a worker that a restart has replaced."""
         return (node, rank.pid) in self._replaced
 
     def restart(self) -> None:
-        """The workers known so far are other processes now."""
+        """Forget the workers known so far: the launch command starts others in their place."""
         self._replaced |= self._deaths.keys()
-        self._replaced |= {(node, rank.pid) for node, told in self._known.items() for rank in told.ranks}
+        self._replaced |= {
+            (node, rank.pid) for node, evidence in self._known.items() for rank in evidence.ranks
+        }
         self._deaths.clear()
+        self._members.clear()
         self._known.clear()
 
     def whole(
@@ -94,7 +102,8 @@ class EvidenceStore:
         late = set() if done is None else done.wanted - done.got.keys()
         known = {node: evidence for node, evidence in self._known.items() if node not in late}
         silent = sorted({*(each.node for each in lost), *late})
-        evidence = job_evidence(self._plan, why, time.time(), known, silent, self._deaths, hosts, lost)
+        plan = replace(self._record.plan, nodes=len(self._record.members))
+        evidence = job_evidence(plan, why, time.time(), known, silent, self._deaths, hosts, lost)
         if agreed is None:
             return evidence
         return replace(evidence, master_addr=agreed.master_addr, master_port=agreed.master_port)

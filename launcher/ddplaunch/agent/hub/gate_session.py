@@ -8,40 +8,51 @@ import time
 from collections.abc import Iterable
 from typing import Callable, Optional
 
-from ddplaunch.agent.contract import CheckIn, Exit, JobPlan, MeshResult, Phase, Status, Verdict, codec
+from ddplaunch.agent.contract import (
+    CheckIn,
+    Exit,
+    JobPlan,
+    MeshResult,
+    Phase,
+    RendezvousSettings,
+    Status,
+    Verdict,
+    codec,
+    messages,
+)
+from ddplaunch.agent.contract.messages import Message, Way
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.diagnosis.gate import decide as rules
 from ddplaunch.agent.diagnosis.gate import interfaces, ip_families, paths
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
-from ddplaunch.agent.hub import mesh_plan, rendezvous_settings
+from ddplaunch.agent.hub import elastic, mesh_plan, rendezvous_settings
 from ddplaunch.agent.hub.gate_states import ENDS, NEXT, GateState
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.membership import Membership
 from ddplaunch.agent.hub.preliminary import PreliminaryVerdicts
-from ddplaunch.agent.hub.server import Session, tell
+from ddplaunch.agent.hub.server import Session, send_all
 from ddplaunch.agent.hub.smoke_session import SmokeTest
-from ddplaunch.agent.transport.protocol import Body
 
 MESH_SECONDS = 20.0
-"""For all probes of all nodes; each takes 11 s at the very most."""
+"""Seconds for all probes of all nodes; each takes 11 s at the very most."""
 _REPORTS = 200
-"""Nodes that are given a second more: they wait for their turn, and their results for theirs."""
+"""Nodes whose probes and results may take a second more: they queue for node 0."""
 LINGER = 2.0
-"""Seconds for everybody to read the verdict before the hub ends."""
+"""Seconds for all clients to read the verdict before the hub ends."""
 _SOON = 1.0
-"""Seconds of trying paths after which it is told what stands anyway; most take less, and then all is told."""
-_LISTEN_EVERY = 0.5
+"""Seconds of the mesh after which the verdicts known so far are published; most meshes take less."""
+_READ_LOG_EVERY = 0.5
 _WAITING_EVERY = 1.0
 _EASY = 500
-"""Gates that are told every second whom they wait for; of more, so many each second."""
+"""Gates that get a list of the missing nodes every second; with more gates, so many each second."""
 _NAMED = 64
-"""Missing nodes, or facts of a verdict, that each node hears of; the hub's own files have them all."""
+"""Missing nodes, or facts of a verdict, in a message to each node; the hub's own files have them all."""
 
 
 class GateSession:
     """Sessions of gates, from `here` to `release` or `verdict`."""
 
-    kinds = frozenset({"here", "check-in", "mesh-results", "unbound", "leave"}) | SmokeTest.kinds
+    takes = messages.of(Way.GATE_TO_HUB)
 
     def __init__(
         self,
@@ -54,18 +65,17 @@ class GateSession:
         self._gate_only = gate_only
         self._record = record
         self._clock = clock
-        self._roll = Membership(plan, record, clock)
+        self._membership = Membership(plan, record, clock)
         self._preliminary = PreliminaryVerdicts(record)
         self._gates: dict[int, Session] = {}
-        self._audience: set[Session] = set()  # who is to hear how it ends, strays included
-        self._foreseen: list[Verdict] = []  # stands already while the paths are tried
-        self._listened = 0.0
-        self._told = 0.0
+        self._audience: set[Session] = set()  # gates that get the verdict, strays included
+        self._foreseen: list[Verdict] = []  # known already while the paths are tried
+        self._log_read = self._waiting_sent = 0.0
         self._noted: set[str] = set()
         self._reported: set[int] = set()
-        self._notes: list[str] = []  # as they are told with the release
+        self._notes: list[str] = []  # sent with the release
         self._library: list[MeshResult] = []  # paths beside the mesh
-        self._mends: dict[int, interfaces.InterfaceFix] = {}
+        self._fixes: dict[int, interfaces.InterfaceFix] = {}
         self._smoke = SmokeTest(record)
         self.state = GateState.CHECKING_IN
         self._end: Optional[tuple[float, int]] = None
@@ -80,26 +90,27 @@ class GateSession:
             self._end = self._clock() + LINGER, self._record.decided
             self._enter(GateState.JUDGED)
 
-    # ---------------------------------------------------------------- Desk
+    # ---------------------------------------------------------------- handler
 
-    async def received(self, session: Session, kind: str, body: Body) -> None:
-        if kind == "here":
-            session.node = codec.load(int, body.get("node"))
-            self._roll.announced(session.node)
-        elif kind == "check-in":
-            self._checked_in(session, codec.load(CheckIn, body.get("check_in")))
-        elif kind == "mesh-results":
-            results = self._to_gates(codec.load(list[MeshResult], body.get("results")))
-            self._results(session, results, codec.load(dict[str, int], body.get("passed", {})))
-        elif kind in SmokeTest.kinds:
-            self._smoke.received(session, kind, body)
-        elif kind == "unbound":
+    async def received(self, session: Session, message: Message) -> None:
+        if isinstance(message, messages.Here):
+            session.node = message.node
+            self._membership.announced(session.node)
+        elif isinstance(message, messages.CheckingIn):
+            self._checked_in(session, message.check_in)
+        elif isinstance(message, messages.MeshResults):
+            self._library += [each for each in message.results if each.what in paths.BESIDE]
+            at_gates = [each for each in message.results if each.what not in paths.BESIDE]
+            self._results(session, at_gates, message.passed)
+        elif isinstance(message, (messages.SmokeReady, messages.SmokeResults)):
+            self._smoke.received(session, message)
+        elif isinstance(message, messages.Unbound):
             self._release()
-        elif kind == "leave":
+        elif isinstance(message, messages.Leave):
             self._leaves(session)
-        if self.state != GateState.CHECKING_IN or len(self._gates) == self._plan.nodes:
-            # What everybody waits for does not wait for the next tick, to which it is left to fail: a mistake
-            # of ours is not the fault of who spoke last, whose connection it would cost.
+        if self.state != GateState.CHECKING_IN or len(self._gates) == len(self._record.members):
+            # The last message of all is acted on at once. An exception of ours is left to the next tick: here
+            # it would drop the client that sent this message.
             with contextlib.suppress(Exception):
                 self._act(self._clock())
 
@@ -107,18 +118,18 @@ class GateSession:
         node = session.node
         self._audience.discard(session)
         if node is not None and node not in self._gates:
-            self._roll.silenced(node)
+            self._membership.silenced(node)
         if node is None or self._gates.get(node) is not session:
             return
         del self._gates[node]
-        self._roll.left(node)
+        self._membership.left(node)
         if self.state in ENDS:
             return
         self._record.check_ins.pop(node, None)
         self._record.node(node, phase=Phase.STARTING, detail="its gate went away")
-        self._roll.lost(node)
+        self._membership.lost(node)
         if self.state != GateState.CHECKING_IN:
-            self._act(self._clock())  # before it comes again, and waits for what the others have had
+            self._act(self._clock())  # before its gate comes again, and waits for messages that are past
 
     async def tick(self, now: float) -> None:
         self._act(now)
@@ -126,7 +137,7 @@ class GateSession:
     async def stop(self, why: str) -> None:
         if self.state not in ENDS:
             self._record.event("end", f"told to stop ({why}) while nodes were at the gate")
-            self._tell_of_stop()
+            self._end_stopped()
 
     # ---------------------------------------------------------------- messages
 
@@ -139,49 +150,38 @@ class GateSession:
         if self.state == GateState.JUDGED:
             self._send_verdict([session])
             return
-        if self._is_stray(session, check_in):
-            self._roll.stray(check_in)
+        if node in self._record.nodes and node not in self._record.members:
+            session.send(elastic.too_late(self._record, node))
+            return
+        if self._membership.is_stray(check_in, self._gates.get(node) not in (None, session)):
+            self._membership.stray(check_in)
             return
         hub = {**check_in.facts.get("hub", {}), "received": time.time(), "reached_at": session.local}
         check_in = dataclasses.replace(check_in, facts={**check_in.facts, "hub": hub})
         self._gates[node] = session
-        self._roll.came(check_in)
+        self._membership.came(check_in)
         self._record.check_ins[node] = check_in
         self._record.enter(Phase.GATE)
         self._record.node(node, phase=Phase.GATE, host=check_in.host, detail="")
         if self.state == GateState.RELEASED and self._record.agreed is not None:
             self._send_release([session])  # its gate was started again after the others had gone on
 
-    def _is_stray(self, session: Session, check_in: CheckIn) -> bool:
-        """A place that the job does not have, or that another living process holds."""
-        holder = self._record.check_ins.get(check_in.node)
-        if not 0 <= check_in.node < self._plan.nodes:
-            return True
-        if holder is None or self._gates.get(check_in.node) in (None, session):
-            return False
-        return (holder.machine, holder.netns, holder.pid) != (check_in.machine, check_in.netns, check_in.pid)
-
     def _results(self, session: Session, results: list[MeshResult], passed: dict[str, int]) -> None:
         if session.node is not None and self.state == GateState.MESHING:
-            told, more = paths.parted(results)
+            kept, more = paths.parted(results)
             self._reported.add(session.node)
-            self._record.mesh += told
+            self._record.mesh += kept
             self._record.passed[str(session.node)] = {**passed, **more}
 
-    def _to_gates(self, results: list[MeshResult]) -> list[MeshResult]:
-        """Return the results of paths to gates; the others are about further addresses."""
-        self._library += [each for each in results if each.what in paths.BESIDE]
-        return [each for each in results if each.what not in paths.BESIDE]
-
     def _leaves(self, session: Session) -> None:
-        """Told to stop from outside. When the last one leaves, so does the job."""
+        """Take leave of a gate that was stopped from outside. The job ends when the last one leaves."""
         node = session.node
         if node is not None and self._gates.get(node) is session:
             del self._gates[node]
-            self._roll.left(node)
-            self._roll.stopped(node)
+            self._membership.left(node)
+            self._membership.stopped(node)
         if not self._gates and self.state not in ENDS:
-            self._tell_of_stop()
+            self._end_stopped()
 
     # ---------------------------------------------------------------- states
 
@@ -205,50 +205,51 @@ class GateSession:
             # This hub was started again, and supervisors have joined: the gate is past.
             self._enter(GateState.RELEASED)
             return
-        if now - self._listened >= _LISTEN_EVERY:
-            self._listened = now
-            self._roll.overhear()
-        look = self._roll.look(now)
-        awaited = {*look.missing, *(node for node, _ in look.passing)}
+        if now - self._log_read >= _READ_LOG_EVERY:
+            self._log_read = now
+            self._membership.read_scheduler_log()
+        state = self._membership.look(now)
+        awaited = {*state.missing, *(node for node, _ in state.passing)}
         self._record.wait_for(awaited if self._gates else [])
-        if look.verdicts:
-            self._tell(look.verdicts)
+        if state.verdicts:
+            self._end_unless_enough(state.verdicts)
             return
         if not awaited:
-            self._foreseen = look.foreseen or []
+            self._foreseen = state.foreseen or []
             self._begin_mesh(now)
             return
-        if look.foreseen is not None:
-            self._preliminary.tell(look.foreseen)
-        if now - self._told >= max(_WAITING_EVERY, len(self._gates) / _EASY):
-            self._told = now
-            passing = [self._roll.awaited(node, result) for (node, _), result in look.passing.items()]
-            body = {"missing": look.missing[:_NAMED], "more": len(look.missing[_NAMED:])}
-            seconds = round(now - self._roll.opened, 1)
-            tell(self._gates.values(), "waiting", {**body, "passing": passing[:_NAMED], "seconds": seconds})
+        if state.foreseen is not None:
+            self._preliminary.publish(state.foreseen)
+        if now - self._waiting_sent >= max(_WAITING_EVERY, len(self._gates) / _EASY):
+            self._waiting_sent = now
+            passing = [self._membership.awaited(node, result) for (node, _), result in state.passing.items()]
+            seconds = round(now - self._membership.opened, 1)
+            missing, more = state.missing[:_NAMED], len(state.missing[_NAMED:])
+            send_all(self._gates.values(), messages.Waiting(missing, more, passing[:_NAMED], seconds))
 
     def _begin_mesh(self, now: float) -> None:
         check_ins = self._record.check_ins
         self._record.wait_for([])
         self._note("check-in")
         self._mesh_began = now
-        self._mesh_deadline = now + MESH_SECONDS + self._plan.nodes / _REPORTS
+        self._mesh_deadline = now + MESH_SECONDS + len(check_ins) / _REPORTS
         self._enter(GateState.MESHING)
         if not self._plan.gate.enabled or "mesh" in self._plan.gate.skip:
             self._reported = set(self._gates)
             return
         tasks = mesh_plan.tasks(self._plan, check_ins, self._addresses())
-        plain = {task: codec.dump(task) for task in {each for some in tasks.values() for each in some}}
         number = sum(map(len, tasks.values()))
+        who = elastic.members(self._record)
+        here = "all nodes are here" if who == elastic.ALL else f"here: {who}"
         many = f"{number} path{'s' * (number != 1)}"
-        self._record.event("mesh", f"all nodes are here; they try {many} to each other")
+        self._record.event("mesh", f"{here}; they try {many} to each other")
         for node, session in self._gates.items():
             more = interfaces.tasks(tasks[node], check_ins)
             more += ip_families.tasks(tasks[node], check_ins[node])
-            session.send("mesh", {"tasks": [plain[task] for task in tasks[node]] + codec.dump(more)})
+            session.send(messages.Mesh([*tasks[node], *more]))
 
     def _note(self, kind: str) -> None:
-        """Print what people should know although the job can run, each once."""
+        """Print notes for the user on a job that can run, each once."""
         for note in self._known_notes():
             if note not in self._noted:
                 self._noted.add(note)
@@ -257,33 +258,34 @@ class GateSession:
     def _await_mesh(self, now: float) -> None:
         if self._is_broken_up():
             return
-        if len(self._reported) < self._plan.nodes and now < self._mesh_deadline:
+        late = sorted(self._record.members - self._reported)
+        if late and now < self._mesh_deadline:
             if now - self._mesh_began > _SOON:
-                self._preliminary.tell(self._foreseen)
+                self._preliminary.publish(self._foreseen)
             return
-        verdicts = self._judge(missing=[n for n in range(self._plan.nodes) if n not in self._reported])
+        verdicts = self._judge(missing=late)
         if verdicts:
-            self._tell(verdicts)
+            self._end_unless_enough(verdicts)
             return
-        self._preliminary.tell([])
+        self._preliminary.publish([])
         self._note("mesh")
         view = self._known()
-        self._mends = interfaces.mends(view)
+        self._fixes = interfaces.mends(view)
         agreed = rendezvous_settings.agree(self._plan, self._record.check_ins, self._addresses())
-        self._record.agreed = interfaces.for_all(agreed, self._mends, view)
+        self._record.agreed = interfaces.for_all(agreed, self._fixes, view)
         if self._plan.gate.enabled and self._plan.gate.smoke_test:
             self._enter(GateState.SMOKING)
-            self._send_agreed(self._gates.values(), "smoke", self._smoke.begin(now, view))
+            self._send_agreed(self._gates.values(), self._smoke.begin(now, view))
         else:
             self._unbind(now)
 
     def _await_smoke_test(self, now: float) -> None:
-        """All ranks add up for once, where the job asks for it."""
+        """Run the smoke test, where the job asks for it."""
         if self._is_broken_up():
             return
         verdicts = self._smoke.step(now, self._known(), self._gates)
         if verdicts:
-            self._tell(verdicts)
+            self._end_with(verdicts)
         elif verdicts is not None:
             self._unbind(now)
 
@@ -291,28 +293,28 @@ class GateSession:
         self._enter(GateState.UNBINDING)
         self._mesh_deadline = now + LINGER
         if 0 in self._gates:
-            self._gates[0].send("unbind", {})
+            self._gates[0].send(messages.Unbind())
 
     def _await_unbinding(self, now: float) -> None:
-        """Node 0 gives up the master port before anybody's trainer may connect to it."""
+        """Wait until node 0 has given up the master port: no trainer may connect before."""
         if not self._is_broken_up() and now > self._mesh_deadline:
             self._release()
 
     def _is_broken_up(self) -> bool:
-        """Whether somebody has gone, whatever he had done by then: the others would wait for him."""
-        gone = len(self._gates) < self._plan.nodes
-        if gone and not self._roll.is_ending():
-            self._tell(self._judge(missing=[n for n in range(self._plan.nodes) if n not in self._gates]))
-        return gone
+        """Whether a node has gone. The job ends, for the others would wait for it."""
+        gone = sorted(self._record.members - self._gates.keys())
+        if gone and not self._membership.is_ending():
+            self._end_unless_enough(self._judge(missing=gone))
+        return bool(gone)
 
     def _linger_after_release(self, now: float) -> None:
-        """Finish the gate; where it was all there is to do, the hub ends last."""
+        """End the hub where the gate was the whole job, once all gates have gone."""
         if self._gate_only and (not self._gates or now > self._mesh_deadline + LINGER):
             self._record.end(Exit.OK)
 
     def _linger_after_verdict(self, now: float) -> None:
         assert self._end is not None
-        # Gates that have not heard it from an earlier hub are about to call.
+        # Gates that an earlier hub has not sent the verdict are about to call.
         if now > self._end[0] or not (self._audience or self._resumed):
             self._record.end(self._end[1])
 
@@ -323,12 +325,28 @@ class GateSession:
             self._enter(GateState.RELEASED)
             self._record.gate_passed = not self._gate_only
             self._record.enter(Phase.RENDEZVOUS)
-            self._record.event("release", f"the way is clear after {self._clock() - self._roll.opened:.1f} s")
+            seconds = self._clock() - self._membership.opened
+            who = elastic.members(self._record)
+            self._record.event("release", f"{who} may start after {seconds:.1f} s")
             self._notes = self._known_notes()
-            self._record.save()  # first: what a gate was let through by, a hub in our place must know
+            self._record.save()  # before it is sent: a later hub must know of it
             self._send_release(self._gates.values())
 
-    def _tell(self, verdicts: list[Verdict], exit_code: Optional[int] = None) -> None:
+    def _end_unless_enough(self, verdicts: list[Verdict]) -> None:
+        """End the job by the verdicts, or go on without the nodes that they blame, if it needs fewer."""
+        out = elastic.dispensable(verdicts, self._record.members, self._plan)
+        if not out:
+            self._end_with(verdicts)
+            return
+        gates = [self._gates.pop(node) for node in out if node in self._gates]
+        send_all(gates, messages.Judged(verdicts, CATALOGUE[verdicts[0].code].exit_code))
+        self._audience.difference_update(gates)
+        elastic.leave_out(self._record, out, verdicts)
+        for node in out:
+            self._membership.leave_out(node)
+        self._library = [each for each in self._library if out.isdisjoint((each.node, each.peer))]
+
+    def _end_with(self, verdicts: list[Verdict], exit_code: Optional[int] = None) -> None:
         code = CATALOGUE[verdicts[0].code].exit_code if exit_code is None else exit_code
         verdicts = self._record.placed(verdicts)
         self._enter(GateState.JUDGED)
@@ -339,28 +357,30 @@ class GateSession:
         self._record.judge(verdicts)
         self._send_verdict(self._audience)
 
-    def _tell_of_stop(self) -> None:
-        """Nobody's fault; unless a node went away before, which may be why a scheduler stops the others."""
-        lost = sorted(self._roll.vanished)
-        self._tell(self._record.verdicts or (self._judge(missing=lost) if lost else []), Exit.STOPPED)
+    def _end_stopped(self) -> None:
+        """End a job that was stopped; with a verdict only where a node had gone before, which may be why."""
+        lost = sorted(self._membership.vanished)
+        self._end_with(self._record.verdicts or (self._judge(missing=lost) if lost else []), Exit.STOPPED)
 
     def _send_verdict(self, sessions: Iterable[Session]) -> None:
         assert self._end is not None
         verdicts = [dataclasses.replace(v, facts=v.facts[:_NAMED]) for v in self._record.verdicts]
-        tell(sessions, "verdict", {"verdicts": codec.dump(verdicts), "exit_code": self._end[1]})
+        send_all(sessions, messages.Judged(verdicts, self._end[1]))
 
     def _send_release(self, sessions: Iterable[Session]) -> None:
-        self._send_agreed(sessions, "release", {"notes": self._notes})
+        self._send_agreed(sessions, lambda settings: messages.Release(settings, self._notes))
 
-    def _send_agreed(self, sessions: Iterable[Session], kind: str, body: Body) -> None:
+    def _send_agreed(
+        self, sessions: Iterable[Session], message: Callable[[RendezvousSettings], Message]
+    ) -> None:
+        """Send each node its own settings; equal ones are encoded once."""
         agreed = self._record.agreed
         assert agreed is not None
         alike: dict[Optional[interfaces.InterfaceFix], list[Session]] = {}
         for session in sessions:
-            alike.setdefault(self._mends.get(session.node or 0), []).append(session)
-        for mend, those in alike.items():
-            told = interfaces.settle(agreed, mend) if mend else agreed
-            tell(those, kind, {"agreed": codec.dump(told), **body})
+            alike.setdefault(self._fixes.get(session.node or 0), []).append(session)
+        for fix, recipients in alike.items():
+            send_all(recipients, message(interfaces.settle(agreed, fix) if fix else agreed))
 
     # ---------------------------------------------------------------- facts
 
@@ -371,7 +391,7 @@ class GateSession:
         return rules.notes(self._known(), self._record.complain)
 
     def _known(self, missing: Optional[list[int]] = None) -> GateView:
-        return dataclasses.replace(self._roll.view(missing), library=self._library)
+        return dataclasses.replace(self._membership.view(missing), library=self._library)
 
     def _addresses(self) -> dict[int, str]:
         check_ins = self._record.check_ins

@@ -3,53 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import errno
 import os
 import resource
 import socket
 import time
-import zlib
 from collections.abc import Sequence
 from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent import platforms
 from ddplaunch.agent.checks.port import in_use
-from ddplaunch.agent.contract import Exit, Files, JobPlan, Verdict, codec
-from ddplaunch.agent.diagnosis import verdict_text
+from ddplaunch.agent.contract import Exit, Files, JobPlan, Marks, Verdict, bundle_file, codec
+from ddplaunch.agent.contract.messages import AskStatus, Message, StatusAnswer, Stop
+from ddplaunch.agent.diagnosis import catalogue, verdict_text
 from ddplaunch.agent.diagnosis.gate.hub_unreached import ANOTHER_GATE_PORT
 from ddplaunch.agent.hub import parent, recovery
 from ddplaunch.agent.hub.gate_session import GateSession
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.run_session import RunSession
 from ddplaunch.agent.hub.server import TICK, MessageHandler, Server, Session
-from ddplaunch.agent.hub.sidecar import Orders, bury_children
+from ddplaunch.agent.hub.sidecar import StopSignals, bury_children
 from ddplaunch.agent.platforms import physical_host, termination
 from ddplaunch.agent.platforms.holder import holder_of_port
 from ddplaunch.agent.system import ports
 from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError, resolve
 from ddplaunch.agent.transport import endpoints
 from ddplaunch.agent.transport.endpoints import Endpoint
-from ddplaunch.agent.transport.protocol import Body
 
-BEGIN = "-----BEGIN DDPLAUNCH BUNDLE-----"
-END = "-----END DDPLAUNCH BUNDLE-----"
 _DRAIN = 2.0
 """Seconds for clients to read the last messages."""
 LAST = 35.0
-"""Seconds, in a pod, from being told to end to our last words, whoever has not ended by then: with the time
-that node 0's supervisor took before us, it stays within the pod's grace period."""
+"""Seconds, in a pod, from SIGTERM to our last output, even when nodes have not ended by then: with the time
+that node 0's supervisor takes before, it stays within the pod's grace period."""
 _COLUMNS = 120
+_PRINTED_DUMPS = 1 << 20
+"""Bytes of flight recorders in the log: a machine keeps ten megabytes of a container's."""
 _LOCAL = "127.0.0.1"
 _HELD = 4.0
-"""Seconds for whoever holds our port, say the hub of an earlier attempt, to let go of it."""
+"""Seconds to wait for a held port: its holder, say the hub of an earlier attempt, may be about to end."""
 _PAUSE = 0.2
 _RESOLVE = 1.0
 _FILES = 65536
-"""Open files, as far as the system lets us."""
+"""Open files, as far as the system allows."""
 _OPEN_FILES = "raise the limit of open files on that node: /etc/security/limits.conf, or of its container"
 _OWN_FILES = 64
-"""Of these for the hub itself, and for those who ask it how the job stands."""
+"""Open files for the hub itself, and for commands that ask for the job's status."""
 
 
 class ListenAddress(NamedTuple):
@@ -68,21 +66,25 @@ def main(
     place: ListenAddress,
     gate_only: bool = False,
     again: bool = False,
+    refused: Sequence[Verdict] = (),
 ) -> int:
     """Serve the job until it is over. Returns its exit code (`contract.Exit`).
 
-    `again`: another hub was killed together with its parent, and what it knew is in the folder.
+    `again`: another hub was killed together with its parent, and what it knew is in the folder. `refused`:
+    the verdicts on the job file itself, by which the job is over at once.
 
-    Where it listens is in `Files.HUB`, and how others reach it in `Files.HUB_ADDRESS`. In a container it is
-    over only when we are told so, and then went well, however the job did.
+    Writes where it listens into `Files.HUB`, and its addresses for others into `Files.HUB_ADDRESS`. In a
+    container it returns only after a signal, and then Exit.OK, whatever the job's exit code.
     """
-    orders = Orders()
+    stop = StopSignals()
     in_container = termination.wanted()
     # A container is always started again whole, and finds the folder as it was.
     left = recovery.left(plan, folder, attempt) if in_container or again else None
     record = JobRecord(plan, folder, attempt)
     files = _raise_file_limit()
-    if files < plan.nodes + _OWN_FILES:
+    if refused:
+        _end(record, refused)
+    elif files < plan.nodes + _OWN_FILES:
         _too_few_files(record, files)
     else:
         try:
@@ -93,21 +95,21 @@ def main(
             serving = Serving(plan, record, listener, files - _OWN_FILES, attempt, key, place, gate_only)
 
             def hub(alive: Callable[[], None], again: bool) -> int:
-                found = recovery.left(plan, folder, attempt) if again else left
-                asyncio.run(serving.run(orders, found, alive))
-                return _last_words(record)
+                state = recovery.left(plan, folder, attempt) if again else left
+                asyncio.run(serving.run(stop, state, alive))
+                return _print_result(record)
 
             with listener:
-                code = parent.keep(hub, orders)
-            return _stay(orders) if in_container else code
-    code = _last_words(record)
-    return _stay(orders) if in_container else code
+                code = parent.keep(hub, stop)
+            return _stay(stop) if in_container else code
+    code = _print_result(record)
+    return _stay(stop) if in_container else code
 
 
-def _stay(orders: Orders) -> int:
+def _stay(stop: StopSignals) -> int:
     """Keep the container alive until a signal ends it. Returns Exit.OK."""
     bury_children()
-    orders.wait()
+    stop.wait()
     return Exit.OK
 
 
@@ -123,7 +125,7 @@ class Serving(NamedTuple):
     place: ListenAddress
     gate_only: bool
 
-    async def run(self, orders: Orders, left: Optional[recovery.Left], alive: Callable[[], None]) -> None:
+    async def run(self, stop: StopSignals, left: Optional[recovery.Left], alive: Callable[[], None]) -> None:
         """Serve until the job is over. `left`: state of an earlier hub; `alive` is called at every tick."""
         plan, record = self.plan, self.record
         gates, run = GateSession(plan, record, self.gate_only), RunSession(plan, record)
@@ -131,13 +133,13 @@ class Serving(NamedTuple):
             self.key,
             self.attempt,
             (gates, run, ControlHandler(record, (gates, run))),
-            record.say,
+            record.log,
             nodes=plan.nodes,
             connections=self.connections,
             job=plan.job,
             refused=record.refused,
         )
-        stopper = asyncio.get_running_loop().create_task(_obey(orders, server, run, record))
+        stopper = asyncio.get_running_loop().create_task(_obey(stop, server, run, record))
         port = ports.number(self.listener)
         where = [Endpoint(each, port) for each in _places(self.place)]
         shown = where[0].host
@@ -153,7 +155,7 @@ class Serving(NamedTuple):
             codec.write(record.path(Files.HUB), {"host": shown, "port": port, "pid": os.getpid()})
         except OSError as error:
             if left is None:
-                _cannot_tell_where(record, error)
+                _cannot_write_address(record, error)
                 return
 
         def over() -> bool:
@@ -166,21 +168,21 @@ class Serving(NamedTuple):
         stopper.cancel()
 
 
-async def _obey(orders: Orders, server: Server, run: RunSession, record: JobRecord) -> None:
-    """Let the sessions end the job, in a pod within limits. Evidence comes first, however often asked."""
-    while not orders.given:
+async def _obey(stop: StopSignals, server: Server, run: RunSession, record: JobRecord) -> None:
+    """Let the sessions end the job, in a pod within LAST. Evidence comes first, also at a second signal."""
+    while not stop.given:
         await asyncio.sleep(TICK)
     await server.stop("SIGTERM")
-    told = time.monotonic()
-    while not (termination.wanted() and time.monotonic() > told + LAST):
-        await asyncio.sleep(2 * TICK)  # the sessions' own word comes first
+    since = time.monotonic()
+    while not (termination.wanted() and time.monotonic() > since + LAST):
+        await asyncio.sleep(2 * TICK)  # the sessions' own end comes first
         if not server.sessions and not run.deliberates:
-            break  # nobody is there who could still say something
+            break  # no node is left to send anything
     record.end(Exit.STOPPED if run.exit_code is None else run.exit_code)
 
 
 def _places(place: ListenAddress) -> list[str]:
-    """Under which names and addresses others may reach this machine, in the order in which to try them."""
+    """Return names and addresses under which others may reach this machine, in the order to try them."""
     if place.host not in (None, "", "0.0.0.0", "::"):
         return [place.host]
     if place.name is None:
@@ -189,39 +191,39 @@ def _places(place: ListenAddress) -> list[str]:
         known = resolve(place.name, time.monotonic() + _RESOLVE)
     except (UnknownNameError, UnansweredNameError):
         known = []
-    # What the name leads to, before the bridges of containers, which other machines have as well.
+    # Addresses of the name come before the bridges of containers, which other machines have as well.
     own = sorted(endpoints.own(), key=lambda address: address not in known)
     return list(dict.fromkeys([place.name, *own]))
 
 
 class ControlHandler:
-    """Anybody of the job may ask how it stands, and have it stopped."""
+    """Answers any client that knows the job's key: its status, and the order to stop it."""
 
-    kinds = frozenset({"status", "stop"})
+    takes = (AskStatus, Stop)
 
     def __init__(self, record: JobRecord, handlers: Sequence[MessageHandler]) -> None:
         self._record = record
         self._handlers = handlers
 
-    async def received(self, session: Session, kind: str, body: Body) -> None:
-        if kind == "status":
-            session.send("status", codec.dump(self._record.status()))
-            return
-        for handler in self._handlers:
-            await handler.stop(str(body.get("why", "")))
+    async def received(self, session: Session, message: Message) -> None:
+        if isinstance(message, AskStatus):
+            session.send(StatusAnswer(self._record.status()))
+        elif isinstance(message, Stop):
+            for handler in self._handlers:
+                await handler.stop(message.why)
 
     async def lost(self, session: Session) -> None:
-        """Nothing to remember."""
+        """Do nothing: there is nothing to forget."""
 
     async def tick(self, now: float) -> None:
-        """Nothing to do."""
+        """Do nothing: nothing is due."""
 
     async def stop(self, why: str) -> None:
-        """Nothing to end."""
+        """Do nothing: there is nothing to end."""
 
 
 def _listen(record: JobRecord, attempt: int, key: bytes, place: ListenAddress) -> socket.socket:
-    """Raises OSError when nothing is free, or the port that it must be is held for too long."""
+    """Return the hub's socket. Raises OSError when no port is free, or a fixed port is held for too long."""
     if place.port is None:
         return ports.first_free(place.host, record.plan.job, attempt, key, "hub")
     begun, announced = time.monotonic(), False
@@ -239,69 +241,55 @@ def _listen(record: JobRecord, attempt: int, key: bytes, place: ListenAddress) -
 
 
 def _cannot_listen(record: JobRecord, port: Optional[int], error: OSError) -> None:
-    """The verdict of a hub that nobody will ever reach: node 0's alone, and the whole job's."""
-    if error.errno == errno.EADDRINUSE and port is not None:
-        result = in_use("hub", port, holder_of_port(port))
-        verdict = Verdict(
-            result.code,
-            f"node 0: {result.observed}; the gate needs it",
-            "gate",
-            nodes=[0],
-            facts=[f"{name}: {value}" for name, value in result.facts.get("holder", {}).items() if value],
-            hint=ANOTHER_GATE_PORT
-            if record.plan.gate.joined
-            else result.hint.replace("leave it out", "leave gate.port out"),
-        )
-    else:
-        verdict = Verdict(
-            "host-unreachable",
-            f"node 0: the hub cannot listen on {f'port {port}' if port else 'any port'}: {error.strerror}",
-            "gate",
-            nodes=[0],
-            hint="the address given to the hub must be one of node 0's own",
-        )
-    _give_up(record, verdict)
+    """Judge a hub that cannot listen: the whole job's verdict, for no node can reach it."""
+    if error.errno != errno.EADDRINUSE or port is None:
+        where = f"port {port}" if port else "any port"
+        hint = "the address given to the hub must be one of node 0's own"
+        _give_up(record, "host-unreachable", f"the hub cannot listen on {where}: {error.strerror}", hint)
+        return
+    result = in_use("hub", port, holder_of_port(port), key="gate.port")
+    hint = ANOTHER_GATE_PORT if record.plan.gate.joined else result.hint
+    facts = [f"{name}: {value}" for name, value in result.facts.get("holder", {}).items() if value]
+    _give_up(record, result.code, f"{result.observed}; the gate needs it", hint, facts)
 
 
-def _cannot_tell_where(record: JobRecord, error: OSError) -> None:
-    """The verdict of a hub that nobody would find."""
-    verdict = Verdict(
-        "disk-full",
-        f"node 0: the hub cannot write {record.path(Files.HUB_ADDRESS)}: {error.strerror}",
-        "gate",
-        nodes=[0],
-        hint="`df -h` and `df -i` of that folder on node 0: make room there, or give the job another folder",
-    )
-    _give_up(record, verdict)
+def _cannot_write_address(record: JobRecord, error: OSError) -> None:
+    """Judge a hub that cannot write its address: no node would find it."""
+    sentence = f"the hub cannot write {record.path(Files.HUB_ADDRESS)}: {error.strerror}"
+    hint = "`df -h` and `df -i` of that folder on node 0: make room there, or give the job another folder"
+    _give_up(record, "disk-full", sentence, hint)
 
 
-def _give_up(record: JobRecord, verdict: Verdict) -> None:
-    record.event("verdict", f"{verdict.code}: {verdict.sentence}", 0)
-    record.judge([verdict])
-    record.end(Exit.NODE_AT_FAULT)
+def _give_up(record: JobRecord, code: str, sentence: str, hint: str, facts: Sequence[str] = ()) -> None:
+    """End the job with one verdict on node 0."""
+    _end(record, [Verdict(code, f"node 0: {sentence}", "gate", nodes=[0], facts=list(facts), hint=hint)])
 
 
-def _last_words(record: JobRecord) -> int:
-    """The verdict for people; then the bundle, so that it can be had from a finished pod's log.
+def _end(record: JobRecord, verdicts: Sequence[Verdict]) -> None:
+    """End the job with `verdicts` before any node has checked in."""
+    for verdict in verdicts:
+        record.event("verdict", f"{verdict.code}: {verdict.sentence}", 0)
+    record.judge(list(verdicts))
+    record.end(catalogue.exit_code(verdicts[0]))
 
-    Returns the job's exit code.
-    """
+
+def _print_result(record: JobRecord) -> int:
+    """Print the verdict, then the bundle, for the log of a finished pod. Returns the job's exit code."""
     assert record.exit_code is not None
     termination.write(record.exit_code or Exit.OK, record.verdicts)
     if record.verdicts:
         names = physical_host.names(record.plan.names, physical_host.known(record.nodes.values()))
-        record.say("\n".join(verdict_text.block(record.verdicts, True, names)))
+        record.log("\n".join(verdict_text.block(record.verdicts, True, names)))
     record.event("end", f"the job has ended with exit code {record.exit_code}")
-    data = codec.text(record.save()).encode()
-    text = base64.b64encode(zlib.compress(data, 9)).decode()
+    text = bundle_file.as_text(record.save(), _PRINTED_DUMPS)
     lines = [text[start : start + _COLUMNS] for start in range(0, len(text), _COLUMNS)]
-    record.say("\n".join([BEGIN, *lines, END]))
+    record.log("\n".join([Marks.BUNDLE, *lines, Marks.BUNDLE_END]))
     record.close()
     return record.exit_code
 
 
 def _raise_file_limit() -> int:
-    """One connection per node; the usual soft limit of 1024 would end a job of 1000 nodes. What it is now."""
+    """Raise the limit of open files, usually 1024: a connection takes one. Returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -311,14 +299,9 @@ def _raise_file_limit() -> int:
 
 
 def _too_few_files(record: JobRecord, files: int) -> None:
-    """The verdict of a hub that could not hear all of its nodes; better now than when the last ones come."""
+    """Judge a hub whose limit of open files is below the number of nodes, before the first node connects."""
     nodes = record.plan.nodes
-    verdict = Verdict(
-        "files-too-few",
-        f"node 0: the hub may open {files} files, and needs {nodes + _OWN_FILES} for {nodes} nodes",
-        "gate",
-        nodes=[0],
-        facts=["`ulimit -Hn` gives the limit that a process cannot raise by itself"],
-        hint=platforms.named(record.plan.platform).hint("open-files", _OPEN_FILES),
-    )
-    _give_up(record, verdict)
+    sentence = f"the hub may open {files} files, and needs {nodes + _OWN_FILES} for {nodes} nodes"
+    hint = platforms.named(record.plan.platform).hint("open-files", _OPEN_FILES)
+    facts = ["`ulimit -Hn` gives the limit that a process cannot raise by itself"]
+    _give_up(record, "files-too-few", sentence, hint, facts)

@@ -1,8 +1,8 @@
 """The state of the job, and the files in which all others read it.
 
 The sessions of gate and run write here; the files follow by themselves, at most every `FLUSH_EVERY` seconds
-and always with the last state. Every event is one line of the hub's log. What cannot be written, because a
-disk is full, say, is tried again, and the job goes on.
+and always with the last state. Every event is one line of the hub's log. A write that fails, for example on
+a full disk, is tried again, and the job goes on.
 """
 
 from __future__ import annotations
@@ -17,33 +17,41 @@ from collections.abc import Container, Iterable, Iterator
 from typing import Any, Optional
 
 from ddplaunch.agent.contract import (
+    Beat,
     Bundle,
     CheckIn,
     Event,
     Exit,
     Files,
     JobEvidence,
+    JobPace,
     JobPlan,
     JobStatus,
     MeshResult,
     NodeStatus,
     Phase,
+    PhaseName,
+    RankPace,
     RendezvousSettings,
     Verdict,
+    bundle_file,
     codec,
 )
 from ddplaunch.agent.diagnosis.catalogue import exit_code
+from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.agent.platforms import physical_host
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.system.log_file import LogFile
 from ddplaunch.agent.text.printable import printable
 
 FLUSH_EVERY = 0.2
-"""Seconds between two writes of the status: people look at it, nobody reacts faster."""
+"""Seconds between two writes of the status: only people read it."""
 HEARTBEAT = 10.0
-"""Seconds after which the status is written though nothing has changed: so others see that the hub lives."""
+"""Seconds after which an unchanged status is written again: it shows that the hub lives."""
+_PACE_HOLDS = 30.0
+"""Seconds after which the pace of a node's ranks is forgotten, as when they have ended."""
 _QUICK = 0.01
-"""Seconds that a write may take. After one that took longer, as of thousands of nodes, so is the pause."""
+"""Seconds that a write may take. A slower one, as of thousands of nodes, makes the pause longer, too."""
 _KEPT_ROOM = {Files.STATUS: 1 << 16, Files.BUNDLE: 1 << 18}
 """Bytes on the disk for the last state of these files."""
 KEPT_EVENTS = 2000
@@ -51,26 +59,28 @@ KEPT_EVENTS = 2000
 
 
 class JobRecord:
-    """The state of one job. `exit_code` is set by `end`, and the hub stops serving when it sees it."""
+    """The state of one job. `end` sets `exit_code`, and the hub stops serving when it is set."""
 
     def __init__(self, plan: JobPlan, folder: str, attempt: int) -> None:
         self.plan = plan
         self.attempt = attempt
         self.started = time.time()
-        self.phase = Phase.STARTING
+        self.phase: PhaseName = Phase.STARTING
         self.since = self.started
         self.nodes = {
-            n: NodeStatus(n, phrases.name(n, plan.names), since=self.started) for n in range(plan.nodes)
+            n: NodeStatus(n, subjects.name(n, plan.names), since=self.started) for n in range(plan.nodes)
         }
+        self.members = set(self.nodes)  # the nodes that the job goes on with
         self.waiting_for: list[int] = []
         self.check_ins: dict[int, CheckIn] = {}
         self.mesh: list[MeshResult] = []
         self.passed: dict[str, dict[str, int]] = {}
-        self.refused: set[str] = set()  # addresses of those who do not know the key
+        self.refused: set[str] = set()  # addresses of clients that do not know the key
         self.agreed: Optional[RendezvousSettings] = None
         self.gate_passed = False
         self.evidence: Optional[JobEvidence] = None
         self.verdicts: list[Verdict] = []
+        self.paces: dict[int, tuple[float, list[RankPace]]] = {}  # by node, and when they came
         self.exit_code: Optional[int] = None
         self.decided: Optional[int] = None  # what `exit_code` will be, once the nodes have ended
         self._folder = folder
@@ -85,45 +95,45 @@ class JobRecord:
         self._keep_room()
         self.flush()
 
-    # ---------------------------------------------------------------- what the sessions say
+    # ---------------------------------------------------------------- what the sessions write
 
     def event(self, kind: str, text: str, node: Optional[int] = None, rank: Optional[int] = None) -> None:
-        """Something happened: `text` is one sentence for people, and a line of the hub's log."""
+        """Record an event and log it. `text` is one sentence for the user."""
         event = Event(time.time(), kind, printable(text), node, rank)
         self._events.append(event)
         self._log.write(codec.text(event).encode() + b"\n")
-        self.say(f"{time.strftime('%H:%M:%S', time.localtime(event.at))} {event.text}")
+        self.log(f"{time.strftime('%H:%M:%S', time.localtime(event.at))} {event.text}")
 
-    def say(self, text: str) -> None:
-        """Print lines of the hub's log. A log whose reader is gone must not end the job."""
+    def log(self, text: str) -> None:
+        """Print lines of the hub's log. A closed pipe must not end the job."""
         try:
             print(printable(text, lines=True), flush=True)
         except (OSError, ValueError):
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open for life
 
     def complain(self, text: str) -> None:
-        """Log the text as `say` does, but each text once: what fails now will fail again."""
+        """Log each text once: a failure tends to repeat."""
         if text not in self._complaints:
             self._complaints.add(text)
-            self.say(text)
+            self.log(text)
 
-    def enter(self, phase: str) -> None:
-        """The whole job is in `phase` now."""
+    def enter(self, phase: PhaseName) -> None:
+        """Set the phase of the whole job."""
         if phase != self.phase:
             self.phase, self.since, self._changed = phase, time.time(), True
 
     def follow(self, but: Container[int]) -> None:
-        """The job is where its hindmost node is, `but` for those that have ended.
+        """Set the job's phase to the earliest of its nodes, `but` for those that have ended.
 
-        Never back at a gate that was passed, though a node has not said yet that it went on.
+        After the release it is never back at the gate, although some nodes have not joined yet.
         """
         running = [node.phase for number, node in self.nodes.items() if number not in but]
         if running:
-            least = Phase.RENDEZVOUS if self.gate_passed else Phase.STARTING
+            least: PhaseName = Phase.RENDEZVOUS if self.gate_passed else Phase.STARTING
             self.enter(max(least, min(running, key=Phase.ORDER.index), key=Phase.ORDER.index))
 
     def node(self, node: int, **changes: Any) -> None:
-        """`changes` are fields of NodeStatus; `since` follows the phase."""
+        """Change fields of a node's NodeStatus; `since` follows the phase."""
         old = self.nodes[node]
         if changes.get("phase", old.phase) != old.phase:
             changes.setdefault("since", time.time())
@@ -131,33 +141,40 @@ class JobRecord:
         if new != old:
             self.nodes[node], self._changed = new, True
 
+    def beat(self, beat: Beat, detail: str) -> None:
+        """Note a node's heartbeat. The pace changes all the time, and writes no file by itself."""
+        self.node(beat.node, phase=beat.phase, detail=detail)
+        if beat.paces:
+            self.paces[beat.node] = time.monotonic(), beat.paces
+
     def wait_for(self, nodes: Iterable[int]) -> None:
-        """These nodes are what the others wait for."""
+        """Set the nodes that the others wait for."""
         nodes = sorted(nodes)
         if nodes != self.waiting_for:
             self.waiting_for, self._changed = nodes, True
 
     def remember(self, events: Iterable[Event]) -> None:
-        """These have happened before, and are in Files.EVENTS."""
+        """Set the events of an earlier hub, which are in Files.EVENTS already."""
         self._events.clear()
         self._events.extend(events)
 
     def judge(self, verdicts: list[Verdict], evidence: Optional[JobEvidence] = None) -> None:
-        """Replace the verdicts, and what they rest on; the bundle is written at once."""
+        """Replace the verdicts and their evidence; write the bundle at once."""
         self.verdicts = list(verdicts)
         self.evidence = evidence or self.evidence
         self.save()
 
     def placed(self, verdicts: list[Verdict]) -> list[Verdict]:
-        """Return the verdicts with the machines of the pods in them, where they are known."""
-        return physical_host.placed(verdicts, physical_host.known(self.nodes.values()))
+        """Return the verdicts with the machines of the pods that they name, where they are known."""
+        machines = physical_host.known(self.nodes.values())
+        return [verdict.on(machines) for verdict in verdicts]
 
     def decide(self, exit_code: int) -> None:
-        """The job shall end by this; written with the verdicts, which follow."""
+        """Note the exit code with which the job will end. The next `judge` writes it."""
         self.decided, self._changed = exit_code, True
 
     def end(self, exit_code: int) -> None:
-        """The job is over with this exit code of `contract.Exit`. The first call counts."""
+        """End the job with this exit code of `contract.Exit`. The first call counts."""
         if self.exit_code is None:
             self.exit_code = exit_code
             self._take_room()
@@ -181,7 +198,14 @@ class JobRecord:
             exit_code=self.exit_code,
             decided=self.decided,
             gate_passed=self.gate_passed,
+            pace=self._pace(),
         )
+
+    def _pace(self) -> Optional[JobPace]:
+        if self.phase != Phase.RUNNING:
+            return None
+        since = time.monotonic() - _PACE_HOLDS
+        return pace.of_job([each for at, ranks in self.paces.values() if at >= since for each in ranks])
 
     def bundle(self) -> Bundle:
         return Bundle(
@@ -207,7 +231,7 @@ class JobRecord:
         return not self._changed
 
     def flush(self, patient: bool = False) -> None:
-        """Write the status if it changed; `patient`: not when it was written a moment ago."""
+        """Write the status if it has changed; `patient`: not when it was written a moment ago."""
         now = time.monotonic()
         pause = FLUSH_EVERY * max(1.0, self._took / _QUICK)
         due = self._changed or now - self._flushed >= HEARTBEAT
@@ -224,20 +248,20 @@ class JobRecord:
         self.flush()
         bundle = self.bundle()
         with self._writing(Files.BUNDLE):
-            codec.write(self.path(Files.BUNDLE), bundle)
+            bundle_file.write(self.path(Files.BUNDLE), bundle)
         return bundle
 
     def close(self) -> None:
         self._log.close()
 
     def _keep_room(self) -> None:
-        """A disk that fills up meanwhile shall not take the result away."""
+        """Reserve space for the result, for the disk may fill up while the job runs."""
         for name, size in _KEPT_ROOM.items():
             with self._writing(name), open(self._room(name), "wb") as file:
                 os.posix_fallocate(file.fileno(), 0, size)
 
     def _take_room(self) -> None:
-        """The room becomes the file's own: set free, it would be anybody's for a moment."""
+        """Rename the reserved space into the file: were it freed, another process could take it."""
         for name in _KEPT_ROOM:
             with contextlib.suppress(OSError):
                 os.replace(self._room(name), codec.unfinished(self.path(name)))
@@ -253,11 +277,11 @@ class JobRecord:
             self.complain(f"the hub cannot write {self.path(name)}: {error.strerror}")
 
     def node_name(self, node: int) -> str:
-        """'node 2 (n3)'."""
+        """Return 'node 2 (n3)'."""
         return phrases.node(node, self.plan.names)
 
     def _blame(self) -> None:
-        """Tell a scheduler which nodes to do without. Only names help it, and only some of the nodes."""
+        """Write the names of nodes at fault, for a scheduler to exclude. Without names there is no file."""
         blamed = {
             node
             for verdict in self.verdicts

@@ -1,10 +1,10 @@
-"""Tells which nodes still answer: by their messages, or else by what their kernel acknowledges.
+"""Liveness of nodes: by their messages, or else by the acknowledgements of their kernels.
 
-A node that has gone silent is sent a word now and then. When its kernel does not confirm that, the node, or
-the way to it, is gone. When its kernel does, its supervisor is starved, stopped or stuck, or its machine is
-frozen, as a paused container is: that is said only where all other nodes wait, for the ranks of a node
-whose supervisor alone is stuck go on. A switch may take half a minute to find another way, which training
-survives: silence is told early, and acted upon late.
+The hub sends a Ping to a silent node. When the node's kernel does not acknowledge it, the node, or the
+network path to it, is gone. When the kernel does, the supervisor is starved, stopped or stuck, or the machine
+is frozen, as a paused container is. That is reported only where all other nodes wait, for ranks go on while
+only their supervisor is stuck. A switch may take half a minute to find another path, which training survives:
+silence is reported early, and acted upon late.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Lost, WatchdogPlan
+from ddplaunch.agent.contract.messages import Ping
 from ddplaunch.agent.hub.server import Session
 
 _EVERY = 1.0
 QUIET = 3.0
-"""Seconds without a word (beats come every second) after which a node is sent one."""
-MUTE = 5.0
-"""Seconds for its kernel to confirm it. Three packets are sent in that time."""
+"""Seconds without a message (beats come every second) after which a node is sent a Ping."""
+UNCONFIRMED = 5.0
+"""Seconds for the node's kernel to acknowledge the Ping. Three packets are sent in that time."""
 CLOSED = 5.0
-"""Seconds for a supervisor whose connection was closed to come back: it calls again at once, if it lives."""
+"""Seconds for a supervisor to reconnect after its connection was closed: a living one does so at once."""
 GONE = 60.0
 """Seconds of silence after which the node is given up. One whose kernel answers has until `kill_after`."""
 SLEPT = 2.0
@@ -41,19 +42,19 @@ class Changes(NamedTuple):
 @dataclass
 class _Node:
     session: Optional[Session]  # None: it has not joined this hub
-    heard: float  # by the session's clock
-    heard_at: float  # wall clock
+    received: float  # by the session's clock
+    received_at: float  # wall clock
     completed: int = 0  # collectives, by its last beat
-    asked: Optional[float] = None  # when it was sent a word that its kernel may not have confirmed yet
-    first_asked: Optional[float] = None  # when the first since it was heard
+    pinged: Optional[float] = None  # when it was sent the last Ping
+    first_ping: Optional[float] = None  # when it was sent the first Ping since its last message
     closed: Optional[float] = None  # since when its connection is closed
     silent: bool = False
-    frozen: bool = False  # silent, but its kernel confirms
+    frozen: bool = False  # silent, but its kernel acknowledges
     gone: bool = False
 
 
 class Liveness:
-    """Tell which joined nodes are alive until they finish. Times are the session's monotonic clock."""
+    """The joined nodes, until they finish: alive, silent or gone. Times are the session's monotonic clock."""
 
     def __init__(self, watchdog: WatchdogPlan) -> None:
         self._nodes: dict[int, _Node] = {}
@@ -65,7 +66,7 @@ class Liveness:
     def lost(self) -> list[Lost]:
         """Return the nodes that do not answer now, or have been given up."""
         return [
-            Lost(number, node.heard_at, node.closed is not None, node.completed, node.frozen)
+            Lost(number, node.received_at, node.closed is not None, node.completed, node.frozen)
             for number, node in sorted(self._nodes.items())
             if node.silent or node.closed is not None
         ]
@@ -76,9 +77,9 @@ class Liveness:
         return {number for number, node in self._nodes.items() if node.gone}
 
     def how(self, number: int) -> str:
-        """Return what a silent node does, for a log."""
+        """Return what a silent node does, for the log."""
         frozen = self._nodes[number].frozen
-        return "says nothing any more, while its kernel answers" if frozen else "does not answer any more"
+        return "is silent, while its kernel answers" if frozen else "does not answer any more"
 
     def joined(self, number: int, session: Session, now: float) -> None:
         old = self._nodes.get(number)
@@ -87,14 +88,14 @@ class Liveness:
             fresh.completed, fresh.silent, fresh.gone = old.completed, old.silent, old.gone
 
     def missed(self, number: int, now: float) -> None:
-        """It was here before this hub was started in the place of another, and has not come back."""
+        """Note a node of an earlier hub that has not reconnected to this one."""
         self._nodes[number] = _Node(None, now, time.time(), closed=now, silent=True)
 
-    def heard(self, number: int, now: float, completed: int = 0) -> None:
-        """It said something; `completed`: collectives of all its ranks."""
+    def received(self, number: int, now: float, completed: int = 0) -> None:
+        """Note that the node has sent something; `completed`: collectives of all its ranks."""
         node = self._nodes.get(number)
         if node is not None:
-            node.heard, node.heard_at, node.asked, node.first_asked = now, time.time(), None, None
+            node.received, node.received_at, node.pinged, node.first_ping = now, time.time(), None, None
             node.completed = max(node.completed, completed)
 
     def closed(self, number: int, session: Session, now: float) -> None:
@@ -104,25 +105,25 @@ class Liveness:
             node.closed = now
 
     def finished(self, number: int) -> None:
-        """It has ended in order: nothing is expected from it any more."""
+        """Forget a node that has ended in order."""
         self._nodes.pop(number, None)
 
     def look(self, now: float, is_missed: Callable[[], bool] = lambda: False) -> Changes:
-        """`is_missed`: whether all nodes that speak wait for those that do not."""
+        """Return the nodes whose state has changed. `is_missed`: do all others wait for silent nodes?"""
         slept = now - self._looked >= SLEPT
         if slept:
             for node in self._nodes.values():
                 if not node.silent:
-                    node.asked = node.first_asked = None
+                    node.pinged = node.first_ping = None
         self._looked = now
         changes = Changes([], [], [], slept)
         for number, node in self._nodes.items():
             if node.gone:
                 continue
             if node.closed is None:
-                self._question(node, now)
+                self._ping(node, now)
                 mute = _owes(node, now)
-                node.frozen = not mute and self._is_mum(node, now) and (node.silent or is_missed())
+                node.frozen = not mute and self._is_mute(node, now) and (node.silent or is_missed())
                 silent = mute or node.frozen
                 if silent != node.silent:
                     node.silent = silent
@@ -132,29 +133,29 @@ class Liveness:
                 changes.gone.append(number)
         return changes
 
-    def _is_mum(self, node: _Node, now: float) -> bool:
-        """Whether it has said nothing for so long that others who wait for it are worth a word."""
-        patience = max(self._notice_after - QUIET, MUTE)
-        return node.first_asked is not None and now - node.first_asked >= patience
+    def _is_mute(self, node: _Node, now: float) -> bool:
+        """Whether the node has been silent for as long as a notice takes."""
+        patience = max(self._notice_after - QUIET, UNCONFIRMED)
+        return node.first_ping is not None and now - node.first_ping >= patience
 
     def _is_given_up(self, node: _Node, now: float) -> bool:
         if node.closed is not None:
             # A connection that timed out while the node was silent may be back when the network is.
             patience = min(GONE, self._kill_after) if node.silent else CLOSED
             return now - node.closed >= patience
-        return now - node.heard >= (self._kill_after if node.frozen else min(GONE, self._kill_after))
+        return now - node.received >= (self._kill_after if node.frozen else min(GONE, self._kill_after))
 
-    def _question(self, node: _Node, now: float) -> None:
-        if now - node.heard < QUIET:
+    def _ping(self, node: _Node, now: float) -> None:
+        if now - node.received < QUIET:
             return
         assert node.session is not None
-        if node.asked is None or (now - node.asked >= _EVERY and not node.session.unconfirmed()):
-            node.asked = now
-            node.first_asked = now if node.first_asked is None else node.first_asked
-            node.session.send("answer", {})
+        if node.pinged is None or (now - node.pinged >= _EVERY and not node.session.unconfirmed()):
+            node.pinged = now
+            node.first_ping = now if node.first_ping is None else node.first_ping
+            node.session.send(Ping())
 
 
 def _owes(node: _Node, now: float) -> bool:
-    if node.session is None or node.asked is None or now - node.asked < MUTE:
+    if node.session is None or node.pinged is None or now - node.pinged < UNCONFIRMED:
         return False
-    return node.session.unconfirmed() >= MUTE
+    return node.session.unconfirmed() >= UNCONFIRMED

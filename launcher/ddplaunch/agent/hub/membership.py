@@ -1,7 +1,7 @@
-"""Tells which nodes are here, which are awaited, and which faults may still pass.
+"""Membership at the gate: nodes that have checked in, nodes that are awaited, faults that may still pass.
 
-No failure ends the job before it is certain: it cannot pass, or was given the time that it is worth. People
-hear of it before, as soon as everybody had a moment to come.
+A failure ends the job only when it is certain: it cannot pass, or its patience is used up. The user sees it
+earlier, SETTLE seconds after the last check-in.
 """
 
 from __future__ import annotations
@@ -23,35 +23,33 @@ from ddplaunch.agent.platforms.scheduler_log import SchedulerLog, UnreachedRepor
 from ddplaunch.agent.system import phrases
 
 SETTLE = 2.0
-"""Seconds after the last arrival in which more nodes may come before a failure is told."""
+"""Seconds after the last arrival in which more nodes may come before a failure is reported."""
 STALL = 4.0
 """Seconds from a node's "here" to its check-in. Both are sent together; only a black hole parts them."""
 UNREACHED = 20.0
-"""Seconds for which a node has told, by the way of its output, that it does not reach us. A name may take
-longer to appear."""
+"""Seconds for which a node has reported, in its output, that it cannot reach the hub. A name may take longer
+to appear."""
 PASSES = 60.0
-"""Seconds for which what may pass is given time while others are awaited anyway: twice as long as a name
-server remembers that there was no such name."""
+"""Seconds for a fault that may pass while other nodes are awaited anyway: twice as long as a name server
+caches that there was no such name."""
 LATE = 3.0
-"""Seconds of waiting that are worth a line in the log."""
-_SAY_EVERY = 30.0
+"""Seconds of waiting after which the log has a line about it."""
+_LOG_EVERY = 30.0
 
 Held = dict[tuple[int, str], CheckResult]
 
 
-class Look(NamedTuple):
-    """State of the check-ins. Without anything they are over, and the paths between the nodes are next, with
-    which whatever stands against the job by then is told.
-    """
+class CheckIns(NamedTuple):
+    """State of the check-ins. Without verdicts, missing and passing it is complete: the mesh is next."""
 
     verdicts: list[Verdict]  # certain: the job ends by them
     missing: list[int]
-    passing: Held  # by node and check: what is waited for
-    foreseen: Optional[list[Verdict]] = None  # what it would end by if nothing passed; None: too early to say
+    passing: Held  # faults that may pass, by node and check
+    foreseen: Optional[list[Verdict]] = None  # the verdicts if nothing passes; None: too early
 
 
 class Membership:
-    """Times are the monotonic clock."""
+    """Check-ins of one job. Times are the monotonic clock."""
 
     def __init__(self, plan: JobPlan, record: JobRecord, clock: Callable[[], float]) -> None:
         self._plan = plan
@@ -61,7 +59,7 @@ class Membership:
         self.deadline = self.opened + plan.gate.timeout
         self.strays: list[CheckIn] = []
         self.vanished: set[int] = set()
-        self._stopped: dict[int, float] = {}  # node -> when it told us that it was told to
+        self._stopped: dict[int, float] = {}  # node -> when it reported that it was stopped
         self._present: set[int] = set()
         self._first: dict[int, float] = {}  # node -> when it checked in first
         self._announced: dict[int, float] = {}  # node -> since when its check-in is awaited
@@ -70,11 +68,11 @@ class Membership:
         self._failing: dict[int, list[CheckResult]] = {}  # what may pass, by node
         self._scheduler_log = SchedulerLog(record.path(Files.GATES), plan.names)
         self._unreached: dict[int, UnreachedReport] = {}  # the last one of each node that does not reach us
-        self._heard: set[int] = set()  # those of them who cry since we can be reached
-        self._known: Optional[list[Verdict]] = None  # what is certain by now; None: look again
-        self._foreseen: list[Verdict] = []  # what will be, if nothing passes
+        self._late_reports: set[int] = set()  # nodes that reported after the hub could be reached
+        self._known: Optional[list[Verdict]] = None  # certain by now; None: judge again
+        self._foreseen: list[Verdict] = []  # the verdicts if nothing passes
         self._held: Held = {}
-        self._said = self.opened + LATE - _SAY_EVERY
+        self._logged = self.opened + LATE - _LOG_EVERY
 
     # ---------------------------------------------------------------- what happens
 
@@ -87,16 +85,25 @@ class Membership:
         self._announced.pop(node, None)
 
     def stray(self, check_in: CheckIn) -> None:
-        """It claims a place that is taken, or that there is not."""
+        """Note a gate whose node number is taken, or not one of the job's."""
         self._known = None
         self._forget(check_in.node)
         self.strays.append(check_in)
-        who = self._record.node_name(check_in.node)
-        self._record.event("check-in", f"{check_in.host} also claims to be {who}", check_in.node)
+        name = self._record.node_name(check_in.node)
+        self._record.event("check-in", f"{check_in.host} also claims to be {name}", check_in.node)
+
+    def is_stray(self, check_in: CheckIn, is_held: bool) -> bool:
+        """Whether the job has no such node, or another living process is that node, and holds its place."""
+        holder = self._record.check_ins.get(check_in.node)
+        if not 0 <= check_in.node < self._plan.nodes:
+            return True
+        if holder is None or not is_held:
+            return False
+        return (holder.machine, holder.netns, holder.pid) != (check_in.machine, check_in.netns, check_in.pid)
 
     def came(self, check_in: CheckIn) -> None:
-        """Take a node's check-in, be it its first or a changed one."""
-        node, now, who = check_in.node, self._clock(), self._record.node_name(check_in.node)
+        """Take a node's check-in, the first or a changed one."""
+        node, now, name = check_in.node, self._clock(), self._record.node_name(check_in.node)
         self._known = None
         if node not in self._present:
             late = now - self._begun if self._begun is not None else 0.0
@@ -104,7 +111,7 @@ class Membership:
             before = check_in.facts.get("hub", {}).get("before")
             met = f"; until then it did not reach the hub: {before}" if before else ""
             self._arrived = now
-            self._record.event("check-in", f"{who} checked in: {check_in.host}{waited}{met}", node)
+            self._record.event("check-in", f"{name} checked in: {check_in.host}{waited}{met}", node)
         self._begun = now if self._begun is None else self._begun
         self._present.add(node)
         self._first.setdefault(node, now)
@@ -114,37 +121,45 @@ class Membership:
         self._compare(check_in, now - self._first[node])
 
     def lost(self, node: int) -> None:
-        """It has `left`, and was not told to: its gate went away before it was through."""
+        """Note a node whose gate went away before the release, and was not stopped."""
         self._failing.pop(node, None)
         self.vanished.add(node)
         self._arrived = self._clock()
-        who = self._record.node_name(node)
-        self._record.event("waiting", f"{who} went away before the gate was through", node)
+        name = self._record.node_name(node)
+        self._record.event("waiting", f"{name} went away before the gate was through", node)
 
     def stopped(self, node: int) -> None:
-        """It has `left`, because it was told to."""
+        """Note a node whose gate was stopped from outside."""
         self._stopped[node] = self._clock()
-        who = self._record.node_name(node)
-        self._record.event("end", f"{who} was told to stop at the gate", node)
+        name = self._record.node_name(node)
+        self._record.event("end", f"{name} was told to stop at the gate", node)
 
     def is_ending(self) -> bool:
-        """Whether all who are gone were told to stop, and so lately that the others may be as well."""
+        """Whether all nodes that left were stopped, less than TOGETHER ago: the others may be next."""
         times = self._stopped.values()
         return bool(times) and not self.vanished and self._clock() - min(times) < TOGETHER
 
+    def leave_out(self, node: int) -> None:
+        """Forget a node without which the job goes on."""
+        self.left(node)
+        self._forget(node)
+        self._failing.pop(node, None)
+        self.vanished.discard(node)
+        self._stopped.pop(node, None)
+
     def left(self, node: int) -> None:
-        """Nobody speaks for it any more."""
+        """Note that the node has no connection any more."""
         self._known = None
         self._present.discard(node)
 
-    def overhear(self) -> None:
-        """Read what missing nodes say, where their output can be read."""
+    def read_scheduler_log(self) -> None:
+        """Read the output of missing nodes, where the scheduler keeps it on this machine."""
         now = self._clock()
         for report in self._scheduler_log.listen(now):
             if report.node not in self._present and 0 <= report.node < self._plan.nodes:
                 self._unreached[report.node] = report
                 if now - self.opened > scheduler_log.SETTLES:
-                    self._heard.add(report.node)
+                    self._late_reports.add(report.node)
                 self._known = None
         gone = self._scheduler_log.tasks.ended(now)
         for task in gone:
@@ -161,49 +176,51 @@ class Membership:
     def _forget(self, node: int) -> None:
         self._announced.pop(node, None)
         self._unreached.pop(node, None)
-        self._heard.discard(node)
+        self._late_reports.discard(node)
 
     def _compare(self, check_in: CheckIn, seconds: float) -> None:
-        """Say what has come up that may pass, and what of it has passed."""
-        node, who = check_in.node, self._record.node_name(check_in.node)
+        """Log the faults that have come up and may pass, and those that have passed."""
+        node, name = check_in.node, self._record.node_name(check_in.node)
         failed = [r for r in check_in.checks if r.status == Status.FAIL and r.patience is not None]
         before = {result.check for result in self._failing.get(node, [])}
         for result in failed:
             if result.check not in before:
-                self._record.event("waiting", f"it may pass: {who}: {result.observed}", node)
+                self._record.event("waiting", f"it may pass: {name}: {result.observed}", node)
         for result in check_in.checks:
             if result.check in before and result.status != Status.FAIL:
-                passed = f"it passed after {seconds:.0f} s: {who}: {result.observed}"
+                passed = f"it passed after {seconds:.0f} s: {name}: {result.observed}"
                 self._record.event("waiting", passed, node)
         self._failing[node] = failed
 
-    # ---------------------------------------------------------------- how it stands
+    # ---------------------------------------------------------------- state
 
-    def look(self, now: float) -> Look:
-        """Return what is certain, or else what is waited for. At the deadline everything is certain."""
-        missing = sorted(set(range(self._plan.nodes)) - self._present)
+    def look(self, now: float) -> CheckIns:
+        """Return the certain verdicts, or what the gate waits for. At the deadline all is certain."""
+        missing = sorted(self._record.members - self._present)
         held = self._passing(now, bool(missing))
         stalled = [n for n, since in self._announced.items() if n in missing and now - since > STALL]
         reports = [report for node, report in self._unreached.items() if node in missing]
         if missing and now > self.deadline:
             known = {*stalled, *(report.node for report in reports)}
-            return Look(self._judge([n for n in missing if n not in known], stalled, reports), missing, {})
+            return CheckIns(
+                self._judge([n for n in missing if n not in known], stalled, reports), missing, {}
+            )
         if missing and now - self._arrived <= SETTLE:
-            return Look([], missing, held)
+            return CheckIns([], missing, held)
         if stalled or self._known is None or held.keys() != self._held.keys():
             long = [report for report in reports if report.seconds >= _patience(report)]
-            heard = [
+            late = [
                 report
                 for report in reports
-                if report.node in self._heard or report.seconds >= _patience(report)
+                if report.node in self._late_reports or report.seconds >= _patience(report)
             ]
             self._held, self._known = held, self._judge(None, stalled, long, held)
-            self._foreseen = self._judge(None, stalled, heard) if held or heard else self._known
+            self._foreseen = self._judge(None, stalled, late) if held or late else self._known
         if self._known:
-            # When all are here, the job ends by what they find of the paths between them as well.
-            return Look(self._foreseen, missing, {}) if missing else Look([], [], {}, self._foreseen)
-        self._say(now, missing, held)
-        return Look([], missing, held, self._foreseen if now - self._arrived > SETTLE else None)
+            # When all nodes are here, the verdict takes in the paths between them, too.
+            return CheckIns(self._foreseen, missing, {}) if missing else CheckIns([], [], {}, self._foreseen)
+        self._log_waiting(now, missing, held)
+        return CheckIns([], missing, held, self._foreseen if now - self._arrived > SETTLE else None)
 
     def view(
         self,
@@ -211,7 +228,7 @@ class Membership:
         stalled: Optional[list[int]] = None,
         reports: Optional[list[UnreachedReport]] = None,
     ) -> GateView:
-        """Return all that is known of the nodes, and of what they tried."""
+        """Return all that is known of the nodes and their paths."""
         return GateView(
             plan=self._plan,
             check_ins=self._record.check_ins,
@@ -220,7 +237,9 @@ class Membership:
             vanished=sorted({*self.vanished, *self._stopped}),
             stopped=sorted(self._stopped),
             stalled=stalled or [],
-            unreached={report.node: hub_unreached.heard(report.verdict) for report in reports or []},
+            unreached={
+                report.node: hub_unreached.seen_by_hub(report, self._plan.names) for report in reports or []
+            },
             strays=self.strays,
             refused=sorted(self._record.refused),
             mesh=self._record.mesh,
@@ -234,7 +253,7 @@ class Membership:
         reports: list[UnreachedReport],
         but: Iterable[object] = (),
     ) -> list[Verdict]:
-        """`but`: what is not held against its node yet."""
+        """Return the verdicts without the failures in `but` (node and check), which may still pass."""
         view, spared = self.view(missing, stalled, reports), set(but)
         if spared:
             without = {
@@ -245,7 +264,7 @@ class Membership:
         return rules.judge(view, self._record.complain)
 
     def _passing(self, now: float, others: bool) -> Held:
-        """`others`: are awaited, so that patience costs nothing."""
+        """Return failures that may still pass. `others`: more nodes are awaited; patience is free."""
         if now > self.deadline:
             return {}
         return {
@@ -255,16 +274,16 @@ class Membership:
             if now - self._first[node] < (PASSES if others else result.patience or 0.0)
         }
 
-    def _say(self, now: float, missing: list[int], held: Held) -> None:
-        if self._present and (missing or held) and now - self._said >= _SAY_EVERY:
-            self._said = now
+    def _log_waiting(self, now: float, missing: list[int], held: Held) -> None:
+        if self._present and (missing or held) and now - self._logged >= _LOG_EVERY:
+            self._logged = now
             what = [phrases.nodes(missing, self._plan.names)] if missing else []
             what += [self.awaited(node, result) for (node, _), result in held.items()]
             bound = f"{now - self.opened:.0f} s of at most {self._plan.gate.timeout:.0f} s"
             self._record.event("waiting", f"waiting for {'; '.join(what)} ({bound})")
 
     def awaited(self, node: int, result: CheckResult) -> str:
-        """'node 0 (n1): port 29500 is held by pid 812 (python)'."""
+        """Return 'node 0 (n1): port 29500 is held by pid 812 (python)'."""
         return f"{self._record.node_name(node)}: {result.observed}"
 
 

@@ -6,17 +6,18 @@ from ddplaunch.agent.contract import CheckIn, JobPlan, MeshTask
 from ddplaunch.agent.diagnosis.gate import paths
 
 ALL_PAIRS = 32
-"""Nodes up to which everybody tries everybody: 31 probes a node take less than a second."""
+"""Nodes up to which all pairs are tried: 31 probes a node take less than a second."""
 _PACE = 1000
-"""Nodes a second that come to node 0's master port: it answers one in 0.8 ms, and none waits 3 s for that."""
+"""Nodes a second that try node 0's master port: it answers one in 0.8 ms, and no probe waits 3 s for that."""
 _BLOCKS = 16
 """Other blocks that each node tries, at most."""
 
 
 def block(nodes: int) -> int:
-    """Length of the runs of nodes, from multiples of it, of which every two try each other: a rack, say.
+    """Return the length of a block of consecutive nodes (a rack, say). Between any two blocks paths are
+    tried.
 
-    Of any two runs of nodes that are twice as long, wherever they begin, the same is true.
+    Blocks begin at multiples of it. Between runs twice as long paths are tried wherever the runs begin.
     """
     size = 1
     while nodes > ALL_PAIRS and _BLOCKS * size * size < nodes:
@@ -27,14 +28,14 @@ def block(nodes: int) -> int:
 def partners(nodes: int) -> list[set[int]]:
     """Return for each node the nodes that it tries. Every path is tried in both directions.
 
-    Above ALL_PAIRS these are at most 2 log2(nodes) + _BLOCKS. Node i tries i ± 2**k around the ring: by
-    those steps any node leads to any other, so that what parts the job in two lies across some of them.
-    And as the q-th node of block p it tries block q, and every `size`-th after it, at place p likewise: those
-    of one block share the others out among themselves, so that two racks cannot be parted unseen.
+    Above ALL_PAIRS these are at most 2 log2(nodes) + _BLOCKS. Node i tries i ± 2**k around the ring: such
+    steps lead from any node to any other, so a cut between two halves of the job breaks some of them. The
+    q-th node of block p also tries the p-th node of block q, and of every `size`-th block after it: the nodes
+    of a block share out the other blocks, so a cut between two racks is seen.
     """
     if nodes <= ALL_PAIRS:
         return [set(range(nodes)) - {node} for node in range(nodes)]
-    found: list[set[int]] = [set() for _ in range(nodes)]
+    result: list[set[int]] = [set() for _ in range(nodes)]
     size = block(nodes)
     for node in range(nodes):
         which, place = divmod(node, size)
@@ -44,9 +45,9 @@ def partners(nodes: int) -> list[set[int]]:
             others.add((node + step) % nodes)
             step *= 2
         for other in others - {node}:
-            found[node].add(other)
-            found[other].add(node)
-    return found
+            result[node].add(other)
+            result[other].add(node)
+    return result
 
 
 def tasks(
@@ -54,20 +55,22 @@ def tasks(
 ) -> dict[int, list[MeshTask]]:
     """Return each node's tasks. All try node 0's master port, under the name that the trainer will use.
 
-    Without a master port it is node 0's other port. In a large job node 0 does not try everybody in return.
+    Without a master port they try node 0's other port. In a large job node 0 does not try all nodes in
+    return.
     """
     responders = {
         node: MeshTask(node, addresses[node], check_in.ports[paths.RESPONDER], paths.RESPONDER)
         for node, check_in in check_ins.items()
     }
     master_port = check_ins[0].ports.get(paths.MASTER)
-    found: dict[int, list[MeshTask]] = {}
-    for node, others in enumerate(partners(plan.nodes)):
+    result: dict[int, list[MeshTask]] = {}
+    here = sorted(check_ins)
+    for node, others in zip(here, partners(len(here))):
         if master_port is None and node != 0:
             others.add(0)
-        found[node] = [responders[peer] for peer in sorted(others)]
+        result[node] = [responders[here[place]] for place in sorted(others)]
         if master_port is not None:
             named = check_ins[node].facts.get("names", {}).get("master") or plan.master_addr
             after = node / _PACE if plan.nodes > ALL_PAIRS else 0.0
-            found[node].append(MeshTask(0, named or addresses[0], master_port, paths.MASTER, after))
-    return found
+            result[node].append(MeshTask(0, named or addresses[0], master_port, paths.MASTER, after))
+    return result

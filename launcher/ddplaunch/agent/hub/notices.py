@@ -1,19 +1,20 @@
-"""Notices: what is wrong with a job that still runs, sent to all nodes once each."""
+"""Notices: verdicts on a job that still runs, sent to all nodes once each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ddplaunch.agent.contract import JobEvidence, Verdict, codec
+from ddplaunch.agent.contract import JobEvidence, Verdict
+from ddplaunch.agent.contract.messages import Alive, Notice
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.server import Session, tell
+from ddplaunch.agent.hub.server import Session, send_all
 
 SIGN = 2.0
-"""Seconds between two signs of life to every supervisor: one that hears none keeps the watch by itself."""
+"""Seconds between two Alive messages to every supervisor: without them it detects stalls by itself."""
 
 
 class Notices:
-    """`sessions`: the nodes that are told; the caller's own mapping, which changes."""
+    """Sends notices. `sessions`: the nodes to send to; the caller's own mapping, which changes."""
 
     def __init__(self, record: JobRecord, sessions: Mapping[int, Session]) -> None:
         self._record = record
@@ -22,13 +23,13 @@ class Notices:
         self._signed = float("-inf")
 
     def sign(self, now: float) -> None:
-        """Show the nodes that a hub is there; `now` is the monotonic clock."""
+        """Send Alive to all nodes when it is due; `now` is the monotonic clock."""
         if now - self._signed >= SIGN:
             self._signed = now
-            tell(self._sessions.values(), "alive", {})
+            send_all(self._sessions.values(), Alive())
 
     def give(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:
-        """Say it once; again only when other ranks are at fault, or something else is wrong."""
+        """Send the notice once; again only when its codes or its ranks at fault have changed."""
         notice = [(verdict.code, verdict.ranks) for verdict in verdicts]
         if not verdicts or notice == self._last:
             return
@@ -36,13 +37,13 @@ class Notices:
         verdicts = self._record.placed(verdicts)
         for verdict in verdicts:
             self._record.event("notice", f"{verdict.code}: {verdict.sentence}")
-        if all(verdict.code == "slow" for verdict in verdicts):
+        if all(verdict.code.startswith("slow") for verdict in verdicts):
             return  # no alarm
         self._record.judge(verdicts, evidence)
-        tell(self._sessions.values(), "notice", {"verdicts": codec.dump(verdicts), "why": evidence.why})
+        send_all(self._sessions.values(), Notice(verdicts, evidence.why))
 
     def forget(self) -> None:
-        """Let the next notice be given, whatever it says."""
+        """Let the next notice be sent, even if it equals the last."""
         self._last = None
 
     def withdraw(self) -> None:

@@ -1,8 +1,8 @@
 """The hub's parent: it holds the listening socket, and starts the hub again when it is killed.
 
 Peers that call meanwhile wait in the socket's backlog, so the address stays the same and no call is refused.
-The parent writes no file and keeps nothing of the job: what fails the hub, a full disk or its own mistake,
-cannot fail the parent. The new hub reads what the old one has written (`recall`); supervisors bring the rest.
+The parent writes no file and keeps nothing of the job: a full disk, or a bug in the hub, cannot end the
+parent. The new hub reads the files of the old one (`recovery`); supervisors send the rest.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import sys
 import time
 from typing import Callable
 
-from ddplaunch.agent.hub.sidecar import Orders
+from ddplaunch.agent.hub.sidecar import StopSignals
 from ddplaunch.agent.system import processes
 
 CRASHED = 1
-"""Exit code of a hub that failed over its own mistake; no job ends by it."""
+"""Exit code of a hub that failed by a bug of its own; no job ends with it."""
 FROZEN = 30.0
-"""Seconds without a sign of life after which a hub is killed: it hangs, or was stopped by a signal."""
+"""Seconds without a byte on its pipe after which a hub is killed: it hangs, or was stopped by a signal."""
 _STARTS, _WITHIN = 5, 300.0
-"""So many hubs may be killed within so many seconds; the next death is the last."""
+"""So many hubs may be killed within so many seconds; after the next death no hub is started."""
 _LOOK = 1.0
 
 
-def keep(hub: Callable[[Callable[[], None], bool], int], orders: Orders) -> int:
+def keep(hub: Callable[[Callable[[], None], bool], int], stop: StopSignals) -> int:
     """Run `hub(alive, again)` in a process of its own, until it ends by itself. Returns its exit code.
 
     The hub calls `alive` every now and then; `again` is False for the first one. A hub that is killed too
@@ -34,29 +34,29 @@ def keep(hub: Callable[[Callable[[], None], bool], int], orders: Orders) -> int:
     """
     deaths: list[float] = []
     while True:
-        child, pipe = _fork(hub, orders, bool(deaths))
+        child, pipe = _fork(hub, stop, bool(deaths))
         status = _attend(child, pipe)
-        orders.child = None
+        stop.child = None
         os.close(pipe)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) != CRASHED:
             return os.WEXITSTATUS(status)
         now = time.monotonic()
         deaths = [*(each for each in deaths if now - each < _WITHIN), now]
         if len(deaths) > _STARTS:
-            _say(f"the hub {_how(status)}, for the {len(deaths)}th time: it is not started again")
+            _log(f"the hub {_how(status)}, for the {len(deaths)}th time: it is not started again")
             return _end_likewise(status)
-        _say(f"the hub {_how(status)}; it is started again")
+        _log(f"the hub {_how(status)}; it is started again")
 
 
-def _fork(hub: Callable[[Callable[[], None], bool], int], orders: Orders, again: bool) -> tuple[int, int]:
-    """The hub's process, and the pipe from which its signs of life are read."""
+def _fork(hub: Callable[[Callable[[], None], bool], int], stop: StopSignals, again: bool) -> tuple[int, int]:
+    """Start the hub's process. Returns its pid, and the pipe on which it writes while it lives."""
     reader, writer = os.pipe()
     us = os.getpid()
     sys.stdout.flush()
-    # No order may come between the fork and the note of whom to pass it on to.
+    # A signal between fork and assignment would not be passed on to the child.
     signal.pthread_sigmask(signal.SIG_BLOCK, processes.STOPPING)
     child = os.fork()
-    orders.child = child or None
+    stop.child = child or None
     signal.pthread_sigmask(signal.SIG_UNBLOCK, processes.STOPPING)
     if child == 0:
 
@@ -80,10 +80,10 @@ def _sign(writer: int) -> None:
 
 
 def _attend(child: int, pipe: int) -> int:
-    """The child's status, once it has ended. As PID 1 of a container we bury whatever else ends."""
+    """Return the child's wait status, once it has ended. As PID 1 of a container reap all other processes."""
     silent = 0
     while True:
-        # Seconds are counted one by one: a parent that was frozen together with the hub has counted none.
+        # Rounds are counted, not the clock: a parent that was frozen together with the hub has counted none.
         ready, _, _ = select.select([pipe], [], [], _LOOK)
         if not ready:
             silent += 1
@@ -104,7 +104,7 @@ def _attend(child: int, pipe: int) -> int:
 def _how(status: int) -> str:
     if os.WIFSIGNALED(status):
         return f"was killed by signal {os.WTERMSIG(status)}"
-    return "has failed over a mistake of its own"
+    return "has failed by a fault of its own"
 
 
 def _end_likewise(status: int) -> int:
@@ -117,7 +117,7 @@ def _end_likewise(status: int) -> int:
     return 128 + number  # PID 1 of a container outlives its own signals
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     try:
         print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
     except (OSError, ValueError):

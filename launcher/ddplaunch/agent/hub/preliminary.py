@@ -1,6 +1,6 @@
-"""Preliminary verdicts: what the job would end by if nothing changed, published while it may still pass.
+"""Preliminary verdicts: those the job would end with if nothing changed, published while they may still pass.
 
-People learn within seconds what is wrong, and the job has its minute to get over it.
+The user reads within seconds what is wrong, and the job has its minute to recover.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ class PreliminaryVerdicts:
         self._record = record
         self._stands: list[tuple[str, set[int]]] = []
 
-    def tell(self, verdicts: list[Verdict]) -> None:
-        """Each once for as long as it stands, of more nodes or fewer; what has passed is taken back."""
+    def publish(self, verdicts: list[Verdict]) -> None:
+        """Report each verdict once, again when its nodes change, and take it back when it no longer holds."""
         before = self._stands
         self._stands = [(verdict.code, set(verdict.nodes)) for verdict in verdicts]
         if self._stands == before:
             return
         verdicts = self._record.placed(verdicts)
         for verdict, (code, nodes) in zip(verdicts, self._stands):
-            if not any(code == told and nodes & who for told, who in before):
+            if not any(code == known and nodes & others for known, others in before):
                 node = verdict.nodes[0] if len(nodes) == 1 else None
                 self._record.event("notice", f"{code}: {verdict.sentence}", node)
         self._record.judge(verdicts)

@@ -6,31 +6,42 @@ import json
 import os
 import sys
 import time
+from typing import Union
 
-from ddplaunch.agent.contract import Env, Exit, Files, JobPlan, JobStatus, codec
+from ddplaunch.agent.contract import Env, Exit, Files, JobStatus, codec, messages
+from ddplaunch.agent.contract.messages import (
+    AskDiagnosis,
+    AskStatus,
+    BundleAnswer,
+    Ending,
+    Message,
+    StatusAnswer,
+    Stop,
+    Way,
+)
+from ddplaunch.agent.hub import plan_file
 from ddplaunch.agent.platforms import places
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.agent.transport import endpoints
-from ddplaunch.agent.transport.protocol import Body, Channel, LostError, ProtocolError
+from ddplaunch.agent.transport.protocol import Channel, LostError, ProtocolError
 
 SECONDS = 30.0
-"""For the whole answer. Fresh evidence of all ranks may take a few."""
+"""Seconds for the whole answer. Fresh evidence of all ranks may take a few."""
 _CALL = 3.0
-"""For one address: the next may answer."""
-_ANSWERS = {"status": "status", "diagnose": "bundle", "stop": "status", "ending": "bundle"}
+"""Seconds for one address: the next may answer."""
 
 
 def main(folder: str, what: str, why: str) -> int:
-    """`status` and `diagnose` print JSON; `stop` and `ending` return when the hub has done it.
+    """Send the request `what`: `status` prints JSON, `diagnose` the bundle; the others wait for the hub.
 
-    The key comes from the environment, the address from what the hub left in `folder`, or the other. Returns
-    `Exit.UNUSABLE`, having said why, when no hub answers.
+    Key and address come from the environment, or from the hub's files in `folder`. Returns an exit code:
+    `Exit.UNUSABLE`, after an error message, when no hub answers.
     """
     deadline = time.monotonic() + SECONDS
     try:
         channel = _connect(folder, deadline)
         try:
-            body = _converse(channel, what, why, deadline)
+            answer = _converse(channel, what, why, deadline)
         finally:
             channel.close()
     except (OSError, ValueError, ProtocolError, places.UnplacedError) as error:
@@ -38,7 +49,7 @@ def main(folder: str, what: str, why: str) -> int:
         sys.stderr.write(printable(text) + "\n")
         return Exit.UNUSABLE
     if what in ("status", "diagnose"):
-        print(json.dumps(body))
+        print(answer.archive if isinstance(answer, BundleAnswer) else json.dumps(codec.dump(answer.status)))
     return Exit.OK
 
 
@@ -57,21 +68,30 @@ def _connect(folder: str, deadline: float) -> Channel:
 
 
 def _where(folder: str, key: bytes) -> list[endpoints.Endpoint]:
-    """Return the hub's addresses: its own words where its files are, elsewhere what the nodes were told."""
+    """Return the hub's addresses: from its own file where that is, elsewhere from the plan.
+
+    Raises OSError, ContractError or `places.UnplacedError`.
+    """
     if os.path.exists(os.path.join(folder, Files.HUB_ADDRESS)):
         return endpoints.parse(_read(folder, Files.HUB_ADDRESS))
-    plan = codec.read(JobPlan, os.path.join(folder, Files.PLAN))
+    plan, _ = plan_file.read(plan_file.find(folder))
     return places.hub(plan, int(os.environ.get(Env.ATTEMPT) or 0), key, os.environ)
 
 
-def _converse(channel: Channel, what: str, why: str, deadline: float) -> Body:
-    channel.send(what, {"why": why} if why else {})
-    if what == "stop":
-        channel.send("status", {})  # its answer comes after the stop was heard
+def _converse(channel: Channel, what: str, why: str, deadline: float) -> Union[StatusAnswer, BundleAnswer]:
+    requests: dict[str, list[Message]] = {
+        "status": [AskStatus()],
+        "diagnose": [AskDiagnosis()],
+        "stop": [Stop(why), AskStatus()],  # its answer shows that the hub has read the stop
+        "ending": [Ending(why)],
+    }
+    for question in requests[what]:
+        channel.send(*question.pack())
     while time.monotonic() < deadline:
-        message = channel.receive(deadline - time.monotonic())
-        if message is not None and message[0] == _ANSWERS[what]:
-            return message[1]
+        received = channel.receive(deadline - time.monotonic())
+        answer = None if received is None else messages.load(*received, Way.HUB_TO_COMMAND)
+        if isinstance(answer, (StatusAnswer, BundleAnswer)):
+            return answer
     raise LostError(f"no answer in {SECONDS:.0f} s")
 
 

@@ -1,7 +1,7 @@
 """Nodes that were connected to an earlier hub, which this one replaces.
 
-They call within seconds, and say what has happened meanwhile. Until then nothing is judged, for a verdict on
-half of the job may name an innocent. Pure: time is an argument.
+They connect again within seconds, and report what has happened meanwhile. Until then the hub judges nothing,
+for a verdict on half of the job may name the wrong rank. Pure: time is an argument.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Reconnects:
         self._until = 0.0
 
     def expect(self, nodes: Iterable[int], now: float) -> None:
-        """These nodes were here."""
+        """Wait for these nodes, which were connected."""
         self.missing = set(nodes)
         self._until = now + PATIENCE
 
@@ -28,10 +28,10 @@ class Reconnects:
         self.missing.discard(node)
 
     def waits(self, now: float) -> bool:
-        """Whether to wait for who is `missing`."""
+        """Whether to wait for the nodes in `missing`."""
         return bool(self.missing) and now < self._until
 
     def give_up(self) -> set[int]:
-        """The nodes that did not come back in time. The hub stops waiting for them."""
+        """Stop waiting. Returns the nodes that did not come back in time."""
         late, self.missing = self.missing, set()
         return late

@@ -1,7 +1,7 @@
 """Reads the files of a hub that was killed, for the hub that replaces it.
 
-A gate begins again, for its gates come again. A job whose gate has passed, or whose end was decided, goes on;
-what its ranks did meanwhile, their supervisors say when they join again.
+The gate begins again, for all nodes check in again. A job whose gate has passed, or whose end was decided,
+goes on; supervisors report what their ranks did meanwhile when they join again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections import deque
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Bundle, Event, Files, JobPlan, JobStatus, Phase, codec
+from ddplaunch.agent.contract import Bundle, Event, Files, JobPlan, JobStatus, Phase, bundle_file, codec
 from ddplaunch.agent.hub.job_record import KEPT_EVENTS, JobRecord
 
 
@@ -24,10 +24,10 @@ class Left(NamedTuple):
 
 
 def left(plan: JobPlan, folder: str, attempt: int) -> Optional[Left]:
-    """The state that an earlier hub of this attempt wrote; None where the new one begins at the gate."""
+    """Return the files of an earlier hub of this attempt; None where the new one begins at the gate."""
     try:
         status = codec.read(JobStatus, os.path.join(folder, Files.STATUS))
-        bundle = codec.read(Bundle, os.path.join(folder, Files.BUNDLE))
+        bundle = bundle_file.read(os.path.join(folder, Files.BUNDLE))
     except (OSError, codec.ContractError):
         return None
     wanted = (plan.job, attempt)
@@ -37,20 +37,22 @@ def left(plan: JobPlan, folder: str, attempt: int) -> Optional[Left]:
     return Left(status, bundle, _events(os.path.join(folder, Files.EVENTS), status.started) or bundle.events)
 
 
-def restore(record: JobRecord, found: Left) -> None:
+def restore(record: JobRecord, state: Left) -> None:
     """Fill the record of a new hub."""
-    status, bundle = found.status, found.bundle
+    status, bundle = state.status, state.bundle
     record.started, record.phase, record.since = status.started, status.phase, status.since
     record.nodes.update({node.node: node for node in status.nodes if node.node in record.nodes})
+    out = {n for n, each in record.nodes.items() if each.phase == Phase.ENDED and each.exit_code is None}
+    record.members -= out
     record.gate_passed, record.decided = status.gate_passed, status.decided
     record.exit_code = status.exit_code
     record.check_ins = {each.node: each for each in bundle.check_ins}
     record.mesh, record.passed, record.agreed = bundle.mesh, bundle.passed, bundle.agreed
     record.evidence = bundle.evidence
-    # A mere notice is given again where it still holds.
+    # A notice is given again where it still holds.
     is_final = status.decided is not None or status.exit_code is not None
     record.verdicts = status.verdicts if is_final else []
-    record.remember(found.events)
+    record.remember(state.events)
 
 
 def _events(path: str, since: float) -> list[Event]:
@@ -59,12 +61,12 @@ def _events(path: str, since: float) -> list[Event]:
             last = deque(file, maxlen=KEPT_EVENTS)
     except (OSError, ValueError):
         return []
-    found = []
+    events = []
     for line in last:
         try:
             event = codec.load(Event, json.loads(line))
         except ValueError:  # a ContractError is one; the last line may be cut
             continue
         if event.at >= since:
-            found.append(event)
-    return found
+            events.append(event)
+    return events

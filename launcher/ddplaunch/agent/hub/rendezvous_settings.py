@@ -9,22 +9,22 @@ from ddplaunch.agent.system.resolve import is_loopback
 
 
 def addresses(check_ins: dict[int, CheckIn], reached_at: list[str]) -> dict[int, str]:
-    """Return where peers reach each node: its own end of its connection to the hub.
+    """Return the address at which peers reach each node: its own end of its connection to the hub.
 
-    Node 0's connection to its own hub often runs over loopback. Then it is the address at which the others
-    reached the hub that counts (`reached_at`, one per node).
+    Node 0's connection to its own hub often runs over loopback. Its address is then the one at which most
+    others have reached the hub (`reached_at`, one per node).
     """
-    found = {node: check_in.address for node, check_in in check_ins.items()}
+    result = {node: check_in.address for node, check_in in check_ins.items()}
     outside = [address for address in reached_at if not is_loopback(address)]
-    if 0 in found and is_loopback(found[0]) and outside:
-        found[0] = Counter(outside).most_common(1)[0][0]
-    return found
+    if 0 in result and is_loopback(result[0]) and outside:
+        result[0] = Counter(outside).most_common(1)[0][0]
+    return result
 
 
-def agree(plan: JobPlan, check_ins: dict[int, CheckIn], found: dict[int, str]) -> RendezvousSettings:
-    """`found` is what `addresses` gave. The interfaces are the job file's to name; nothing is guessed."""
+def agree(plan: JobPlan, check_ins: dict[int, CheckIn], addresses: dict[int, str]) -> RendezvousSettings:
+    """Return the settings for all nodes. Interfaces are named by the job file alone; nothing is guessed."""
     why = {}
-    master = plan.master_addr or found[0]
+    master = plan.master_addr or addresses[0]
     why["MASTER_ADDR"] = (
         "the job's plan names it" if plan.master_addr else "node 0 is reached there by the other nodes"
     )
@@ -41,9 +41,9 @@ def agree(plan: JobPlan, check_ins: dict[int, CheckIn], found: dict[int, str]) -
     elif len({(c.machine, c.netns) for c in check_ins.values()}) == 1 and not _gloo_finds_address(check_ins):
         env["GLOO_SOCKET_IFNAME"] = "lo"
         why["GLOO_SOCKET_IFNAME"] = "all nodes are one machine, whose own name has no address that it can use"
-    return RendezvousSettings(master, port, env, why)
+    return RendezvousSettings(master, port, env, why, len(check_ins) if plan.min_nodes else None)
 
 
 def _gloo_finds_address(check_ins: dict[int, CheckIn]) -> bool:
-    """Unknown counts as yes: a variable is set only where it is needed."""
+    """Whether every node's own name has an address it can bind. Unknown counts as yes: no variable is set."""
     return all(c.facts.get("names", {}).get("own_bindable", True) for c in check_ins.values())

@@ -1,7 +1,7 @@
 """The hub's side of the run: heartbeats in, evidence when they stop, one verdict out, the same for all nodes.
 
-Nothing is ended before its evidence is safe: a hang after `kill_after`, a death once every node has told what
-it knows of it. A job that restarts its workers by itself is told why, and left to do so.
+The hub ends no job before the evidence is safe: a hang after `kill_after`, a death once every node has sent
+its evidence. A job whose launch command restarts its workers goes on, and gets the verdict as a notice.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import time
 from dataclasses import replace
 from typing import Callable, Optional
 
-from ddplaunch.agent.contract import Beat, Exit, JobEvidence, JobPlan, Phase, RankEvidence, Verdict, codec
+from ddplaunch.agent.contract import Exit, JobEvidence, JobPlan, Phase, Verdict, bundle_file, codec, messages
+from ddplaunch.agent.contract.messages import Message, Way
 from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.diagnosis.run.causes import complaint
 from ddplaunch.agent.diagnosis.run.decide import is_odd_start, judge, never_meet, nothing_moves
@@ -19,102 +20,106 @@ from ddplaunch.agent.diagnosis.run.progress import node_evicted
 from ddplaunch.agent.hub.closing import Closing
 from ddplaunch.agent.hub.ending import exit_code, farewell
 from ddplaunch.agent.hub.eviction import BY_ENDING, Eviction
-from ddplaunch.agent.hub.evidence_rounds import COLLECT, EvidenceRound, EvidenceRounds
+from ddplaunch.agent.hub.evidence_rounds import COLLECT, EvidenceRound, EvidenceRounds, dump_room
 from ddplaunch.agent.hub.evidence_store import EvidenceStore
 from ddplaunch.agent.hub.init_calls import InitCalls
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.liveness import Liveness
 from ddplaunch.agent.hub.notices import Notices
-from ddplaunch.agent.hub.recheck import DOUBT, Recheck, is_doubtful
+from ddplaunch.agent.hub.recheck import DOUBT, Recheck
 from ddplaunch.agent.hub.reconnects import Reconnects
+from ddplaunch.agent.hub.run_states import NEXT, RunState
 from ddplaunch.agent.hub.server import Session
 from ddplaunch.agent.hub.stall_detector import StallDetector, detail
 from ddplaunch.agent.hub.supervisor_join import SupervisorJoin
-from ddplaunch.agent.transport.protocol import Body
 
 SETTLE = 1.0
-"""Seconds after the first death for those of other nodes to be told, so that the first cause is known."""
-_OF_NODES = ["beat", "rendezvous", "death", "evidence", "stopping", "finished"]
+"""Seconds after the first death for reports from other nodes, so that the first cause is known."""
 
 
 class RunSession:
-    """Handles supervisors from `join` to `finished`, and what the command line asks meanwhile."""
+    """Handles supervisors from `join` to `finished`, and requests of the command line meanwhile."""
 
-    kinds = frozenset([*_OF_NODES, "join", "diagnose", "ending"])
+    takes = (*messages.of(Way.SUPERVISOR_TO_HUB), messages.AskDiagnosis, messages.Ending)
 
     def __init__(self, plan: JobPlan, record: JobRecord, clock: Callable[[], float] = time.monotonic) -> None:
         self.plan = plan
         self.record = record
         self.clock = clock
-        self.watch = StallDetector(plan.watchdog, plan.nodes)
-        self.evidence_store = EvidenceStore(plan)
+        self.watch = StallDetector(plan.watchdog, record.members)
+        self.evidence_store = EvidenceStore(record)
         self.sessions: dict[int, Session] = {}
         self.finished: dict[int, int] = {}
         self.supervisor_join = SupervisorJoin(record)
         self.liveness = Liveness(plan.watchdog)
         self.rounds = EvidenceRounds(self._collect)
-        self.judge_at: Optional[float] = None  # when the deaths told so far are judged
-        self.recheck = Recheck()
+        self.state = RunState.WATCHING
+        self.judge_at = 0.0  # in JUDGING: when the deaths reported so far are judged
+        self.recheck, self.restarts = Recheck(), 0
         self.calls = InitCalls()
-        self.restarts = 0
         self.notices = Notices(record, self.sessions)
         self.reconnects = Reconnects()
-        self.ending: Optional[str] = None  # why somebody is about to end the job
-        self.eviction = Eviction(plan.nodes)
+        self.ending: Optional[str] = None  # why the job is about to be ended from outside
+        self.eviction = Eviction(record.members)
         self.closing = Closing(record, self.sessions)
 
     def resume(self) -> None:
         """Go on in the place of a hub that was killed, with what it has left in the record."""
         now, nodes = self.clock(), self.record.nodes
         self.finished.update({n: each.exit_code for n, each in nodes.items() if each.exit_code is not None})
-        here = {n for n, each in nodes.items() if each.phase not in (Phase.STARTING, Phase.GATE)}
-        self.watch = StallDetector(self.plan.watchdog, self.plan.nodes - len(self.finished))
+        here = {n for n in self.record.members if nodes[n].phase not in (Phase.STARTING, Phase.GATE)}
+        for node in self.finished:
+            self.watch.forget(node, now)
         self.supervisor_join.resume(here, now)
         self.reconnects.expect(here - self.finished.keys(), now)
-        if here:  # else it is the gate's to end
-            self.closing.resume(now)
+        if here and self.closing.resume(now):  # without `here` the gate ends the job
+            self._enter(RunState.CLOSING)
+
+    def _enter(self, state: RunState) -> None:
+        assert state in NEXT[self.state], (self.state, state)
+        self.state = state
 
     @property
     def exit_code(self) -> Optional[int]:
-        """The exit code that the job ends with; None while no end is decided."""
+        """Return the exit code that the job ends with; None while no end is decided."""
         return self.closing.exit_code
 
-    # ---------------------------------------------------------------- what is said
+    # ---------------------------------------------------------------- handler
 
-    async def received(self, session: Session, kind: str, body: Body) -> None:
+    async def received(self, session: Session, message: Message) -> None:
         now = self.clock()
-        if kind == "join":
-            self._join(session, codec.load(int, body.get("node")), body, now)
-        elif kind == "diagnose":
-            self._ask("asked", now, session)
-        elif kind == "ending":
-            self._ending(session, str(body.get("why", "")), now)
+        if isinstance(message, messages.Join):
+            self._join(session, message, now)
+        elif isinstance(message, messages.AskDiagnosis):
+            self._request("asked", now, session)
+        elif isinstance(message, messages.Ending):
+            self._ending(session, message.why, now)
         elif session.node is None or session.node not in self.record.nodes:
             # Its gate may have sent a node number that the job does not have.
-            raise codec.ContractError(f"{kind} from somebody who did not join")
+            raise codec.ContractError(f"{message.kind} from a client that has not joined")
         else:
-            self._of_node(session, session.node, kind, body, now)
-        if kind != "beat":  # of which a thousand nodes send a thousand a second
-            # What fails is told by the next tick: whoever spoke last is not to blame.
+            self._from_node(session, session.node, message, now)
+        if not isinstance(message, messages.Heartbeat):  # of which a thousand nodes send a thousand a second
+            # An exception is left to the next tick: here it would drop the client that sent this message.
             with contextlib.suppress(Exception):
                 await self.tick(now)
 
-    def _of_node(self, session: Session, node: int, kind: str, body: Body, now: float) -> None:
-        if kind == "beat":
-            self._beat(node, codec.load(Beat, body.get("beat")), now)
-        elif kind == "rendezvous":
-            self.evidence_store.rendezvous(node, codec.load(RankEvidence, body.get("rank")))
-            self.calls.heard(now)
-        elif kind == "death":
-            self._death(node, codec.load(RankEvidence, body.get("rank")), now)
-        elif kind == "evidence":
-            self.rounds.hear(codec.load(int, body.get("id")), self.evidence_store.evidence(node, body))
-        elif kind == "stopping":
-            self._stopping(node, str(body.get("why", "")), now)
-        else:
-            self.closing.wants_to_go(session, now)
-            verdicts = catalogue.load_verdicts(body.get("verdicts", []))
-            self._finished(node, catalogue.load_exit_code(body.get("exit_code")), verdicts, now)
+    def _from_node(self, session: Session, node: int, message: Message, now: float) -> None:
+        if isinstance(message, messages.Heartbeat):
+            self._beat(node, message, now)
+        elif isinstance(message, messages.RendezvousCalled):
+            self.evidence_store.rendezvous(node, message.rank)
+            self.calls.called(now)
+        elif isinstance(message, messages.RankEnded):
+            self._death(node, message, now)
+        elif isinstance(message, messages.Evidence):
+            self.rounds.add(message.id, self.evidence_store.evidence(node, message.evidence))
+        elif isinstance(message, messages.Stopping):
+            self._stopping(node, message.why, now)
+        elif isinstance(message, messages.Finished):
+            catalogue.check_end(message.verdicts, message.exit_code)
+            self._finished(node, message.exit_code, message.verdicts, now)
+            self.closing.wants_to_go(session, message.checkpoint, now)
 
     async def lost(self, session: Session) -> None:
         self.closing.has_gone(session)
@@ -130,74 +135,76 @@ class RunSession:
         self.notices.sign(now)
         if self.record.exit_code is not None or self.reconnects.waits(now):
             return
-        if self.closing.leave_at is not None:
-            if now >= self.closing.leave_at or self._answering() <= self.finished.keys():
-                self.record.end(self.exit_code or 0)
-            return
+        if self.state != RunState.CLOSING:
+            self._advance(now)
+        elif now >= self.closing.leave_at or self._answering() <= self.finished.keys():
+            self.record.end(self.exit_code or 0)
+
+    def _advance(self, now: float) -> None:
+        """Do what is due in WATCHING and JUDGING."""
         self._look_for_missing(now)
         self._look_for_lost(now)
-        done = self.rounds.finished(now)
-        if done is not None:
+        if (done := self.rounds.finished(now)) is not None:
             self._settle(done, now)
             self.rounds.start(now)
-        if self.exit_code is not None:
+        if self.state == RunState.CLOSING or self._heeds_eviction(now):
             return
-        if self._heeds_eviction(now):
-            return
-        ended = self.finished.keys() | self.liveness.gone
         busy = self.rounds.current is not None or not self.eviction.is_plain(now)
-        if self.judge_at is not None and now >= self.judge_at and not busy:
-            self._judge_deaths(now)
-        elif len(ended) == self.plan.nodes and self.judge_at is None and not busy:
+        if self.state == RunState.JUDGING:
+            if now >= self.judge_at and not busy:
+                self._judge_deaths(now)
+        elif self.record.members <= self.finished.keys() | self.liveness.gone and not busy:
+            self._enter(RunState.CLOSING)
             self.closing.all_done(set(self.finished.values()), bool(self.liveness.gone))
-        elif self.judge_at is None:
+        else:
             self._watch(now)
 
     async def stop(self, why: str) -> None:
         if self.eviction.begun or any(lost.closed for lost in self.liveness.lost):
-            return  # nodes that were told to stop, or went away, are why: the job ends with them in a moment
-        if self.exit_code is None and self.record.agreed is not None:  # else it is the gate's to end
+            return  # nodes that are being stopped, or went away, are why: the job ends with them in a moment
+        if self.state != RunState.CLOSING and self.record.agreed is not None:  # else the gate ends the job
             self.record.event("end", f"told to stop{why and ': ' + why}")
-            self._ask("stop", self.clock())
+            self._request("stop", self.clock())
 
     @property
     def deliberates(self) -> bool:
-        """Whether something is about to be judged, though nobody may be left to speak."""
+        """Whether a verdict is still to come, although all nodes may have left."""
         waits = bool(self.liveness.lost) or self.reconnects.waits(self.clock())
-        return waits or self.judge_at is not None or self.rounds.current is not None
+        return waits or self.state == RunState.JUDGING or self.rounds.current is not None
 
-    # ---------------------------------------------------------------- what was said, taken in
+    # ---------------------------------------------------------------- messages
 
-    def _join(self, session: Session, node: int, body: Body, now: float) -> None:
+    def _join(self, session: Session, join: messages.Join, now: float) -> None:
+        node = join.node
         if node not in self.finished:
-            self.supervisor_join.joined(node, str(body.get("host", "")), now)
+            self.supervisor_join.joined(node, join.host, now)
             self.liveness.joined(node, session, now)
-        self.evidence_store.clock(node, codec.load(float, body.get("at", time.time())))
+        self.evidence_store.clock(node, join.at)
         session.node = node
         self.sessions[node] = session
         self.reconnects.is_back(node)
         self.record.follow(self.finished)
         if self.exit_code is not None:
-            session.send("end", farewell(self.exit_code, self.record.verdicts))
+            session.send(farewell(self.exit_code, self.record.verdicts))
 
-    def _beat(self, node: int, beat: Beat, now: float) -> None:
+    def _beat(self, node: int, heartbeat: messages.Heartbeat, now: float) -> None:
+        beat = heartbeat.beat
         self.evidence_store.beat(node, beat)
         if beat.node in self.finished or beat.node in self.liveness.gone:
             return
-        self.liveness.heard(beat.node, now, sum(rank.completed for rank in beat.ranks))
-        self.watch.hear(beat, now)
-        self.record.node(beat.node, phase=beat.phase, detail=detail(beat))
+        self.liveness.received(beat.node, now, sum(rank.completed for rank in beat.ranks))
+        self.watch.add(beat, now)
+        self.record.beat(beat, detail(beat))
         self.record.follow(self.finished)
 
-    def _death(self, node: int, rank: RankEvidence, now: float) -> None:
-        if self.evidence_store.is_known(node, rank):
+    def _death(self, node: int, ended: messages.RankEnded, now: float) -> None:
+        if self.evidence_store.is_known(node, ended.rank):
             return
-        rank = self.evidence_store.death(node, rank)
+        rank = self.evidence_store.death(node, ended.rank)
         end = rank.exit
-        well = end is not None and end.code == 0
-        text = "has finished" if well else f"has ended: {complaint(rank)}"
+        text = "has finished" if end is not None and end.code == 0 else f"has ended: {complaint(rank)}"
         self.record.event("death", f"rank {rank.rank} {text}", node, rank.rank)
-        # An end that nobody saw is judged when the launch command ends: it knows whether that was well.
+        # An end without an exit status is judged when the launch command ends: its exit code is known.
         bad = end is None or (not end.by_us and (end.signal is not None or end.code not in (0, None)))
         if bad and not self.evidence_store.is_past(node, rank):
             self._expect_verdict(now)
@@ -205,17 +212,17 @@ class RunSession:
     def _finished(self, node: int, exit_code: int, verdicts: list[Verdict], now: float) -> None:
         self.liveness.finished(node)
         if node in self.finished:
-            return  # it was not sure that we had heard
+            return  # it repeats a message that it may have lost
         self.finished[node] = exit_code
         self.eviction.ended(node)
         self.watch.forget(node, now)
         self.record.node(node, phase=Phase.ENDED, exit_code=exit_code, detail="")
         self.record.follow(self.finished)
-        if self.exit_code is not None:
+        if self.state == RunState.CLOSING:
             return
         if exit_code == Exit.STOPPED:
             self._heeds_eviction(now)
-        elif verdicts:  # it could not start its ranks, and says why
+        elif verdicts:  # it could not start its ranks
             self._end(exit_code, verdicts, self._all_evidence("death"), now)
         elif exit_code != Exit.OK:
             self._expect_verdict(now)
@@ -224,41 +231,43 @@ class RunSession:
             self._end(Exit.OK, [], None, now)
 
     def _stopping(self, node: int, how: str, now: float) -> None:
-        """Ask for evidence while all still stand; whether this node alone is meant shows in a moment."""
+        """Ask for evidence before the ranks end. Eviction.is_plain waits for the other nodes."""
         self.record.event("ending", f"{self.record.node_name(node)} was told to stop: {how}", node)
-        if self.eviction.told(node, how, now):
-            self._ask("stopping", now)
+        if self.eviction.stopping(node, how, now):
+            self._request("stopping", now)
 
     def _heeds_eviction(self, now: float) -> bool:
-        """Nodes that were told to stop are told of; once such a node has ended, so does the job."""
+        """Report nodes that are being stopped. Once one has ended, end the job and return True."""
         if self.eviction.is_due(now):
-            self._tell_of_eviction()
+            self._report_eviction()
         if Exit.STOPPED not in self.finished.values() or not self.eviction.is_plain(now):
             return False
         self._end(Exit.STOPPED, self.record.verdicts, self._all_evidence("stop"), now)
         return True
 
     def _expect_verdict(self, now: float) -> None:
-        """Ask all for evidence after a bad end, while they stand where they stood, and judge in a moment."""
-        if self.exit_code is None and self.judge_at is None:
+        """Ask all nodes for evidence after a bad end, before other ranks move on, and judge after SETTLE."""
+        if self.state == RunState.WATCHING:
+            self._enter(RunState.JUDGING)
             self.judge_at = now + SETTLE
-            self._ask("death", now)
+            self._request("death", now)
 
     def _ending(self, session: Session, why: str, now: float) -> None:
-        """Ask all nodes for evidence: whoever sent this message is about to end the job."""
-        self.ending = why or "nobody said why"
+        """Ask all nodes for evidence: the client is about to end the job."""
+        self.ending = why or "no reason given"
         self.record.event("ending", f"the job is about to be ended from outside: {self.ending}")
-        self._ask("ending", now, session)
+        self._request("ending", now, session)
 
     def _look_for_missing(self, now: float) -> None:
         """Judge nodes that have not come after the gate."""
         fault = self.supervisor_join.look(now)
-        if fault is not None and fault.certain:
-            self._end(
-                exit_code(fault.verdicts, self.finished), fault.verdicts, self._all_evidence("joining"), now
-            )
-        elif fault is not None:
-            self.notices.give(fault.verdicts, self._all_evidence("joining"))
+        if fault is None:
+            return
+        verdicts, evidence = fault.verdicts, self._all_evidence("joining")
+        if fault.certain:
+            self._end(exit_code(verdicts, self.finished), verdicts, evidence, now)
+        else:
+            self.notices.give(verdicts, evidence)
 
     def _look_for_lost(self, now: float) -> None:
         for node in self.reconnects.give_up():
@@ -269,7 +278,7 @@ class RunSession:
         for node in silent:
             self.record.node(node, detail="does not answer")
             self.record.event("lost", f"{self.record.node_name(node)} {self.liveness.how(node)}", node)
-            self._ask("silence", now)
+            self._request("silence", now)
         for node in back:
             self.record.node(node, detail="")
             self.record.event("lost", f"{self.record.node_name(node)} answers again", node)
@@ -286,21 +295,20 @@ class RunSession:
         odd = self.calls.due(now) and is_odd_start(self._all_evidence("call"))
         why = "call" if odd else self.watch.decide(now)
         if why is not None:
-            self._ask(why, now)
+            self._request(why, now)
 
-    # ---------------------------------------------------------------- rounds of evidence
+    # ---------------------------------------------------------------- evidence and verdicts
 
-    def _ask(self, why: str, now: float, asker: Optional[Session] = None) -> None:
-        if self.exit_code is None:
-            self.rounds.ask(why, now, asker)
-        elif asker is not None:
-            self._answer([asker], self.record.evidence, self.record.verdicts)
+    def _request(self, why: str, now: float, client: Optional[Session] = None) -> None:
+        if self.state != RunState.CLOSING:
+            self.rounds.request(why, now, client)
+        elif client is not None:
+            self._answer([client], self.record.evidence, self.record.verdicts)
 
     def _collect(self, wanted: EvidenceRound) -> set[int]:
         nodes = self._answering() - self.finished.keys()
-        for node in nodes:
-            body = {"id": wanted.id, "why": wanted.why, "deadline": COLLECT}
-            self.sessions[node].send("collect", body)
+        for node, room in dump_room(nodes, self.record.verdicts, self.record.evidence).items():
+            self.sessions[node].send(messages.Collect(wanted.id, wanted.why, COLLECT, room))
         return nodes
 
     def _settle(self, done: EvidenceRound, now: float) -> None:
@@ -314,44 +322,40 @@ class RunSession:
             self.notices.give(judge(evidence, self.record.complain), evidence)
         elif done.why == "deadline":
             # A rank that failed may leave the others, or itself, hanging: its failure is what happened.
-            verdicts = judge(evidence, self.record.complain)
+            verdicts = self.recheck.surer(judge(evidence, self.record.complain), self.record.verdicts)
             code = catalogue.exit_code(verdicts[0]) if verdicts else Exit.HANG
             self._end(code, verdicts, evidence, now)
         elif done.why == "stop":
             self._end(Exit.STOPPED, self.record.verdicts, evidence, now)
         elif done.why == "ending":
-            self._tell_of_ending(evidence)
-            self._answer(done.askers, evidence, self.record.verdicts)
+            self._report_ending(evidence)
+            self._answer(done.clients, evidence, self.record.verdicts)
         elif done.why == "asked":
             verdicts = judge(evidence, self.record.complain)
-            self._answer(done.askers, evidence, verdicts)
-            if not done.askers:
+            self._answer(done.clients, evidence, verdicts)
+            if not done.clients:
                 self.notices.give(verdicts, evidence)
 
-    def _answer(
-        self, askers: list[Session], evidence: Optional[JobEvidence], verdicts: list[Verdict]
-    ) -> None:
-        """The bundle as it is now, to those who asked; what lies on disk is only replaced by a verdict."""
-        for asker in askers:
+    def _answer(self, to: list[Session], evidence: Optional[JobEvidence], verdicts: list[Verdict]) -> None:
+        """Send the present bundle to these clients; only a verdict replaces the bundle on disk."""
+        for client in to:
             bundle = replace(self.record.bundle(), evidence=evidence, verdicts=verdicts)
-            asker.send("bundle", codec.dump(bundle))
+            client.send(messages.BundleAnswer(bundle_file.as_text(bundle)))
 
     def _all_evidence(self, why: str, done: Optional[EvidenceRound] = None) -> JobEvidence:
         hosts = {number: node.host for number, node in self.record.nodes.items()}
         return self.evidence_store.whole(why, self.liveness.lost, hosts, done, self.record.agreed)
 
-    # ---------------------------------------------------------------- verdicts
-
-    def _tell_of_ending(self, evidence: JobEvidence) -> None:
-        """Print what is wrong with the job, if anything is; else how far it was."""
+    def _report_ending(self, evidence: JobEvidence) -> None:
+        """Print the verdicts on a job that is about to be ended; without any, how far it was."""
         assert self.ending is not None
         missing = self.record.waiting_for if self.record.agreed is None else None
         verdicts = judge(evidence, self.record.complain) or [node_evicted(evidence, self.ending, missing)]
         self.notices.forget()
         self.notices.give(verdicts, evidence)
 
-    def _tell_of_eviction(self) -> None:
-        """Tell of the eviction; a verdict that stood before stands."""
+    def _report_eviction(self) -> None:
+        """Report the eviction, unless there is a verdict already."""
         self.eviction.noticed = True
         if self.record.verdicts or self.ending is not None:
             return
@@ -359,39 +363,35 @@ class RunSession:
         self.notices.give([node_evicted(evidence, self.eviction.how, evicted=self.eviction.nodes)], evidence)
 
     def _judge_deaths(self, now: float) -> None:
-        assert self.judge_at is not None
         evidence = self._all_evidence("death")
         verdicts = judge(evidence, self.record.complain)
-        told = self.ending is not None or self.eviction.begun
-        if told and all(verdict.code in BY_ENDING for verdict in verdicts):
+        is_stopping = self.ending is not None or self.eviction.begun
+        if is_stopping and all(verdict.code in BY_ENDING for verdict in verdicts):
             self._end(Exit.STOPPED, self.record.verdicts, evidence, now)
-            return
-        if self.recheck.lasts(verdicts, evidence, now):
+        elif self.recheck.lasts(verdicts, evidence, now):
             self.judge_at = now + DOUBT
-            self._ask("death", now)
-            return
-        self.judge_at = None
-        if self.restarts < self.plan.max_restarts and not self.finished and not self.liveness.gone:
+            self._request("death", now)
+        elif self.restarts < self.plan.max_restarts and not self.finished and not self.liveness.gone:
             self._let_restart(verdicts, evidence)
-            return
-        verdicts = (is_doubtful(verdicts) and self.record.verdicts) or verdicts
-        code = Exit.NODE_AT_FAULT if self.liveness.lost else exit_code(verdicts, self.finished)
-        self._end(code, verdicts, evidence, now)
+        else:
+            verdicts = self.recheck.surer(verdicts, self.record.verdicts)
+            code = Exit.NODE_AT_FAULT if self.liveness.lost else exit_code(verdicts, self.finished)
+            self._end(code, verdicts, evidence, now)
 
     def _let_restart(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:
-        """torchrun starts the workers again by itself; they are other processes, watched anew."""
+        """Let torchrun restart the workers. They are new processes, so the stall detector starts again."""
+        self._enter(RunState.WATCHING)
         self.restarts += 1
         self.notices.give(verdicts, evidence)
-        text = f"the launch command restarts the workers ({self.restarts} of {self.plan.max_restarts})"
-        self.record.event("notice", text)
+        self.recheck.begin_round(self.record.verdicts)
+        count = f"({self.restarts} of {self.plan.max_restarts})"
+        self.record.event("notice", f"the launch command restarts the workers {count}")
         self.evidence_store.restart()
         self.notices.forget()
-        self.watch = StallDetector(
-            self.plan.watchdog, self.plan.nodes - len({*self.finished, *self.liveness.gone})
-        )
+        self.watch = StallDetector(self.plan.watchdog, self.record.members)
 
     def _end(self, code: int, verdicts: list[Verdict], evidence: Optional[JobEvidence], now: float) -> None:
-        self.judge_at = None
+        self._enter(RunState.CLOSING)
         self.closing.begin(code, verdicts, evidence, now)
         self._answer(self.rounds.give_up(), self.record.evidence, self.record.verdicts)
 

@@ -1,8 +1,8 @@
 """The hub's sockets: accepts clients, authenticates them, and hands each message to its handler.
 
-A client proves himself within `HELLO_SECONDS` and `HELLO_LIMIT` bytes or is dropped, and only so many
-clients may wait for that at once (`transport.unproved`). A handler that fails over a message loses that one
-client, never the hub. What clients do not read is buffered up to `LINE_LIMIT` bytes.
+A client authenticates within `HELLO_SECONDS` and `HELLO_LIMIT` bytes or is dropped; only so many may be
+unauthenticated at once (`transport.unproved`). An exception of a handler drops that one client, never the
+hub. Messages that a client does not read are buffered up to `messages.LONG` bytes.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ import traceback
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Callable, Optional, Protocol
 
+from ddplaunch.agent.contract import messages
 from ddplaunch.agent.contract.codec import ContractError
+from ddplaunch.agent.contract.messages import LONG, Message, Way
 from ddplaunch.agent.hub.authentication import Authentication
 from ddplaunch.agent.system.resolve import plain_address
-from ddplaunch.agent.transport.protocol import LINE_LIMIT, Body, ServerHandshake, encode, message
+from ddplaunch.agent.transport.protocol import ServerHandshake, encode, message
 from ddplaunch.agent.transport.unproved import UnprovedConnections
 
 TICK = 0.1
 """Seconds between two ticks of the handlers."""
 BACKLOG = 4096
 _ACCEPTS = 8
-"""Connections taken from the kernel at one go. Each needs a file before the one it replaces is closed."""
+"""Connections accepted at one go. Each needs a file descriptor before the one it replaces is closed."""
 _WAITING = 256
-"""Connections that may wait to prove themselves, besides two for each node, as far as there are files."""
+"""Unauthenticated connections, besides two for each node, as far as there are file descriptors."""
 _FEWEST = 16
 _COMPLAINTS = 50
 _CHUNK = 256 * 1024
@@ -37,25 +39,27 @@ _UNACKED, _LAST_ACK = 24, 56
 
 
 class MessageHandler(Protocol):
-    """Handles messages. Calls never overlap within one session; awaiting lets other sessions go on."""
+    """Handles messages. Calls never overlap within one session; while one awaits, other sessions go on."""
 
-    kinds: frozenset[str]  # the messages that are for this handler
+    @property
+    def takes(self) -> tuple[type[Message], ...]:
+        """Return the types of messages for this handler."""
 
-    async def received(self, session: Session, kind: str, body: Body) -> None:
-        """A proved message. What raises drops the session; a ContractError is the client's fault."""
+    async def received(self, session: Session, message: Message) -> None:
+        """Handle a message. An exception drops the session; a ContractError blames the client."""
 
     async def lost(self, session: Session) -> None:
-        """The session is over; said to every handler."""
+        """Handle the end of a session. Called for every handler."""
 
     async def tick(self, now: float) -> None:
-        """About every TICK seconds; `now` is time.monotonic()."""
+        """Act on the time. Called about every TICK seconds; `now` is time.monotonic()."""
 
     async def stop(self, why: str) -> None:
-        """The hub was told to end: lead to `record.end` soon. Said to every handler."""
+        """End the job: `record.end` has to follow soon. Called for every handler."""
 
 
 class Session:
-    """One proved client. `node` is for the handlers: which node speaks, once it said so."""
+    """One authenticated client. `node`: its node, set by the handlers once a message names it."""
 
     _ids = itertools.count()
 
@@ -68,25 +72,25 @@ class Session:
         self._writer = writer
         self._seal = handshake.seal
 
-    def send(self, kind: str, body: Body) -> None:
-        """Queue a message; returns at once, also when the client is gone. Drops a client that never reads."""
-        self.send_encoded(encode({"kind": kind, "body": body}))
+    def send(self, message: Message) -> None:
+        """Queue a message and return at once, also when the client is gone. Drop one that never reads."""
+        self.send_encoded(_encoded(message))
 
     def send_encoded(self, text: bytes) -> None:
         if self.closed:
             return
         self._writer.write(self._seal.seal_text(text))
-        if self._writer.transport.get_write_buffer_size() > LINE_LIMIT:
+        if self._writer.transport.get_write_buffer_size() > LONG:
             self.abort()
 
     def unconfirmed(self) -> float:
-        """Seconds since the client's kernel last confirmed anything, while it owes us that; else 0."""
+        """Return seconds since the client's kernel last acknowledged data; 0 when it owes none."""
         info = self._writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
         unacked, last = (int.from_bytes(info[at : at + 4], sys.byteorder) for at in (_UNACKED, _LAST_ACK))
         return last / 1000 if unacked else 0.0
 
     def close(self) -> None:
-        """End the session after what was sent is out."""
+        """End the session once all queued data is sent."""
         self.closed = True
         self._writer.close()
 
@@ -94,13 +98,26 @@ class Session:
         self.closed = True
         self._writer.transport.abort()
 
-    def open(self, line: bytes) -> Optional[tuple[str, Body]]:
-        return message(self._seal.open(line))
+    def open(self, line: bytes) -> Optional[Message]:
+        """Return the message of a line; None when a hub takes no such message. Raises ContractError."""
+        parts = message(self._seal.open(line))
+        read = None if parts is None else messages.load(*parts, *_TO_HUB)
+        return None if read is None or len(line) > read.limit + _SEAL else read
 
 
-def tell(sessions: Iterable[Session], kind: str, body: Body) -> None:
-    """The same to all, put into words once."""
-    text = encode({"kind": kind, "body": body})
+_TO_HUB = (Way.GATE_TO_HUB, Way.SUPERVISOR_TO_HUB, Way.COMMAND_TO_HUB)
+_SEAL = 128
+"""Bytes of a line around its message."""
+
+
+def _encoded(message: Message) -> bytes:
+    kind, body = message.pack()
+    return encode({"kind": kind, "body": body})
+
+
+def send_all(sessions: Iterable[Session], message: Message) -> None:
+    """Send the same message to all sessions, encoded once."""
+    text = _encoded(message)
     for session in sessions:
         session.send_encoded(text)
 
@@ -120,9 +137,9 @@ class Server:
         job: str = "",
         refused: Optional[set[str]] = None,
     ) -> None:
-        """`connections`: as many may be open at once, proved and unproved together.
+        """Make a server. `connections`: the most that may be open at once, authenticated or not.
 
-        `refused` takes the addresses of those who do not know the key.
+        `refused` takes the addresses of clients that do not know the key.
         """
         self._key = key
         self._job = job
@@ -140,11 +157,11 @@ class Server:
         self.sessions: dict[int, Session] = {}
 
     async def serve(self, listener: socket.socket, over: Callable[[], bool]) -> None:
-        """Serve until `over()`, which is asked after every tick."""
+        """Serve until `over()` returns True; it is called after every tick."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._unexpected)
         server = await loop.create_server(self._door, sock=listener, backlog=_ACCEPTS)
-        listener.listen(BACKLOG)  # for asyncio the same number is that of connections to take at one go
+        listener.listen(BACKLOG)  # asyncio's `backlog` also bounds the accepts at one go
         try:
             while not over():
                 await asyncio.sleep(TICK)
@@ -158,7 +175,7 @@ class Server:
             await self._guard(handler.stop(why), "stop")
 
     async def drain(self, seconds: float) -> None:
-        """Let clients read what they were sent, then hang up on all."""
+        """Let clients read what they were sent, for at most `seconds`; then close all connections."""
         deadline = time.monotonic() + seconds
         for session in list(self.sessions.values()):
             session.close()
@@ -175,15 +192,15 @@ class Server:
         )
 
     def _room(self) -> int:
-        """Return how many may wait to prove themselves: a node may call again while its last call lasts."""
+        """Return how many may be unauthenticated: a node may reconnect before its last connection ends."""
         left = self._connections - len(self.sessions)
         return max(_FEWEST, min(2 * self._nodes + _WAITING, left))
 
     def _prove(self, authentication: Authentication, line: bytes, more: bytes) -> None:
         try:
             answer, ours = authentication.handshake.answer(line)
-        except Exception:  # whatever a stranger sends, the hub goes on
-            self._complain(f"failed over a client:\n{traceback.format_exc()}")
+        except Exception:  # no input of a stranger may end the hub
+            self._complain(f"an error while serving a client:\n{traceback.format_exc()}")
             authentication.shut()
             return
         authentication.transport.write(answer)
@@ -204,22 +221,21 @@ class Server:
     ) -> None:
         self._writers.add(writer)
         try:
-            await self._session(_Lines(reader), Session(writer, authentication.handshake))
+            await self._session(_LineReader(reader), Session(writer, authentication.handshake))
         except (OSError, EOFError):
             pass  # clients come and go; those that mattered are reported by their handler
-        except Exception:  # which asyncio would tell of every time
-            self._complain(f"failed over a client:\n{traceback.format_exc()}")
+        except Exception:  # asyncio itself would log each one
+            self._complain(f"an error while serving a client:\n{traceback.format_exc()}")
         finally:
             self._writers.discard(writer)
             writer.close()
 
-    async def _session(self, lines: _Lines, session: Session) -> None:
+    async def _session(self, lines: _LineReader, session: Session) -> None:
         self.sessions[session.id] = session
         try:
             while not session.closed:
-                found = session.open(await lines.next(LINE_LIMIT))
-                if found is None or not await self._dispatch(session, *found):
-                    self._complain(f"dropped {session.peer}: it sent a message that this hub cannot take")
+                if not await self._dispatch(session, await lines.next(LONG)):
+                    self._complain(f"dropped {session.peer}: it sent a message that the hub does not accept")
                     session.abort()
         finally:
             session.closed = True
@@ -227,38 +243,44 @@ class Server:
             for handler in self._handlers:
                 await self._guard(handler.lost(session), "lost")
 
-    async def _dispatch(self, session: Session, kind: str, body: Body) -> bool:
+    async def _dispatch(self, session: Session, line: bytes) -> bool:
+        try:
+            message = session.open(line)
+        except ContractError as error:
+            self._complain(f"cannot read a message from {session.peer}: {error}")
+            return False
         for handler in self._handlers:
-            if kind in handler.kinds:
-                return await self._guard(handler.received(session, kind, body), f"{kind} of {session.peer}")
+            if isinstance(message, handler.takes):
+                work = handler.received(session, message)
+                return await self._guard(work, f"{message.kind} of {session.peer}")
         return False
 
     async def _guard(self, work: Awaitable[None], what: str) -> bool:
-        """Whether it went well. A handler's own mistake must not take the hub and the evidence with it."""
+        """Return whether it went well. A bug in a handler must not end the hub and lose the evidence."""
         try:
             await work
             return True
         except ContractError as error:
             self._complain(f"{what}: {error}")
         except Exception:
-            self._complain(f"a handler failed over {what}:\n{traceback.format_exc()}")
+            self._complain(f"a handler failed on {what}:\n{traceback.format_exc()}")
         return False
 
-    def _unexpected(self, _: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
+    def _unexpected(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log an error of asyncio once: without free descriptors it repeats one BACKLOG times a second."""
-        self._complain(f"{told['message']}: {told.get('exception')}")
+        self._complain(f"{context['message']}: {context.get('exception')}")
 
-    def _complain(self, text: str, told: Optional[set[str]] = None) -> None:
+    def _complain(self, text: str, logged: Optional[set[str]] = None) -> None:
         """Log each complaint once, up to a number of them."""
-        told = self._complaints if told is None else told
-        if text in told or len(told) > _COMPLAINTS:
+        logged = self._complaints if logged is None else logged
+        if text in logged or len(logged) > _COMPLAINTS:
             return
-        told.add(text)
-        self._log(text if len(told) <= _COMPLAINTS else "further complaints of the kind are not logged")
+        logged.add(text)
+        self._log(text if len(logged) <= _COMPLAINTS else "further complaints of the kind are not logged")
 
 
 def _streams(transport: asyncio.Transport, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Reader and writer, as of asyncio.start_server, for a connection that had another protocol until now."""
+    """Return reader and writer, as of asyncio.start_server, for a connection that had another protocol."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -268,8 +290,8 @@ def _streams(transport: asyncio.Transport, data: bytes) -> tuple[asyncio.StreamR
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-class _Lines:
-    """Whole lines from a stream, each within its own limit: asyncio knows one limit per stream."""
+class _LineReader:
+    """Whole lines from a stream, each within its own limit: asyncio has one limit per stream."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
@@ -277,7 +299,7 @@ class _Lines:
         self._scanned = 0
 
     async def next(self, limit: int) -> bytes:
-        """Raises EOFError at the end of the stream, and for a line beyond the limit."""
+        """Return the next line. Raises EOFError at the end of the stream, and for a line beyond the limit."""
         while True:
             end = self._buffer.find(b"\n", self._scanned)
             if end >= 0:

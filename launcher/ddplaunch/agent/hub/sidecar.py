@@ -1,7 +1,7 @@
 """The hub as a container of its own, which is started once and ended only by a signal.
 
-Whatever it does, a sidecar that ends is started again; so a hub that has nothing to do, or no more, waits.
-As PID 1 it inherits what others leave behind, and hears no signal that it does not handle.
+Kubernetes restarts a sidecar that ends, with whatever exit code; so a hub without work waits. As PID 1 it
+inherits orphaned processes, and gets no signal that it does not handle.
 """
 
 from __future__ import annotations
@@ -12,43 +12,40 @@ from typing import Any, Optional
 from ddplaunch.agent.system import processes
 
 _END = (signal.SIGTERM, signal.SIGINT)
-_OTHERS = (signal.SIGHUP, signal.SIGUSR2)
+_IGNORED = (signal.SIGHUP, signal.SIGUSR2)
 
 
-class Orders:
-    """Knows whether we were told to end, from its making on; whoever is to obey looks when he can.
-
-    `child`, where there is one, is told the same.
-    """
+class StopSignals:
+    """Handles the signals that end this process: sets `given`, and passes them on to `child`, if any."""
 
     def __init__(self) -> None:
         self.given = False
         self.child: Optional[int] = None
         for number in _END:
-            signal.signal(number, self._told)
-        for number in _OTHERS:  # the nodes' affair
+            signal.signal(number, self._on_signal)
+        for number in _IGNORED:  # they are for the supervisors
             signal.signal(number, signal.SIG_IGN)
 
     def wait(self) -> None:
-        """Until we are told to end, or have been."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, _END)  # from here on they wait for us, not we for them
+        """Return when a signal to end has come."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _END)  # from here on a signal stays pending for sigwait
         if not self.given:
             signal.sigwait(_END)
 
-    def _told(self, number: int, _: Any) -> None:
+    def _on_signal(self, number: int, _: Any) -> None:
         self.given = True
         if self.child is not None:
             processes.send(self.child, number)
 
 
 def bury_children() -> None:
-    """Leave it to the kernel: of processes that somebody runs in our container, the orphans are ours."""
+    """Have the kernel reap our children: as PID 1 of a container we inherit the orphans."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 
 def idle(job: str, node: int) -> None:
-    """Do nothing until told to stop, on all nodes but the first: all pods are of one template."""
+    """Do nothing until a signal, on all nodes but the first: all pods are of one template."""
     bury_children()
-    orders = Orders()
+    stop = StopSignals()
     print(f"the hub of {job} is on node 0; on node {node} it has nothing to do", flush=True)
-    orders.wait()
+    stop.wait()

@@ -1,16 +1,17 @@
-"""Decides from the heartbeats of all nodes when to collect evidence. Pure: time is an argument.
+"""When to collect evidence, by the heartbeats of all nodes. Pure: time is an argument.
 
-A rank's quiet is measured in seconds of patience. One that waits in a collective is quiet since its last
-real progress, whatever CPU it burns (NCCL spins). One that works is quiet since it last moved at all; while
-it burns CPU and shows nothing new, its quiet counts BUSY times slower, and START times slower before the
-first collective and while nobody waits for it. The job is as quiet as its liveliest rank.
+A rank's quiet is measured in seconds of patience. A rank that waits in a collective is quiet since its last
+real progress, whatever CPU it uses (NCCL spins). A rank that works is quiet since it last moved at all; while
+it uses CPU without progress, its quiet counts BUSY times slower, and START times slower before the first
+collective and while no rank waits for it. The job is as quiet as its liveliest rank.
 
-`kill_after` has a stricter clock, so that it is kept: a rank that burns CPU and shows nothing new is stuck.
-Its time counts in full where all others wait for it, and else COMPUTES times slower.
+`kill_after` has a stricter clock, so that it is kept: a rank that uses CPU without progress is stuck. Its
+time counts in full where all others wait for it, and else COMPUTES times slower.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Optional
 
@@ -19,65 +20,66 @@ from ddplaunch.agent.diagnosis.run.progress import BUSY, quiet_for
 from ddplaunch.agent.system import phrases
 
 START = 12.0
-"""How much longer a rank may burn CPU without anything new than lie still, before the first collective
-(imports, data, compilers) and while nobody waits for it. Later, and with others waiting, it is BUSY."""
+"""How much longer a rank may use CPU without progress than lie still, before the first collective (imports,
+data, compilers) and while no rank waits for it. Later, and with others waiting, it is BUSY."""
 COMPUTES = 1.5
-"""How much longer than `kill_after` ranks may burn CPU without anything new, unless one alone does and all
-others wait for it: one long computation in C looks like this, too."""
+"""How much longer than `kill_after` ranks may use CPU without progress, unless one alone does and all others
+wait for it: one long computation in C looks like this, too."""
 LONG = 12.0
-"""Times the patience after which those who wait are looked at although others move. Ranks of another world
-wait for none of them: where there are several, it is the patience itself."""
+"""Times the patience after which waiting ranks are looked at although others move. Where there are several
+worlds, whose ranks never wait for one another, it is the patience itself."""
 AGE = 2.0
 """A beat's age counts as quiet up to so many seconds: a starved supervisor's silence is no hang."""
 FRESH = 3.0
-"""Seconds without a beat after which a node no longer counts among those that speak."""
+"""Seconds without a beat after which a node counts as silent in `waits_for_silent`."""
 SILENT = 30.0
 """Seconds without a beat after which a node no longer keeps the others from being judged."""
 LAUNCH = 60.0
-"""Seconds a launch command may take before it has workers: torchrun imports torch and waits for its peers. So
-may workers before their first collective, which import it, too."""
+"""Seconds a launch command may take before it has workers: torchrun imports torch and waits for its peers.
+Workers, which import torch as well, may take as long before their first collective."""
 QUIET = 3.0
-"""Seconds of waiting that are worth a word in the status."""
+"""Seconds of waiting after which the status mentions it."""
 AGAIN = 2.0
-"""A pause that ended by itself after a notice buys every later pause so many times its length."""
+"""After a pause that ended by itself, the patience becomes so many times its length."""
 
 
 @dataclass
-class _Heard:
+class _LastBeat:
     beat: Beat
     at: float
     launching_since: float
 
 
 class StallDetector:
-    """Hears every beat, and is asked every moment what to do. Times are seconds on the hub's own clock."""
+    """Takes every beat, and decides at every tick. Times are seconds on the hub's own clock."""
 
-    def __init__(self, plan: WatchdogPlan, nodes: int) -> None:
+    def __init__(self, plan: WatchdogPlan, members: Set[int]) -> None:
+        """Start to watch `members`: the caller's own set, which changes."""
         self.patience = plan.notice_after
         self._notice_after = plan.notice_after
         self._kill_after = plan.kill_after
-        self._nodes = nodes
-        self._heard: dict[int, _Heard] = {}
+        self._members, self._forgotten = members, set[int]()
+        self._last: dict[int, _LastBeat] = {}
         self._first: Optional[float] = None
         self._changed = float("-inf")  # when a rank came or went, or the hub woke
-        self._noticed: Optional[tuple[float, int, frozenset[int]]] = None  # when, collectives done, who lived
+        self._noticed: Optional[tuple[float, int, frozenset[int]]] = None  # time, collectives, living ranks
         self._killing = False
         self._looked_at = float("-inf")  # when a long wait was last looked at
         self._not_before = float("-inf")
 
-    def hear(self, beat: Beat, now: float) -> None:
-        old = self._heard.get(beat.node)
+    def add(self, beat: Beat, now: float) -> None:
+        old = self._last.get(beat.node)
         launching = now if old is None or old.beat.ranks else old.launching_since
-        self._heard[beat.node] = _Heard(beat, now, launching)
+        self._last[beat.node] = _LastBeat(beat, now, launching)
         self._first = now if self._first is None else self._first
         if old is not None and _living(old.beat) != _living(beat):
             self._changed = now
 
     def forget(self, node: int, now: float) -> None:
-        """The node has ended or is lost: nobody waits for its beats."""
-        if self._heard.pop(node, None) is not None:
+        """Forget a node that has ended or is lost."""
+        if self._last.pop(node, None) is not None:
             self._changed = now
-        self._nodes -= 1
+        self._forgotten.add(node)
 
     def decide(self, now: float) -> Optional[str]:
         """Return why evidence must be collected now, once per state of the job; None: not now.
@@ -105,7 +107,7 @@ class StallDetector:
         return None
 
     def moving_again(self, now: float) -> bool:
-        """Whether the job has got on since the last notice; true once. Such a pause teaches patience."""
+        """Whether the job has moved since the last notice; true once. Such a pause raises the patience."""
         if self._noticed is None:
             return False
         noticed_at, completed, _ = self._noticed
@@ -120,88 +122,89 @@ class StallDetector:
         return True
 
     def stand_down(self, now: float) -> None:
-        """The evidence shows that it moves after all: look again later, as if nothing had been said."""
+        """Start again after half the patience: the evidence shows that the job moves after all."""
         self._noticed, self._killing = None, False
         self._not_before = now + self.patience / 2
 
     def wake(self, now: float) -> None:
-        """The hub itself was frozen: all have their time again, for it heard nothing of what they did."""
+        """Give all ranks their time again: the hub itself was frozen, and got no beats."""
         self._changed = now
 
     def quiet_for(self, now: float) -> Optional[float]:
-        """Seconds of patience used up by now; None while nodes are still to be heard of, or nobody lives."""
-        if self._first is None or (len(self._heard) < self._nodes and now - self._first < LAUNCH):
+        """Return seconds of patience used up; None while some node has sent no beat, or no rank lives."""
+        awaited = self._members - self._last.keys() - self._forgotten
+        if self._first is None or (awaited and now - self._first < LAUNCH):
             return None
         waited_for = any(
-            rank.alive and rank.waits for heard in self._heard.values() for rank in heard.beat.ranks
+            rank.alive and rank.waits for last in self._last.values() for rank in last.beat.ranks
         )
         quiets = [
             quiet
-            for heard in self._heard.values()
-            if now - heard.at < SILENT
-            for quiet in self._quiets(heard, now, waited_for)
+            for last in self._last.values()
+            if now - last.at < SILENT
+            for quiet in self._quiets(last, now, waited_for)
         ]
-        # Beats are up to a second apart: one may still tell of waiting for a rank that another saw end.
+        # Beats are up to a second apart: one may still show a wait for a rank whose end another has shown.
         return min(*quiets, now - self._changed) if quiets else None
 
     def stuck_for(self, now: float) -> float:
-        """Seconds of `kill_after` used up by now, where `quiet_for` knows any."""
-        heard = [each for each in self._heard.values() if now - each.at < SILENT]
-        ranks = [rank for each in heard for rank in each.beat.ranks if rank.alive]
+        """Return seconds of `kill_after` used up. Defined only where `quiet_for` is not None."""
+        beats = [each for each in self._last.values() if now - each.at < SILENT]
+        ranks = [rank for each in beats for rank in each.beat.ranks if rank.alive]
         busy = sum(not rank.waits for rank in ranks)
         slower = 1.0 if busy == 1 < len(ranks) else COMPUTES
         stuck = [
             _stuck(rank, age, slower)
-            for each in heard
+            for each in beats
             for age in [min(now - each.at, AGE)]
             for rank in each.beat.ranks
             if rank.alive
         ]
-        launching = [now - each.launching_since for each in heard if not each.beat.ranks]
-        if busy < len(ranks):  # somebody waits for them
+        launching = [now - each.launching_since for each in beats if not each.beat.ranks]
+        if busy < len(ranks):  # some rank waits for them
             stuck += [seconds / COMPUTES if seconds >= LAUNCH else 0.0 for seconds in launching]
         else:
             stuck += [seconds * self._notice_after / LAUNCH for seconds in launching]
         return min(*stuck, now - self._changed)
 
     def waits_for_silent(self, now: float) -> bool:
-        """Whether the nodes that speak only wait, and have for long: then it is for those that do not."""
-        fresh = [each for each in self._heard.values() if now - each.at < FRESH]
+        """Whether the nodes that send beats have only waited, for `patience`: they wait for silent ones."""
+        fresh = [each for each in self._last.values() if now - each.at < FRESH]
         quiets = [quiet for each in fresh for quiet in self._quiets(each, now, True)]
         waits = any(rank.alive and rank.waits for each in fresh for rank in each.beat.ranks)
         return waits and min(quiets) >= self.patience
 
     def longest_wait(self, now: float) -> float:
-        """Seconds for which somebody has waited in one collective; 0 while nobody waits."""
+        """Return the longest wait of a rank in one collective, in seconds; 0 while none waits."""
         waits = [
-            rank.stuck_for + min(now - heard.at, AGE)
-            for heard in self._heard.values()
-            for rank in heard.beat.ranks
+            rank.stuck_for + min(now - last.at, AGE)
+            for last in self._last.values()
+            for rank in last.beat.ranks
             if rank.alive and rank.waits
         ]
         return max(waits, default=0.0)
 
     def completed(self) -> int:
-        """Collectives completed by all ranks together: it only grows."""
-        return sum(rank.completed for heard in self._heard.values() for rank in heard.beat.ranks)
+        """Return the collectives completed, summed over all ranks."""
+        return sum(rank.completed for last in self._last.values() for rank in last.beat.ranks)
 
     def _is_over(self, now: float) -> bool:
         return self._kill_after is not None and self.stuck_for(now) >= self._kill_after
 
     def _worlds_are_several(self) -> bool:
-        """Whether a number is that of two living ranks: a script has started two launchers side by side."""
-        living = [rank.rank for heard in self._heard.values() for rank in heard.beat.ranks if rank.alive]
+        """Whether two living ranks have one number: a script has started two launchers side by side."""
+        living = [rank.rank for last in self._last.values() for rank in last.beat.ranks if rank.alive]
         return len(living) > len(set(living))
 
     def _living(self) -> frozenset[int]:
-        return frozenset().union(*(_living(heard.beat) for heard in self._heard.values()))
+        return frozenset().union(*(_living(last.beat) for last in self._last.values()))
 
-    def _quiets(self, heard: _Heard, now: float, waited_for: bool) -> list[float]:
+    def _quiets(self, last: _LastBeat, now: float, waited_for: bool) -> list[float]:
         """Return the seconds without progress of a node's living ranks, or of its launch command."""
-        if not heard.beat.ranks:
-            return [(now - heard.launching_since) * self.patience / LAUNCH]
-        age = min(now - heard.at, AGE)
-        return [_quiet(rank, age, waited_for) for rank in heard.beat.ranks if rank.alive]
+        if not last.beat.ranks:
+            return [(now - last.launching_since) * self.patience / LAUNCH]
+        age = min(now - last.at, AGE)
+        return [_quiet(rank, age, waited_for) for rank in last.beat.ranks if rank.alive]
 
 
 def _living(beat: Beat) -> frozenset[int]:
@@ -209,7 +212,7 @@ def _living(beat: Beat) -> frozenset[int]:
 
 
 def _stuck(rank: RankBeat, age: float, slower: float) -> float:
-    """Return the seconds stuck that `kill_after` counts: for LAUNCH seconds, CPU time is of imports."""
+    """Return the seconds stuck that `kill_after` counts: CPU time of the first LAUNCH seconds is imports."""
     stuck, still = rank.stuck_for + age, rank.still_for + age
     if not rank.waits and not _has_started(rank) and stuck < LAUNCH:
         return still
@@ -226,7 +229,7 @@ def _quiet(rank: RankBeat, age: float, waited_for: bool) -> float:
 
 
 def detail(beat: Beat) -> str:
-    """Return what is worth a person's look: who waits, once that has lasted."""
+    """Return the node's detail in the status: which ranks wait, after QUIET seconds; else ""."""
     living = [rank for rank in beat.ranks if rank.alive]
     waiting = [rank.rank for rank in living if rank.waits and rank.stuck_for >= QUIET]
     if not waiting:

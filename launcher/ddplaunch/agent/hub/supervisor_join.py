@@ -1,7 +1,7 @@
-"""Tells which supervisors are missing after the release, and whether they may still come.
+"""Supervisors that are missing after the release, and whether they may still come.
 
-All were at the gate a moment ago. Who does not come now has a prolog that fails, a full disk, or a container
-that does not start; and the others wait for it in torchrun, which says nothing for minutes.
+All nodes were at the gate a moment before. A node that does not join has a prolog that fails, a full disk, or
+a container that does not start; the others wait for it in torchrun, which is silent for minutes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.platforms.scheduler_log import SchedulerLog
 
 LATE = 10.0
-"""Seconds after the last supervisor that came, after which those who have not come are told of."""
+"""Seconds after the last supervisor has joined until the missing ones are reported."""
 GIVEN_UP = 60.0
-"""Seconds after which nobody waits for them any more. They need less than one, on a busy machine a few; a
-call that was lost is repeated within thirty."""
+"""Seconds until the job ends. A supervisor needs less than one, on a busy machine a few; a lost call is
+repeated within thirty."""
 NONE_CAME = 300.0
 """Seconds of patience where no node has come: after a short absence of its controller a scheduler may wait
 two minutes before it asks again."""
@@ -45,40 +45,39 @@ class SupervisorJoin:
         self._here: set[int] = set()
         self._last: Optional[float] = None  # when the last one came, or all were released
         self._looked = float("-inf")
-        self._told = False
+        self._reported = False
 
     def resume(self, here: Iterable[int], now: float) -> None:
-        """These nodes had come before this hub was started in the place of another."""
+        """Note the nodes that had joined an earlier hub."""
         self._here, self._last = set(here), now
 
     def joined(self, node: int, host: str, now: float) -> None:
-        """Note that the node's supervisor is here.
+        """Note that the node's supervisor has joined.
 
-        Raises ContractError for a node that the job does not have, and before the gate has let the job pass.
-
-        A hub that was started again and found nothing of the gate lets supervisors in.
+        Raises ContractError for a node that the job does not have, and before the release. A hub that was
+        started again and knows nothing of the gate lets supervisors in.
         """
         if not 0 <= node < self._plan.nodes:
             raise codec.ContractError(f"node {node} joins a job of {self._plan.nodes} nodes")
         if self._record.check_ins and self._record.agreed is None:
-            raise codec.ContractError(f"node {node} joins before the gate has let anybody pass")
+            raise codec.ContractError(f"node {node} joins before the release")
         self._record.node(node, host=host, phase=Phase.RENDEZVOUS)
         if node in self._here:
             return
         self._here.add(node)
         self._last = now
-        if self._told and len(self._here) == self._plan.nodes:
+        if self._reported and not self._missing():
             self._record.event("notice", "all nodes have started their ranks after all")
             self._record.wait_for([])
             self._record.judge([])
 
     def look(self, now: float) -> Optional[JoinFault]:
         """Return the fault to report now, and whether it ends the job; None: no fault."""
-        if len(self._here) == self._plan.nodes or now - self._looked < _EVERY or not self._is_released():
+        missing = self._missing()
+        if not missing or now - self._looked < _EVERY or not self._is_released():
             return None
         self._looked = now
         self._last = now if self._last is None else self._last
-        missing = sorted(set(range(self._plan.nodes)) - self._here)
         self._step.listen(now)
         gone = [task for task in self._step.tasks.ended(now) if task.node in missing]
         if gone:
@@ -86,16 +85,19 @@ class SupervisorJoin:
             return JoinFault([why], certain=True)
         waited = now - self._last
         certain = waited >= self._patience() and not self._ranks_run()
-        if not certain and (waited < LATE or self._told or not self._here):
+        if not certain and (waited < LATE or self._reported or not self._here):
             return None
-        self._told = True
+        self._reported = True
         self._record.wait_for(missing)
         if not self._here:
             return JoinFault([unstarted.none(self._platform, waited)], certain)
         return JoinFault([unstarted.awaited(missing, self._plan.names, self._platform, waited)], certain)
 
+    def _missing(self) -> list[int]:
+        return sorted(self._record.members - self._here)
+
     def _is_released(self) -> bool:
-        """Whether this very hub released the gate: one that was started again does not know who left."""
+        """Whether this hub released the gate: a restarted hub does not know which gates have left."""
         past = bool(self._here) or self._record.phase not in (Phase.STARTING, Phase.GATE)
         return past and self._record.agreed is not None
 
@@ -104,6 +106,6 @@ class SupervisorJoin:
         return GIVEN_UP if self._here else max(NONE_CAME, self._plan.gate.timeout)
 
     def _ranks_run(self) -> bool:
-        """Then launch commands have met, and a supervisor is there that only does not reach us."""
+        """Whether some rank runs: then the missing supervisors are there, and only do not reach the hub."""
         later = Phase.ORDER[Phase.ORDER.index(Phase.RENDEZVOUS) + 1 :]
         return any(self._record.nodes[node].phase in later for node in self._here)

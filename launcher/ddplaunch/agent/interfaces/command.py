@@ -16,24 +16,24 @@ from ddplaunch.agent.interfaces import gloo, nccl, read
 from ddplaunch.agent.interfaces.facts import RUNNING, UP, Choice
 
 SECONDS = 60.0
-"""For a library's answer: torch takes its time on a busy network file system."""
+"""Seconds for a library's answer: torch is slow on a busy network file system."""
 QUIET = 5.0
-"""Seconds until the waiting is told."""
+"""Seconds until a line reports the wait."""
 
 
 def main(python: str, as_json: bool) -> int:
-    """Data on standard output, whatever the libraries say; `python` is the one that has them."""
+    """Print the prediction and the libraries' answers; `python` is the one that has them. Returns an Exit."""
     with ThreadPoolExecutor() as pool:
-        asked = {what: pool.submit(_ask, python, what) for what in ("nccl", "torch")}
-        late = wait(asked.values(), QUIET).not_done
-        for what in (what for what, answer in asked.items() if answer in late):
+        answers = {what: pool.submit(_library_answer, python, what) for what in ("nccl", "torch")}
+        late = wait(answers.values(), QUIET).not_done
+        for what in (what for what, answer in answers.items() if answer in late):
             sys.stderr.write(f"waiting for {what} to answer, at most {SECONDS:.0f} s\n")
-        of_nccl, of_torch = asked["nccl"].result(), asked["torch"].result()
+        of_nccl, of_torch = answers["nccl"].result(), answers["torch"].result()
     release = nccl.version(of_nccl.get("version", ""))
     try:
         host = read.host(os.environ, release)
     except OSError as error:
-        sys.stderr.write(f"error: the kernel does not tell this host's interfaces: {error}\n")
+        sys.stderr.write(f"error: cannot list this host's interfaces: {error}\n")
         return Exit.UNUSABLE
     rows = [
         _row("NCCL, bootstrap", nccl.bootstrap(host, release), of_nccl),
@@ -41,31 +41,31 @@ def main(python: str, as_json: bool) -> int:
         _row("Gloo", gloo.gloo(host), of_torch.get("gloo", of_torch)),
         _row("TensorPipe", gloo.tensorpipe(host), of_torch.get("tensorpipe", of_torch)),
     ]
-    found = {
+    result = {
         "host": host.name,
         "nccl": of_nccl.get("version"),
         "torch": of_torch.get("version"),
         "addresses": [{**vars(each), "state": _state(each.flags)} for each in host.addresses],
         "choices": rows,
     }
-    print(json.dumps(found, indent=2) if as_json else "\n".join(_lines(found)))
+    print(json.dumps(result, indent=2) if as_json else "\n".join(_lines(result)))
     return Exit.OK
 
 
-def _ask(python: str, what: str) -> dict[str, Any]:
-    """Return what `library` answers, or `trouble` where there is no Python to ask."""
+def _library_answer(python: str, what: str) -> dict[str, Any]:
+    """Return the answer of `library`, with `trouble` where there is none, or only part of one."""
     code = pkgutil.get_data(__package__, "library.py")
     try:
         done = subprocess.run([python, "-", what], input=code, capture_output=True, timeout=SECONDS)
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found if done.returncode == 0 else {"trouble": _end(done.returncode), **found}
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return answer if done.returncode == 0 else {"trouble": _end(done.returncode), **answer}
     except OSError as error:
         return {"trouble": str(error)}
     except subprocess.TimeoutExpired:
         return {"trouble": f"no answer in {SECONDS:.0f} s"}
     except (ValueError, IndexError):
-        said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        return {"trouble": said or _end(done.returncode)}
+        error_line = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        return {"trouble": error_line or _end(done.returncode)}
 
 
 def _end(code: int) -> str:
@@ -73,14 +73,16 @@ def _end(code: int) -> str:
 
 
 def _row(purpose: str, choice: Choice, answer: dict[str, Any]) -> dict[str, Any]:
-    says = answer.get("using")
+    reported = answer.get("using")
     spelt = [f"{each.interface}:{each.address}" for each in choice.addresses]
-    agrees = says in (spelt, [each.address for each in choice.addresses]) if says is not None else None
+    agrees = (
+        reported in (spelt, [each.address for each in choice.addresses]) if reported is not None else None
+    )
     return {
         "for": purpose,
         "takes": [[each.interface, each.address] for each in choice.addresses],
         "why": choice.why,
-        "library_says": says,
+        "library_says": reported,
         "agrees": agrees,
         "trouble": answer.get("trouble") or answer.get("said", ""),
     }
@@ -90,18 +92,18 @@ def _state(flags: int) -> str:
     return "running" if flags & RUNNING else "no carrier" if flags & UP else "down"
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
-    lines = [f"addresses of {found['host']}, in the order in which libraries look at them"]
+def _lines(result: dict[str, Any]) -> list[str]:
+    lines = [f"addresses of {result['host']}, in the order in which libraries look at them"]
     lines += [
         f"  {each['interface']:<15}  {each['address']}/{each['prefix']}, {each['state']}"
-        for each in found["addresses"]
+        for each in result["addresses"]
     ] or ["  none"]
-    known = f"NCCL {found['nccl']}" if found["nccl"] else "no NCCL here: judged as the newest known"
+    known = f"NCCL {result['nccl']}" if result["nccl"] else "no NCCL here: judged as the newest known"
     lines += [
         "",
-        f"what is taken ({known}; {'torch ' + found['torch'] if found['torch'] else 'no torch here'})",
+        f"what is taken ({known}; {'torch ' + result['torch'] if result['torch'] else 'no torch here'})",
     ]
-    for row in found["choices"]:
+    for row in result["choices"]:
         takes = f",\n{'':27}".join(map(" ".join, row["takes"])) or "none"
         lines += [f"  {row['for']:<23}  {takes}", f"{'':27}{row['why']}"]
         if row["agrees"]:

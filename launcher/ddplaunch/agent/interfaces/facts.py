@@ -26,12 +26,12 @@ class Address:
 
     @property
     def scope(self) -> int:
-        """The interface's index for a link-local IPv6 address, else 0: sin6_scope_id."""
+        """Return sin6_scope_id: the interface's index for a link-local IPv6 address, else 0."""
         return self.index if self.ipv6 and ipaddress.ip_address(self.address).is_link_local else 0
 
     @property
     def network(self) -> str:
-        """'10.0.0.0/24'."""
+        """Return the address's network: '10.0.0.0/24'."""
         return str(ipaddress.ip_network(f"{self.address}/{self.prefix}", strict=False))
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Host:
+class HostFacts:
     """One host, as the ranks on it will see it."""
 
     addresses: list[Address]  # in the order of getifaddrs
@@ -57,16 +57,16 @@ class Host:
     name: str = ""  # gethostname(2)
     names: dict[str, list[str]] = field(default_factory=dict)  # getaddrinfo(3), in its order; "fe80::1%2"
     indexes: dict[str, int] = field(default_factory=dict)  # if_nametoindex(3), which knows aliases as well
-    bindable: list[str] = field(default_factory=list)  # of these addresses, where a socket can be bound
+    bindable: list[str] = field(default_factory=list)  # those of `names` to which a socket can be bound
 
 
 @dataclass(frozen=True)
 class Choice:
     """Interfaces and addresses that a library takes on one host."""
 
-    addresses: list[Address]  # in the library's order; none: it finds nothing, and fails
+    addresses: list[Address]  # in the library's order; none: the library fails
     why: str
-    told: bool = False  # somebody has named interfaces, or excluded some
+    is_set: bool = False  # a variable or a file names interfaces, or excludes some
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.addresses)) or "none"

@@ -1,7 +1,7 @@
-"""Run by the trainer's Python, never imported by the agent: which addresses the real library takes, as JSON.
+"""Prints the addresses that the real library takes, as JSON. Run by the trainer's Python, never imported.
 
 `nccl` makes a unique id, which opens NCCL's bootstrap socket and needs no GPU; `torch` makes a process group
-of one rank, and an RPC agent, and looks where they listen. One question a process: they look around once.
+of one rank, and an RPC agent, and reads where they listen. One library a process: it chooses only once.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from typing import Any, Callable
 
 
 def nccl(path: str = "") -> dict[str, Any]:
-    """`using`: ['eth0:10.0.0.5'], as NCCL's own log says it, without a scope; empty when it finds none.
-
-    `said`: why it fails, where it does: over that interface it may do so as well.
-    """
+    """Return `using`: ['eth0:10.0.0.5'] by NCCL's log, and `said`: its warning, if it fails."""
     wheels = [os.path.join(folder, "nvidia/nccl/lib/libnccl.so.2") for folder in sys.path]
     library = ctypes.CDLL(path or next(filter(os.path.isfile, wheels), "libnccl.so.2"))
     number = ctypes.c_int()
@@ -45,13 +42,13 @@ def nccl(path: str = "") -> dict[str, Any]:
 
 
 def gloo() -> dict[str, Any]:
-    """Return where a process group listens."""
+    """Return the addresses at which a process group listens."""
     distributed = import_module("torch.distributed")
     return _opened(lambda: distributed.ProcessGroupGloo(distributed.HashStore(), 0, 1))
 
 
 def tensorpipe() -> dict[str, Any]:
-    """Return where an RPC agent listens."""
+    """Return the addresses at which an RPC agent listens."""
     store = import_module("torch.distributed").HashStore()
     rpc = import_module("torch.distributed.rpc")
     set_and_start = rpc._set_and_start_rpc_agent  # noqa: SLF001 - init_rpc opens more, and waits for peers
@@ -60,43 +57,43 @@ def tensorpipe() -> dict[str, Any]:
     def start() -> None:
         set_and_start(rpc.TensorPipeAgent(store, "probe", 0, 1, options, {}, []))
 
-    found = _opened(start)
-    return {**found, "using": list(dict.fromkeys(found["using"]))}  # one for each of its channels
+    answer = _opened(start)
+    return {**answer, "using": list(dict.fromkeys(answer["using"]))}  # one for each of its channels
 
 
 def _opened(make: Callable[[], Any]) -> dict[str, Any]:
     before = len(_listening())
     try:
-        kept = make()  # it closes when nobody holds it
+        kept = make()  # it closes without a reference
         return {"using": _listening()[before:], "said": "", "made": type(kept).__name__}
     except RuntimeError as error:
         return {"using": [], "said": str(error).split("\n")[0]}
 
 
 def _listening() -> list[str]:
-    """Addresses at which this process listens, in the order in which it began to."""
-    found = []
+    """Return the addresses at which this process listens, in the order in which it began to."""
+    addresses = []
     for number in sorted(map(int, os.listdir("/proc/self/fd"))):
         try:
             with socket.socket(fileno=os.dup(number)) as each:
                 if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                    found.append(each.getsockname()[0].partition("%")[0])
+                    addresses.append(each.getsockname()[0].partition("%")[0])
         except OSError:
             continue
-    return found
+    return addresses
 
 
 def main() -> None:
-    """A line on standard output for the library that the argument names; the last one says most."""
+    """Print a line for the library that the argument names; the last line is the most complete."""
     if sys.argv[1] == "nccl":
-        found = nccl()
+        answer = nccl()
     else:
         version = import_module("torch").__version__
-        found = {"version": version, "gloo": gloo()}
-        print(json.dumps(found), flush=True)
-        found["tensorpipe"] = tensorpipe()  # which aborts where it cannot listen
-    print(json.dumps(found), flush=True)
-    os._exit(0)  # their threads need not be waited for
+        answer = {"version": version, "gloo": gloo()}
+        print(json.dumps(answer), flush=True)
+        answer["tensorpipe"] = tensorpipe()  # which aborts where it cannot listen
+    print(json.dumps(answer), flush=True)
+    os._exit(0)  # without waiting for the libraries' threads
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Optional
 
 from ddplaunch.agent.interfaces import nccl
-from ddplaunch.agent.interfaces.facts import Address, Host, Link
+from ddplaunch.agent.interfaces.facts import Address, HostFacts, Link
 from ddplaunch.agent.system import resolve
 
 # linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h
@@ -23,58 +23,60 @@ _ERROR, _DONE = 2, 3
 _GET_LINK, _GET_ADDR = 18, 22
 _LINK_NAME, _LINK_MTU = 3, 4
 _ADDR_ADDRESS, _ADDR_LOCAL, _ADDR_LABEL = 1, 2, 3
-# linux/sockios.h, linux/ethtool.h: struct ethtool_cmd is 44 bytes, and may be asked for by anybody
+# linux/sockios.h, linux/ethtool.h: struct ethtool_cmd is 44 bytes, and needs no privileges
 _IOCTL, _GET_SETTINGS, _SETTINGS = 0x8946, 1, "I8xH14xH14x"
 _PATIENCE = 2.0
-_FILE = 1 << 20  # bytes of NCCL's settings, which may be said to be in /dev/zero
+_FILE = 1 << 20  # bytes of NCCL's settings: a variable may name /dev/zero as their file
 _LOOPBACK = "127.0.0.1"
 
 
-def host(environment: Mapping[str, str], release: nccl.Version, patience: float = 5.0) -> Host:
-    """Return the facts for ranks with that environment. A name that is not answered in time is unknown.
+def host(environment: Mapping[str, str], release: nccl.Version, patience: float = 5.0) -> HostFacts:
+    """Return the facts for ranks with that environment. A name without an answer in time is unknown.
 
-    Raises OSError where the kernel does not tell its interfaces.
+    Raises OSError where the kernel does not list its interfaces.
     """
     own = socket.gethostname()
     home = _home()
-    found = Host(addresses(), dict(environment), _files(environment, home, release), home, own)
-    for name in {own, nccl.comm_id_name(found, release)} - {""}:
-        found.names[name] = _resolve(name, patience)
+    result = HostFacts(addresses(), dict(environment), _files(environment, home, release), home, own)
+    for name in {own, nccl.comm_id_name(result, release)} - {""}:
+        result.names[name] = _resolve(name, patience)
     with contextlib.suppress(OSError):
-        named = nccl.comm_id_interface(found, release)
-        found.indexes[named] = socket.if_nametoindex(named)
-    asked = [*found.names.get(own, []), _LOOPBACK]
-    found.bindable.extend(address for address in dict.fromkeys(asked) if _can_bind(address))
-    return found
+        named = nccl.comm_id_interface(result, release)
+        result.indexes[named] = socket.if_nametoindex(named)
+    candidates = [*result.names.get(own, []), _LOOPBACK]
+    result.bindable.extend(address for address in dict.fromkeys(candidates) if _can_bind(address))
+    return result
 
 
 def settings(environment: Mapping[str, str], release: nccl.Version) -> dict[str, str]:
-    """Return what ranks with that environment tell NCCL, by it or by NCCL's own files."""
+    """Return NCCL's variables for ranks with that environment: from it, or from NCCL's files."""
     home = _home()
-    told = Host([], dict(environment), _files(environment, home, release), home)
-    return {name: setting.value for name, setting in nccl.settings(told, release).items()}
+    host_settings = HostFacts([], dict(environment), _files(environment, home, release), home)
+    return {name: setting.value for name, setting in nccl.settings(host_settings, release).items()}
 
 
 def addresses() -> list[Address]:
-    """Return all interfaces' addresses in the order of getifaddrs(3), which asks the kernel the same."""
+    """Return all interfaces' addresses in the order of getifaddrs(3), by the same request. Raises OSError."""
     with _kernel() as kernel:
         links = {}
         for head, has in _dump(kernel, _GET_LINK, "HxxiI4x"):
             links[head[1]] = (_word(has[_LINK_NAME]), head[2])
-        found = []
+        result = []
         for (family, prefix, *_, index), has in _dump(kernel, _GET_ADDR, "BBBBI"):
             if family in (socket.AF_INET, socket.AF_INET6) and index in links:
                 name, flags = links[index]
                 address = socket.inet_ntop(family, has.get(_ADDR_LOCAL) or has[_ADDR_ADDRESS])
-                found.append(Address(_word(has.get(_ADDR_LABEL, b"")) or name, address, prefix, flags, index))
-        return found
+                result.append(
+                    Address(_word(has.get(_ADDR_LABEL, b"")) or name, address, prefix, flags, index)
+                )
+        return result
 
 
 def links() -> dict[str, Link]:
-    """Return the links by interface name, of this network namespace, whatever /sys shows."""
+    """Return the links of this network namespace by interface name; /sys may show another. Raises OSError."""
     with _kernel() as kernel:
-        found = [has for _, has in _dump(kernel, _GET_LINK, "HxxiI4x")]
-    mtus = {_word(has[_LINK_NAME]): struct.unpack("I", has[_LINK_MTU])[0] for has in found}
+        attributes = [has for _, has in _dump(kernel, _GET_LINK, "HxxiI4x")]
+    mtus = {_word(has[_LINK_NAME]): struct.unpack("I", has[_LINK_MTU])[0] for has in attributes}
     return {name: Link(mtu, _speed(name)) for name, mtu in mtus.items()}
 
 
@@ -82,13 +84,13 @@ def _speed(interface: str) -> Optional[int]:
     settings = array.array("B", struct.pack(_SETTINGS, _GET_SETTINGS, 0, 0))
     request = struct.pack("16sP16x", interface.encode(), settings.buffer_info()[0])
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-            fcntl.ioctl(asked, _IOCTL, request)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            fcntl.ioctl(probe, _IOCTL, request)
     except OSError:
         return None
     _, low, high = struct.unpack(_SETTINGS, settings)
-    found: int = high << 16 | low
-    return found if 0 < found < 1 << 31 and found != 0xFFFF else None  # else unknown, in one way or another
+    speed: int = high << 16 | low
+    return speed if 0 < speed < 1 << 31 and speed != 0xFFFF else None  # else unknown, in one way or another
 
 
 def _kernel() -> socket.socket:
@@ -98,7 +100,7 @@ def _kernel() -> socket.socket:
 
 
 def _dump(kernel: socket.socket, what: int, head: str) -> Iterator[tuple[Any, dict[int, bytes]]]:
-    """Head and attributes of each message of the kernel's answer."""
+    """Yield head and attributes of each message of the kernel's answer."""
     kernel.send(struct.pack("IHHII16x", 32, what, _REQUEST_DUMP, 0, 0))
     while True:
         data = kernel.recv(1 << 18)
@@ -139,15 +141,15 @@ def _text(path: str) -> str:
 
 
 def _at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # NCCL waits for a pipe, which is no reason to wait as well
+    return os.open(path, flags | os.O_NONBLOCK)  # NCCL would wait for a pipe, but this check must not
 
 
 def _resolve(name: str, patience: float) -> list[str]:
     try:
-        found = resolve.socket_addresses(name, time.monotonic() + patience)
+        targets = resolve.socket_addresses(name, time.monotonic() + patience)
     except (resolve.UnknownNameError, resolve.UnansweredNameError):
         return []
-    return [str(to[0]).partition("%")[0] + (f"%{to[3]}" if len(to) > 3 and to[3] else "") for to in found]
+    return [str(to[0]).partition("%")[0] + (f"%{to[3]}" if len(to) > 3 and to[3] else "") for to in targets]
 
 
 def _can_bind(address: str) -> bool:

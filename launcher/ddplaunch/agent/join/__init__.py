@@ -1,7 +1,6 @@
-"""`run --join`: nodes that somebody else starts. Each finds out its number and joins the others.
+"""`run --join`: nodes that the user or a scheduler starts. Each works out its number and joins the others.
 
-`spot` works out node rank, number of nodes and master from options, the launcher's own words and the
-variables of schedulers; `launchers`, `torchrun` and `hostlist` read what those write. `key` gets the secret
-by which the nodes know one another, on Slurm through MUNGE (`munge`). `prepare` makes a plan of all this,
-which `agent.local` then runs for this one node. `spot`, `launchers`, `torchrun` and `hostlist` are pure.
+`spot` works out node rank, number of nodes and master from options, the launcher's arguments (`launchers`)
+and the variables of schedulers; both are pure. `key` gets the secret by which the nodes authenticate, on
+Slurm through MUNGE (`munge`). `prepare` makes a plan of all this, which `agent.local` runs for this one node.
 """

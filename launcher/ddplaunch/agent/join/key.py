@@ -1,8 +1,8 @@
 """The job's shared secret, for nodes that are started by hand.
 
-It is given (DDPLAUNCH_KEY, --key-file), or made for this run and handed from node 0 to the others through
-MUNGE, which every Slurm has, or read from a file in the user's home folder. A node that has none does not
-join: a hub without a key would obey strangers.
+The key is given (DDPLAUNCH_KEY, --key-file), or made for this run and sent from node 0 to the others through
+MUNGE, which every Slurm has, or read from a file in the user's home folder. A node without a key does not
+join: a hub without one would obey strangers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ddplaunch.agent.platforms import scheduler_variables
 from ddplaunch.agent.system import ports
 
 _SHORTEST = 16
-"""Characters. A shorter key can be guessed from what passes over the network."""
+"""Characters. A shorter key can be guessed from recorded traffic."""
 _MAKE = "head -c 32 /dev/urandom | base64"
 
 
 class Key(NamedTuple):
     secret: str
-    port: Optional[int] = None  # at which node 0 hands it to the other nodes; None: they have it
+    port: Optional[int] = None  # of node 0's key server; None: the other nodes have the key
 
 
 def obtain(
@@ -36,9 +36,9 @@ def obtain(
     gate_port: Optional[int],
     environment: Mapping[str, str],
     seconds: float,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Key:
-    """The job's key, the same on all nodes; may wait so many seconds for node 0.
+    """Return the job's key, the same on all nodes; may wait `seconds` for node 0.
 
     Raises CannotJoinError, or munge.NoKeyError when the key cannot pass from node 0 to the others.
     """
@@ -54,7 +54,7 @@ def obtain(
         if spot.node == 0:
             munge.check_port(port)
             return Key(os.urandom(32).hex(), port)
-        return Key(munge.ask(spot, port, seconds, say))
+        return Key(munge.ask(spot, port, seconds, log))
     home = home_file(environment)
     if os.path.exists(home):
         return Key(_of_job(_checked(read(home), home), spot))
@@ -66,13 +66,13 @@ def obtain(
 
 
 def home_file(environment: Mapping[str, str]) -> str:
-    """Return where the user keeps a key for all jobs."""
+    """Return the path of the user's key for all jobs."""
     config = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return os.path.join(config, "ddplaunch", "key")
 
 
 def server_port(spot: Spot, gate_port: Optional[int]) -> int:
-    """Return node 0's port for the key: the one after the hub's if that is given, else by job and user."""
+    """Return node 0's port for the key: the one after the hub's if that is set, else one by job and user."""
     if gate_port is not None:
         return gate_port + 1
     seed = f"ddplaunch key {os.geteuid()} {spot.occasion} {spot.attempt}"
@@ -80,7 +80,7 @@ def server_port(spot: Spot, gate_port: Optional[int]) -> int:
 
 
 def read(path: str) -> str:
-    """A file that its user alone can read, as ssh wants it of a private key. Raises CannotJoinError."""
+    """Return the key in a file that only its user can read, as with ssh. Raises CannotJoinError."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             status = os.fstat(file.fileno())
@@ -108,5 +108,5 @@ def _checked(key: str, source: str) -> str:
 
 
 def _of_job(key: str, spot: Spot) -> str:
-    """One job's own, so that two jobs with the same key do not meet."""
+    """Return a key of this job alone, so that two jobs with the same key do not meet."""
     return hmac.new(key.encode(), f"join {spot.occasion}".encode(), hashlib.sha256).hexdigest()

@@ -61,13 +61,13 @@ _STARTS = (
 )
 
 
-def said(command: Sequence[str]) -> dict[str, Fact]:
+def node_options(command: Sequence[str]) -> dict[str, Fact]:
     """Return the options of the command line by torchrun's name for each; a switch is ""."""
-    found = torchrun_options.options(command)
-    if found is not None:
+    options = torchrun_options.options(command)
+    if options is not None:
         return {
             name: Fact(value, f"torchrun's --{name.replace('_', '-')}={value}")
-            for name, value in found.items()
+            for name, value in options.items()
         }
     other = _other(command)
     if other is None:
@@ -82,7 +82,7 @@ def said(command: Sequence[str]) -> dict[str, Fact]:
 
 
 def _other(command: Sequence[str]) -> Optional[tuple[_Launcher, Sequence[str]]]:
-    """The launcher in the command, where it is not torchrun, and the words behind it."""
+    """Return the launcher in the command, where it is not torchrun, and the words behind it."""
     for place, word in enumerate(command):
         for start, launcher in _STARTS:
             if (os.path.basename(word), *command[place + 1 : place + len(start)]) == start:

@@ -1,9 +1,9 @@
-"""Node 0 gives the job's key to the same user's processes on other nodes, proved and sealed by MUNGE.
+"""Node 0 gives the job's key to the same user's processes on other nodes, authenticated by MUNGE.
 
-A credential of MUNGE proves to any machine of the cluster which user has made it, and can be sealed so that
-only one user can open it. A node sends one as its request; node 0 answers with one that holds the key, sealed
-for the user that it runs as itself. So a stranger gets nothing that he can open; and a stranger who listens
-in node 0's place cannot make an answer of our user. A nonce ties the answer to the request.
+A credential of MUNGE proves to any machine of the cluster which user has made it, and can be encrypted for
+one user. A node sends one as its request; node 0 answers with one that has the key, encrypted for its own
+user. So another user cannot open the answer, and cannot make one in node 0's place. A nonce ties the answer
+to the request.
 
 One connection: a line {credential of {"ask": job, "nonce": …}}, answered by {credential of {"key", "nonce"}}.
 """
@@ -39,13 +39,13 @@ _CALL = 5.0
 _LIMIT = 16 * 1024
 _AT_ONCE = 16
 _PAUSE = 0.5
-_SAY_EVERY = 5.0
+_LOG_EVERY = 5.0
 _RESOLVE = 1.0
 _TOOLS = ("munge", "unmunge")
 
 
 class NoKeyError(Exception):
-    """The key does not pass from node 0 to the others; `verdict` says what stands in the way."""
+    """The key does not pass from node 0 to the others; `verdict` has the reason."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.sentence)
@@ -75,7 +75,7 @@ def check_port(port: int) -> None:
         raise NoKeyError(Verdict(taken.code, sentence, "gate", nodes=[0], hint=ANOTHER_GATE_PORT)) from error
 
 
-def serve(port: int, job: str, key: str, say: Callable[[str], None]) -> None:
+def serve(port: int, job: str, key: str, log: Callable[[str], None]) -> None:
     """Answer requests for `key` for as long as this process lives. Raises OSError when it cannot listen."""
     turns = threading.BoundedSemaphore(_AT_ONCE)
     place = slurm.munge_socket(_EXCHANGE)
@@ -85,7 +85,7 @@ def serve(port: int, job: str, key: str, say: Callable[[str], None]) -> None:
             with connection:
                 _answer(connection, job, key, place)
         except (MungeError, OSError, ValueError) as error:
-            say(f"no key for {peer}: {error}")
+            log(f"no key for {peer}: {error}")
         finally:
             turns.release()
 
@@ -96,21 +96,21 @@ def serve(port: int, job: str, key: str, say: Callable[[str], None]) -> None:
             threading.Thread(target=answer, args=(connection, str(peer[0])), daemon=True).start()
 
 
-def ask(spot: Spot, port: int, seconds: float, say: Callable[[str], None]) -> str:
-    """The key, from node 0. Raises CannotJoinError, NoKeyError."""
-    begun = said = time.monotonic()
+def ask(spot: Spot, port: int, seconds: float, log: Callable[[str], None]) -> str:
+    """Return the key from node 0. Raises CannotJoinError, NoKeyError."""
+    begun = logged = time.monotonic()
     place = slurm.munge_socket(_EXCHANGE)
     while True:
         now = time.monotonic()
         try:
-            # Never cut short by the end: a try without time would say less than the one before.
+            # Never cut short by the end: a try without time would fail for the wrong reason.
             connection = dial(spot.master, port, now + _CALL)
         except UnreachableError as error:
             if now - begun > seconds:
                 raise NoKeyError(_verdict(spot, port, error, now - begun)) from error
-            if now - said > _SAY_EVERY:
-                said = now
-                say(f"waiting for the key from node 0 ({spot.master}), {now - begun:.0f} s: {error.detail}")
+            if now - logged > _LOG_EVERY:
+                logged = now
+                log(f"waiting for the key from node 0 ({spot.master}), {now - begun:.0f} s: {error.detail}")
             time.sleep(_PAUSE)
             continue
         try:
@@ -157,13 +157,13 @@ def _line(connection: socket.socket) -> bytes:
 
 
 def _sealed(body: dict[str, Any], place: Optional[str]) -> bytes:
-    """A credential that only processes of our own user can open, as a line. Raises MungeError."""
+    """Return a credential that only processes of our own user can open, as a line. Raises MungeError."""
     restrict = f"--restrict-uid={os.geteuid()}"
     return _run(["munge", restrict], json.dumps(body).encode(), place).strip() + b"\n"
 
 
 def _opened(credential: bytes, place: Optional[str]) -> dict[str, Any]:
-    """Return what our own user has sealed. Raises MungeError, ValueError."""
+    """Return the body of a credential of our own user. Raises MungeError, ValueError."""
     shown = _run(["unmunge"], credential, place)
     head, _, payload = shown.partition(b"\n\n")
     user = re.search(rb"^UID:.*\((\d+)\)$", head, re.MULTILINE)
@@ -191,9 +191,9 @@ def _run(words: list[str], data: bytes, place: Optional[str]) -> bytes:
 
 def _verdict(spot: Spot, port: int, error: UnreachableError, seconds: float) -> Verdict:
     try:
-        found = resolve(spot.master, time.monotonic() + _RESOLVE)
+        addresses = resolve(spot.master, time.monotonic() + _RESOLVE)
     except (UnknownNameError, UnansweredNameError):
-        found = []
+        addresses = []
     return unreached(
-        spot.node, Endpoint(spot.master, port), found, error.kind, error.detail, seconds, spot.names
+        spot.node, Endpoint(spot.master, port), addresses, error.kind, error.detail, seconds, spot.names
     )

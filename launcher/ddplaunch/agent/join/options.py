@@ -8,17 +8,17 @@ from typing import Any, Callable, Optional
 from ddplaunch.agent.contract import Env, GatePlan, WatchdogPlan
 
 JOB = "run"
-"""The job's name, where no other is given. It must be the same on all nodes."""
+"""The default of the job's name, which must be the same on all nodes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, seconds: Callable[[str], float] = float) -> None:
-    """The options that go with --join; `seconds` reads a time."""
-    said = "default: as torchrun, PET_* or the scheduler says"
+    """Add the options of --join; `seconds` parses a time."""
+    auto = "default: as torchrun, PET_* or the scheduler says"
     options: dict[str, dict[str, Any]] = {
-        "--nodes": {"type": int, "metavar": "N", "help": f"how many nodes there are ({said})"},
-        "--node-rank": {"type": int, "metavar": "N", "help": f"which of them this is, from 0 ({said})"},
-        "--master": {"metavar": "HOST", "help": f"name or address of node 0 ({said})"},
-        "--port": {"type": int, "metavar": "PORT", "help": f"the ranks' master port ({said}, or a free one)"},
+        "--nodes": {"type": int, "metavar": "N", "help": f"how many nodes there are ({auto})"},
+        "--node-rank": {"type": int, "metavar": "N", "help": f"which of them this is, from 0 ({auto})"},
+        "--master": {"metavar": "HOST", "help": f"name or address of node 0 ({auto})"},
+        "--port": {"type": int, "metavar": "PORT", "help": f"the ranks' master port ({auto}, or a free one)"},
         "--gate-port": {
             "type": int,
             "metavar": "PORT",
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser, seconds: Callable[[str], floa
 
 
 def add_agents_own(parser: argparse.ArgumentParser) -> None:
-    """Add what the launcher's `run` has with and without --join, and the agent's with it alone."""
+    """Add the options that the launcher's `run` always has, and the agent's only with --join."""
     plan = WatchdogPlan()
     seconds: dict[str, Any] = {"metavar": "SECONDS", "help": "with --join: as for `ddplaunch run`"}
     parser.add_argument("--name", default=JOB, help=f"with --join: the job's name (default: {JOB})")

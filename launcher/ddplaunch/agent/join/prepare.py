@@ -1,4 +1,4 @@
-"""Builds what `agent.local` runs from what this node knows: a plan, the key, the address of the hub."""
+"""Builds the input of `agent.local` for this node: a plan, the key, the address of the hub."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddplaunch.agent.transport.endpoints import Endpoint
 
 
 class JoinedJob(NamedTuple):
-    """The plan, and what is this node's alone. `key_server`: node 0's arguments of `agent.pyz keys`."""
+    """The plan, and this node's own part. `key_server`: node 0's arguments of `agent.pyz keys`."""
 
     plan: JobPlan
     node: int
@@ -28,37 +28,37 @@ def prepare(
     name: str,
     watchdog: WatchdogPlan,
     environment: Mapping[str, str],
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> JoinedJob:
     """Return this node's part; may wait for node 0's key. Raises CannotJoinError, munge.NoKeyError."""
     options = spot.Options(arguments.nodes, arguments.node_rank, arguments.master, arguments.port)
-    found = spot.find(options, command, environment, _full_name())
+    place = spot.find(options, command, environment, _full_name())
     secret = key.obtain(
-        found, arguments.key_file, arguments.gate_port, environment, arguments.gate_timeout, say
+        place, arguments.key_file, arguments.gate_port, environment, arguments.gate_timeout, log
     )
-    # Not by the key: a node with a wrong one shall meet the hub, which then says so.
-    port = arguments.gate_port or places.hub_port(name, found.attempt, found.occasion.encode())
+    # Not by the key: a node with a wrong key must reach the hub, which reports it.
+    port = arguments.gate_port or places.hub_port(name, place.attempt, place.occasion.encode())
     plan = JobPlan(
         job=name,
-        nodes=found.nodes,
+        nodes=place.nodes,
         nproc_per_node=None,
         launch=[],
         command=list(command),
-        names=found.names,
-        master_addr=found.master_addr,
-        master_port=found.master_port,
+        names=place.names,
+        master_addr=place.master_addr,
+        master_port=place.master_port,
         watchdog=watchdog,
         platform=scheduler_variables.platform(environment),
         gate=GatePlan(timeout=arguments.gate_timeout, port=port, joined=True),
     )
     own = {
         Env.KEY: secret.secret,
-        Env.ATTEMPT: str(found.attempt),
-        Env.HUB: str(Endpoint(found.master, port)),
+        Env.ATTEMPT: str(place.attempt),
+        Env.HUB: str(Endpoint(place.master, port)),
     }
-    key_server = [] if secret.port is None else ["--port", str(secret.port), "--occasion", found.occasion]
-    say(f"node {found.node} of {found.nodes}; node 0 is {found.master}")
-    return JoinedJob(plan, found.node, own, key_server)
+    key_server = [] if secret.port is None else ["--port", str(secret.port), "--occasion", place.occasion]
+    log(f"node {place.node} of {place.nodes}; node 0 is {place.master}")
+    return JoinedJob(plan, place.node, own, key_server)
 
 
 def _full_name() -> str:

@@ -23,14 +23,16 @@ from ddplaunch.agent.transport.endpoints import parse
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Returns an Exit, the same on all nodes where one verdict ends the job. Leaves a folder behind only on
-    node 0, and only of a job that did not succeed: it has the evidence."""
+    """Run this node's part. Returns an Exit, the same on all nodes where one verdict ends the job.
+
+    Leaves a folder behind only on node 0 of a job that did not succeed: it has the evidence.
+    """
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     watchdog = WatchdogPlan(arguments.notice_after, arguments.kill_after)
     try:
         if not command:
             raise CannotJoinError("nothing to run", "give a command: run --join -- torchrun train.py")
-        joined = prepare(arguments, command, arguments.name, watchdog, os.environ, _say)
+        joined = prepare(arguments, command, arguments.name, watchdog, os.environ, _log)
     except CannotJoinError as error:
         sys.stderr.write(error_text(error))
         return Exit.MISCONFIGURED
@@ -43,7 +45,7 @@ def main(arguments: argparse.Namespace) -> int:
         code = _run(joined, folder)
     finally:
         if code and joined.node == 0:
-            _say(f"the evidence is in {os.path.join(folder, Files.RUN)}")
+            _log(f"the evidence is in {os.path.join(folder, Files.RUN)}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
     return code
@@ -57,14 +59,14 @@ def _run(joined: JoinedJob, folder: str) -> int:
 
 
 def keys(port: int, occasion: str) -> int:
-    """Hand out the key on node 0 while the parent lives. Returns an Exit when it cannot listen."""
+    """Serve the key on node 0 while the parent lives. Returns an Exit when it cannot listen."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        munge.serve(port, occasion, os.environ[Env.KEY], _say)
+        munge.serve(port, occasion, os.environ[Env.KEY], _log)
     except OSError as error:
-        _say(f"no key can be handed out on port {port}: {error.strerror}; give all nodes another --gate-port")
+        _log(f"no key can be handed out on port {port}: {error.strerror}; give all nodes another --gate-port")
     return Exit.NODE_AT_FAULT
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {printable(text, lines=True)}", flush=True)

@@ -1,7 +1,7 @@
-"""Decides which node this is, how many there are, and where node 0 is, from options and variables. Pure.
+"""Works out which node this is, how many there are, and where node 0 is, from options and variables. Pure.
 
-Options come first, then the launcher's own words, PET_* and MASTER_*, then the scheduler's variables. What
-contradicts an option or the launcher is refused, and so is what is missing, all of it in one sentence.
+Options come first, then the launcher's arguments, PET_* and MASTER_*, then the scheduler's variables.
+Contradictions and missing values are refused, all in one sentence.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ from ddplaunch.agent.join import launchers
 from ddplaunch.agent.platforms import scheduler_variables
 from ddplaunch.agent.platforms.scheduler_variables import Fact
 from ddplaunch.agent.supervisor import torchrun_options
+from ddplaunch.agent.text.printable import HintedError
 
 _C10D_PORT = "29400"
-"""torchrun's, where --rdzv-endpoint has none."""
+"""torchrun's default port, where --rdzv-endpoint has none."""
 
 
-class CannotJoinError(Exception):
-    """The node cannot join; the message is one sentence, `hint` says what to give."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
+class CannotJoinError(HintedError):
+    """The node cannot join; the message is one sentence, `hint` has the remedy."""
 
 
 class Options(NamedTuple):
@@ -43,22 +40,22 @@ class Spot:
     node: int
     nodes: int
     master: str  # name or address under which the other nodes reach node 0
-    master_addr: Optional[str] = None  # under which the ranks look for it; None: the gate finds one
+    master_addr: Optional[str] = None  # for the ranks; None: the gate finds one
     master_port: Optional[int] = None  # None: node 0's gate chooses one
-    names: list[str] = field(default_factory=list)  # of all nodes, where the scheduler says them
-    occasion: str = ""  # the same on all nodes of this job, and another one for the user's other jobs
+    names: list[str] = field(default_factory=list)  # of all nodes, where the scheduler has them
+    occasion: str = ""  # the same on all nodes of this job, different for the user's other jobs
     attempt: int = 0
 
 
 def find(options: Options, command: Sequence[str], environment: Mapping[str, str], host: str = "") -> Spot:
-    """`host`: this machine's full name. Raises CannotJoinError."""
+    """Return this node's place. `host`: this machine's full name. Raises CannotJoinError."""
     return _Search(options, command, environment, host).spot()
 
 
 def elsewhere(command: Sequence[str], environment: Mapping[str, str]) -> Optional[Fact]:
-    """Return how many nodes run this command, with the source of the number, where they are more than one."""
+    """Return the number of nodes of this command, with its source; None where it is 1 or unknown."""
     search = _Search(Options(), command, environment, "")
-    fact = next(filter(None, search.nodes_said()), None)
+    fact = next(filter(None, search.node_counts()), None)
     number = _count(fact.value) if fact and not search.standalone else None
     return fact._replace(value=str(number)) if fact and number and number > 1 else None
 
@@ -68,14 +65,14 @@ class _Search:
         self, options: Options, command: Sequence[str], environment: Mapping[str, str], host: str
     ) -> None:
         self._options = options
-        self._words = launchers.said(command)
+        self._words = launchers.node_options(command)
         self._environment = environment
         self._scheduler = scheduler_variables.read(environment, host)
         self._problems: list[str] = []
 
     def spot(self) -> Spot:
-        nodes = self._number("nodes", self._options.nodes, self.nodes_said())
-        ranks = self._ranks_said()
+        nodes = self._number("nodes", self._options.nodes, self.node_counts())
+        ranks = self._node_ranks()
         node = self._number("node rank", self._options.node_rank, ranks)
         if self._options.node_rank is None and next(filter(None, ranks), None) is self._scheduler.node:
             self._problems.extend(self._scheduler.problems)
@@ -102,20 +99,20 @@ class _Search:
             attempt=self._scheduler.attempt,
         )
 
-    # ---------------------------------------------------------------- what is said, first things first
+    # ---------------------------------------------------------------- sources, strongest first
 
     @property
     def standalone(self) -> bool:
         return "standalone" in self._words
 
-    def nodes_said(self) -> list[Optional[Fact]]:
+    def node_counts(self) -> list[Optional[Fact]]:
         return [self._word("nnodes"), self._pet("nnodes"), self._scheduler.nodes]
 
-    def _ranks_said(self) -> list[Optional[Fact]]:
+    def _node_ranks(self) -> list[Optional[Fact]]:
         return [self._word("node_rank"), self._pet("node_rank"), self._scheduler.node]
 
     def _meeting(self) -> tuple[Optional[str], Optional[int]]:
-        """Node 0's address and port for the ranks, as far as the user says them."""
+        """Return node 0's address and port for the ranks, where the user has set them."""
         endpoint, backend = self._torchrun("rdzv_endpoint"), self._torchrun("rdzv_backend")
         kind = backend.value if backend else torchrun_options.STATIC
         if kind not in (torchrun_options.STATIC, torchrun_options.C10D):
@@ -123,7 +120,7 @@ class _Search:
         if endpoint is not None:
             address, port = _endpoint(endpoint, _C10D_PORT if kind == torchrun_options.C10D else "")
             return address, self._number("port", self._options.port, [port])
-        # With c10d, torchrun does not look at --master-addr.
+        # With c10d, torchrun ignores --master-addr.
         own = [self._torchrun(name) for name in ("master_addr", "master_port")]
         named, numbered = own if kind == torchrun_options.STATIC else (None, None)
         named = named or self._variable("MASTER_ADDR")
@@ -148,11 +145,11 @@ class _Search:
         ours = self._torchrun("rdzv_id")
         return " ".join(filter(None, [self._scheduler.job, ours.value if ours else ""]))
 
-    # ---------------------------------------------------------------- from words to numbers
+    # ---------------------------------------------------------------- numbers
 
-    def _number(self, what: str, option: Optional[int], said: Sequence[Optional[Fact]]) -> Optional[int]:
-        """The option, or else the first that is said. A launcher acts on its own words: they must agree."""
-        facts = [fact for fact in said if fact is not None]
+    def _number(self, what: str, option: Optional[int], sources: Sequence[Optional[Fact]]) -> Optional[int]:
+        """Return the option, else the first source's number. A launcher's own argument must agree."""
+        facts = [fact for fact in sources if fact is not None]
         if option is not None:
             word = next((fact for fact in facts if fact in self._words.values()), None)
             number = _count(word.value) if word else None
@@ -170,7 +167,7 @@ class _Search:
         if self._problems:
             raise CannotJoinError(
                 f"this node cannot join: {'; '.join(self._problems)}",
-                "say the same in one place; `ddplaunch run --help` has the options",
+                "set each value in one place only; `ddplaunch run --help` has the options",
             )
 
     def _missing(self, nodes: Optional[int], node: Optional[int], master: Optional[str]) -> CannotJoinError:
@@ -185,8 +182,8 @@ class _Search:
         given = ", ".join(option for _, option in absent)
         return CannotJoinError(
             f"this node cannot join: {text} {'are' if len(absent) > 1 else 'is'} not given",
-            f"add {given} before `--`; torchrun's arguments, PET_* variables, {scheduler_variables.SAYING} "
-            "say them as well, as far as they go",
+            f"add {given} before `--`; torchrun's arguments, PET_* variables, {scheduler_variables.WAYS} "
+            "set them as well",
         )
 
 

@@ -1,1 +1,1 @@
-"""Runs all nodes of a job on one machine: the process that starts and outlives them."""
+"""Runs all nodes of a job on one machine, in the process that starts and outlives them."""

@@ -1,11 +1,11 @@
 """Runs all nodes of a job on this machine: one hub, a gate and a supervisor per node, as on a cluster.
 
-Or one node of a job whose other nodes are elsewhere, each started by itself: then the hub is here only where
-node 0 is, and the environment says how to reach it, with which key (`join.prepare`).
+Or one node of a job whose other nodes are started by themselves: then the hub is here only with node 0, and
+the environment has its address and key (`join.prepare`).
 
-Each is a process of its own, started from the same file. The host only carries their output, passes signals
-on, and sees to it that nothing outlives it. It stays single-threaded: the kernel ties "die with the parent"
-to the thread that started a child.
+Hub, gates and supervisors are processes of their own, started from the same file. The host only copies their
+output, passes signals on, and leaves no process behind. It stays single-threaded: the kernel ties "die with
+the parent" to the thread that started a child.
 """
 
 from __future__ import annotations
@@ -17,29 +17,31 @@ import math
 import os
 import selectors
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from typing import Callable, NamedTuple, Optional
 
-from ddplaunch.agent.contract import Env, Exit, Files, JobPlan, JobStatus, Phase, Verdict, codec
-from ddplaunch.agent.system import processes
+from ddplaunch.agent.contract import Env, Exit, Files, JobPlan, JobStatus, Marks, Phase, Verdict, codec
+from ddplaunch.agent.local.child import Child
+from ddplaunch.agent.system import proc, processes
 from ddplaunch.agent.system.log_file import LogFile
 from ddplaunch.agent.transport.endpoints import Endpoint
 
 HUB_START = 60.0
-"""Seconds until the hub must listen. It needs a fraction of one, if it has a processor."""
+"""Seconds until the hub must listen. It needs a fraction of one on a free processor."""
 HUB_END = 15.0
-"""Seconds for the hub's last words once every node has ended; and for gates to end once the hub has."""
+"""Seconds for the hub to end once every node has ended; and for gates to end once the hub has."""
 HUBS = 5
-"""So many hubs that were killed while nodes were at the gate are started again."""
+"""Restarts of a hub that is killed while nodes are at the gate."""
+HUB_STOPPED = 5.0
+"""Seconds for which a hub may be stopped before another is started: gates wait for one for 10."""
 STOP_GRACE = 45.0
 """Seconds from the first signal to SIGKILL: evidence (5), torchrun's own patience with its workers (30)."""
 HURRIED = 20.0
-"""Seconds from a second Ctrl-C to SIGKILL: the evidence, and the hub's last words."""
+"""Seconds from a second Ctrl-C to SIGKILL: the evidence, and the hub's last output."""
 _POLL = 0.05
-_BUNDLE_MARK = b"-----BEGIN DDPLAUNCH BUNDLE-----"
+_BUNDLE_MARK = Marks.BUNDLE.encode()
 
 
 class Part(NamedTuple):
@@ -54,7 +56,7 @@ class Part(NamedTuple):
 def main(
     plan: JobPlan, folder: str, attempt: int, gate_only: bool = False, part: Optional[Part] = None
 ) -> int:
-    """Run the job to its end, again after a node's fault as often as the plan allows. Returns an Exit."""
+    """Run the job to its end; again after what may go well elsewhere, if the plan allows. Returns an Exit."""
     processes.adopt_orphans()
     host = Host(plan, folder, gate_only, part)
     for number in (*processes.STOPPING, signal.SIGUSR2):
@@ -62,7 +64,7 @@ def main(
     try:
         while True:
             code = host.run(attempt)
-            if code != Exit.NODE_AT_FAULT or attempt >= plan.retries or host.stopping:
+            if code not in plan.retried or attempt >= plan.retries or host.stopping:
                 return code
             run = os.path.join(folder, Files.RUN)
             os.replace(run, f"{run}-{attempt}")
@@ -71,49 +73,6 @@ def main(
     finally:
         end_all()
         host.close_logs()
-
-
-class Child:
-    """A started agent process, what to do with each line it prints, and whom to tell its exit code."""
-
-    def __init__(
-        self,
-        words: list[str],
-        env: dict[str, str],
-        line: Callable[[bytes], None],
-        ended: Callable[[int], None],
-    ) -> None:
-        self.line = line
-        self.ended = ended
-        self.rest = b""
-        self.process = subprocess.Popen(
-            [*processes.own_command(), *words, f"--die-with-parent={os.getpid()}"],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            bufsize=0,
-        )
-        assert self.process.stdout is not None
-        self.pipe = self.process.stdout
-        os.set_blocking(self.pipe.fileno(), False)
-
-    def drain(self) -> bool:
-        """Hand on the whole lines that can be read now. False at the end of the stream."""
-        data = self.pipe.read(1 << 20)
-        while data:
-            *lines, self.rest = (self.rest + data).split(b"\n")
-            if lines:
-                self.line(b"\n".join(lines) + b"\n")
-            data = self.pipe.read(1 << 20)
-        return data is None
-
-    def close(self) -> None:
-        self.drain()
-        if self.rest:
-            self.line(self.rest + b"\n")
-        self.pipe.close()
-        self.ended(self.process.returncode)
 
 
 class Host:
@@ -131,8 +90,9 @@ class Host:
         self.exits: dict[int, int] = {}  # node -> exit code of its last process
         self.hub_exit: Optional[int] = None
         self.hub: Optional[Child] = None
-        self.hubs = 0  # started in the place of one that was killed
-        self.at_gate: dict[int, Optional[Child]] = {}  # nodes that are not through, and their gates
+        self.hubs = 0  # restarts of the hub
+        self.hub_ran = 0.0  # time.monotonic() when the hub was last not stopped
+        self.at_gate: dict[int, Optional[Child]] = {}  # nodes at the gate, and their gate processes
         self.supervised = False
         self.bundled = False
         self.env: dict[str, str] = {}
@@ -140,7 +100,7 @@ class Host:
         self.logs: dict[str, LogFile] = {}
 
     def run(self, attempt: int) -> int:
-        """One attempt, from the hub's start to its last words."""
+        """Run one attempt, from the hub's start to its end. Returns its exit code."""
         self.exits, self.hub_exit, self.bundled = {}, None, False
         self.at_gate, self.hubs = dict.fromkeys(self.nodes), 0
         os.makedirs(self.path(Files.RUN), exist_ok=True)
@@ -148,6 +108,9 @@ class Host:
         with open(os.open(self.path(Files.KEY), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(key)
         self.env = {**os.environ, Env.KEY: key, Env.ATTEMPT: str(attempt)}
+        if self.part is None:  # else the nodes have folders of their own, and none of it in common
+            self.env[Env.RESUME_DIR] = self.path(Files.RESUME)
+            os.makedirs(self.path(Files.RESUME), exist_ok=True)
         if 0 not in self.nodes:
             self._run_nodes()
             return self._conclude()
@@ -173,7 +136,7 @@ class Host:
             self._gate(node)
         self._until(lambda: self._all_ended() or self.hub_exit is not None)
         if not self._until(self._all_ended, HUB_END):
-            # The hub has its verdict, so a gate that is still there is stopped, or frozen. Ranks need no hub.
+            # The hub has its verdict, so a gate that is still there is stopped, or frozen.
             for gate in filter(None, self.at_gate.values()):
                 gate.process.kill()
             self._until(self._all_ended)
@@ -186,12 +149,12 @@ class Host:
 
     def _hub_words(self) -> list[str]:
         if self.part is None:
-            # Nodes on one machine need loopback alone, and nobody else shall reach the hub.
+            # Nodes on one machine need loopback alone, and no other machine may reach the hub.
             return ["hub", "--host", "127.0.0.1"]
         return ["hub", "--name", self.part.hub.host]
 
     def _start_key_server(self) -> Optional[Child]:
-        """Start the server that the other nodes ask for the key. Without it they say that they have none."""
+        """Start the server that the other nodes ask for the key, where there is one."""
         if self.part is None or not self.part.key_server:
             return None
         return self._start(["keys", *self.part.key_server], {}, self._hub_line, lambda _: None)
@@ -204,7 +167,7 @@ class Host:
         )
 
     def _gate_line(self, log: str, data: bytes) -> None:
-        """Log a gate's line, and print it on a machine without the hub, but for reports to the hub."""
+        """Log a gate's lines; on a machine without the hub print them, except reports to the hub."""
         self._log(log, data)
         if 0 not in self.nodes:
             lines = data.splitlines(keepends=True)
@@ -215,7 +178,7 @@ class Host:
         return self._start([verb], env, line, lambda code: self._node_ended(verb, node, code))
 
     def _where(self) -> str:
-        """Return how the hub is reached from here."""
+        """Return the hub's addresses for this machine. Raises OSError."""
         if self.part is None:
             with open(self.path(Files.HUB), encoding="utf-8") as file:
                 return f"127.0.0.1:{json.load(file)['port']}"
@@ -237,11 +200,11 @@ class Host:
             self.exits[node] = Exit.STOPPED if self.stopping and verb == "gate" else code
 
     def _gate_was_killed(self, node: int, number: int) -> None:
-        """Write so into its log, and where the hub looks for what gates say that do not reach it."""
+        """Write the end of a gate into its log, and into the file of reports that the hub reads."""
         from ddplaunch.agent.platforms import scheduler_log
 
         sentence = f"the gate of node {node} was killed by signal {number}"
-        hint = "`dmesg` says whether memory ran out; else somebody killed it"
+        hint = "`dmesg` shows whether memory ran out; otherwise the signal came from outside"
         verdict = Verdict("node-missing", sentence, "gate", nodes=[node], hint=hint)
         log = os.path.join(self.path(Files.NODE.format(node=node)), Files.GATE_LOG)
         self._gate_line(log, f"{time.strftime('%H:%M:%S')} {sentence}\n".encode())
@@ -249,7 +212,7 @@ class Host:
         self._log(self.path(Files.GATES), f"{report}\n".encode())
 
     def _conclude(self) -> int:
-        """The hub's verdict counts. When it died without one, the worst that a node reported does."""
+        """Return the exit code: the hub's; if that died without one, the worst that a node reported."""
         code = self.hub_exit
         if self.gate_only or code is None or code < 0 or code in (1, Exit.UNUSABLE):
             nodes = [each if each >= 0 else Exit.WORKER_FAILED for each in self.exits.values()]
@@ -272,7 +235,7 @@ class Host:
         return code
 
     def _own_status(self) -> JobStatus:
-        """Return what one node knows, where no hub has written more."""
+        """Return a status of this node's knowledge, where no hub has written one."""
         now = time.time()
         attempt = int(self.env[Env.ATTEMPT])
         return JobStatus(
@@ -294,7 +257,7 @@ class Host:
         return child
 
     def _hub_ended(self, code: int) -> None:
-        """Start it again where it was killed with its parent: gates come back, and need it."""
+        """Start the hub again where it was killed with its parent: gates reconnect to it."""
         if code < 0 and self.at_gate and self.hubs < HUBS and self._listening() and not self.stopping:
             self.hubs += 1
             with open(self.path(Files.HUB), encoding="utf-8") as file:
@@ -304,8 +267,20 @@ class Host:
         else:
             self.hub_exit = code
 
+    def _kill_stopped_hub(self) -> None:
+        """Kill a hub at the gate that a signal has stopped: its parent, or we, start it again."""
+        hub = (
+            [self.hub.process.pid, *proc.children(self.hub.process.pid)] if self.hub and self.at_gate else []
+        )
+        stopped = [pid for pid in hub if (stat := proc.stat(pid)) is not None and stat.state == "T"]
+        if not stopped:
+            self.hub_ran = time.monotonic()
+        elif time.monotonic() - self.hub_ran > HUB_STOPPED:
+            for pid in stopped:
+                processes.send(pid, signal.SIGKILL)
+
     def _until(self, happened: Callable[[], bool], seconds: Optional[float] = None) -> bool:
-        """Carry output and signals until it has happened. False when the seconds ran out first."""
+        """Copy output and pass signals on until `happened()`. Returns False when the seconds ran out."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not happened():
             if deadline is not None and time.monotonic() > deadline:
@@ -319,6 +294,7 @@ class Host:
                 if child.pipe in self.selector.get_map():
                     self.selector.unregister(child.pipe)
                 child.close()
+            self._kill_stopped_hub()
             self._pass_signals()
         return True
 
@@ -333,7 +309,7 @@ class Host:
                 self._send(signal.SIGTERM)
             elif number == signal.SIGINT and self.kill_at is not None:
                 self.kill_at = min(self.kill_at, time.monotonic() + HURRIED)
-                self._send(signal.SIGINT)  # the supervisors wait no longer for ranks that do not end
+                self._send(signal.SIGINT)  # supervisors then kill ranks that do not end
         if self.kill_at is not None and time.monotonic() > self.kill_at:
             self.kill_at = None
             end_all()
@@ -341,7 +317,7 @@ class Host:
     def _send(self, number: int) -> None:
         over = self._all_ended()
         for child in self.children:
-            # The hub ends by itself when the nodes have, and must be there until then.
+            # The hub ends by itself after the nodes, which need it until then.
             if over or child.ended != self._hub_ended:
                 child.process.send_signal(number)
 
@@ -352,10 +328,10 @@ class Host:
         self.console.write(data)
 
     def _hub_line(self, data: bytes) -> None:
-        """Print a line of the hub: no bundle, and a verdict only when no supervisor prints it too."""
+        """Print lines of the hub: no bundle, and a verdict only when no supervisor prints it, too."""
         self._log(self.path(Files.HUB_LOG), data)
         words = b"" if self.bundled else data.partition(_BUNDLE_MARK)[0]
-        self.bundled = self.bundled or _BUNDLE_MARK in data  # the hub's last words, in several pieces
+        self.bundled = self.bundled or _BUNDLE_MARK in data  # the bundle comes last, in several pieces
         if self.supervised:
             words = b"".join(line for line in words.splitlines(keepends=True) if line[:1].isdigit())
         self.console.write(words)
@@ -381,7 +357,7 @@ class Host:
 
 
 def end_all() -> None:
-    """Kill every descendant. What a killed parent leaves behind becomes our child, hence the second look."""
+    """Kill every descendant. Children of a killed process become ours, hence the loop."""
     left = processes.descendants(os.getpid())
     while left:
         for pid in left:

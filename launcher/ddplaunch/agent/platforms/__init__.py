@@ -1,6 +1,6 @@
-"""Knows what differs between a local job, Slurm and Kubernetes: names, machines, logs, last words, hints.
+"""Differences between a local job, Slurm and Kubernetes: names, machines, logs, termination messages, hints.
 
-It must not judge, and speaks with no hub. No other room knows a scheduler: a test reads them for its words.
+This package must not judge, and connects to no hub. No other package knows a scheduler, which a test checks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Asks the name server itself, past /etc/hosts and libc: only its answer says why a name is missing.
 
-DNS over UDP (RFC 1035), for one name and its addresses. A pod's own name stands in its /etc/hosts, so that
-getaddrinfo finds it however the Service of the job is made; this does not.
+DNS over UDP (RFC 1035), for one name and its addresses. getaddrinfo always finds a pod's own name, which is
+in its /etc/hosts, even if the job's Service is wrong.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import NamedTuple, Optional
 
 from ddplaunch.agent.platforms.places import RESOLV_CONF
 
-FOUND, NO_NAME, NO_ADDRESS, FAILING, SILENT = "found", "no such name", "no address", "failing", "silent"
+RESOLVED, NO_NAME, NO_ADDRESS, FAILING, SILENT = "found", "no such name", "no address", "failing", "silent"
 _TRY = 1.0
-"""Seconds until it is asked again: UDP packets get lost."""
+"""Seconds until the request is repeated: UDP packets get lost."""
 _A, _AAAA = 1, 28
 _NXDOMAIN = 3
 _CODES = {1: "FORMERR", 2: "SERVFAIL", 4: "NOTIMP", 5: "REFUSED"}
 
 
-class Answer(NamedTuple):
-    status: str  # FOUND | NO_NAME | NO_ADDRESS | FAILING | SILENT
+class DnsAnswer(NamedTuple):
+    status: str  # RESOLVED | NO_NAME | NO_ADDRESS | FAILING | SILENT
     addresses: list[str]
     server: str
-    said: str  # as an administrator would say it
+    text: str  # for the user
 
 
 def servers(resolv_conf: str = RESOLV_CONF) -> list[str]:
-    """Return the name servers that this machine asks, in order."""
+    """Return the name servers of this machine, in order."""
     try:
         with open(resolv_conf, encoding="utf-8", errors="replace") as file:
             lines = [line.split() for line in file]
@@ -40,30 +40,30 @@ def servers(resolv_conf: str = RESOLV_CONF) -> list[str]:
     return [line[1] for line in lines if line[:1] == ["nameserver"] and len(line) > 1]
 
 
-def ask(name: str, deadline: float, server: str = "", port: int = 53) -> Answer:
+def ask(name: str, deadline: float, server: str = "", port: int = 53) -> DnsAnswer:
     """Return the server's answer for `name`, without any suffix, by `deadline` (time.monotonic())."""
     server = server or next(iter(servers()), "127.0.0.1")
-    found: list[str] = []
+    addresses: list[str] = []
     code: Optional[int] = None
     for kind in (_A, _AAAA):
-        code, found = _question(name, kind, server, port, deadline)
+        code, addresses = _question(name, kind, server, port, deadline)
         if code is None:
-            return Answer(SILENT, [], server, f"{server} does not answer")
-        if found or code != 0:
+            return DnsAnswer(SILENT, [], server, f"{server} does not answer")
+        if addresses or code != 0:
             break
     if code == _NXDOMAIN:
-        return Answer(NO_NAME, [], server, f"{server} says NXDOMAIN")
+        return DnsAnswer(NO_NAME, [], server, f"{server} says NXDOMAIN")
     if code != 0:
-        return Answer(FAILING, [], server, f"{server} says {_CODES.get(code or 0, code)}")
-    if not found:
-        return Answer(NO_ADDRESS, [], server, f"{server} knows the name, and no address of it")
-    return Answer(FOUND, found, server, f"{server} says {', '.join(found)}")
+        return DnsAnswer(FAILING, [], server, f"{server} says {_CODES.get(code or 0, code)}")
+    if not addresses:
+        return DnsAnswer(NO_ADDRESS, [], server, f"{server} knows the name, and no address of it")
+    return DnsAnswer(RESOLVED, addresses, server, f"{server} says {', '.join(addresses)}")
 
 
 def _question(
     name: str, kind: int, server: str, port: int, deadline: float
 ) -> tuple[Optional[int], list[str]]:
-    """(response code, addresses); the code is None when nobody answers."""
+    """Return (response code, addresses); the code is None without an answer."""
     number = os.urandom(2)
     labels = b"".join(bytes([len(part)]) + part for part in name.rstrip(".").encode().split(b"."))
     packet = number + struct.pack(">HHHHH", 0x0100, 1, 0, 0, 0) + labels + struct.pack(">BHH", 0, kind, 1)
@@ -71,7 +71,7 @@ def _question(
     with socket.socket(family, socket.SOCK_DGRAM) as asking:
         while time.monotonic() < deadline:
             try:
-                asking.connect((server, port))  # so that a refusal is heard
+                asking.connect((server, port))  # an unconnected socket gets no error of a closed port
                 asking.send(packet)
                 patience = max(min(_TRY, deadline - time.monotonic()), 0.0)
                 if select.select([asking], [], [], patience)[0]:
@@ -84,9 +84,9 @@ def _question(
 
 
 def _addresses(data: bytes, kind: int) -> list[str]:
-    """Return the addresses of the wanted kind in the answer section, up to where it is cut off."""
+    """Return the addresses of this kind in the answer section, as far as that is complete."""
     questions, answers = struct.unpack(">HH", data[4:8])
-    found, at = [], 12
+    addresses, at = [], 12
     try:
         for _ in range(questions):
             at = _behind_name(data, at) + 4
@@ -95,11 +95,11 @@ def _addresses(data: bytes, kind: int) -> list[str]:
             type_, _, _, length = struct.unpack(">HHIH", data[at : at + 10])
             if type_ == kind:
                 family = socket.AF_INET if kind == _A else socket.AF_INET6
-                found.append(socket.inet_ntop(family, data[at + 10 : at + 10 + length]))
+                addresses.append(socket.inet_ntop(family, data[at + 10 : at + 10 + length]))
             at += 10 + length
     except (IndexError, ValueError, struct.error):
         pass
-    return found
+    return addresses
 
 
 def _behind_name(data: bytes, at: int) -> int:

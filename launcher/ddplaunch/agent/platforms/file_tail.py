@@ -6,14 +6,14 @@ _AT_ONCE = 1 << 20
 
 
 class FileTail:
-    """Reads a file that grows, or that there is not."""
+    """Reads a file that grows, and may not exist yet."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._offset = 0
 
     def lines(self) -> list[bytes]:
-        """Return what was added since the last call, as far as whole lines go."""
+        """Return the whole lines that were added since the last call."""
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._offset)

@@ -19,11 +19,11 @@ class Holder:
     user_id: int
     pid: Optional[int] = None
     command: str = ""
-    job: str = ""  # as people call it: "Slurm job 771"
+    job: str = ""  # for the user: "Slurm job 771"
 
     @property
     def text(self) -> str:
-        """'pid 812 (python serve.py, user bob, Slurm job 771)'."""
+        """Return text such as 'pid 812 (python serve.py, user bob, Slurm job 771)'."""
         user = f"user {_user(self.user_id)}"
         if self.pid is None:
             return f"a process of {user}"
@@ -44,7 +44,7 @@ def holder_of_port(port: int) -> Optional[Holder]:
 
 
 def holder_of_process(pid: int) -> Optional[Holder]:
-    """Return whose process that is; None when it is not to be seen from here."""
+    """Return the process with its user and job; None when it is not visible from here."""
     try:
         return _described(os.stat(f"/proc/{pid}").st_uid, pid)
     except OSError:
@@ -63,7 +63,7 @@ def _owner(inode: int) -> Optional[int]:
 
 
 def job_of(environment: Mapping[str, str]) -> str:
-    """Return the job of a process with that environment; empty where it belongs to none."""
+    """Return the job of a process with that environment; "" without one."""
     if environment.get(Env.JOB):
         return f"ddplaunch job {environment[Env.JOB]}"
     return slurm.job_name(environment)

@@ -14,7 +14,7 @@ _LIMIT = 100_000
 
 
 def expand(text: str) -> list[str]:
-    """Return all names, in order. Raises ValueError for what is no such list."""
+    """Return all names, in order. Raises ValueError for other text."""
     parts = _PART.findall(text)
     if ",".join(parts) != text:
         raise ValueError(text)
@@ -30,14 +30,14 @@ def _names(part: str) -> list[str]:
 
 
 def _middles(text: str) -> list[str]:
-    found: list[str] = []
+    names: list[str] = []
     for each in text.split(","):
         first, dash, last = each.partition("-")
         if not dash:
-            found.append(each)
+            names.append(each)
             continue
         if not first.isdecimal() or not last.isdecimal() or not 0 <= int(last) - int(first) < _LIMIT:
             raise ValueError(each)
         # Zeros in front count: n[08-10] is n08, n09, n10.
-        found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-    return found
+        names += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return names

@@ -10,21 +10,32 @@ _SERVICE = (
     "the job's headless Service must exist and publish pods that are not ready: `kubectl get service,"
     "endpointslices` in the job's namespace, and look for `publishNotReadyAddresses: true`"
 )
+_ALLOW = (
+    "`kubernetes.network_policy: pods` allows all traffic among the job's pods; else ask for the CNI "
+    "plugin's logs"
+)
 _HINTS = {
+    "shm": (
+        "Make /dev/shm larger: `resources.shm` in the job file, or an emptyDir with `medium: Memory` there. "
+        "Or need less of it: fewer DataLoader workers, a smaller prefetch_factor."
+    ),
     "not-found": f"{_SERVICE}; {_DENIAL} s or so without more are CoreDNS' cache of denials",
     "unanswered": (
         "`kubectl --namespace kube-system get pods --selector k8s-app=kube-dns`: is CoreDNS up? If it"
-        " is, a NetworkPolicy may keep the pods from it: egress to port 53, UDP and TCP"
+        " is, a NetworkPolicy may keep the pods from it: egress to port 53, UDP and TCP, which "
+        "`kubernetes.network_policy: pods` allows"
     ),
     "absent": "`kubectl describe pod` of node 0's pod: is it pending, pulling its image, or evicted?",
     "refused": (
-        "`kubectl logs` of node 0's pod, container hub: did it start? If it is up, something on the "
-        "way rejects the port"
+        "`kubectl logs` of node 0's pod, container hub: did it start? If it is up, a NetworkPolicy or "
+        "something else on the way rejects the port"
     ),
     "timeout": (
         "a NetworkPolicy of the namespace, or the cloud's firewall between machines, drops the "
-        "packets: `kubernetes.network_policy: pods` allows all traffic among the job's pods; else ask"
-        " for the CNI plugin's logs"
+        f"packets: {_ALLOW}"
+    ),
+    "rejected": (
+        f"look for a REJECT rule on the way, which a NetworkPolicy of the namespace may have made: {_ALLOW}"
     ),
     "unreachable": (
         "the pods' network has no way between these two machines: look at the CNI plugin's pods on both"
@@ -85,6 +96,7 @@ _HINTS = {
     ),
 }
 _HINTS["port-filtered"] = _HINTS["filtered"] = _HINTS["timeout"]
+_HINTS["port-rejected"] = _HINTS["rejected"]
 _HINTS["host-unreachable"] = _HINTS["unreachable"]
 
 KUBERNETES = Platform(
@@ -103,6 +115,7 @@ KUBERNETES = Platform(
         "stale": 60.0,
         "filtered": 8.0,
         "timeout": 35.0,
+        "rejected": 35.0,
         "unreachable": 35.0,
         "unanswered": 90.0,
     },

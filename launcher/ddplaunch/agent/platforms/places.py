@@ -1,8 +1,8 @@
 """The addresses of the nodes and of the hub, from the environment: plain or as a pattern.
 
-Where all nodes are started from one template, only the template's author and the node itself know the names:
-{node} stands for a node's number, {domain} for what the cluster's name server calls its own, which a pod
-reads in its resolv.conf. Port 0 is a port that every node works out from the job's key by itself.
+Where all nodes are started from one template, the names are a pattern: {node} stands for a node's number,
+{domain} for the cluster's DNS domain, which a pod reads in its resolv.conf. Port 0 is a port that every node
+derives from the job's key.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from ddplaunch.agent.contract import Env, JobPlan
 from ddplaunch.agent.platforms import slurm
+from ddplaunch.agent.text.printable import HintedError
 from ddplaunch.agent.transport import endpoints
 from ddplaunch.agent.transport.endpoints import Endpoint
 
@@ -23,50 +24,46 @@ def node_variable(environment: Mapping[str, str]) -> str:
     return Env.NODE if environment.get(Env.NODE) else slurm.NODE
 
 
-class UnplacedError(Exception):
-    """The environment does not say where something is; `hint` says what would."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
+class UnplacedError(HintedError):
+    """The environment lacks an address; `hint` has the remedy."""
 
 
 def names(plan: JobPlan, environment: Mapping[str, str], resolv_conf: str = RESOLV_CONF) -> list[str]:
-    """Return the names of all nodes in order, the plan's own if it has any; empty where none is known."""
+    """Return the names of all nodes in order, the plan's if it has any; else []. Raises UnplacedError."""
     value = environment.get(Env.NAMES, "")
     if plan.names or not value:
         return list(plan.names)
     value = _with_domain(value, Env.NAMES, resolv_conf)
     if _NODE in value:
         return [value.replace(_NODE, str(node)) for node in range(plan.nodes)]
-    found = value.split(",")
-    if len(found) != plan.nodes:
+    names = value.split(",")
+    if len(names) != plan.nodes:
         raise UnplacedError(
-            f"{Env.NAMES} names {len(found)} nodes, the job has {plan.nodes}: {value}",
+            f"{Env.NAMES} names {len(names)} nodes, the job has {plan.nodes}: {value}",
             f"name each node once, in order, or write one name with {_NODE} in it",
         )
-    return found
+    return names
 
 
 def hub(
     plan: JobPlan, attempt: int, key: bytes, environment: Mapping[str, str], resolv_conf: str = RESOLV_CONF
 ) -> list[Endpoint]:
-    """Under which names and addresses the hub may be reached, in the order in which to try them."""
+    """Return the hub's names and addresses, in the order in which to try them. Raises UnplacedError."""
     value = environment.get(Env.HUB, "")
     try:
-        found = endpoints.parse(_with_domain(value, Env.HUB, resolv_conf))
+        addresses = endpoints.parse(_with_domain(value, Env.HUB, resolv_conf))
     except ValueError:
         wanted = "wanted host:port of the hub, or several with commas"
         raise UnplacedError(
             f"{Env.HUB} is {value!r}; {wanted}", "by this address a node finds the hub on node 0"
         ) from None
-    return [Endpoint(host, port or hub_port(plan.job, attempt, key)) for host, port in found]
+    return [Endpoint(host, port or hub_port(plan.job, attempt, key)) for host, port in addresses]
 
 
 def hub_port(job: str, attempt: int, key: bytes) -> int:
-    """The one that this attempt's nodes agree on without a word: two jobs of one machine seldom share it.
+    """Return the port that each node of this attempt derives alike; two jobs on one machine seldom share it.
 
-    `key`: the job's, or something else that its nodes know and other jobs do not.
+    `key`: the job's, or another value that its nodes know and other jobs do not.
     """
     from ddplaunch.agent.system import ports
 
@@ -74,7 +71,7 @@ def hub_port(job: str, attempt: int, key: bytes) -> int:
 
 
 def domain(resolv_conf: str = RESOLV_CONF) -> str:
-    """The cluster's own: of `search default.svc.cluster.local svc.cluster.local …` it is `cluster.local`."""
+    """Return the cluster's DNS domain: of `search default.svc.cluster.local …` it is `cluster.local`."""
     try:
         with open(resolv_conf, encoding="utf-8", errors="replace") as file:
             lines = [line.split() for line in file]
@@ -82,8 +79,8 @@ def domain(resolv_conf: str = RESOLV_CONF) -> str:
         return ""
     suffixes = [word.rstrip(".") for line in lines if line[:1] == ["search"] for word in line[1:]]
     for suffix in sorted(suffixes, key=len):
-        _, found, rest = f".{suffix}".partition(".svc.")
-        if found:
+        _, separator, rest = f".{suffix}".partition(".svc.")
+        if separator:
             return rest
     return ""
 
@@ -91,12 +88,12 @@ def domain(resolv_conf: str = RESOLV_CONF) -> str:
 def _with_domain(value: str, variable: str, resolv_conf: str) -> str:
     if _DOMAIN not in value:
         return value
-    found = domain(resolv_conf)
-    if not found:
+    own = domain(resolv_conf)
+    if not own:
         raise UnplacedError(
-            f"{resolv_conf} does not tell the cluster's domain, which {variable} needs: it has no "
+            f"{resolv_conf} does not name the cluster's domain, which {variable} needs: it has no "
             "`search … svc.DOMAIN`",
             "the pod's dnsPolicy must be ClusterFirst (with hostNetwork ClusterFirstWithHostNet); or name "
             "the domain, `kubernetes.cluster_domain`",
         )
-    return value.replace(_DOMAIN, found)
+    return value.replace(_DOMAIN, own)

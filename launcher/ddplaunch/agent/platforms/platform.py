@@ -1,6 +1,6 @@
-"""Describes what differs between schedulers: one record each.
+"""Describes the differences between schedulers: one record each.
 
-Whoever makes a plan says in it which scheduler runs the job. An unknown name counts as plain machines.
+The plan names the job's scheduler. An unknown name counts as plain machines.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Optional
 
 @dataclass(frozen=True)
 class Platform:
-    """A scheduler, as far as the agent has to know it."""
+    """A scheduler, as the agent has to know it."""
 
     name: str
     hints: Mapping[str, str] = field(default_factory=dict)
-    """Advice in the scheduler's terms and commands, by what went wrong. Rules have their own besides."""
+    """Advice in the scheduler's terms and commands, by the kind of fault."""
     hub_patience: Mapping[str, float] = field(
         default_factory=lambda: {
             "stranger": 3.0,
@@ -27,10 +27,11 @@ class Platform:
             "loopback": 10.0,
             "gone": 10.0,
             "filtered": 8.0,
+            "rejected": 8.0,
         }
     )
-    """Seconds to wait for the hub, by why it is not reached; without limit for what is not listed. A hub that
-    serves a thousand nodes may be silent for a moment, and one that was killed is started again."""
+    """Seconds to wait for the hub, by the kind of failure; a failure that is not listed has no limit. A hub
+    of a thousand nodes may be silent for a moment, and one that was killed is started again."""
     name_delay: Optional[float] = None
     """Seconds until the name server knows a node that has just started; None: names are known beforehand."""
     has_device_plugins: bool = False
@@ -42,4 +43,4 @@ class Platform:
 
 
 PLAIN = Platform("")
-"""Machines of which nothing is known."""
+"""Machines without a scheduler."""

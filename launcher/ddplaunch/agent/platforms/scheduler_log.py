@@ -15,7 +15,7 @@ from ddplaunch.agent.platforms.file_tail import FileTail
 from ddplaunch.agent.platforms.step_tasks import StepTasks
 
 SETTLES = 2.0
-"""Seconds from the hub's start until what is said of it counts: who cried before will come by now."""
+"""Seconds from the hub's start until a report counts: a gate that failed before then tries again in time."""
 _MARK = b'{"unreached":'
 
 
@@ -25,6 +25,7 @@ class UnreachedReport(NamedTuple):
     node: int
     seconds: float
     verdict: Verdict
+    hub: str = ""  # where the hub's port refuses it: "n0:29400 (10.0.0.5)"
 
 
 def line(report: UnreachedReport) -> str:
@@ -32,6 +33,7 @@ def line(report: UnreachedReport) -> str:
     body = {
         "unreached": report.node,
         "seconds": round(report.seconds, 1),
+        **({"hub": report.hub} if report.hub else {}),
         "verdict": codec.dump(report.verdict),
     }
     return json.dumps(body, separators=(",", ":"))
@@ -47,7 +49,7 @@ class SchedulerLog:
     def listen(self, now: float) -> list[UnreachedReport]:
         """Return what was added since the last call."""
         lines = self._output.lines()
-        self.tasks.hear(lines, now)
+        self.tasks.add(lines, now)
         return [report for text in lines if (report := read(text)) is not None]
 
 
@@ -57,9 +59,8 @@ def read(text: bytes) -> Optional[UnreachedReport]:
     if start < 0:
         return None
     try:
-        found = json.loads(text[start:])
-        return UnreachedReport(
-            int(found["unreached"]), float(found["seconds"]), codec.load(Verdict, found["verdict"])
-        )
+        body = json.loads(text[start:])
+        verdict, hub = codec.load(Verdict, body["verdict"]), codec.load(str, body.get("hub") or "")
+        return UnreachedReport(int(body["unreached"]), float(body["seconds"]), verdict, hub)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -11,12 +11,12 @@ from ddplaunch.agent.platforms import hostlist
 from ddplaunch.agent.platforms.kubernetes import KUBERNETES
 from ddplaunch.agent.platforms.slurm import SLURM
 
-SAYING = "`srun --ntasks-per-node=1`, `mpirun --map-by ppr:1:node` and Indexed Jobs of Kubernetes"
-"""Ways to start nodes that put such variables there, for people."""
+WAYS = "`srun --ntasks-per-node=1`, `mpirun --map-by ppr:1:node` and Indexed Jobs of Kubernetes"
+"""Ways to start nodes that set such variables, for the user."""
 
 
 class Fact(NamedTuple):
-    """A value, and for people the place that it comes from."""
+    """A value, and its source for the user."""
 
     value: str
     source: str
@@ -24,7 +24,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True)
 class Scheduled:
-    """Facts about this process's node. What the environment does not give is None or empty."""
+    """Facts about this process's node. A fact that is not in the environment is None or empty."""
 
     nodes: Optional[Fact] = None
     node: Optional[Fact] = None
@@ -36,9 +36,9 @@ class Scheduled:
 
 
 def read(environment: Mapping[str, str], host: str) -> Scheduled:
-    """`host`: this machine's full name, in a pod POD-INDEX.SERVICE.NAMESPACE.svc.DOMAIN."""
+    """Return the facts. `host`: this machine's full name, in a pod POD-INDEX.SERVICE.NAMESPACE.svc.DOMAIN."""
     if environment.get("OMPI_COMM_WORLD_RANK"):
-        # mpirun starts its own processes by srun, whose variables count those.
+        # mpirun starts its daemons by srun, whose variables count those.
         return _open_mpi(environment)
     if in_step(environment):
         return _slurm(environment)
@@ -48,7 +48,7 @@ def read(environment: Mapping[str, str], host: str) -> Scheduled:
 
 
 def is_slurms(environment: Mapping[str, str]) -> bool:
-    """Whether all nodes are those of one job of Slurm. mpirun starts a process beside itself without srun."""
+    """Whether all nodes are of one job of Slurm. On its own node mpirun starts a process without srun."""
     in_mpi = environment.get("OMPI_COMM_WORLD_RANK") and environment.get("SLURM_JOB_ID")
     return bool(in_mpi) or in_step(environment)
 
@@ -88,7 +88,7 @@ def _slurm(environment: Mapping[str, str]) -> Scheduled:
 
 
 def _indexed_job(environment: Mapping[str, str], host: str) -> Scheduled:
-    """Return what a pod of an Indexed Job knows: its index, and peers' names by a headless Service."""
+    """Return the facts of a pod of an Indexed Job: its index, and node 0's name by a headless Service."""
     index = environment["JOB_COMPLETION_INDEX"]
     pod, _, domain = host.partition(".")
     named = bool(domain) and pod.endswith(f"-{index}")
@@ -119,9 +119,9 @@ def _open_mpi(environment: Mapping[str, str]) -> Scheduled:
 
 
 def _in_order(environment: Mapping[str, str], rank: str, size: str) -> list[str]:
-    """The nodes by rank, where mpirun goes through those of Slurm's job in their order; empty elsewhere.
+    """Return the nodes by rank, where mpirun takes those of Slurm's job in their order; else empty.
 
-    Each process knows that of its own place alone: where one is elsewhere, rank 0 is not on the first.
+    A process can check that for its own node alone.
     """
     try:
         names = hostlist.expand(environment.get("SLURM_JOB_NODELIST", ""))

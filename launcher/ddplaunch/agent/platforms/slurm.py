@@ -1,4 +1,4 @@
-"""Slurm: srun starts one task per node, and says how each ends."""
+"""Slurm: srun starts one task per node, and reports how each ends."""
 
 from __future__ import annotations
 
@@ -33,6 +33,14 @@ SLURM = Platform(
         "unlaunched": "see whether slurmd runs on that node: `scontrol show node NAME`",
         "ended": "look at what Slurm runs there before a task (`scontrol show config | grep -i prolog`), and "
         "at room in /tmp; `slurm.exclude` leaves a node out",
+        "container": "start it by hand on that node: `srun --nodelist=NAME`, then the runtime's "
+        "`exec IMAGE python3 -V`, or `--container=IMAGE python3 -V`",
+        "no-runtime": "load its module before sbatch, or ask for nodes that have it: `slurm.constraint`",
+        "no-python": "the image needs a python3 >= 3.9 on its PATH, in which the agent runs",
+        "no-image": "every node must see `slurm.container.image` under that path: a shared folder",
+        "no-oci": "have the administrator put oci.conf beside slurm.conf there, or use `slurm.constraint`",
+        "no-mount": "every node must have what `slurm.container.mounts` and `volumes` name",
+        "no-namespace": "ask the administrator for user namespaces there (`sysctl user.max_user_namespaces`)",
         "none-started": "see whether the scheduler answered all that time: `scontrol ping`, slurmctld's log",
         "missing": "`squeue` and `scontrol show node NAME` say whether the node is up and has started its "
         "task; `gate.timeout` in the job file says how long the others wait",
@@ -43,13 +51,13 @@ SLURM = Platform(
 
 
 def job_name(environment: Mapping[str, str]) -> str:
-    """'Slurm job 771' of a process with that environment; empty where it belongs to none."""
+    """Return 'Slurm job 771' for a process with that environment; "" without a job."""
     number = environment.get("SLURM_JOB_ID")
     return f"Slurm job {number}" if number else ""
 
 
 def munge_socket(seconds: float) -> Optional[str]:
-    """Return the socket of MUNGE that this cluster has set up for Slurm; None: MUNGE's own."""
+    """Return the socket of MUNGE that Slurm is configured to use; None: MUNGE's default."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         shown = subprocess.run(["scontrol", "show", "config"], capture_output=True, timeout=seconds)
         named = re.search(rb"^AuthInfo\s*=.*?\bsocket=([^,\s]+)", shown.stdout, re.MULTILINE)

@@ -1,7 +1,7 @@
 """Reads srun's messages about a step's tasks, one per node: which ended badly, and why.
 
-A task may end before it is ours: a prolog fails, a disk is full, there is no Python. Nothing is heard of its
-node then, while srun tells of its end at once. Pure; times are the caller's clock.
+A task may end before our agent runs: a prolog fails, a disk is full, there is no Python. Then its node sends
+no message, while srun reports its end at once. Pure; times are the caller's clock.
 """
 
 from __future__ import annotations
@@ -14,60 +14,67 @@ from typing import NamedTuple
 from ddplaunch.agent.contract import Exit
 
 SETTLE = 1.0
-"""Seconds from srun's word to our belief in it: the reason may be written after the end."""
+"""Seconds until an end is reported: srun may write the reason after it."""
 _ENDED = re.compile(r"srun: error: \S+: tasks? ([\d,-]+): (.+)")
 _FAILED = re.compile(r"srun: error: Task launch for \S+ failed on node ([^\s:]+)(: .+)")
 _OVER = re.compile(r"Job step aborted|CANCELLED AT")
 _DAEMON = re.compile(r"(?:\d+: )?slurmstepd-(\S+?): (?:error: )?(.*)")
 _LABELLED = re.compile(r"(\d+): (.*)")
-_TOLD_TO_STOP = f"Exited with exit code {int(Exit.STOPPED)}"
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_REFUSED = re.compile(r"code (1|126|127)$")
+"""Exit codes of a shell and of the OCI runtimes that it starts."""
+_STOPPED = f"Exited with exit code {int(Exit.STOPPED)}"
 _OURS = "ddplaunch-node "
-"""What the batch script itself has a node say."""
+"""Prefix of lines that the batch script itself has a node print."""
+_CONTAINER = _OURS + "container"
 _KEPT = 4
 UNLAUNCHED = "Task launch failed"
-"""How srun's word begins of a task that it could not start."""
+"""Prefix of `how` for a task that srun could not start."""
 
 
 class Ended(NamedTuple):
-    """A node's task that has ended, or could not be launched, and what is known of why."""
+    """A node's task that has ended, or could not be launched."""
 
     node: int
-    how: str  # srun's word: "Exited with exit code 1"
-    said: Sequence[str] = ()  # the last lines of it, or of Slurm's daemon there
-    by: str = "srun"  # who says how
+    how: str  # by srun: "Exited with exit code 1"
+    last_lines: Sequence[str] = ()  # of the task, or of Slurm's daemon on its node
+    by: str = "srun"  # the source of `how`
 
     @property
     def launched(self) -> bool:
-        """Whether it has run at all."""
+        """Whether the task has run at all."""
         return not self.how.startswith(UNLAUNCHED)
 
 
 class StepTasks:
-    """`names` of the job's nodes, which are those of its tasks, in order."""
+    """The tasks of a step. `names`: the job's nodes, one per task, in order."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self._ended: dict[int, tuple[float, str]] = {}
-        self._said: dict[int, deque[str]] = {}
-        self._over = False  # the step is ended as a whole, which is no task's doing
+        self._lines: dict[int, deque[str]] = {}
+        self._contained = False  # Slurm itself starts a container for each task, before any of our words
+        self._ran: set[int] = set()  # nodes whose task has got as far as these
+        self._over = False  # the whole step is being ended: later ends are not faults of tasks
 
-    def hear(self, lines: Iterable[bytes], now: float) -> None:
-        """Lines that srun has written, with or without labels."""
+    def add(self, lines: Iterable[bytes], now: float) -> None:
+        """Read lines of srun, with or without labels."""
         for line in lines:
-            self._hear(line.decode(errors="replace").rstrip(), now)
+            self._take(_COLOUR.sub("", line.decode(errors="replace")).rstrip(), now)
 
     def ended(self, now: float) -> list[Ended]:
-        """Return whoever ended badly before the whole step did, in node order."""
+        """Return the tasks that ended badly before the whole step did, in node order."""
         return [
-            Ended(node, how, self._words(node))
+            Ended(node, how, self._words(node, how))
             for node, (at, how) in sorted(self._ended.items())
             if now - at >= SETTLE
         ]
 
-    def _hear(self, line: str, now: float) -> None:
+    def _take(self, line: str, now: float) -> None:
+        self._contained = self._contained or line == _CONTAINER
         self._over = self._over or _OVER.search(line) is not None
         ended, unlaunched = _ENDED.match(line), _FAILED.match(line)
-        if ended is not None and ended[2] != _TOLD_TO_STOP:
+        if ended is not None and ended[2] != _STOPPED:
             self._end(_numbers(ended[1]), ended[2], now)
         elif unlaunched is not None:
             self._end(self._numbers_of(unlaunched[1]), UNLAUNCHED + unlaunched[2], now)
@@ -86,16 +93,21 @@ class StepTasks:
         elif labelled is not None:
             nodes, text = [int(labelled[1])], labelled[2]
         else:
-            nodes, text = [-1], line  # somebody's
+            nodes, text = [-1], line  # of an unknown node
         if text.startswith(_OURS):
+            self._ran.update(nodes)
             return
         for node in nodes:
-            self._said.setdefault(node, deque(maxlen=_KEPT)).append(text)
+            self._lines.setdefault(node, deque(maxlen=_KEPT)).append(text)
 
-    def _words(self, node: int) -> list[str]:
+    def _words(self, node: int, how: str) -> list[str]:
         """Return the node's lines; lines without a label are its own when no other node has ended."""
-        anybody = self._said.get(-1, ()) if len(self._ended) == 1 else ()
-        return list(self._said.get(node) or anybody)
+        unlabelled = self._lines.get(-1, ()) if len(self._ended) == 1 else ()
+        lines = list(self._lines.get(node) or unlabelled)
+        refused = node not in self._ran and (how.startswith(UNLAUNCHED) or _REFUSED.search(how))
+        if self._contained and refused and "TaskProlog" not in str(lines):
+            lines.append(f"error: container: {(lines or [how])[-1].rpartition(' msg=')[2]}")
+        return lines
 
     def _numbers_of(self, name: str) -> list[int]:
         return [number for number, each in enumerate(self._names) if each == name]
@@ -103,9 +115,9 @@ class StepTasks:
 
 def _numbers(text: str) -> list[int]:
     """Return the numbers in '0', '1-3' or '0,2-3'."""
-    found: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
         if first.isdecimal():
-            found += range(int(first), int(last if last.isdecimal() else first) + 1)
-    return found
+            numbers += range(int(first), int(last if last.isdecimal() else first) + 1)
+    return numbers

@@ -1,7 +1,7 @@
 """Writes a container's termination message: a small JSON file that outlives the container.
 
-{"verdicts": [...], "exit_code": n}, the culprits first. The file is mounted by itself, so it is written in
-place; and what is longer than LIMIT would be cut in the middle, so it is cut here.
+{"verdicts": [...], "exit_code": n}, the culprits first. The file is a mount of its own, so it is written in
+place. Kubernetes would cut a message longer than LIMIT in the middle, so it is shortened here.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ import os
 from collections.abc import Mapping, Sequence
 
 from ddplaunch.agent.contract import Env, Exit, Verdict, codec
+from ddplaunch.agent.text import mentions
 
 LIMIT = 4096
 """Bytes that the kubelet reads."""
 FIRST = 5.0
-"""Seconds for node 0's pod to end before the others do: as soon as one pod has failed, Kubernetes deletes
-those that still run, with their logs, and node 0's has the bundle in it."""
+"""Seconds for node 0's pod to end before the others: as soon as one pod has failed, Kubernetes deletes those
+that still run, with their logs, and node 0's log has the bundle."""
 _VERDICTS, _FACTS = 20, 16
-"""More than there is ever room for."""
+"""More than ever fit."""
 _SENTENCE = 600
-"""Characters of a sentence that tell enough, where there is no room for all of it."""
+"""Characters of a sentence that is cut for want of space."""
 
 
 def wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process is a container's, whose last words somebody will read."""
+    """Whether this process is in a container with a termination message."""
     return bool(environment.get(Env.TERMINATION))
 
 
@@ -36,7 +37,7 @@ def goes_last(node: int, exit_code: int) -> bool:
 
 
 def write(exit_code: int, verdicts: Sequence[Verdict]) -> None:
-    """Write the message where Env.TERMINATION says, if it does. A file that refuses it changes nothing."""
+    """Write the message to the file of Env.TERMINATION, if there is one. Raises nothing."""
     path = os.environ.get(Env.TERMINATION)
     if path:
         with contextlib.suppress(OSError):
@@ -50,13 +51,13 @@ def write(exit_code: int, verdicts: Sequence[Verdict]) -> None:
 
 
 def text(exit_code: int, verdicts: Sequence[Verdict]) -> str:
-    """Return at most LIMIT bytes: facts are left out before hints, and the last verdicts before the first."""
+    """Return a message of at most LIMIT bytes: without facts before hints, last verdicts before first."""
     left = [dataclasses.replace(each, facts=each.facts[:_FACTS]) for each in verdicts[:_VERDICTS]]
     while True:
         body = {"verdicts": codec.dump(left), "exit_code": exit_code}
-        found = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-        if len(found.encode()) <= LIMIT or not left:
-            return found
+        message = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+        if len(message.encode()) <= LIMIT or not left:
+            return message
         left = _less(left)
 
 
@@ -76,7 +77,8 @@ def _less(verdicts: list[Verdict]) -> list[Verdict]:
     if last.victims:
         return [dataclasses.replace(last, victims=[])]
     if len(last.sentence) > _SENTENCE:
-        return [dataclasses.replace(last, sentence=last.sentence[: _SENTENCE - 1] + "…")]
+        begin = mentions.cut(last.wording, _SENTENCE - 1, last.machines or {})
+        return [dataclasses.replace(last, sentence=f"{begin}…")]
     if last.hint:
         return [dataclasses.replace(last, hint="")]
     if len(last.nodes) + len(last.ranks) > 2:

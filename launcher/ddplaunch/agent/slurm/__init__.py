@@ -1,5 +1,6 @@
 """Programs of a Slurm node: prolog, epilog, and the gate for a batch script that is not ours.
 
-The first two run as root, without PATH and HOME, at every start and end of a job on a node. They ask no
-daemon of Slurm, which would multiply by the nodes; what they cannot tell never takes a node out of service.
+Prolog and epilog run as root, without PATH and HOME, at every start and end of a job on a node. They send no
+request to Slurm's daemons, which thousands of nodes would overload. A check that cannot tell never takes a
+node out of service.
 """

@@ -17,21 +17,21 @@ class Owned(NamedTuple):
     """A process of a user."""
 
     pid: int
-    job: int  # 0: of none that can be seen
+    job: int  # 0: no job is visible
     started: float  # seconds since the epoch
     ticks: int  # when it started since boot; with the pid it names a process for good
 
 
 def here() -> list[int]:
-    """Ids of the jobs with a step on this node: each has a daemon of Slurm's, whose title names it."""
+    """Return the ids of jobs with a step on this node: each has a daemon of Slurm, whose title names it."""
     return sorted({job for job in map(_step_of, _pids()) if job is not None})
 
 
 def processes(user: int) -> list[Owned]:
-    """Living processes whose real user is `user`, without this one and those that it stems from."""
+    """Return living processes whose real user is `user`, without this one and its ancestors."""
     boot = _boot_time()
     own = _ancestors()
-    found = []
+    processes = []
     for pid in _pids():
         stat = proc.stat(pid)
         if pid in own or stat is None or stat.state in "ZX" or _user(pid) != user:
@@ -39,12 +39,12 @@ def processes(user: int) -> list[Owned]:
         if _step_of(pid) is not None:
             continue
         started = boot + stat.started / os.sysconf("SC_CLK_TCK")
-        found.append(Owned(pid, _job(pid), started, stat.started))
-    return found
+        processes.append(Owned(pid, _job(pid), started, stat.started))
+    return processes
 
 
 def _step_of(pid: int) -> Optional[int]:
-    """The job whose step this daemon of Slurm's carries. It is root's: any process can take such a title."""
+    """Return the job of a step daemon of Slurm. It must be root's: any process can take such a title."""
     title = _STEP_DAEMON.match(proc.command_line(pid)) if _user(pid) == 0 else None
     return int(title[1]) if title else None
 
@@ -70,13 +70,13 @@ def _user(pid: int) -> int:
 
 
 def _ancestors() -> set[int]:
-    found: set[int] = set()
+    pids: set[int] = set()
     pid = os.getpid()
     while pid > 0:
-        found.add(pid)
+        pids.add(pid)
         stat = proc.stat(pid)
         pid = stat.parent if stat else 0
-    return found
+    return pids
 
 
 def _boot_time() -> float:

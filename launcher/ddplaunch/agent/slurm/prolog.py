@@ -1,4 +1,4 @@
-"""Before a job: checks of the node that only an administrator can repair."""
+"""Before a job: checks of faults that only an administrator can repair."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UP = 1  # IFF_UP
 
 
 def main() -> int:
-    """`Exit.NODE_AT_FAULT` when no job can work here; whatever else is odd is printed alone."""
+    """Check the node, and print what is odd. Returns `Exit.NODE_AT_FAULT` when no job can run here."""
     context = Context(JobPlan("prolog", 1, None, [], [], platform=SLURM.name), "/", 0, 0, b"")
     results = checks.run(context, CHECKS, seconds=10.0)
     odd = [result for result in results if result.status != Status.PASS]
@@ -31,12 +31,12 @@ def main() -> int:
 
 
 def shm(context: Context) -> CheckResult:
-    """Shared memory, in which NCCL and DataLoader workers hand tensors over."""
+    """Check: space in shared memory, through which NCCL and DataLoader workers pass tensors."""
     return _room(context, "shm", "shm-too-small", room.SHARED_MEMORY)
 
 
 def disk(context: Context) -> CheckResult:
-    """The folder for temporary files, where Python, torchrun and sbcast write."""
+    """Check: space in the folder for temporary files, where Python, torchrun and sbcast write."""
     return _room(context, "disk", "disk-full", room.TEMPORARY)
 
 
@@ -46,25 +46,25 @@ def _room(context: Context, check: str, code: str, place: str) -> CheckResult:
         return passed(check, f"there is room in {place}")
     wanted, hint = f"at least {size(LEAST)}", f"`df -h {place}; ls -la {place}` on this node"
     others = [job for job in jobs.here() if str(job) != context.variable("SLURM_JOB_ID")]
-    if others:  # it may be theirs, and pass with them
+    if others:  # their files may fill it, and go with them
         return unknown(check, f"{observed}, while other jobs run here: {', '.join(map(str, others))}", hint)
     return failed(check, code, observed, wanted, hint)
 
 
 def null(context: Context) -> CheckResult:  # noqa: ARG001 - every check is called alike
-    """A program of root that deletes and writes its output file makes a plain file of /dev/null."""
+    """Check: /dev/null is the device. Root's programs may replace it by a plain file of output."""
     try:
-        found = os.stat(os.devnull)
+        status = os.stat(os.devnull)
     except OSError as error:
         return failed("null", "image-lacks", f"{os.devnull}: {error.strerror}", "a device")
-    if stat.S_ISCHR(found.st_mode) and found.st_rdev == _NULL and found.st_mode & 0o666 == 0o666:
+    if stat.S_ISCHR(status.st_mode) and status.st_rdev == _NULL and status.st_mode & 0o666 == 0o666:
         return passed("null", "a device")
     hint = f"`rm {os.devnull}; mknod -m 666 {os.devnull} c 1 3` on this node"
     return failed("null", "image-lacks", f"{os.devnull} is not the null device", "it", hint)
 
 
 def loopback(context: Context) -> CheckResult:  # noqa: ARG001 - as above
-    """Without it the ranks of one node do not find each other."""
+    """Check: the loopback interface is up, by which ranks of one node connect."""
     try:
         with open(_LOOPBACK, encoding="ascii") as file:
             up = int(file.read(), 16) & _UP

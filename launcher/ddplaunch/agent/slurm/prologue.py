@@ -1,6 +1,6 @@
 """The gate for a batch script that is not ours; prints its results for a shell.
 
-The hub runs here, the gates in one step of the job. Everything said is for standard error.
+The hub runs here, the gates in one step of the job. Log lines go to standard error.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ddplaunch.agent.contract import (
     JobPlan,
     JobStatus,
     RendezvousSettings,
+    bundle_file,
     codec,
 )
 from ddplaunch.agent.diagnosis import verdict_text
@@ -39,10 +40,10 @@ _STEP_END = 5.0
 """Seconds for the step to end once the hub has ended."""
 _HUB_END = 10.0
 _CLEAN = 10.0
-_SAY_EVERY = 5.0
+_LOG_EVERY = 5.0
 _POLL = 0.05
 _UNFIT = ("SLURM_EXPORT_ENV", "SLURM_DISTRIBUTION", "SLURM_NTASKS_PER_GPU")
-"""The script's own wishes for its steps, which one task on every node cannot obey."""
+"""The script's settings for its steps that do not fit one task on every node."""
 _TIMEOUT = "DDPLAUNCH_GATE_TIMEOUT"
 _ON_NODE = """
 umask 077
@@ -56,8 +57,8 @@ exit "$code"
 """
 
 
-class RefusedError(Exception):
-    """There can be no gate; the message is a sentence, `exit_code` one of contract.Exit."""
+class GateError(Exception):
+    """There is no gate, or it has not passed; the message is for the user, `exit_code` a contract.Exit."""
 
     def __init__(self, exit_code: int, message: str) -> None:
         super().__init__(message)
@@ -65,7 +66,7 @@ class RefusedError(Exception):
 
 
 def main(environment: Mapping[str, str] = os.environ) -> int:
-    """Returns `Exit.OK` having printed what to export, or the gate's code having said why."""
+    """Run the gate. Returns `Exit.OK` after printing the exports, else the gate's code, with a message."""
     try:
         plan = _plan(environment)
         folder = tempfile.mkdtemp(prefix=f"ddplaunch-{environment['SLURM_JOB_ID']}-", dir="/tmp")
@@ -73,8 +74,8 @@ def main(environment: Mapping[str, str] = os.environ) -> int:
             agreed = _Gate(plan, folder, environment).run()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    except RefusedError as error:
-        _say(str(error))
+    except GateError as error:
+        _log(str(error))
         return error.exit_code
     for name, value in {
         "MASTER_ADDR": agreed.master_addr,
@@ -82,24 +83,22 @@ def main(environment: Mapping[str, str] = os.environ) -> int:
         **agreed.env,
     }.items():
         print(f"export {name}={shlex.quote(str(value))}")
-        _say(f"{name}={value}: {agreed.why.get(name, 'agreed by all nodes')}")
+        _log(f"{name}={value}: {agreed.why.get(name, 'agreed by all nodes')}")
     return Exit.OK
 
 
 def _plan(environment: Mapping[str, str]) -> JobPlan:
     if not environment.get("SLURM_JOB_ID"):
-        raise RefusedError(
+        raise GateError(
             Exit.MISCONFIGURED, "error: not inside a job of Slurm; source it in a script for sbatch"
         )
     if environment.get("SLURM_HET_SIZE"):
-        raise RefusedError(Exit.MISCONFIGURED, "error: heterogeneous jobs are not supported")
+        raise GateError(Exit.MISCONFIGURED, "error: heterogeneous jobs are not supported")
     listed = environment["SLURM_JOB_NODELIST"]
     shown = subprocess.run(["scontrol", "show", "hostnames", listed], capture_output=True, text=True)
     names = shown.stdout.split()
     if shown.returncode != 0 or not names:
-        raise RefusedError(
-            Exit.UNUSABLE, f"error: scontrol does not tell the nodes of {listed}: {shown.stderr}"
-        )
+        raise GateError(Exit.UNUSABLE, f"error: scontrol cannot list the nodes of {listed}: {shown.stderr}")
     python = "python" if shutil.which("python") else "python3"
     name = environment.get("SLURM_JOB_NAME") or "job"
     gate = GatePlan(timeout=_timeout(environment))
@@ -124,18 +123,19 @@ def _timeout(environment: Mapping[str, str]) -> float:
         return float(value)
     except ValueError:
         message = f"error: {_TIMEOUT} is {value!r}; wanted a number of seconds"
-        raise RefusedError(Exit.MISCONFIGURED, message) from None
+        raise GateError(Exit.MISCONFIGURED, message) from None
 
 
 class _Gate:
-    """One hub, one step."""
+    """The gate of one job: a hub, and a step with a gate on every node."""
 
     def __init__(self, plan: JobPlan, folder: str, environment: Mapping[str, str]) -> None:
         self._plan = plan
         self._folder = folder
         self._archive: str = getattr(ddplaunch.agent.__loader__, "archive", "")
         self._name = environment.get("SLURMD_NODENAME", plan.names[0])
-        # Not made of `folder`: others see that on this node, and could make the like on the next one.
+        # Not derived from `folder`: other users see that on this node, and could make the same on the next
+        # one.
         self._scratch = f"/tmp/ddplaunch-{environment['SLURM_JOB_ID']}-{os.urandom(16).hex()}"  # noqa: S108
         self._started = time.monotonic()
         self._env = {name: value for name, value in environment.items() if name not in _UNFIT}
@@ -144,7 +144,7 @@ class _Gate:
         codec.write(self._path(Files.PLAN), plan)
 
     def run(self) -> RendezvousSettings:
-        """Raises RefusedError."""
+        """Run hub and gates. Returns the settings. Raises GateError."""
         hub = self._start_hub()
         try:
             self._env[Env.HUB] = self._hub_address(hub)
@@ -177,17 +177,17 @@ class _Gate:
                 return file.read().strip()
             time.sleep(_POLL)
         self._explain(Exit.UNUSABLE)
-        raise RefusedError(Exit.UNUSABLE, f"error: the hub did not start:\n{self._tail(Files.HUB_LOG)}")
+        raise GateError(Exit.UNUSABLE, f"error: the hub did not start:\n{self._tail(Files.HUB_LOG)}")
 
     def _bring(self) -> None:
-        """The agent and the plan to every node; no file system need be shared."""
+        """Copy the agent and the plan to every node, without a shared file system. Raises GateError."""
         archive = f"{self._folder}/gate.tar"
         with tarfile.open(archive, "w") as tar:
             tar.add(self._archive, Files.AGENT)
             tar.add(self._path(Files.PLAN), Files.PLAN)
         os.chmod(archive, 0o600)  # as it will be on the nodes
         done = subprocess.run(
-            # Without --force it writes to no file that is there already, and follows no link.
+            # Without --force sbcast overwrites no file, and follows no link.
             ["sbcast", archive, f"{self._scratch}.tar"],
             capture_output=True,
             text=True,
@@ -196,23 +196,23 @@ class _Gate:
         if done.returncode != 0:
             self._clean()
             reason = "is /tmp full or read-only on one of them, or its slurmd gone?"
-            said = f"error: sbcast could not bring the agent to all nodes: {reason}\n{done.stderr.strip()}"
-            raise RefusedError(Exit.NODE_AT_FAULT, said)
+            message = f"error: sbcast could not bring the agent to all nodes: {reason}\n{done.stderr.strip()}"
+            raise GateError(Exit.NODE_AT_FAULT, message)
 
     def _clean(self) -> None:
-        """Delete our files on all nodes that the agent has reached."""
+        """Delete our archive on all nodes."""
         command = ["rm", "-f", f"{self._scratch}.tar"]
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run([*self._srun(), *command], capture_output=True, env=self._env, timeout=_CLEAN)
 
     def _srun(self) -> list[str]:
-        """One task on every node, which neither ends the others nor waits for them."""
+        """Return the words of srun for one task on every node; no task ends the others or waits for them."""
         nodes = str(self._plan.nodes)
         place = ["srun", "--nodes", nodes, "--ntasks", nodes, "--ntasks-per-node=1", "--mpi=none", "--label"]
         return [*place, "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--job-name=ddplaunch-gate"]
 
     def _step(self, hub: subprocess.Popen[bytes]) -> int:
-        """One gate on every node; returns the worst exit code."""
+        """Run a gate on every node. Returns the worst exit code."""
         command = ["sh", "-c", _ON_NODE, "gate", self._scratch, sys.executable]
         with open(self._path(Files.GATES), "wb") as log:
             step = subprocess.Popen(
@@ -223,25 +223,25 @@ class _Gate:
                 stderr=subprocess.STDOUT,
             )
         ended: Optional[float] = None
-        said = time.monotonic()
+        logged = time.monotonic()
         while step.poll() is None:
             now = time.monotonic()
             if ended is None and hub.poll() is not None:
                 ended = now
             if ended is not None and now - ended > _STEP_END:
-                step.terminate()  # a node that never began its gate keeps srun waiting
-            if now - said > _SAY_EVERY:
-                said = now
-                self._say_whom()
+                step.terminate()  # srun waits for a node that has not started its gate
+            if now - logged > _LOG_EVERY:
+                logged = now
+                self._log_waiting()
             time.sleep(_POLL)
         return step.returncode
 
-    def _say_whom(self) -> None:
+    def _log_waiting(self) -> None:
         with contextlib.suppress(OSError, codec.ContractError):
             status = codec.read(JobStatus, self._path(Files.STATUS))
             if status.waiting_for:
-                whom = phrases.nodes(status.waiting_for, self._plan.names)
-                _say(f"waiting for {whom} ({time.monotonic() - self._started:.0f} s)")
+                missing = phrases.nodes(status.waiting_for, self._plan.names)
+                _log(f"waiting for {missing} ({time.monotonic() - self._started:.0f} s)")
 
     # ---------------------------------------------------------------- the outcome
 
@@ -249,20 +249,20 @@ class _Gate:
         bundle = self._explain(code)
         if code != Exit.OK or bundle.agreed is None:
             detail = self._tail(Files.GATES)
-            raise RefusedError(Exit.NODE_AT_FAULT, f"error: the step of the gate failed ({code}):\n{detail}")
+            raise GateError(Exit.NODE_AT_FAULT, f"error: the step of the gate failed ({code}):\n{detail}")
         seconds = time.monotonic() - self._started
-        _say(f"gate passed in {seconds:.1f} s: {phrases.nodes(range(self._plan.nodes), self._plan.names)}")
+        _log(f"gate passed in {seconds:.1f} s: {phrases.nodes(range(self._plan.nodes), self._plan.names)}")
         return bundle.agreed
 
     def _explain(self, code: int) -> Bundle:
-        """Return what the hub knows. Raises RefusedError with its verdict, if it came to one."""
+        """Return the hub's bundle. Raises GateError with its verdict, if there is one."""
         try:
-            bundle = codec.read(Bundle, self._path(Files.BUNDLE))
+            bundle = bundle_file.read(self._path(Files.BUNDLE))
         except (OSError, codec.ContractError):
-            raise RefusedError(Exit.UNUSABLE, f"error: the hub broke:\n{self._tail(Files.HUB_LOG)}") from None
+            raise GateError(Exit.UNUSABLE, f"error: the hub failed:\n{self._tail(Files.HUB_LOG)}") from None
         if bundle.verdicts:
-            said = "\n".join(verdict_text.block(bundle.verdicts, final=True))
-            raise RefusedError(bundle.exit_code or code or Exit.NODE_AT_FAULT, said)
+            message = "\n".join(verdict_text.block(bundle.verdicts, final=True))
+            raise GateError(bundle.exit_code or code or Exit.NODE_AT_FAULT, message)
         return bundle
 
     def _tail(self, name: str) -> str:
@@ -276,6 +276,6 @@ class _Gate:
         return os.path.join(self._folder, name)
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     lines = printable(text, lines=True).splitlines()
     print("\n".join(f"[ddplaunch] {line}" for line in lines), file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Measures space for the next job, in shared memory and in temporary folders."""
+"""Checks the space for the next job, in shared memory and in temporary folders."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _PROBE = b"\0" * (1 << 16)
 
 
 def lacking(place: str) -> str:
-    """Return what is wrong there; empty when a job can work."""
+    """Return what is wrong with the folder; "" when a job can run."""
     try:
         with tempfile.TemporaryFile(dir=place) as file:
             file.write(_PROBE)
             file.flush()
-        found = os.statvfs(place)
+        stat = os.statvfs(place)
     except OSError as error:
         return f"cannot write to {place}: {error.strerror}"
-    free = found.f_bavail * found.f_frsize
+    free = stat.f_bavail * stat.f_frsize
     return "" if free >= LEAST else f"{size(free)} free in {place}"

@@ -13,32 +13,34 @@ from ddplaunch.agent.supervisor.rank_roles import Candidate, Numbers, RankRoles,
 from ddplaunch.agent.system import proc
 
 _OFTEN, _SELDOM = 30, 10
-"""So many times a process is asked at every turn how it was started, then at every tenth: multiprocessing
-knows it only when the imports of the main file are over, which may take a minute."""
+"""So many times a process is asked every second how it was started, then every tenth second: multiprocessing
+knows it only after the imports of the main file, which may take a minute."""
 
 
 class Candidates:
+    """Processes of this node that may be ranks."""
+
     def __init__(self) -> None:
-        self.of_mpi = False  # an MPI launcher's numbers count as well
+        self.of_mpi = False  # rank numbers of an MPI launcher count as well
         self._known: dict[int, Candidate] = {}
-        self._asked: dict[int, int] = {}
+        self._queries: dict[int, int] = {}
 
     def find(self) -> None:
-        """Add workers that no hook announces, by their environment; drop helpers that have ended.
+        """Add workers without a hook, by their environment; drop helpers that have ended.
 
-        A data loader has new workers every epoch, and a later process may have the number of one.
+        A data loader has new workers every epoch, and a later process may get the pid of one.
         """
         for pid, known in list(self._known.items()):
             if known.call is None and known.environment is None and proc.stat(pid) is None:
                 del self._known[pid]
-                self._asked.pop(pid, None)
+                self._queries.pop(pid, None)
         for pid in ranks.find(proc.children(os.getpid()), self._known, self.of_mpi):
             self._add(pid, environment=ranks.numbers_of(pid, self.of_mpi))
 
     def joined(self, line: Line) -> None:
-        """Add a process that has said hello, and those above it that have a rank's number."""
+        """Add a process whose hook has connected, and its ancestors that have a rank's number."""
         if line.role != "rank":
-            return  # before its call nothing speaks for it
+            return  # until its call it is no candidate
         own = ranks.numbers_of(line.pid, self.of_mpi)
         if own is None and line.rank is not None and line.local_rank is not None:
             own = Numbers(line.rank, line.local_rank, line.world_size)  # it has ended already
@@ -56,24 +58,32 @@ class Candidates:
         """Note what processes have answered to `who`. Returns whether that is new."""
         is_new = False
         for line in lines:
-            found = (line.answer or {}).get("spawned")
-            known = self._known.get(line.pid)
-            if isinstance(found, list) and (known is None or known.spawned is None):
-                self._add(line.pid, spawned=int(found[0]), by_torch=found[1] == "torch")
+            index = (line.answer or {}).get("spawned")
+            if index is not None and self.index_of(line.pid) is None:
+                self._add(line.pid, spawned=int(index))
                 is_new = True
         return is_new
 
-    def unasked(self, lines: Iterable[Line]) -> list[Line]:
-        """Processes of which it is not known yet how they were started."""
-        found = []
+    def spawned(self, line: Line, index: int, parent: int) -> None:
+        """Note that torch's mp.spawn has started a process, as its parent's child number `index`."""
+        # Of a process that has ended, the system knows no parents.
+        self._add(line.pid, spawned=index, by_torch=True, parents=(parent, *ancestors(parent)))
+
+    def index_of(self, pid: int) -> Optional[int]:
+        """Return a process's index among its parent's children; None where it is not known."""
+        known = self._known.get(pid)
+        return None if known is None else known.spawned
+
+    def to_query(self, lines: Iterable[Line]) -> list[Line]:
+        """Return the processes to ask now how they were started."""
+        result = []
         for line in lines:
-            known = self._known.get(line.pid)
-            unknown = known is None or known.spawned is None
-            if line.role in ("any", "child") and unknown and line.asked is None:
-                asked = self._asked[line.pid] = self._asked.get(line.pid, 0) + 1
-                if asked <= _OFTEN or asked % _SELDOM == 0:
-                    found.append(line)
-        return found
+            unknown = self.index_of(line.pid) is None
+            if line.role in ("any", "child") and unknown and line.request is None:
+                count = self._queries[line.pid] = self._queries.get(line.pid, 0) + 1
+                if count <= _OFTEN or count % _SELDOM == 0:
+                    result.append(line)
+        return result
 
     def view(self) -> RankRoles:
         return view(self._known.values())
@@ -91,7 +101,7 @@ class Candidates:
 
 
 def ancestors(pid: int) -> Iterable[int]:
-    """Yield its ancestors, the parent first, up to the supervisor, which is left out."""
+    """Yield the ancestors of `pid`, the parent first, below this process."""
     us = os.getpid()
     stat = proc.stat(pid)
     while stat is not None and stat.parent > 1 and stat.parent != us:

@@ -1,6 +1,6 @@
 """Collects evidence of all ranks of this node at one moment: from hooks, py-spy, faulthandler and /proc.
 
-Bounded: who does not answer in time is described by what can be seen from outside, and named in `missing`.
+Bounded in time: a rank that does not answer is described from outside, and named in `missing`.
 """
 
 from __future__ import annotations
@@ -10,34 +10,57 @@ import dataclasses
 import os
 import signal
 import time
-from collections.abc import Iterable, Sequence
-from typing import Callable, Optional
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Callable, Optional
 
-from ddplaunch.agent.contract import Exited, NodeEvidence, Process, Stack
+from ddplaunch.agent.contract import Exited, NodeEvidence, PhaseName, Process, Stack
 from ddplaunch.agent.diagnosis.run import stacks as reading
-from ddplaunch.agent.evidence import cgroup, kernel, mpi_stacks, py_spy, stacks
+from ddplaunch.agent.evidence import (
+    cgroup,
+    flight_dump,
+    gpus,
+    kernel,
+    mpi_stacks,
+    py_spy,
+    stacks,
+    waits,
+)
 from ddplaunch.agent.interfaces import read
 from ddplaunch.agent.platforms import physical_host
 from ddplaunch.agent.supervisor import rank_evidence
-from ddplaunch.agent.supervisor.hooks import Hooks
+from ddplaunch.agent.supervisor.hooks import Hooks, Line
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler, counted, family, frames_of
-from ddplaunch.agent.system import host_identity, proc
+from ddplaunch.agent.supervisor.source_lines import SourceLines
+from ddplaunch.agent.supervisor.thread_waits import Thread, ThreadWaits
+from ddplaunch.agent.system import host_identity, proc, processes
 from ddplaunch.agent.system.resolve import is_loopback
 
 _HOOK_WAIT = 1.0
 """Seconds for the hooks. They need milliseconds unless native code holds the GIL."""
 _SECOND_LOOK = 0.5
 _FAULT_WAIT = 1.0
+_NATIVE_WAIT = 1.0
+"""Seconds that must be left for a look at native stacks, which takes half of it."""
 _WRITTEN = 0.1
-"""Seconds in which a dump has not grown when it is whole: nothing tells its end."""
+"""Seconds without growth after which a dump counts as complete: it has no end mark."""
 _CHILDREN_READ = 8
 _COMPARED = stacks.FRAMES_KEPT // 2
 DUMP_SIGNAL = signal.SIGRTMIN + 6  # as the hook registers it
 
 
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """Limits of one collection. `hide` takes secrets out of data."""
+
+    deadline: float  # a moment of time.monotonic()
+    quick: bool = False  # no second stack
+    dumps: int = 0  # bytes of whole flight recorders, packed
+    hide: Callable[[Any], Any] = lambda data: data
+
+
 class Collector:
-    """`meanwhile` is called while it waits, at least every 20 ms: the supervisor must not miss a death."""
+    """Collects evidence. It calls `meanwhile` every 20 ms while it waits, so that no death is missed."""
 
     def __init__(
         self, node: int, python: str, hooks: Hooks, sampler: Sampler, meanwhile: Callable[[], None]
@@ -49,55 +72,80 @@ class Collector:
         self._py_spy = py_spy.find(python)
         self._kernel = kernel.KernelLog()
         self._kills = cgroup.memory().oom_kills
+        self._began = time.time()
         self._cpu = cgroup.cpu()
         self._pids: set[int] = set()  # of all processes that were ever ours
+        self._gpus: set[str] = set()  # that our processes have used
         self._missing: list[str] = []
+        self._shm_peak = 0
+        self._source_lines = SourceLines()
 
     def node(
         self,
         ranks: Sequence[Rank],
-        phase: str,
-        deadline: float,
+        phase: PhaseName,
+        look: Look,
         launch_exit: Optional[Exited],
         launch_output: list[str],
-        in_haste: bool = False,
     ) -> NodeEvidence:
-        """Return all evidence; `deadline` is a moment of time.monotonic(). In haste: no second look."""
+        """Return all evidence."""
         self._missing = []
-        self._look([rank for rank in ranks if rank.alive], deadline, in_haste)
+        alive = [rank for rank in ranks if rank.alive]
+        in_use = gpus.of_processes(rank.program for rank in alive)
+        self._gpus |= in_use
+        stalled = all(rank.progress.suspicious(time.monotonic()) for rank in alive)
+        question = gpus.Question() if in_use and stalled and not look.quick else None
+        dumps = flight_dump.Dumps(look.dumps, look.hide)
+        self._look(alive, look, dumps)
+        lines, silence = question.answer(self._meanwhile) if question is not None else ([], "")
+        if silence:
+            self._missing.append(silence)
         memory = cgroup.memory()
         size, used = _shared_memory()
         if self._kernel.missing:
             self._missing.append(self._kernel.missing)
         if self._sampler.sockets_missing:
             self._missing.append(self._sampler.sockets_missing)
+        evidence = [rank_evidence.so_far(rank) for rank in ranks]
         return NodeEvidence(
             node=self._node,
             host=physical_host.host(),
             at=time.time(),
             phase=phase,
-            ranks=[rank_evidence.so_far(rank) for rank in ranks],
+            ranks=evidence,
             memory_limit=memory.limit,
             memory_used=memory.used,
             oom_kills=self.oom_kills(),
             kernel=self._kernel.naming(self._pids),
             shm_size=size,
             shm_used=used,
+            shm_peak=None if used is None else max(self._shm_peak, used),
             throttled=self._throttled(),
+            busiest=self._sampler.busiest({os.getpid(), *self._pids, *processes.descendants(os.getpid())}),
             launch_exit=launch_exit,
             launch_output=launch_output,
             missing=self._missing,
             machine=f"{host_identity.machine()} {host_identity.network()}",
             addresses=_addresses(),
+            xids=self._kernel.xids(self._pids, self._gpus),
+            gpus=lines,
+            dumps=dumps.made,
+            dumps_left_out=dumps.left_out,
+            loops={} if look.quick else self._source_lines.loops(evidence, self._began),
+            lines={} if look.quick else self._source_lines.of(evidence),
         )
 
     def oom_kills(self) -> int:
-        """Since the supervisor started."""
+        """Return the OOM kills since the supervisor started."""
         return cgroup.memory().oom_kills - self._kills
 
     def remember(self, pids: Iterable[int]) -> None:
-        """These are ours: kernel messages about them are kept, also after their end."""
+        """Keep kernel messages about these processes, also after their end."""
         self._pids.update(pids)
+
+    def watch(self) -> None:
+        """Note how full /dev/shm is, a few microseconds: what a process holds there may be gone with it."""
+        self._shm_peak = max(self._shm_peak, _shared_memory()[1] or 0)
 
     def _throttled(self) -> Optional[float]:
         now = cgroup.cpu()
@@ -107,36 +155,50 @@ class Collector:
 
     # --- the ranks
 
-    def _look(self, ranks: Sequence[Rank], deadline: float, in_haste: bool) -> None:
-        """Take evidence of `ranks`, all at once, and leave it with each."""
+    def _look(self, ranks: Sequence[Rank], look: Look, dumps: flight_dump.Dumps) -> None:
+        """Collect evidence of all `ranks` at once, and set it as their `evidence`."""
+        deadline = look.deadline
         families = {rank: family(rank.program) for rank in ranks}
         lines = [rank.line for rank in ranks if rank.line is not None]
         lines += [
             self._hooks.lines[pid] for kin in families.values() for pid in kin if pid in self._hooks.lines
         ]
         now = time.monotonic()
-        for kin in families.values():
+        for rank, kin in families.items():
+            self._sampler.queue(rank, now)
             for pid in kin:
                 self._sampler.touch(pid, now)
-        self._hooks.gather(lines, b"dump", min(deadline, now + _HOOK_WAIT), self._meanwhile)
+        self._hooks.ask_all(lines, b"dump", min(deadline, now + _HOOK_WAIT), self._meanwhile)
         answers = {line.pid: line.answer for line in lines if line.answer and "threads" in line.answer}
-        found = {pid: stacks.from_hook(answer["threads"]) for pid, answer in answers.items()}
-        sources = dict.fromkeys(found, "hook")
-        self._without_hook(ranks, families, found, sources, deadline)
+        traces = {pid: stacks.from_hook(answer["threads"]) for pid, answer in answers.items()}
+        sources = dict.fromkeys(traces, "hook")
+        self._without_hook(ranks, families, traces, sources, deadline)
         moved: dict[Rank, bool] = {}
-        if not in_haste and time.monotonic() + _SECOND_LOOK < deadline:
-            moved = self._look_again(ranks, families, found)
+        thread_waits = ThreadWaits([] if look.quick else _threads(traces, lines))
+        if not look.quick and time.monotonic() + _SECOND_LOOK < deadline:
+            moved = self._look_again(ranks, families, traces)
+        while time.monotonic() < thread_waits.due:
+            self._hooks.listen(0.02)
+            self._meanwhile()
+        thread_waits.again()
+        traces = {pid: [_waiting(pid, one, thread_waits) for one in its] for pid, its in traces.items()}
         for rank in ranks:
             rank.read_ring()
             self.remember([rank.pid, *families[rank]])
-            its_stacks, source = found.get(rank.program, []), sources.get(rank.program, "")
+            its_stacks, source = traces.get(rank.program, []), sources.get(rank.program, "")
             for entry in answers.get(rank.program, {}).get("handled", []):
                 rank.add(rank_evidence.raised(entry, handled=True))
-            children = [self._child(pid, rank, found.get(pid, [])) for pid in families[rank]]
+            if look.dumps:
+                dumps.add(rank.number, answers.get(rank.program, {}))
+            asks = rank.line is not None and thread_waits.asks((rank.program, rank.line.thread))
+            if asks and time.monotonic() + _NATIVE_WAIT < deadline:
+                its_stacks = self._with_native(rank.program, its_stacks, deadline)
+            children = [self._child(pid, rank, traces.get(pid, [])) for pid in families[rank]]
             rank.evidence = dataclasses.replace(
                 rank_evidence.alive(rank, answers.get(rank.program, {}), its_stacks, source, now),
-                process=self._sampler.process(rank.program),
+                process=self._process(rank.program),
                 children=[child for child in children if child is not None],
+                gil_wait=round(rank.line.silent_for, 1) if rank.line is not None and asks else 0.0,
                 stack_moves=moved.get(rank, rank.progress.stack_moves or False),
             )
 
@@ -144,41 +206,53 @@ class Collector:
         self,
         ranks: Sequence[Rank],
         families: dict[Rank, list[int]],
-        found: dict[int, list[Stack]],
+        traces: dict[int, list[Stack]],
         sources: dict[int, str],
         deadline: float,
     ) -> None:
-        """Stacks of ranks whose hook is not there or does not answer, and of loader workers that matter."""
+        """Add stacks of ranks without a hook or an answer, and of loader workers for which a rank waits."""
         over = [rank for rank in ranks if rank.line is not None and rank.line.ending]
-        wanted = {rank.program: rank for rank in ranks if rank.program not in found and rank not in over}
+        wanted = {rank.program: rank for rank in ranks if rank.program not in traces and rank not in over}
         kin = [
             pid
             for rank in ranks
-            if reading.in_loader(reading.main(found.get(rank.program, [])))
+            if reading.in_loader(reading.main(traces.get(rank.program, [])))
             for pid in families[rank][:_CHILDREN_READ]
-            if pid not in found
+            if pid not in traces
         ]
         self._missing += [f"stack of rank {rank.number}: its Python has ended" for rank in over]
         reasons: dict[int, str] = {}
         if self._py_spy is not None and (wanted or kin):
             by_py_spy, reasons = py_spy.dump(self._py_spy, [*wanted, *kin], deadline)
-            found.update(by_py_spy)
+            traces.update(by_py_spy)
             sources.update(dict.fromkeys(by_py_spy, "py-spy"))
-        silent = [rank for pid, rank in wanted.items() if pid not in found]
+        silent = [rank for pid, rank in wanted.items() if pid not in traces]
         by_signal = {pid: its for pid, its in self._by_signal(silent, deadline).items() if its}
-        found.update(by_signal)
+        traces.update(by_signal)
         sources.update(dict.fromkeys(by_signal, "faulthandler"))
         for pid, rank in wanted.items():
-            if pid in found:
+            if pid in traces:
                 if proc.maps_library(pid, mpi_stacks.LIBRARY):
-                    found[pid] = mpi_stacks.with_function(found[pid], bool(rank.line and rank.line.mpi_ready))
+                    traces[pid] = mpi_stacks.with_function(
+                        traces[pid], bool(rank.line and rank.line.mpi_ready)
+                    )
                 continue
             hook = "not connected" if rank.line is None else f"silent for {rank.line.silent_for:.1f} s"
             spy = reasons.get(pid, "py-spy: not found")
             self._missing.append(f"stacks of rank {rank.number}: hook {hook}; {spy}")
 
+    def _with_native(self, pid: int, its_stacks: list[Stack], deadline: float) -> list[Stack]:
+        """Return the stacks with the native function of the thread that holds the GIL, if it can be had."""
+        if self._py_spy is None or not any(stack.owns_gil for stack in its_stacks):
+            return its_stacks
+        tid, native = py_spy.native(self._py_spy, pid, deadline)
+        return [
+            dataclasses.replace(stack, native=native) if stack.owns_gil and stack.tid == tid else stack
+            for stack in its_stacks
+        ]
+
     def _by_signal(self, ranks: Iterable[Rank], deadline: float) -> dict[int, list[Stack]]:
-        """Ask faulthandler, which needs no GIL. Only where the hook said that it listens: else it kills."""
+        """Return stacks by faulthandler, which needs no GIL; without its handler the signal would kill."""
         dumps: dict[int, _Dump] = {}
         for rank in ranks:
             if rank.line is not None and rank.line.fault_file:
@@ -193,9 +267,9 @@ class Collector:
         return {pid: dump.read() for pid, dump in dumps.items()}
 
     def _look_again(
-        self, ranks: Sequence[Rank], families: dict[Rank, list[int]], found: dict[int, list[Stack]]
+        self, ranks: Sequence[Rank], families: dict[Rank, list[int]], traces: dict[int, list[Stack]]
     ) -> dict[Rank, bool]:
-        """Look once more where a stack may move; young processes get rates by it. Returns what moved."""
+        """Take second stacks, and samples of young processes. Returns which ranks' stacks moved."""
         unknown = [
             rank
             for rank in ranks
@@ -213,33 +287,55 @@ class Collector:
             self._sampler.touch(pid, now)
         before = {rank: counted(rank.line.answer) for rank in unknown if rank.line is not None}
         lines = [rank.line for rank in unknown if rank.line is not None]
-        self._hooks.gather(lines, b"look", now + _SECOND_LOOK, self._meanwhile)
+        self._hooks.ask_all(lines, b"look", now + _SECOND_LOOK, self._meanwhile)
         moved = {}
         for rank in unknown:
             answer = rank.line.answer if rank.line is not None else None
             if rank.mpi and answer is not None and counted(answer) != before.get(rank):
-                rank.progress.got_on(now)  # in the same line as before, but not in the same call
-            first, second = reading.main(found.get(rank.program, [])), frames_of(answer)
+                rank.progress.got_on(now)  # on the same line as before, but in another call
+            first, second = reading.main(traces.get(rank.program, [])), frames_of(answer)
             if first and second is not None:
                 moved[rank] = first[:_COMPARED] != second[:_COMPARED]
         return moved
 
-    def _child(self, pid: int, rank: Rank, its_stacks: list[Stack]) -> Optional[Process]:
+    def _process(self, pid: int) -> Optional[Process]:
         process = self._sampler.process(pid)
+        if process is None:
+            return None
+        return dataclasses.replace(process, waits_for=waits.read(pid, process.state, process.wchan))
+
+    def _child(self, pid: int, rank: Rank, child_stacks: list[Stack]) -> Optional[Process]:
+        process = self._process(pid)
         if process is None:
             return None
         if process.command.startswith("pt_data"):
             role = "loader"
-        elif its_stacks:
-            names = {frame.name for frame in reading.main(its_stacks)}
+        elif child_stacks:
+            names = {frame.name for frame in reading.main(child_stacks)}
             role = "loader" if "_worker_loop" in names else "other"
-        else:  # forked, and nothing else executed: what torch's loader does
+        else:  # forked without exec, as torch's data loader does
             role = "loader" if proc.command_line(pid) == proc.command_line(rank.program) else "other"
-        return dataclasses.replace(process, role=role, stacks=its_stacks)
+        return dataclasses.replace(process, role=role, stacks=child_stacks)
+
+
+def _threads(traces: dict[int, list[Stack]], lines: Iterable[Line]) -> Iterator[Thread]:
+    """Yield the threads of processes that wait in no collective, and those that have not answered."""
+    for pid, its_stacks in traces.items():
+        if reading.collective(reading.main(its_stacks)) is None:
+            yield from ((pid, _tid(pid, stack)) for stack in its_stacks)
+    yield from ((line.pid, line.thread) for line in lines if line.open and line.request and line.thread)
+
+
+def _tid(pid: int, stack: Stack) -> int:
+    return pid if stack.main else stack.tid
+
+
+def _waiting(pid: int, stack: Stack, waits: ThreadWaits) -> Stack:
+    return dataclasses.replace(stack, on_lock=True) if waits.on_lock((pid, _tid(pid, stack))) else stack
 
 
 class _Dump:
-    """Text that faulthandler adds to a file from now on. Raises OSError where there is no such file."""
+    """Text that faulthandler appends to a file from now on. Raises OSError where there is no such file."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, encoding="utf-8", errors="replace")  # noqa: SIM115 - until it is read

@@ -11,18 +11,18 @@ from ddplaunch.agent.system.secrets import MissingSecretError
 
 STOP_EVIDENCE = 5.0
 STOP_GRACE = 30.0
-"""Seconds for torchrun and the ranks to end by themselves when told to stop: they may write a checkpoint."""
+"""Seconds for torchrun and the ranks to end by themselves after a signal: they may write a checkpoint."""
 LAST_WORDS = 10.0
-"""Seconds for what is left to be said when the node's work is over."""
-HUB_SPEAKS = 45.0
-"""Seconds to wait for the hub's verdict after the launch command has failed: it hears all nodes, slow ones
-too, and asks again when they tell of victims alone."""
+"""Seconds for the last output, and for the hub to hang up, when the node's work is over."""
+VERDICT_WAIT = 45.0
+"""Seconds to wait for the hub's verdict after the launch command has failed: the hub waits for all nodes, and
+asks again when it knows of victims alone."""
 NOTED = 10.0
-"""Seconds to wait until the hub has noted that this node is done, or another hub has come to note it."""
+"""Seconds to wait until the hub, or one in its place, has noted that this node is done."""
 
 
 def own_code(tracker: RankTracker, oom_kills: int) -> int:
-    """The Exit code by this node's own facts; the launch command has ended."""
+    """Return the Exit code by this node's own facts; the launch command has ended."""
     assert tracker.launch_exit is not None
     if tracker.launch_exit.code == 0:
         return Exit.OK
@@ -31,11 +31,11 @@ def own_code(tracker: RankTracker, oom_kills: int) -> int:
 
 
 def unlaunched(plan: JobPlan, node: int, error: Exception) -> Verdict:
-    """Return why this node's launch command was not started: nobody else can know."""
-    from ddplaunch.agent.system import phrases
+    """Return why this node's launch command was not started, which only this node knows."""
+    from ddplaunch.agent.system import subjects
 
     code = "secret-missing" if isinstance(error, MissingSecretError) else "image-lacks"
     hint = getattr(error, "hint", "")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        code, hint = "disk-full", "make room there: the job's source, hook and logs lie there"
-    return Verdict(code, f"{phrases.node(node, plan.names)}: {error}", "launch", nodes=[node], hint=hint)
+        code, hint = "disk-full", "free space there: it holds the job's source, hook and logs"
+    return Verdict(code, f"{subjects.node(node, plan.names)}: {error}", "launch", nodes=[node], hint=hint)

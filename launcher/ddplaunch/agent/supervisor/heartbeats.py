@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
-from ddplaunch.agent.contract import Beat, RankBeat
+from ddplaunch.agent.contract import Beat, RankBeat, RankEvidence, RankPace, Stand
+from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
+from ddplaunch.agent.supervisor.ranks import Rank
+
+_PACE_EVERY = 10.0
+"""Seconds between two beats with the pace, about: a hub may read a thousand beats a second."""
 
 
 def beat(node: int, tracker: RankTracker) -> Beat:
-    """Return how each rank of the node fares right now."""
+    """Return the present state of each rank of the node."""
     now = time.monotonic()
     ranks = [
         RankBeat(
@@ -26,4 +32,15 @@ def beat(node: int, tracker: RankTracker) -> Beat:
         )
         for rank in tracker.ranks
     ]
-    return Beat(node, tracker.phase, time.time(), ranks)
+    now_and_then = now % _PACE_EVERY < 1.5
+    paces = [_pace(rank, now) for rank in tracker.alive] if now_and_then else []
+    return Beat(node, tracker.phase, time.time(), ranks, paces)
+
+
+def _pace(rank: Rank, now: float) -> RankPace:
+    kinds, step = Counter(kind for kind, _ in rank.stands), rank.steps.seconds(now)
+    stands = [Stand(kind, seconds) for kind, seconds in kinds.items()]
+    evidence = RankEvidence(
+        rank.number, rank.local, rank.pid, True, stands=stands, step_times=[] if step is None else [step]
+    )
+    return pace.brief(evidence)

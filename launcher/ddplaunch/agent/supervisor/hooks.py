@@ -16,36 +16,37 @@ _LIMIT = 16 << 20
 """Bytes of the longest answer: a full flight recorder of one backend is 1 MiB."""
 _CONNECTIONS = 4096
 
-Answer = dict[str, Any]
+HookMessage = dict[str, Any]
 
 
 class Line:
-    """One process that has the hook."""
+    """The connection to one process that has the hook."""
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self.connection = connection
-        self.pid = pid  # as the kernel tells it: a container may count differently
-        self.role = ""  # "rank" | "any" | "child" | "keeper", once it said hello
-        self.child: Optional[int] = None  # the rank's pid, as its keeper tells
-        self.mpi_ready = False  # MPI was initialized, and not finalized, when it was last asked
-        self.told = False  # a keeper was told to end its rank
+        self.pid = pid  # by the kernel: the process may be in another pid namespace
+        self.role = ""  # "rank" | "any" | "child" | "keeper", by its hello
+        self.child: Optional[int] = None  # of a keeper: its rank's pid
+        self.mpi_ready = False  # MPI was initialized, and not finalized, at its last message
+        self.signalled = False  # of a keeper: it got a signal to end its rank
         self.rank: Optional[int] = None
         self.local_rank: Optional[int] = None
         self.world_size: Optional[int] = None
         self.fault_file = ""  # where faulthandler writes when signalled
-        self.ring_file = ""  # where it keeps its last calls of torch.distributed, once there are any
+        self.ring_file = ""  # file with its last calls of torch.distributed, once there are any
         self.python = ""
-        self.ending = 0.0  # since when its interpreter ends by itself, by the wall clock; 0: it does not
+        self.thread = 0  # the kernel's number of the thread that answers; 0: it has not answered yet
+        self.ending = 0.0  # wall clock: when its interpreter began to end by itself; 0: it has not
         self.open = True
-        self.asked: Optional[bytes] = None  # the word that is not answered yet
-        self.asked_at = 0.0
-        self.answer: Optional[Answer] = None  # the latest
+        self.request: Optional[bytes] = None  # sent, and not answered yet
+        self.requested_at = 0.0
+        self.answer: Optional[HookMessage] = None  # the latest
         self.buffer = bytearray()
 
     def ask(self, word: bytes) -> None:
-        """Ask, unless an earlier word is still open: a process that cannot answer is not asked again."""
-        if self.open and not self.ending and self.asked is None and self.role:
-            self.answer, self.asked, self.asked_at = None, word, time.monotonic()
+        """Send a request, unless an earlier one is unanswered: the process may be unable to answer."""
+        if self.open and not self.ending and self.request is None and self.role:
+            self.answer, self.request, self.requested_at = None, word, time.monotonic()
             self.send(word)
 
     def send(self, word: bytes) -> None:
@@ -56,17 +57,17 @@ class Line:
 
     @property
     def silent_for(self) -> float:
-        """Seconds since it owes an answer."""
-        return 0.0 if self.asked is None else time.monotonic() - self.asked_at
+        """Return seconds since the unanswered request; 0 without one."""
+        return 0.0 if self.request is None else time.monotonic() - self.requested_at
 
 
 class Hooks:
-    """Connections to the hooks of this node. `heard` gets every message that is not an answer."""
+    """Connections to the hooks of this node. `on_message` gets every message that is not an answer."""
 
-    def __init__(self, heard: Callable[[Line, Answer], None]) -> None:
+    def __init__(self, on_message: Callable[[Line, HookMessage], None]) -> None:
         self.name = f"ddplaunch-{os.getpid()}-{os.urandom(8).hex()}"
         self.lines: dict[int, Line] = {}  # by pid
-        self._heard = heard
+        self._on_message = on_message
         self._selector = selectors.EpollSelector()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind("\0" + self.name)
@@ -75,25 +76,25 @@ class Hooks:
         self._selector.register(self._listener, selectors.EVENT_READ)
 
     def fileno(self) -> int:
-        """Readable when something was said. An epoll descriptor, which another selector can wait for."""
+        """Return an epoll descriptor, readable when there is a message; another selector can wait for it."""
         return self._selector.fileno()
 
     def listen(self, timeout: float = 0.0) -> None:
-        """Read what was said by now, or within `timeout`."""
+        """Read the messages that are there, or come within `timeout` seconds."""
         for key, _ in self._selector.select(timeout):
             if key.fileobj is self._listener:
                 self._accept()
             else:
                 self._read(key.data)
 
-    def gather(
+    def ask_all(
         self, lines: Iterable[Line], word: bytes, deadline: float, meanwhile: Callable[[], None]
     ) -> None:
-        """Ask all at once; wait until each has answered or is gone, or time.monotonic() is `deadline`."""
-        asked = list(lines)
-        for line in asked:
+        """Ask all at once; wait until all have answered or are gone, or time.monotonic() is `deadline`."""
+        recipients = list(lines)
+        for line in recipients:
             line.ask(word)
-        while any(line.open and line.asked == word for line in asked):
+        while any(line.open and line.request == word for line in recipients):
             left = deadline - time.monotonic()
             if left <= 0:
                 return
@@ -147,7 +148,8 @@ class Hooks:
         if "mpi" in message:
             line.mpi_ready = bool(message["mpi"]["ready"])
         if "is" in message:
-            line.answer, line.asked = message, None
+            line.answer, line.request = message, None
+            line.thread = int(message.get("tid", 0))
             return
         line.fault_file = message.get("fault") or line.fault_file
         if "hello" in message:
@@ -156,9 +158,9 @@ class Hooks:
             line.rank, line.local_rank = _number(message.get("rank")), _number(message.get("local_rank"))
             line.world_size = _number(message.get("world_size"))
             line.child = message.get("child")
-        line.told = line.told or "told" in message
+        line.signalled = line.signalled or "signal" in message
         line.ending = line.ending or float(message.get("ending", 0))
-        self._heard(line, message)
+        self._on_message(line, message)
 
     def _drop(self, line: Line) -> None:
         line.open = False

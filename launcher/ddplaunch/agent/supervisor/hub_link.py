@@ -1,7 +1,6 @@
-"""The connection to the hub. Training goes on without it, and it is opened again.
+"""The connection to the hub. Training goes on without it, while the supervisor reconnects.
 
-The hub that answers may be another one, started in the place of one that was killed: it is sent the lasting
-reports once more.
+The hub may have been replaced after it was killed: on every connection the lasting reports are sent again.
 """
 
 from __future__ import annotations
@@ -11,28 +10,29 @@ import time
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Callable, Optional
 
+from ddplaunch.agent.contract.messages import Join, Message
 from ddplaunch.agent.platforms import physical_host, termination
 from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
 from ddplaunch.agent.transport.endpoints import Endpoint
-from ddplaunch.agent.transport.protocol import Body, Channel, LostError, Message, ProtocolError
+from ddplaunch.agent.transport.protocol import Body, Channel, LostError, ProtocolError
 
 _CALL = 1.0
-"""Seconds for one attempt: while it lasts nothing else is seen."""
+"""Seconds for one attempt, during which the supervisor does nothing else."""
 _FIRST_CALL = 10.0
 _BACKOFF = 30.0
 _LOOK = 0.1
 _RETURN = 10.0
-"""Seconds for a hub that was killed to be started again, wherever that is."""
+"""Seconds for a hub that was killed to be started again."""
 _SILENT = 10.0
-"""Seconds without a word after which a hub counts as away: it is stopped, or frozen. It speaks every two."""
+"""Seconds without a message after which a hub counts as away: stopped or frozen. It sends one every two."""
 _FROZEN = 40.0
-"""Seconds without a word after which a hub speaks no more: its parent would have started it again by now."""
+"""Seconds without a message after which a hub is given up: its parent would have restarted it by now."""
 _SEND = 5.0
 """Seconds until a hub that does not read counts as lost."""
 
 
 class HubLink:
-    """`tell` is given a sentence whenever the hub is lost or found again."""
+    """Keeps the connection to the hub. `log` gets a sentence whenever it is lost or back."""
 
     def __init__(
         self,
@@ -40,21 +40,21 @@ class HubLink:
         key: bytes,
         attempt: int,
         node: int,
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
         redactor: Redactor = NO_SECRETS,
     ) -> None:
-        self._hub = list(hub)  # what is to be tried next stands first
+        self._hub = list(hub)  # the next one to try first
         self._key = key
         self._attempt = attempt
         self._node = node
-        self._tell = tell
+        self._log = log
         self.redactor = redactor
         self._channel: Optional[Channel] = None
         self._pause = 1.0
         self._next_call = 0.0
         self._lost = False
-        self._met = False
-        self._lost_at = self._heard = time.monotonic()
+        self._was_up = False
+        self._lost_at = self._last_message = time.monotonic()
         self._failed = 0  # calls since the last one that was answered
         self._reports: dict[Hashable, Message] = {}
 
@@ -64,21 +64,23 @@ class HubLink:
 
     @property
     def may_speak(self) -> bool:
-        """Whether there is a hub that is not frozen, or one that was lost may soon be started again."""
+        """Whether there is a hub that is not frozen, or a lost one may soon be started again."""
         now = time.monotonic()
-        return now - self._heard < _FROZEN if self.up else self._met and now - self._lost_at < _RETURN
+        return (
+            now - self._last_message < _FROZEN if self.up else self._was_up and now - self._lost_at < _RETURN
+        )
 
     @property
     def down_for(self) -> float:
-        """Seconds since the last word of a hub that is gone or silent; 0 while one speaks, or without any."""
-        silent = time.monotonic() - self._heard
+        """Return seconds since the last message of a hub that is gone or silent; 0 while one sends."""
+        silent = time.monotonic() - self._last_message
         return 0.0 if not self._hub or (self.up and silent < _SILENT) else silent
 
     def fileno(self) -> Optional[int]:
         return self._channel.fileno() if self._channel is not None else None
 
     def keep(self, patience: float = _CALL) -> None:
-        """Call the hub if it is time to, by the next of its addresses."""
+        """Connect to the hub's next address, if there is no connection and it is time to."""
         if not self._hub or self._channel is not None or time.monotonic() < self._next_call:
             return
         host, port = self._hub[0]
@@ -94,41 +96,39 @@ class HubLink:
             return
         self._channel.redactor = self.redactor
         if self._lost:
-            self._tell("the hub answers again")
-        self._heard = time.monotonic()
-        self._met, self._lost, self._failed, self._pause = True, False, 0, 1.0
-        self.send(
-            "join", {"node": self._node, "host": physical_host.host(), "pid": os.getpid(), "at": time.time()}
-        )
+            self._log("the hub answers again")
+        self._last_message = time.monotonic()
+        self._was_up, self._lost, self._failed, self._pause = True, False, 0, 1.0
+        self.send(Join(self._node, physical_host.host(), os.getpid(), time.time()))
         for report in self._reports.values():
-            self.send(*report)
+            self.send(report)
 
     def call_first(self) -> None:
-        """The first calls have more patience: without the hub nobody judges."""
+        """Try each of the hub's addresses once, with more patience than later."""
         for _ in range(len(self._hub)):
             self._next_call = 0.0
             self.keep(_FIRST_CALL / len(self._hub))
 
-    def send(self, kind: str, body: Body) -> None:
-        """Now or never."""
+    def send(self, message: Message) -> None:
+        """Send a message, or drop it where there is no connection."""
         if self._channel is None:
             return
         try:
-            self._channel.send(kind, body, _SEND)
+            self._channel.send(*message.pack(), _SEND)
         except LostError as error:
             self._drop(error)
 
-    def report(self, kind: str, body: Body, about: Hashable = None) -> None:
-        """Send it now, and to every hub that answers later; it replaces the last of its kind `about` this."""
-        self._reports[kind, about] = kind, body
-        self.send(kind, body)
+    def report(self, message: Message, about: Hashable = None) -> None:
+        """Send a message now and on every later connection, in place of the last of its kind and `about`."""
+        self._reports[type(message), about] = message
+        self.send(message)
 
-    def forget(self, kind: str) -> None:
-        """Forget what was reported so: it is past."""
-        self._reports = {key: report for key, report in self._reports.items() if report[0] != kind}
+    def forget(self, kind: type[Message]) -> None:
+        """Forget the reports of this kind."""
+        self._reports = {key: report for key, report in self._reports.items() if not isinstance(report, kind)}
 
-    def received(self) -> Iterator[Message]:
-        """Messages that have come."""
+    def received(self) -> Iterator[tuple[str, Body]]:
+        """Yield kinds and bodies of the messages that have come."""
         while self._channel is not None:
             try:
                 message = self._channel.receive(0.0)
@@ -137,18 +137,18 @@ class HubLink:
                 return
             if message is None:
                 return
-            self._heard = time.monotonic()
+            self._last_message = time.monotonic()
             yield message
 
     def expect_hang_up(self) -> None:
-        """Expect that the hub hangs up: it has said its last word."""
+        """Log no loss of the connection from now on: the hub has sent its last message."""
         self._lost = True
 
-    def outlive(self, patience: float, told_to_stop: Callable[[], bool]) -> None:
-        """Until the hub has hung up, and then so long that its whole pod has ended."""
+    def outlive(self, patience: float, is_stopping: Callable[[], bool]) -> None:
+        """Wait until the hub has hung up, at most `patience` seconds, and until its pod has ended."""
         self.expect_hang_up()
         deadline = time.monotonic() + patience + termination.FIRST
-        while not told_to_stop() and time.monotonic() < deadline:
+        while not is_stopping() and time.monotonic() < deadline:
             stood = self.up
             list(self.received())
             if stood and not self.up:
@@ -167,5 +167,5 @@ class HubLink:
 
     def _lose(self, why: str) -> None:
         if not self._lost:
-            self._tell(f"{why}; the training goes on, and this node calls it again")
+            self._log(f"{why}; the training goes on, and this node calls it again")
         self._lost = True

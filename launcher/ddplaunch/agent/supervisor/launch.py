@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Optional, cast
 
 from ddplaunch.agent import hook
 from ddplaunch.agent.contract import Env, Files, JobPlan, NodeEvidence, RendezvousSettings, codec
-from ddplaunch.agent.supervisor import torchrun_options
 from ddplaunch.agent.system import processes, secrets
+from ddplaunch.agent.text.printable import HintedError
 
 if TYPE_CHECKING:
     from importlib.abc import ResourceLoader
@@ -26,6 +26,7 @@ _HOOK_FILES = (
     "ddplaunch_hook.py",
     "ddplaunch_caught.py",
     "ddplaunch_flight.py",
+    "ddplaunch_model.py",
     "ddplaunch_mpi.py",
     "ddplaunch_output.py",
     "ddplaunch_rendezvous.py",
@@ -33,19 +34,16 @@ _HOOK_FILES = (
     "ddplaunch_spawn.py",
     "ddplaunch_ties.py",
     "ddplaunch_torch.py",
+    "ddplaunch_work.py",
 )
 _RECORDER_SIZE = "2000"
-"""Entries of torch's flight recorder; since torch 2.11 the default. Before 2.8 it had another name, which
-makes newer ones warn in every rank's log: it is left to those who know the version."""
+"""Entries of torch's flight recorder; since torch 2.11 the default. Before 2.8 the variable had another name,
+at which newer versions warn in every rank's log: users of old versions set it themselves."""
 _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
 
 
-class LaunchError(Exception):
-    """The launch command cannot be started. The message names what is missing, `hint` says what to do."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
+class LaunchError(HintedError):
+    """The launch command cannot be started. The message names what is missing, `hint` has the remedy."""
 
 
 class LaunchContext:
@@ -62,7 +60,7 @@ class LaunchContext:
         self.keeper = os.path.join(self.node, "keeper.json")
 
     def prepare(self) -> None:
-        """Make the folders, and lay out what the workers will read."""
+        """Make the folders, the hook's files and the source. Raises OSError, LaunchError."""
         for path in (self.ranks, self.hook):
             os.makedirs(path, exist_ok=True)
         for name in _HOOK_FILES:
@@ -73,19 +71,19 @@ class LaunchContext:
             unpack(archive, self.source)
 
     def expect_keepers(self, node: int, attempt: int, hook: str) -> None:
-        """Tell the keepers that MPI's launcher will start on this machine whose they are."""
+        """Write the file in which the keepers of this node's MPI ranks find their supervisor."""
         partial = f"{self.keeper}.tmp"
         with open(partial, "w", encoding="utf-8") as file:
             json.dump({"node": node, "attempt": attempt, "hook": hook}, file)
         os.replace(partial, self.keeper)
 
     def agreed(self) -> Optional[RendezvousSettings]:
-        """Return what the gate settled; None when there was none. Raises ContractError for a damaged file."""
+        """Return the gate's settings; None without a gate. Raises ContractError for a damaged file."""
         path = os.path.join(self.node, Files.AGREED)
         return codec.read(RendezvousSettings, path) if os.path.exists(path) else None
 
     def keep(self, name: str, evidence: NodeEvidence) -> str:
-        """Write it into the node's folder. Returns a sentence for people on where it is."""
+        """Write the evidence into the node's folder. Returns a sentence for the user on where it is."""
         path = os.path.join(self.node, name)
         try:
             codec.write(path, evidence)
@@ -97,10 +95,11 @@ class LaunchContext:
 def command(
     plan: JobPlan, node: int, attempt: int, agreed: Optional[RendezvousSettings], folder: str = ""
 ) -> list[str]:
-    """The words to execute; `folder` is the job's, for a rank's keeper."""
+    """Return the words to execute; `folder` is the job's, for the keepers of MPI ranks."""
     values = {
         "{python}": plan.python,
         "{node}": str(node),
+        "{nnodes}": str((agreed and agreed.nodes) or plan.nodes),
         "{is_host}": str(int(node == 0)),
         "{master_addr}": (agreed.master_addr if agreed else plan.master_addr) or "127.0.0.1",
         "{master_port}": str((agreed.master_port if agreed else plan.master_port) or 29500),
@@ -114,11 +113,11 @@ def command(
         for placeholder, value in values.items():
             word = word.replace(placeholder, value)
         words.append(word)
-    return words + plan.command
+    return words + plan.command + (plan.resume_args or [] if attempt else [])
 
 
 def is_torchrun(words: list[str]) -> bool:
-    """Whether the command itself is torchrun, rather than a script that may start it or a plain program."""
+    """Whether the command itself is torchrun, not a script that may start it."""
     if os.path.basename(words[0]) == "torchrun":
         return True
     return any(a == "-m" and b in _TORCHRUN for a, b in zip(words, words[1:]))
@@ -132,14 +131,14 @@ def environment(
     place: LaunchContext,
     own: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return what the launch command is given, without the hook. `own` is the agent's environment.
+    """Return the launch command's environment, without the hook. `own` is the agent's environment.
 
     Raises MissingSecretError.
     """
     words = command(plan, node, attempt, agreed)
     env = {name: value for name, value in own.items() if name != Env.KEY}
     if is_torchrun(words):
-        # A scheduler's own RANK would make torchrun look like a worker. Its workers get theirs from it.
+        # A scheduler's RANK would make torchrun look like a worker. torchrun sets it for its workers.
         for name in ("RANK", "LOCAL_RANK"):
             env.pop(name, None)
     env.update(plan.env)
@@ -150,10 +149,12 @@ def environment(
         settled = {name: value for name, value in settled.items() if name not in env}
     env.update(settled)
     env.update({Env.JOB: plan.job, Env.NODE: str(node), Env.ATTEMPT: str(attempt)})
+    if plan.resume_dir:
+        env[Env.RESUME_DIR] = plan.resume_dir
     if os.path.isdir(place.source):
         env[Env.SOURCE] = place.source
     defaults = {
-        # torchrun's --redirects and --log-dir: the user's own flags go before, plain programs ignore them.
+        # torchrun's --redirects and --log-dir: the user's own flags win, other programs ignore them.
         "PET_REDIRECTS": "3",
         "PET_LOG_DIR": place.ranks,
         "PYTHONUNBUFFERED": "1",
@@ -161,46 +162,48 @@ def environment(
     }
     defaults.update(_homeless(place))
     if plan.nproc_per_node is None and plan.nodes > 1 and agreed is not None:
+        from ddplaunch.agent.supervisor import torchrun_options
+
         where = agreed.master_addr, agreed.master_port
         defaults.update(torchrun_options.gaps(words, env, node, plan.nodes, *where))
     if plan.nproc_per_node != 1:
-        defaults["OMP_NUM_THREADS"] = "1"  # torchrun's own default, without the banner that says so
+        defaults["OMP_NUM_THREADS"] = "1"  # torchrun's own default, without its warning
     return {**defaults, **env}
 
 
 def _homeless(place: LaunchContext) -> dict[str, str]:
-    """Return variables for a user without an entry in the image, who can write only where the agent does.
+    """Return variables for a user without a passwd entry, or without write access to /tmp.
 
-    Without them torch's compiler asks in vain for the user's name, and DataLoader's workers for a place.
+    Without them torch's compiler fails for want of a user name, and DataLoader's workers of a folder.
     """
-    found = {}
+    variables = {}
     if not os.access(processes.TMP, os.W_OK):
-        found["TMPDIR"] = os.path.join(place.node, "tmp")
-        os.makedirs(found["TMPDIR"], exist_ok=True)
+        variables["TMPDIR"] = os.path.join(place.node, "tmp")
+        os.makedirs(variables["TMPDIR"], exist_ok=True)
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:
-        found.update(USER=str(os.getuid()), LOGNAME=str(os.getuid()))
-    return found
+        variables.update(USER=str(os.getuid()), LOGNAME=str(os.getuid()))
+    return variables
 
 
 def with_hook(env: dict[str, str], place: LaunchContext, value: str) -> dict[str, str]:
-    """`env` for a process whose ranks shall connect to the hook's socket: our PYTHONPATH, then the user's."""
+    """Return `env` with the hook: its socket, and our PYTHONPATH before the user's."""
     path = env.get("PYTHONPATH", "")
     return {**env, Env.HOOK: value, "PYTHONPATH": place.hook + (os.pathsep + path if path else "")}
 
 
 def start(words: list[str], env: dict[str, str], workdir: Optional[str], log: str) -> subprocess.Popen[bytes]:
-    """Start the command in a process group of its own, tied to us, its output appended to `log`.
+    """Start the command in its own process group. It dies with us; its output is appended to `log`.
 
-    Raises LaunchError when it cannot be started.
+    Raises LaunchError.
     """
     us = os.getpid()
 
     def tie() -> None:
         os.setpgid(0, 0)
-        # torchrun ends its own workers when it is told to end, also those that the hook did not tie to it.
-        processes.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        # torchrun ends its own workers at SIGTERM, also those that the hook has not tied to it.
+        processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != us:
             os._exit(1)
 
@@ -233,7 +236,7 @@ def start(words: list[str], env: dict[str, str], workdir: Optional[str], log: st
 
 
 def unpack(archive: str, folder: str) -> None:
-    """Unpack a tar whole or not at all. Raises LaunchError for members that would leave the folder."""
+    """Unpack a tar whole or not at all. Raises OSError, and LaunchError for members outside the folder."""
     partial = f"{folder}.{os.getpid()}.tmp"
     with tarfile.open(archive) as tar:
         members = tar.getmembers()
@@ -252,9 +255,6 @@ def unpack(archive: str, folder: str) -> None:
 
 
 def _own_file(package: ModuleType, name: str) -> bytes:
-    """A file of a package of ours, which may lie in an archive."""
+    """Return a file of a package of ours, which may be in an archive."""
     loader = cast("ResourceLoader", package.__loader__)
     return loader.get_data(os.path.join(os.path.dirname(str(package.__file__)), name))
-
-
-_PR_SET_PDEATHSIG = 1

@@ -19,11 +19,11 @@ _RANKS = (
     ("SLURM_PROCID", "SLURM_LOCALID"),
 )
 _OF_THE_STEP = re.compile(r"SLURM_(?!JOB_|CONF|PMIX_)|PMI_|PMIX_(?!MCA_)")
-"""Variables that describe a step and its tasks, by their beginning. The others are settings."""
+"""Prefixes of variables that describe a step and its tasks. The others are settings."""
 
 
 def numbers(environment: Mapping[str, str]) -> Optional[tuple[int, int]]:
-    """World rank and local rank that an MPI launcher gave to a process; None: none has started it."""
+    """Return world rank and local rank by an MPI launcher's variables; None where there are none."""
     for pair in _RANKS:
         rank, local = (environment.get(name, "") for name in pair)
         if rank.isdecimal() and local.isdecimal():
@@ -32,33 +32,33 @@ def numbers(environment: Mapping[str, str]) -> Optional[tuple[int, int]]:
 
 
 def is_launcher(words: list[str]) -> bool:
-    """Whether the command itself starts MPI ranks."""
+    """Whether the command itself is an MPI launcher."""
     return _LAUNCHERS.fullmatch(os.path.basename(words[0])) is not None
 
 
 def environment(plan: JobPlan, given: Mapping[str, str]) -> dict[str, str]:
-    """Return what the launcher is given, of what the supervisor would give to torchrun."""
+    """Return the MPI launcher's environment, made of `given`, the one for torchrun."""
     defaults = {
-        # A rank bound to one core would have its threads and its data loader's workers there too.
+        # A rank bound to one core would have its threads and its data loader's workers on it, too.
         "OMPI_MCA_hwloc_base_binding_policy": "none",
         "PRTE_MCA_hwloc_default_binding_policy": "none",
     }
     if "SLURM_JOB_ID" in given:
-        # With fewer nodes than TreeWidth, Slurm's other fence waits for no other node (reverse_tree.c, since
-        # 21.08). At the end of MPI_Init a rank then sends to one that is not ready, and may crash it.
+        # With fewer nodes than TreeWidth, Slurm's other fence does not wait for other nodes (reverse_tree.c,
+        # since 21.08). At the end of MPI_Init a rank then sends to one that is not ready, and may crash it.
         defaults["SLURM_PMIX_FENCE"] = "ring"
         return {**defaults, **_outside_of_the_step(plan, given)}
-    # The job file says how many ranks there shall be; without a scheduler mpirun would count the cores.
+    # The job file has the number of ranks; without a scheduler mpirun would count the cores.
     defaults["OMPI_MCA_rmaps_base_oversubscribe"] = "1"
     defaults["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
     return {**defaults, **given}
 
 
 def _outside_of_the_step(plan: JobPlan, given: Mapping[str, str]) -> dict[str, str]:
-    """Return Slurm's variables as the batch script of a job with one task per rank has them.
+    """Return Slurm's variables as in the batch script of a job with one task per rank.
 
-    What Slurm says of the supervisor's own step is not true of the step that MPI's launcher starts: srun
-    would ask for what this step holds, and mpirun would count one slot on each node.
+    The variables of the supervisor's own step do not fit the step of the MPI launcher: srun would ask for the
+    resources of this step, and mpirun would count one slot on each node.
     """
     kept = {name: value for name, value in given.items() if name in plan.env or not _OF_THE_STEP.match(name)}
     return {

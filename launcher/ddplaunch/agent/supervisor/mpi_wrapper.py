@@ -1,9 +1,9 @@
-"""Runs one MPI rank: the process that mpirun or srun starts in its place, on any node.
+"""The keeper of one MPI rank: the process that mpirun or srun starts in its place, on any node.
 
-MPI's launcher starts the ranks of all nodes, and knows nothing of ours. The keeper hands its rank over to the
-supervisor of its node: tells it who the rank is, gives the rank the environment and the log files that the
-supervisor's own children would have, and holds its end back until it was seen. It is the rank's parent, so
-its exit status is never lost, whoever started it.
+MPI's launcher starts the ranks of all nodes, and knows no supervisor. The keeper connects its rank with the
+supervisor of its node: it reports the rank, gives it the environment and the log files that the supervisor's
+own children would have, and does not reap it until the supervisor has seen its end. As the rank's parent it
+always gets the exit status.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from ddplaunch.agent.system import processes
 from ddplaunch.agent.text.printable import error_text
 
 _SUPERVISOR = 30.0
-"""Seconds to wait for this node's supervisor: node 0 may be faster with its launch than we with our start."""
+"""Seconds to wait for this node's supervisor: node 0 may launch before this node's supervisor has started."""
 _LINGER = 5.0
-"""Seconds for the supervisor to look at a dead rank."""
+"""Seconds for the supervisor to see a dead rank."""
 _GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL for a rank whose supervisor is gone."""
 _NEXT = 0.02
-"""Seconds in which who has killed the rank gets to us, if it is to."""
+"""Seconds in which a process that kills the whole node, after the rank, kills us too."""
 _POLL = 0.1
 
 
 def main(plan: JobPlan, folder: str, words: list[str]) -> int:
-    """Run `words` as the rank that MPI's launcher made us. Returns its exit code, 128+n for a signal."""
+    """Run `words` as the rank of our MPI variables. Returns its exit code, 128+n for a signal."""
     try:
         keeper = MpiWrapper(plan, folder)
         return keeper.run(words)
@@ -59,7 +59,7 @@ class MpiWrapper:
         self.rank = numbers[0]
         per_node = plan.nproc_per_node or 1
         self.place, facts = _supervisor(folder, self.rank // per_node)
-        # To mpirun all nodes of a local job are one machine.
+        # mpirun numbers local ranks by machine: all nodes of a local job are one.
         self.local = numbers[1] if len(_nodes(folder)) == 1 else self.rank % per_node
         self.attempt = int(facts["attempt"])
         self.node = int(facts["node"])
@@ -70,11 +70,11 @@ class MpiWrapper:
 
     def run(self, words: list[str]) -> int:
         for number in processes.STOPPING:
-            signal.signal(number, lambda received, _: self._told(received))
-        for number in (signal.SIGUSR1, signal.SIGUSR2):  # "evidence now": the supervisor's affair
+            signal.signal(number, lambda received, _: self._end_rank(received))
+        for number in (signal.SIGUSR1, signal.SIGUSR2):  # "evidence now": it is for the supervisor
             signal.signal(number, lambda *_: None)
         self.child = self._start(words)
-        self._say(
+        self._send(
             {
                 "hello": "keeper",
                 "rank": str(self.rank),
@@ -132,41 +132,41 @@ class MpiWrapper:
     # --- until it ends
 
     def _watch(self, child: subprocess.Popen[bytes]) -> int:
-        """The exit code as of Popen. The dead rank lies in state until the supervisor has seen it."""
-        descriptor = _open_pid(child.pid)
+        """Return the exit code as Popen has it. A dead rank stays a zombie until it was seen."""
+        descriptor = processes.open_pid(child.pid)
         kill_at: Optional[float] = None
         while not _ended(child.pid):
             waiting: list[Any] = [each for each in (descriptor, self.line) if each is not None]
             patience = _POLL if descriptor is None or kill_at is not None else None
             readable = select.select(waiting, [], [], patience)[0]
-            if self.line in readable and not self._hear():
-                self._told(signal.SIGTERM)  # nobody watches this rank any more
+            if self.line in readable and not self._receive():
+                self._end_rank(signal.SIGTERM)  # no supervisor watches this rank any more
                 kill_at = time.monotonic() + _GRACE
             if kill_at is not None and time.monotonic() > kill_at:
                 child.kill()
         if _killed(child.pid):
-            time.sleep(_NEXT)  # whoever kills a whole node kills us too: then nothing is to be said
-        self._say({"ending": time.time()})
+            time.sleep(_NEXT)  # after the kill of a whole node no message may blame the rank
+        self._send({"ending": time.time()})
         until = time.monotonic() + _LINGER
         while self.line is not None and time.monotonic() < until:
             if select.select([self.line], [], [], _POLL)[0]:
                 break
         return child.wait()
 
-    def _told(self, number: int) -> None:
-        """Somebody ends the rank by us: MPI's launcher, after another rank's end, or the scheduler."""
-        self._say({"told": number})
+    def _end_rank(self, number: int) -> None:
+        """Pass a signal on to the rank: from MPI's launcher after another rank's end, or the scheduler."""
+        self._send({"signal": number})
         if self.child is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.child.pid, number)
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         if self.line is not None:
             with contextlib.suppress(OSError):
                 self.line.send(json.dumps(message).encode() + b"\n")
 
-    def _hear(self) -> bool:
-        """False when the supervisor is gone."""
+    def _receive(self) -> bool:
+        """Read a message. Returns False when the supervisor is gone."""
         assert self.line is not None
         with contextlib.suppress(OSError):
             if self.line.recv(4096):
@@ -176,12 +176,12 @@ class MpiWrapper:
 
 
 def _supervisor(folder: str, number: int) -> tuple[LaunchContext, dict[str, Any]]:
-    """This node's place, and what its supervisor wrote there. `number`: which, where several run here."""
+    """Return the files of node `number`, and the content of keeper.json. Raises LaunchError."""
     pattern = os.path.join(glob.escape(folder), Files.NODE.format(node="*"), "keeper.json")
     deadline = time.monotonic() + _SUPERVISOR
     while time.monotonic() < deadline:
-        found = {_node(path): path for path in glob.glob(pattern)}
-        path = found.get(number) or (next(iter(found.values())) if _alone(folder, found) else None)
+        paths = {_node(path): path for path in glob.glob(pattern)}
+        path = paths.get(number) or (next(iter(paths.values())) if _alone(folder, paths) else None)
         if path is not None:
             with open(path, encoding="utf-8") as file:
                 facts: dict[str, Any] = json.load(file)
@@ -197,9 +197,9 @@ def _node(path: str) -> int:
     return int(os.path.basename(os.path.dirname(path)).rpartition("-")[2])
 
 
-def _alone(folder: str, found: dict[int, str]) -> bool:
-    """Whether the one supervisor that is there is the only one that will be."""
-    return len(found) == len(_nodes(folder)) == 1
+def _alone(folder: str, paths: dict[int, str]) -> bool:
+    """Whether the one supervisor that is there is the only one on this machine."""
+    return len(paths) == len(_nodes(folder)) == 1
 
 
 def _nodes(folder: str) -> list[str]:
@@ -212,12 +212,5 @@ def _ended(pid: int) -> bool:
 
 
 def _killed(pid: int) -> bool:
-    found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    return found is not None and found.si_code == os.CLD_KILLED and found.si_status == signal.SIGKILL
-
-
-def _open_pid(pid: int) -> Optional[int]:
-    try:
-        return os.pidfd_open(pid)
-    except (OSError, AttributeError):  # kernels before 5.3
-        return None
+    end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    return end is not None and end.si_code == os.CLD_KILLED and end.si_status == signal.SIGKILL

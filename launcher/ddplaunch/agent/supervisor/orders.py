@@ -1,67 +1,49 @@
 """The orders that a supervisor gets from the hub. Pure.
 
-A hub that sends nonsense must not end a training: what cannot be read is told, and not done.
+A damaged message of the hub must not end the training: it is logged and left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Callable, NamedTuple, Optional, Union
+from dataclasses import replace
+from typing import Callable, Optional, Union
 
-from ddplaunch.agent.contract import Verdict, codec
+from ddplaunch.agent.contract import codec
+from ddplaunch.agent.contract.messages import Collect, End, Noted, Notice, Way, load
 from ddplaunch.agent.diagnosis import catalogue
-from ddplaunch.agent.transport.protocol import Body, Message
+from ddplaunch.agent.transport.protocol import Body
 
 _LONGEST = 600.0
-"""Seconds, of any order."""
+"""Seconds, the most that an order may ask for."""
+
+Order = Union[Collect, Notice, End, Noted]
 
 
-class Collect(NamedTuple):
-    """Send the evidence of all ranks, as the answer `id`, within so many seconds."""
-
-    id: int
-    seconds: float
-
-
-class Tell(NamedTuple):
-    """Tell the user what is wrong. With an exit code the job ends by it, after `grace` seconds at most."""
-
-    verdicts: list[Verdict]
-    exit_code: Optional[int] = None
-    grace: float = 0.0
-
-
-class Noted(NamedTuple):
-    """The hub has kept that this node has finished."""
-
-
-Order = Union[Collect, Tell, Noted]
-
-
-def read(messages: Iterable[Message], say: Callable[[str], None]) -> Iterator[Order]:
-    """The orders among the messages; `say` is given a sentence about each that cannot be read."""
-    for kind, body in messages:
+def read(lines: Iterable[tuple[str, Body]], log: Callable[[str], None]) -> Iterator[Order]:
+    """Yield the orders among kinds and bodies; `log` gets a sentence about each that cannot be read."""
+    for kind, body in lines:
         try:
             order = _read(kind, body)
         except codec.ContractError as error:
-            say(f"the hub sent what cannot be read, in its message {kind[:40]!r}: {error}")
+            log(f"cannot read the hub's message {kind[:40]!r}: {error}")
         else:
             if order is not None:
                 yield order
 
 
 def _read(kind: str, body: Body) -> Optional[Order]:
-    if kind == "collect":
-        return Collect(codec.load(int, body.get("id")), _seconds(body.get("deadline")))
-    if kind == "noted":
-        return Noted()
-    if kind not in ("notice", "end"):
-        return None
-    verdicts = catalogue.load_verdicts(body.get("verdicts"))
-    if kind == "notice":
-        return Tell(verdicts)
-    return Tell(verdicts, catalogue.load_exit_code(body.get("exit_code")), _seconds(body.get("grace")))
+    message = load(kind, body, Way.HUB_TO_SUPERVISOR)
+    if isinstance(message, Collect):
+        return replace(message, deadline=_bounded(message.deadline))
+    if isinstance(message, Notice):
+        catalogue.check_end(message.verdicts)
+        return message
+    if isinstance(message, End):
+        catalogue.check_end(message.verdicts, message.exit_code)
+        return replace(message, grace=_bounded(message.grace))
+    return message if isinstance(message, Noted) else None
 
 
-def _seconds(data: object) -> float:
-    return min(max(codec.load(float, data), 0.0), _LONGEST)
+def _bounded(seconds: float) -> float:
+    return min(max(seconds, 0.0), _LONGEST)

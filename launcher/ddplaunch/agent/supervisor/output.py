@@ -1,7 +1,7 @@
 """Turns log files into prefixed lines: one reader per file, one console for all.
 
-Ranks write to files, not to pipes: a file never blocks a rank, never loses what it wrote when something dies,
-and is read no faster than somebody reads us.
+Ranks write to files, not to pipes: a file never blocks a rank, loses no text when a process dies, and is read
+no faster than our own output.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _CHUNK = 256 * 1024
 _BACKLOG = 1 << 20
 """Bytes waiting for a slow console; beyond, the files wait."""
 _SHOW_PARTIAL_AFTER = 10.0
-"""Seconds a progress bar or a prompt without newline waits until its present state is shown as a line."""
+"""Seconds until a progress bar or a prompt without newline is shown as a line."""
 _TRACEBACK = b"Traceback (most recent call last):"
 _NATIVE_LOG = re.compile(rb"\s*\[?[WEI]\d{4} |\s*\[W")
-"""torch's own warnings repeat while it waits: they are no sign of life."""
-_NOBODY_READS = (errno.EPIPE, errno.EBADF, errno.EIO)  # EIO: the terminal is gone
+"""torch's own warnings repeat while it waits: they are no progress."""
+_NO_READER = (errno.EPIPE, errno.EBADF, errno.EIO)  # EIO: the terminal is gone
 
 
-class Lines:
+class LineSplitter:
     """Cuts a stream of bytes into lines, as a terminal would show them. Pure, bounded memory."""
 
     def __init__(self) -> None:
         self.partial = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Whole lines, without newlines. Of what carriage returns overwrote, only the last state is left."""
+        """Return whole lines, without newlines and without text that a carriage return overwrote."""
         *whole, rest = (self.partial + data).split(b"\n")
         lines = [_final(line) for line in whole]
         self.partial = rest
@@ -53,7 +53,7 @@ class Lines:
         return lines
 
     def flush(self) -> list[bytes]:
-        """The line that never ended, if there is one."""
+        """Return the line without newline at the end, if there is one."""
         rest, self.partial = _final(self.partial), b""
         return [rest] if rest else []
 
@@ -66,7 +66,8 @@ def _final(line: bytes) -> bytes:
 class Console:
     """Our standard output. Never blocks, never fails: a reader that is slow or gone must not stop the job.
 
-    What ranks print passes as it is; what we say ourselves obeys `redactor`, and commands no terminal.
+    Output of ranks passes unchanged. LineSplitter of our own are without secrets (`redactor`) and control
+    characters.
     """
 
     def __init__(self, descriptor: int, redactor: Redactor = NO_SECRETS) -> None:
@@ -81,8 +82,8 @@ class Console:
             self._waiting += b"".join([prefix + line + b"\n" for line in lines])
             self.flush()
 
-    def say(self, label: str, text: str) -> None:
-        """Lines of our own, or of the launch command."""
+    def log(self, label: str, text: str) -> None:
+        """Print lines of our own, or of the launch command."""
         shown = printable(self._redactor.hide(text), lines=True)
         self.write(f"[{label}] ".encode(), shown.encode().split(b"\n"))
 
@@ -91,22 +92,22 @@ class Console:
         return len(self._waiting) > _BACKLOG
 
     def flush(self, patience: float = 0.0) -> None:
-        """Hand on what the reader takes now, or within `patience` seconds."""
+        """Write as much as the reader takes within `patience` seconds."""
         deadline = time.monotonic() + patience
         while self._waiting and self._descriptor is not None:
             wait = max(0.0, deadline - time.monotonic())
             if not self._poll.poll(wait * 1000):
                 return
-            # A pipe that is ready takes PIPE_BUF bytes at once, and does not mix them with another writer's.
+            # A ready pipe takes PIPE_BUF bytes at once, and does not mix them with those of other writers.
             piece = self._waiting[: select.PIPE_BUF]
             end = piece.rfind(b"\n") + 1 or len(piece)
             try:
                 written = os.write(self._descriptor, piece[:end])
             except OSError as error:
-                if error.errno in _NOBODY_READS:
+                if error.errno in _NO_READER:
                     self._descriptor = None
                     break
-                return  # it takes nothing now, or its disk is full: that may pass
+                return  # it takes no data now, or its disk is full, which may pass
             del self._waiting[:written]
         if self._descriptor is None:
             self._waiting.clear()
@@ -119,23 +120,23 @@ class Tail:
         self.path = path
         self.shown = shown
         self.last_line = ""
-        self.raised: list[Raised] = []  # handed over and cleared by whoever asks
+        self.raised: list[Raised] = []  # cleared by the reader
         self._file: Optional[int] = None
         self._offset = 0
         self._limit = sys.maxsize
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._tracebacks = Tracebacks()
         self._partial_since = 0.0
         self.kept: list[bytes] = []  # the last lines
-        self.fresh: list[bytes] = []  # of these, what was not asked for yet; cleared by whoever does
+        self.fresh: list[bytes] = []  # the new ones of these; cleared by the reader
 
     def mark(self) -> None:
-        """Read no further than to what is there now, until marked again: later words may be of another."""
+        """Read no further than to the present end until marked again: later lines may be another's."""
         with contextlib.suppress(OSError):
             self._limit = os.stat(self.path).st_size
 
     def read(self, write: Callable[[list[bytes]], None], keep: int = 1) -> bool:
-        """Read what is there, at most one chunk; whether it says anything new."""
+        """Read at most one chunk. Returns whether it has anything new."""
         data = self._data()
         if not data:
             self._show_partial(write)
@@ -146,7 +147,7 @@ class Tail:
         return self._remember(_final(self._lines.partial)) or is_new
 
     def close(self, write: Callable[[list[bytes]], None], keep: int = 1) -> None:
-        """Read to the end."""
+        """Read to the end, and close the file."""
         self._limit = sys.maxsize
         data = self._data()
         while data:
@@ -194,7 +195,7 @@ class Tail:
                 self.raised.append(raised)
 
     def _show_partial(self, write: Callable[[list[bytes]], None]) -> None:
-        """A progress bar never ends its line; somebody may watch it all the same."""
+        """Show a line without newline, such as a progress bar, after _SHOW_PARTIAL_AFTER seconds."""
         if not self._partial_since or time.monotonic() - self._partial_since < _SHOW_PARTIAL_AFTER:
             return
         self._partial_since = 0.0

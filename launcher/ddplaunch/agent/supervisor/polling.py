@@ -14,11 +14,15 @@ from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler
 
 POLL = 0.1
-"""Seconds between two looks at what nothing announces: log files, and on old kernels deaths."""
+"""Seconds between two looks at log files and, on old kernels, for deaths: no descriptor announces these."""
+
+_MEASURED = 8
+"""Nodes whose ranks tell what a step takes: reading a full recorder holds a rank's GIL for some 20 ms, and a
+thousand other nodes might wait for it."""
 
 
 def wait_for(descriptors: Iterable[Optional[int]]) -> None:
-    """Until one is readable, or for POLL seconds."""
+    """Wait until one is readable, or for POLL seconds."""
     poll = select.poll()
     for descriptor in descriptors:
         if descriptor is not None:
@@ -34,21 +38,22 @@ class Poller:
         self._collector = collector
 
     def ask(self) -> None:
-        """Ask for counters; for stacks as well where a rank makes no progress."""
+        """Ask the hooks for counters; for stacks as well where a rank makes no progress."""
         now = time.monotonic()
         for line in self._tracker.strangers():
             line.ask(b"who")
         for rank in self._tracker.alive:
             suspicious = rank.progress.suspicious(now)
             if rank.line is not None:
-                rank.line.ask(rank.question(suspicious))
+                rank.line.ask(rank.question(suspicious, self._tracker.node < _MEASURED))
             if suspicious:
                 for line in self._children_of(rank):
                     line.ask(b"look")
         self._sampler.look_at_sockets(self._tracker.alive)
+        self._sampler.look_at_queues(self._tracker.alive)
 
     def sample(self) -> None:
-        """Use what was answered, and what /proc says now."""
+        """Take the answers, and samples from /proc."""
         self._tracker.recognise()
         for rank in self._tracker.alive:
             rank.progress.take(self._sampler.sample(rank, self._hooks.lines))

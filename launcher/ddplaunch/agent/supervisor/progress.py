@@ -1,8 +1,8 @@
 """Measures how long a rank has made no progress, and how long it has not even moved. Pure.
 
-Real progress: a collective was called or done, something new was printed, bytes were read or sent, or the
-main thread stands where it never stood. Movement: also CPU time, wake-ups, being runnable. A rank that only
-moves may loop for ever, so stacks that differ in the innermost function of the user alone are movement.
+Progress: a collective was called or done, new text was printed, bytes were read or sent, or the main thread
+is at a new place. Movement: also CPU time, wake-ups, a runnable thread. A rank that only moves may loop for
+ever, so stacks that differ only in the user's innermost function are movement.
 """
 
 from __future__ import annotations
@@ -18,37 +18,38 @@ from ddplaunch.agent.system.proc import Usage
 SUSPICION = 3.0
 """Seconds without real progress after which stacks are looked at."""
 _CPU_SHARE = 0.02
-"""Of a core. What a waiting process with a few polling threads burns stays below."""
+"""Share of a core. A waiting process with a few polling threads stays below."""
 _WAKEUPS = 2.0
-"""A second, of one main thread. A DataLoader that waits looks up once in 5 seconds, and so do its workers."""
+"""Wake-ups per second of one main thread. A waiting DataLoader wakes up every 5 s, and so do its workers."""
 _BYTES = 64 * 1024
-"""Since the last progress. A heartbeat stays below for minutes, the slowest useful transfer does not."""
+"""Bytes since the last progress. A heartbeat stays below for minutes, the slowest transfer does not."""
 _WINDOW = 10.0
 _AWAY = 5.0
-"""Seconds between two samples beyond which the supervisor was frozen itself: they count for nothing."""
+"""Seconds between two samples beyond which the supervisor itself was frozen: that time does not count."""
 
 
 class Sample(NamedTuple):
-    """One look at a rank."""
+    """The state of a rank at one moment."""
 
     at: float  # time.monotonic()
     used: dict[int, Usage]  # by pid: the rank's and its children's
     runnable: bool
     printed: bool  # it printed something new since the last sample
     counted: Optional[tuple[int, int]] = None  # collectives called and done, of all groups
-    is_doubtful: bool = False  # whether the last that was called may be done all the same
+    is_doubtful: bool = False  # whether the last collective may be done although it counts as called only
     initialized: Optional[bool] = None
-    sent: Optional[int] = None  # bytes through sockets, when they were asked for
-    frames: Optional[list[Frame]] = None  # of the main thread, when it was looked at
+    sent: Optional[int] = None  # bytes through sockets; None: not counted
+    frames: Optional[list[Frame]] = None  # of the main thread; None: not read
     deeper: tuple[list[Frame], ...] = ()  # of its children's main threads
 
 
 class Progress:
-    """The state of one rank since it was found at moment `at`."""
+    """The progress of one rank since it was discovered, at moment `at`."""
 
     def __init__(self, at: float) -> None:
         self._progressed = at
         self._moved = at
+        self._otherwise = at  # of the last progress that was more than bytes
         self._last: Optional[Sample] = None
         self._bytes = 0
         self._sent: Optional[int] = None
@@ -66,31 +67,33 @@ class Progress:
         return max(0.0, self._looked_until(now) - self._moved)
 
     def _looked_until(self, now: float) -> float:
-        """Now, unless nobody has looked for long: what happened since the last sample is not known."""
+        """Return now, or soon after the last sample: later times are unknown."""
         return now if self._last is None else min(now, self._last.at + _AWAY)
 
     def suspicious(self, now: float) -> bool:
         return self.stuck_for(now) >= SUSPICION
 
+    def only_transfers(self, now: float) -> bool:
+        """Whether bytes were its only progress for as long as makes other ranks suspicious."""
+        return self._progressed > self._otherwise and now - self._otherwise >= SUSPICION
+
     @property
     def pending(self) -> bool:
-        """A collective was called and is not done."""
+        """Whether a collective was called and is not done."""
         return self._counted is not None and self._counted[0] > self._counted[1] and not self._is_doubtful
 
     @property
     def leaves_doubts(self) -> bool:
-        """It was looked at, and its counters may be wrong: by them it might wait for what is done, and what
-        it has done is told wrong even where its stack says that it waits.
-        """
+        """Whether its stack was read while its counters may be wrong: only a full dump tells what is done."""
         return self._is_doubtful and bool(self._frames)
 
     @property
     def stack_moves(self) -> Optional[bool]:
-        """Whether the main thread's stack differed within the window; None: it was not looked at twice."""
+        """Whether the main thread's stack changed within the window; None: there are less than two stacks."""
         return len({key for _, key in self._looks}) > 1 if len(self._looks) > 1 else None
 
     def waits(self, now: float) -> bool:
-        """Whether it stands in a collective or in init_process_group, as far as is known without asking."""
+        """Whether the rank is in a collective or in init_process_group, by the samples so far."""
         if self._frames and now - self._looks[-1][0] < _WINDOW:
             if (
                 stacks.collective(self._frames)
@@ -98,7 +101,7 @@ class Progress:
                 or stacks.mpi_function(self._frames)
             ):
                 return True
-            # DDP waits inside of backward(), where no frame of torch.distributed shows.
+            # DDP waits inside backward(), without a frame of torch.distributed.
             return self.pending and not stacks.in_loader(self._frames) and self.still_for(now) >= 1.0
         return self.pending and self.still_for(now) >= 1.0
 
@@ -107,30 +110,34 @@ class Progress:
         if last is not None and sample.at - last.at > _AWAY:
             self._progressed += sample.at - last.at
             self._moved += sample.at - last.at
-        if sample.printed or self._called(sample) or (last is not None and self._transferred(sample, last)):
+        if sample.printed or self._called(sample):
             self.got_on(sample.at)
+        elif last is not None and self._transferred(sample, last):
+            otherwise = self._otherwise
+            self.got_on(sample.at)
+            self._otherwise = otherwise
         if self._stands_anew(sample):
             self._progress(sample.at)
         if last is None or _moves(sample, last):
             self._moved = sample.at
 
     def got_on(self, at: float) -> None:
-        """Real progress at moment `at`, seen between two samples."""
+        """Note progress at moment `at`, between two samples."""
         self._progress(at)
         self._seen.clear()
         self._looks.clear()
         self._frames = []
 
     def _progress(self, at: float) -> None:
-        self._progressed = self._moved = at
+        self._progressed = self._moved = self._otherwise = at
         self._bytes = 0
 
     def _called(self, sample: Sample) -> bool:
         changed = False
         if sample.counted is not None:
             before, self._counted = self._counted or sample.counted, sample.counted
-            found_out = self._is_doubtful and sample.counted[0] == before[0]  # it may be done for long
-            changed, self._is_doubtful = sample.counted != before and not found_out, sample.is_doubtful
+            settled = self._is_doubtful and sample.counted[0] == before[0]  # it may be done for long
+            changed, self._is_doubtful = sample.counted != before and not settled, sample.is_doubtful
         if sample.initialized is not None:
             changed = changed or self._initialized not in (None, sample.initialized)
             self._initialized = sample.initialized
@@ -145,7 +152,7 @@ class Progress:
         return self._bytes >= _BYTES
 
     def _stands_anew(self, sample: Sample) -> bool:
-        """Whether a stack was never seen since other progress. The first look only says where it stands."""
+        """Whether a stack is at a new place since the last other progress. The first stack is never new."""
         if sample.frames is None:
             return False
         self._frames = sample.frames
@@ -174,12 +181,12 @@ def _moves(sample: Sample, last: Sample) -> bool:
 
 
 def _both(last: Sample, sample: Sample) -> list[tuple[Usage, Usage]]:
-    """Return what each process that is in both had done then and has done now."""
+    """Return the counters of each process that is in both samples, then and now."""
     return [(last.used[pid], after) for pid, after in sample.used.items() if pid in last.used]
 
 
 def _place(frames: list[Frame]) -> Hashable:
-    """Return where a stack stands, coarse enough that a loop within one function is always the same place."""
+    """Return the place of a stack, coarse enough that a loop within one function stays at one place."""
     if any("importlib" in frame.file for frame in frames):
         return tuple((frame.file, frame.name) for frame in frames)  # every import happens once
     user = stacks.user_frame(frames)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from typing import Any, Optional
 
 from ddplaunch.agent.contract import (
@@ -14,20 +15,22 @@ from ddplaunch.agent.contract import (
     Rendezvous,
     Setting,
     Stack,
+    Stand,
     codec,
 )
-from ddplaunch.agent.evidence import flight
-from ddplaunch.agent.supervisor.hooks import Answer
+from ddplaunch.agent.evidence import flight, ring
+from ddplaunch.agent.supervisor.hooks import HookMessage
 from ddplaunch.agent.supervisor.ranks import Rank
 
 _CALLS = 16
-"""Of each rank, that travel to the hub: one that is further behind than this has long been waited for."""
+"""Calls of each rank that are sent to the hub: ranks further apart have long waited for one another."""
+_PLACES = 8
 _OWN_END = 5.0
 """Seconds between the last traceback in the log and the death that it explains."""
 
 
-def alive(rank: Rank, answer: Answer, its_stacks: list[Stack], source: str, now: float) -> RankEvidence:
-    """A living rank at `now` (time.monotonic()), from its hook's answer to `dump` and what is known of it."""
+def alive(rank: Rank, answer: HookMessage, its_stacks: list[Stack], source: str, now: float) -> RankEvidence:
+    """Return the evidence of a living rank at `now` (time.monotonic()). `answer`: its hook's, to `dump`."""
     dumps: list[dict[str, Any]] = list(answer.get("recorders", {}).values())
     members = {name: ranks for name, (ranks, _) in answer.get("groups", {}).items()}
     descriptions = {name: text for name, (_, text) in answer.get("groups", {}).items()}
@@ -59,17 +62,29 @@ def alive(rank: Rank, answer: Answer, its_stacks: list[Stack], source: str, now:
         numbered_by=rank.numbered_by,
         launcher=rank.parent,
         rendezvous=rank.rendezvous,
+        stands=_stands(rank),
+        device=str(answer.get("device", "")),
+        broadcasting=int(answer.get("broadcasting", 0)),
     )
 
 
-def _world_size(rank: Rank, answer: Answer) -> Optional[int]:
-    """The size of its default group, once there is one."""
+def _stands(rank: Rank) -> list[Stand]:
+    places = Counter(rank.stands).most_common()
+    rest: Counter[str] = Counter()
+    for (kind, _), seconds in places[_PLACES:]:
+        rest[kind] += seconds
+    first = [Stand(kind, seconds, site) for (kind, site), seconds in places[:_PLACES]]
+    return [*first, *(Stand(kind, seconds) for kind, seconds in rest.items())]
+
+
+def _world_size(rank: Rank, answer: HookMessage) -> Optional[int]:
+    """Return the size of the default group, else the rank's known world size."""
     sizes = [len(ranks) for ranks, text in answer.get("groups", {}).values() if text == "default_pg"]
     return max(sizes, default=rank.world_size)
 
 
 def rendezvous(message: dict[str, Any]) -> Rendezvous:
-    """A call of init_process_group as the hook describes it."""
+    """Return the call of init_process_group in a hook's message."""
     settings = [
         Setting(str(name), str(value), _frame(frame), str(given))
         for name, value, frame, given in message["settings"]
@@ -93,17 +108,17 @@ def rendezvous(message: dict[str, Any]) -> Rendezvous:
     )
 
 
-def _frame(found: Optional[list[Any]]) -> Optional[Frame]:
-    return None if found is None else Frame(str(found[0]), str(found[1]), int(found[2]))
+def _frame(parts: Optional[list[Any]]) -> Optional[Frame]:
+    return None if parts is None else Frame(str(parts[0]), str(parts[1]), int(parts[2]))
 
 
-def mpi_call(answer: Answer) -> Optional[MpiCall]:
-    """The MPI function in which it stands, as the hook describes it."""
+def mpi_call(answer: HookMessage) -> Optional[MpiCall]:
+    """Return the MPI function of a hook's answer. Raises ContractError."""
     return codec.load(MpiCall, answer["mpi_call"]) if answer.get("mpi_call") else None
 
 
 def _as_before(rank: Rank, its_stacks: list[Stack]) -> Optional[MpiCall]:
-    """Return what a silent hook told last, if the rank is still in the same call."""
+    """Return the MPI function that a silent hook reported last, if the rank is still in the same call."""
     before = rank.evidence
     if before is None or before.mpi_call is None or not its_stacks or not before.stacks:
         return None
@@ -113,25 +128,31 @@ def _as_before(rank: Rank, its_stacks: list[Stack]) -> Optional[MpiCall]:
 
 
 def raised(message: dict[str, Any], handled: bool) -> Raised:
-    """An exception as the hook describes it."""
+    """Return the exception in a hook's message."""
     frames = [Frame(str(name), str(file), int(line)) for name, file, line in message["frames"]]
     return Raised(
-        str(message["type"]), str(message["message"]), float(message["at"]), frames, handled, "hook"
+        str(message["type"]),
+        str(message["message"]),
+        float(message["at"]),
+        frames,
+        handled,
+        "hook",
+        str(message.get("cause", "")),
     )
 
 
 def _merged(lists: list[list[Group]]) -> list[Group]:
-    """One entry per group: each backend's recorder lists them all and counts its own."""
-    found: dict[str, Group] = {}
+    """Return one entry per group: each backend's recorder lists all, and counts its own collectives."""
+    merged: dict[str, Group] = {}
     for group in (group for groups in lists for group in groups):
-        known = found.get(group.name)
+        known = merged.get(group.name)
         if known is None or group.enqueued > known.enqueued:
-            found[group.name] = group
-    return [found[name] for name in sorted(found)]
+            merged[group.name] = group
+    return [merged[name] for name in sorted(merged)]
 
 
 def so_far(rank: Rank) -> RankEvidence:
-    """A rank's evidence as it was taken while it lived, with how it ended since."""
+    """Return a rank's last evidence, updated with its present state and its end."""
     evidence = rank.evidence
     if evidence is None:
         evidence = RankEvidence(rank.number, rank.local, rank.pid, rank.alive)
@@ -148,7 +169,7 @@ def so_far(rank: Rank) -> RankEvidence:
         mpi=rank.mpi or evidence.mpi,
         exit=rank.exit,
         raised=_own_end(rank) if not rank.alive else evidence.raised,
-        calls=rank.ring.calls[-_CALLS:] if rank.ring is not None else [],
+        calls=ring.newest(rank.ring.calls, _CALLS) if rank.ring is not None else [],
         last_output=rank.last_output,
         last_output_at=rank.last_output_at,
         last_lines=list(rank.last_lines),
@@ -156,7 +177,7 @@ def so_far(rank: Rank) -> RankEvidence:
 
 
 def _own_end(rank: Rank) -> list[Raised]:
-    """Without the hook, the traceback that a dying rank printed last is what it died of."""
+    """Return the exceptions of an ended rank: the last traceback in its log counts as uncaught."""
     known = list(rank.raised)
     if rank.exit is None or not rank.exit.code or not known or any(not each.handled for each in known):
         return known

@@ -24,7 +24,7 @@ _RANK_KEPT, _LONGEST = 10, 200
 
 
 class RankLogs:
-    """Several ranks may share one file, as mp.spawn's do: then no line of it is any one rank's."""
+    """Output files of this node. Lines of a file with several writers, as of mp.spawn, count for no rank."""
 
     def __init__(self, node: int, place: LaunchContext, console: Console, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -37,22 +37,22 @@ class RankLogs:
         self._lossy = False
 
     def follow(self, rank: Rank, of_mpi: bool) -> None:
-        """Begin with the files that are the rank's output. `of_mpi`: an MPI launcher carries it."""
+        """Follow the rank's output files. `of_mpi`: an MPI launcher prints the rank's output."""
         files = proc.output_files(rank.pid)
-        if files:  # else it may be gone already, and the launch command's log be all there is of it
-            # From the first worker on, torchrun only says what we say better. mpirun carries their output.
+        if files:  # else the rank may be gone already, and its output only in the launch command's log
+            # From the first worker on, torchrun's own lines repeat ours. mpirun prints the ranks' output.
             self.launch.shown = self._place.launch_log in files or of_mpi
         for path in files:
             self._follow(path, rank)
 
     def forget(self, rank: Rank) -> None:
-        """Stop waiting for its output: another process took its rank, or it is no rank after all."""
+        """Stop counting output for the rank: it was replaced, or is no rank after all."""
         for writers in self._writers.values():
             if rank in writers:
                 writers.remove(rank)
 
     def read(self) -> None:
-        """Carry what was written since the last time to the console, unless that is not read."""
+        """Copy new output to the console, unless that is full."""
         if not self._console.full:
             for path, tail, keep in self._all():
                 if tail.read(self._to_console(path), keep):
@@ -61,15 +61,15 @@ class RankLogs:
         self._console.flush()
 
     def lose(self, reason: object) -> None:
-        """A rank cannot print. Its file has a line wherever text is missing, so we say it once."""
+        """Log once that a rank cannot write its output. Its file has a line wherever text is missing."""
         if not self._lossy:
             self._lossy = True
             why = printable(str(reason)[:_LONGEST])
             text = f"cannot write {self._place.ranks}: {why}; output is lost until it can; the job goes on"
-            self._console.say(f"{self._node}/ddplaunch", text)
+            self._console.log(f"{self._node}/ddplaunch", text)
 
     def finish(self, ranks: Sequence[Rank], numbers: Callable[[int], int]) -> None:
-        """Read everything that is left. `numbers`: rank of a local rank that was never seen alive."""
+        """Read all output that is left. `numbers`: rank of a local rank that was never seen alive."""
         by_local = {rank.local: rank for rank in ranks}
         pattern = os.path.join(glob.escape(self._place.ranks), "*", "attempt_*", "*", "std*.log")
         unseen: dict[str, int] = {}
@@ -93,7 +93,7 @@ class RankLogs:
             writers.append(rank)
 
     def _all(self) -> Iterable[tuple[str, Tail, int]]:
-        """Path, tail, and how many last lines to keep."""
+        """Yield path, tail, and the number of last lines to keep."""
         yield self._place.launch_log, self.launch, _LAUNCH_KEPT
         for path, tail in self._tails.items():
             yield path, tail, _RANK_KEPT
@@ -111,7 +111,9 @@ class RankLogs:
     def _spoke(self, path: str, tail: Tail) -> None:
         writers = self._writers.get(path, [])
         for rank in writers if tail.last_line else ():
-            rank.printed = True  # of a shared file it may be another's, which is no reason to call this stuck
+            rank.printed = (
+                True  # in a shared file the line may be another rank's; then no rank counts as stuck
+            )
             if len(writers) == 1:
                 rank.last_output = printable(self._redactor.hide(tail.last_line))
                 rank.last_output_at = time.time()
@@ -119,7 +121,7 @@ class RankLogs:
         tail.fresh.clear()
 
     def quoted(self, lines: Iterable[bytes]) -> list[str]:
-        """Return the lines as a verdict may quote them: first without secrets, then cut and escaped."""
+        """Return the lines for a verdict to quote: without secrets, then cut and escaped."""
         texts = (self._redactor.hide(line.decode(errors="replace").rstrip()) for line in lines)
         return [printable(text[:_LONGEST]) for text in texts if text]
 

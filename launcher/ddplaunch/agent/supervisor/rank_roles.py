@@ -1,11 +1,9 @@
 """Decides which processes of a node are ranks, and which only start them. Pure.
 
-A rank is a process that has called init_process_group, or is about to. Who started it, and how deep below,
-does not matter: torchrun, mp.spawn, a shell script, or several of them, one inside the other. Its number is
-the one of its call. Before the call there are three signs, strongest first: RANK and LOCAL_RANK in its
-environment; the call of a sibling that multiprocessing has started beside it; a start by torch's mp.spawn.
-
-The same view serves jobs that ddplaunch has started and jobs that it only looks at.
+A rank is a process that has called init_process_group, or is about to, at any depth below torchrun, mp.spawn,
+a shell script, or several of them. Its number is the one of its call. Before the call there are three signs,
+strongest first: RANK and LOCAL_RANK in its environment; the call of a sibling that multiprocessing has
+started beside it; a start by torch's mp.spawn.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ SPAWN = "spawn"
 
 @dataclass(frozen=True)
 class Numbers:
-    """Rank numbers from an environment or a call. None: it does not say that."""
+    """Rank numbers from an environment or a call. None: not in it."""
 
     rank: Optional[int] = None
     local_rank: Optional[int] = None
@@ -30,13 +28,13 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A process of which something speaks for its being a rank."""
+    """A process that may be a rank."""
 
     pid: int
     parents: tuple[int, ...] = ()  # nearest first
     environment: Optional[Numbers] = None  # it has RANK and LOCAL_RANK
     call: Optional[Numbers] = None  # it has called init_process_group
-    spawned: Optional[int] = None  # its place among its parent's children, from 0
+    spawned: Optional[int] = None  # its index among its parent's children, from 0
     by_torch: bool = False  # spawned by torch.multiprocessing
 
 
@@ -59,34 +57,34 @@ class RankRoles:
 
 
 def view(candidates: Iterable[Candidate]) -> RankRoles:
-    """Every candidate is a member, the inside of one, or a launcher."""
+    """Return the roles: each candidate is a member, a process inside one, or a launcher."""
     known = {each.pid: each for each in candidates}
     outermost = {pid: _outermost(each, known) for pid, each in known.items()}
-    found: list[Member] = []
+    members: list[Member] = []
     launchers: set[int] = set()
     for pid in sorted({root for root in outermost.values() if root is not None}):
         inside = [each for each in known.values() if outermost[each.pid] == pid]
         one = _one_rank(known[pid], inside)
         if one is not None:
-            found.append(one)
+            members.append(one)
         else:
             launchers.add(pid)
-    grouped = {each.program for each in found} | {each.pid for each in found}
+    grouped = {each.program for each in members} | {each.pid for each in members}
     callers = [
         each
         for each in known.values()
         if each.call is not None and each.pid not in grouped and outermost[each.pid] not in grouped
     ]
-    found += _numbered(callers)
-    found += _siblings(known, callers, found)
-    found += _spawned_by_torch(known, callers, outermost, launchers)
-    members = sorted(found, key=lambda each: (each.rank, each.pid))
+    members += _numbered(callers)
+    members += _siblings(known, callers, members)
+    members += _spawned_by_torch(known, callers, outermost, launchers)
+    members = sorted(members, key=lambda each: (each.rank, each.pid))
     # A program may be rank 0 itself and start the others.
     return RankRoles(members, frozenset(launchers - {each.pid for each in members}))
 
 
 def _outermost(candidate: Candidate, known: Mapping[int, Candidate]) -> Optional[int]:
-    """The last process on the way up, itself included, that has a rank's number in its environment."""
+    """Return the topmost of the candidate and its ancestors with a rank's number in the environment."""
     last = candidate.pid if candidate.environment is not None else None
     for parent in candidate.parents:
         above = known.get(parent)
@@ -96,7 +94,7 @@ def _outermost(candidate: Candidate, known: Mapping[int, Candidate]) -> Optional
 
 
 def _one_rank(root: Candidate, inside: Sequence[Candidate]) -> Optional[Member]:
-    """The rank that `root` is; None if it is a launcher, by what the processes `inside` have called."""
+    """Return the rank that `root` is; None if the calls of the processes `inside` show a launcher."""
     environment = root.environment
     assert environment is not None
     if any(each.by_torch for each in inside):
@@ -105,7 +103,7 @@ def _one_rank(root: Candidate, inside: Sequence[Candidate]) -> Optional[Member]:
     if len(callers) > 1:
         return None
     if not callers:
-        # A shell script may be the outermost; what it has started last is the program.
+        # A shell script may be the outermost; the last process that it has started is the program.
         program = [root, *(each for each in inside if each.environment is not None and each is not root)][-1]
         return _member(root, program, Numbers(), ENVIRONMENT)
     caller = callers[0]
@@ -127,22 +125,22 @@ def _member(root: Candidate, program: Candidate, call: Numbers, numbered_by: str
 
 
 def _numbered(callers: Sequence[Candidate]) -> list[Member]:
-    """Ranks that are known by their call alone; their local ranks count from 0."""
+    """Return the ranks that are known by their call alone; their local ranks count from 0."""
     numbered = [each for each in callers if each.call is not None and each.call.rank is not None]
     numbered.sort(key=lambda each: (each.call.rank if each.call else 0, each.pid))
-    found = []
+    members = []
     for local, each in enumerate(numbered):
         assert each.call is not None
         assert each.call.rank is not None
-        found.append(Member(each.pid, each.pid, each.call.rank, local, each.call.world_size, CALL))
-    return found
+        members.append(Member(each.pid, each.pid, each.call.rank, local, each.call.world_size, CALL))
+    return members
 
 
 def _siblings(
-    known: Mapping[int, Candidate], callers: Sequence[Candidate], found: Sequence[Member]
+    known: Mapping[int, Candidate], callers: Sequence[Candidate], members: Sequence[Member]
 ) -> list[Member]:
-    """Processes beside those that have called: the same parent has started them, and one number is free."""
-    taken = {each.rank for each in found}
+    """Return ranks that have not called yet, by calls of siblings: one parent, numbered in order."""
+    taken = {each.rank for each in members}
     more: list[Member] = []
     for parent in sorted({each.parents[0] for each in callers if each.parents}):
         called = [each for each in callers if each.parents[:1] == (parent,) and each.spawned is not None]
@@ -172,7 +170,7 @@ def _spawned_by_torch(
     outermost: Mapping[int, Optional[int]],
     launchers: set[int],
 ) -> list[Member]:
-    """mp.spawn's children of which none has called yet: rank by the order in which they were started."""
+    """Return mp.spawn's children before any of them has called, numbered in the order of their start."""
     called = {each.parents[0] for each in callers if each.parents}
     return [
         Member(each.pid, each.pid, each.spawned, each.spawned, None, SPAWN)

@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from ddplaunch.agent.contract import Exited, JobPlan, Phase
-from ddplaunch.agent.evidence import mpirun, torchrun
+from ddplaunch.agent.contract import Exited, JobPlan, Phase, PhaseName
+from ddplaunch.agent.evidence import mp_spawn, mpirun, torchrun
 from ddplaunch.agent.supervisor import rank_evidence, ranks
 from ddplaunch.agent.supervisor.candidates import Candidates, ancestors
 from ddplaunch.agent.supervisor.hooks import Hooks, Line
@@ -33,20 +33,20 @@ class RankTracker:
         redactor: Redactor = NO_SECRETS,
     ) -> None:
         self._plan = plan
-        self._node = node
+        self.node = node
         self._place = place
         self._hooks = hooks
         self.ranks: list[Rank] = []  # by number; two processes may claim one
         self.candidates = Candidates()
         self.logs = RankLogs(node, place, console, redactor)
-        self.rounds = 0  # how often torchrun has started workers anew
+        self.rounds = 0  # restarts of the workers
         self.launch: Optional[subprocess.Popen[bytes]] = None
         self.launch_exit: Optional[Exited] = None
-        self.dismissed = False  # the job has ended: no rank will come any more
+        self.dismissed = False  # the job has ended, so no more ranks will start
 
     @property
     def launches_mpi(self) -> bool:
-        """Whether the command line itself is an MPI launcher, and no keeper is between."""
+        """Whether the command line itself is an MPI launcher, without keepers."""
         return self.candidates.of_mpi
 
     @property
@@ -54,7 +54,7 @@ class RankTracker:
         return [rank for rank in self.ranks if rank.alive]
 
     @property
-    def phase(self) -> str:
+    def phase(self) -> PhaseName:
         if self.launch_exit is not None:
             return Phase.ENDED
         phases = [rank.phase for rank in self.ranks]
@@ -71,13 +71,13 @@ class RankTracker:
     # --- coming and going
 
     def discover(self) -> None:
-        """Look for workers that no hook announced. MPI's ranks are announced by their keepers."""
+        """Look for workers without a hook. MPI's ranks are reported by their keepers."""
         if not self._plan.mpi:
             self.candidates.find()
             self._review()
 
     def join(self, line: Line) -> None:
-        """Take in a process with the hook that has said hello, or a rank's keeper."""
+        """Add a process whose hook has connected, or a rank's keeper."""
         if line.role == "keeper":
             self._keep(line)
         elif self._plan.mpi:
@@ -85,13 +85,13 @@ class RankTracker:
         elif line.role == "rank":
             self.candidates.joined(line)
             self._review(line.pid)
-        elif line.role == "any" and all(rank.stand_in for rank in self.ranks):
+        elif line.role == "any" and all(rank.placeholder for rank in self.ranks):
             elders = {rank.program for rank in self.alive}
             if not elders.intersection(ancestors(line.pid)):
-                self._add(Member(line.pid, line.pid, 0, 0, None, ""), stand_in=True)
+                self._add(Member(line.pid, line.pid, 0, 0, None, ""), placeholder=True)
 
     def meet(self, line: Line, message: dict[str, Any]) -> Optional[Rank]:
-        """Take in that a process calls init_process_group. Returns the rank that it is."""
+        """Note a process's call of init_process_group. Returns its rank, if it is one."""
         rendezvous = rank_evidence.rendezvous(message)
         if not self._plan.mpi:
             self.candidates.called(line, rendezvous.rank, rendezvous.world_size)
@@ -102,21 +102,27 @@ class RankTracker:
             rank.world_size = rendezvous.world_size or rank.world_size
         return rank
 
+    def spawned(self, line: Line, index: int, parent: int) -> None:
+        """Note that torch's mp.spawn has started a process, as its parent's child number `index`."""
+        if not self._plan.mpi:
+            self.candidates.spawned(line, index, parent)
+            self._review(line.pid)
+
     def strangers(self) -> list[Line]:
-        """Processes with the hook of which it is open how they were started."""
-        return self.candidates.unasked(self._hooks.lines.values())
+        """Return the processes with the hook to ask how they were started."""
+        return self.candidates.to_query(self._hooks.lines.values())
 
     def recognise(self) -> None:
-        """Use what strangers have answered."""
+        """Use the answers of `strangers`."""
         if self.candidates.answered(self._hooks.lines.values()):
             self._review()
 
     def _review(self, joined: int = 0) -> None:
-        """Look again at who is a rank; `joined`: a process that counts even if it has ended already."""
+        """Update the ranks by the candidates; `joined`: a process that counts though it has ended already."""
         seen = self.candidates.view()
         self._drop([rank for rank in self.ranks if rank.pid in seen.launchers])
         for member in seen.members:
-            known = next((r for r in self.ranks if r.was(member.pid) and not r.stand_in), None)
+            known = next((r for r in self.ranks if r.was(member.pid) and not r.placeholder), None)
             if known is None and (
                 proc.stat(member.pid) is not None or joined in (member.pid, member.program)
             ):
@@ -142,11 +148,11 @@ class RankTracker:
         rank = self._add(Member(line.child, line.child, line.rank, line.local_rank, None, ENVIRONMENT))
         if rank is not None:
             rank.keeper = line
-            for each in list(self._hooks.lines.values()):  # it may have been faster than its keeper
+            for each in list(self._hooks.lines.values()):  # the rank may have connected before its keeper
                 self._claim(each)
 
     def _claim(self, line: Line) -> None:
-        """Give a rank's own line to that rank, if its keeper has told of it already."""
+        """Give the line to its rank, if that rank's keeper has connected already."""
         family = {line.pid, *ancestors(line.pid)} if line.role == "rank" else set()
         for rank in self.alive:
             if rank.pid in family:
@@ -156,47 +162,47 @@ class RankTracker:
         return next((rank for rank in self.ranks if rank.line is line), None)
 
     def ended(self) -> list[Rank]:
-        """Ranks whose end was not seen before; and the launch command's own end."""
-        found = [rank for rank in self.alive if rank.look_for_end()]
+        """Return ranks that have ended since the last call; note the end of the launch command."""
+        ended = [rank for rank in self.alive if rank.look_for_end()]
         if self.launch is not None and self.launch_exit is None and self.launch.poll() is not None:
             code = self.launch.returncode
             self.launch_exit = Exited(time.time(), code if code >= 0 else None, -code if code < 0 else None)
-        for rank in found:  # a rank that is the launch command may be known only after that was buried
+        for rank in ended:  # a rank that is the launch command may be known only after that was reaped
             if self.launch is not None and self.launch.pid == rank.pid and self.launch.returncode is not None:
                 rank.learn_exit(self.launch.returncode)
         if self.launch is None and self._plan.mpi and self._all_have_ended():
             code = int(any(ranks.bad(rank.exit) for rank in self.ranks))
             self.launch_exit = Exited(time.time(), code, by_us=self.dismissed)
-        return found
+        return ended
 
     def _all_have_ended(self) -> bool:
         """Whether all ranks of a node whose ranks node 0 starts have come and ended."""
         return not self.alive and (self.dismissed or len(self.ranks) == self._plan.nproc_per_node)
 
     def reap(self) -> None:
-        """Bury the orphans that became our children."""
+        """Reap the orphans that became our children."""
         try:
-            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            while found is not None and (self.launch is None or found.si_pid != self.launch.pid):
-                os.waitpid(found.si_pid, 0)
-                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            while child is not None and (self.launch is None or child.si_pid != self.launch.pid):
+                os.waitpid(child.si_pid, 0)
+                child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
 
-    def _add(self, member: Member, stand_in: bool = False) -> Optional[Rank]:
-        """The new rank; None where a living one stands in its place."""
-        if stand_in and self.alive:
+    def _add(self, member: Member, placeholder: bool = False) -> Optional[Rank]:
+        """Add a rank and return it; None for a process that has ended, or a placeholder beside a rank."""
+        if placeholder and self.alive:
             return None
         before = [rank for rank in self.ranks if rank.number == member.rank and not rank.alive]
         if any(rank.was(member.pid) for rank in before):
             return None
-        if not stand_in:
-            # Restarted workers take the places of those that have ended.
-            self.rounds += any(not rank.stand_in for rank in before)
+        if not placeholder:
+            # Restarted workers replace those that have ended.
+            self.rounds += any(not rank.placeholder for rank in before)
             for rank in before:
                 self.candidates.forget(rank.pid)
-            self._drop([rank for rank in self.ranks if rank.stand_in or rank in before])
-        fresh = Rank(member.rank, member.local_rank, member.pid, stand_in)
+            self._drop([rank for rank in self.ranks if rank.placeholder or rank in before])
+        fresh = Rank(member.rank, member.local_rank, member.pid, placeholder)
         self._number(fresh, member)
         self.ranks = sorted([*self.ranks, fresh], key=lambda rank: (rank.number, rank.pid))
         self.logs.follow(fresh, self.launches_mpi)
@@ -205,22 +211,26 @@ class RankTracker:
     # --- what they print
 
     def finish_output(self) -> None:
-        """Read everything that is left, at the end; and the ends that only torchrun or mpirun saw."""
-        said = _text(self._place.launch_log)
-        for number, (local_rank, pid, code) in torchrun.exits(said).items():
+        """Read all output that is left, and in it the exit codes that only torchrun or mpirun got."""
+        output = _text(self._place.launch_log)
+        for number, (local_rank, pid, code) in torchrun.exits(output).items():
             rank = next((rank for rank in self.ranks if rank.pid == pid), None)
             if rank is None and not any(each.number == number for each in self.ranks):
                 rank = Rank(number, local_rank, pid)
                 self.ranks.append(rank)
             if rank is not None and (not rank.alive or rank.look_for_end()):
                 rank.learn_exit(code)
-        for number, code in mpirun.exits(said).items() if self.launches_mpi else ():
+        for index, code in mp_spawn.exits(output).items():
+            its = [rank for rank in self.ranks if self.candidates.index_of(rank.program) == index]
+            if len(its) == 1 and not its[0].alive:
+                its[0].learn_exit(code)
+        for number, code in mpirun.exits(output).items() if self.launches_mpi else ():
             for rank in self.ranks:
                 if rank.number == number and (not rank.alive or rank.look_for_end()):
                     rank.learn_exit(code)
         self.ranks.sort(key=lambda rank: (rank.number, rank.pid))
-        # After those that only torchrun saw are known: what they wrote is theirs.
-        self.logs.finish(self.ranks, lambda local: self._node * (self._plan.nproc_per_node or 0) + local)
+        # After ranks that only torchrun has reported are added: they have output, too.
+        self.logs.finish(self.ranks, lambda local: self.node * (self._plan.nproc_per_node or 0) + local)
 
 
 def _text(path: str) -> str:

@@ -1,7 +1,7 @@
-"""The ranks of this node among our descendants: what is known of each, and how it ended.
+"""The ranks of this node among our descendants: the state of each, and how it ended.
 
-Which process is which rank is the affair of `job_view`. A plain program that never makes a process group, if
-it carries the hook, stands in as rank 0 until a real rank appears.
+`rank_roles` decides which process is which rank. A plain program with the hook is a placeholder for rank 0
+until a real rank appears.
 """
 
 from __future__ import annotations
@@ -11,48 +11,53 @@ import os
 import select
 import signal
 import time
+from collections import deque
 from collections.abc import Container, Iterable
 from typing import Optional
 
-from ddplaunch.agent.contract import Exited, Phase, Raised, RankEvidence, Rendezvous
+from ddplaunch.agent.contract import Env, Exited, Frame, Phase, PhaseName, Raised, RankEvidence, Rendezvous
 from ddplaunch.agent.evidence import ring
 from ddplaunch.agent.supervisor import mpi_environment
 from ddplaunch.agent.supervisor.hooks import Line
 from ddplaunch.agent.supervisor.progress import Progress
 from ddplaunch.agent.supervisor.rank_roles import Numbers
-from ddplaunch.agent.system import proc
+from ddplaunch.agent.supervisor.steps import Steps
+from ddplaunch.agent.system import proc, processes
 
 RAISED_KEPT = 20
+_LOOKS = 60
 _SAME_EXCEPTION = 2.0
-"""Seconds within which hook and log speak of one exception."""
+"""Seconds within which hook and log report one exception."""
 _TORCHRUN_PATIENCE = 4.0
-"""torchrun kills what did not end by SIGTERM after 30 s by default: an earlier SIGKILL is somebody else's."""
+"""Seconds after SIGTERM below which a SIGKILL is not torchrun's: torchrun waits 30 s by default."""
 
 
 class Rank:
     """One worker process. Another process that is the same rank, after a restart, is another Rank."""
 
-    def __init__(self, number: int, local: int, pid: int, stand_in: bool = False) -> None:
+    def __init__(self, number: int, local: int, pid: int, placeholder: bool = False) -> None:
         self.number = number
         self.local = local
         self.pid = pid
         stat = proc.stat(pid)
         self.started = stat.started if stat is not None else 0
         self.parent = stat.parent if stat is not None else 0
-        self.stand_in = stand_in
-        self.children: list[int] = []  # as last seen, with theirs
+        self.placeholder = placeholder
+        self.children: list[int] = []  # descendants at the last sample
         self.world_size: Optional[int] = None
         self.numbered_by = ""
         self.rendezvous: Optional[Rendezvous] = None  # of its last call of init_process_group
         self.line: Optional[Line] = None
-        self.released = False  # its keeper was told that its end has been seen
+        self.released = False  # its keeper knows that its end has been seen
         self.keeper: Optional[Line] = None  # its parent, where MPI's launcher has started it
         self.progress = Progress(time.monotonic())
+        self.steps = Steps()
         self.exit: Optional[Exited] = None
         self.initialized: Optional[bool] = None
         self.was_initialized = False
         self.counted: Optional[tuple[int, int]] = None
-        self.settled = 0  # collectives called when it was found out whether the last one is done
+        self.settled = 0  # collectives called when a full dump last showed which are done
+        self.stands: deque[tuple[str, Optional[Frame]]] = deque(maxlen=_LOOKS)
         self.mpi_mute = False  # MPI is loaded, and native code holds the GIL
         self.raised: list[Raised] = []
         self.last_output = ""
@@ -60,18 +65,21 @@ class Rank:
         self.last_lines: list[str] = []
         self.printed = False
         self.evidence: Optional[RankEvidence] = None  # the last that was taken while it lived
-        self.ring: Optional[ring.Ring] = None  # as it was read last; it outlives the process
-        self._descriptor = _open_pid(pid)
+        self.ring: Optional[ring.Ring] = None  # as last read; the file outlives the process
+        self._descriptor = processes.open_pid(pid)
 
     @property
     def program(self) -> int:
-        """The process to look at: the interpreter, when the worker is a shell script around it."""
+        """Return the process to sample: the interpreter, where the worker is a shell script around it."""
         return self.line.pid if self.line is not None else self.pid
 
-    def question(self, suspicious: bool) -> bytes:
-        """Return what to ask its hook now: everything only once for a collective, if nothing else tells."""
+    def question(self, suspicious: bool, measured: bool = False) -> bytes:
+        """Return the next request to its hook. A full dump only where counters and stack leave doubts.
+
+        `measured`: its recorder may be read for the steps of a healthy job.
+        """
         if not suspicious:
-            return b"count"
+            return b"steps" if measured and self.steps.due(time.monotonic()) else b"count"
         return b"dump" if self.progress.leaves_doubts else b"look"
 
     @property
@@ -84,20 +92,20 @@ class Rank:
         return pid == self.pid and (stat is None or stat.started == self.started)
 
     @property
-    def phase(self) -> str:
+    def phase(self) -> PhaseName:
         if not self.alive:
             return Phase.ENDED
         if (self.line is not None and self.line.ending) or (self.was_initialized and not self.initialized):
             return Phase.FINALIZING
         if self.mpi and not self.initialized and not self.mpi_mute:
-            return Phase.RUNNING  # nobody counts MPI's collectives
+            return Phase.RUNNING  # collectives of MPI are not counted
         if not self.initialized:
             return Phase.INIT
         return Phase.RUNNING if self.counted and self.counted[1] > 0 else Phase.FIRST
 
     @property
     def mpi(self) -> str:
-        """The variant of MPI, as in the contract's RankEvidence."""
+        """Return the state of MPI, as in the contract's RankEvidence."""
         if self.line is not None and self.line.mpi_ready:
             return "ending" if self.line.ending else "ready"
         return "loaded" if self.mpi_mute else ""
@@ -108,64 +116,65 @@ class Rank:
             self.rendezvous = dataclasses.replace(self.rendezvous, passed=True)
 
     def add(self, raised: Raised) -> None:
-        """An exception, unless it was told already: hook and log speak of the same ones."""
+        """Add an exception, unless it is known: hook and log report the same ones."""
         for index, known in enumerate(self.raised):
-            if _is_told(known, raised):
+            if _is_same(known, raised):
                 if _weight(raised) > _weight(known):
                     self.raised[index] = raised
                 return
         self.raised = sorted([*self.raised, raised], key=lambda each: each.at)[-RAISED_KEPT:]
 
     def read_ring(self) -> None:
-        """Read its last calls of torch.distributed, be it alive, frozen or gone."""
+        """Read its last calls of torch.distributed, also after its end."""
         if self.line is not None and self.line.ring_file:
             self.ring = ring.read(self.line.ring_file) or self.ring
 
     def look_for_end(self) -> bool:
-        """Whether it has ended; its exit is then set."""
+        """Return whether it has ended; then set `exit`."""
         if self._descriptor is not None and not select.select([self._descriptor], [], [], 0)[0]:
             return False
         stat = proc.stat(self.pid)
         if stat is not None and stat.started == self.started and stat.state not in "ZX":
             return False
         if self.keeper is not None and self.keeper.open and not self.keeper.ending:
-            return False  # it will say in a moment whether it was told to end the rank
+            return False  # it reports in a moment whether it got a signal to end the rank
         if stat is not None and stat.started == self.started:
             status: Optional[int] = stat.exit_status
-        else:  # buried already: only a new kernel still knows
+        else:  # reaped already: only Linux 6.15 and later still has its status
             status = proc.exit_status(self._descriptor) if self._descriptor is not None else None
         self.close()
         self.read_ring()
-        # MPI's launcher tells a keeper when it ends ranks. A keeper that ends without a word was killed.
+        # MPI's launcher ends ranks by a signal to their keepers. A keeper that ends without a message was
+        # killed.
         self.exit = ended(status)
         if self.exit.code == 0 and self.line is not None and self.line.ending:
-            # Its peers may have missed it before: what is torn down after a program's end may take seconds.
+            # Peers may have missed it since then: the teardown of an interpreter may take seconds.
             self.exit = dataclasses.replace(self.exit, at=self.line.ending)
         if self.keeper is not None:
             killed = self.exit.signal in (signal.SIGKILL, signal.SIGTERM, None) and not self.exit.code
-            sent_away = self.keeper.told or (killed and not self.keeper.ending)
+            sent_away = self.keeper.signalled or (killed and not self.keeper.ending)
             self.exit = dataclasses.replace(self.exit, by_us=sent_away)
         return True
 
     def excuse(self, since: Optional[float]) -> None:
-        """Mark its end as ours if torchrun or we sent it away; `since`: when that began, if it did."""
+        """Mark its end as ours if torchrun or we ended it; `since`: when that began, if it did."""
         assert self.exit is not None
         if self.exit.by_us or since is None or self.exit.at < since:
             return
         if self.exit.signal == signal.SIGKILL:
             by_us = self.exit.at - since > _TORCHRUN_PATIENCE
-        else:  # torchrun waits for those it sends away, and may bury one before we can look
+        else:  # torchrun may reap a rank that it has ended before we can read its status
             unseen = self.exit.signal is None and self.exit.code is None
             by_us = unseen or signal.SIGTERM in (self.exit.signal, (self.exit.code or 0) - 128)
         self.exit = dataclasses.replace(self.exit, by_us=by_us)
 
     def learn_exit(self, code: int) -> None:
-        """Take its exit code from torchrun where nobody saw it: negative for a signal."""
+        """Set its exit code by torchrun's report, where it is unknown: negative for a signal."""
         if self.exit is not None and self.exit.code is None and self.exit.signal is None:
             self.exit = Exited(self.exit.at, code if code >= 0 else None, -code if code < 0 else None)
 
     def fileno(self) -> Optional[int]:
-        """Readable when the process has ended; None where the kernel has no such descriptors."""
+        """Return a descriptor that is readable when the process has ended; None before Linux 5.3."""
         return self._descriptor
 
     def close(self) -> None:
@@ -174,7 +183,7 @@ class Rank:
             self._descriptor = None
 
 
-def _is_told(known: Raised, raised: Raised) -> bool:
+def _is_same(known: Raised, raised: Raised) -> bool:
     if known.type.rpartition(".")[2] != raised.type.rpartition(".")[2]:
         return False
     if known.source == raised.source == "hook" and known.frames == raised.frames:
@@ -184,12 +193,12 @@ def _is_told(known: Raised, raised: Raised) -> bool:
 
 
 def _weight(raised: Raised) -> tuple[bool, bool]:
-    """Return how much it tells: what is fatal more than what was caught, the hook more than the log."""
+    """Return the rank of a report: fatal before caught, hook before log."""
     return not raised.handled, raised.source == "hook"
 
 
 def ended(status: Optional[int]) -> Exited:
-    """`status` as of waitpid(2); None: nobody saw it."""
+    """Return the end now by `status` of waitpid(2); None: unknown."""
     now = time.time()
     if status is None:
         return Exited(now)
@@ -201,27 +210,28 @@ def ended(status: Optional[int]) -> Exited:
 
 
 def bad(exited: Optional[Exited]) -> bool:
-    """Whether torchrun will end the other ranks over it."""
+    """Whether torchrun will end the other ranks over this end."""
     return exited is not None and exited.code != 0
 
 
 def find(roots: Iterable[int], known: Container[int], of_mpi: bool = False) -> list[int]:
-    """The outermost processes below `roots` with a rank's number in their environment; not below `known`."""
-    found = []
+    """Return the topmost processes from `roots` down with rank numbers; not below `known`."""
+    pids = []
     queue = list(roots)
     while queue:
         pid = queue.pop()
-        if pid in known:
+        # A rank's child has its numbers, too; multiprocessing's resource tracker may outlive the rank.
+        if pid in known or ",rank=" in proc.environment(pid).get(Env.HOOK, ""):
             continue
         if numbers_of(pid, of_mpi) is not None:
-            found.append(pid)
+            pids.append(pid)
         else:
             queue += proc.children(pid)
-    return found
+    return pids
 
 
 def numbers_of(pid: int, of_mpi: bool = False) -> Optional[Numbers]:
-    """RANK and its like in a process's environment, else what an MPI launcher has put there."""
+    """Return RANK, LOCAL_RANK and WORLD_SIZE of a process's environment, else an MPI launcher's numbers."""
     environment = proc.environment(pid)
     size = environment.get("WORLD_SIZE", "")
     rank, local = environment.get("RANK", ""), environment.get("LOCAL_RANK", "")
@@ -229,10 +239,3 @@ def numbers_of(pid: int, of_mpi: bool = False) -> Optional[Numbers]:
         return Numbers(int(rank), int(local), int(size) if size.isdecimal() else None)
     numbers = mpi_environment.numbers(environment) if of_mpi else None
     return None if numbers is None else Numbers(*numbers)
-
-
-def _open_pid(pid: int) -> Optional[int]:
-    try:
-        return os.pidfd_open(pid)
-    except (OSError, AttributeError):  # kernels before 5.3
-        return None

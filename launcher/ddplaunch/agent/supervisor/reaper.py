@@ -1,7 +1,7 @@
 """The outer of the supervisor's two processes: small enough not to fail, it cleans up after the inner one.
 
-Each of the two is tied to the other. Whichever is killed, the other ends every process below the job: both
-are subreapers, so what loses its parent becomes theirs and cannot slip away, not even as a daemon.
+Each of the two ends with the other. Whichever is killed, the other ends all processes of the job: both are
+subreapers, so orphans become their children and cannot escape, not even as daemons.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from ddplaunch.agent.system import processes
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
 PATIENCE = 2.0
-"""Seconds between SIGTERM and SIGKILL for what is left over."""
+"""Seconds between SIGTERM and SIGKILL for processes that are left over."""
 _UNKILLABLE = 10.0
 """Seconds to wait for killed processes that hang in the kernel."""
 
 
 def guard(inside: Callable[[int], int]) -> int:
-    """Run `inside(our pid)` in a process of its own and return its exit code; nothing below survives it."""
+    """Run `inside(our pid)` in a process of its own and return its exit code; no descendant survives it."""
     processes.adopt_orphans()
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
-    guardian = os.getpid()
+    reaper = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
-        processes.run_and_exit(lambda: _below(guardian, inside), Exit.WORKER_FAILED)
+        processes.run_and_exit(lambda: _below(reaper, inside), Exit.WORKER_FAILED)
     for number in FORWARDED:
         signal.signal(number, lambda received, _: processes.send(child, received))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
@@ -46,21 +46,21 @@ def guard(inside: Callable[[int], int]) -> int:
     return Exit.WORKER_FAILED
 
 
-def _below(guardian: int, inside: Callable[[int], int]) -> int:
+def _below(reaper: int, inside: Callable[[int], int]) -> int:
     os.setpgid(0, 0)  # a terminal's Ctrl-C comes once, from the guardian
     processes.adopt_orphans()
-    processes.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    return inside(guardian) if os.getppid() == guardian else Exit.WORKER_FAILED
+    processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)
+    return inside(reaper) if os.getppid() == reaper else Exit.WORKER_FAILED
 
 
 def end_all(patience: float, reap: Callable[[], None]) -> str:
-    """End every descendant: SIGTERM, after `patience` SIGKILL, until none is left. Says what cannot be ended.
+    """End every descendant: SIGTERM, after `patience` seconds SIGKILL. Returns a clause on those that stay.
 
-    `reap` buries those that have ended; whoever wants their exit status takes it there.
+    `reap` has to reap those that have ended, and may read their exit status.
     """
     us = os.getpid()
     begun = time.monotonic()
-    told: set[int] = set()
+    terminated: set[int] = set()
     while True:
         reap()
         left = processes.descendants(us)
@@ -72,15 +72,15 @@ def end_all(patience: float, reap: Callable[[], None]) -> str:
         for pid in left:
             if waited >= patience:
                 processes.send(pid, signal.SIGKILL)
-            elif pid not in told:
-                told.add(pid)
+            elif pid not in terminated:
+                terminated.add(pid)
                 processes.send(pid, signal.SIGTERM)
                 processes.send(pid, signal.SIGCONT)
         time.sleep(0.02)
 
 
 def _wait_for(child: int) -> int:
-    """The child's status. As the parent of orphans, and perhaps as PID 1, we reap whatever else ends."""
+    """Return the child's wait status. Reap all other children meanwhile: orphans are ours."""
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == child:
@@ -93,6 +93,3 @@ def _reap() -> None:
             continue
     except ChildProcessError:
         return
-
-
-_PR_SET_PDEATHSIG = 1

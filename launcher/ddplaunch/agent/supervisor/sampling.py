@@ -1,29 +1,35 @@
-"""Samples once a second what each rank and its children have used."""
+"""Samples the resources of each rank and its children once a second."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Frame, Process
-from ddplaunch.agent.evidence import flight, mpi_stacks
+from ddplaunch.agent.diagnosis.run import stacks
+from ddplaunch.agent.evidence import cgroup, flight, mpi_stacks
 from ddplaunch.agent.supervisor.hooks import Line
 from ddplaunch.agent.supervisor.progress import Sample
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc, tcp
 
 _KEPT = 6
-"""Samples of a process: rates are over the last few seconds."""
+"""Samples kept of a process: rates are over the last few seconds."""
 _DEPTH = 6
-"""Generations of children that are looked at. A rank that builds an extension has ninja, a shell, nvcc,
-another shell and the compiler itself below it, and only the last of them is at work.
-"""
+"""Generations of children that are sampled. A rank that builds an extension has ninja, a shell, nvcc, another
+shell and the compiler below it, and only the last of them works."""
 _CHILDREN = 128
+_CHILDREN_QUEUED = 8
 _SOCKETS_EVERY = 2.0
+_QUEUES_EVERY = 2.0
+_STARVES = 0.3
+"""Share of the time without a CPU from which on it matters who has them."""
+_BUSY, _BUSIEST = 0.1, 3
+"""Cores from which on a process outside the job is named, and how many are."""
 _MUTE = 1.0
-"""Seconds for which a hook owes an answer, until it is asked why."""
+"""Seconds without an answer of a hook after which MPI may hold the GIL."""
 
 
 class _Moment(NamedTuple):
@@ -31,17 +37,29 @@ class _Moment(NamedTuple):
     usage: proc.Usage
 
 
+class _Queue(NamedTuple):
+    """The main thread's seconds so far."""
+
+    at: float
+    ran: float
+    waited: float  # runnable, without a CPU
+    quota: Optional[cgroup.Cpu]
+
+
 class Sampler:
-    """Remembers the last samples of every process, so that evidence has rates without waiting."""
+    """Keeps the last samples of every process, so that evidence has rates without waiting."""
 
     def __init__(self) -> None:
         self._moments: dict[int, deque[_Moment]] = {}
         self._sent: dict[int, deque[tuple[float, int]]] = {}  # by pid of the rank
         self._sockets_at = 0.0
+        self._queues: dict[int, deque[_Queue]] = {}
+        self._queues_at = 0.0
+        self._times: Optional[tuple[float, dict[int, float]]] = None  # of all processes, while some starve
         self.sockets_missing = ""
 
     def sample(self, rank: Rank, lines: dict[int, Line]) -> Sample:
-        """One look at a rank, with what its hook has answered since the last."""
+        """Return the state of a rank now, with its hook's last answer."""
         now = time.monotonic()
         stat = proc.stat(rank.program)
         rank.children = children = family(rank.program)
@@ -53,6 +71,10 @@ class Sampler:
         deeper = [frames_of(lines[pid].answer) for pid in children if pid in lines]
         now_counted, is_doubtful = count(rank, answer)
         rank.initialized = initialized(answer, rank.initialized)
+        rank.steps.take(now, answer)
+        stand = _stand(answer, frames, now_counted, is_doubtful)
+        if stand is not None:
+            rank.stands.append(stand)
         rank.mpi_mute = _is_mute_in_mpi(rank)
         rank.was_initialized = rank.was_initialized or bool(rank.initialized)
         printed, rank.printed = rank.printed, False
@@ -71,9 +93,13 @@ class Sampler:
         )
 
     def look_at_sockets(self, ranks: Iterable[Rank]) -> None:
-        """Count the bytes of the suspicious ranks' sockets. One question to the kernel serves all."""
+        """Count the bytes of the suspicious ranks' sockets, by one request to the kernel for all."""
         now = time.monotonic()
-        suspects = [rank for rank in ranks if rank.progress.suspicious(now)]
+        suspects = [
+            rank
+            for rank in ranks
+            if rank.progress.suspicious(now) or (rank.initialized and rank.progress.only_transfers(now))
+        ]
         self._sent = {rank.program: self._sent.get(rank.program, deque(maxlen=_KEPT)) for rank in suspects}
         if not suspects or self.sockets_missing or now - self._sockets_at < _SOCKETS_EVERY:
             return
@@ -88,24 +114,80 @@ class Sampler:
             inodes = set().union(*(proc.socket_inodes(pid) for pid in [rank.program, *rank.children]))
             self._sent[rank.program].append((now, sum(sent.get(inode, 0) for inode in inodes)))
 
+    def look_at_queues(self, ranks: Iterable[Rank]) -> None:
+        """Note for how long the suspicious ranks have waited for a CPU, and who has the CPUs then."""
+        now = time.monotonic()
+        suspects = [rank for rank in ranks if rank.progress.suspicious(now)]
+        if not suspects or now - self._queues_at < _QUEUES_EVERY:
+            return
+        self._queues_at = now
+        for rank in suspects:
+            self.queue(rank, now)
+        starves = any(self._queue_facts(rank.program).get("delayed", 0.0) >= _STARVES for rank in suspects)
+        if not starves or self._times is None or now - self._times[0] > _KEPT * _QUEUES_EVERY:
+            self._times = (now, proc.cpu_times()) if starves else None
+
+    def queue(self, rank: Rank, now: float) -> None:
+        """Note for how long the processes of a rank have waited for a CPU so far."""
+        for pid in [rank.program, *rank.children[:_CHILDREN_QUEUED]]:
+            words = proc.text(pid, "schedstat").split()
+            if len(words) > 1:
+                moment = _Queue(now, int(words[0]) / 1e9, int(words[1]) / 1e9, cgroup.cpu(pid=str(pid)))
+                self._queues.setdefault(pid, deque(maxlen=_KEPT)).append(moment)
+
+    def busiest(self, ours: Container[int]) -> list[Process]:
+        """Return the processes outside the job that had most of the CPUs while ranks waited for one."""
+        if self._times is None:
+            return []
+        before_at, before = self._times
+        seconds = max(time.monotonic() - before_at, 0.001)
+        shares = {
+            pid: round((cpu - before[pid]) / seconds, 3)
+            for pid, cpu in proc.cpu_times().items()
+            if pid in before and pid not in ours
+        }
+        most = sorted((pid for pid, share in shares.items() if share >= _BUSY), key=lambda pid: -shares[pid])
+        return [
+            Process(pid, command=proc.command_line(pid)[:100], cpu_share=shares[pid])
+            for pid in most[:_BUSIEST]
+        ]
+
+    def _queue_facts(self, pid: int) -> dict[str, Any]:
+        moments = self._queues.get(pid)
+        if not moments or len(moments) < 2:
+            return {}
+        before, after = moments[0], moments[-1]
+        seconds = max(after.at - before.at, 0.001)
+        facts = {
+            "ran": round(min((after.ran - before.ran) / seconds, 1.0), 3),
+            "delayed": round(min((after.waited - before.waited) / seconds, 1.0), 3),
+        }
+        if before.quota is not None and after.quota is not None:
+            periods = after.quota.periods - before.quota.periods
+            cut = after.quota.throttled - before.quota.throttled
+            facts["throttled"] = round(max(cut, 0) / periods, 3) if periods > 0 else 0.0
+            facts["cpu_limit"] = round(after.quota.limit, 2)
+        return facts
+
     def touch(self, pid: int, now: float) -> Optional[proc.Usage]:
-        """Remember what a process has used by now."""
+        """Sample a process, keep the sample and return it."""
         usage = proc.usage(pid)
         if usage is not None:
             self._moments.setdefault(pid, deque(maxlen=_KEPT)).append(_Moment(now, usage))
         return usage
 
     def age(self, pid: int) -> float:
-        """Seconds between its first and its last remembered sample."""
+        """Return seconds between the first and the last sample kept of a process."""
         moments = self._moments.get(pid)
         return moments[-1].at - moments[0].at if moments else 0.0
 
     def forget_all_but(self, pids: Iterable[int]) -> None:
         kept = set(pids)
         self._moments = {pid: moments for pid, moments in self._moments.items() if pid in kept}
+        self._queues = {pid: moments for pid, moments in self._queues.items() if pid in kept}
 
     def process(self, pid: int) -> Optional[Process]:
-        """Return its state now and its rates over the last seconds; without stacks and role."""
+        """Return a process's state and its rates over the last seconds, without stacks and role."""
         stat = proc.stat(pid)
         if stat is None:
             return None
@@ -120,7 +202,10 @@ class Sampler:
                 "write_rate": round((after.written - before.written) / seconds, 1),
                 "wakeups": round((after.wakeups - before.wakeups) / seconds, 2),
             }
+        facts.update(self._queue_facts(pid))
         sent = self._sent.get(pid)
+        if sent:
+            facts["net_bytes"] = sent[-1][1]
         if sent and len(sent) > 1:
             facts["net_rate"] = round((sent[-1][1] - sent[0][1]) / max(sent[-1][0] - sent[0][0], 0.001), 1)
         return Process(
@@ -129,25 +214,25 @@ class Sampler:
 
 
 def family(pid: int) -> list[int]:
-    """Return its children and their descendants, the nearest first."""
-    found: list[int] = []
+    """Return the descendants of a process, the nearest first."""
+    pids: list[int] = []
     generation = [pid]
     for _ in range(_DEPTH):
         generation = [child for parent in generation for child in proc.children(parent)]
-        found += generation
-        if not generation or len(found) > _CHILDREN:
+        pids += generation
+        if not generation or len(pids) > _CHILDREN:
             break
-    return found[:_CHILDREN]
+    return pids[:_CHILDREN]
 
 
 def count(rank: Rank, answer: Optional[dict[str, Any]]) -> tuple[Optional[tuple[int, int]], bool]:
     """Return what `counted` does, and whether it may lag: Gloo's threads overtake one another."""
-    found = counted(answer)
-    if answer is None or found is None:
+    counts = counted(answer)
+    if answer is None or counts is None:
         return None, False
-    called, done = found
+    called, done = counts
     if rank.counted is not None and called >= rank.counted[0]:
-        done = max(done, rank.counted[1])  # as the entries have told, or a thread before it was overtaken
+        done = max(done, rank.counted[1])  # by an earlier dump's entries, or before a thread was overtaken
     gloo = (answer.get("recorders") or {}).get("gloo") or {}
     if "entries" in gloo:
         rank.settled = called
@@ -156,18 +241,48 @@ def count(rank: Rank, answer: Optional[dict[str, Any]]) -> tuple[Optional[tuple[
 
 
 def counted(answer: Optional[dict[str, Any]]) -> Optional[tuple[int, int]]:
-    """Collectives called and done, summed over groups and backends; None where the hook cannot tell."""
+    """Return collectives called and done, summed over groups and backends; None without recorders."""
     if answer is None or not (answer.get("recorders") or answer.get("mpi")):
         return None
     returned = int((answer.get("mpi") or {}).get("returned", 0))
     pairs = [
-        pair for dump in (answer.get("recorders") or {}).values() for pair in flight.counters(dump).values()
+        pair
+        for dump in (answer.get("recorders") or {}).values()
+        for pair in flight.counters(dump, as_brief=True).values()
     ]
     return returned + sum(called for called, _ in pairs), returned + sum(done for _, done in pairs)
 
 
+def _stand(
+    answer: Optional[dict[str, Any]],
+    frames: Optional[list[Frame]],
+    counts: Optional[tuple[int, int]],
+    is_doubtful: bool,
+) -> Optional[tuple[str, Optional[Frame]]]:
+    """Return where a rank's main thread is, by `Stand.kind`, and the user's line; None: not seen.
+
+    DDP waits inside backward(), in C++, and only counters show it. Those of NCCL do not: it runs behind.
+    Those of Gloo may lag, and are believed where the thread sleeps.
+    """
+    if answer is None or not answer.get("initialized"):
+        return None
+    if frames is not None:
+        kind = "loader" if stacks.in_loader(frames) else "collective" if stacks.collective(frames) else ""
+        site = stacks.loader_caller(frames) if kind == "loader" else stacks.user_frame(frames)
+    elif answer.get("place"):
+        kind, name, file, line = answer["place"]
+        site = Frame(str(name), str(file), int(line)) if file else None
+    else:
+        return None
+    gloo = list(answer.get("recorders") or {}) == ["gloo"]
+    if kind in ("", "engine"):
+        waits = gloo and counts is not None and counts[0] > counts[1] and (kind or not is_doubtful)
+        kind = "collective" if waits else ""
+    return str(kind), site
+
+
 def _is_mute_in_mpi(rank: Rank) -> bool:
-    """mpi4py keeps the GIL in MPI_Init, and where it duplicates a communicator for its own use."""
+    """Whether MPI probably holds the GIL: mpi4py does in MPI_Init, and while it duplicates a communicator."""
     line = rank.line
     return (
         line is not None and line.silent_for >= _MUTE and proc.maps_library(rank.program, mpi_stacks.LIBRARY)
@@ -175,12 +290,12 @@ def _is_mute_in_mpi(rank: Rank) -> bool:
 
 
 def initialized(answer: Optional[dict[str, Any]], before: Optional[bool]) -> Optional[bool]:
-    """torch.distributed.is_initialized(), or what was known before."""
+    """Return torch.distributed.is_initialized() of the answer, else `before`."""
     return before if answer is None else bool(answer.get("initialized", before))
 
 
 def frames_of(answer: Optional[dict[str, Any]]) -> Optional[list[Frame]]:
-    """The main thread's, innermost first, of an answer to `look`."""
+    """Return the main thread's frames, innermost first, of an answer to `look`."""
     if answer is None or "main_stack" not in answer:
         return None
     return [Frame(str(name), str(file), int(line)) for name, file, line in answer["main_stack"]["frames"]]

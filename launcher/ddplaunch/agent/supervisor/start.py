@@ -13,8 +13,13 @@ from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 def start(
     plan: JobPlan, place: LaunchContext, node: int, attempt: int, tracker: RankTracker, hook: str
 ) -> None:
-    """Raises LaunchError, MissingSecretError, ContractError or OSError. `hook`: name of the hooks' socket."""
+    """Start the launch command. `hook`: name of the hooks' socket.
+
+    Raises LaunchError, MissingSecretError, ContractError or OSError.
+    """
     place.prepare()
+    if plan.resume_dir:
+        os.makedirs(plan.resume_dir, exist_ok=True)
     agreed = place.agreed()
     words = launch.command(plan, node, attempt, agreed, place.folder)
     env = launch.environment(plan, node, attempt, agreed, place, os.environ)
@@ -30,5 +35,5 @@ def start(
         env = launch.with_hook(env, place, ",".join([hook, *flags]))
     workdir = plan.workdir or (place.source if os.path.isdir(place.source) else None)
     if plan.mpi and workdir == place.source:
-        workdir = place.folder  # MPI's launcher wants it on all nodes; the keepers know their own
+        workdir = place.folder  # MPI's launcher needs it on all nodes; the keepers change to their own
     tracker.launch = launch.start(words, env, workdir, place.launch_log)

@@ -12,14 +12,15 @@ import traceback
 from collections.abc import Sequence
 from typing import Callable, Optional
 
-from ddplaunch.agent.contract import Exit, JobPlan, NodeEvidence, Verdict, codec
+from ddplaunch.agent.contract import Exit, JobPlan, NodeEvidence, Verdict, codec, messages
+from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.hub.ending import GRACE
 from ddplaunch.agent.platforms import termination
-from ddplaunch.agent.supervisor import exit_status, orders, rank_evidence, ranks, reaper
-from ddplaunch.agent.supervisor.collector import Collector
+from ddplaunch.agent.supervisor import checkpoint, exit_status, orders, rank_evidence, ranks, reaper
+from ddplaunch.agent.supervisor.collector import Collector, Look
 from ddplaunch.agent.supervisor.heartbeats import beat
-from ddplaunch.agent.supervisor.hooks import Answer, Hooks, Line
+from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.hub_link import HubLink
 from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError
 from ddplaunch.agent.supervisor.launchers import Launchers
@@ -44,16 +45,16 @@ HASTE = 3.0
 
 
 def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint]) -> int:
-    """Run and watch node `node`'s part of the job. Returns an Exit code; nothing it started survives.
+    """Run and watch node `node`'s part of the job. Returns an Exit code; no process that it started survives.
 
-    `hub`: where it may be reached; empty where there is none.
+    `hub`: the hub's addresses; empty where there is none.
     """
 
     def inside(parent: int) -> int:
         place = LaunchContext(folder, node)
         redactor = secrets.redactor(plan.secrets, os.environ)
         console = Console(sys.stdout.fileno(), redactor)
-        link = HubLink(hub, key, attempt, node, lambda text: console.say(f"{node}/ddplaunch", text), redactor)
+        link = HubLink(hub, key, attempt, node, lambda text: console.log(f"{node}/ddplaunch", text), redactor)
         return Supervisor(plan, place, attempt, parent, console, link).run()
 
     return reaper.guard(inside)
@@ -72,8 +73,8 @@ class Supervisor:
         self.link = link
         self.redactor = link.redactor
         self.signals: list[int] = []
-        self.heard: list[tuple[Line, Answer]] = []
-        self.hooks = Hooks(lambda line, message: self.heard.append((line, message)))
+        self.hook_messages: list[tuple[Line, HookMessage]] = []
+        self.hooks = Hooks(lambda line, message: self.hook_messages.append((line, message)))
         self.tracker = RankTracker(plan, node, place, self.hooks, console, self.redactor)
         self.sampler = Sampler()
         self.collector = Collector(node, plan.python, self.hooks, self.sampler, self.note_ends)
@@ -83,24 +84,24 @@ class Supervisor:
         self.lookups = Lookups()
         self.alone = WithoutHub(plan, place, node, attempt)
         self.in_trouble = False  # a rank of this round of workers raised or ended badly
-        self.away_since: Optional[float] = None  # since when others may have been told to end (time.time())
-        self.verdict: Optional[tuple[int, list[Verdict]]] = None  # exit code and reasons, as the hub decided
+        self.away_since: Optional[float] = None  # time.time() from which other ranks may have been ended
+        self.verdict: Optional[tuple[int, list[Verdict]]] = None  # exit code and verdicts of the hub
         self.stop_code: Optional[int] = None
         self.kill_at: Optional[float] = None
         self.next_beat = 0.0
         self.next_discovery = 0.0
         self.sample_at: Optional[float] = None
         self.dumps = 0
-        self.rounds = self.reported = 0  # of workers: with trouble; whose ends the hub is to know
+        self.rounds = self.reported = 0  # restarts at the last trouble, and at the last report to the hub
         self.mistakes = 0
         self.finished = False
-        self.noted = False  # the hub knows that we have finished
+        self.noted = False  # the hub has noted that we have finished
 
     # --- the whole
 
     def run(self) -> int:
         for number in reaper.FORWARDED:
-            # What our caller chose to ignore (nohup) stays ignored.
+            # A signal that our caller ignores (nohup) stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda received, _: self.signals.append(received))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, reaper.FORWARDED)
@@ -109,7 +110,7 @@ class Supervisor:
             start(self.plan, self.place, self.node, self.attempt, self.tracker, self.hooks.name)
         except (LaunchError, secrets.MissingSecretError, codec.ContractError, OSError) as error:
             hint = getattr(error, "hint", "")
-            self.say(f"error: {error}" + (f"\n\nhint: {hint}" if hint else ""))
+            self.log(f"error: {error}" + (f"\n\nhint: {hint}" if hint else ""))
             self.verdict = Exit.MISCONFIGURED, [exit_status.unlaunched(self.plan, self.node, error)]
             self._finish(*self.verdict)
             return self._leave(Exit.MISCONFIGURED)
@@ -121,22 +122,23 @@ class Supervisor:
         return self._conclude()
 
     def _mistake(self) -> None:
-        """A mistake in watching must not end the training that is watched."""
+        """Log the present exception: a bug in the supervisor must not end the training."""
         self.mistakes += 1
         if self.mistakes <= _MISTAKES:
-            self.say(f"ddplaunch made a mistake, and goes on:\n{traceback.format_exc()}")
+            self.log(f"an error in ddplaunch itself; the job goes on:\n{traceback.format_exc()}")
         time.sleep(POLL)
 
     def _turn(self) -> None:
         wait_for([self.hooks.fileno(), self.link.fileno(), *(rank.fileno() for rank in self.tracker.alive)])
-        # A program says hello before it prints: what is there now is by somebody whose hello is heard below.
+        self.collector.watch()
+        # A hook connects before its program prints: output up to here is of processes that are known below.
         self.tracker.logs.launch.mark()
         self.hooks.listen()
         self.note_ends()
-        self._hear()
+        self._take_hook_messages()
         self._handle_ends()
         self._handle_signals()
-        for order in orders.read(self.link.received(), self.say):
+        for order in orders.read(self.link.received(), self.log):
             self._obey(order)
         self.tracker.logs.read()
         self._by_the_clock()
@@ -165,47 +167,44 @@ class Supervisor:
     def _sample(self) -> None:
         self.poller.sample()
         for rank in self.lookups.finished():
-            self.link.send("rendezvous", {"rank": codec.dump(rank_evidence.so_far(rank))})
+            self.link.send(messages.RendezvousCalled(rank_evidence.so_far(rank)))
         own = beat(self.node, self.tracker)
         if self.link.up:
-            self.link.send("beat", {"beat": codec.dump(own)})
+            self.link.send(messages.Heartbeat(own))
         if self.verdict is None and self.stop_code is None and self.alone.must_end(own, self.link.down_for):
             self._end_alone()
 
     def _end_alone(self) -> None:
-        """No hub has come back, and nothing moves here: what this node sees has to do."""
-        self.verdict = self.alone.of_hang(self.evidence(HASTE))
+        """End a job that hangs and has no hub, by this node's evidence."""
+        self.verdict = self.alone.of_hang(self.evidence(HASTE, dumps=MOST_DUMPS))
         if self.verdict is not None:
-            self._speak(self.verdict[1])
+            self._print_verdicts(self.verdict[1])
             self._stop(self.verdict[0], GRACE)
 
-    def evidence(self, seconds: float, in_haste: bool = False) -> NodeEvidence:
+    def evidence(self, seconds: float, quick: bool = False, dumps: int = 0) -> NodeEvidence:
         """Return this node's evidence within `seconds`, without secrets: it goes to files, too."""
-        tracker, deadline = self.tracker, time.monotonic() + seconds
-        found = self.collector.node(
-            list(tracker.ranks), tracker.phase, deadline, tracker.launch_exit, tracker.launch_output, in_haste
+        tracker, look = self.tracker, Look(time.monotonic() + seconds, quick, dumps, self.redactor.hide)
+        evidence = self.collector.node(
+            list(tracker.ranks), tracker.phase, look, tracker.launch_exit, tracker.launch_output
         )
-        return self.redactor.hide(found)
+        return self.redactor.hide(evidence)
 
     # --- ends
 
     def note_ends(self) -> None:
-        """Record who has ended. torchrun looks every 0.1 s: it is stopped before it ends others over it."""
+        """Note ranks that have ended. torchrun polls every 0.1 s: stop it before it ends other ranks."""
         for rank in self.tracker.ended():
             self.fresh_ends.append(rank)
             if ranks.bad(rank.exit) and self.tracker.alive:
                 self.launchers.hold(rank)
 
-    def _hear(self) -> None:
-        """Take in what hooks say unasked: hello, an exception, the end."""
-        heard, self.heard = self.heard, []
-        for line, message in heard:
-            if "hello" in message:
-                self.tracker.join(line)
+    def _take_hook_messages(self) -> None:
+        """Handle the hooks' own messages: hello, an exception, the end."""
+        received, self.hook_messages = self.hook_messages, []
+        for line, message in received:
+            self._introduce(line, message)
             if "lost" in message:
                 self.tracker.logs.lose(message["lost"])
-            if "rendezvous" in message:
-                self._meet(line, message["rendezvous"])
             rank = self.tracker.rank_of(line)
             if "passed" in message and rank is not None:
                 rank.passes()
@@ -216,28 +215,32 @@ class Supervisor:
                 line.send(b"go")
             if "ending" in message and rank is not None:
                 rank.printed = True
-                if not line.mpi_ready:  # else it still has to meet the others in MPI_Finalize
+                if not line.mpi_ready:  # else it still has to wait for the others in MPI_Finalize
                     self.launchers.hold(rank)
 
-    def _meet(self, line: Line, message: Answer) -> None:
-        """A process is about to wait for its peers: where, is compared by the hub at once."""
-        rank = self.tracker.meet(line, message)
+    def _introduce(self, line: Line, message: HookMessage) -> None:
+        """Note what a process is. The hub compares the calls of init_process_group of all ranks at once."""
+        if "hello" in message:
+            self.tracker.join(line)
+        if "spawned" in message:
+            self.tracker.spawned(line, message["spawned"], message["parent"])
+        rank = self.tracker.meet(line, message["rendezvous"]) if "rendezvous" in message else None
         if rank is not None:
             self.lookups.begin(rank)
-            self.link.send("rendezvous", {"rank": codec.dump(rank_evidence.so_far(rank))})
+            self.link.send(messages.RendezvousCalled(rank_evidence.so_far(rank)))
 
     def _in_trouble(self) -> None:
-        """The first exception or bad end of a round: see how the others stand before they hear of it."""
+        """Collect evidence at the first exception or bad end of a round, before other ranks react to it."""
         if self.rounds != self.tracker.rounds:
             self.rounds, self.in_trouble, self.away_since = self.tracker.rounds, False, None
         if not self.in_trouble:
             self.in_trouble = True
-            self.evidence(HASTE, in_haste=True)
+            self.evidence(HASTE, quick=True)
 
     def _handle_ends(self) -> None:
         if self.reported != self.tracker.rounds:
             self.reported = self.tracker.rounds
-            self.link.forget("death")  # of workers that others have taken the place of
+            self.link.forget(messages.RankEnded)  # of workers before the restart
         while self.fresh_ends:
             rank = self.fresh_ends.pop(0)
             assert rank.exit is not None
@@ -246,24 +249,22 @@ class Supervisor:
             if ranks.bad(rank.exit) and self.stop_code is None and self.tracker.alive:
                 self._in_trouble()
                 self.away_since = self.away_since or time.time()
-            if not rank.stand_in:
-                body = {"node": self.node, "rank": codec.dump(rank_evidence.so_far(rank))}
-                self.link.report("death", body, rank.pid)
+            if not rank.placeholder:
+                self.link.report(messages.RankEnded(rank_evidence.so_far(rank)), rank.pid)
         self.launchers.let_go(self.tracker.ranks)
 
     # --- orders
 
     def _obey(self, order: orders.Order) -> None:
-        if isinstance(order, orders.Collect):
-            evidence = self.evidence(order.seconds)
-            self.link.send("evidence", {"id": order.id, "evidence": codec.dump(evidence)})
+        if isinstance(order, messages.Collect):
+            self.link.send(messages.Evidence(order.id, self.evidence(order.deadline, dumps=order.dumps)))
             return
-        if isinstance(order, orders.Noted) or order.exit_code is not None:
+        if isinstance(order, (messages.Noted, messages.End)):
             self.noted = True
             self.link.expect_hang_up()
-        if isinstance(order, orders.Tell) and self.verdict is None:
-            self._speak(order.verdicts, order.exit_code is not None)
-            if order.exit_code is not None:
+        if isinstance(order, (messages.Notice, messages.End)) and self.verdict is None:
+            self._print_verdicts(order.verdicts, isinstance(order, messages.End))
+            if isinstance(order, messages.End):
                 self.verdict = order.exit_code, order.verdicts
                 self._stop(order.exit_code, order.grace)
 
@@ -273,30 +274,29 @@ class Supervisor:
             if number == signal.SIGUSR2:
                 self._dump()
             elif os.getppid() != self.parent:
-                # The guardian was killed, and nobody waits for evidence any more.
+                # The reaper was killed, so no caller waits for evidence.
                 reaper.end_all(reaper.PATIENCE, self._reap)
                 os._exit(Exit.STOPPED)
             elif self.stop_code is not None:
-                # Somebody presses Ctrl-C again. Slurm says SIGTERM twice at a time limit, and means one.
+                # A second Ctrl-C. Slurm sends SIGTERM twice at a time limit, and that counts as one.
                 self.kill_at = 0.0 if number == signal.SIGINT else self.kill_at
             else:
                 name = signal.Signals(number).name
                 grace = f"{exit_status.STOP_GRACE:.0f} s"
-                self.say(f"told to stop by {name}: evidence first, then SIGTERM, SIGKILL after {grace}")
-                self.link.report("stopping", {"why": name})
-                evidence = self.evidence(exit_status.STOP_EVIDENCE)
-                self.link.report("evidence", {"id": 0, "evidence": codec.dump(evidence)})
+                self.log(f"told to stop by {name}: evidence first, then SIGTERM, SIGKILL after {grace}")
+                self.link.report(messages.Stopping(name))
+                self.link.report(messages.Evidence(0, self.evidence(exit_status.STOP_EVIDENCE)))
                 self._stop(Exit.STOPPED, exit_status.STOP_GRACE)
 
     def _dump(self) -> None:
-        """The evidence of now, into a file and to the hub; nothing is stopped."""
+        """Collect evidence now, into a file and for the hub; the job goes on."""
         evidence = self.evidence(exit_status.STOP_EVIDENCE)
-        self.link.send("evidence", {"id": 0, "evidence": codec.dump(evidence)})
-        self.say(self.place.keep(f"evidence-{self.dumps}.json", evidence))
+        self.link.send(messages.Evidence(0, evidence))
+        self.log(self.place.keep(f"evidence-{self.dumps}.json", evidence))
         self.dumps += 1
 
     def _stop(self, code: int, grace: float) -> None:
-        """SIGTERM to the launch command; `grace` seconds later SIGKILL to everything."""
+        """Send SIGTERM to the launch command, and `grace` seconds later SIGKILL to all processes."""
         if self.stop_code is None:
             self.stop_code = code
             self.launchers.stopping = True
@@ -313,18 +313,18 @@ class Supervisor:
     # --- the end
 
     def _conclude(self) -> int:
-        """The launch command has ended: so must all that is left. Who explains it is the hub."""
+        """End all processes after the launch command, and get the hub's verdict. Returns the exit code."""
         self._handle_ends()
         if self.tracker.launch_exit is not None and self.tracker.launch_exit.code != 0:
-            self._handle_signals()  # who ends a whole job may have told the launch command first
+            self._handle_signals()  # the end of a whole job may have reached the launch command first
         if self.stop_code is not None and self.tracker.launch_exit is not None:
             self.tracker.launch_exit = dataclasses.replace(self.tracker.launch_exit, by_us=True)
         if self.tracker.alive:
-            self.evidence(HASTE, in_haste=True)
+            self.evidence(HASTE, quick=True)
         self.away_since = self.away_since or time.time()
         left = reaper.end_all(reaper.PATIENCE, self._reap)
         if left:
-            self.say(left)
+            self.log(left)
         self.tracker.finish_output()
         self._handle_ends()
         code = (
@@ -344,45 +344,46 @@ class Supervisor:
 
     def _explained(self, code: int) -> int:
         """Wait for the hub's verdict; without a hub, judge alone. Returns the exit code that follows."""
-        evidence = self.evidence(HASTE, in_haste=True)
-        self.link.report("evidence", {"id": 0, "evidence": codec.dump(evidence)})
+        evidence = self.evidence(HASTE, quick=True)
+        self.link.report(messages.Evidence(0, evidence))
         self._finish(code)
-        self._hear_hub(lambda: self.verdict is not None, exit_status.HUB_SPEAKS)
+        self._await_hub(lambda: self.verdict is not None, exit_status.VERDICT_WAIT)
         if self.verdict is None:
             self.verdict = self.alone.of_end(code, evidence)
-            self._speak(self.verdict[1])
+            self._print_verdicts(self.verdict[1])
         if all(verdict.code == "unknown" for verdict in self.verdict[1]):
-            self.say("no rank explains this end; the launch command's last words:")
-            self.console.say(f"{self.node}/launch", "\n".join(self.tracker.launch_output[-20:]))
+            self.log("no rank explains this end; last output of the launch command:")
+            self.console.log(f"{self.node}/launch", "\n".join(self.tracker.launch_output[-20:]))
         return self.verdict[0]
 
     def _last_of_all(self) -> int:
         """Wait until no other node has work left, and return the exit code: in a pod the hub ends with us."""
         self._finish(Exit.OK)
-        self._hear_hub(lambda: self.verdict is not None, math.inf)
+        self._await_hub(lambda: self.verdict is not None, math.inf)
         return Exit.OK if self.verdict is None else self.verdict[0]
 
-    def _hear_hub(self, enough: Callable[[], bool], seconds: float) -> None:
-        """Until that is enough, or no hub can speak. One that is gone may be started again meanwhile."""
+    def _await_hub(self, enough: Callable[[], bool], seconds: float) -> None:
+        """Obey the hub until `enough()`, for `seconds` at most, as long as there may be one."""
         deadline = time.monotonic() + seconds
         while not enough() and not self.signals and time.monotonic() < deadline:
             if not self.link.may_speak:
                 return
             self.link.keep()
             wait_for([self.link.fileno()])
-            for order in orders.read(self.link.received(), self.say):
+            for order in orders.read(self.link.received(), self.log):
                 self._obey(order)
 
     def _finish(self, code: int, verdicts: Sequence[Verdict] = ()) -> None:
-        """`verdicts`: why nothing was launched, which only this node knows."""
+        """Report this node's end, once. `verdicts`: why nothing was launched, which only this node knows."""
         if not self.finished:
             self.finished = True
-            body = {"node": self.node, "exit_code": code, "verdicts": codec.dump(list(verdicts))}
-            self.link.report("finished", body)
+            ended = self.away_since if (self.node, code) == (0, Exit.STOPPED) else None
+            kept = checkpoint.after(self.plan, ended) if ended else ""
+            self.link.report(messages.Finished(code, list(verdicts), kept))
 
     def _leave(self, code: int) -> int:
         self._finish(code)
-        self._hear_hub(lambda: self.noted, exit_status.NOTED)
+        self._await_hub(lambda: self.noted, exit_status.NOTED)
         if termination.goes_last(self.node, code):
             self.link.outlive(exit_status.LAST_WORDS, lambda: bool(self.signals))
         self.link.close()
@@ -391,9 +392,9 @@ class Supervisor:
         termination.write(code, self.redactor.hide(self.verdict[1] if self.verdict else []))
         return code
 
-    def _speak(self, verdicts: list[Verdict], final: bool = True) -> None:
+    def _print_verdicts(self, verdicts: list[Verdict], final: bool = True) -> None:
         if verdicts:
-            self.say("\n".join(verdict_text.block(verdicts, final, self.plan.names)))
+            self.log("\n".join(verdict_text.block(verdicts, final, self.plan.names)))
 
-    def say(self, text: str) -> None:
-        self.console.say(f"{self.node}/ddplaunch", text)
+    def log(self, text: str) -> None:
+        self.console.log(f"{self.node}/ddplaunch", text)

@@ -24,12 +24,12 @@ _SHORTENED = (
     "rdzv_id",
     "standalone",
 )
-"""Options of interest here, which torchrun also knows by a beginning of their name."""
+"""Options used here, which torchrun also takes by a prefix of their name."""
 STATIC, C10D = "static", "c10d"
 
 
 def options(command: Sequence[str]) -> Optional[dict[str, str]]:
-    """The options before the script, with `_` for `-`, a switch as ""; None where there is no torchrun."""
+    """Return torchrun's options before the script, with `_` for `-`, a switch as ""; else None."""
     words = _own(command)
     return None if words is None else read(words, _SWITCHES, _whole)
 
@@ -37,11 +37,11 @@ def options(command: Sequence[str]) -> Optional[dict[str, str]]:
 def read(
     words: Sequence[str], switches: Collection[str], whole: Callable[[str], str] = str
 ) -> dict[str, str]:
-    """Any launcher's options before its script, likewise; those that are not `switches` have a value.
+    """Return any launcher's options before its script; all but `switches` have a value.
 
-    `whole`: the full name of an option that may be shortened.
+    `whole` returns the full name of an option that may be shortened.
     """
-    found = {}
+    result = {}
     rest = iter(words)
     for word in rest:
         if not word.startswith("-") or word == "--":
@@ -50,8 +50,8 @@ def read(
         if not word.startswith("--") and len(name) > 1:
             continue  # -r3: a short option with its value
         name = whole(name.replace("-", "_"))
-        found[name] = value if equals or name in switches else next(rest, "")
-    return found
+        result[name] = value if equals or name in switches else next(rest, "")
+    return result
 
 
 def gaps(
@@ -62,24 +62,24 @@ def gaps(
     address: str,
     port: int,
 ) -> dict[str, str]:
-    """Variables by which node `node` meets the others at `address` and `port`, of lower rank than the user's.
+    """Return variables with which torchrun on node `node` meets the others; the user's own win over them.
 
     A command that is not torchrun only gets MASTER_ADDR and MASTER_PORT: a script may call torchrun several
     times, not always for all nodes.
     """
-    found = {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
+    result = {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
     given = options(command)
     if given is None:
-        return found
-    found["PET_NNODES"] = str(nodes)
+        return result
+    result["PET_NNODES"] = str(nodes)
     backend = given.get("rdzv_backend") or environment.get("PET_RDZV_BACKEND") or STATIC
     if backend == STATIC:
-        found.update(PET_NODE_RANK=str(node), PET_MASTER_ADDR=address, PET_MASTER_PORT=str(port))
+        result.update(PET_NODE_RANK=str(node), PET_MASTER_ADDR=address, PET_MASTER_PORT=str(port))
     elif backend == C10D and not (given.get("rdzv_endpoint") or environment.get("PET_RDZV_ENDPOINT")):
         host = f"[{address}]" if ":" in address else address
-        # torchrun's own guess of who is the host compares names and is often wrong (pytorch#73656).
-        found.update(PET_RDZV_ENDPOINT=f"{host}:{port}", PET_RDZV_CONF=f"is_host={int(node == 0)}")
-    return found
+        # torchrun's own guess whether it is the host compares names, and is often wrong (pytorch#73656).
+        result.update(PET_RDZV_ENDPOINT=f"{host}:{port}", PET_RDZV_CONF=f"is_host={int(node == 0)}")
+    return result
 
 
 def _own(command: Sequence[str]) -> Optional[Sequence[str]]:

@@ -1,7 +1,7 @@
 """One node's own stall detection and verdict, for when no hub is left.
 
-A node sees its own ranks only. What it says is marked as one node's view; of a job of several nodes it blames
-a rank only for what can be seen at that rank, whatever the others do.
+A node sees its own ranks only. Its verdict is marked as one node's view; in a job of several nodes it blames
+a rank only for a state that needs no other rank to explain it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import os
 import time
+from collections.abc import Sequence
 from typing import Optional
 
 from ddplaunch.agent.contract import (
@@ -21,64 +22,68 @@ from ddplaunch.agent.contract import (
     JobPlan,
     NodeEvidence,
     Verdict,
-    codec,
+    bundle_file,
 )
 from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.agent.hub.evidence_rounds import job_evidence
 from ddplaunch.agent.hub.stall_detector import StallDetector
 from ddplaunch.agent.supervisor.launch import LaunchContext
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.system import phrases, subjects
 
 HUB_RETURNS = 30.0
-"""Seconds without a hub after which a node watches its ranks by itself; never more than `kill_after`."""
+"""Seconds without a hub after which a node detects stalls by itself; never more than `kill_after`."""
 _SEEN_ALONE = frozenset({"rank-stopped", "io-stuck", "gil-held", "lock-deadlock"})
 """Verdicts on a hang that need no other node's evidence."""
 
 
 class WithoutHub:
+    """Judges this node alone."""
+
     def __init__(self, plan: JobPlan, place: LaunchContext, node: int, attempt: int) -> None:
         self._plan = plan
         self._place = place
         self._node = node
         self._attempt = attempt
-        self._watch: Optional[StallDetector] = None
+        self._stalls: Optional[StallDetector] = None
 
     def must_end(self, beat: Beat, hub_away: float) -> bool:
-        """Whether nothing has moved here for `kill_after`, and no hub is there to say so.
-
-        `hub_away`: for how many seconds; 0 while there is one.
-        """
+        """Whether no rank here has moved for `kill_after`, without a hub. `hub_away`: seconds without it."""
         kill_after = self._plan.watchdog.kill_after
         if kill_after is None or hub_away < min(HUB_RETURNS, kill_after):
-            self._watch = None
+            self._stalls = None
             return False
         now = time.monotonic()
-        self._watch = self._watch or StallDetector(self._plan.watchdog, 1)
-        self._watch.hear(beat, now)
-        return self._watch.decide(now) == "deadline"
+        self._stalls = self._stalls or StallDetector(self._plan.watchdog, {beat.node})
+        self._stalls.add(beat, now)
+        return self._stalls.decide(now) == "deadline"
 
     def of_hang(self, evidence: NodeEvidence) -> Optional[tuple[int, list[Verdict]]]:
-        """Exit code and verdicts; None where the evidence shows that something moves after all."""
+        """Return exit code and verdicts of a hang; None where the evidence shows movement after all."""
         job = self._job("deadline", evidence)
         if not decide.nothing_moves(job):
-            self._watch = None
+            self._stalls = None
             return None
         verdicts = decide.judge(job)
         if self._plan.nodes > 1:
-            verdicts = [each for each in verdicts if each.code in _SEEN_ALONE] or [_unknown(job)]
+            alive = sorted(rank.rank for rank in evidence.ranks if rank.alive)
+            unknown = _unknown(f"nothing moves at {subjects.ranks(alive)}", alive)
+            verdicts = [each for each in verdicts if each.code in _SEEN_ALONE] or [unknown]
         return self._kept(Exit.HANG, verdicts, job)
 
     def of_end(self, code: int, evidence: NodeEvidence) -> tuple[int, list[Verdict]]:
-        """Return exit code and verdicts for a failed launch command; `code` where they decide nothing."""
+        """Return exit code and verdicts for a failed launch command; `code` where no verdict sets another."""
         job = self._job("death", evidence)
-        return self._kept(code, decide.judge(job), job)
+        verdicts = decide.judge(job)
+        if self._plan.nodes > 1 and any(each.code == "launch-failed" for each in verdicts):
+            verdicts = [_unknown("the launch command ended")]
+        return self._kept(code, verdicts, job)
 
     def _job(self, why: str, evidence: NodeEvidence) -> JobEvidence:
         return job_evidence(self._plan, why, time.time(), {self._node: evidence}, [], {}, {}, [])
 
     def _kept(self, code: int, verdicts: list[Verdict], job: JobEvidence) -> tuple[int, list[Verdict]]:
-        """Write code and verdicts into the node's folder, where somebody may look, and return them."""
+        """Write the bundle into the node's folder, and return code and verdicts."""
         plan = self._plan
         if plan.nodes > 1:
             here = phrases.node(self._node, plan.names)
@@ -98,17 +103,17 @@ class WithoutHub:
             verdicts=verdicts,
         )
         with contextlib.suppress(OSError):  # it is printed, too
-            codec.write(os.path.join(self._place.node, Files.OWN), bundle)
+            bundle_file.write(os.path.join(self._place.node, Files.OWN), bundle)
         return code, verdicts
 
 
-def _unknown(job: JobEvidence) -> Verdict:
-    ranks = sorted(rank.rank for node in job.evidence for rank in node.ranks if rank.alive)
+def _unknown(what: str, victims: Sequence[int] = ()) -> Verdict:
+    """Return the verdict on an end whose cause may be on another node."""
     return Verdict(
         "unknown",
-        f"nothing moves at {phrases.ranks(ranks)}, and the hub, which knows the other nodes, does not answer",
+        f"{what}, and the hub, which knows the other nodes, does not answer",
         "run",
-        victims=ranks,
+        victims=list(victims),
         confidence=0.0,
         facts=["missing: the evidence of the other nodes"],
     )

@@ -1,4 +1,4 @@
 """Facts and means of this machine: processes, ports, names, files. Linux only.
 
-It knows the contract and no scheduler. It must not judge.
+This package knows the contract and no scheduler. It must not judge.
 """

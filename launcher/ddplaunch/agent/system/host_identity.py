@@ -7,7 +7,7 @@ import socket
 
 
 def machine() -> str:
-    """The kernel's boot id: the same for all containers of a machine. Host name where there is none."""
+    """Return the kernel's boot id, the same in all containers of a machine, or else the host name."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -16,7 +16,7 @@ def machine() -> str:
 
 
 def network() -> str:
-    """The network namespace. Empty where the kernel does not tell."""
+    """Return the network namespace; "" where it cannot be read."""
     try:
         return os.readlink("/proc/self/ns/net")
     except OSError:

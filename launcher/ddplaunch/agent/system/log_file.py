@@ -1,4 +1,4 @@
-"""A log that survives a full disk: lines wait, and are written once there is room."""
+"""A log that survives a full disk: lines wait in memory, and are written once there is space."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from io import FileIO
 from typing import Callable, Optional, Union
 
 BACKLOG = 1 << 20
-"""Bytes that wait for room. Beyond, the oldest are lost, and the log says how many."""
+"""Bytes that wait in memory. Beyond, the oldest are lost, and the log has their number."""
 
 
 class LogFile:
     """Appends to the file at `path`, or to an open descriptor, which stays open.
 
-    `complain` is given one sentence when the first write fails.
+    `complain` gets one sentence when the first write fails.
     """
 
     def __init__(self, path: Union[str, int], complain: Callable[[str], None] = lambda _: None) -> None:
@@ -24,7 +24,7 @@ class LogFile:
         self._complained = False
 
     def write(self, data: bytes) -> None:
-        """Append `data` after what waits. Never raises OSError."""
+        """Append `data` after the bytes that wait. Never raises OSError."""
         self._waiting += data
         try:
             self._flush()
@@ -36,7 +36,7 @@ class LogFile:
                 self._complain(f"cannot write {self._path}: {error.strerror}")
 
     def close(self) -> None:
-        """Write what waits, if there is room now."""
+        """Write the bytes that wait, if there is space, and close the file."""
         self.write(b"")
         if self._file is not None:
             self._file.close()

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from ddplaunch.agent.contract import Exited, Frame
-from ddplaunch.agent.system.resolve import is_loopback, numeric
-
-_NAMED = 4
-"""Nodes up to which a sentence names each; more would bury what it says."""
+from ddplaunch.agent.system import subjects
+from ddplaunch.agent.text.mentions import filled
 
 _SIGNALS = {
     1: "SIGHUP",
@@ -29,65 +27,23 @@ _SIGNALS = {
 """By their numbers on Linux (signal(7)): a bundle may be read on another system than it was written on."""
 
 
-def listing(items: Sequence[str], word: str = "and") -> str:
-    """'a', 'a and b', 'a, b and c'."""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {word} {items[-1]}"
-
-
 def ranks(numbers: Iterable[int]) -> str:
     """'rank 3', 'ranks 2 and 5', 'ranks 0-3 and 7'."""
-    return _numbered("rank", numbers)
+    return filled(subjects.ranks(numbers))
 
 
 def node(number: int, names: Sequence[str] = (), address: str = "") -> str:
-    """'node 2', 'node 2 (10.0.0.5)', and where the nodes have names 'node 2 (n3)', 'node 2 (n3, 10.0.0.5)'.
-
-    `names` are the job's, in node order.
-    """
-    called = ", ".join(filter(None, (name(number, names), address)))
-    return f"node {number} ({called})" if called else f"node {number}"
+    """'node 2 (n3, 10.0.0.5)': what `subjects.node` mentions, spelled out."""
+    return filled(subjects.node(number, names, address))
 
 
 def nodes(numbers: Iterable[int], names: Sequence[str] = ()) -> str:
-    """'node 3 (n4)', 'nodes 2 and 5', 'nodes 2 (n3) and 5 (n6)', 'nodes 0-511'."""
-    ordered = sorted(set(numbers))
-    if not any(name(number, names) for number in ordered) or len(ordered) > _NAMED:
-        return _numbered("node", ordered)
-    each = [node(number, names).partition(" ")[2] for number in ordered]
-    return f"node{'s' * (len(each) > 1)} {listing(each)}"
-
-
-def name(number: int, names: Sequence[str]) -> str:
-    """Empty where there is none. A loopback address is none: the nodes of one machine share it.
-
-    Without its domain where node 0 has the same.
-    """
-    found = names[number] if 0 <= number < len(names) else ""
-    if is_loopback(found):
-        return ""
-    host, dot, domain = found.partition(".")
-    is_whole = " " in found or numeric(found)  # with its machine, or an address
-    return host if dot and not is_whole and names[0].partition(".")[2] == domain else found
-
-
-def _numbered(noun: str, numbers: Iterable[int]) -> str:
-    ordered = sorted(set(numbers))
-    if not ordered:
-        return f"no {noun}"
-    spans: list[list[int]] = []
-    for number in ordered:
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1].append(number)
-        else:
-            spans.append([number])
-    parts: list[str] = []
-    for span in spans:
-        parts += [f"{span[0]}-{span[-1]}"] if len(span) > 2 else [str(number) for number in span]
-    return f"{noun}{'s' if len(ordered) > 1 else ''} {listing(parts)}"
+    """'nodes 2 (n3) and 5 (n6)': what `subjects.nodes` mentions, spelled out."""
+    return filled(subjects.nodes(numbers, names))
 
 
 def one_or(numbers: Sequence[object], one: str, many: str) -> str:
-    """The verb for one rank, or for several."""
+    """Return the verb for one rank, or for several."""
     return one if len(numbers) == 1 else many
 
 
@@ -143,6 +99,6 @@ def exited(end: Exited) -> str:
 
 
 def clipped(text: str, limit: int = 200) -> str:
-    """One line of at most `limit` characters: what user code says may be long."""
+    """Return one line of at most `limit` characters: what user code says may be long."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

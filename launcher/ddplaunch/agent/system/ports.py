@@ -1,4 +1,4 @@
-"""Ports of this machine: finds a free one, and holds it."""
+"""Finds free ports of this machine, and listens on them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import socket
 from typing import Optional
 
 _LOWEST, _HIGHEST = 10000, 32767
-"""Above what services use, below what Linux hands out to outgoing connections by default."""
+"""Above the usual ports of services, below those that Linux gives to outgoing connections by default."""
 EPHEMERAL = (32768, 60999)
-"""What Linux hands out by default, where we cannot ask."""
+"""Ports that Linux gives to outgoing connections by default."""
 _TRIES = 200
 
 
 def listen(host: Optional[str], port: int) -> socket.socket:
-    """A socket listening there (None: on all addresses, of both families), as the trainer's store binds.
+    """Return a listening socket (None: on all addresses, of both families), bound as the trainer's store is.
 
-    SO_REUSEADDR, so that connections of a moment ago do not count; a listener does. Raises OSError.
+    With SO_REUSEADDR connections in TIME_WAIT do not hold the port; a listener does. Raises OSError.
     """
     if host is None and socket.has_dualstack_ipv6():
         try:
@@ -45,7 +45,7 @@ def _listen(family: int, host: str, port: int) -> socket.socket:
 
 
 def first_free(host: Optional[str], job: str, attempt: int, key: bytes, purpose: str) -> socket.socket:
-    """Listens on the first port of the job's own sequence that is free. Raises OSError when none is."""
+    """Listen on the first free port of the job's own sequence. Raises OSError when none is free."""
     failure = OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
     for port in sequence(f"{job} {attempt} {purpose}".encode() + key, ephemeral_range()):
         try:
@@ -58,9 +58,9 @@ def first_free(host: Optional[str], job: str, attempt: int, key: bytes, purpose:
 
 
 def sequence(seed: bytes, avoid: tuple[int, int]) -> list[int]:
-    """Ports to try, the same for the same seed, none of them inside `avoid` (inclusive), unless all are.
+    """Return ports to try, the same for the same seed, none inside `avoid` (inclusive), unless all are.
 
-    Large machines are often set up so that the kernel hands out all ports; a job must start there too.
+    On large machines outgoing connections often may have all ports; a job must start there, too.
     """
     digests = (hashlib.sha256(b"%s %d" % (seed, index)).digest() for index in range(_TRIES))
     tried = [_LOWEST + int.from_bytes(each[:4], "big") % (_HIGHEST - _LOWEST + 1) for each in digests]
@@ -78,7 +78,7 @@ def ephemeral_range() -> tuple[int, int]:
 
 
 def is_reserved(port: int) -> bool:
-    """Whether the kernel leaves it out of what it hands out, as its administrator has asked."""
+    """Whether the administrator has reserved the port, so that outgoing connections do not get it."""
     try:
         with open("/proc/sys/net/ipv4/ip_local_reserved_ports", encoding="ascii") as file:
             ranges = [entry.partition("-") for entry in file.read().strip().split(",") if entry]
@@ -88,5 +88,5 @@ def is_reserved(port: int) -> bool:
 
 
 def number(listener: socket.socket) -> int:
-    """The port it listens on."""
+    """Return the port on which the socket listens."""
     return int(listener.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Reads /proc, one process at a time. Returns nothing for a process that is gone or not ours."""
+"""Reads /proc, one process at a time. Values are empty for a process that is gone or not ours."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import NamedTuple, Optional
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine)
+_PRIVATE, _WAITS = 128, (0, 9)  # of linux/futex.h: a flag, and the commands WAIT and WAIT_BITSET
 _PIDFD_GET_INFO = 0xC040FF0B  # of linux/pidfd.h, with the first version of its struct
 _PIDFD_INFO = struct.Struct("=Q52xi")
 _PIDFD_INFO_EXIT = 1 << 3
@@ -24,7 +26,7 @@ class Stat(NamedTuple):
     threads: int
     started: int  # clock ticks since boot; with the pid it names a process for good
     memory: int  # resident bytes
-    exit_status: int  # as waitpid(2) would give it; true once the state is Z
+    exit_status: int  # as of waitpid(2); valid once the state is Z
 
 
 class Usage(NamedTuple):
@@ -37,16 +39,17 @@ class Usage(NamedTuple):
     fetched: int = 0  # bytes from a disk, by read() or because a page of a mapped file was touched
 
     def read_since(self, before: Usage) -> int:
-        """Bytes. Mapped files come in without any read(), and what read() finds in the cache costs no disk:
-        whichever has grown more. The larger total would hide reads behind libraries that were mapped first.
+        """Return bytes read since `before`: by read() or from a disk, whichever has grown more.
+
+        Mapped files need no read(), and cached files no disk. The larger total would hide reads behind
+        libraries that were mapped first.
         """
         return max(self.read - before.read, self.fetched - before.fetched)
 
 
 def stat(pid: int) -> Optional[Stat]:
-    """None: there is no such process, or it is being torn down."""
-    text = _text(pid, "stat")
-    head, _, tail = text.rpartition(")")
+    """Return fields of /proc/PID/stat; None without such a process, or while it is being torn down."""
+    head, _, tail = text(pid, "stat").rpartition(")")
     fields = tail.split()
     if len(fields) < 50:
         return None
@@ -75,85 +78,113 @@ def exit_status(descriptor: int) -> Optional[int]:
 
 
 def usage(pid: int, known: Optional[Stat] = None) -> Optional[Usage]:
-    """`known` spares a read where the caller has just made it."""
-    found = known or stat(pid)
-    if found is None:
+    """Return the counters of a process; None without it. `known` saves a read of its stat."""
+    process = known or stat(pid)
+    if process is None:
         return None
-    numbers = dict(_pairs(_text(pid, "io")))
-    wakeups = dict(_pairs(_text(pid, "status"))).get("voluntary_ctxt_switches", 0)
+    numbers = dict(_pairs(text(pid, "io")))
+    wakeups = dict(_pairs(text(pid, "status"))).get("voluntary_ctxt_switches", 0)
     read, written, fetched = (numbers.get(name, 0) for name in ("rchar", "wchar", "read_bytes"))
-    return Usage(found.cpu, read, written, wakeups, fetched)
+    return Usage(process.cpu, read, written, wakeups, fetched)
+
+
+def cpu_times() -> dict[int, float]:
+    """Return the CPU seconds of every process that is seen here."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return {pid: process.cpu for pid in pids if (process := stat(pid)) is not None}
 
 
 def children(pid: int) -> list[int]:
-    """Return the children of the main thread: launchers and data loaders fork there, and it is one read."""
-    return [int(word) for word in _text(pid, f"task/{pid}/children").split()]
+    """Return the children of the main thread, where launchers and data loaders fork. One read."""
+    return [int(word) for word in text(pid, f"task/{pid}/children").split()]
 
 
 def environment(pid: int) -> dict[str, str]:
     """Return the environment with which the process was executed."""
-    pairs = (entry.partition("=") for entry in _text(pid, "environ").split("\0"))
+    pairs = (entry.partition("=") for entry in text(pid, "environ").split("\0"))
     return {name: value for name, equals, value in pairs if equals}
 
 
 def wchan(pid: int) -> str:
-    """The kernel function its main thread sleeps in; empty where the kernel does not tell."""
-    name = _text(pid, "wchan").strip()
+    """Return the kernel function in which its main thread sleeps; "" where it cannot be read."""
+    name = text(pid, "wchan").strip()
     return "" if name == "0" else name
 
 
+class ThreadWait(NamedTuple):
+    """The futex for which a thread waits."""
+
+    futex: str  # its address
+    timed: bool  # it gives up, or looks again, after a while
+    own: bool  # only threads of its own process can wake it
+    switches: int  # voluntary context switches of the thread so far
+
+
+def thread_wait(pid: int, tid: int) -> Optional[ThreadWait]:
+    """Return what a thread waits for; None: for no futex, or it cannot be read."""
+    call = text(pid, f"task/{tid}/syscall").split()
+    if len(call) < 7 or call[0] != str(_FUTEX):
+        return None
+    operation = int(call[2], 16)
+    switches = dict(_pairs(text(pid, f"task/{tid}/status"))).get("voluntary_ctxt_switches", 0)
+    if operation & 127 not in _WAITS:
+        return None
+    return ThreadWait(call[1], int(call[4], 16) != 0, bool(operation & _PRIVATE), switches)
+
+
 def maps_library(pid: int, name: str) -> bool:
-    """Whether it has loaded a library whose file begins with `name`, such as libmpi."""
-    return f"/{name}." in _text(pid, "maps")
+    """Whether the process has loaded a library whose file name begins with `name`, such as libmpi."""
+    return f"/{name}." in text(pid, "maps")
 
 
 def command_line(pid: int) -> str:
-    """Return the words of its command line, with spaces between them."""
-    return _text(pid, "cmdline").replace("\0", " ").strip()
+    """Return the process's command line, with spaces between the words."""
+    return text(pid, "cmdline").replace("\0", " ").strip()
 
 
 def output_files(pid: int) -> list[str]:
-    """Regular files that are its standard output and standard error."""
-    found: list[str] = []
+    """Return the regular files that are its standard output and standard error."""
+    paths: list[str] = []
     for descriptor in (1, 2):
         try:
             path = os.readlink(f"/proc/{pid}/fd/{descriptor}")
         except OSError:
             continue
-        if path not in found and os.path.isfile(path) and not path.startswith("/dev/"):
-            found.append(path)
-    return found
+        if path not in paths and os.path.isfile(path) and not path.startswith("/dev/"):
+            paths.append(path)
+    return paths
 
 
 def socket_inodes(pid: int) -> set[int]:
-    """Return the inodes of all sockets that it holds."""
-    found: set[int] = set()
+    """Return the inodes of all its sockets."""
+    inodes: set[int] = set()
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")
     except OSError:
-        return found
+        return inodes
     for descriptor in descriptors:
         try:
             target = os.readlink(f"/proc/{pid}/fd/{descriptor}")
         except OSError:
             continue
         if target.startswith("socket:["):
-            found.add(int(target[8:-1]))
-    return found
+            inodes.add(int(target[8:-1]))
+    return inodes
 
 
-def _pairs(text: str) -> list[tuple[str, int]]:
+def _pairs(lines: str) -> list[tuple[str, int]]:
     """Return the pairs in "name: number" lines; other lines are left out."""
-    found = []
-    for line in text.splitlines():
+    pairs = []
+    for line in lines.splitlines():
         name, _, value = line.partition(":")
         value = value.strip()
         if value.isdigit():
-            found.append((name, int(value)))
-    return found
+            pairs.append((name, int(value)))
+    return pairs
 
 
-def _text(pid: int, name: str) -> str:
+def text(pid: int, name: str) -> str:
+    """Return what /proc/PID/NAME says; empty where it cannot be read."""
     try:
         with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
             return file.read().decode(errors="replace")

@@ -6,19 +6,19 @@ import os
 import signal
 import sys
 import traceback
-from typing import Callable, NoReturn
+from typing import Callable, NoReturn, Optional
 
 import ddplaunch.agent
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that ask a program to end."""
-TMP = "/tmp"  # noqa: S108 - where every program goes that is not told otherwise
-_PR_SET_PDEATHSIG = 1
+TMP = "/tmp"  # noqa: S108 - the default of every program
+PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def prctl(option: int, argument: int) -> None:
-    """prctl(2). Raises OSError."""
+    """Call prctl(2). Raises OSError."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -28,17 +28,26 @@ def prctl(option: int, argument: int) -> None:
 
 
 def die_with_parent(parent: int, with_signal: int = signal.SIGTERM) -> None:
-    """Have the kernel send `with_signal` when our parent, `parent`, dies; or do it now, if it is dead.
+    """Have the kernel send us `with_signal` when our parent, `parent`, dies; now, if it is dead. Raises
+    OSError.
 
-    The kernel means the parent *thread*: a parent that starts us from a thread must keep that thread.
+    The kernel watches the parent *thread*: a parent that starts us from a thread must keep that thread.
     """
-    prctl(_PR_SET_PDEATHSIG, with_signal)
+    prctl(PR_SET_PDEATHSIG, with_signal)
     if os.getppid() != parent:
         os.kill(os.getpid(), with_signal)
 
 
+def open_pid(pid: int) -> Optional[int]:
+    """Return a descriptor that is readable when the process ends; None: gone, or a Linux before 5.3."""
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return None
+
+
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent dies, so that none is ever lost."""
+    """Become the parent of every descendant whose own parent dies. Raises OSError."""
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -67,7 +76,7 @@ def run_and_exit(work: Callable[[], int], failed: int) -> NoReturn:
 
 
 def descendants(root: int) -> list[int]:
-    """Living descendants of `root`, parents before their children. Zombies are left out."""
+    """Return the living descendants of `root`, parents before their children, without zombies."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -78,16 +87,16 @@ def descendants(root: int) -> list[int]:
                 continue
             if fields[0] not in ("Z", "X"):
                 children.setdefault(int(fields[1]), []).append(int(name))
-    found: list[int] = []
+    pids: list[int] = []
     queue = [root]
     while queue:
         for child in children.get(queue.pop(0), []):
-            found.append(child)
+            pids.append(child)
             queue.append(child)
-    return found
+    return pids
 
 
 def own_command() -> list[str]:
-    """The words that start this same agent again: the archive, or the package it was imported from."""
+    """Return the words that start this same agent: its archive, or its package."""
     archive = getattr(ddplaunch.agent.__loader__, "archive", None)
     return [sys.executable, "-I", "-S", archive] if archive else [sys.executable, "-m", "ddplaunch.agent"]

@@ -9,11 +9,11 @@ from typing import Any, Union
 
 
 class UnknownNameError(Exception):
-    """The resolver says that there is no such name."""
+    """There is no such name, by the resolver's answer."""
 
 
 class UnansweredNameError(Exception):
-    """The resolver failed or did not answer in time; the name may well exist."""
+    """The resolver failed or did not answer in time; the name may exist."""
 
 
 _UNKNOWN = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
@@ -32,20 +32,20 @@ def resolve(name: str, deadline: float) -> list[str]:
 def socket_addresses(name: str, deadline: float) -> list[tuple[Any, ...]]:
     """Return getaddrinfo's socket addresses, IPv6 scopes included. Raises as `resolve` does."""
     answer: list[Union[list[tuple[Any, ...]], OSError, UnicodeError]] = []
-    thread = threading.Thread(target=_ask, args=(name, answer), name=f"resolve {name}", daemon=True)
+    thread = threading.Thread(target=_look_up, args=(name, answer), name=f"resolve {name}", daemon=True)
     thread.start()
     thread.join(max(0.0, deadline - time.monotonic()))
     if not answer:
         raise UnansweredNameError(f"{name}: the resolver did not answer in time")
-    found = answer[0]
-    if isinstance(found, list):
-        return found
-    if isinstance(found, socket.gaierror) and found.errno not in _UNKNOWN:
-        raise UnansweredNameError(f"{name}: {found.strerror}")
-    raise UnknownNameError(f"{name}: {getattr(found, 'strerror', None) or found}")
+    result = answer[0]
+    if isinstance(result, list):
+        return result
+    if isinstance(result, socket.gaierror) and result.errno not in _UNKNOWN:
+        raise UnansweredNameError(f"{name}: {result.strerror}")
+    raise UnknownNameError(f"{name}: {getattr(result, 'strerror', None) or result}")
 
 
-def _ask(name: str, answer: list[Union[list[tuple[Any, ...]], OSError, UnicodeError]]) -> None:
+def _look_up(name: str, answer: list[Union[list[tuple[Any, ...]], OSError, UnicodeError]]) -> None:
     try:
         answer.append([to for *_, to in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)])
     except (OSError, UnicodeError) as error:  # a name that IDNA refuses, e.g. a label of 64 letters
@@ -53,7 +53,7 @@ def _ask(name: str, answer: list[Union[list[tuple[Any, ...]], OSError, UnicodeEr
 
 
 def numeric(name: str) -> bool:
-    """Whether it is an address already."""
+    """Whether `name` is an address."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, name.partition("%")[0])
@@ -69,10 +69,10 @@ def is_loopback(address: str) -> bool:
 
 
 def family(address: str) -> str:
-    """'IPv6' or 'IPv4'."""
+    """Return 'IPv6' or 'IPv4'."""
     return "IPv6" if ":" in address else "IPv4"
 
 
 def plain_address(address: str) -> str:
-    """Without the prefix that IPv4 wears on a socket of both families."""
+    """Return the address without the prefix that IPv4 has on a socket of both families."""
     return address[7:] if address.startswith("::ffff:") and "." in address else address

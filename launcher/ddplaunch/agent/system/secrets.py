@@ -1,6 +1,6 @@
 """Looks up a job's secrets on the node.
 
-A value is never printed, written or sent: `redactor` takes it out of all that is.
+A value is never printed, written or sent: `redactor` removes it from all output.
 """
 
 from __future__ import annotations
@@ -8,27 +8,24 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
+from ddplaunch.agent.text.printable import HintedError
 from ddplaunch.agent.text.redact import Redactor
 
 
-class MissingSecretError(Exception):
-    """The message names the secret and where it was looked for, `hint` says what to do."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
+class MissingSecretError(HintedError):
+    """A secret is missing; the message names it and its place, `hint` has the remedy."""
 
 
 def value(name: str, reference: Mapping[str, str], own: Mapping[str, str]) -> str:
     """Return the value at `reference`, in `own`, the environment, or in a file. Raises MissingSecretError."""
     if "env" in reference:
-        found = own.get(reference["env"])
-        if found is None:
+        text = own.get(reference["env"])
+        if text is None:
             raise MissingSecretError(
                 f"the secret {name} is not there: the variable {reference['env']} is not set on this node",
                 f"export {reference['env']} before submitting, or take {name} out of `secrets`",
             )
-        return found
+        return text
     path = reference["file"]
     try:
         with open(path, encoding="utf-8") as file:
@@ -42,7 +39,7 @@ def value(name: str, reference: Mapping[str, str], own: Mapping[str, str]) -> st
 
 
 def redactor(references: Mapping[str, Mapping[str, str]], own: Mapping[str, str]) -> Redactor:
-    """Knows the secrets that this process can have: in a pod, only the trainer's container has any."""
+    """Return a redactor of the secrets that this process can read; in a pod only the trainer can."""
     known: dict[str, str] = {}
     for name, reference in references.items():
         with contextlib.suppress(MissingSecretError):

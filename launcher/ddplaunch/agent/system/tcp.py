@@ -1,9 +1,8 @@
 """TCP sockets of this network namespace, and the bytes through them.
 
-Which there are is read from /proc/net. Bytes are asked of the kernel by NETLINK_SOCK_DIAG: /proc/PID/io
-counts what goes through write() but not what comes through recv(), by which collectives and
-downloads read.
-Layouts: linux/inet_diag.h and linux/tcp.h.
+The sockets are read from /proc/net, their bytes from the kernel by NETLINK_SOCK_DIAG: /proc/PID/io counts
+bytes of write() but not of recv(), with which collectives and downloads read. Layouts: linux/inet_diag.h and
+linux/tcp.h.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ class Tcp(NamedTuple):
     """A line of /proc/net/tcp or tcp6."""
 
     state: str
-    local: str  # as /proc/net has it, like `remote`; `address` reads it
+    local: str  # in the form of /proc/net, like `remote`; see `address`
     remote: str
-    unconfirmed: bool  # something was sent again, and is not confirmed yet
+    unconfirmed: bool  # data was resent, and is not acknowledged yet
     user_id: int
     inode: int
 
@@ -48,8 +47,8 @@ class Tcp(NamedTuple):
 
 
 def table() -> list[Tcp]:
-    """Every TCP socket, IPv4 first."""
-    found = []
+    """Return all TCP sockets, IPv4 first."""
+    sockets = []
     for name in ("tcp", "tcp6"):
         try:
             with open(f"/proc/net/{name}", encoding="ascii") as file:
@@ -58,33 +57,33 @@ def table() -> list[Tcp]:
             continue
         for row in rows:
             again = bool(int(row[6], 16) and int(row[4].partition(":")[0], 16))
-            found.append(Tcp(row[3], row[1], row[2], again, int(row[7]), int(row[9])))
-    return found
+            sockets.append(Tcp(row[3], row[1], row[2], again, int(row[7]), int(row[9])))
+    return sockets
 
 
 def address(text: str) -> str:
-    """Return the address in /proc/net's form: words of 32 bits in the machine's order, then a port."""
+    """Return the address in text of /proc/net: words of 32 bits in the machine's order, then a port."""
     text = text.partition(":")[0]
     data = b"".join(struct.pack("=I", int(text[at : at + 8], 16)) for at in range(0, len(text), 8))
     return plain_address(socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data))
 
 
 def bytes_by_inode() -> dict[int, int]:
-    """Socket inode -> bytes acknowledged by the peer plus bytes received. Raises OSError where forbidden."""
-    found: dict[int, int] = {}
+    """Return by inode the bytes acknowledged by the peer plus those received. Raises OSError."""
+    counts: dict[int, int] = {}
     with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as connection:
         connection.settimeout(_WAIT)
         for family in (socket.AF_INET, socket.AF_INET6):
             body = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), _ESTABLISHED_AND_CLOSING)
             size = _HEADER.size + len(body)
             connection.send(_HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, family, 0) + body)
-            while _take(connection.recv(1 << 18), found):
+            while _take(connection.recv(1 << 18), counts):
                 pass
-    return found
+    return counts
 
 
-def _take(data: bytes, found: dict[int, int]) -> bool:
-    """Read one datagram of the answer; whether more is to come."""
+def _take(data: bytes, counts: dict[int, int]) -> bool:
+    """Read one datagram of the answer into `counts`. Returns whether more will follow. Raises OSError."""
     offset = 0
     while offset + _HEADER.size <= len(data):
         size, kind = _HEADER.unpack_from(data, offset)[:2]
@@ -95,7 +94,7 @@ def _take(data: bytes, found: dict[int, int]) -> bool:
             return False
         body = data[offset + _HEADER.size : offset + size]
         (inode,) = struct.unpack_from("=I", body, _INODE_OFFSET)
-        found[inode] = _moved(body[_MESSAGE_SIZE:])
+        counts[inode] = _moved(body[_MESSAGE_SIZE:])
         offset += (size + 3) & ~3
     return True
 

@@ -1,4 +1,4 @@
-"""Text that is safe to show: escape sequences are shown, known secrets are taken out. Pure.
+"""Text that is safe to print: without escape sequences and known secrets. Mentions of nodes and ranks. Pure.
 
 It knows nothing of jobs, and imports nothing of the agent.
 """

@@ -7,6 +7,14 @@ their own, and marks that turn the order of letters around.
 from __future__ import annotations
 
 
+class HintedError(Exception):
+    """An error for the user: the message is a sentence, `hint` has the remedy."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
 def error_text(error: Exception) -> str:
     """Return what a command prints of an error: its message and, where it has one, its `hint`."""
     hint = getattr(error, "hint", "")

@@ -1,6 +1,6 @@
 """Takes a job's secrets out of text: each becomes `[secret NAME]`. Pure.
 
-A value is found line by line, as it is and in the forms that programs give it by accident: the escapes of
+A value is fields line by line, as it is and in the forms that programs give it by accident: the escapes of
 `repr` and JSON, those of URLs, base64 with whatever around it. So is its beginning at the end of a text that
 was cut. Values of less than SHORTEST characters are not looked for: they stand in any text.
 """
@@ -18,9 +18,10 @@ _CUT = 8
 """Characters of a beginning, or of base64, that are no accident."""
 _OURS = (
     "address addresses backend check code host kind machine master_addr method mpi netns numbered_by outcome "
-    "phase resolved role source stack_source state status what"
+    "packed phase resolved role source stack_source state status what"
 )
-"""Keys of words that rules compare, ours and the network's: a secret that equals one must not change it."""
+"""Keys of words that rules compare, ours and the network's: a secret that equals one must not change it. What
+is `packed` was free of secrets before."""
 
 _KEPT = frozenset(_OURS.split())
 
@@ -50,8 +51,8 @@ class Redactor:
         if isinstance(value, dict):
             return {key: each if key in _KEPT else self._hidden(each) for key, each in value.items()}
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            found = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-            return dataclasses.replace(value, **self._hidden(found))
+            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+            return dataclasses.replace(value, **self._hidden(fields))
         return value
 
     def _text(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Connects the processes of a job: addresses, authenticated JSON lines, proofs of a path.
+"""Connects the processes of a job: addresses, authenticated JSON lines, probes of a path.
 
-It knows neither gate nor run: what the messages mean is for `hub`, `gate` and `supervisor`.
+It knows neither gate nor run: `hub`, `gate` and `supervisor` give the messages their meaning.
 """

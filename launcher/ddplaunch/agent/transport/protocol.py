@@ -8,8 +8,8 @@
     both    MAC {"kind": KIND, "body": {...}}                each with its own counter
 
 A MAC is HMAC-SHA256 over direction, both nonces, the counter and the JSON, under the job's key mixed with the
-attempt. So a line of another job, of an earlier attempt, of another connection, or of this one sent twice is
-told from the next line of this connection. Nothing is hidden, only proved.
+attempt. So a line of another job, of an earlier attempt, of another connection, or a line sent twice is
+refused. Lines are authenticated, not encrypted.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from typing import Any, Optional
 from ddplaunch.agent.contract import VERSION
 from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError, plain_address, resolve
 from ddplaunch.agent.text.redact import NO_SECRETS
+from ddplaunch.agent.transport.connecting import RejectedError, connect
 
 HELLO_LIMIT = 1024
-"""Bytes read, and kept, from somebody who has not proved that he knows the key."""
+"""Bytes read, and kept, from an unauthenticated client."""
 HELLO_SECONDS = 5.0
-"""Seconds somebody has to prove it."""
+"""Seconds for a client to authenticate."""
 LINE_LIMIT = 32 * 1024 * 1024
 """Bytes of the longest line: the evidence of a node with many ranks takes a few MiB."""
 _ADDRESS_SECONDS = 3.0
-"""Seconds at most for one address when a name has several: a dead one must not eat the time of the next."""
+"""Seconds at most for one address when a name has several: a dead one must leave time for the next."""
 _CHUNK = 256 * 1024
 _BYTES_ACKED = 120
 """Offset of tcpi_bytes_acked in struct tcp_info (linux/tcp.h), since Linux 4.1."""
@@ -46,11 +47,11 @@ Message = tuple[str, Body]
 
 
 class ProtocolError(Exception):
-    """The other side cannot be spoken with; the subclass says which way."""
+    """The peer cannot be reached or does not follow the protocol; the subclass says which."""
 
 
 class UnreachableError(ProtocolError):
-    """No connection. `kind`: not-found | unanswered | refused | timeout | unreachable | reset."""
+    """No connection. `kind`: not-found | unanswered | refused | rejected | timeout | unreachable | reset."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(detail)
@@ -59,15 +60,15 @@ class UnreachableError(ProtocolError):
 
 
 class StrangerError(ProtocolError):
-    """Something accepts connections and is not of ddplaunch. `said`: its first bytes, often none."""
+    """Another program accepts the connections. `greeting`: its first bytes, often none."""
 
-    def __init__(self, said: bytes, detail: str) -> None:
+    def __init__(self, greeting: bytes, detail: str) -> None:
         super().__init__(detail)
-        self.said = said
+        self.greeting = greeting
 
 
 class RefusedError(ProtocolError):
-    """ddplaunch answers, for `job`, and will not have us. `why`: key (another job or attempt) | version."""
+    """ddplaunch answers for `job`, and refuses us. `why`: key (another job or attempt) | version."""
 
     def __init__(self, why: str, detail: str, job: str = "") -> None:
         super().__init__(detail)
@@ -76,7 +77,7 @@ class RefusedError(ProtocolError):
 
 
 class LostError(ProtocolError):
-    """A connection that stood is gone, or broke the protocol."""
+    """An established connection is gone, or broke the protocol."""
 
 
 def encode(data: Any) -> bytes:
@@ -85,7 +86,7 @@ def encode(data: Any) -> bytes:
 
 
 class Seal:
-    """Makes and checks the lines of one connection. Pure but for the counters it keeps."""
+    """Makes and checks the lines of one connection. Pure but for its counters."""
 
     def __init__(self, key: bytes, attempt: int, server: bool) -> None:
         self._key = hmac.digest(key, b"ddplaunch attempt %d" % attempt, "sha256")
@@ -95,17 +96,17 @@ class Seal:
         self.nonces = b""
 
     def seal(self, data: Any) -> bytes:
-        """The next line to send, with its newline."""
+        """Return the next line to send, with its newline."""
         return self.seal_text(encode(data))
 
     def seal_text(self, text: bytes) -> bytes:
-        """Return the seal of the bytes that `encode` gave."""
+        """Return the next line to send, of bytes that `encode` returned."""
         line = self._mac(self._directions[0], self._sent, text) + b" " + text + b"\n"
         self._sent += 1
         return line
 
     def open(self, line: bytes) -> Optional[Any]:
-        """The data of the next line received; None when its MAC is not ours."""
+        """Return the data of the next line received; None when its MAC is wrong."""
         mac, _, text = line.rstrip(b"\r\n").partition(b" ")
         if not hmac.compare_digest(mac, self._mac(self._directions[1], self._received, text)):
             return None
@@ -128,7 +129,7 @@ class ServerHandshake:
         self.hello = _plain({"ddplaunch": VERSION, "nonce": self._nonce})
 
     def answer(self, line: bytes) -> tuple[bytes, bool]:
-        """Return what to send after the client's first line, and whether he is one of us; if not, close."""
+        """Return the answer to the client's first line, and whether it knows the key; if not, close."""
         theirs = _version_of(line.partition(b" ")[2])
         if theirs is not None and theirs != VERSION:
             return _plain({"refused": "version", "ddplaunch": VERSION}), False
@@ -142,7 +143,7 @@ class ServerHandshake:
 
 
 def message(data: Any) -> Optional[Message]:
-    """(kind, body) of an opened line; None when it is not a message."""
+    """Return (kind, body) of an opened line; None when it is not a message."""
     if not isinstance(data, dict):
         return None
     kind, body = data.get("kind"), data.get("body")
@@ -154,7 +155,7 @@ def _plain(data: Any) -> bytes:
 
 
 def _parsed(text: bytes) -> Any:
-    """None when it is not JSON, or nested as only an attack is."""
+    """Return the JSON value; None when it is none, or is nested too deeply."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -162,14 +163,15 @@ def _parsed(text: bytes) -> Any:
 
 
 def _version_of(text: bytes) -> Optional[int]:
-    """The version that a hello, or a plain refusal, claims; None when it is neither."""
+    """Return the version in a hello or a plain refusal; None when it is neither."""
     data = _parsed(text)
     version = data.get("ddplaunch") if isinstance(data, dict) else None
     return version if type(version) is int else None
 
 
 class Channel:
-    """One blocking connection. One thread may send while another receives. What it sends obeys `redactor`.
+    """One blocking connection. One thread may send while another receives. `redactor` hides secrets in
+    `send`.
 
     All waits are bounded: `deadline` is a moment of time.monotonic(), `timeout` a number of seconds.
     """
@@ -187,7 +189,7 @@ class Channel:
 
     @classmethod
     def connect(cls, host: str, port: int, key: bytes, attempt: int, deadline: float) -> Channel:
-        """Connect and prove ourselves, once. Raises UnreachableError, StrangerError or RefusedError."""
+        """Connect and authenticate, once. Raises UnreachableError, StrangerError or RefusedError."""
         channel = cls(dial(host, port, deadline))
         try:
             channel._introduce(key, attempt, min(deadline, time.monotonic() + HELLO_SECONDS))
@@ -200,9 +202,9 @@ class Channel:
     def accept(
         cls, connection: socket.socket, key: bytes, attempt: int, deadline: float, job: str = ""
     ) -> Channel:
-        """The server's side on an accepted socket. Raises LostError or RefusedError, and then closes it.
+        """Do the server's side on an accepted socket. Raises LostError or RefusedError, and then closes it.
 
-        `job`: its name, for whoever came to the wrong one.
+        `job`: its name, sent to clients of another job.
         """
         channel = cls(connection)
         handshake = ServerHandshake(key, attempt, job)
@@ -210,7 +212,7 @@ class Channel:
             channel._write(handshake.hello, deadline)
             line = channel._line(deadline, HELLO_LIMIT)
             if line is None:
-                raise LostError("nothing was said in time")
+                raise LostError("no line came in time")
             answer, ours = handshake.answer(line)
             channel._write(answer, deadline)
             if not ours:
@@ -222,35 +224,35 @@ class Channel:
         return channel
 
     def send(self, kind: str, body: Body, timeout: float = 30.0) -> None:
-        """Raises LostError when it cannot be handed to the kernel in time, or the connection is gone."""
+        """Send a message. Raises LostError when the connection is gone, or takes no data in time."""
         data = {"kind": kind, "body": self.redactor.hide(body)}
         with self._sending:
             self._write(self._seal.seal(data), time.monotonic() + timeout)
 
     def receive(self, timeout: float) -> Optional[Message]:
-        """The next message, or None when none came in time. Raises LostError.
+        """Return the next message, or None when none came in time. Raises LostError.
 
         After `fileno()` became readable, call with timeout 0 until None: several may have come at once.
         """
         line = self._line(time.monotonic() + timeout, LINE_LIMIT)
         if line is None:
             return None
-        found = message(self._seal.open(line))
-        if found is None:
+        received = message(self._seal.open(line))
+        if received is None:
             raise LostError("the other side sent a line that is not sealed with this job's key")
-        return found
+        return received
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     @property
     def local_address(self) -> str:
-        """Our own address on this connection."""
+        """Return our own address on this connection."""
         return plain_address(str(self._socket.getsockname()[0]))
 
     @property
     def acknowledged(self) -> int:
-        """Bytes that the other side's kernel has confirmed; 0 where ours does not count them."""
+        """Return the bytes that the peer's kernel has acknowledged; 0 where ours does not count them."""
         info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         end = _BYTES_ACKED + 8
         return int.from_bytes(info[_BYTES_ACKED:end], sys.byteorder) if len(info) >= end else 0
@@ -279,7 +281,7 @@ class Channel:
             raise _refusal(line)
 
     def _hello_line(self, deadline: float) -> bytes:
-        """The server's first line. Raises StrangerError, or UnreachableError when it hangs up."""
+        """Return the server's first line. Raises StrangerError, or UnreachableError when it hangs up."""
         try:
             line = self._line(deadline, HELLO_LIMIT)
         except LostError as error:
@@ -287,13 +289,13 @@ class Channel:
                 raise StrangerError(bytes(self._buffer), f"it said {bytes(self._buffer[:80])!r}") from error
             raise UnreachableError("reset", str(error)) from error
         if line is None:
-            said = bytes(self._buffer)
-            detail = f"it said {said[:80]!r}" if said else "it accepts connections and is silent"
-            raise StrangerError(said, detail)
+            greeting = bytes(self._buffer)
+            detail = f"it said {greeting[:80]!r}" if greeting else "it accepts connections and is silent"
+            raise StrangerError(greeting, detail)
         return line
 
     def _line(self, deadline: float, limit: int) -> Optional[bytes]:
-        """The next line; None when it is not whole by the deadline (what came stays for the next call)."""
+        """Return the next line; None while incomplete at the deadline. Raises LostError."""
         while True:
             end = self._buffer.find(b"\n", self._scanned)
             if end >= 0:
@@ -349,7 +351,7 @@ def _refusal(line: bytes) -> ProtocolError:
 
 
 def dial(host: str, port: int, deadline: float) -> socket.socket:
-    """A connected socket to the first of the host's addresses that answers. Raises UnreachableError."""
+    """Return a socket connected to the first address that answers. Raises UnreachableError."""
     try:
         addresses = resolve(host, deadline)
     except UnknownNameError as error:
@@ -361,14 +363,9 @@ def dial(host: str, port: int, deadline: float) -> socket.socket:
         patience = deadline - time.monotonic()
         if len(addresses) > 1:
             patience = min(patience / (len(addresses) - place), _ADDRESS_SECONDS)
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        connection = socket.socket(family, socket.SOCK_STREAM)
         try:
-            connection.settimeout(max(patience, 0.001))
-            connection.connect((address, port))
-            return connection
+            return connect(address, port, max(patience, 0.001))
         except OSError as error:
-            connection.close()
             failure = failure or UnreachableError(_kind(error), f"{address} port {port}: {_name(error)}")
     assert failure is not None
     raise failure
@@ -376,7 +373,7 @@ def dial(host: str, port: int, deadline: float) -> socket.socket:
 
 def _kind(error: OSError) -> str:
     if isinstance(error, ConnectionRefusedError):
-        return "refused"
+        return "rejected" if isinstance(error, RejectedError) else "refused"
     if isinstance(error, (socket.timeout, TimeoutError)):
         return "timeout"
     return "reset" if isinstance(error, ConnectionError) else "unreachable"
@@ -387,10 +384,10 @@ def _name(error: OSError) -> str:
 
 
 def _keep_alive(connection: socket.socket) -> None:
-    """Have the kernel notice a peer that vanished without a word, within about a minute.
+    """Have the kernel notice a peer that vanished without closing, within about a minute.
 
-    While something of ours is not confirmed, it is not keep-alive that counts but the last option, without
-    which the kernel would try for a quarter of an hour.
+    Keep-alive does not run while data is unacknowledged: then TCP_USER_TIMEOUT counts, without which the
+    kernel would resend for a quarter of an hour.
     """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     minute = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 60_000}

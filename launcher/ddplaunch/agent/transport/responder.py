@@ -9,19 +9,22 @@ import socket
 import threading
 import time
 
+from ddplaunch.agent.contract import messages
+from ddplaunch.agent.contract.codec import ContractError
+from ddplaunch.agent.contract.messages import Digest, Payload, Way
 from ddplaunch.agent.transport.protocol import Channel, ProtocolError
 
 PATIENCE = 5.0
 """Seconds a peer may take for each of its messages."""
 _CLOSED = (errno.EINVAL, errno.EBADF)
-"""What accept(2) gives for a listener that was closed."""
+"""Errors of accept(2) for a listener that was closed."""
 _PAUSE = 0.1
 _AT_ONCE = 256
 """Probes answered at the same time; more wait in the kernel's queue."""
 
 
 class Responder:
-    """Listens wherever `listen` was called, until `close`. A thread for each peer: they come once."""
+    """Answers on each socket given to `listen`, until `close`. Each connection has a thread."""
 
     def __init__(self, key: bytes, attempt: int, job: str = "") -> None:
         self._key = key
@@ -37,7 +40,7 @@ class Responder:
         thread.start()
 
     def close(self, listener: socket.socket) -> None:
-        """When this returns, the port can be bound by somebody else."""
+        """Stop listening. On return another process can bind the port."""
         thread = self._threads.pop(listener, None)
         if thread is not None:
             with contextlib.suppress(OSError):
@@ -55,7 +58,7 @@ class Responder:
             except OSError as error:
                 if error.errno in _CLOSED:
                     return
-                time.sleep(_PAUSE)  # no more files, say; the next one may come when there are
+                time.sleep(_PAUSE)  # no file descriptors, say; later there may be some
                 continue
             self._slots.acquire()
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
@@ -66,18 +69,19 @@ class Responder:
                 connection, self._key, self._attempt, time.monotonic() + PATIENCE, self._job
             )
             try:
-                message = channel.receive(PATIENCE)
-                if message is not None and message[0] == "payload":
-                    channel.send("digest", {"digest": digest(str(message[1].get("data")))}, PATIENCE)
-                channel.receive(PATIENCE)  # the peer hangs up first: his port, not ours, stays in TIME_WAIT
+                received = channel.receive(PATIENCE)
+                payload = None if received is None else messages.load(*received, Way.PEER_TO_PEER)
+                if isinstance(payload, Payload):
+                    channel.send(*Digest(digest(payload.data)).pack(), PATIENCE)
+                channel.receive(PATIENCE)  # the peer closes first: its port, not ours, stays in TIME_WAIT
             finally:
                 channel.close()
-        except (ProtocolError, OSError):
-            pass  # whatever it was, the peer reports it
+        except (ProtocolError, OSError, ContractError):
+            pass  # the peer reports it
         finally:
             self._slots.release()
 
 
 def digest(data: str) -> str:
-    """Return what a peer gets back for `data`."""
+    """Return the answer for `data`: its SHA-256 in hex."""
     return hashlib.sha256(data.encode()).hexdigest()

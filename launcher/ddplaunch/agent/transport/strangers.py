@@ -7,13 +7,13 @@ import struct
 import time
 
 _STORE_PING = struct.pack("<BIBI", 0, 0x3C85F7CE, 13, 0x64647031)
-"""How every client of torch's TCPStore begins: validate, then ping, which gives back the last number."""
+"""The first bytes of any client of torch's TCPStore: validate, then ping, which returns the last number."""
 _STORE_PONG = _STORE_PING[-4:]
 _QUESTIONS = (_STORE_PING, b"GET / HTTP/1.0\r\n\r\n")
-"""Harmless to whatever is there, and answered with sense only by who is meant."""
+"""Harmless to any server, and answered only by the kind of server that is meant."""
 
 OURS = b'{"ddplaunch"'
-"""How everything of ddplaunch greets, of whatever job."""
+"""The first bytes of any server of ddplaunch, of any job."""
 _SIGNS = (
     (b"HTTP/", "it speaks HTTP (a web server, a proxy, or a service mesh)"),
     (_STORE_PONG, "it is the TCPStore of another training job"),
@@ -25,30 +25,30 @@ _SIGNS = (
 )
 
 
-def is_job(said: bytes) -> bool:
-    """Whether whoever said that is there for another job as we are for ours."""
-    return said.startswith((_STORE_PONG, OURS))
+def is_job(greeting: bytes) -> bool:
+    """Whether the greeting is that of another training job."""
+    return greeting.startswith((_STORE_PONG, OURS))
 
 
-def describe(said: bytes) -> str:
-    """A clause about whoever said that; empty when he said nothing."""
+def describe(greeting: bytes) -> str:
+    """Return a clause about the server with this greeting; "" for an empty one."""
     for sign, clause in _SIGNS:
-        if said.startswith(sign):
+        if greeting.startswith(sign):
             return clause
-    return f"it says {said[:60]!r}" if said else ""
+    return f"it says {greeting[:60]!r}" if greeting else ""
 
 
 def ask(host: str, port: int, seconds: float) -> bytes:
-    """Return what a listener that is silent by itself says to questions. Empty: nothing, or it hangs up."""
+    """Return the answer of a silent listener to our questions; b"" when it sends nothing or hangs up."""
     for question in _QUESTIONS:
-        said = _ask(host, port, question, seconds / len(_QUESTIONS))
-        if said:
-            return said
+        answer = _ask(host, port, question, seconds / len(_QUESTIONS))
+        if answer:
+            return answer
     return b""
 
 
 def is_up(host: str, port: int, seconds: float) -> bool:
-    """Whether connections there are answered, be it by a refusal."""
+    """Whether a connection there is accepted or refused within `seconds`."""
     try:
         socket.create_connection((host, port), seconds).close()
     except ConnectionRefusedError:
@@ -60,16 +60,16 @@ def is_up(host: str, port: int, seconds: float) -> bool:
 
 def _ask(host: str, port: int, question: bytes, seconds: float) -> bytes:
     deadline = time.monotonic() + seconds
-    said = b""
+    answer = b""
     try:
         with socket.create_connection((host, port), seconds) as connection:
             connection.sendall(question)
-            while len(said) < len(_STORE_PONG) and time.monotonic() < deadline:
+            while len(answer) < len(_STORE_PONG) and time.monotonic() < deadline:
                 connection.settimeout(max(deadline - time.monotonic(), 0.001))
                 data = connection.recv(256)
                 if not data:
                     break
-                said += data
+                answer += data
     except OSError:
         pass
-    return said
+    return answer

@@ -1,8 +1,8 @@
-"""Connections that have not proved that they know the job's key: how many may wait, and which goes first.
+"""Unauthenticated connections: how many may wait, and which is dropped first.
 
-When there are too many, the oldest one of the address that has the most is dropped. So somebody who floods us
-from one address drives out his own connections, and no other node's; and nodes that share one address, behind
-a NAT, may still come all at once.
+When there are too many, the oldest one of the address that has the most is dropped. So a flood from one
+address drops its own connections, and no other node's; and nodes behind one NAT address may still come all at
+once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Guest = TypeVar("Guest")
 
 
 class UnprovedConnections(Generic[Guest]):
-    """Threads may share it."""
+    """The unauthenticated connections of a server. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -22,7 +22,7 @@ class UnprovedConnections(Generic[Guest]):
         self._count = 0
 
     def enter(self, address: str, guest: Guest, room: int) -> Optional[Guest]:
-        """Let `guest` wait. Returns the one that must go for it; None while no more than `room` wait."""
+        """Add `guest`. Returns the one to drop for it; None while no more than `room` wait."""
         with self._lock:
             self._waiting.setdefault(address, {})[guest] = None
             self._count += 1
@@ -34,7 +34,7 @@ class UnprovedConnections(Generic[Guest]):
             return oldest
 
     def leave(self, address: str, guest: Guest) -> bool:
-        """Forget a connection that has proved itself or closed; return whether it was still waiting."""
+        """Remove a connection that has authenticated or closed; return whether it was still waiting."""
         with self._lock:
             return self._remove(address, guest)
 

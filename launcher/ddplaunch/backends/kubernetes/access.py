@@ -1,4 +1,4 @@
-"""Asks what the user may do before anything is made, so that a job is sent whole or not at all."""
+"""Asks the API server what the user may do, so that a job is created whole or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ASKED_AT_ONCE = 8
 
 
 def needed(documents: Iterable[Mapping[str, Any]]) -> list[Permission]:
-    """Return the permissions that it takes to create these objects, to watch them and to delete them."""
+    """Return the permissions that are needed to create, watch and delete these objects."""
     found = [
         Permission(verb, objects.plural(each["kind"]), objects.group(each["apiVersion"]))
         for each in documents
@@ -28,9 +28,9 @@ def needed(documents: Iterable[Mapping[str, Any]]) -> list[Permission]:
 def check(
     api: Api, documents: Iterable[Mapping[str, Any]], namespace: str, spare: Collection[str]
 ) -> set[str]:
-    """Return which kinds of `spare`, without which a job can do, may not be sent.
+    """Return which of the kinds `spare`, which a job can do without, the user may not create.
 
-    Raises ClusterError that names every other permission that is missing.
+    Raises ClusterError, which names every other permission that is missing.
     """
     wanted = needed(documents)
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
@@ -61,6 +61,6 @@ def _is_allowed(api: Api, permission: Permission, namespace: str) -> bool:
         answer = api.request("POST", _REVIEW, "ask what you may do", body=review)
     except RefusedError as error:
         if error.status == 403:
-            return True  # nobody may ask here: then the request itself will tell
+            return True  # reviews are not allowed either: then the request itself fails
         raise
     return bool(objects.status(answer.body).get("allowed"))

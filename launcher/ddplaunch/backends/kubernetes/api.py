@@ -1,8 +1,7 @@
-"""One cluster's API server: requests with limits and patience, and errors in a person's words.
+"""Requests to a cluster's API server, with time limits, retries and readable errors.
 
-The only module that knows the `kubernetes` client, which takes most of a second to import: at the first
-request, and no sooner. It is used for what is hard to get right, which is to find the cluster and to prove
-who we are; objects stay the JSON that they are.
+Only this module uses the `kubernetes` client, which takes most of a second to import, so it does that at the
+first request. The client finds the cluster and the credentials; objects stay plain JSON.
 """
 
 from __future__ import annotations
@@ -26,27 +25,27 @@ from ddplaunch.backends.kubernetes.objects import Json
 from ddplaunch.errors import ClusterError, UsageError
 
 FIRST_PATIENCE = 10.0
-"""Seconds for a server that has never answered us: it may be the wrong one."""
+"""Seconds to retry a server that has not answered yet: it may be the wrong one."""
 PATIENCE = 120.0
-"""Seconds for one that has: control planes are upgraded, and come back."""
+"""Seconds to retry a server that has answered before: control planes are upgraded, and come back."""
 _WEBHOOK_PATIENCE = 10.0
-"""Seconds for what the server itself must ask. It is restarted at times; a broken one stays as it is."""
+"""Seconds to retry while a webhook fails: it may be restarting."""
 _CONNECT, _READ = 5.0, 20.0
 _PAUSE = 1.0
 _BUSY = frozenset({429, 500, 502, 503, 504})
 _CONNECTIONS = 256
-"""Kept open. One for each node's log."""
+"""Connections that are kept open, one for each node's log."""
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 Query = Mapping[str, str | int]
 
 
 class SilentError(ClusterError):
-    """The server cannot be reached, or does not answer."""
+    """The API server cannot be reached, or did not answer in time."""
 
 
 class Response(NamedTuple):
-    """`unsure`: an earlier try got no answer, and may have been taken."""
+    """Answer of the API server. `unsure`: an earlier try got no answer, and may have had its effect."""
 
     status: int
     body: Json
@@ -65,7 +64,11 @@ class ClusterContext(NamedTuple):
 
 
 class Api:
-    """Finds the cluster as kubectl does: $KUBECONFIG, ~/.kube/config, or the pod that we are in."""
+    """Client of the cluster that kubectl finds: by $KUBECONFIG, ~/.kube/config, or the pod's service account.
+
+    Every request raises UsageError where the `kubernetes` package is missing, ClusterError without a usable
+    kubeconfig.
+    """
 
     def __init__(self) -> None:
         self._has_answered = False
@@ -79,7 +82,7 @@ class Api:
 
     @property
     def configuration(self) -> Any:
-        """The client's own, for what is no plain request."""
+        """Return the client's configuration, for a WebSocket."""
         return self._access[1]
 
     @cached_property
@@ -93,23 +96,23 @@ class Api:
 
         configuration = self.configuration
         configuration.connection_pool_maxsize = _CONNECTIONS
-        configuration.socket_options = _alive()
+        configuration.socket_options = _keepalive()
         return ApiClient(configuration).rest_client.pool_manager
 
     def close(self) -> None:
-        """Let go of the connections; a later request makes new ones."""
+        """Close the connections; a later request opens new ones."""
         if "_pool" in self.__dict__:
             self._pool.clear()
 
     def headers(self) -> dict[str, str]:
-        """Return who we are. A token that has expired is fetched anew."""
+        """Return headers with the user's credentials; an expired token is renewed. Raises ClusterError."""
         found = {"User-Agent": f"ddplaunch/{__version__}", "Accept": "application/json"}
-        with self._lock, _heard() as complaints:
+        with self._lock, _logged_errors() as errors:
             for auth in self.configuration.auth_settings().values():
                 if auth["in"] == "header" and auth["value"]:
                     found[auth["key"]] = auth["value"]
-        if complaints:
-            raise _no_credentials(self.place.context, complaints[-1])
+        if errors:
+            raise _no_credentials(self.place.context, errors[-1])
         return found
 
     # --- requests
@@ -125,10 +128,10 @@ class Api:
         kind: str = "application/json",
         patience: float | None = None,
     ) -> Response:
-        """The server's answer. `what` is asked, as in "list the pods", for errors.
+        """Send a request and return the answer. `what` it does, as in "list the pods", is for error messages.
 
-        Whatever is sent may be sent twice: when no answer comes, it is tried again until `patience` ends.
-        Raises RefusedError when the server says no, SilentError when it says nothing.
+        A request without an answer is sent again for `patience` seconds, so it may arrive twice. Raises
+        RefusedError for an error of the server, SilentError when no answer comes.
         """
         if patience is None:
             patience = PATIENCE if self._has_answered else FIRST_PATIENCE
@@ -158,11 +161,11 @@ class Api:
             time.sleep(_PAUSE)
 
     def get(self, path: str, what: str, query: Query | None = None, patience: float | None = None) -> Json:
-        """An object or a list."""
+        """Return an object or a list. Raises RefusedError, SilentError."""
         return self.request("GET", path, what, query=query, patience=patience).body
 
     def find(self, path: str, what: str, patience: float | None = None) -> Json | None:
-        """An object, None when there is none of that name, or none of that kind here."""
+        """Return an object; None where the name or the kind is unknown. Raises RefusedError, SilentError."""
         try:
             return self.get(path, what, patience=patience)
         except RefusedError as error:
@@ -172,7 +175,10 @@ class Api:
 
     @contextmanager
     def stream(self, path: str, what: str, query: Query, silence: float) -> Iterator[Any]:
-        """The answer as it grows: urllib3's response. `silence`: seconds without a byte that are too many."""
+        """Yield urllib3's response, to be read as it grows.
+
+        Raises RefusedError, and SilentError after `silence` seconds without a byte.
+        """
         try:
             response = self._send("GET", path, query, None, "application/json", silence)
         except self._failures as failure:
@@ -216,13 +222,13 @@ class Api:
         text = str(failure)
         if "CERTIFICATE_VERIFY_FAILED" in text:
             return SilentError(
-                f"the API server {self.place} proves itself by a certificate that is not trusted here",
-                hint="the cluster may have been made anew: fetch its kubeconfig again",
+                f"the API server {self.place} has a certificate that is not trusted on this machine",
+                hint="the cluster may have been created again: fetch its kubeconfig again",
             )
         if "Name or service not known" in text or "Temporary failure in name" in text:
             why = "its name does not resolve"
         elif "refused" in text:
-            why = "nobody listens there"
+            why = "the connection is refused"
         elif "timed out" in text:
             why = "it does not answer"
         else:
@@ -230,12 +236,12 @@ class Api:
         tried = f", tried for {seconds:.0f} s" if seconds >= 1 else ""
         return SilentError(
             f"the API server {self.place} cannot be reached: {why}{tried}",
-            hint="`kubectl config get-contexts` shows which cluster is meant, `kubectl version` tries it",
+            hint="`kubectl config get-contexts` shows the current one, `kubectl version` tries it",
         )
 
 
-def _alive() -> list[tuple[int, int, int]]:
-    """A stream may be quiet for hours, and its other end vanish: that is noticed in half a minute."""
+def _keepalive() -> list[tuple[int, int, int]]:
+    """Return socket options that detect a vanished peer of a quiet stream within half a minute."""
     from urllib3.connection import HTTPConnection
 
     return [
@@ -252,7 +258,7 @@ def _is_hopeless(error: ClusterError) -> bool:
 
 
 def _json(data: bytes) -> Json:
-    """A proxy in between may answer anything."""
+    """Return the JSON object in `data`; any other text, as from a proxy, becomes the message of one."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -265,37 +271,38 @@ def _configured() -> tuple[ClusterContext, Any]:
         from kubernetes import client, config
     except ImportError as error:
         raise UsageError(
-            f"the Python package `kubernetes`, which reaches the cluster, is not here: {error}",
-            hint="`pip install '.[kubernetes]'` in ddplaunch's repository brings it",
+            f"the Python package `kubernetes` is not installed: {error}",
+            hint="`pip install '.[kubernetes]'` in ddplaunch's repository installs it",
         ) from error
     configuration = client.Configuration()
     paths = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
     there = [path for path in paths.split(os.pathsep) if path and Path(path).exists()]
     if not there and os.environ.get("KUBERNETES_SERVICE_HOST"):
-        with _said_as_ours(""):
+        with _config_errors(""):
             config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
         namespace = _NAMESPACE.read_text("ascii").strip() if _NAMESPACE.exists() else "default"
         return ClusterContext(configuration.host, "", namespace), configuration
     if not there:
         raise ClusterError(
-            f"there is no kubeconfig at {paths}, so it is not known which cluster is meant",
-            hint="fetch it with your provider's command, or set KUBECONFIG to where it lies",
+            f"there is no kubeconfig at {paths}, so the cluster is not known",
+            hint="fetch it with your provider's command, or set KUBECONFIG to its path",
         )
-    with _said_as_ours(paths):
+    with _config_errors(paths):
         _, active = config.list_kube_config_contexts(paths)  # type: ignore[no-untyped-call]
     context = str(active["name"])
-    with _said_as_ours(paths), _heard() as complaints:
+    with _config_errors(paths), _logged_errors() as errors:
         config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=paths, client_configuration=configuration, persist_config=False
         )
-    if complaints:
-        raise _no_credentials(context, complaints[-1])
+    if errors:
+        raise _no_credentials(context, errors[-1])
     namespace = active.get("context", {}).get("namespace") or "default"
     return ClusterContext(configuration.host, context, namespace), configuration
 
 
 @contextmanager
-def _said_as_ours(paths: str) -> Iterator[None]:
+def _config_errors(paths: str) -> Iterator[None]:
+    """Raise ClusterError for what the client raises about a kubeconfig."""
     from kubernetes.config import ConfigException
 
     try:
@@ -304,7 +311,7 @@ def _said_as_ours(paths: str) -> Iterator[None]:
         where = f"the kubeconfig {paths}" if paths else "the pod's service account"
         text = " ".join(str(error).split())
         raise ClusterError(
-            f"{where} names no cluster that can be used: {text}",
+            f"{where} names no usable cluster: {text}",
             hint="`kubectl config get-contexts` lists what it has; `kubectl config use-context NAME` chooses"
             if paths
             else "the pod needs a mounted service account token",
@@ -313,29 +320,34 @@ def _said_as_ours(paths: str) -> Iterator[None]:
         if type(error).__module__.split(".")[0] != "yaml":
             raise
         raise ClusterError(
-            f"the kubeconfig {paths} is no YAML: {' '.join(str(error).split())}", hint="fetch it again"
+            f"the kubeconfig {paths} is not YAML: {' '.join(str(error).split())}", hint="fetch it again"
         ) from error
 
 
 @contextmanager
-def _heard() -> Iterator[list[str]]:
-    """Yield what the client only logs: that a credential plugin failed."""
-    said: list[str] = []
+def _logged_errors() -> Iterator[list[str]]:
+    """Yield a list that collects errors which the client only logs, such as those of credential plugins.
 
-    class Ear(logging.Handler):
+    Errors that other threads log meanwhile are left out: they are of the program that uses this one.
+    """
+    messages: list[str] = []
+    here = threading.get_ident()
+
+    class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            said.append(" ".join(record.getMessage().split()))
+            if record.thread == here:
+                messages.append(" ".join(record.getMessage().split()))
 
-    ear = Ear(logging.ERROR)
-    logging.getLogger().addHandler(ear)
+    collector = Collector(logging.ERROR)
+    logging.getLogger().addHandler(collector)
     try:
-        yield said
+        yield messages
     finally:
-        logging.getLogger().removeHandler(ear)
+        logging.getLogger().removeHandler(collector)
 
 
-def _no_credentials(context: str, said: str) -> ClusterError:
+def _no_credentials(context: str, message: str) -> ClusterError:
     return ClusterError(
-        f"context {context} gives no credentials: {said}",
+        f"context {context} gives no credentials: {message}",
         hint="log in again with your provider's command; `kubectl auth whoami` tries it",
     )

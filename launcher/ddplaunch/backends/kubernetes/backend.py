@@ -1,10 +1,9 @@
-"""The Kubernetes backend: what the API server says of a job, and what the job says itself, made one."""
+"""The Kubernetes backend: combines the API's objects of a job with its hub's status."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -13,14 +12,25 @@ from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Phase, Verdict
 from ddplaunch.backends import folder, lines
-from ddplaunch.backends.job import HEARD_AFAR, Handle, Job, Selection, State, with_silence
+from ddplaunch.backends.job import (
+    SILENT_AFTER_AFAR,
+    Earlier,
+    Handle,
+    Job,
+    Outcome,
+    Selection,
+    State,
+    with_silence,
+)
 from ddplaunch.backends.kubernetes import (
+    attempts,
+    cancellation,
     deletion,
     evidence,
+    missing_pods,
     node_status,
     objects,
     outcomes,
-    pending,
     submission,
 )
 from ddplaunch.backends.kubernetes.api import Api
@@ -34,13 +44,15 @@ from ddplaunch.errors import NotFoundError, UsageError
 if TYPE_CHECKING:
     from ddplaunch.render.rendered import Rendered
 
-STOP = 90.0
-"""Seconds for a job to end in order, once its hub was told to: the ranks may write a checkpoint."""
 _POLL = 0.1
+_STUCK = (
+    "Kubernetes keeps the pods of a machine that does not answer until it is back or its Node is removed; "
+    "`kubectl delete pod --force` removes one, which is safe once the machine is off"
+)
 
 
 def connect() -> KubernetesBackend:
-    """The backend of the cluster that kubectl would reach. Nothing is asked yet."""
+    """Return the backend of kubectl's current cluster, without a request to it."""
     return KubernetesBackend(folder.state_folder())
 
 
@@ -51,44 +63,62 @@ class KubernetesBackend:
         self.records = Records(root)
         self.api = Api()
         self.queries = Queries(self.api)
+        self._looked_for: set[tuple[str, int]] = set()  # uid and attempt of hubs that have ended
 
     @cached_property
-    def _looks(self) -> Snapshots:
+    def _snapshots(self) -> Snapshots:
         return Snapshots(self.api, self.queries)
 
     def close(self) -> None:
-        """Leave no thread and no connection behind."""
-        self._looks.close()
+        """Wait for its threads, and close its connections."""
+        self._snapshots.close()
         self.api.close()
 
     # --- submit
 
     def submit(self, rendered: Rendered) -> Handle:
-        sent = submission.send(self.api, self.queries, submission.documents(rendered))
+        job = submission.send(self.api, self.queries, submission.documents(rendered))
         server = self.api.place.server
-        self.records.begin(Submission(server, sent.namespace, sent.name, sent.uid, time.time()))
-        return handle(sent.namespace, sent.name)
+        self.records.begin(Submission(server, job.namespace, job.name, job.uid, time.time()))
+        return handle(job.namespace, job.name)
 
-    # --- look
+    # --- status
 
     def job(self, handle: Handle) -> Job:
         namespace, name = self._parse(handle)
-        return self._job(self._looks.at(namespace, name), self._sent(namespace, name))
+        snapshot, record = self._snapshots.at(namespace, name), self._sent(namespace, name)
+        if record is not None and _is_of(record, snapshot.state):
+            self._keep_end(snapshot, record)
+        return self._job(snapshot, record)
+
+    def _keep_end(self, snapshot: Snapshot, record: Submission) -> None:
+        """Keep how an attempt ends while its hub, or its log, is there: a retry deletes both."""
+        state, status = snapshot.state, snapshot.hub_status
+        kept = self.records.attempts(record)
+        if status is not None and status.exit_code is not None:
+            kept.note(status)
+        if (record.uid, state.attempt) in self._looked_for or not evidence.is_over(state):
+            return
+        self._looked_for.add((record.uid, state.attempt))
+        if kept.bundle(state.attempt) is None:
+            bundle = evidence.left(self.api, state)
+            if bundle is not None:
+                self.records.keep(record, bundle)
 
     def jobs(self) -> list[Job]:
         place = self.api.place
-        sent = {(each.namespace, each.name): each for each in self.records.all(place.server)}
+        records = {(each.namespace, each.name): each for each in self.records.all(place.server)}
         found = {}
-        for namespace in dict.fromkeys([place.namespace, *(key[0] for key in sent)]):
+        for namespace in dict.fromkeys([place.namespace, *(key[0] for key in records)]):
             try:
                 there = self.queries.all(namespace)
             except RefusedError:
                 if namespace == place.namespace:
                     raise
-                continue  # one that we may not see any more
-            mine = {name: each for (of, name), each in sent.items() if of == namespace}
-            for seen in there:
-                found[namespace, seen.name] = self._job(Snapshot(seen), mine.pop(seen.name, None))
+                continue  # this user may no longer list it
+            mine = {name: each for (of, name), each in records.items() if of == namespace}
+            for state in there:
+                found[namespace, state.name] = self._job(Snapshot(state), mine.pop(state.name, None))
             found |= {(namespace, name): self._gone(each) for name, each in mine.items()}
         return sorted(found.values(), key=lambda job: job.submitted, reverse=True)
 
@@ -97,58 +127,70 @@ class KubernetesBackend:
             (handle(each.namespace, each.name), each.state or "sent from here") for each in self.records.all()
         ]
 
-    def _job(self, look: Snapshot, sent: Submission | None) -> Job:
-        seen = look.seen
-        if seen.owner is None:
-            if sent is None:
-                raise _not_found(seen.namespace, seen.name)
-            return self._gone(sent)
-        if sent is not None and not _is_of(sent, seen):
-            sent = None  # another job has the name now
-        nodes = look.nodes
+    def _job(self, snapshot: Snapshot, record: Submission | None) -> Job:
+        state = snapshot.state
+        if state.owner is None:
+            if record is None:
+                raise _not_found(state.namespace, state.name)
+            return self._gone(record)
+        if record is not None and not _is_of(record, state):
+            record = None  # another job has that name now
+        nodes = snapshot.nodes
         groups = node_status.troubled(nodes)
-        job = Job(handle(seen.namespace, seen.name), State.RUNNING, objects.created(seen.owner), seen.name)
-        outcome = outcomes.outcome(seen, time.time(), groups)
+        job = Job(
+            handle(state.namespace, state.name),
+            State.RUNNING,
+            objects.created(state.owner),
+            state.name,
+            sweep=objects.sweep(state.owner),
+            restarts=state.attempt,
+            earlier=self._earlier(record, state.attempt),
+        )
+        outcome = outcomes.outcome(state, time.time(), groups)
         if outcome is not None:
-            return self._ended(job, look, outcome, groups, sent)
-        detail = [group.sentence for group in groups]
-        hint = next((group.problem.hint for group in groups), "")
-        if objects.is_going(seen.owner):
-            detail = [*detail, "it is being deleted"]
-        if objects.spec(seen.owner).get("suspend"):
-            why, hint = pending.suspended(seen.owner, seen.workload)
-            return dataclasses.replace(job, state=State.PENDING, detail=_joined(why, look.note), hint=hint)
-        if look.note:
-            hint = hint or "nothing is lost: what is missed now is shown when the API server answers again"
-        verdicts = tuple(outcomes.verdicts(seen, groups))
-        job = dataclasses.replace(job, detail=_joined(*detail, look.note), hint=hint, verdicts=verdicts)
-        if look.told is None and not outcomes.has_begun(nodes):
-            waiting = detail or [_waits(nodes)]
-            return dataclasses.replace(job, state=State.PENDING, detail=_joined(*waiting, look.note))
-        job = with_silence(dataclasses.replace(job, status=look.told), HEARD_AFAR, time.time())
-        status = node_status.status(seen.name, seen.attempt, nodes, look.told, time.time())
+            return self._ended(job, snapshot, outcome, groups, record)
+        detail, hint = _standing(state, nodes, groups)
+        if objects.spec(state.owner).get("suspend"):
+            why, hint = missing_pods.suspended(state.owner, state.workload)
+            return dataclasses.replace(
+                job, state=State.PENDING, detail=_joined(why, snapshot.note), hint=hint
+            )
+        if snapshot.note:
+            hint = hint or "nothing is lost: the output appears when the API server answers again"
+        verdicts = tuple(outcomes.verdicts(state, groups, snapshot.machines))
+        job = dataclasses.replace(job, detail=_joined(*detail, snapshot.note), hint=hint, verdicts=verdicts)
+        if snapshot.hub_status is None and not outcomes.has_begun(nodes):
+            waiting = detail or [_startup(nodes)]
+            return dataclasses.replace(job, state=State.PENDING, detail=_joined(*waiting, snapshot.note))
+        job = with_silence(
+            dataclasses.replace(job, status=snapshot.hub_status), SILENT_AFTER_AFAR, time.time()
+        )
+        status = node_status.status(state.name, state.attempt, nodes, snapshot.hub_status, time.time())
         if status.verdicts:
-            known = outcomes.enriched(status.verdicts, groups, look.machines)
+            known = outcomes.enriched(status.verdicts, groups, snapshot.machines)
             status = dataclasses.replace(status, verdicts=known)
         return dataclasses.replace(job, status=status)
 
     def _ended(
         self,
         job: Job,
-        look: Snapshot,
-        outcome: outcomes.Outcome,
+        snapshot: Snapshot,
+        outcome: Outcome,
         groups: Sequence[node_status.Group],
-        sent: Submission | None,
+        record: Submission | None,
     ) -> Job:
-        seen = look.seen
+        state = snapshot.state
+        end = self.records.attempts(record).end(state.attempt) if record is not None else None
+        if end is not None and outcome.exit_code is None:  # the pods that would say it are gone
+            outcome = outcome._replace(exit_code=end.exit_code, detail="")
         verdicts: list[Verdict] = []
         if outcome.state is not State.SUCCEEDED:
-            said = outcomes.last_words(seen.pods).verdicts
-            known = self._explained(sent, seen, said)
+            own = outcomes.termination_message(state.pods).verdicts or (end.verdicts if end else [])
+            known = self._explained(record, state, own)
             verdicts = (
-                outcomes.enriched(known, groups, look.machines, said)
-                if said
-                else outcomes.verdicts(seen, groups)
+                outcomes.enriched(known, groups, snapshot.machines, own)
+                if own
+                else outcomes.verdicts(state, groups, snapshot.machines)
             )
         job = dataclasses.replace(
             job,
@@ -158,177 +200,139 @@ class KubernetesBackend:
             ended=outcome.ended or time.time(),
             verdicts=tuple(verdicts),
         )
-        if outcomes.lingers(seen, time.time()):
-            job = dataclasses.replace(job, lingers=node_status.left(look.nodes, seen.pods))
-        if seen.job is not None:
-            status = node_status.status(seen.name, seen.attempt, look.nodes, None, time.time())
-            job = dataclasses.replace(
-                job,
-                status=dataclasses.replace(
-                    status, phase=Phase.ENDED, waiting_for=[], gate_passed=node_status.gate_passed(seen.pods)
-                ),
-            )
-        if sent is not None and not sent.state:
-            self._remember(sent, job)
+        if outcomes.lingers(state, time.time()):
+            job = dataclasses.replace(job, lingers=node_status.left(snapshot.nodes, state.pods))
+        if state.job is not None:
+            status = node_status.status(state.name, state.attempt, snapshot.nodes, None, time.time())
+            passed = node_status.gate_passed(state.pods)
+            status = dataclasses.replace(status, phase=Phase.ENDED, waiting_for=[], gate_passed=passed)
+            job = dataclasses.replace(job, status=node_status.with_end(status, end))
+        if record is not None and not record.state:
+            self.records.save(record.with_end(job))
         return job
 
-    def _explained(self, sent: Submission | None, seen: ApiState, said: list[Verdict]) -> list[Verdict]:
-        """Return what the job's agents said, or what was made of it while more could be seen."""
-        if sent is None or not any(map(outcomes.is_silence, said)):
-            return said
-        kept = self.records.bundle(sent)
-        return kept.verdicts if kept is not None and kept.attempt == seen.attempt else said
+    def _explained(self, record: Submission | None, state: ApiState, own: list[Verdict]) -> list[Verdict]:
+        """Return the agents' `own` verdicts, or those kept earlier, when the API could explain them."""
+        if record is None or not any(map(outcomes.says_node_is_silent, own)):
+            return own
+        kept = self.records.bundle(record, state.attempt)
+        return kept.verdicts if kept is not None else own
 
-    def _remember(self, sent: Submission, job: Job) -> None:
-        self.records.save(
-            dataclasses.replace(
-                sent,
-                state=str(job.state),
-                exit_code=job.exit_code,
-                ended=job.ended,
-                detail=job.detail,
-                verdicts=list(job.verdicts),
-            )
-        )
+    def _earlier(self, record: Submission | None, present: int) -> tuple[Earlier, ...]:
+        """Return the attempts before the present one; of a job that others submitted, nothing is kept."""
+        return attempts.unseen(present) if record is None else self.records.attempts(record).earlier(present)
 
-    def _gone(self, sent: Submission) -> Job:
-        """Return what is known of a job that the cluster has forgotten."""
-        how = outcomes.gone(State(sent.state) if sent.state else None, cancelled=sent.cancelled)
-        if sent.state:
-            how = how._replace(exit_code=sent.exit_code, detail=sent.detail)
-        ended = sent.ended or time.time()
-        job = Job(handle(sent.namespace, sent.name), how.state, sent.at, sent.name, ended)
+    def _gone(self, record: Submission) -> Job:
+        """Return the job from its record, after it was deleted from the cluster."""
+        outcome = record.outcome if record.state else outcomes.deleted(cancelled=record.cancelled)
+        ended = record.ended or time.time()
+        job = Job(handle(record.namespace, record.name), outcome.state, record.at, record.name, ended)
+        last = max(record.attempt, self.records.attempts(record).last)
         job = dataclasses.replace(
-            job, exit_code=how.exit_code, detail=how.detail, verdicts=tuple(sent.verdicts)
+            job,
+            exit_code=outcome.exit_code,
+            detail=outcome.detail,
+            verdicts=tuple(record.verdicts),
+            restarts=last,
+            earlier=self._earlier(record, last),
         )
-        if not sent.state:
-            self._remember(sent, job)
+        if not record.state:
+            self.records.save(record.with_end(job))
         return job
 
     # --- logs, cancel, collect
 
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
-        """Raises NotFoundError when the job, and with it its output, is gone."""
+        """Yield the output. Raises NotFoundError when the job was deleted, and its logs with it."""
         path = self._parse(handle)
-        if self._looks.at(*path).seen.owner is None:
+        if self._snapshots.at(*path).state.owner is None:
             raise NotFoundError(
-                f"the output of {handle} is gone: logs go with the job's pods",
-                hint="`ddplaunch diagnose` shows the evidence that was kept, if any was",
+                f"the output of {handle} is gone: logs are deleted with the job's pods",
+                hint="`ddplaunch diagnose` shows the evidence that was kept, if there is any",
             )
 
         def over() -> bool:
-            return self._looks.at(*path).ended
+            return self._snapshots.at(*path).ended
 
         source = Output(
             self.api,
-            lambda: self._looks.at(*path).seen,
+            lambda: self._snapshots.at(*path).state,
             wanted,
             follow=follow,
             over=over,
-            hurry=lambda: self._looks.hurry(*path),
+            wake=lambda: self._snapshots.wake(*path),
             keep=lambda bundle: self._keep(path, bundle),
         )
         yield from lines.lines(source, wanted, follow=follow, alive=lambda: not over(), poll=_POLL)
 
     def _keep(self, path: tuple[str, str], bundle: Bundle) -> None:
-        sent = self._sent(*path)
-        if sent is not None and _is_of(sent, self._looks.at(*path).seen):
-            self.records.keep(sent, bundle)
+        record = self._sent(*path)
+        if record is not None and _is_of(record, self._snapshots.at(*path).state):
+            self.records.keep(record, bundle)
 
     def cancel(self, handle: Handle) -> Job:
-        """Stop it, keep its evidence here, and delete its objects. Raises ClusterError if one stays."""
+        """Stop the job, keep its evidence, delete its objects. Raises ClusterError if one remains."""
         namespace, name = self._parse(handle)
-        sent = self._sent(namespace, name)
-        look = self._looks.at(namespace, name, fresh=True)
-        job = self._job(look, sent)
-        seen = look.seen
-        if job.state.ended or seen.owner is None:
+        record = self._sent(namespace, name)
+        snapshot = self._snapshots.at(namespace, name, fresh=True)
+        job = self._job(snapshot, record)
+        state = snapshot.state
+        if job.state.ended or state.owner is None:
             return job
-        if sent is None or not _is_of(sent, seen):
-            server, uid = self.api.place.server, objects.uid(seen.owner)
-            sent = Submission(server, namespace, name, uid, job.submitted)
-        sent = dataclasses.replace(sent, cancelled=True)
-        self.records.save(sent)
-        bundle = self._stopped(look)
-        if bundle is None:
-            bundle = self._last_words_while_removed(seen)
-        else:
-            deletion.begin(self.api, seen.owner, namespace)
-        deletion.wait(self.api, self.queries, seen.owner, namespace)
+        if record is None or not _is_of(record, state):
+            server, uid = self.api.place.server, objects.uid(state.owner)
+            record = Submission(server, namespace, name, uid, job.submitted)
+        record = dataclasses.replace(record, cancelled=True)
+        self.records.save(record)
+        bundle = cancellation.stop(self.api, state)
+        deletion.wait(self.api, self.queries, state.owner, namespace)
         if bundle is not None:
-            self.records.keep(sent, bundle)
+            self.records.keep(record, bundle)
         code = bundle.exit_code if bundle else None
         done = dataclasses.replace(
             job, state=State.CANCELLED, exit_code=code, ended=time.time(), detail="", hint="", status=None
         )
         done = dataclasses.replace(done, verdicts=tuple(bundle.verdicts if bundle else ()))
-        self._remember(sent, done)
-        return dataclasses.replace(done, detail=deletion.helm(seen.owner))
-
-    def _stopped(self, look: Snapshot) -> Bundle | None:
-        """Stop the job by its hub and return the hub's evidence. None: it cannot be reached, or left none."""
-        seen = look.seen
-        if not evidence.stop(self.api, seen, "ddplaunch cancel"):
-            return None
-        deadline = time.monotonic() + STOP
-        while time.monotonic() < deadline:
-            found = evidence.left(self.api, seen)
-            if found is not None:
-                return found
-            time.sleep(0.5)
-        return None
-
-    def _last_words_while_removed(self, seen: ApiState) -> Bundle | None:
-        """A job that is deleted takes its evidence at SIGTERM, and prints it, before its pods go."""
-        assert seen.owner is not None
-        heard: list[Bundle] = []
-        listener = threading.Thread(target=self._listen, args=(seen, heard), daemon=True)
-        listener.start()
-        deletion.begin(self.api, seen.owner, seen.namespace)
-        listener.join(deletion.GONE)
-        return heard[-1] if heard else None
-
-    def _listen(self, seen: ApiState, heard: list[Bundle]) -> None:
-        found = evidence.left(self.api, seen, follow=True)
-        if found is not None:
-            heard.append(found)
+        self.records.save(record.with_end(done))
+        return dataclasses.replace(done, detail=deletion.helm(state.owner))
 
     def collect(self, handle: Handle) -> Bundle | None:
         namespace, name = self._parse(handle)
-        sent = self._sent(namespace, name)
-        look = self._looks.at(namespace, name)
-        seen = look.seen
-        if seen.owner is None:
-            if sent is None:
+        record = self._sent(namespace, name)
+        snapshot = self._snapshots.at(namespace, name)
+        state = snapshot.state
+        if state.owner is None:
+            if record is None:
                 raise _not_found(namespace, name)
-            return self.records.bundle(sent)
-        if sent is not None and not _is_of(sent, seen):
-            sent = None
-        bundle = None if look.ended else evidence.diagnose(self.api, seen)
+            last = max(record.attempt, self.records.attempts(record).last)
+            return self.records.bundle(record, last)
+        if record is not None and not _is_of(record, state):
+            record = None
+        bundle = None if snapshot.ended else evidence.diagnose(self.api, state)
         if bundle is None:
-            bundle = evidence.left(self.api, seen)
-        kept = bundle is None  # the hub's pod is gone, but who followed its log has its evidence
-        if bundle is None and sent is not None:
-            bundle = self.records.bundle(sent)
-        if bundle is None or (kept and not look.ended):
+            bundle = evidence.left(self.api, state)
+        kept = bundle is None  # the hub's pod is gone; a command that followed its log kept the bundle
+        if bundle is None and record is not None:
+            bundle = self.records.bundle(record, state.attempt)
+        if bundle is None or (kept and not snapshot.ended):
             return bundle
         own = bundle.verdicts
         unknown = set(range(bundle.nodes)) - {each.node for each in bundle.check_ins}
-        look, reports = self._looks.gate_reports(look, unknown)
-        groups = node_status.troubled(look.nodes)
-        if kept:  # its verdicts may have been explained before
+        snapshot, reports = self._snapshots.gate_reports(snapshot, unknown)
+        groups = node_status.troubled(snapshot.nodes)
+        if kept:  # its verdicts may have been enriched before
             groups = [group for group in groups if group.problem.verdict is not None]
 
         def enriched(known: Bundle) -> Bundle:
-            heard = [each for each in reports if each not in known.events]
+            new = [each for each in reports if each not in known.events]
             return dataclasses.replace(
                 known,
-                verdicts=outcomes.enriched(known.verdicts, groups, look.machines, own),
-                events=sorted([*known.events, *heard], key=lambda event: event.at),
+                verdicts=outcomes.enriched(known.verdicts, groups, snapshot.machines, own),
+                events=sorted([*known.events, *new], key=lambda event: event.at),
             )
 
-        if sent is not None and look.ended:
-            return self.records.keep(sent, bundle, enriched)
+        if record is not None and snapshot.ended:
+            return self.records.keep(record, bundle, enriched)
         return enriched(bundle)
 
     # --- names
@@ -337,11 +341,11 @@ class KubernetesBackend:
         return self.records.find(self.api.place.server, namespace, name)
 
     def _parse(self, handle: Handle) -> tuple[str, str]:
-        """Namespace and name. Raises UsageError."""
+        """Return namespace and name. Raises UsageError."""
         match = re.fullmatch(r"(?:([a-z0-9][-a-z0-9]*)/)?([a-z0-9][-.a-z0-9]*)", handle.path)
         if match is None:
             raise UsageError(
-                f"{handle} is not a handle of a Kubernetes job",
+                f"{handle} is not the handle of a Kubernetes job",
                 hint="kubernetes://NAMESPACE/NAME, as `ddplaunch submit` prints it",
             )
         return match[1] or self.api.place.namespace, match[2]
@@ -352,17 +356,30 @@ def handle(namespace: str, name: str) -> Handle:
     return Handle("kubernetes", f"{namespace}/{name}")
 
 
-def _is_of(sent: Submission, seen: ApiState) -> bool:
-    """Whether it was this very job, and not another of its name."""
-    return sent.uid == objects.uid(seen.owner or {})
+def _is_of(record: Submission, state: ApiState) -> bool:
+    """Whether the record is of this job, and not of an earlier one of its name."""
+    return record.uid == objects.uid(state.owner or {})
+
+
+def _standing(
+    state: ApiState, nodes: Sequence[node_status.Node], groups: Sequence[node_status.Group]
+) -> tuple[list[str], str]:
+    """Return what stands in the way of a job that goes on, in sentences, and what to do about it."""
+    detail = [group.sentence for group in groups]
+    hint = next((group.problem.hint for group in groups), "")
+    if objects.is_being_deleted(state.owner or {}):
+        return [*detail, "it is being deleted"], hint
+    if state.waits_for_pods and (pods := node_status.left(nodes, state.pods)):
+        return [f"the next attempt waits for pods of this one: {pods}"], _STUCK
+    return detail, hint
 
 
 def _joined(*texts: str) -> str:
     return "; ".join(filter(None, texts))
 
 
-def _waits(nodes: Sequence[node_status.Node]) -> str:
-    """Return what the nodes do that have not begun: `node 0 (pod …): getting its image and volumes`."""
+def _startup(nodes: Sequence[node_status.Node]) -> str:
+    """Return what nodes do whose agent does not run yet: `node 0 (pod …): getting its image and volumes`."""
     doing: dict[str, list[node_status.Node]] = {}
     for each in nodes:
         doing.setdefault(each.does, []).append(each)
@@ -372,5 +389,5 @@ def _waits(nodes: Sequence[node_status.Node]) -> str:
 def _not_found(namespace: str, name: str) -> NotFoundError:
     return NotFoundError(
         f"there is no job {name} in namespace {namespace}",
-        hint="`ddplaunch list --to kubernetes` shows those of your context's namespace, and all you sent",
+        hint="`ddplaunch list --to kubernetes` shows the jobs of your context's namespace, and all you sent",
     )

@@ -1,4 +1,4 @@
-"""Delete a job from the cluster, and wait until it is gone."""
+"""Deletes a job from the cluster, and waits until it is gone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddplaunch.backends.kubernetes.queries import Queries
 from ddplaunch.errors import ClusterError
 
 GONE = 180.0
-"""Seconds for pods to go: their grace (90 s), their volumes, a machine that is slow."""
+"""Seconds until pods are gone: their grace period (90 s), their volumes, a slow machine."""
 _PAUSE = 0.5
 _PARTS = (
     (objects.POLICIES, "networkpolicies", ""),
@@ -20,40 +20,43 @@ _PARTS = (
     ("v1", "configmaps", ""),
     ("v1", "secrets", objects.KEY),
 )
-"""Version, resource, and what its name has behind that of the job."""
+"""Version, resource, and the suffix of its name after the job's."""
 
 
 def begin(api: Api, owner: Json, namespace: str) -> None:
-    """Have the job deleted, with all that it owns. What `kubectl apply` made has no owner, so it is named."""
+    """Delete the job with all that it owns, and by name what `kubectl apply` created, which has no owner.
+
+    Raises ClusterError.
+    """
     name = objects.name(owner)
     _delete(api, objects.path(owner, namespace), f"delete {owner['kind']} {name}", objects.uid(owner))
     for version, resource, suffix in _PARTS:
         path = f"{objects.collection(version, resource, namespace)}/{name}{suffix}"
         part = _part(api, path)
-        if part is not None and not objects.is_going(part):
+        if part is not None and not objects.is_being_deleted(part):
             _delete(api, path, f"delete {resource} {name}{suffix}", objects.uid(part))
 
 
 def helm(owner: Json) -> str:
-    """Return what Helm would still list, and how it forgets it; "" for what Helm has not sent."""
-    told = objects.metadata(owner).get("annotations") or {}
-    release, namespace = (told.get(key, "") for key in (objects.RELEASE, objects.RELEASE_NAMESPACE))
+    """Return how to remove the job's Helm release, which Helm still lists; "" if Helm did not install it."""
+    annotations = objects.metadata(owner).get("annotations") or {}
+    release, namespace = (annotations.get(key, "") for key in (objects.RELEASE, objects.RELEASE_NAMESPACE))
     if not release:
         return ""
     return f"Helm still lists its release: `helm uninstall {release} --namespace {namespace}`"
 
 
 def wait(api: Api, queries: Queries, owner: Json, namespace: str) -> None:
-    """Until nothing is left. Raises ClusterError that says what is."""
+    """Wait until nothing of the job is left. Raises ClusterError, which names what is."""
     name = objects.name(owner)
     deadline = time.monotonic() + GONE
     while left := _left(api, queries, owner, namespace):
         if time.monotonic() > deadline:
             raise ClusterError(
-                f"kubernetes://{namespace}/{name} was deleted {GONE:.0f} s ago, and is not gone: "
-                f"left are {', '.join(left[:5])}",
-                hint="a machine that does not answer holds its pods: `kubectl get pods -o wide` names it, "
-                "`kubectl delete pod --force` forgets the pod",
+                f"kubernetes://{namespace}/{name} was deleted {GONE:.0f} s ago and is not gone: "
+                f"{', '.join(left[:5])} remain",
+                hint="a machine that does not answer keeps its pods: `kubectl get pods -o wide` names it, "
+                "`kubectl delete pod --force` deletes them nevertheless",
             )
         time.sleep(_PAUSE)
 
@@ -63,7 +66,7 @@ def _left(api: Api, queries: Queries, owner: Json, namespace: str) -> list[str]:
     there = api.find(objects.path(owner, namespace), f"look at {owner['kind']} {name}")
     if there is not None and objects.uid(there) != objects.uid(owner):
         return []  # another took the name meanwhile
-    pods = [f"pod {objects.name(pod)}" for pod in queries.remains(namespace, name)]
+    pods = [f"pod {objects.name(pod)}" for pod in queries.leftover_pods(namespace, name)]
     if there is not None:
         return pods or [f"{owner['kind']} {name}"]
     parts = [
@@ -75,7 +78,7 @@ def _left(api: Api, queries: Queries, owner: Json, namespace: str) -> list[str]:
 
 
 def _part(api: Api, path: str) -> Json | None:
-    """Return the object if it is ours. One that we may not read belongs to no job that we could have sent."""
+    """Return the object if ddplaunch created it; None also for one that this user may not read."""
     try:
         found = api.find(path, "look for what belongs to the job")
     except RefusedError as error:

@@ -1,7 +1,7 @@
-"""The key of a job that `submit` sends: random, in a Secret that goes with the job, and in no file.
+"""Makes the key of a job: random, in a Secret that is deleted with the job, and in no file.
 
-A job that is sent by other means may have such a Secret too. Without one its key is the Job's uid, which is a
-label that whoever may list pods can read.
+A job that `submit` did not send may have such a Secret too. Without one, its key is the Job's uid, a label
+that every user who may list pods can read.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _BYTES = 32
 
 
 def secret(owner: Json) -> Json:
-    """A new one for the job `owner`, under the name that its pods look for."""
-    told = objects.metadata(owner)
-    metadata = {field: told[field] for field in ("namespace", "annotations") if field in told}
+    """Return a Secret with a new key for the job `owner`, under the name that its pods mount."""
+    own = objects.metadata(owner)
+    metadata = {field: own[field] for field in ("namespace", "annotations") if field in own}
     labels = {name: value for name, value in objects.labels(owner).items() if name != objects.QUEUE}
     return {
         "apiVersion": "v1",

@@ -1,31 +1,31 @@
-"""The status of every node of a job by its pod; which nodes are missing, and why. Pure."""
+"""Works out the status of every node of a job from its pod: its phase, and why it is missing. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ddplaunch.agent.contract import JobStatus, NodeStatus, Phase
-from ddplaunch.backends.kubernetes import objects, pending, pods
+from ddplaunch.agent.contract import Exit, JobStatus, NodeStatus, Phase, PhaseName
+from ddplaunch.agent.text import mentions
+from ddplaunch.agent.text.ranges import some
+from ddplaunch.backends.kubernetes import missing_pods, objects, pods
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, TRAINER, Json
 from ddplaunch.backends.kubernetes.pods import PodProblem
 
 _NAMED = 3
 """Pods that a sentence names."""
-_NODE = re.compile(r"node \d+(?: \([^)]*\))?")
 
 
 class Node(NamedTuple):
-    """One node of a job. `pod` "": it has none."""
+    """A node of a job. `pod` "": it has none. `since`: seconds since the epoch."""
 
     number: int
     pod: str
     machine: str
-    phase: str
+    phase: PhaseName
     since: float
-    does: str  # what it does before it can speak for itself
+    does: str  # what its pod does before its agent runs
     exit_code: int | None = None
     problem: PodProblem | None = None
 
@@ -36,20 +36,29 @@ class Group(NamedTuple):
     nodes: list[int]
     where: str  # "node 2 (pod digits-2-x7k on worker2)"
     problem: PodProblem
+    has_pods: bool = True
 
     @property
     def sentence(self) -> str:
-        """The sentence on the whole group. An agent's own names its node, and no pod and no machine."""
-        named = _NODE.match(self.problem.text)
-        if named and "(" not in self.where:
-            return self.problem.text  # its pod is gone
-        return f"{self.where}{self.problem.text[named.end() :] if named else f': {self.problem.text}'}"
+        """Return the sentence on the group, for people."""
+        return mentions.filled(self.wording)
+
+    @property
+    def wording(self) -> str:
+        """Return the sentence with its mentions; the pods replace the first one of an agent's own."""
+        own = self.problem.verdict
+        if own is None:
+            return f"{self.where}: {self.problem.text}"
+        rest = mentions.after_first(own.wording)
+        if rest is None:
+            return f"{self.where}: {own.wording}"
+        return self.where + rest if self.has_pods else own.wording
 
 
 def nodes(job: Json, found: Sequence[Json], events: Sequence[Json]) -> list[Node]:
     """Return all nodes of the job, whose pods are `found`. `events`: warnings about it and its pods."""
     by_number = {objects.node(pod): pod for pod in found}
-    absent = pending.failed_create(events)
+    absent = missing_pods.failed_create(events)
     return [
         _node(number, by_number[number], events)
         if number in by_number
@@ -59,7 +68,7 @@ def nodes(job: Json, found: Sequence[Json], events: Sequence[Json]) -> list[Node
 
 
 def _without_pod(job: Json, number: int, events: Sequence[Json], absent: PodProblem | None) -> Node:
-    """A pod that never ran is deleted when its job fails; what was said about it stays for an hour."""
+    """Return a node without a pod. Its pod may have been deleted with the job; events stay for an hour."""
     prefix = f"{objects.name(job)}-{number}-"
     of_it = [
         each for each in events if str((each.get("involvedObject") or {}).get("name")).startswith(prefix)
@@ -70,9 +79,9 @@ def _without_pod(job: Json, number: int, events: Sequence[Json], absent: PodProb
 
 
 def needs_events(count: int, found: Sequence[Json]) -> bool:
-    """Whether a pod is missing, has not begun, is leaving, or has failed: only events may say why."""
+    """Whether a pod is missing, not started, terminating or failed: only events may show why."""
     return len(found) < count or any(
-        objects.is_going(pod)
+        objects.is_being_deleted(pod)
         or objects.status(pod).get("phase") == "Failed"
         or not _has_begun(pod)
         or is_silent(pod)
@@ -81,7 +90,7 @@ def needs_events(count: int, found: Sequence[Json]) -> bool:
 
 
 def is_silent(pod: Json) -> bool:
-    """Whether its machine does not answer: nothing else takes readiness from a pod whose trainer runs."""
+    """Whether its machine does not answer: only that makes a pod unready whose trainer runs."""
     return objects.status(pod).get("phase") == "Running" and not objects.condition(pod, "Ready")
 
 
@@ -92,7 +101,7 @@ def _has_begun(pod: Json) -> bool:
 def _node(number: int, pod: Json, events: Sequence[Json]) -> Node:
     uid = objects.uid(pod)
     mine = [each for each in events if (each.get("involvedObject") or {}).get("uid") == uid]
-    phase, since, does = _place(pod)
+    phase, since, does = _phase(pod)
     return Node(
         number,
         objects.name(pod),
@@ -105,14 +114,15 @@ def _node(number: int, pod: Json, events: Sequence[Json]) -> Node:
     )
 
 
-def _place(pod: Json) -> tuple[str, float, str]:
-    """Phase, since when, and what it does meanwhile."""
+def _phase(pod: Json) -> tuple[PhaseName, float, str]:
+    """Return the pod's phase, since when, and what it does meanwhile."""
     created = objects.created(pod)
     if objects.status(pod).get("phase") in ("Succeeded", "Failed"):
         return Phase.ENDED, _finished(pod) or created, ""
-    states = {name: told.get("state") or {} for name, told in objects.containers(pod).items()}
-    # How far its ranks are, only the hub knows.
-    for name, phase in ((TRAINER, Phase.RUNNING), (GATE, Phase.GATE)):
+    states = {name: status.get("state") or {} for name, status in objects.containers(pod).items()}
+    # Only the hub knows how far the ranks are.
+    runs: tuple[tuple[str, PhaseName], ...] = ((TRAINER, Phase.RUNNING), (GATE, Phase.GATE))
+    for name, phase in runs:
         running = states.get(name, {}).get("running")
         if running:
             return phase, objects.at(running.get("startedAt")) or created, ""
@@ -133,8 +143,8 @@ def _place(pod: Json) -> tuple[str, float, str]:
 def _finished(pod: Json) -> float | None:
     times = [
         found
-        for told in objects.containers(pod).values()
-        if (found := objects.at(((told.get("state") or {}).get("terminated") or {}).get("finishedAt")))
+        for status in objects.containers(pod).values()
+        if (found := objects.at(((status.get("state") or {}).get("terminated") or {}).get("finishedAt")))
     ]
     return max(times, default=None)
 
@@ -149,13 +159,15 @@ def exit_code(pod: Json) -> int | None:
 
 
 def troubled(found: Iterable[Node]) -> list[Group]:
-    """The nodes in problem, those with the same problem together."""
+    """Return the nodes with a problem, those with the same one together."""
     grouped: dict[tuple[str, str], list[Node]] = {}
     for each in found:
         if each.problem is not None:
             grouped.setdefault((each.problem.code, each.problem.text), []).append(each)
     return [
-        Group([each.number for each in group], where(group), group[0].problem)
+        Group(
+            [each.number for each in group], where(group), group[0].problem, any(each.pod for each in group)
+        )
         for group in grouped.values()
         if group[0].problem is not None
     ]
@@ -167,11 +179,11 @@ def where(found: Sequence[Node]) -> str:
     named = [f"{each.pod} on {each.machine}" if each.machine else each.pod for each in found if each.pod]
     shown = ", ".join(named[:_NAMED]) + (", …" if len(named) > _NAMED else "")
     places = f" ({'pod' if len(named) == 1 else 'pods'} {shown})" if named else ""
-    return f"{some(numbers)}{places}"
+    return f"{some('node', numbers)}{places}"
 
 
 def left(found: Iterable[Node], pods: Iterable[Json]) -> str:
-    """The pods that have not ended although the job has; empty when all have."""
+    """Return a text on the pods that still exist after the job's end; empty when there are none."""
     silent = {objects.node(pod) for pod in pods if is_silent(pod)}
     there = [each for each in found if each.pod and each.phase != Phase.ENDED]
     kinds = (
@@ -187,20 +199,11 @@ def machines(found: Iterable[Json]) -> dict[int, str]:
     return {node: machine for node, machine in placed.items() if node is not None and machine}
 
 
-def some(numbers: Sequence[int]) -> str:
-    """`node 5`, `nodes 0-2, 5`."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1] = [runs[-1][0], number]
-        else:
-            runs.append([number])
-    return ("node " if len(numbers) == 1 else "nodes ") + ", ".join("-".join(map(str, run)) for run in runs)
-
-
-def status(job: str, attempt: int, found: Sequence[Node], told: JobStatus | None, now: float) -> JobStatus:
-    """Every node's place: by the hub where it knows more, by its pod where the hub knows nothing."""
-    own = {each.node: each for each in told.nodes} if told is not None else {}
+def status(
+    job: str, attempt: int, found: Sequence[Node], hub_status: JobStatus | None, now: float
+) -> JobStatus:
+    """Return the job's status, with each node by the hub if it knows more, else by its pod."""
+    by_node = {each.node: each for each in hub_status.nodes} if hub_status is not None else {}
     merged = []
     for each in found:
         by_pod = NodeStatus(
@@ -211,38 +214,56 @@ def status(job: str, attempt: int, found: Sequence[Node], told: JobStatus | None
             each.problem.text if each.problem else each.does,
             each.exit_code,
         )
-        by_hub = own.get(each.number)
+        by_hub = by_node.get(each.number)
         if by_hub is None or _later(by_pod, by_hub) or (by_hub.phase == Phase.STARTING):
             merged.append(by_pod)
         elif each.problem is not None:
             merged.append(dataclasses.replace(by_hub, detail=each.problem.text))
         else:
             merged.append(by_hub)
-    if told is not None:
-        return dataclasses.replace(told, nodes=merged)
-    behind = min((each.phase for each in merged), key=Phase.ORDER.index, default=Phase.STARTING)
-    ahead = max((each.phase for each in merged), key=Phase.ORDER.index, default=Phase.STARTING)
+    if hub_status is not None:
+        return dataclasses.replace(hub_status, nodes=merged)
+    phases: list[PhaseName] = [each.phase for each in merged] or [Phase.STARTING]
+    behind, ahead = min(phases, key=Phase.ORDER.index), max(phases, key=Phase.ORDER.index)
     phase = ahead if behind == Phase.STARTING and ahead in (Phase.STARTING, Phase.GATE) else behind
     since = min((each.since for each in merged if each.phase == phase), default=now)
-    pending = [each.node for each in merged if each.phase == Phase.STARTING] if phase == Phase.GATE else []
+    not_started = (
+        [each.node for each in merged if each.phase == Phase.STARTING] if phase == Phase.GATE else []
+    )
     started = min((each.since for each in merged), default=now)
-    return JobStatus(job, attempt, phase, since, merged, started, now, pending)
+    return JobStatus(job, attempt, phase, since, merged, started, now, not_started)
+
+
+def with_end(status: JobStatus, end: JobStatus | None) -> JobStatus:
+    """Return the status of a job that has ended, with what its hub's own `end` says of a checkpoint."""
+    if end is None or end.exit_code != Exit.STOPPED:
+        return status
+    details = {each.node: each.detail for each in end.nodes if each.exit_code == Exit.STOPPED}
+    nodes = [
+        dataclasses.replace(
+            each,
+            detail=details.get(each.node, ""),
+            exit_code=Exit.STOPPED if each.node in details else each.exit_code,
+        )
+        for each in status.nodes
+    ]
+    return dataclasses.replace(status, exit_code=end.exit_code, nodes=nodes)
 
 
 def gate_passed(found: Iterable[Json]) -> bool:
-    """Whether any trainer has started: its pod's gate lets it, and only when all may start."""
+    """Whether any trainer has started, which its gate allows only when all may start."""
     return any(
         objects.state(pod, TRAINER, how) is not None for pod in found for how in ("running", "terminated")
     )
 
 
 def _later(pod: NodeStatus, hub: NodeStatus) -> bool:
-    """The hub's word is a moment old, and may be its last."""
+    """Whether `pod` has ended and `hub`, which may be out of date, does not show it."""
     return pod.phase == Phase.ENDED and hub.phase != Phase.ENDED
 
 
-def told_at(event: Json) -> float:
-    """Return the time at which it was said last."""
+def event_time(event: Json) -> float:
+    """Return when the event was observed last, in seconds since the epoch."""
     series = (event.get("series") or {}).get("lastObservedTime")
     times = (series, event.get("lastTimestamp"), event.get("eventTime"), event.get("firstTimestamp"))
     return next((at for text in times if (at := objects.at(text)) is not None), objects.created(event))

@@ -1,7 +1,7 @@
-"""The form of the API's objects, as far as anything here reads them. Pure.
+"""The form of the API's objects, for the fields that this package reads. Pure.
 
-An API server keeps to it. A proxy on the way, or whatever else answers there, may not: what has another form
-is left out, as if the server had not mentioned it.
+An API server keeps to it; a proxy on the way may not. A field of another form is dropped, as if the server
+had not sent it.
 """
 
 from __future__ import annotations
@@ -19,23 +19,10 @@ _CONDITIONS: Final = [{"type": str, "status": str, "reason": str, "message": str
 _STATE: Final = {
     "waiting": {"reason": str, "message": str},
     "running": {"startedAt": str},
-    "terminated": {
-        "exitCode": _WHOLE,
-        "reason": str,
-        "message": str,
-        "startedAt": str,
-        "finishedAt": str,
-    },
+    "terminated": {"exitCode": _WHOLE, "reason": str, "message": str, "startedAt": str, "finishedAt": str},
 }
 _CONTAINERS: Final = [
-    {
-        "name": str,
-        "image": str,
-        "started": bool,
-        "restartCount": _WHOLE,
-        "state": _STATE,
-        "lastState": _STATE,
-    }
+    {"name": str, "image": str, "started": bool, "restartCount": _WHOLE, "state": _STATE, "lastState": _STATE}
 ]
 _METADATA: Final = {
     "name": str,
@@ -55,12 +42,14 @@ _OBJECT: Final = {
         "suspend": bool,
         "activeDeadlineSeconds": _WHOLE,
         "nodeName": str,
+        "failurePolicy": {"maxRestarts": _WHOLE},
         "replicatedJobs": [{"template": {"metadata": _METADATA, "spec": {"completions": _COUNT}}}],
     },
     "status": {
         "phase": str,
         "reason": str,
         "message": str,
+        "restarts": _COUNT,
         "conditions": _CONDITIONS,
         "initContainerStatuses": _CONTAINERS,
         "containerStatuses": _CONTAINERS,
@@ -76,36 +65,32 @@ _OBJECT: Final = {
 }
 
 
-def formed(found: object) -> Json:
-    """The object without what has another form; empty where it is no object at all."""
-    told: Json = _formed(found, _OBJECT) or {}
-    return told
+def formed(value: object) -> Json:
+    """Return the object without what has another form; empty where `value` is no object at all."""
+    kept: Json = _formed(value, _OBJECT) or {}
+    return kept
 
 
-def listed(found: object) -> list[Json]:
-    """The `items` of a list, likewise."""
-    items = found.get("items") if isinstance(found, dict) else None
+def listed(value: object) -> list[Json]:
+    """Return the `items` of a list, each as `formed` returns it."""
+    items = value.get("items") if isinstance(value, dict) else None
     return [formed(each) for each in items] if isinstance(items, list) else []
 
 
-def _formed(found: Any, form: Any) -> Any:
-    """None: it has another form."""
+def _formed(value: Any, form: Any) -> Any:
+    """Return what of `value` has the given form; None where nothing of it has."""
     if isinstance(form, dict):
-        return _mapping(found, form) if isinstance(found, dict) else None
+        return _mapping(value, form) if isinstance(value, dict) else None
     if isinstance(form, list):
-        items = found if isinstance(found, list) else []
-        return [told for each in items if (told := _formed(each, form[0])) is not None]
+        items = value if isinstance(value, list) else []
+        return [kept for each in items if (kept := _formed(each, form[0])) is not None]
     if isinstance(form, range):
-        return found if type(found) is int and found in form else None
-    return found if type(found) is form else None
+        return value if type(value) is int and value in form else None
+    return value if type(value) is form else None
 
 
-def _mapping(found: Json, form: dict[Any, Any]) -> Json:
+def _mapping(mapping: Json, form: dict[Any, Any]) -> Json:
     """Return the mapping without the values that have not the form in which they are read."""
-    told = {}
-    for key, value in found.items():
-        inner = form.get(str) or form.get(key)
-        kept = value if inner is None else _formed(value, inner)
-        if kept is not None:
-            told[key] = kept
-    return told
+    inner = {key: form.get(str) or form.get(key) for key in mapping}
+    kept = {key: _formed(mapping[key], inner[key]) if inner[key] else mapping[key] for key in mapping}
+    return {key: value for key, value in kept.items() if value is not None}

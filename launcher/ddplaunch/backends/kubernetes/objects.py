@@ -1,7 +1,8 @@
-"""Names of the API's objects, their paths, and how to read them. Pure."""
+"""Names and paths of the API's objects, and functions that read them. Pure."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -10,17 +11,18 @@ from typing import Any
 Json = dict[str, Any]
 
 MANAGER = "ddplaunch"
-"""Field manager of what we send."""
+"""Field manager of the objects that ddplaunch creates."""
 OURS = {"app.kubernetes.io/part-of": "ddplaunch", "app.kubernetes.io/component": "training"}
-"""Labels of all that a job is made of, whoever sent it: Helm writes its own name into `managed-by`."""
+"""Labels of all objects of a job, also of one from Helm, which writes its own name into `managed-by`."""
 RELEASE, RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
-"""Annotations of what Helm has sent."""
+"""Annotations of what Helm has installed."""
 INDEX = "batch.kubernetes.io/job-completion-index"
 JOB_NAME = "batch.kubernetes.io/job-name"
 JOB_UID = "batch.kubernetes.io/controller-uid"
 JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
 QUEUE = "kueue.x-k8s.io/queue-name"
+QUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
 WORKLOAD_JOB = "kueue.x-k8s.io/job-uid"
 
 JOBS = "batch/v1"
@@ -32,7 +34,7 @@ PYTHON, HUB, GATE, TRAINER = "python", "hub", "gate", "trainer"
 """Containers of every pod."""
 
 KEY = "-key"
-"""What the name of a job's Secret ends with."""
+"""End of the name of a job's Secret."""
 
 _PLURALS = {
     "Secret": "secrets",
@@ -43,7 +45,7 @@ _PLURALS = {
     "JobSet": "jobsets",
 }
 OWNERS = ("Job", "JobSet")
-"""Kinds of which a job has one; all else belongs to it."""
+"""Kinds of the object that owns all others of a job."""
 
 
 def plural(kind: str) -> str:
@@ -52,12 +54,12 @@ def plural(kind: str) -> str:
 
 
 def group(api_version: str) -> str:
-    """API group, "" for the core."""
+    """Return the API group, "" for the core."""
     return api_version.rpartition("/")[0]
 
 
 def collection(api_version: str, resource: str, namespace: str) -> str:
-    """Path of all objects of that resource in the namespace."""
+    """Return the API path of all objects of that resource in the namespace."""
     base = "/api/v1" if api_version == "v1" else f"/apis/{api_version}"
     return f"{base}/namespaces/{namespace}/{resource}"
 
@@ -69,42 +71,42 @@ def path(document: Mapping[str, Any], namespace: str) -> str:
 
 
 def metadata(found: Mapping[str, Any]) -> Json:
-    """Never None."""
+    """Return the object's metadata, empty where it has none."""
     return found.get("metadata") or {}
 
 
 def name(found: Mapping[str, Any]) -> str:
-    """`metadata.name`."""
+    """Return `metadata.name`."""
     return str(metadata(found).get("name", ""))
 
 
 def uid(found: Mapping[str, Any]) -> str:
-    """`metadata.uid`."""
+    """Return `metadata.uid`."""
     return str(metadata(found).get("uid", ""))
 
 
 def labels(found: Mapping[str, Any]) -> dict[str, str]:
-    """Never None."""
+    """Return the object's labels, empty where it has none."""
     return metadata(found).get("labels") or {}
 
 
 def status(found: Mapping[str, Any]) -> Json:
-    """Never None."""
+    """Return the object's status, empty where it has none."""
     return found.get("status") or {}
 
 
 def spec(found: Mapping[str, Any]) -> Json:
-    """Never None."""
+    """Return the object's spec, empty where it has none."""
     return found.get("spec") or {}
 
 
 def is_ours(found: Mapping[str, Any]) -> bool:
-    """Whether it was made from a rendered file, or by the chart."""
+    """Whether it comes from a rendered file, or from the chart."""
     return labels(found).items() >= OURS.items()
 
 
-def is_going(found: Mapping[str, Any]) -> bool:
-    """Whether it was told to go, and still stands."""
+def is_being_deleted(found: Mapping[str, Any]) -> bool:
+    """Whether it is being deleted."""
     return bool(metadata(found).get("deletionTimestamp"))
 
 
@@ -114,7 +116,7 @@ def node(pod: Mapping[str, Any]) -> int | None:
 
 
 def attempt(found: Mapping[str, Any]) -> int:
-    """Return which try of a JobSet it belongs to; a Job has one."""
+    """Return the attempt of the JobSet that it belongs to; a Job has one, 0."""
     return _number(labels(found).get(ATTEMPT, "")) or 0
 
 
@@ -123,7 +125,7 @@ def _number(label: str) -> int | None:
 
 
 def condition(found: Mapping[str, Any], kind: str) -> Json | None:
-    """The condition of that type when it is true."""
+    """Return the condition of that type if it is true."""
     for each in status(found).get("conditions") or []:
         if each.get("type") == kind and each.get("status") == "True":
             return dict(each)
@@ -131,22 +133,22 @@ def condition(found: Mapping[str, Any], kind: str) -> Json | None:
 
 
 def containers(pod: Mapping[str, Any]) -> dict[str, Json]:
-    """Statuses of all containers by name, init containers too."""
-    told = status(pod)
+    """Return the statuses of all containers by name, init containers included."""
+    pod_status = status(pod)
     listed: Iterable[Json] = [
-        *(told.get("initContainerStatuses") or []),
-        *(told.get("containerStatuses") or []),
+        *(pod_status.get("initContainerStatuses") or []),
+        *(pod_status.get("containerStatuses") or []),
     ]
     return {each.get("name", ""): each for each in listed}
 
 
 def state(pod: Mapping[str, Any], container: str, kind: str) -> Json | None:
-    """Return what is told of a container that is `kind`: waiting, running or terminated; None: it is not."""
+    """Return the state of a container that is `kind`: waiting, running or terminated; None: it is not."""
     return ((containers(pod).get(container) or {}).get("state") or {}).get(kind)
 
 
 def at(text: str | None) -> float | None:
-    """RFC 3339 to seconds since the epoch."""
+    """Return an RFC 3339 time as seconds since the epoch; None for any other text."""
     if not text:
         return None
     try:
@@ -156,5 +158,19 @@ def at(text: str | None) -> float | None:
 
 
 def created(found: Mapping[str, Any]) -> float:
-    """Return the time of its creation."""
+    """Return the time of its creation in seconds since the epoch, 0.0 if it is not known."""
     return at(metadata(found).get("creationTimestamp")) or 0.0
+
+
+def sweep(found: Mapping[str, Any]) -> dict[str, str]:
+    """Return the job's own values in a sweep, as text by key."""
+    try:
+        values = json.loads((metadata(found).get("annotations") or {}).get("ddplaunch/sweep", "{}"))
+    except (TypeError, ValueError):
+        return {}
+    return {key: f"{value}" for key, value in values.items()} if isinstance(values, dict) else {}
+
+
+def line(text: object) -> str:
+    """Return a message of the API on one line."""
+    return " ".join(str(text or "").split())

@@ -1,6 +1,6 @@
-"""The output of a job's containers: what is there in the order of time, then what comes, losing nothing.
+"""Reads the logs of a job's containers: first all that is there, by time, then new lines, without a gap.
 
-Every line is known by its time, so a stream that breaks is taken up behind the last line that was seen.
+Each line has a time, so a stream that breaks continues after the last line that was read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ddplaunch.agent.contract import Bundle
+from ddplaunch.agent.contract import Bundle, Marks
+from ddplaunch.agent.text import ranges
 from ddplaunch.backends import printed
 from ddplaunch.backends.job import Selection
 from ddplaunch.backends.kubernetes import objects
@@ -25,7 +26,7 @@ from ddplaunch.backends.kubernetes.objects import GATE, HUB, TRAINER, Json
 from ddplaunch.backends.kubernetes.queries import ApiState
 
 FOLLOWED = 128
-"""Nodes whose logs are followed at once; each takes a connection."""
+"""Nodes whose logs are followed; each takes a connection."""
 _AT_ONCE = 8
 _SILENCE = 3600.0
 _PAUSE = 1.0
@@ -35,16 +36,16 @@ _OWN = re.compile(rb"\[\d+(?:/\w+)?\]")
 _CHUNK = 1 << 16
 
 Stamp = tuple[float, int]
-"""Seconds, and nanoseconds: a float is too coarse for both."""
+"""Seconds and nanoseconds; one float is too coarse for both."""
 
 
 class Stream(NamedTuple):
-    """One life of one container."""
+    """One run of one container."""
 
     node: int
     pod: str
     container: str
-    life: int  # how often it was started again before
+    life: int  # restarts before this run; -1: the previous run
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -52,45 +53,45 @@ class Stream(NamedTuple):
 
 
 class Output:
-    """A `lines.Source` of all the wanted containers. `look` is asked often, and answers at once."""
+    """A `lines.LogSource` of all wanted containers. `fetch` is called often, and must not block."""
 
     def __init__(
         self,
         api: Api,
-        look: Callable[[], ApiState],
+        fetch: Callable[[], ApiState],
         wanted: Selection,
         *,
         follow: bool,
         over: Callable[[], bool],
-        hurry: Callable[[], None] = lambda: None,
+        wake: Callable[[], None] = lambda: None,
         keep: Callable[[Bundle], None] = lambda _: None,
     ) -> None:
         self._api = api
-        self._look = look
+        self._fetch = fetch
         self._wanted = wanted
         self._follow = follow
         self._over = over
-        self.hurry = hurry
+        self.wake = wake
         self.keep = keep
-        self._tails: dict[tuple[str, str, int], _Tail] = {}
+        self._logs: dict[tuple[str, str, int], _ContainerLog] = {}
         self.fresh: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._seen: ApiState | None = None
+        self._state: ApiState | None = None
 
     def present(self) -> Iterator[bytes]:
         over = self._over()
-        begun = self._seen is not None
-        seen = self._seen = self._look()
+        begun = self._state is not None
+        state = self._state = self._fetch()
         if not begun:
-            yield from self._everything(seen)
+            yield from self._everything(state)
         else:
-            for stream in self._streams(seen):
-                if stream.key not in self._tails:
-                    self._tail(seen, stream).follow()
+            for stream in self._streams(state):
+                if stream.key not in self._logs:
+                    self._log(state, stream).follow()
         if over:
             deadline = time.monotonic() + _DRAIN
-            for tail in self._tails.values():
-                # A container that still runs when the job is over is on a machine that does not answer.
-                tail.join(0.0 if self.runs(tail.stream) else max(0.0, deadline - time.monotonic()))
+            for log in self._logs.values():
+                # A container that runs after the job's end is on a machine that does not answer.
+                log.join(0.0 if self.runs(log.stream) else max(0.0, deadline - time.monotonic()))
         while True:
             try:
                 yield self.fresh.get_nowait()
@@ -98,51 +99,58 @@ class Output:
                 return
 
     def rest(self) -> Iterator[bytes]:
-        return iter(())  # every line has come whole
+        return iter(())  # `present` yields whole lines only
 
-    def _everything(self, seen: ApiState) -> Iterator[bytes]:
-        """Yield what all have printed so far, by time; then the streams are followed from there."""
-        streams = self._streams(seen)
-        tails = [self._tail(seen, stream) for stream in streams]
+    def _everything(self, state: ApiState) -> Iterator[bytes]:
+        """Yield what all containers have printed so far, by time; then follow each from there."""
+        streams = self._streams(state)
+        logs = [self._log(state, stream) for stream in streams]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            texts = list(pool.map(lambda tail: tail.present(), tails))
+            texts = list(pool.map(lambda log: log.present(), logs))
         for _, line in heapq.merge(*texts, key=lambda each: each[0]):
             yield line
+        if self._over() and (lost := self._without_pod(state)):
+            whose = ranges.some("node", lost)
+            yield f"[ddplaunch] the output of {whose} is gone: it was deleted with the pod".encode()
         if self._follow:
-            for tail in tails:
-                tail.follow()
-            skipped = max(0, len(seen.pods) - FOLLOWED)
+            for log in logs:
+                log.follow()
+            skipped = max(0, len(state.pods) - FOLLOWED)
             if skipped:
                 yield b"[ddplaunch] only the first %d nodes are followed; --node names others" % FOLLOWED
 
-    def _tail(self, seen: ApiState, stream: Stream) -> _Tail:
-        base = objects.collection("v1", "pods", seen.namespace)
-        tail = _Tail(self._api, f"{base}/{stream.pod}/log", stream, self)
-        self._tails[stream.key] = tail
-        return tail
+    def _without_pod(self, state: ApiState) -> set[int]:
+        nodes = set(range(state.nodes)) - {objects.node(pod) for pod in state.pods}
+        return nodes if self._wanted.nodes is None else nodes & self._wanted.nodes
 
-    def _streams(self, seen: ApiState) -> list[Stream]:
-        """Return the streams of all wanted containers that have begun, earlier restarts included if kept."""
+    def _log(self, state: ApiState, stream: Stream) -> _ContainerLog:
+        base = objects.collection("v1", "pods", state.namespace)
+        log = _ContainerLog(self._api, f"{base}/{stream.pod}/log", stream, self)
+        self._logs[stream.key] = log
+        return log
+
+    def _streams(self, state: ApiState) -> list[Stream]:
+        """Return the streams of all wanted containers that have started, and of their previous runs."""
         found = []
-        pods = [pod for pod in seen.pods if self._is_wanted(pod)]
+        pods = [pod for pod in state.pods if self._is_wanted(pod)]
         for pod in pods[:FOLLOWED] if self._follow else pods:
             node = objects.node(pod)
             assert node is not None
             for name in self._containers(node):
-                told = objects.containers(pod).get(name) or {}
-                life = int(told.get("restartCount") or 0)
-                if (told.get("state") or {}).keys() & {"running", "terminated"}:
+                status = objects.containers(pod).get(name) or {}
+                life = int(status.get("restartCount") or 0)
+                if (status.get("state") or {}).keys() & {"running", "terminated"}:
                     found.append(Stream(node, objects.name(pod), name, life))
-                if life and (objects.name(pod), name, life - 1) not in self._tails:
+                if life and (objects.name(pod), name, life - 1) not in self._logs:
                     found.append(Stream(node, objects.name(pod), name, life - 1)._replace(life=-1))
         return found
 
     def runs(self, stream: Stream) -> bool:
-        """Whether that life of the container goes on, as far as was seen. For the streams' threads."""
-        pods = self._seen.pods if self._seen is not None and self._seen.owner is not None else ()
+        """Whether that run of the container goes on, by the last state. The streams' threads call it."""
+        pods = self._state.pods if self._state is not None and self._state.owner is not None else ()
         pod = next((each for each in pods if objects.name(each) == stream.pod), {})
-        told = objects.containers(pod).get(stream.container) or {}
-        return "running" in (told.get("state") or {}) and told.get("restartCount", 0) == stream.life
+        status = objects.containers(pod).get(stream.container) or {}
+        return "running" in (status.get("state") or {}) and status.get("restartCount", 0) == stream.life
 
     def _is_wanted(self, pod: Json) -> bool:
         nodes = self._wanted.nodes
@@ -152,13 +160,13 @@ class Output:
         if self._wanted.ranks is not None:
             return (TRAINER,)
         hub = [HUB] if node == 0 and self._wanted.nodes is None else []
-        # While somebody watches, the hub tells what the gates of all nodes find.
+        # While the job is followed, the hub prints what the gates of all nodes find.
         gate = [GATE] if not self._follow or self._wanted.nodes is not None else []
         return (*hub, *gate, TRAINER)
 
 
-class _Tail:
-    """One stream. `earlier` lives are read once; the others are followed until they end."""
+class _ContainerLog:
+    """The log of one stream. A previous run is read once; a current one can be followed until it ends."""
 
     def __init__(self, api: Api, path: str, stream: Stream, output: Output) -> None:
         self._api = api
@@ -166,12 +174,12 @@ class _Tail:
         self.stream = stream
         self._output = output
         self._last: Stamp = (0.0, 0)
-        self._same = 0  # lines of that very time
-        self._bundle: list[str] = []  # lines of one that is being printed
+        self._same = 0  # lines with the time of `_last`
+        self._bundle: list[str] = []  # lines of the bundle that is being printed
         self._thread: threading.Thread | None = None
 
     def present(self) -> list[tuple[Stamp, bytes]]:
-        """The lines that are there; none where the log is gone. Raises ClusterError."""
+        """Return the lines that are there; none where the log is gone. Raises ClusterError."""
         found: list[tuple[Stamp, bytes]] = []
         try:
             self._read({}, lambda at, line: found.append((at, line)))
@@ -199,10 +207,10 @@ class _Tail:
             except RefusedError as error:
                 if error.status in (404, 410):
                     break
-            self._output.hurry()
+            self._output.wake()
             if not self._output.runs(self.stream):
                 break
-            time.sleep(_PAUSE)  # a stream may also end because something on the way has had enough of it
+            time.sleep(_PAUSE)  # a proxy may also have closed the stream
 
     def _read(self, query: dict[str, Any], put: Callable[[Stamp, bytes], None]) -> None:
         query = {"container": self.stream.container, "timestamps": "true", **query}
@@ -210,16 +218,16 @@ class _Tail:
             query["previous"] = "true"
         if self._last[0]:
             query["sinceTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._last[0]))
-        skip, same = self._last, self._same  # lines up to here were seen
+        skip, same = self._last, self._same  # lines up to here were read
         with self._api.stream(self._path, "read the log", query, _SILENCE) as response:
-            seen_of_skip = 0
+            again = 0
             for raw in _lines(response):
                 at, text = stamped(raw)
                 if at < skip:
                     continue
                 if at == skip:
-                    seen_of_skip += 1
-                    if seen_of_skip <= same:
+                    again += 1
+                    if again <= same:
                         continue
                 self._same = self._same + 1 if at == self._last else 1
                 self._last = at
@@ -228,15 +236,15 @@ class _Tail:
                     put(at, line)
 
     def _labelled(self, text: bytes) -> bytes | None:
-        """Return the line with the label that the agent gives elsewhere; None: it was not asked for."""
+        """Return the line with the label that the agent adds elsewhere; None: it is part of a bundle."""
         stream = self.stream
         if stream.container == HUB:
             word = text.strip().decode("utf-8", "replace")
-            if not self._bundle and word != printed.BEGIN:
+            if not self._bundle and word != Marks.BUNDLE:
                 return b"[hub] " + text
             self._bundle.append(word)
-            if word == printed.END:
-                # When a pod fails, the Job's controller deletes the others, maybe the hub's, with its log.
+            if word == Marks.BUNDLE_END:
+                # When a pod fails, the Job controller deletes the others, perhaps the hub's, with its log.
                 bundle = printed.bundle(self._bundle)
                 self._bundle = []
                 if bundle is not None:
@@ -248,7 +256,7 @@ class _Tail:
 
 
 def _lines(response: Any) -> Iterator[bytes]:
-    """Whole lines. A last one without its end has come as far as it ever will."""
+    """Yield whole lines, and at the end a last one without its newline."""
     begun = b""
     for chunk in response.stream(_CHUNK):
         *whole, begun = (begun + chunk).split(b"\n")
@@ -258,7 +266,7 @@ def _lines(response: Any) -> Iterator[bytes]:
 
 
 def stamped(raw: bytes) -> tuple[Stamp, bytes]:
-    """Time and text of a line `2026-11-21T11:00:00.123456789Z text`."""
+    """Return time and text of a line `2026-11-21T11:00:00.123456789Z text`."""
     stamp, _, text = raw.partition(b" ")
     match = re.fullmatch(rb"([^.]+?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", stamp)
     try:

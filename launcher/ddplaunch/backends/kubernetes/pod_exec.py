@@ -1,4 +1,4 @@
-"""Run one command in a container of a running pod, for a few seconds."""
+"""Runs a command in a container of a running pod."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ddplaunch.backends.kubernetes import objects
 from ddplaunch.backends.kubernetes.api import Api
 
 LIMIT = 45.0
-"""Seconds for fresh evidence of all ranks, and for a container with a tenth of a CPU to gather it."""
+"""Seconds for new evidence of all ranks, collected in a container with a tenth of a CPU."""
 _CONNECT = 10.0
 _OUT, _END = 1, 3
 _TEXT, _BINARY, _CLOSE = 1, 2, 8
 
 
 class NotAllowedError(Exception):
-    """pods/exec is not granted, or not offered: other ways must do."""
+    """The user may not use pods/exec, or the server does not offer it."""
 
 
 class Ran(NamedTuple):
-    """`code` None: the connection ended before the command did."""
+    """Exit code and output of a command. `code` None: the connection ended first."""
 
     code: int | None
     out: str
@@ -32,7 +32,7 @@ class Ran(NamedTuple):
 def run(
     api: Api, namespace: str, pod: str, container: str, words: list[str], limit: float = LIMIT
 ) -> Ran | None:
-    """None: it could not be run now. Raises NotAllowedError."""
+    """Run a command in a container; return None where it cannot run now. Raises NotAllowedError."""
     import websocket
 
     query = [("command", word) for word in words]
@@ -58,7 +58,7 @@ def run(
 def _opened(api: Api, url: str) -> Any:
     """Return a connected WebSocket with the client's credentials, proxy and subprotocols, and a time limit.
 
-    The client's own create_websocket() has no limit, and a server that is mute would hold us for ever.
+    The client's own create_websocket() has no limit: a silent server would block it for ever.
     """
     import certifi
     import websocket
@@ -104,9 +104,9 @@ def _converse(connection: Any, deadline: float) -> Ran:
 
 
 def _code(data: bytes) -> int:
-    told = files.parse(data)
-    if told.get("status") == "Success":
+    result = files.parse(data)
+    if result.get("status") == "Success":
         return 0
-    causes = (told.get("details") or {}).get("causes") or []
-    found = next((each["message"] for each in causes if each.get("reason") == "ExitCode"), "")
-    return int(found) if found.isdecimal() else 126
+    causes = (result.get("details") or {}).get("causes") or []
+    code = next((each["message"] for each in causes if each.get("reason") == "ExitCode"), "")
+    return int(code) if code.isdecimal() else 126

@@ -1,4 +1,4 @@
-"""Explains why a pod does not run, or runs no more, from what the API says of it. Pure."""
+"""Explains why a pod does not run, or no longer runs, from its API object and events. Pure."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.system import phrases
 from ddplaunch.backends.kubernetes import objects
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, PYTHON, TRAINER, Json
 
 
 class PodProblem(NamedTuple):
-    """A problem of one pod, or of all that a job would have. `text` completes "node 2: …"."""
+    """A problem of one pod, or of all pods of a job. `text` completes "node 2: …"."""
 
     code: str  # of the catalogue
     text: str
     hint: str
-    verdict: Verdict | None = None  # its own agent's, which `text` is taken from
+    verdict: Verdict | None = None  # of its own agent, where `text` is from that
 
 
 def problem(pod: Json, events: Sequence[Json] = ()) -> PodProblem | None:
     """Return why this pod does not work, or has ended. `events`: warnings about it, the newest last."""
     if objects.status(pod).get("phase") == "Succeeded":
         return None
-    return _disrupted(pod) or _terminated(pod) or _waiting(pod) or _not_placed(pod) or _told(pod, events)
+    return (
+        _disrupted(pod) or _terminated(pod) or _waiting(pod) or _not_placed(pod) or _from_events(pod, events)
+    )
 
 
 # --- over, or about to be
@@ -32,50 +35,53 @@ def problem(pod: Json, events: Sequence[Json] = ()) -> PodProblem | None:
 _DISRUPTED = {
     "PreemptionByScheduler": (
         "preempted by a pod of higher priority",
-        "give the job a higher `kubernetes.priority_class`, or send it again later",
+        "give the job a higher `kubernetes.priority_class`, or submit it again later",
     ),
     "DeletionByTaintManager": (
-        "taken from its machine, which has a taint that the pod does not tolerate",
-        "`kubectl describe node` shows the taint; not-ready or unreachable mean that the machine is lost",
+        "evicted: its machine has a taint that the pod does not tolerate",
+        "`kubectl describe node` shows the taint; not-ready or unreachable means that the machine is lost",
     ),
     "EvictionByEvictionAPI": (
         "evicted: its machine is being drained",
         "submit it again; the machine is under maintenance",
     ),
     "DeletionByPodGC": (
-        "removed, because its machine is gone",
+        "deleted, because its machine is gone",
         "submit it again; `kubectl get nodes` shows which machines there are",
     ),
     "TerminationByKubelet": (
-        "ended by its machine, which ran out of something or shuts down",
+        "ended by its machine, which ran out of a resource or shuts down",
         "`kubectl describe node` shows its conditions; raise `resources.memory`, or leave the machine alone",
     ),
     "PreemptionByKueue": (
-        "preempted: Kueue gives its room to another job",
-        "it goes on by itself when there is room",
+        "preempted: Kueue gives its resources to another job",
+        "it starts again when there is room",
     ),
 }
 
 
 def _disrupted(pod: Json) -> PodProblem | None:
-    told = objects.status(pod)
-    reason, message = str(told.get("reason") or ""), _line(told.get("message"))
+    status = objects.status(pod)
+    reason, message = str(status.get("reason") or ""), objects.line(status.get("message"))
     if reason == "Evicted":
         return PodProblem(
             "node-evicted",
-            f"evicted by its machine: {message or 'it ran out of something'}",
-            "ask for what is needed, as `resources.memory`, so that the scheduler keeps it free",
+            f"evicted by its machine: {message or 'it ran out of a resource'}",
+            "request what the job needs, such as `resources.memory`, so that the scheduler reserves it",
         )
     found = objects.condition(pod, "DisruptionTarget")
     if found is not None:
         why = str(found.get("reason") or "")
-        text, hint = _DISRUPTED.get(why, (f"taken away ({why})", "submit it again"))
-        said = _line(found.get("message"))
+        text, hint = _DISRUPTED.get(why, (f"disrupted ({why})", "submit it again"))
+        message = objects.line(found.get("message"))
         lost = (
-            "unreachable" in said or "not-ready" in said or reason == "NodeLost" or why == "DeletionByPodGC"
+            "unreachable" in message
+            or "not-ready" in message
+            or reason == "NodeLost"
+            or why == "DeletionByPodGC"
         )
         code = "network-lost" if lost and _has_run(pod) else "node-missing" if lost else "node-evicted"
-        return PodProblem(code, f"{text}: {said}" if said else text, hint)
+        return PodProblem(code, f"{text}: {message}" if message else text, hint)
     if reason == "NodeLost":
         code = "network-lost" if _has_run(pod) else "node-missing"
         return PodProblem(code, f"lost: {message or 'its machine does not answer'}", _LOST)
@@ -87,13 +93,13 @@ def _disrupted(pod: Json) -> PodProblem | None:
     ) or reason.startswith("OutOf"):
         return PodProblem(
             "node-missing",
-            f"turned away by its machine ({reason}): {message}",
+            f"rejected by its machine ({reason}): {message}",
             "`kubectl describe node` shows what it has left; submit it again",
         )
     return None
 
 
-_LOST = "`kubectl get nodes` shows it; the pod ends when Kubernetes gives the machine up, after five minutes"
+_LOST = "`kubectl get nodes` shows it; Kubernetes evicts the pod after five minutes"
 
 
 def _has_run(pod: Json) -> bool:
@@ -104,27 +110,46 @@ def _has_run(pod: Json) -> bool:
 
 def _terminated(pod: Json) -> PodProblem | None:
     for name in (TRAINER, GATE, HUB, PYTHON):
-        told = objects.containers(pod).get(name) or {}
+        status = objects.containers(pod).get(name) or {}
         for key in ("state", "lastState"):
-            ended = (told.get(key) or {}).get("terminated")
+            ended = (status.get(key) or {}).get("terminated")
             found = ended and _end(name, ended)
             if found and (key == "state" or name == HUB):
                 return found
+    return _killed(pod)
+
+
+_BY_SIGNAL = 128
+"""The exit code of a container that a signal killed is the signal's number plus this."""
+
+
+def _killed(pod: Json) -> PodProblem | None:
+    """Return the problem of a gate or supervisor that was killed by a signal, and could report nothing.
+
+    In a pod that is being deleted, Kubernetes itself kills what does not stop in time.
+    """
+    if objects.is_being_deleted(pod):
+        return None
+    for container, what, code in ((TRAINER, "supervisor", "network-lost"), (GATE, "gate", "node-missing")):
+        exit_code = int((objects.state(pod, container, "terminated") or {}).get("exitCode") or 0)
+        if exit_code > _BY_SIGNAL:
+            name = phrases.signal_name(exit_code - _BY_SIGNAL)
+            return PodProblem(code, f"its {what} was killed by {name}", _SENDER)
     return None
 
 
+_SENDER = "the machine may have run out of memory: see its kernel log (dmesg)"
 _NEEDS_PYTHON = "the image needs a Python >= 3.9; name it as `python` in the job file"
 
 
 def _end(container: str, ended: Json) -> PodProblem | None:
-    """Return what the end of a container says that the agent in it could not say itself."""
-    reason, message = str(ended.get("reason") or ""), _line(ended.get("message"))
+    """Return the problem that the container's state shows and its agent could not report."""
+    reason, message = str(ended.get("reason") or ""), objects.line(ended.get("message"))
     if reason == "OOMKilled":
-        # With the hub in its own container, a job survives a supervisor; this is what the kubelet saw.
         return PodProblem(
             "rank-killed-memory",
-            f"killed for memory: its container {container} used all that it may",
-            "raise `resources.memory`, or lower what the ranks and their loader workers hold",
+            f"killed for memory: its container {container} reached its memory limit",
+            "raise `resources.memory`, or let the ranks and their DataLoader workers use less",
         )
     if reason in ("StartError", "ContainerCannotRun") or "executable file not found" in message:
         return _not_started(container, message)
@@ -132,7 +157,7 @@ def _end(container: str, ended: Json) -> PodProblem | None:
         why = message.partition(" hint: ")[0].removeprefix("error: ")
         return PodProblem("image-lacks", f"not started: {why}", _NEEDS_PYTHON)
     if reason == "ContainerStatusUnknown":
-        return PodProblem("network-lost", f"lost: nobody saw its container {container} end", _LOST)
+        return PodProblem("network-lost", f"lost: how its container {container} ended is not known", _LOST)
     return None
 
 
@@ -164,10 +189,10 @@ def _not_started(container: str, message: str) -> PodProblem:
 
 
 def _waiting(pod: Json) -> PodProblem | None:
-    for name, told in objects.containers(pod).items():
-        waiting = (told.get("state") or {}).get("waiting") or {}
-        reason, message = str(waiting.get("reason") or ""), _line(waiting.get("message"))
-        image = str(told.get("image") or "its image")
+    for name, status in objects.containers(pod).items():
+        waiting = (status.get("state") or {}).get("waiting") or {}
+        reason, message = str(waiting.get("reason") or ""), objects.line(waiting.get("message"))
+        image = str(status.get("image") or "its image")
         found = _why_waiting(name, reason, message, image)
         if found is not None:
             return found
@@ -190,8 +215,8 @@ def _why_waiting(name: str, reason: str, message: str, image: str) -> PodProblem
     if reason == "CrashLoopBackOff":
         return PodProblem(
             "image-lacks",
-            f"its container {name} is started again and again: {message}",
-            "`ddplaunch logs` shows what it says",
+            f"its container {name} keeps crashing: {message}",
+            "`ddplaunch logs` shows its output",
         )
     return None
 
@@ -199,10 +224,10 @@ def _why_waiting(name: str, reason: str, message: str, image: str) -> PodProblem
 def _image(reason: str, message: str, image: str) -> PodProblem:
     if reason == "ErrImageNeverPull":
         text = f"its machine has no image {image}, and may not pull it"
-        hint = "bring the image to the machines, or set `kubernetes.image_pull_policy: IfNotPresent`"
+        hint = "load the image onto the machines, or set `kubernetes.image_pull_policy: IfNotPresent`"
     elif reason == "InvalidImageName":
         text, hint = (
-            f"{image} cannot be pulled: that is no name of an image",
+            f"{image} cannot be pulled: it is not a valid image name",
             "correct `image` in the job file",
         )
     else:
@@ -214,11 +239,11 @@ def _image(reason: str, message: str, image: str) -> PodProblem:
 _WHY_NOT_PULLED = (
     ("not found", "there is no such image or tag"),
     ("does not exist", "there is no such image or tag"),
-    ("pull access denied", "the registry does not give it to us, or does not have it"),
+    ("pull access denied", "the registry denies access to it, or does not have it"),
     ("authorization failed", "registry authentication failed"),
     ("unauthorized", "registry authentication failed"),
-    ("403 Forbidden", "the registry does not give it to us"),
-    ("429 Too Many", "the registry gives us no more for now"),
+    ("403 Forbidden", "the registry denies access to it"),
+    ("429 Too Many", "the registry's rate limit is reached"),
     ("no such host", "the registry's name does not resolve on the machine"),
     ("connection refused", "the registry refuses the connection"),
     ("i/o timeout", "the registry does not answer"),
@@ -235,13 +260,13 @@ def _configuration(reason: str, message: str) -> PodProblem:
     if "runAsNonRoot" in message or "non-numeric user" in message:
         why = re.sub(r" \(pod: .*", "", message)
         text = f"not started: the image runs as root, and the pod may not ({why})"
-        hint = "set `kubernetes.run_as_user` to a user's number, or use an image that has one"
+        hint = "set `kubernetes.run_as_user` to a numeric user id, or use an image that has one"
     elif match := re.search(r'(secret|configmap) "([^"]+)" not found', message):
         text = f"waiting for {match[1]} {match[2]}, which does not exist"
-        hint = f"`kubectl get {match[1]}s` lists them; make it, and the pod goes on"
+        hint = f"`kubectl get {match[1]}s` lists them; create it, and the pod starts"
     elif match := re.search(r"couldn't find key (\S+) in Secret (\S+)", message):
         text = f"waiting for the key {match[1]} of Secret {match[2]}, which has none of that name"
-        hint = "correct `secrets` in the job file, or add the key, and the pod goes on"
+        hint = "correct `secrets` in the job file, or add the key, and the pod starts"
     else:
         text, hint = f"not started ({reason}): {message}", "`kubectl describe pod` shows its settings"
     return PodProblem("node-missing", text, hint)
@@ -250,11 +275,11 @@ def _configuration(reason: str, message: str) -> PodProblem:
 def _not_placed(pod: Json) -> PodProblem | None:
     for each in objects.status(pod).get("conditions") or []:
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
-            message = _line(each.get("message"))
+            message = objects.line(each.get("message"))
             if each.get("reason") == "SchedulingGated":
                 return PodProblem(
                     "node-missing",
-                    "held by a scheduling gate, until whoever set it takes it away",
+                    "held by a scheduling gate until that is removed",
                     "`kubectl get pod -o yaml` shows spec.schedulingGates",
                 )
             return unschedulable(message)
@@ -264,9 +289,21 @@ def _not_placed(pod: Json) -> PodProblem | None:
 _BESIDES = re.compile(r"\s(?:preemption: |no new claims to deallocate|still not schedulable)")
 _COUNT = re.compile(r"^(\d+)/(\d+) nodes are available: ")
 _HINTS = (
-    ("pu", "`kubectl describe nodes` shows what is taken; lower `resources`, or wait until it is free"),
-    ("node affinity/selector", "compare `kubernetes.node_selector` with `kubectl get nodes --show-labels`"),
-    ("anti-affinity", "with `kubernetes.host_network` each node of the job needs a machine of its own"),
+    ("pu", "`kubectl describe nodes` shows what is in use; lower `resources`, or wait until it is free"),
+    (
+        "node affinity/selector",
+        (
+            "compare `kubernetes.node_selector`, `kubernetes.affinity` and `resources.gpu_type` with "
+            "`kubectl get nodes --show-labels`"
+        ),
+    ),
+    (
+        "anti-affinity",
+        (
+            "with `kubernetes.one_per_machine` or `kubernetes.host_network` each node of the job needs a "
+            "machine of its own; `kubernetes.affinity` may ask for more"
+        ),
+    ),
     ("persistentvolumeclaim", "`kubectl get pvc` lists the claims; see `volumes`"),
     ("PersistentVolume", "`kubectl get pvc` lists the claims; see `volumes`"),
     ("topology spread", "lower what `kubernetes.topology_spread` asks for"),
@@ -287,7 +324,7 @@ def unschedulable(message: str) -> PodProblem:
     match = _COUNT.match(why)
     if match is not None:
         rest = why[match.end() :]
-        why = f"no machine of {match[2]} takes it: {rest}" if match[1] == "0" else why
+        why = f"none of {match[2]} machines is suitable: {rest}" if match[1] == "0" else why
     return PodProblem(
         "node-missing",
         f"not scheduled: {why}" if why else "not scheduled yet",
@@ -295,11 +332,11 @@ def unschedulable(message: str) -> PodProblem:
     )
 
 
-# --- what only events tell
+# --- what only events show
 
 _TELLING = {
     "FailedMount": ("waiting for a volume", "see `volumes`; `kubectl get pvc` lists the claims"),
-    "FailedAttachVolume": ("waiting for a volume", "another machine may still hold it"),
+    "FailedAttachVolume": ("waiting for a volume", "another machine may still have it attached"),
     "FailedCreatePodSandBox": (
         "no network on its machine",
         "the machine's CNI plugin is at fault: `kubectl get pods --all-namespaces` shows it",
@@ -310,30 +347,30 @@ _TELLING = {
 
 
 _CACHES = ("failed to sync", "not registered")
-"""What a kubelet says of a volume that it mounts a second later, once it has heard of the ConfigMap."""
+"""Messages of a kubelet about a volume that it mounts a second later, when its cache has the ConfigMap."""
 
 
-def _told(pod: Json, events: Sequence[Json]) -> PodProblem | None:
+def _from_events(pod: Json, events: Sequence[Json]) -> PodProblem | None:
     for event in reversed(events):
         known = _TELLING.get(str(event.get("reason")))
         if known is None:
             continue
         if event.get("reason") != "NodeNotReady" and objects.state(pod, TRAINER, "running"):
-            continue  # it got over that
+            continue  # that has passed
         if event.get("reason") == "NodeNotReady" and objects.condition(pod, "Ready"):
             continue
         text, hint = known
-        said = _line(event.get("message"))
-        if any(each in said for each in _CACHES):
+        message = objects.line(event.get("message"))
+        if any(each in message for each in _CACHES):
             continue
         code = "network-lost" if event.get("reason") == "NodeNotReady" and _has_run(pod) else "node-missing"
-        return PodProblem(code, f"{text}: {said}", hint)
+        return PodProblem(code, f"{text}: {message}", hint)
     return None
 
 
 def of_events(events: Iterable[Json]) -> PodProblem | None:
-    """Return why a pod that is no longer there never came, by what was said while it was."""
-    found = (_of_event(str(each.get("reason") or ""), _line(each.get("message"))) for each in events)
+    """Return why a pod that is gone never started, from its events."""
+    found = (_of_event(str(each.get("reason") or ""), objects.line(each.get("message"))) for each in events)
     return next((each for each in found if each is not None), None)
 
 
@@ -348,7 +385,3 @@ def _of_event(reason: str, message: str) -> PodProblem | None:
     if "executable file not found" in message:
         return _why_waiting("", "RunContainerError", message, "")
     return _configuration("CreateContainerConfigError", message.removeprefix("Error: "))
-
-
-def _line(text: object) -> str:
-    return " ".join(str(text or "").split())

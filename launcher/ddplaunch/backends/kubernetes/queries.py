@@ -1,6 +1,6 @@
-"""Asks for all of a job: its own object, its pods, and what the cluster says about them.
+"""Fetches the objects of a job: the Job or JobSet, its pods, and events about them.
 
-Every look is whole, by a list and not by a watch: see docs/decisions/0009-kubernetes-is-polled.md.
+Each fetch lists all of them, without a watch: see docs/decisions/0009-kubernetes-is-polled.md.
 """
 
 from __future__ import annotations
@@ -16,35 +16,59 @@ from ddplaunch.backends.kubernetes.api_errors import RefusedError
 from ddplaunch.backends.kubernetes.objects import Json
 
 _MOST_EVENTS = 500
-"""Warnings of a namespace; the API keeps an hour's."""
+"""The most warnings of a namespace that are listed; the API keeps them for an hour."""
 _NO_EVENTS = 60.0
-"""Seconds in which a server that shows no events is not asked again."""
+"""Seconds in which a server that denied listing events is not asked again."""
+_COUNTED = "BackoffLimitExceeded"
+"""The reason for which a Job fails whose JobSet starts it again; see `render.kubernetes.objects`."""
 _SOME = 5
-"""Pods that are enough to know that not all are gone, of a thousand that would be listed again and again."""
+"""Pods to list in order to know that some are left; a job may have a thousand."""
 
 
 @dataclass(frozen=True)
 class ApiState:
-    """One look. `owner` is the Job, or the JobSet that makes one; None: it is gone."""
+    """The objects of a job at one moment. `owner`: the Job, or the JobSet that creates it; None: gone."""
 
     namespace: str
     name: str
     owner: Json | None
-    job: Json | None = None  # None too: the JobSet has not made it yet
+    job: Json | None = None  # None also while the JobSet has not created it
     pods: tuple[Json, ...] = ()  # one for each node that has one, of the newest attempt
     events: tuple[Json, ...] = ()  # warnings about the job and its pods, the oldest first
     workload: Json | None = None
 
     @property
     def nodes(self) -> int:
-        """Return how many the job has."""
+        """Return the number of the job's nodes."""
         job = self.job or _template(self.owner)
         return int(objects.spec(job or {}).get("completions") or 0)
 
     @property
     def attempt(self) -> int:
-        """Return which try its pods belong to."""
-        return max((objects.attempt(pod) for pod in self.pods), default=0)
+        """Return the attempt that its pods belong to; between two attempts, when it has none, the next."""
+        return max((objects.attempt(pod) for pod in self.pods), default=self._begun)
+
+    @property
+    def waits_for_pods(self) -> bool:
+        """Whether the next attempt waits until the pods of this one are gone: before, no Job has failed."""
+        failing = objects.condition(self.job or {}, "FailureTarget") or {}
+        is_next = failing.get("reason") == _COUNTED and self._begun < self._most_restarts
+        return is_next or self._begun > self.attempt
+
+    @property
+    def _begun(self) -> int:
+        """Return the number of the attempt that its controller has begun."""
+        return int(objects.status(self.owner or {}).get("restarts") or 0)
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether its controller may start the job again after a failure."""
+        return self._most_restarts > 0
+
+    @property
+    def _most_restarts(self) -> int:
+        policy = objects.spec(self.owner or {}).get("failurePolicy") or {}
+        return int(policy.get("maxRestarts") or 0)
 
 
 def _template(owner: Json | None) -> Json | None:
@@ -53,14 +77,14 @@ def _template(owner: Json | None) -> Json | None:
 
 
 class Queries:
-    """Questions to one cluster. All raise RefusedError, SilentError."""
+    """Queries to one cluster. All raise RefusedError and SilentError."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._no_events: dict[str, float] = {}  # by namespace: until when, by time.monotonic()
 
-    def look(self, namespace: str, name: str, patience: float | None = None) -> ApiState:
-        """One job. `owner` None: there is none of that name."""
+    def fetch(self, namespace: str, name: str, patience: float | None = None) -> ApiState:
+        """Return the objects of one job. `owner` None: there is none of that name."""
         path = f"{objects.collection(objects.JOBS, 'jobs', namespace)}/{name}"
         owner = self._find(path, f"look at Job {name}", patience)
         if owner is None:
@@ -82,7 +106,7 @@ class Queries:
         return self._with_workload(found, patience)
 
     def all(self, namespace: str) -> list[ApiState]:
-        """Every job of ours in the namespace, by one question for each kind of object."""
+        """Return every ddplaunch job in the namespace, by one query for each kind of object."""
         ours = ",".join(f"{key}={value}" for key, value in objects.OURS.items())
         jobs = self._list(namespace, objects.JOBS, "jobs", ours, None)
         try:
@@ -90,12 +114,12 @@ class Queries:
         except RefusedError as error:
             if error.status not in (403, 404):
                 raise
-            sets = []  # no JobSet here, or none that we may see
+            sets = []  # the cluster has no JobSet, or this user may not list them
         pods = self._list(namespace, "v1", "pods", ours, None)
         found = []
         for owner in (*jobs, *sets):
             if objects.JOBSET_NAME in objects.labels(owner):
-                continue  # belongs to a JobSet, which stands for it
+                continue  # its JobSet is listed below
             name = objects.name(owner)
             if owner.get("kind") == "JobSet":
                 job = next(
@@ -115,8 +139,8 @@ class Queries:
             for each in found
         ]
 
-    def remains(self, namespace: str, name: str) -> list[Json]:
-        """Some of the pods that carry the job's name, whichever job made them."""
+    def leftover_pods(self, namespace: str, name: str) -> list[Json]:
+        """Return some of the pods with the job's name, whichever job created them."""
         pods = self._list(namespace, "v1", "pods", f"{objects.JOB_NAME}={name}", None, _SOME)
         return pods or self._list(namespace, "v1", "pods", f"{objects.JOBSET_NAME}={name}", None, _SOME)
 
@@ -130,7 +154,7 @@ class Queries:
             return self._find(path, f"look at JobSet {name}", patience)
         except RefusedError as error:
             if error.status == 403:
-                return None  # a Role for Jobs alone is enough for Jobs
+                return None  # a user of Jobs needs no permission for JobSets
             raise
 
     def _list(
@@ -156,7 +180,7 @@ class Queries:
         ]
 
     def _warnings(self, namespace: str, patience: float | None) -> list[Json]:
-        """None where nobody may see them."""
+        """Return the warnings; none where this user may not list them."""
         if time.monotonic() < self._no_events.get(namespace, 0.0):
             return []
         try:
@@ -171,22 +195,22 @@ class Queries:
             return []
         return object_schema.listed(found)
 
-    def _with_workload(self, seen: ApiState, patience: float | None) -> ApiState:
-        owner = seen.owner
+    def _with_workload(self, state: ApiState, patience: float | None) -> ApiState:
+        owner = state.owner
         assert owner is not None
         if not objects.spec(owner).get("suspend") or objects.QUEUE not in objects.labels(owner):
-            return seen
+            return state
         try:
             found = self._list(
-                seen.namespace,
+                state.namespace,
                 objects.KUEUE,
                 "workloads",
                 f"{objects.WORKLOAD_JOB}={objects.uid(owner)}",
                 patience,
             )
         except RefusedError:
-            return seen
-        return dataclasses.replace(seen, workload=found[0] if found else None)
+            return state
+        return dataclasses.replace(state, workload=found[0] if found else None)
 
 
 def _about(events: Iterable[Json], owner: Json, job: Json | None, pods: Iterable[Json]) -> list[Json]:
@@ -201,10 +225,10 @@ def _about(events: Iterable[Json], owner: Json, job: Json | None, pods: Iterable
         or (
             about.get("kind") == "Pod"
             and str(about.get("name", "")).startswith(prefix)
-            and node_status.told_at(each) >= since
+            and node_status.event_time(each) >= since
         )
     ]
-    return sorted(mine, key=node_status.told_at)
+    return sorted(mine, key=node_status.event_time)
 
 
 def newest(pods: Iterable[Json]) -> tuple[Json, ...]:

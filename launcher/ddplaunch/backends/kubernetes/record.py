@@ -1,31 +1,36 @@
-"""Keeps the jobs that this user has sent, and how they ended: a cluster forgets what is deleted.
+"""Keeps the jobs that this user has submitted, and how they ended: a cluster forgets deleted jobs.
 
-One file for each name in a namespace, and beside it the bundle of a job that is gone.
+There is a file for each name in a namespace, and beside it a folder with what the job's attempts left.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import hashlib
-import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
-from ddplaunch.agent.contract import Bundle, Verdict, codec
+from ddplaunch.agent.contract import Bundle, codec
 from ddplaunch.backends import files
+from ddplaunch.backends.kubernetes.attempts import Attempts
+from ddplaunch.backends.records import KEPT, EndRecord, newest_first, old
 
-KEPT = 90 * 86400.0
-"""Seconds for which a job is remembered."""
+if TYPE_CHECKING:
+    from ddplaunch.backends.job import Job
+
 _PATIENCE = 2.0
-"""Seconds for whoever else keeps something, which takes milliseconds."""
+"""Seconds to wait for another process that writes a record, which takes milliseconds."""
 
 
 @dataclass(frozen=True)
-class Submission:
-    """`state` and what follows: once it has ended."""
+class Submission(EndRecord):
+    """A job that was sent; `at` in seconds since the epoch."""
 
     server: str
     namespace: str
@@ -33,76 +38,72 @@ class Submission:
     uid: str  # of the Job or JobSet
     at: float
     cancelled: bool = False
-    state: str = ""
-    exit_code: int | None = None
-    ended: float | None = None
-    detail: str = ""
-    verdicts: list[Verdict] = field(default_factory=list)
+    attempt: int = 0  # the last one, once the job has ended
+
+    def with_end(self, job: Job) -> Self:
+        """Return this record with the end of `job`, and the number of its last attempt."""
+        return dataclasses.replace(super().with_end(job), attempt=job.attempt)
 
 
 class Records:
-    """Jobs of this user that were sent from machines that share this state folder."""
+    """Jobs that this user submitted from machines that share this state folder."""
 
     def __init__(self, root: Path) -> None:
         self._root = root / "kubernetes"
 
     def save(self, submission: Submission) -> None:
-        """Remember it, in place of what was remembered of that name. Never fails: it only helps later."""
+        """Write the record, in place of an earlier one of that name. An OSError is ignored."""
         path = self._path(submission.server, submission.namespace, submission.name)
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             codec.write(str(path), submission)
 
     def begin(self, submission: Submission) -> None:
-        """A new job: whatever had its name before is forgotten."""
+        """Write the record of a new job, and forget an earlier job of that name."""
         self._sweep()
-        with contextlib.suppress(OSError):
-            self._bundle(submission).unlink(missing_ok=True)
+        self.attempts(submission).forget()
         self.save(submission)
 
-    def keep(
-        self,
-        submission: Submission,
-        bundle: Bundle,
-        add: Callable[[Bundle], Bundle] = lambda known: known,
-    ) -> Bundle:
-        """Keep the job's evidence by its hub's last words, and return what is known now.
+    def attempts(self, submission: Submission) -> Attempts:
+        """Return what the job's attempts left, as far as it was kept."""
+        path = self._path(submission.server, submission.namespace, submission.name)
+        return Attempts(path.with_suffix(".attempts"))
 
-        What was kept of these words, or of later ones, stays, and is what `add` adds to: pods, their logs
-        and events are soon gone, so whoever looks later sees less.
+    def keep(
+        self, submission: Submission, bundle: Bundle, add: Callable[[Bundle], Bundle] = lambda known: known
+    ) -> Bundle:
+        """Keep the bundle of an attempt's hub, completed by `add`, and return it.
+
+        A bundle that was kept before stays, and is completed, unless `bundle` is newer: pods, their logs and
+        events are soon gone, so a later command knows less.
         """
+        attempts = self.attempts(submission)
         with self._alone():
-            kept = self.bundle(submission)
+            kept = attempts.bundle(bundle.attempt)
             known = add(bundle if kept is None or kept.written < bundle.written else kept)
             if known != kept:
-                with contextlib.suppress(OSError):
-                    codec.write(str(self._bundle(submission)), known, mode=0o600)
+                attempts.keep(known)
         return known
 
-    def bundle(self, submission: Submission) -> Bundle | None:
-        """None: none was kept."""
-        try:
-            return files.read(Bundle, self._bundle(submission))
-        except (OSError, codec.ContractError):
-            return None
+    def bundle(self, submission: Submission, attempt: int) -> Bundle | None:
+        """Return the bundle that was kept of an attempt; None where none was."""
+        return self.attempts(submission).bundle(attempt)
 
     def find(self, server: str, namespace: str, name: str) -> Submission | None:
-        """The newest of that name."""
-        return _read(self._path(server, namespace, name))
+        """Return the newest submission of that name; None: there is none."""
+        return files.read_if_valid(Submission, self._path(server, namespace, name))
 
     def all(self, server: str = "*") -> list[Submission]:
-        """The newest first; without `server`, of all clusters."""
+        """Return all submissions to `server`, or to all clusters, the newest first."""
         folder = server if server == "*" else _short(server)
-        found = [_read(path) for path in self._root.glob(f"{folder}/*/*.json")]
-        known = [each for each in found if each is not None]
-        return sorted(known, key=lambda each: each.at, reverse=True)
+        return newest_first(Submission, self._root.glob(f"{folder}/*/*.json"))
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """One process at a time, and one thread, where the folder has locks."""
+        """Lock the folder for one process and one thread, where its file system has locks."""
         try:
             lock = (self._root / "lock").open("a")
-        except OSError:  # nothing can be kept, either
+        except OSError:  # then no record can be written either
             yield
             return
         with lock:
@@ -114,19 +115,14 @@ class Records:
     def _path(self, server: str, namespace: str, name: str) -> Path:
         return self._root / _short(server) / namespace / f"{name}.json"
 
-    def _bundle(self, submission: Submission) -> Path:
-        path = self._path(submission.server, submission.namespace, submission.name)
-        return path.with_suffix(".bundle")
-
     def _sweep(self) -> None:
-        for path in self._root.glob("*/*/*"):
+        for path in old(self._root.glob("*/*/*"), KEPT):
             with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > KEPT:
-                    path.unlink()
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _locked(file: int) -> bool:
-    """Whether nobody else is at it."""
+    """Lock the file; return False while another process or thread holds the lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -137,12 +133,5 @@ def _locked(file: int) -> bool:
 
 
 def _short(server: str) -> str:
-    """A folder's name for a URL."""
+    """Return a short folder name for a URL."""
     return hashlib.sha256(server.encode()).hexdigest()[:12]
-
-
-def _read(path: Path) -> Submission | None:
-    try:
-        return codec.load(Submission, json.loads(files.contents(path)))
-    except (OSError, ValueError, RecursionError):
-        return None

@@ -1,6 +1,6 @@
-"""The state of a job at one moment, by the API server and by the job's own hub.
+"""Takes snapshots of a job: its objects in the API, and its hub's status.
 
-The cluster is asked with pauses, however often a snapshot is wanted, and never while somebody waits for it.
+The cluster is queried in a thread, with pauses, however often a snapshot is wanted.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from ddplaunch.backends.kubernetes.gate_reports import GateReports
 from ddplaunch.backends.kubernetes.objects import Json
 from ddplaunch.backends.kubernetes.pods import PodProblem
 from ddplaunch.backends.kubernetes.queries import ApiState, Queries
-from ddplaunch.backends.watched import Watched
+from ddplaunch.backends.poller import Poller
 from ddplaunch.errors import ClusterError
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 5.0
-"""Seconds between two looks at one job, growing while nothing changes."""
+"""Seconds between two queries about one job, growing while nothing changes."""
 _PATIENCE = 3.0
-"""Seconds of a look for a server that is away; the next look comes soon."""
+"""Seconds to retry within one query; the next one comes soon."""
 _QUIET = 10.0
-"""Seconds without an answer that are worth a word."""
+"""Seconds without an answer after which a note says so."""
 SILENCE = 600.0
-"""Seconds for which a watched job outlasts an API server that does not answer; the job itself runs on."""
+"""Seconds for which a watched job is shown while the API server does not answer: the job itself runs on."""
 _REFUSAL = 30.0
-"""Likewise one that turns us away: when it has begun anew, it lets nobody in until it has read who may."""
+"""Seconds for which the server may refuse access: after a restart it does so until it has read its rules."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """`told`: by the hub, None where it does not stand, or may not be asked."""
+    """`hub_status`: by the hub, None where it does not stand, or may not be asked."""
 
-    seen: ApiState
-    told: JobStatus | None = None
-    note: str = ""  # why this look may be old
+    state: ApiState
+    hub_status: JobStatus | None = None
+    note: str = ""  # why it may be out of date
     gate_reports: Mapping[int, PodProblem] = field(
         default_factory=dict
     )  # of nodes that the hub does not know
@@ -48,59 +48,59 @@ class Snapshot:
 
     @property
     def nodes(self) -> list[node_status.Node]:
-        job = self.seen.job
-        found = node_status.nodes(job, self.seen.pods, self.seen.events) if job is not None else []
+        job = self.state.job
+        found = node_status.nodes(job, self.state.pods, self.state.events) if job is not None else []
         return [each._replace(problem=each.problem or self.gate_reports.get(each.number)) for each in found]
 
     @property
     def ended(self) -> bool:
-        return self.seen.owner is None or outcomes.outcome(self.seen, time.time()) is not None
+        return self.state.owner is None or outcomes.outcome(self.state, time.time()) is not None
 
 
-class _Watched(Watched):
-    def __init__(self, api: Api, queries: Queries, seen: ApiState) -> None:
+class _Poller(Poller):
+    def __init__(self, api: Api, queries: Queries, state: ApiState) -> None:
         self._api = api
         self._queries = queries
-        self._asked: float | None = None  # since when an answer is due
-        self._refused: float | None = None  # since when the only answer is no
+        self._asked: float | None = None  # since when there is no answer
+        self._refused: float | None = None  # since when access is refused
         self._last: JobStatus | None = None
-        self._unheard = False  # whether a pod is at the gate that the hub does not know
-        self._silent_nodes: set[int] = set()  # that did not reach the hub when they were last seen
+        self._has_unknown_gate = False  # whether the hub does not know a pod at the gate
+        self._silent_nodes: set[int] = set()  # that did not reach the hub by the last snapshot
         self._machines: dict[int, str] = {}
         self._attempt = 0
         self.gate_reports = GateReports(api)
-        self._look = self._with_status(seen)
+        self._snapshot = self._with_status(state)
         super().__init__(_FIRST_PAUSE, _LONGEST_PAUSE)
 
-    def ask(self) -> None:
-        seen = self._look.seen
+    def query(self) -> None:
+        state = self._snapshot.state
         self._asked = self._asked or time.monotonic()
         try:
-            seen = self._queries.look(seen.namespace, seen.name, _PATIENCE)
-            self._asked = None  # from here on it is the hub that may be slow
-            self._answer(self._with_status(seen))
+            state = self._queries.fetch(state.namespace, state.name, _PATIENCE)
+            self._asked = None  # the API has answered; the hub may still be slow
+            self._answer(self._with_status(state))
         except ClusterError as error:
             self._silence(error)
 
     def current(self, *, fresh: bool) -> Snapshot:
-        """Return what was seen last, and how old that is when nobody answers. Raises ClusterError."""
-        self.look(fresh=fresh, ended=self._look.ended)
+        """Return the last snapshot, with a note when the API does not answer. Raises ClusterError."""
+        self.refresh(fresh=fresh, ended=self._snapshot.ended)
         silent = self._silent()
-        if self._look.ended or silent < _QUIET:
-            return self._look
+        if self._snapshot.ended or silent < _QUIET:
+            return self._snapshot
         note = f"the API server has not answered for {silent:.0f} s; the job does not need it"
-        return dataclasses.replace(self._look, note=note)
+        return dataclasses.replace(self._snapshot, note=note)
 
-    def _answer(self, look: Snapshot) -> None:
-        changed = _essence(look) != _essence(self._look)
-        self._look = look
-        self.soon() if changed or self._unheard else self.later()
+    def _answer(self, snapshot: Snapshot) -> None:
+        changed = _visible_state(snapshot) != _visible_state(self._snapshot)
+        self._snapshot = snapshot
+        self.poll_soon() if changed or self._has_unknown_gate else self.poll_later()
         self._asked = self._refused = None
         self.error = None
 
     def _silence(self, error: ClusterError) -> None:
-        """No answer; what was seen last stands, for a while."""
-        self.soon()
+        """Keep the last snapshot while the API does not answer; set `error` after SILENCE seconds."""
+        self.poll_soon()
         if isinstance(error, RefusedError) and error.status in (401, 403):
             self._refused = self._refused or time.monotonic()
             hopeless = time.monotonic() - self._refused >= _REFUSAL
@@ -111,103 +111,112 @@ class _Watched(Watched):
             self.error = error
 
     def _silent(self) -> float:
-        """Seconds for which an answer is due. Another thread may hear it meanwhile."""
+        """Return for how many seconds there has been no answer; another thread may receive it now."""
         asked = self._asked
         return 0.0 if asked is None else time.monotonic() - asked
 
-    def _with_status(self, seen: ApiState) -> Snapshot:
-        if seen.attempt > self._attempt:
-            self._begin_attempt(seen.attempt)
-        self._machines |= node_status.machines(seen.pods)
-        look = Snapshot(seen, machines=self._machines)
-        if look.ended:
-            silent = gate_reports.not_reaching_hub(self._silent_nodes, seen, self._last)
-            missed = _missed(seen, self._last, silent)
+    def _with_status(self, state: ApiState) -> Snapshot:
+        if state.attempt > self._attempt:
+            self._begin_attempt(state.attempt)
+        self._machines |= node_status.machines(state.pods)
+        snapshot = Snapshot(state, machines=self._machines)
+        if snapshot.ended:
+            silent = gate_reports.not_reaching_hub(self._silent_nodes, state, self._last)
+            missed = _missed(state, self._last, silent)
             return dataclasses.replace(
-                look, gate_reports=self._heard(gate_reports.failed_gates(seen, missed), seen, missed)
+                snapshot,
+                gate_reports=self._reported_problems(gate_reports.failed_gates(state, missed), state, missed),
             )
-        told = evidence.status(self._api, seen)
+        hub_status = evidence.status(self._api, state)
         last = self._last
-        if told is None and last is not None and last.exit_code is not None and last.attempt == seen.attempt:
-            told = last  # the hub's last word stands: its pod goes before the others
-        self._last = told
-        self._silent_nodes = gate_reports.not_reaching_hub(self._silent_nodes, seen, told)
-        unknown_to_hub = gate_reports.unknown_to_hub(seen, told)
-        self._unheard = bool(unknown_to_hub) and told is not None
-        return dataclasses.replace(look, told=told, gate_reports=self._heard(unknown_to_hub, seen))
+        if (
+            hub_status is None
+            and last is not None
+            and last.exit_code is not None
+            and last.attempt == state.attempt
+        ):
+            hub_status = last  # its end is final, and its pod is deleted before the others
+        self._last = hub_status
+        self._silent_nodes = gate_reports.not_reaching_hub(self._silent_nodes, state, hub_status)
+        unknown_to_hub = gate_reports.unknown_to_hub(state, hub_status)
+        self._has_unknown_gate = bool(unknown_to_hub) and hub_status is not None
+        return dataclasses.replace(
+            snapshot, hub_status=hub_status, gate_reports=self._reported_problems(unknown_to_hub, state)
+        )
 
     def _begin_attempt(self, number: int) -> None:
-        """Forget what nodes said before: a retry has pods of its own, perhaps on other machines."""
+        """Forget the gate reports and machines of the last attempt: a retry has pods of its own."""
         self._attempt = number
         self.gate_reports = GateReports(self._api)
         self._silent_nodes = set()
         self._machines = {}
 
-    def _heard(
-        self, pods: Sequence[Json], seen: ApiState, missed: Collection[int] = ()
+    def _reported_problems(
+        self, pods: Sequence[Json], state: ApiState, missed: Collection[int] = ()
     ) -> dict[int, PodProblem]:
-        self.gate_reports.read(seen, pods)
+        self.gate_reports.read(state, pods)
         return self.gate_reports.problems(pods, missed)
 
 
 class Snapshots:
-    """Keeps the last snapshot of each job, and knows when to look anew."""
+    """Keeps the last snapshot of each job, and refreshes it when it is due."""
 
     def __init__(self, api: Api, queries: Queries) -> None:
         self._api = api
         self._queries = queries
-        self._watched: dict[tuple[str, str], _Watched] = {}
+        self._pollers: dict[tuple[str, str], _Poller] = {}
 
     def at(self, namespace: str, name: str, *, fresh: bool = False) -> Snapshot:
-        """The job as it was a moment ago; with `fresh`, now. Raises ClusterError."""
-        watched = self._watched.get((namespace, name))
-        if watched is None:
-            watched = _Watched(self._api, self._queries, self._queries.look(namespace, name))
-            self._watched[namespace, name] = watched
+        """Return a snapshot, seconds old; with `fresh`, a new one. Raises ClusterError."""
+        poller = self._pollers.get((namespace, name))
+        if poller is None:
+            poller = _Poller(self._api, self._queries, self._queries.fetch(namespace, name))
+            self._pollers[namespace, name] = poller
             fresh = False  # it is as fresh as can be
-        return watched.current(fresh=fresh)
+        return poller.current(fresh=fresh)
 
-    def gate_reports(self, look: Snapshot, nodes: Collection[int]) -> tuple[Snapshot, list[Event]]:
-        """The look with what these nodes' gates said, which did not reach the hub; and when each said it.
+    def gate_reports(self, snapshot: Snapshot, nodes: Collection[int]) -> tuple[Snapshot, list[Event]]:
+        """Return `snapshot` with the reports of these gates that did not reach the hub, and their events."""
+        state = snapshot.state
+        reports = self._pollers[state.namespace, state.name].gate_reports
+        reports.read(state, gate_reports.failed_gates(state, nodes))
+        known = {**reports.problems((), nodes), **snapshot.gate_reports}
+        return dataclasses.replace(snapshot, gate_reports=known), reports.events(nodes)
 
-        `look`: by `at`.
-        """
-        seen = look.seen
-        heard = self._watched[seen.namespace, seen.name].gate_reports
-        heard.read(seen, gate_reports.failed_gates(seen, nodes))
-        known = {**heard.problems((), nodes), **look.gate_reports}
-        return dataclasses.replace(look, gate_reports=known), heard.events(nodes)
-
-    def hurry(self, namespace: str, name: str) -> None:
-        """Something has happened: do not let the next look wait."""
-        watched = self._watched.get((namespace, name))
-        if watched is not None:
-            watched.hurry()
+    def wake(self, namespace: str, name: str) -> None:
+        """Let the next snapshot be a new one: something has changed."""
+        poller = self._pollers.get((namespace, name))
+        if poller is not None:
+            poller.wake()
 
     def close(self) -> None:
-        """Wait for the looks that are under way."""
-        for watched in self._watched.values():
-            watched.join()
+        """Wait for the queries that are under way."""
+        for poller in self._pollers.values():
+            poller.join()
 
 
-def _missed(seen: ApiState, told: JobStatus | None, silent: Collection[int] = ()) -> set[int]:
-    """Nodes of which the hub only knew that they never came.
+def _missed(state: ApiState, hub_status: JobStatus | None, silent: Collection[int] = ()) -> set[int]:
+    """Return the nodes of which the hub only knew that they never came.
 
-    A job may have ended before its hub's container has. `told`: by that hub, when it was asked last.
-    `silent`: nodes that did not reach the hub then; they count where no verdict was read at all, because the
-    hub's pod was gone before the next look.
+    `hub_status`: the last one; the job may have ended before its hub's container. `silent`: nodes that did
+    not reach the hub by then, which count where there is no verdict, because the hub's pod was deleted first.
     """
-    said = outcomes.last_words(seen.pods).verdicts if seen.owner is not None else []
-    if not said and told is not None and told.attempt == seen.attempt:
-        said = told.verdicts
-    if not said:
+    verdicts = outcomes.termination_message(state.pods).verdicts if state.owner is not None else []
+    if not verdicts and hub_status is not None and hub_status.attempt == state.attempt:
+        verdicts = hub_status.verdicts
+    if not verdicts:
         return set(silent)
-    return {node for verdict in said if verdict.code == "node-missing" for node in verdict.nodes}
+    return {node for verdict in verdicts if verdict.code == "node-missing" for node in verdict.nodes}
 
 
-def _essence(look: Snapshot) -> Hashable:
-    """Equal as long as nothing has happened."""
-    told = look.told
-    nodes = tuple((each.number, each.pod, each.phase, each.problem) for each in look.nodes)
-    said = told and (told.attempt, told.phase, tuple(told.waiting_for), told.exit_code)
-    return nodes, said, objects.uid(look.seen.owner or {}), look.ended
+def _visible_state(snapshot: Snapshot) -> Hashable:
+    """Return a value that is equal as long as nothing worth showing has changed."""
+    hub_status = snapshot.hub_status
+    nodes = tuple((each.number, each.pod, each.phase, each.problem) for each in snapshot.nodes)
+    status = hub_status and (
+        hub_status.attempt,
+        hub_status.phase,
+        tuple(hub_status.waiting_for),
+        hub_status.exit_code,
+    )
+    return nodes, status, objects.uid(snapshot.state.owner or {}), snapshot.ended

@@ -1,7 +1,7 @@
-"""Send a rendered file: all of it or nothing, and never into another job of that name.
+"""Creates the objects of a rendered file: all or none, and never over another job of that name.
 
-In the file's order: what the pods need stands before the job that makes them. When the job stands, it becomes
-the owner of the rest, so that whoever deletes it leaves nothing.
+The file's order is kept, so that what the pods need exists before the job that creates them. At the end the
+job becomes the owner of the other objects, which are then deleted with it.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from ddplaunch.render.rendered import Rendered
 
 OLDEST = (1, 29)
-"""Kubernetes whose init containers may be sidecars without a feature gate."""
+"""The oldest Kubernetes whose init containers may be sidecars without a feature gate."""
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _WITHOUT = {
-    "Secret": "the key of this job is its uid, a label that whoever may list pods can read",
+    "Secret": "the key of this job is its uid, a label that every user who may list pods can read",
     "NetworkPolicy": "every pod of the cluster can connect to the port of this job's hub",
 }
-"""Kinds without which a job can do, and what that means."""
+"""Kinds that a job can do without, and the consequence."""
 _LOG = logging.getLogger(__name__)
 _ROLL_BACK = 20.0
-"""Seconds to take away what was made, once something failed."""
+"""Seconds to delete what was created, once something failed."""
 
 
 class Sent(NamedTuple):
-    """Objects of a submitted job."""
+    """The Job or JobSet of a submitted job."""
 
     namespace: str
     name: str
@@ -46,7 +46,7 @@ class Sent(NamedTuple):
 
 
 def documents(rendered: Rendered) -> list[Json]:
-    """The objects of the rendered file, in its order."""
+    """Return the objects of the rendered file, in its order."""
     import yaml
 
     content = rendered.files[rendered.command[-1]].content
@@ -55,7 +55,7 @@ def documents(rendered: Rendered) -> list[Json]:
 
 
 def send(api: Api, queries: Queries, found: Sequence[Json]) -> Sent:
-    """Raises ClusterError when it was not sent; then nothing of it stands."""
+    """Create these objects. Raises ClusterError when that fails; then none of them is left."""
     owner = next(each for each in found if each["kind"] in objects.OWNERS)
     namespace = objects.metadata(owner).get("namespace") or api.place.namespace
     name = objects.name(owner)
@@ -70,20 +70,20 @@ def send(api: Api, queries: Queries, found: Sequence[Json]) -> Sent:
             for each in found:
                 made.apply(each)
             made.adopt()
-    except BaseException:  # Ctrl-C too: nobody wants half a job, or one whose handle he was not told
+    except BaseException:  # also for Ctrl-C: no half job must be left, and none whose handle was not printed
         with interrupts.held_off():
-            made.take_back()
+            made.roll_back()
         raise
     return Sent(namespace, name, made.owner_uid)
 
 
 def _permitted(api: Api, found: Sequence[Json], namespace: str) -> list[Json]:
-    """Return the objects that may be sent, and print what is weaker without the rest. Raises ClusterError."""
+    """Return the objects that the user may create, and log what the others are for. Raises ClusterError."""
     spare = {kind for each in found if (kind := each["kind"]) in _WITHOUT and not _is_asked_for(each)}
     refused = access.check(api, found, namespace, spare)
     for kind in sorted(refused):
         _LOG.warning(
-            "note: you may not make %s in namespace %s: %s; docs/how-to/kubernetes.md has the whole Role",
+            "note: you may not create %s in namespace %s: %s; docs/how-to/kubernetes.md has the whole Role",
             objects.plural(kind),
             namespace,
             _WITHOUT[kind],
@@ -92,12 +92,12 @@ def _permitted(api: Api, found: Sequence[Json], namespace: str) -> list[Json]:
 
 
 def _is_asked_for(document: Json) -> bool:
-    """Whether the job file asks for it: a policy for what leaves the pods is none by default."""
+    """Whether the job file asks for it: by default there is no policy for egress."""
     return "Egress" in objects.spec(document).get("policyTypes", ())
 
 
 class _Made:
-    """Objects that were made so far."""
+    """Objects that were created so far."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         self._api = api
@@ -112,7 +112,7 @@ class _Made:
         return objects.uid(self._owner)
 
     def apply(self, document: Json) -> None:
-        """Raises ClusterError, also when an object of that name has come in between."""
+        """Create an object. Raises ClusterError, also when another of that name has just been created."""
         path = objects.path(document, self._namespace)
         what = f"create {document['kind']} {objects.name(document)}"
         self._tried.append((document, time.time()))
@@ -120,14 +120,14 @@ class _Made:
             "PATCH", path, what, query={"fieldManager": objects.MANAGER}, body=document, kind=_APPLY
         )
         if answer.status != 201 and not answer.unsure:
-            self._tried.pop()  # another's
+            self._tried.pop()  # it is another job's
             raise _taken(document, answer.body, self._namespace)
         self._uids[path] = objects.uid(answer.body)
         if document["kind"] in objects.OWNERS:
             self._owner = answer.body
 
     def adopt(self) -> None:
-        """The job owns the rest."""
+        """Make the job the owner of the other objects. Raises ClusterError."""
         owner = self._owner
         assert owner is not None
         reference = {
@@ -145,8 +145,8 @@ class _Made:
                     "PATCH", path, what, query={"fieldManager": objects.MANAGER}, body=body, kind=_MERGE
                 )
 
-    def take_back(self) -> None:
-        """Remove it again, the job first. What cannot be removed now is told."""
+    def roll_back(self) -> None:
+        """Delete the objects, the job first. Raises ClusterError, which names those that remain."""
         left = []
         for document, tried in reversed(self._tried):
             path = objects.path(document, self._namespace)
@@ -156,14 +156,14 @@ class _Made:
                 left.append(f"{objects.plural(document['kind'])}/{objects.name(document)}")
         if left:
             raise ClusterError(
-                f"the job could not be sent, and what was made of it could not be removed: {', '.join(left)}",
+                f"the job could not be created, and these parts could not be deleted: {', '.join(left)}",
                 hint=f"kubectl delete --namespace {self._namespace} {' '.join(left)}",
             )
 
     def _remove(self, path: str, document: Json, tried: float) -> None:
         what = f"remove {document['kind']} {objects.name(document)}"
         uid = self._uids.get(path)
-        if uid is None:  # nobody knows whether it was made
+        if uid is None:  # it is not known whether it was created
             there = self._api.find(path, what, _ROLL_BACK)
             # The two clocks may differ; an object of another submission would have been refused before.
             if there is None or not objects.is_ours(there) or objects.created(there) < tried - 60:
@@ -178,20 +178,18 @@ class _Made:
 
 
 def _refuse_old_server(api: Api) -> None:
-    told = api.get("/version", "tell its version")
-    numbers = [re.match(r"\d+", str(told.get(key, ""))) for key in ("major", "minor")]
-    if all(numbers):
-        version = tuple(int(match[0]) for match in numbers if match)
-        if version < OLDEST:
-            raise ClusterError(
-                f"the cluster runs Kubernetes {told.get('gitVersion')}; a job needs {OLDEST[0]}.{OLDEST[1]}, "
-                "the first whose init containers may run beside the trainer",
-                hint="nothing was submitted; ask for an upgrade, or use another cluster",
-            )
+    version = api.get("/version", "tell its version")
+    numbers = [re.match(r"\d+", str(version.get(key, ""))) for key in ("major", "minor")]
+    if all(numbers) and tuple(int(match[0]) for match in numbers if match) < OLDEST:
+        raise ClusterError(
+            f"the cluster runs Kubernetes {version.get('gitVersion')}; a job needs {OLDEST[0]}.{OLDEST[1]}, "
+            "the first version whose init containers may run beside the trainer",
+            hint="nothing was submitted; ask for an upgrade, or use another cluster",
+        )
 
 
 def _refuse_missing_parts(api: Api, owner: Json, namespace: str) -> None:
-    """Refuse a job that counts on parts which the cluster has not; the API server would not miss them."""
+    """Raise ClusterError for a job that needs JobSet or Kueue where the cluster has none."""
     if owner["kind"] == "JobSet" and not _knows(api, owner["apiVersion"], "jobsets"):
         raise ClusterError(
             f"the cluster has no JobSet controller, or not {owner['apiVersion']}",
@@ -202,36 +200,47 @@ def _refuse_missing_parts(api: Api, owner: Json, namespace: str) -> None:
         return
     if not _knows(api, objects.KUEUE, "localqueues"):
         raise ClusterError(
-            f"the job asks for queue {queue}, and the cluster has no Kueue: it would wait for ever",
-            hint="leave `kubernetes.queue` out",
+            f"the job asks for queue {queue}, and the cluster has no Kueue: it would never start",
+            hint="remove `kubernetes.queue`",
         )
     path = f"{objects.collection(objects.KUEUE, 'localqueues', namespace)}/{queue}"
-    try:
-        there = api.find(path, f"look at queue {queue}")
-    except RefusedError:
-        return  # not to be seen by us: Kueue will tell
-    if there is None:
+    if not _is_there(api, path, f"look at queue {queue}"):
         raise ClusterError(
-            f"there is no queue {queue} in namespace {namespace}: the job would wait for ever",
+            f"there is no queue {queue} in namespace {namespace}: the job would never start",
             hint=f"`kubectl get localqueues --namespace {namespace}` lists them; see `kubernetes.queue`",
         )
+    priority = objects.labels(owner).get(objects.QUEUE_PRIORITY)
+    path = f"/apis/{objects.KUEUE}/workloadpriorityclasses/{priority}"
+    if priority and not _is_there(api, path, f"look at WorkloadPriorityClass {priority}"):
+        raise ClusterError(
+            f"there is no WorkloadPriorityClass {priority}: Kueue would never look at the job",
+            hint="`kubectl get workloadpriorityclasses` lists them; see `kubernetes.queue_priority`",
+        )
+
+
+def _is_there(api: Api, path: str, doing: str) -> bool:
+    """Return whether the object exists; True where this user may not read it: then its controller says so."""
+    try:
+        return api.find(path, doing) is not None
+    except RefusedError:
+        return True
 
 
 def _knows(api: Api, api_version: str, resource: str) -> bool:
     try:
-        told = api.find(f"/apis/{api_version}", f"look for {resource}")
+        resources = api.find(f"/apis/{api_version}", f"look for {resource}")
     except RefusedError:
-        return True  # not to be asked by us
-    return any(each.get("name") == resource for each in (told or {}).get("resources") or [])
+        return True  # this user may not ask
+    return any(each.get("name") == resource for each in (resources or {}).get("resources") or [])
 
 
 def _refuse_namesakes(api: Api, queries: Queries, found: Sequence[Json], namespace: str, name: str) -> None:
-    other = queries.look(namespace, name)
+    other = queries.fetch(namespace, name)
     if other.owner is not None:
         raise _taken(other.owner, other.owner, namespace)
-    pods = queries.remains(namespace, name)
+    pods = queries.leftover_pods(namespace, name)
     if pods:
-        # They still answer by their names, and the new pods would have the same.
+        # DNS still has their names, which the new pods would share.
         raise ClusterError(
             f"pods of an earlier job {name} are still there, in namespace {namespace}: "
             + ", ".join(objects.name(pod) for pod in pods[:3]),
@@ -249,7 +258,7 @@ def _refuse_namesakes(api: Api, queries: Queries, found: Sequence[Json], namespa
 def _taken(document: Json, there: Json, namespace: str) -> ClusterError:
     kind, name = document["kind"], objects.name(document)
     handle = f"kubernetes://{namespace}/{name}"
-    if objects.is_going(there):
+    if objects.is_being_deleted(there):
         return ClusterError(
             f"an earlier {kind} {name} in namespace {namespace} is still being deleted",
             hint="wait until it is gone, or give the new job another name",
@@ -261,20 +270,17 @@ def _taken(document: Json, there: Json, namespace: str) -> ClusterError:
         if ended:
             return ClusterError(
                 f"there is a {kind} {name} in namespace {namespace} already, which has ended",
-                hint=f"`kubectl delete {kind.lower()} -n {namespace} {name}` removes it and its logs; or "
-                "give the new job another name, or let jobs go by themselves with `kubernetes.ttl`",
+                hint=f"`kubectl delete {kind.lower()} -n {namespace} {name}` deletes it and its logs; or "
+                "give the new job another name, or set `kubernetes.ttl` to have jobs deleted after their end",
             )
         return ClusterError(
             f"there is a {kind} {name} in namespace {namespace} already, and it has not ended",
-            hint=f"`ddplaunch status {handle}` shows it, `ddplaunch cancel {handle}` stops and removes it",
+            hint=f"`ddplaunch status {handle}` shows it, `ddplaunch cancel {handle}` stops and deletes it",
         )
-    whose = "" if objects.is_ours(there) else ", and it is not of ddplaunch"
+    whose, unused = ", and ddplaunch did not create it", ""
+    if objects.is_ours(there):
+        whose, unused = "", f"; or `kubectl delete -n {namespace} {kind.lower()} {name}`, if no job uses it"
     return ClusterError(
         f"there is a {kind} {name} in namespace {namespace} already{whose}",
-        hint="give the job another name"
-        + (
-            f"; or `kubectl delete -n {namespace} {kind.lower()} {name}`, if no job uses it"
-            if not whose
-            else ""
-        ),
+        hint=f"give the job another name{unused}",
     )

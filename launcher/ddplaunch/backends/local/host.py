@@ -1,7 +1,8 @@
-"""The one process that carries a local job: started, recognised again, and stopped."""
+"""The host process of a local job: started, recognised by a later command, and stopped."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -9,19 +10,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddplaunch.agent.contract import codec
+from ddplaunch.agent.system import processes
 from ddplaunch.backends import files
 
-_WHEN_TOLD = (
+_START_SCRIPT = (
     'IFS= read -r folder && program=$1 && script=$2 && shift 2 && exec "$program" "$folder/$script" "$@"'
 )
-"""The process is there before its job, so that its pid is on record by then. Told nothing, it ends."""
+"""The process starts before its job, so that its pid is on record by then. It ends when it gets no folder."""
 _POLL = 0.05
 
 
 @dataclass(frozen=True)
 class Host:
-    """A process, told apart from every other that had or will have its pid."""
+    """A process, by its pid and by what tells it from an earlier or later one of that pid."""
 
     pid: int
     started: int  # clock ticks since boot, as in /proc/<pid>/stat
@@ -29,18 +30,18 @@ class Host:
     at: float  # seconds since the epoch
 
     def alive(self) -> bool:
-        """A zombie is as dead as one that is gone: its parent may take hours to notice."""
+        """Whether it runs. A zombie does not, although its parent may take hours to notice."""
         fields = _stat(self.pid)
         return fields is not None and fields[0] not in "ZX" and self._is_ours(fields)
 
     def send(self, number: signal.Signals) -> bool:
-        """Send it a signal. False when it is gone, whoever has its pid now."""
+        """Send it a signal; return False when it is gone, even if another process has its pid now."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except (ProcessLookupError, ValueError):
             return False
         try:
-            # Looked at after it was opened: from here on the descriptor means this process and no other.
+            # After the descriptor was opened: from here on that means this process and no other.
             if not self.alive():
                 return False
             signal.pidfd_send_signal(descriptor, number)
@@ -50,8 +51,20 @@ class Host:
             os.close(descriptor)
         return True
 
+    def kill(self) -> None:
+        """Kill it with its descendants: one that is stopped does not notice that its parent is gone."""
+        with contextlib.ExitStack() as open_files:
+            opened = [processes.open_pid(pid) for pid in processes.descendants(self.pid)]
+            descriptors = [each for each in opened if each is not None]
+            for each in descriptors:
+                open_files.callback(os.close, each)
+            self.send(signal.SIGKILL)
+            for each in descriptors:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(each, signal.SIGKILL)
+
     def wait(self, seconds: float) -> bool:
-        """Wait for its end. False when it still lives after so many seconds."""
+        """Wait for its end; return False when it still runs after so many seconds."""
         return wait_until(lambda: not self.alive(), seconds)
 
     def of_earlier_boot(self) -> bool:
@@ -62,9 +75,9 @@ class Host:
 
 
 class Child:
-    """A process of ours that becomes the host of a job once it is told which.
+    """A child process that becomes the host of a job.
 
-    No Popen: it is made to outlive us, and Popen complains of every child that it has not seen end.
+    It is not a Popen, which warns of every child that outlives it, as a host does.
     """
 
     def __init__(self, command: Sequence[str], output: int, errors: int) -> None:
@@ -74,26 +87,26 @@ class Child:
         try:
             self.pid = os.posix_spawnp(
                 "sh",
-                ["sh", "-c", _WHEN_TOLD, "ddplaunch-host", *command],
+                ["sh", "-c", _START_SCRIPT, "ddplaunch-host", *command],
                 os.environ,
                 file_actions=list(streams),
-                setsid=True,  # neither Ctrl-C nor a closing terminal reach it
+                setsid=True,  # neither Ctrl-C nor a closing terminal reaches it
                 setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # which Python ignores, and children would too
             )
         finally:
             os.close(reading)
         fields = _stat(self.pid)
-        assert fields is not None  # it cannot be gone: nobody but us could have waited for it
+        assert fields is not None  # it cannot be gone: only its parent can wait for it
         self.host = Host(self.pid, int(fields[19]), _boot(), time.time())
         self._status: int | None = None
 
-    def become(self, folder: Path) -> None:
-        """The host of the job in `folder`."""
+    def run_job(self, folder: Path) -> None:
+        """Let it become the host of the job in `folder`."""
         os.write(self._writing, os.fsencode(folder) + b"\n")
-        self.give_up()
+        self.close_pipe()
 
-    def give_up(self) -> None:
-        """Tell it no more: unless it has become a host, it ends."""
+    def close_pipe(self) -> None:
+        """Close the pipe to it. It ends, unless it has become a host."""
         os.close(self._writing)
 
     def poll(self) -> int | None:
@@ -114,15 +127,12 @@ class Child:
 
 
 def read(path: Path) -> Host | None:
-    """The host on record, None when there is none that can be read."""
-    try:
-        return files.read(Host, path)
-    except (OSError, codec.ContractError):
-        return None
+    """Return the host process on record; None when none can be read."""
+    return files.read_if_valid(Host, path)
 
 
 def wait_until(happened: Callable[[], bool], seconds: float) -> bool:
-    """False when it has not happened in so many seconds."""
+    """Wait until `happened()`; return False when it has not happened after so many seconds."""
     deadline = time.monotonic() + seconds
     while not happened():
         if time.monotonic() > deadline:
@@ -132,7 +142,7 @@ def wait_until(happened: Callable[[], bool], seconds: float) -> bool:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/<pid>/stat from the third on; the second may hold blanks and brackets."""
+    """Return the fields of /proc/<pid>/stat from the third on; the second may hold blanks and brackets."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,32 +1,35 @@
-"""Keeps local jobs in `jobs/<name>/<n>/`, one folder per submission: rendered files and what happened.
+"""Keeps local jobs in `jobs/<name>/<n>/`, one folder per submission: rendered files, output and evidence.
 
-A folder appears under its number whole, or not at all, so a launcher that dies on the way leaves no half job.
+A folder gets its number only when it is complete, so a launcher that dies on the way leaves no half job.
 """
 
 from __future__ import annotations
 
 import shutil
-import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Files
-from ddplaunch.errors import ClusterError, NotFoundError, UsageError
+from ddplaunch.backends.folder import new_folder
+from ddplaunch.backends.records import old
+from ddplaunch.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.render.rendered import RenderedFile
 
 HOST = "host.json"
-"""The process that carries the job; written by the launcher before the job starts."""
+"""The host process of the job; the launcher writes it before the job starts."""
 HOST_LOG = "run/host.log"
-"""What that process itself had to say; the ranks' output is in Files.OUTPUT."""
+"""The log of that process; the ranks' output is in Files.OUTPUT."""
+SWEEP = "sweep.json"
+"""The file with the job's own values in a sweep, as text by key; other jobs have none."""
 CANCELLED = "cancelled"
-"""Exists once somebody asked for the job's end."""
+"""Exists once the job's user has asked for its end."""
 
 _BEGUN = ".new-"
 _ABANDONED_AFTER = 3600.0
+"""Seconds after which a folder that is not yet a job is removed; writing one takes less."""
 
 
 class Store:
@@ -34,30 +37,24 @@ class Store:
         self.jobs = root / "jobs"
 
     def begin(self, name: str, files: Mapping[str, RenderedFile]) -> Path:
-        """A folder with all `files`, not yet a job. Raises ClusterError when it cannot be written."""
-        folder = home = self.jobs / name
-        try:
-            home.mkdir(parents=True, exist_ok=True)
-            _sweep(home)
-            folder = Path(tempfile.mkdtemp(prefix=_BEGUN, dir=home))
+        """Return a folder with all `files`, not yet a job. Raises ClusterError when it cannot be written."""
+        home = self.jobs / name
+        with new_folder(home, _BEGUN) as folder:
+            for leftover in old(home.glob(f"{_BEGUN}*"), _ABANDONED_AFTER):
+                shutil.rmtree(leftover, ignore_errors=True)  # its launcher died in `begin`
             for path, file in files.items():
                 target = folder / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(file.content)
                 target.chmod(0o755 if file.executable else 0o644)
             (folder / Files.RUN).mkdir(exist_ok=True)
-        except OSError as error:
-            if folder != home:
-                shutil.rmtree(folder, ignore_errors=True)  # the room that it takes is missing elsewhere
-            raise ClusterError(
-                f"the job's folder cannot be written: {error.filename or home}: {error.strerror}",
-                hint="jobs on this machine live below $XDG_STATE_HOME, or ~/.local/state: make room there, "
-                "or set XDG_STATE_HOME to a folder that you may write to",
-            ) from error
         return folder
 
     def claim(self, folder: Path) -> Path:
-        """Give what `begin` made the next number of its name, which makes it a job."""
+        """Give a folder of `begin` the next number of its name, which makes it a job; return its new path.
+
+        Raises OSError when it cannot be renamed.
+        """
         home = folder.parent
         number = max(_numbers(home), default=0)
         while True:
@@ -70,11 +67,11 @@ class Store:
                     raise
 
     def find(self, path: str) -> Path:
-        """The folder of `name/n`, or of the newest of `name`. Raises NotFoundError, UsageError."""
+        """Return the folder of `name/n`, or of the newest of `name`. Raises NotFoundError, UsageError."""
         name, _, number = path.partition("/")
         if name in ("", ".", "..") or (number and not number.isdecimal()) or path.endswith("/"):
             raise UsageError(
-                f"local://{path} is not a handle of a local job",
+                f"local://{path} is not the handle of a local job",
                 hint="local://digits/3 is the third submission of digits, local://digits the newest",
             )
         home = self.jobs / name
@@ -86,7 +83,7 @@ class Store:
         return home / str(int(number) if number else numbers[-1])
 
     def folders(self) -> list[Path]:
-        """Every job's folder."""
+        """Return the folder of every job."""
         try:
             homes = sorted(path for path in self.jobs.iterdir() if path.is_dir())
         except FileNotFoundError:
@@ -108,13 +105,3 @@ def _numbers(home: Path) -> list[int]:
         return sorted(int(path.name) for path in home.iterdir() if path.name.isdecimal())
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _sweep(home: Path) -> None:
-    """Remove what launchers that died in `begin` have left. A living one takes no hour."""
-    for path in home.glob(f"{_BEGUN}*"):
-        try:
-            if time.time() - path.stat().st_mtime > _ABANDONED_AFTER:
-                shutil.rmtree(path, ignore_errors=True)
-        except FileNotFoundError:
-            continue

@@ -1,4 +1,4 @@
-"""The Slurm backend: what Slurm says of a job, and what the job's folder says, made one."""
+"""The Slurm backend: combines Slurm's state of a job with the files in the job's folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Verdict
 from ddplaunch.backends import folder, interrupts, lines
-from ddplaunch.backends.job import HEARD_AFAR, Handle, Job, Selection, State, with_silence
+from ddplaunch.backends.job import SILENT_AFTER_AFAR, Handle, Job, Selection, State, with_silence
 from ddplaunch.backends.slurm import last_words, limits, outcomes, pending, submission
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.evidence import collect
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from ddplaunch.render.rendered import Rendered
 
 GATE_ONLY = "--gate-only"
-"""Behind the script's name: no training. The script hears of it by this variable."""
+"""An argument after the script's name: run the gate alone. The script reads it from this variable."""
 _GATE_ONLY = "DDPLAUNCH_GATE_ONLY"
 STOP = 150.0
-"""Seconds for a job to end once told: Slurm's KillWait (30 s), its epilog, a controller that is slow."""
+"""Seconds for a cancelled job to end: Slurm's KillWait (30 s), its epilog, a slow controller."""
 _POLL = 0.25
 
 
 def connect() -> SlurmBackend:
-    """The backend of the cluster whose commands are on PATH."""
+    """Return the backend of the cluster whose commands are on PATH."""
     return SlurmBackend(folder.state_folder())
 
 
@@ -44,16 +44,16 @@ class SlurmBackend:
     def __init__(self, root: Path) -> None:
         self.records = Records(root)
         self._queries: dict[str, Queries] = {}
-        self._looks = Snapshots(self.queries, self.records)
+        self._snapshots = Snapshots(self.queries, self.records)
 
     def queries(self, cluster: str = "") -> Queries:
-        """Questions to that cluster."""
+        """Return the queries to that cluster."""
         return self._queries.setdefault(cluster, Queries(Commands(cluster)))
 
     # --- submit
 
     def submit(self, rendered: Rendered) -> Handle:
-        """Raises ClusterError when it can never start, or Slurm will not have it."""
+        """Submit the job. Raises ClusterError when it can never start, or when Slurm refuses it."""
         _, name, *words = rendered.command
         file = rendered.files[name]
         wanted = limits.requested(file.content.decode(), os.environ)
@@ -62,168 +62,187 @@ class SlurmBackend:
         if "," not in wanted.clusters:
             with interrupts.let_through():
                 _refuse_what_never_starts(wanted, queries)
-        # The file has the name that Slurm knows the job by; `doctor` calls it otherwise.
-        sent = self.records.begin(Path(name).stem, name, file, str(Path.cwd()))
+        # Slurm knows the job by the name of its file; for `doctor`, Rendered.job is another.
+        record = self.records.begin(Path(name).stem, name, file, str(Path.cwd()), rendered.sweep)
         env = {_GATE_ONLY: "1"} if GATE_ONLY in words else {}
         words = [word for word in words if word != GATE_ONLY]
         try:
             with interrupts.let_through():
-                job_id, cluster = submission.send(queries, sent, words, env)
+                job_id, cluster = submission.send(queries, record, words, env)
         except KeyboardInterrupt:
             with interrupts.held_off():
-                self._take_back(sent, queries)
+                self._cancel_unconfirmed(record, queries)
             raise
         except ClusterError as error:
             if not isinstance(error, submission.UncertainError):
-                self.records.drop(sent)
+                self.records.drop(record)
             raise
-        self.records.save(dataclasses.replace(sent, job_id=job_id, cluster=cluster))
+        self.records.save(dataclasses.replace(record, job_id=job_id, cluster=cluster))
         return handle(job_id, cluster)
 
-    def _take_back(self, sent: Submission, queries: Queries) -> None:
-        """Ctrl-C before the handle was told: nobody wants a job that he knows nothing of."""
+    def _cancel_unconfirmed(self, record: Submission, queries: Queries) -> None:
+        """Cancel the job after a Ctrl-C, before its handle was printed: its user could not find it."""
         try:
-            job_id = submission.look_for(queries, sent, submission.TAKE_BACK)
+            job_id = submission.find_submitted(queries, record, submission.CANCEL_WAIT)
         except ClusterError as error:
             raise submission.UncertainError(
                 f"it is not known whether Slurm took the job before you interrupted it: {error.message}",
-                hint="`ddplaunch list --to slurm` shows it, should it appear",
+                hint="`ddplaunch list --to slurm` shows it, if Slurm has it",
             ) from error
         if job_id is not None:
             queries.commands.run("scancel", str(job_id))
-            self.records.save(dataclasses.replace(sent, job_id=job_id, cluster=queries.commands.cluster))
+            self.records.save(dataclasses.replace(record, job_id=job_id, cluster=queries.commands.cluster))
 
-    # --- look
+    # --- status
 
     def job(self, handle: Handle) -> Job:
-        return self._job(self._looks.at(*parse_handle(handle)))
+        return self._job(self._snapshots.at(*parse_handle(handle)))
 
     def jobs(self) -> list[Job]:
-        found = [self._job(look) for look in self._looks.at_all()]
-        return sorted(found, key=lambda job: job.submitted, reverse=True)
+        jobs = [self._job(snapshot) for snapshot in self._snapshots.at_all()]
+        return sorted(jobs, key=lambda job: job.submitted, reverse=True)
 
     def handles(self) -> list[tuple[Handle, str]]:
         return [
-            (handle(sent.job_id, sent.cluster), f"{sent.name}{sent.state and ', '}{sent.state}")
-            for sent in self.records.all()
-            if sent.job_id is not None
+            (handle(record.job_id, record.cluster), f"{record.name}{record.state and ', '}{record.state}")
+            for record in self.records.all()
+            if record.job_id is not None
         ]
 
-    def _job(self, look: Snapshot) -> Job:
-        """Slurm's word, the hub's word of the same attempt, and what follows from both."""
-        seen, sent = look.seen, look.sent
-        told = look.told()
-        cancelled = sent is not None and sent.cancelled
-        submitted = sent.at if sent else (seen.submitted if seen and seen.submitted else time.time())
-        own = handle(look.job_id, look.cluster)
-        job = Job(own, State.RUNNING, submitted, look.name, detail=look.note, status=told)
-        if seen is None or look.ended:
-            return self._ended(job, look, cancelled=cancelled)
-        if sent is not None and sent.state:  # somebody put it back into the queue after its end
-            again = dataclasses.replace(sent, state="", exit_code=None, ended=None, detail="", verdicts=[])
-            self._looks.remember(look, again)
-        if seen.state in outcomes.WAITING and told is None:  # else its hub is up, and Slurm's word old
-            why = pending.explain(seen, self.queries(look.cluster).surroundings(seen.partition))
-            attempt = f"attempt {seen.restarts + 1}: " if seen.restarts else ""
-            text = f"{attempt}{why.text}" + (f"; {look.note}" if look.note else "")
-            return dataclasses.replace(job, state=State.PENDING, detail=text, hint=why.hint)
-        if told is None or seen.state in ("SUSPENDED", "STOPPED"):
-            missing = "; its hub is not up yet" if seen.state == "RUNNING" else ""
-            says = f"Slurm calls it {seen.state.lower()} on {seen.node_list}{missing}"
-            return dataclasses.replace(job, detail="; ".join(filter(None, [says, look.note])))
-        if seen.state == "COMPLETING":
-            return dataclasses.replace(job, detail="Slurm waits for its nodes to clean up after it")
-        return with_silence(job, HEARD_AFAR, time.time())
-
-    def _ended(self, job: Job, look: Snapshot, *, cancelled: bool) -> Job:
-        seen, sent, told = look.seen, look.sent, job.status
-        if seen is not None:
-            how = outcomes.outcome(seen, told, cancelled=cancelled, me=os.getuid())
-            # Of a job that Slurm still holds this is when it must have ended at the latest.
-            ended = told.updated if look.lingers and told is not None else seen.ended or time.time()
-        elif sent is not None and sent.state:
-            how = outcomes.Outcome(State(sent.state), sent.exit_code, sent.detail)
-            ended = sent.ended or sent.at
-        else:
-            how = outcomes.forgotten(told, cancelled=cancelled)
-            ended = told.updated if told else time.time()
-        verdicts = self._verdicts(seen, look.cluster) if seen else sent.verdicts if sent else []
-        unsaid = told is None or told.exit_code is None
-        if unsaid and how.state not in (State.SUCCEEDED, State.CANCELLED):
-            how = how._replace(detail=how.detail or last_words.of_script(look.output))
-            verdicts = verdicts or last_words.of_gates(look.folder)
-        if sent is not None and not sent.state:
-            kept = dataclasses.replace(
-                sent, workdir=(seen and seen.workdir) or sent.workdir, verdicts=verdicts
+    def _job(self, snapshot: Snapshot) -> Job:
+        """Return the job by Slurm's state and by the hub's status of the same attempt."""
+        slurm_job, record, hub_status = snapshot.slurm_job, snapshot.record, snapshot.hub_status()
+        job = Job(
+            handle(snapshot.job_id, snapshot.cluster),
+            State.RUNNING,
+            snapshot.submitted or time.time(),
+            snapshot.name,
+            detail=snapshot.note,
+            status=hub_status,
+            restarts=(slurm_job.restarts or 0) if slurm_job else 0,
+            earlier=snapshot.earlier(),
+            sweep=record.sweep if record else {},
+        )
+        if slurm_job is None or snapshot.ended:
+            return self._ended(job, snapshot)
+        if record is not None and record.state:  # it was requeued after its end
+            self._snapshots.remember(snapshot, record.without_end())
+        # Where the hub is up, Slurm's state is out of date.
+        if slurm_job.state in outcomes.WAITING and hub_status is None:
+            facts = self.queries(snapshot.cluster).partition_facts(slurm_job.partition)
+            why = pending.explain(slurm_job, facts)
+            text = "; ".join(filter(None, [why.text, snapshot.note]))
+            return dataclasses.replace(
+                job, state=State.PENDING, detail=text, hint=why.hint, never_starts=why.never
             )
-            kept = dataclasses.replace(kept, state=str(how.state), exit_code=how.exit_code)
-            self._looks.remember(look, dataclasses.replace(kept, detail=how.detail, ended=ended))
-        job = dataclasses.replace(job, state=how.state, exit_code=how.exit_code, detail=how.detail)
-        if look.lingers and seen is not None:
-            text = f"Slurm still calls it {seen.state.lower()}, and has not released {seen.node_list}"
-            job = dataclasses.replace(job, lingers=text)
-        # Slurm tells whole seconds, of its own clock: a short job would have ended before it was submitted.
-        return dataclasses.replace(job, ended=max(ended, job.submitted), verdicts=tuple(verdicts))
+        if hub_status is None or slurm_job.state in ("SUSPENDED", "STOPPED"):
+            missing = "; its hub is not up yet" if slurm_job.state == "RUNNING" else ""
+            detail = f"its state in Slurm is {slurm_job.state} on {slurm_job.node_list}{missing}"
+            return dataclasses.replace(job, detail="; ".join(filter(None, [detail, snapshot.note])))
+        if slurm_job.state == "COMPLETING":
+            return dataclasses.replace(job, detail="Slurm waits for its nodes to clean up after it")
+        return with_silence(job, SILENT_AFTER_AFAR, time.time())
 
-    def _verdicts(self, seen: SlurmJob, cluster: str) -> list[Verdict]:
+    def _ended(self, job: Job, snapshot: Snapshot) -> Job:
+        slurm_job, record, hub_status = snapshot.slurm_job, snapshot.record, job.status
+        cancelled = record is not None and record.cancelled
+        last_update = hub_status.updated if hub_status else None
+        verdicts = record.verdicts if record else []
+        if slurm_job is not None:
+            outcome = outcomes.outcome(slurm_job, hub_status, cancelled=cancelled, me=os.getuid())
+            # While Slurm still holds the job, its end time is when the time limit will be over.
+            ended = last_update if snapshot.lingers else slurm_job.ended
+            verdicts = self._verdicts(slurm_job, snapshot.cluster)
+        elif record is not None and record.state:
+            outcome = record.outcome
+            ended = record.ended or record.at
+        else:
+            outcome = outcomes.forgotten(hub_status, cancelled=cancelled)
+            ended = last_update
+        no_exit_code = hub_status is None or hub_status.exit_code is None
+        if no_exit_code and outcome.state not in (State.SUCCEEDED, State.CANCELLED):
+            outcome = outcome._replace(detail=outcome.detail or last_words.of_script(snapshot.output))
+            verdicts = verdicts or last_words.of_gates(snapshot.folder)
+        job = dataclasses.replace(
+            job,
+            state=outcome.state,
+            exit_code=outcome.exit_code,
+            detail=outcome.detail,
+            # Slurm's times are whole seconds: a short job would have ended before it was submitted.
+            ended=max(ended or time.time(), job.submitted),
+            verdicts=tuple(verdicts),
+        )
+        if record is not None and not record.state:
+            workdir = (slurm_job and slurm_job.workdir) or record.workdir
+            self._snapshots.remember(snapshot, dataclasses.replace(record, workdir=workdir).with_end(job))
+        if snapshot.lingers and slurm_job is not None:
+            text = f"its state in Slurm is still {slurm_job.state}, and {slurm_job.node_list} is not released"
+            job = dataclasses.replace(job, lingers=text)
+        return job
+
+    def _verdicts(self, slurm_job: SlurmJob, cluster: str) -> list[Verdict]:
         numbers: list[int] = []
         names = ""
-        if seen.state == "NODE_FAIL" and seen.node_list:
-            numbers, names = self.queries(cluster).failed_nodes(seen.node_list)
-        return outcomes.verdicts(seen, numbers, names)
+        if slurm_job.state == "NODE_FAIL" and slurm_job.node_list:
+            numbers, names = self.queries(cluster).failed_nodes(slurm_job.node_list)
+        return outcomes.verdicts(slurm_job, numbers, names)
 
     # --- logs, cancel, collect
 
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
-        """Raises ClusterError when the output lies where this machine does not see it."""
+        """Yield the output. Raises ClusterError when this machine cannot read it."""
         path = parse_handle(handle)
-        look = self._looks.at(*path)
-        output = look.output
+        snapshot = self._snapshots.at(*path)
+        output = snapshot.output
         if output is None or not _is_visible(output):
             raise ClusterError(
-                f"the output of {handle} is not to be seen from here: "
-                + (str(output) if output else "Slurm does not say where it lies"),
-                hint="look as its owner, and from a machine that shares this folder with the nodes",
+                f"the output of {handle} cannot be read on this machine: "
+                + (str(output) if output else "Slurm does not say where it is"),
+                hint="run this as the job's owner, on a machine that shares this folder with the nodes",
             )
         yield from lines.lines(
-            lines.File(output),
+            lines.GrowingFile(output),
             wanted,
             follow=follow,
-            alive=lambda: not self._looks.at(*path).ended,
+            alive=lambda: not self._snapshots.at(*path).ended,
             poll=_POLL,
         )
 
     def cancel(self, handle: Handle) -> Job:
-        """Raises ClusterError when the job lives on for all that was done."""
+        """Cancel the job and wait for its end. Raises ClusterError when Slurm refuses, or it does not end."""
         path = parse_handle(handle)
-        look = self._looks.at(*path)
-        job = self._job(look)
+        snapshot = self._snapshots.at(*path)
+        job = self._job(snapshot)
         if job.state.ended:
             return job
-        if look.sent is not None:
-            look.sent.mark_cancelled()
-        # Slurm sends SIGTERM to all that belongs to the job, and SIGKILL only after KillWait: in between
-        # the supervisors take the evidence.
-        answer = self.queries(look.cluster).commands.ask("scancel", str(look.job_id))
+        if snapshot.record is not None:
+            snapshot.record.mark_cancelled()
+        # Slurm sends SIGTERM to all processes of the job, and SIGKILL only after KillWait: in between the
+        # supervisors collect the evidence.
+        answer = self.queries(snapshot.cluster).commands.ask("scancel", str(snapshot.job_id))
         if answer.code != 0 and "Invalid job id" not in answer.err and "already complet" not in answer.err:
             raise ClusterError(
                 f"Slurm does not cancel {handle}: {answer.last_line}",
-                hint=f"`scontrol show job {look.job_id}` says whose it is, and how it stands",
+                hint=f"`scontrol show job {snapshot.job_id}` shows its owner and its state",
             )
         deadline = time.monotonic() + STOP
-        while not (look := self._looks.at(*path, fresh=True)).ended:
+        while not (snapshot := self._snapshots.at(*path, fresh=True)).ended:
             if time.monotonic() > deadline:
-                state = look.seen.state if look.seen else "unknown"
+                state = snapshot.slurm_job.state if snapshot.slurm_job else "unknown"
                 raise ClusterError(
-                    f"{handle} does not end, cancelled {STOP:.0f} s ago: Slurm calls it {state}",
-                    hint=f"an epilog or the kernel may hold it: `scontrol show job {look.job_id}`",
+                    f"{handle} has not ended {STOP:.0f} s after scancel: its state in Slurm is {state}",
+                    hint=f"an epilog or the kernel may hold it: `scontrol show job {snapshot.job_id}`",
                 )
             time.sleep(0.5)
-        return self._job(look)
+        return self._job(snapshot)
 
     def collect(self, handle: Handle) -> Bundle | None:
-        look = self._looks.at(*parse_handle(handle))
-        return collect(look, self.queries(look.cluster))
+        snapshot = self._snapshots.at(*parse_handle(handle))
+        return collect(snapshot, self.queries(snapshot.cluster))
+
+    def close(self) -> None:
+        """Wait for its queries."""
+        self._snapshots.close()
 
 
 def handle(job_id: int, cluster: str = "") -> Handle:
@@ -232,6 +251,7 @@ def handle(job_id: int, cluster: str = "") -> Handle:
 
 
 def _refuse_what_never_starts(wanted: limits.Requested, queries: Queries) -> None:
+    """Raise ClusterError for a job that is beyond a limit of its partition."""
     problems = limits.problems(wanted, queries.partitions())
     if problems:
         raise ClusterError(
@@ -241,7 +261,7 @@ def _refuse_what_never_starts(wanted: limits.Requested, queries: Queries) -> Non
 
 
 def _is_visible(output: Path) -> bool:
-    """Whether it can be read, or will be when it comes."""
+    """Whether this machine can read the file, or will be able to once it exists."""
     try:
         return output.parent.is_dir() and (not output.exists() or os.access(output, os.R_OK))
     except OSError:
@@ -249,11 +269,11 @@ def _is_visible(output: Path) -> bool:
 
 
 def parse_handle(handle: Handle) -> tuple[int, str]:
-    """Job id and cluster. Raises UsageError."""
+    """Return job id and cluster. Raises UsageError."""
     match = re.fullmatch(r"(?:(\w[\w.-]*)/)?(\d+)", handle.path)
     if match is None:
         raise UsageError(
-            f"{handle} is not a handle of a Slurm job",
-            hint="slurm://1234 is job 1234, slurm://mycluster/1234 the one of cluster mycluster",
+            f"{handle} is not the handle of a Slurm job",
+            hint="slurm://1234 is job 1234, slurm://mycluster/1234 is job 1234 of cluster mycluster",
         )
     return int(match[2]), match[1] or ""

@@ -1,4 +1,4 @@
-"""Slurm's commands: run with a limit, asked again while the controller does not answer, never for ever."""
+"""Runs Slurm's commands with a time limit, and retries while the controller does not answer."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 from ddplaunch.errors import ClusterError
 
 LIMIT = 20.0
-"""Seconds for one command. Slurm's own patience with its controller is 10 s, and it may try twice."""
+"""Seconds for one command. Slurm's own commands wait 10 s for the controller, and may try twice."""
 PATIENCE = 30.0
-"""Seconds over which a question is asked again: a controller is started anew in less."""
+"""Seconds for which a query is retried: a controller restarts in less."""
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 8.0
 
 _UNREACHED = "Unable to contact slurm controller (connect failure)"
-"""Of a controller that has not even heard the question; `(receive failure)` would be another matter."""
+"""An error that proves that the controller did not get the request, unlike `(receive failure)`."""
 _UNANSWERED = (
     "Unable to contact slurm controller",
     "Connection refused",
@@ -39,15 +39,15 @@ _UNANSWERED = (
     "Insane message length",
     "Unable to contact slurmdbd",
 )
-"""Of a controller that may have heard it."""
+"""Errors after which the controller may have got the request."""
 _NO_CLUSTER = "Could not establish a configuration source"
-"""Of commands that are installed, and nothing more."""
+"""The error of Slurm's commands on a machine that belongs to no cluster."""
 _FORMATS = ("SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_")
-"""Habits of the user, which would change what we read."""
+"""Prefixes of variables that would change the output of the commands."""
 
 
 class CommandResult(NamedTuple):
-    """Output of a command. `code` None: it had to be killed, because it did not end."""
+    """Exit code and output of a command. `code` None: it was killed, because it did not end in time."""
 
     code: int | None
     out: str
@@ -55,33 +55,34 @@ class CommandResult(NamedTuple):
 
     @property
     def unreached(self) -> bool:
-        """Whether the controller certainly has not heard of it."""
+        """Whether the controller certainly did not get the request."""
         lines = [line for line in self.err.splitlines() if any(words in line for words in _UNANSWERED)]
         return self.code not in (0, None) and bool(lines) and all(_UNREACHED in line for line in lines)
 
     @property
     def unanswered(self) -> bool:
-        """Whether it is not known what the controller made of it; asking again may help."""
+        """Whether the controller did not answer; a retry may help."""
         return self.code is None or (self.code != 0 and any(words in self.err for words in _UNANSWERED))
 
     @property
     def last_line(self) -> str:
-        """Return what was said last, without the program's name in front."""
+        """Return the last line of stderr, without the program's name in front."""
         lines = [line.strip() for line in self.err.splitlines() if line.strip()]
         return _without_name(lines[-1]) if lines else ""
 
 
 class Commands:
-    """The commands of one cluster, the local one when it has no name."""
+    """Commands of one cluster, "" being the local one. Queries are retried for `patience` seconds."""
 
     def __init__(self, cluster: str = "", patience: float = PATIENCE) -> None:
         self.cluster = cluster
         self.patience = patience
 
     def ask(self, program: str, *words: str, patience: float | None = None) -> CommandResult:
-        """A question: asked again, ever more seldom, while nobody answers. An error is an answer.
+        """Run a query, with retries while the controller does not answer; return its answer or its error.
 
-        Raises ClusterError when there is no such program, or no answer within `patience` (None: the usual).
+        Raises ClusterError when there is no such program, or no answer within `patience` seconds (None: the
+        usual).
         """
         patience = self.patience if patience is None else patience
         started = time.monotonic()
@@ -104,7 +105,10 @@ class Commands:
         cwd: str | None = None,
         limit: float | None = None,
     ) -> CommandResult:
-        """Once. Ctrl-C ends it, and all that it started, before KeyboardInterrupt goes on."""
+        """Run a command once. Raises ClusterError when there is no such program.
+
+        Ctrl-C first ends its process group, then raises KeyboardInterrupt.
+        """
         import sh
 
         if self.cluster:
@@ -133,28 +137,28 @@ class Commands:
             ) from error
         except sh.TimeoutException:
             return CommandResult(None, "", f"no answer in {limit or LIMIT:.0f} s")
-        except sh.SignalException as error:  # somebody killed it
+        except sh.SignalException as error:  # it was killed
             return CommandResult(None, "", str(type(error).__name__))
         answer = CommandResult(done.exit_code, _text(done.stdout), _text(done.stderr))
         if answer.code != 0 and _NO_CLUSTER in answer.err:
             raise ClusterError(
-                f"`{program}` does not know of a cluster: {_NO_CLUSTER}",
+                f"`{program}` knows of no cluster: {_NO_CLUSTER}",
                 hint="try `sinfo`; use a login node of the cluster, or set SLURM_CONF to its slurm.conf",
             )
         return answer
 
     def silent(self, program: str, answer: CommandResult, waited: float) -> ClusterError:
-        """The error of a controller that does not answer."""
-        said = answer.last_line or "it says nothing"
+        """Return the error for a controller that has not answered for `waited` seconds."""
+        reason = answer.last_line or "without an error message"
         where = f" of cluster {self.cluster}" if self.cluster else ""
         return ClusterError(
-            f"Slurm's controller{where} does not answer: `{program}` was tried for {waited:.0f} s: {said}",
-            hint="`scontrol ping` shows whether it is up; jobs that run go on without it, so try again later",
+            f"Slurm's controller{where} does not answer: `{program}` was tried for {waited:.0f} s: {reason}",
+            hint="`scontrol ping` shows whether it is up; running jobs go on without it, so try again later",
         )
 
 
 def _plain_environment() -> dict[str, str]:
-    """The user's, with times as seconds since the epoch: no zone and no habit can change their meaning."""
+    """Return the user's environment, changed so that the commands print times as seconds since the epoch."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_FORMATS)}
     return kept | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
 

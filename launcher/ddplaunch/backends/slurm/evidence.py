@@ -1,4 +1,4 @@
-"""Fetches a job's evidence: from its hub while it runs, by whatever way leads there, else what it left."""
+"""Fetches a job's evidence: from its hub while it runs, else from its files or its log."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ from ddplaunch.backends.slurm.snapshot import Snapshot
 from ddplaunch.errors import UsageError
 
 _STEP = 60.0
-"""Seconds for a step beside the job's own: to be started, and to be answered by the hub."""
+"""Seconds for a step beside the job's own to start, and for the hub to answer it."""
 
 
-def collect(look: Snapshot, queries: Queries) -> Bundle | None:
-    """None: it left nothing that can be seen from here."""
-    place = look.folder
-    if place is None:
+def collect(snapshot: Snapshot, queries: Queries) -> Bundle | None:
+    """Return the job's bundle; None: none can be read on this machine.
+
+    Raises UsageError when every bundle is broken.
+    """
+    home = snapshot.folder
+    if home is None:
         return None
-    told = look.told()
-    if not look.ended and told is not None:
-        fresh = hub.diagnose(place, told.attempt)
-        if fresh is not None:
-            return fresh
-    if not look.ended and look.seen is not None and look.seen.node_list:
-        fresh = _by_step(look.job_id, place, queries.commands)
-        if fresh is not None:
-            return fresh
+    hub_status = snapshot.hub_status()
+    if not snapshot.ended and hub_status is not None:
+        bundle = hub.diagnose(home, hub_status.attempt)
+        if bundle is not None:
+            return bundle
+    if not snapshot.ended and snapshot.slurm_job is not None and snapshot.slurm_job.node_list:
+        bundle = _by_step(snapshot.job_id, home, queries.commands)
+        if bundle is not None:
+            return bundle
     try:
-        return folder.newest_bundle(place) or _from_logs(place)
+        return folder.newest_bundle(home) or _from_logs(home)
     except UsageError:
-        printed_one = _from_logs(place)
-        if printed_one is None:
+        if (bundle := _from_logs(home)) is None:
             raise
-        return printed_one
+        return bundle
 
 
-def _by_step(job_id: int, place: Path, commands: Commands) -> Bundle | None:
-    """Ask on the hub's own node: its network, or the job's folder, may not be reached from here."""
-    ask = ["python3", "-I", "-S", str(place / Files.AGENT), "ask", "diagnose", "--folder", str(place)]
+def _by_step(job_id: int, home: Path, commands: Commands) -> Bundle | None:
+    """Ask by a job step on the hub's own node: its network, or the job's folder, may be out of reach here."""
+    ask = ["python3", "-I", "-S", str(home / Files.AGENT), "ask", "diagnose", "--folder", str(home)]
     # Node 0 of the job, which is where the batch script and the hub run.
     step = [
         f"--jobid={job_id}",
@@ -53,14 +55,14 @@ def _by_step(job_id: int, place: Path, commands: Commands) -> Bundle | None:
     ]
     answer = commands.run("srun", *step, *ask, limit=_STEP)
     try:
-        return files.load(Bundle, answer.out) if answer.code == 0 else None
+        return files.bundle(answer.out) if answer.code == 0 else None
     except codec.ContractError:
         return None
 
 
-def _from_logs(place: Path) -> Bundle | None:
-    """The hub prints its bundle as well, for when the file is lost."""
-    for run in reversed(folder.attempts(place)):
+def _from_logs(home: Path) -> Bundle | None:
+    """Return the bundle that the hub printed into its log, in case the file is lost."""
+    for run in reversed(folder.attempts(home)):
         try:
             text = files.contents(run / Path(Files.HUB_LOG).name).decode("utf-8", errors="replace")
         except (OSError, codec.ContractError):

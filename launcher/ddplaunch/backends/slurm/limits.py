@@ -1,6 +1,6 @@
-"""Finds what can never start before it is sent: Slurm would take it, and let it wait for ever. Pure.
+"""Finds jobs that can never start, before they are sent: Slurm would accept them and keep them pending. Pure.
 
-Only what is certain: nodes that are down come back, and limits of accounts are Slurm's to judge.
+It reports only what is certain: nodes that are down come back, and limits of accounts are for Slurm to judge.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from ddplaunch.backends.slurm.parse import Partition, directives, seconds
-from ddplaunch.backends.slurm.pending import span
+from ddplaunch.backends.slurm.pending import node_limit, span
 
 
 @dataclass(frozen=True)
 class Requested:
-    """Resources that a batch script asks for, as far as they decide whether it can start. Empty: not said."""
+    """Options of a batch script that decide whether it can start; empty for those that it does not give."""
 
     partition: str = ""
     nodes: str = ""
@@ -36,7 +36,7 @@ _VARIABLES = {
 
 
 def requested(script: str, environment: Mapping[str, str]) -> Requested:
-    """Return what the script's directives ask for; sbatch's environment variables override them."""
+    """Return the options in the script's directives; sbatch's environment variables override them."""
     found = dict(_options(directives(script)))
     found |= {
         name: environment[variable] for name, variable in _VARIABLES.items() if environment.get(variable)
@@ -62,7 +62,7 @@ def _options(words: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def problems(wanted: Requested, partitions: Sequence[Partition]) -> list[str]:
-    """One sentence each, none when it may start. With several partitions, one that fits is enough."""
+    """Return a sentence for each limit that forbids the job; one of several partitions may allow it."""
     known = {each.name: each for each in partitions}
     if not known:
         return []
@@ -87,12 +87,9 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 def _conflicts(wanted: Requested, partition: Partition) -> Iterable[str]:
     least = int(wanted.nodes.partition("-")[0]) if wanted.nodes.partition("-")[0].isdecimal() else 1
     where = f"partition {partition.name}"
-    if least > partition.nodes:
-        yield f"the job wants {least} nodes, and {where} has {partition.nodes}"
-    elif least > partition.most_nodes:
-        yield f"the job wants {least} nodes, and {where} gives a job at most {partition.most_nodes:.0f}"
-    elif "-" not in wanted.nodes and least < partition.least_nodes:
-        yield f"the job wants {least} nodes, and {where} gives a job at least {partition.least_nodes}"
+    text = node_limit(least, partition)
+    if text and ("-" not in wanted.nodes or least >= partition.least_nodes):
+        yield f"the job asks for {least} nodes, and {text}"
     if wanted.time and partition.most_time < seconds(wanted.time):
         yield f"the job's time limit is {wanted.time}, and that of {where} is {span(partition.most_time)}"
     yield from _not_allowed("account", wanted.account, partition.accounts, partition.denied_accounts, where)
@@ -103,6 +100,6 @@ def _not_allowed(
     what: str, name: str, allowed: frozenset[str] | None, denied: frozenset[str], where: str
 ) -> Iterable[str]:
     if name and allowed is not None and name not in allowed:
-        yield f"{where} is not for {what} {name}, only for {', '.join(sorted(allowed)) or 'none'}"
+        yield f"{where} is not open to {what} {name}, only to {', '.join(sorted(allowed)) or 'none'}"
     elif name and name in denied:
-        yield f"{where} is not for {what} {name}"
+        yield f"{where} is not open to {what} {name}"

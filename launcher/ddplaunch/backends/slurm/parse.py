@@ -1,6 +1,6 @@
-"""Parses what Slurm's commands print. Pure; whatever cannot be read raises NonsenseError.
+"""Parses the output of Slurm's commands. Pure; raises NonsenseError for what it cannot read.
 
-Text with our own separators: it has kept its form since Slurm 20.02, and holds only what is wanted.
+The commands print text with separators of our choice: its form is the same since Slurm 20.02.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 SEPARATOR = "\x1f"
-"""Between columns. Slurm's own `|` may stand in a path."""
+"""Stands between columns: Slurm's own `|` may be part of a path."""
 
 
 class NonsenseError(ValueError):
-    """An answer that is none."""
+    """Output that no known version of Slurm prints."""
 
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A job as Slurm sees it. `state` is Slurm's own word; times are seconds since the epoch.
+    """A job as Slurm reports it. `state` is Slurm's own; times are seconds since the epoch.
 
-    `started` of a job that waits is when Slurm expects it to start, `ended` of one that runs when it must
-    end.
+    `started` of a pending job is when Slurm expects it to start; `ended` of a running one is when its time
+    limit is over.
     """
 
     job_id: int
@@ -36,7 +36,7 @@ class SlurmJob:
     node_list: str = ""
     exit_code: int | None = None
     signal: int | None = None
-    restarts: int | None = 0  # None: accounting does not tell
+    restarts: int | None = 0  # None: accounting does not report it
     submitted: float | None = None
     started: float | None = None
     ended: float | None = None
@@ -44,7 +44,7 @@ class SlurmJob:
     workdir: str = ""
     command: str = ""
     dependency: str = ""
-    ended_by: int | None = None  # uid of who cancelled it, where accounting says so
+    ended_by: int | None = None  # uid of the user who cancelled it, where accounting reports it
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,14 @@ _SQUEUE = {
     "command": "command",
     "dependency": "dependency",
 }
-"""Column of `squeue --Format` -> field of Seen."""
+"""Column of `squeue --Format` -> field of SlurmJob."""
 
 SQUEUE_FORMAT = ",".join(f"{column}:0{SEPARATOR}" for column in _SQUEUE)
-"""`:0` is the width: none, so that nothing is cut off."""
+"""A width of 0 lets squeue cut nothing off."""
 
 
 def squeue(text: str) -> list[SlurmJob]:
-    """Jobs of `squeue --noheader --Format=SQUEUE_FORMAT`, which prints unknown columns empty."""
+    """Return the jobs in `squeue --noheader --Format=SQUEUE_FORMAT`, which prints unknown columns empty."""
     return [_squeue_row(line) for line in text.splitlines() if line.strip()]
 
 
@@ -104,7 +104,7 @@ def _squeue_row(line: str) -> SlurmJob:
     row = dict(zip(_SQUEUE.values(), map(word, cells), strict=False))
     job_id = digits(row["job_id"])
     if job_id is None or not row["state"]:
-        raise NonsenseError(f"squeue says nothing of a job: {line[:80]!r}")
+        raise NonsenseError(f"a line of squeue describes no job: {line[:80]!r}")
     code, signal = _ending(row["exit_code"])
     return SlurmJob(
         job_id=job_id,
@@ -130,11 +130,11 @@ def _squeue_row(line: str) -> SlurmJob:
 # --- sacct
 
 SACCT_FORMAT = "JobIDRaw,State,ExitCode,JobName,Partition,NNodes,NodeList,Submit,Start,End,Timelimit,WorkDir"
-"""Fields that every version since 20.02 knows: one that it does not know ends sacct."""
+"""Fields that every version since 20.02 has: sacct fails on an unknown one."""
 
 
 def sacct(text: str) -> list[SlurmJob]:
-    """Jobs of `sacct --parsable2 --noheader --allocations --format=SACCT_FORMAT`."""
+    """Return the jobs in `sacct --parsable2 --noheader --allocations --format=SACCT_FORMAT`."""
     return [_sacct_row(line) for line in text.splitlines() if line.strip()]
 
 
@@ -142,13 +142,15 @@ def _sacct_row(line: str) -> SlurmJob:
     cells = line.split("|", SACCT_FORMAT.count(","))
     job_id = digits(cells[0])
     if len(cells) != SACCT_FORMAT.count(",") + 1 or job_id is None:
-        raise NonsenseError(f"a line of sacct is not of a job: {line[:80]!r}")
-    _, said, ending, name, partition, nodes, node_list, submitted, started, ended, limit, workdir = cells
-    by = re.fullmatch(r"(\w+) by ([0-9]{1,10})", said)
+        raise NonsenseError(f"a line of sacct describes no job: {line[:80]!r}")
+    _, state_text, ending, name, partition, nodes, node_list, submitted, started, ended, limit, workdir = (
+        cells
+    )
+    cancelled = re.fullmatch(r"(\w+) by ([0-9]{1,10})", state_text)
     code, signal = _ending(ending)
     return SlurmJob(
         job_id=job_id,
-        state=state(by[1] if by else said),
+        state=state(cancelled[1] if cancelled else state_text),
         name=word(name),
         partition=word(partition),
         nodes=_whole(nodes),
@@ -161,7 +163,7 @@ def _sacct_row(line: str) -> SlurmJob:
         ended=_time(ended),
         time_limit=seconds(limit),
         workdir=word(workdir),
-        ended_by=int(by[2]) if by else None,
+        ended_by=int(cancelled[2]) if cancelled else None,
     )
 
 
@@ -169,7 +171,10 @@ def _sacct_row(line: str) -> SlurmJob:
 
 
 def job_id(text: str) -> tuple[int, str]:
-    """Id and cluster of `sbatch --parsable`. The last line counts: sites let sbatch print notices first."""
+    """Return id and cluster in the last line of `sbatch --parsable`; a site's notices may precede it.
+
+    Raises NonsenseError.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     match = re.fullmatch(r"([0-9]{1,15})(?:;(\S+))?", lines[-1]) if lines else None
     if match is None:
@@ -200,12 +205,12 @@ def _partition(line: str) -> Partition:
 
 
 def node_states(text: str) -> list[tuple[str, str, str]]:
-    """Name, state and reason of each node, of `sinfo --noheader --Node --Format=NODES_FORMAT`."""
+    """Return name, state and reason of each node in `sinfo --noheader --Node --Format=NODES_FORMAT`."""
     found = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(SEPARATOR)]
         if len(cells) < 3:
-            raise NonsenseError(f"a line of sinfo has no three columns: {line[:80]!r}")
+            raise NonsenseError(f"a line of sinfo has fewer than three columns: {line[:80]!r}")
         found.append(
             (cells[0], cells[1].rstrip("*~#!%$@^-+").lower(), "" if cells[2] == "none" else cells[2])
         )
@@ -216,7 +221,7 @@ NODES_FORMAT = f"nodelist:0{SEPARATOR},statelong:0{SEPARATOR},reason:0{SEPARATOR
 
 
 def directives(script: str) -> Iterator[str]:
-    """The words behind each `#SBATCH`, up to the first command, where sbatch ceases to look as well."""
+    """Yield the words after each `#SBATCH`, up to the first command, where sbatch stops reading as well."""
     import shlex
 
     for line in script.splitlines():
@@ -262,20 +267,20 @@ _FLAGS = (
     "SIGNALING",
     "STAGE_OUT",
 )
-"""Said in place of the state proper, by text alone; lists have both."""
+"""Flags that text shows in place of the state; a list of JSON has both."""
 
 
 def state(*words: str) -> str:
-    """One word for what Slurm may say in several, as it does itself where it prints but one."""
+    """Return the state as one word: a flag if there is one. Raises NonsenseError for an empty state."""
     upper = [str(word).upper() for word in words]
     first = upper[0].split()
     if not first:
-        raise NonsenseError("Slurm gives a job no state")
+        raise NonsenseError("a job without a state")
     return next((flag for flag in _FLAGS if flag in upper), first[0])
 
 
 def _ending(text: str) -> tuple[int | None, int | None]:
-    """Exit code and signal of `code:signal` or of a wait status."""
+    """Return exit code and signal of `code:signal` or of a wait status."""
     first, colon, signal = text.partition(":")
     code = digits(first)
     if code is None:
@@ -284,7 +289,7 @@ def _ending(text: str) -> tuple[int | None, int | None]:
 
 
 def wait_status(status: int) -> tuple[int, int | None]:
-    """Exit code and signal, of its 16 bits."""
+    """Return the exit code and the signal in a wait status of 16 bits."""
     status &= 0xFFFF
     if os.WIFSIGNALED(status):
         return 0, os.WTERMSIG(status)
@@ -292,18 +297,18 @@ def wait_status(status: int) -> tuple[int, int | None]:
 
 
 def digits(text: str) -> int | None:
-    """The number; None of anything else, such as `²`, or of more digits than any number of Slurm has."""
+    """Return the number; None for other text, such as `²`, and for more than 15 digits."""
     return int(text) if re.fullmatch("[0-9]{1,15}", text) else None
 
 
 def word(text: str) -> str:
-    """Empty for all that Slurm prints in place of nothing."""
+    """Return the text; "" for what Slurm prints in place of an empty value."""
     text = text.strip()
     return "" if text in ("(null)", "N/A", "None", "NONE", "Unknown") else text
 
 
 def _whole(text: str) -> int:
-    """`2`, `2-4` (2 at least), `1K` of Slurm's short numbers; 0 for none."""
+    """Return the number that the text begins with, as in `2-4` or `1K`; 0 for none."""
     match = re.match(r"[0-9]{1,15}", text)
     return int(match[0]) if match else 0
 
@@ -314,7 +319,7 @@ def _limit(text: str) -> float:
 
 
 def _time(text: str) -> float | None:
-    """Seconds since the epoch, as asked for; nothing for any other form."""
+    """Return seconds since the epoch; None for text of another form."""
     at = digits(text.strip())
     return None if at is None else float(at)
 

@@ -1,7 +1,7 @@
-"""Parses what `squeue --json` prints, Slurm 21.08 and later. Pure.
+"""Parses the output of `squeue --json`, Slurm 21.08 and later. Pure.
 
-The second language, for when the first is not understood: it says all of every job, up to Slurm 22.05 of
-all users even, and changes from version to version. States are words or lists of words; numbers are bare,
+This is for when the text output cannot be read: the JSON holds every field of every job, up to Slurm 22.05 of
+all users, and its form changes from version to version. States are words or lists of words; numbers are bare,
 null, or objects of `set`, `infinite` and `number`; exit codes are wait statuses or objects.
 """
 
@@ -14,11 +14,11 @@ from typing import Any
 from ddplaunch.backends.slurm.parse import NonsenseError, SlurmJob, state, wait_status, word
 
 _MOST = 10**15
-"""No number of Slurm is larger, and `int` and the calendar take it."""
+"""Slurm prints no larger number."""
 
 
 def squeue(text: str) -> list[SlurmJob]:
-    """Jobs of `squeue --json`. Raises NonsenseError."""
+    """Return the jobs in `squeue --json`. Raises NonsenseError."""
     return [_json_job(each) for each in _json_jobs(text)]
 
 
@@ -61,7 +61,7 @@ def _json_job(job: dict[str, Any]) -> SlurmJob:
 
 
 def _number(value: Any) -> float | None:
-    """A bare number, or one in an object that says whether it is set at all; None of one beyond _MOST."""
+    """Return a number, bare or in an object with a flag whether it is set; None for one beyond _MOST."""
     if isinstance(value, dict):
         return _number(value.get("number")) if value.get("set") and not value.get("infinite") else None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -69,7 +69,7 @@ def _number(value: Any) -> float | None:
 
 
 def _json_ending(value: Any) -> tuple[int | None, int | None]:
-    """A wait status, or an object of `return_code` and `signal`, whose number has had two names."""
+    """Return exit code and signal of a wait status, or of an object, where the signal has two names."""
     if isinstance(value, dict) and "return_code" in value:
         code, signal = _number(value["return_code"]), value.get("signal") or {}
         number = _number(signal.get("id", signal.get("signal_id"))) if isinstance(signal, dict) else None

@@ -1,4 +1,4 @@
-"""Explains why a job does not start, and what to do: Slurm's reason in a person's words. Pure.
+"""Explains why a job is pending, and what to do about it. Pure.
 
 The reasons are those of Slurm's page "Job Reason Codes", and some that it does not list.
 """
@@ -11,38 +11,45 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ddplaunch.backends.slurm import quotas
+from ddplaunch.backends.slurm import dependencies, quotas
 from ddplaunch.backends.slurm.parse import Partition, SlurmJob
 from ddplaunch.backends.slurm.quotas import Why, never_starts
 
 NodeState = tuple[str, str, str]
-"""Name, state, and what an administrator wrote of it."""
+"""Name, state, and the administrator's reason for it."""
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """Facts about the queue in which the job waits. Everything may be missing."""
+class PartitionFacts:
+    """Limits and nodes of the partition in which a job waits, as far as they are known."""
 
     partition: Partition | None = None
     nodes: Sequence[NodeState] = ()  # of its partition
 
 
-def explain(job: SlurmJob, around: Surroundings) -> Why:
-    """Return why a job is pending, held or still being started."""
+def explain(job: SlurmJob, facts: PartitionFacts) -> Why:
+    """Return why a job is pending, held or still being started, and whether waiting is of any use."""
+    why = _explain(job, facts)
+    # Slurm gives the reason of one partition, and another may still take the job.
+    elsewhere = "," in job.partition and not job.reason.startswith(_OF_THE_JOB)
+    return why._replace(never=False) if elsewhere else why
+
+
+def _explain(job: SlurmJob, facts: PartitionFacts) -> Why:
     if job.state in _BY_STATE:
-        return _BY_STATE[job.state](job, around)
+        return _BY_STATE[job.state](job, facts)
     reason = job.reason.strip("()").replace("_", " ")
     name, _, more = reason.partition(",")
     known = _BY_REASON.get(name.strip().replace(" ", "").lower())
     if known is not None:
-        why = known(job, around)
+        why = known(job, facts)
         return why._replace(text=f"{why.text}: {more.strip()}") if more.strip() else why
     if _NOT_PERMITTED in job.reason:
         what = "QOS" if "QOS" in job.reason else "account"
         known = _BY_REASON[f"{what.lower()}notallowed"]
-        return known(job, around)._replace(text=f"it waits for ever: {job.reason}")
+        return known(job, facts)._replace(text=f"it will never start: {job.reason}")
     return quotas.explain(job, name.replace(" ", "")) or Why(
-        f"Slurm gives the reason {job.reason!r}" if job.reason else "Slurm has not looked at it yet",
+        f"Slurm gives the reason {job.reason!r}" if job.reason else "Slurm has not considered it yet",
         f"`scontrol show job {job.job_id}` shows all that Slurm knows" if job.reason else "",
     )
 
@@ -50,92 +57,119 @@ def explain(job: SlurmJob, around: Surroundings) -> Why:
 # --- by reason
 
 
-def _resources(job: SlurmJob, around: Surroundings) -> Why:
+def _resources(job: SlurmJob, facts: PartitionFacts) -> Why:
     return Why(
-        f"it waits for {_nodes(job.nodes)} to become free{_where(job)}{_free(around)}{_expected(job)}",
+        f"it waits for {_nodes(job.nodes)} to become free{_where(job)}{_free(facts)}{_expected(job)}",
         "nothing is wrong; fewer `nodes` or a shorter `slurm.time` start sooner",
     )
 
 
-def _priority(job: SlurmJob, around: Surroundings) -> Why:
+def _priority(job: SlurmJob, facts: PartitionFacts) -> Why:
     return Why(
-        f"other jobs come first{_where(job)}{_free(around)}{_expected(job)}",
+        f"other jobs come first{_where(job)}{_free(facts)}{_expected(job)}",
         "nothing is wrong; a shorter `slurm.time` may let it pass ahead of larger jobs",
     )
 
 
-def _node_limit(job: SlurmJob, around: Surroundings) -> Why:
-    partition = around.partition
-    if partition is not None and job.nodes > partition.nodes:
-        text = f"it wants {_nodes(job.nodes)}, and partition {partition.name} has {partition.nodes}"
-    elif partition is not None and job.nodes > partition.most_nodes:
-        text = f"it wants {_nodes(job.nodes)}, and partition {partition.name} gives a job at most "
-        text += f"{partition.most_nodes:.0f}"
-    elif partition is not None and job.nodes < partition.least_nodes:
-        text = f"it wants {_nodes(job.nodes)}, and partition {partition.name} gives a job at least "
-        text += f"{partition.least_nodes}"
-    else:
-        return Why(
-            f"it wants {_nodes(job.nodes)}, more than can be had{_where(job)} now{_unusable(around)}",
-            "it starts when those nodes come back; else cancel it and lower `nodes`",
-        )
-    return Why(text, never_starts("lower `nodes` or take another `slurm.partition`", job))
+def node_limit(nodes: int, partition: Partition) -> str:
+    """Return which limit of the partition forbids a job of so many nodes; empty when none does."""
+    where = f"partition {partition.name}"
+    if nodes > partition.nodes:
+        return f"{where} has {partition.nodes}"
+    if nodes > partition.most_nodes:
+        return f"{where} allows a job at most {partition.most_nodes:.0f}"
+    return f"{where} requires at least {partition.least_nodes}" if nodes < partition.least_nodes else ""
 
 
-def _time_limit(job: SlurmJob, around: Surroundings) -> Why:
-    partition = around.partition
-    most = f", which is {span(partition.most_time)}" if partition and partition.most_time < math.inf else ""
+def _node_limit(job: SlurmJob, facts: PartitionFacts) -> Why:
+    limit = node_limit(job.nodes, facts.partition) if facts.partition is not None else ""
+    if limit:
+        text = f"it asks for {_nodes(job.nodes)}, and {limit}"
+        return never_starts(text, "change `nodes` or take another `slurm.partition`", job)
     return Why(
-        f"its time limit is above that of partition {job.partition}{most}",
-        never_starts("lower `slurm.time` or take another `slurm.partition`", job),
+        f"it asks for {_nodes(job.nodes)}, more than are available{_where(job)} now{_unusable(facts)}",
+        "it starts when those nodes come back; or cancel it and lower `nodes`",
     )
 
 
-def _not_available(_: SlurmJob, around: Surroundings) -> Why:
+def _time_limit(job: SlurmJob, facts: PartitionFacts) -> Why:
+    partition = facts.partition
+    most = f", which is {span(partition.most_time)}" if partition and partition.most_time < math.inf else ""
+    return never_starts(
+        f"its time limit is above that of partition {job.partition}{most}",
+        "lower `slurm.time` or take another `slurm.partition`",
+        job,
+    )
+
+
+def _not_available(_: SlurmJob, facts: PartitionFacts) -> Why:
     return Why(
-        f"nodes that it needs are down, drained or reserved{_unusable(around)}",
+        f"nodes that it needs are down, drained or reserved{_unusable(facts)}",
         "`sinfo --list-reasons` says why; a reservation may begin before the job's `slurm.time` is over",
     )
 
 
-def _held_by_user(job: SlurmJob, _: Surroundings) -> Why:
-    return Why("it is held", f"`scontrol release {job.job_id}` lets it go, when its owner wants that")
+def _held_by_user(job: SlurmJob, _: PartitionFacts) -> Why:
+    return Why("it is held", f"`scontrol release {job.job_id}` releases it, if its owner wants that")
 
 
-def _launch_failed(job: SlurmJob, _: Surroundings) -> Why:
+def _launch_failed(job: SlurmJob, _: PartitionFacts) -> Why:
     return Why(
-        "a node could not start it, so Slurm put it back into the queue and holds it there",
+        "a node could not start it, so Slurm requeued it and holds it",
         "a prolog or a slurmd failed: ask an administrator; `sinfo --list-reasons` may name the node; "
         f"then `scontrol release {job.job_id}`",
     )
 
 
-def _dependency(job: SlurmJob, _: Surroundings) -> Why:
+def _dependency(job: SlurmJob, _: PartitionFacts) -> Why:
+    until = (
+        dependencies.waits_for(job.dependency) or f"for another job: {job.dependency or 'not known which'}"
+    )
+    return Why(f"it waits {until}", "nothing is wrong; it starts by itself when that has happened")
+
+
+def _never_satisfied(job: SlurmJob, _: PartitionFacts) -> Why:
+    missed = dependencies.missed(job.dependency) or "the job that it waits for did not end as required"
     return Why(
-        f"it waits for another job{f': {job.dependency}' if job.dependency else ''}",
-        "nothing is wrong; it starts when that job has ended as asked",
+        f"it will never start: {missed}",
+        f"`ddplaunch cancel slurm://{job.job_id}`; submit it again after the other job, once that is mended",
+        never=True,
     )
 
 
-def _begin_time(job: SlurmJob, _: Surroundings) -> Why:
+def _begin_time(job: SlurmJob, _: PartitionFacts) -> Why:
     at = f" {_clock(job.started)}" if job.started else " a given time"
-    why = "Slurm lets two minutes pass before it starts a job again" if job.restarts else "that was asked for"
+    why = "Slurm waits two minutes before it starts a job again" if job.restarts else "it was submitted so"
     return Why(f"it may not start before{at}", f"nothing is wrong; {why}")
 
 
-def _fixed(text: str, hint: str) -> Callable[[SlurmJob, Surroundings], Why]:
-    """Texts in which {partition}, {id} and {do} stand for the job's."""
+def _fixed(text: str, hint: str) -> Callable[[SlurmJob, PartitionFacts], Why]:
+    """Return a function that fills the job's {partition} and {id} into both texts."""
 
-    def make(job: SlurmJob, _: Surroundings) -> Why:
+    def make(job: SlurmJob, _: PartitionFacts) -> Why:
         values = {"partition": job.partition or "its partition", "id": job.job_id}
         return Why(text.format(**values), hint.format(**values))
 
     return make
 
 
+def _never(text: str, what: str) -> Callable[[SlurmJob, PartitionFacts], Why]:
+    """Return a function that says `text`, and that the job must be submitted again as `what` says."""
+
+    def make(job: SlurmJob, _: PartitionFacts) -> Why:
+        return never_starts(text.format(partition=job.partition or "its partition"), what, job)
+
+    return make
+
+
+_OF_THE_JOB = ("Dependency", "InvalidAccount", "InvalidQOS", "ReservationDeleted", "Deadline")
+"""Beginnings of reasons that hold in every partition."""
 _NOT_PERMITTED = "not permitted to use this partition"
 _ASK = "ask an administrator of the cluster"
-_BY_REASON: Mapping[str, Callable[[SlurmJob, Surroundings], Why]] = {
+_YOURS = "`sacctmgr show associations user=$USER` lists yours"
+_RESERVATION_DELETED = "its reservation was deleted"
+_NO_RESERVATION = "submit it without `slurm.reservation`"
+_BY_REASON: Mapping[str, Callable[[SlurmJob, PartitionFacts], Why]] = {
     "resources": _resources,
     "priority": _priority,
     "partitionnodelimit": _node_limit,
@@ -155,52 +189,38 @@ _BY_REASON: Mapping[str, Callable[[SlurmJob, Surroundings], Why]] = {
         "its output says why it failed; then `scontrol release {id}`",
     ),
     "dependency": _dependency,
-    "dependencyneversatisfied": _fixed(
-        "it waits for another job, which did not end as asked",
-        "cancel it: it will never start",
-    ),
+    "dependencyneversatisfied": _never_satisfied,
     "begintime": _begin_time,
-    "badconstraints": _fixed(
-        "no node has all that it asks for",
-        "compare its constraint, memory, GPUs and CPUs with `sinfo --format '%N %f %m %G %c'`; then "
-        "cancel it and submit it anew",
+    "badconstraints": _never(
+        "no node has everything that it asks for",
+        "ask for what the nodes have: `sinfo --format '%N %f %m %G %c'` shows features, memory, GPUs, CPUs",
     ),
     "licenses": _fixed(
-        "it waits for licences that others use", "`scontrol show licenses` shows who has them"
+        "it waits for licences that other jobs use", "`scontrol show licenses` shows which are in use"
     ),
     "reservation": _fixed(
-        "its reservation has not begun yet", "`scontrol show reservation` says when it does"
+        "its reservation has not begun yet", "`scontrol show reservation` shows when it begins"
     ),
-    "reservationdeleted": _fixed(
-        "its reservation was deleted",
-        "cancel it and submit it without `slurm.reservation`",
-    ),
+    "reservationdeleted": _never(_RESERVATION_DELETED, _NO_RESERVATION),
     "partitiondown": _fixed(
         "partition {partition} starts no jobs now", f"{_ASK}, or take another `slurm.partition`"
     ),
     "partitioninactive": _fixed(
         "partition {partition} is inactive", f"{_ASK}, or take another `slurm.partition`"
     ),
-    "invalidaccount": _fixed(
-        "its account is not valid",
-        "`sacctmgr show associations user=$USER` lists yours",
+    "invalidaccount": _never("its account is not valid", f"take another `slurm.account`: {_YOURS}"),
+    "invalidqos": _never("its QOS is not valid", f"take another `slurm.qos`: {_YOURS}"),
+    "accountnotallowed": _never(
+        "its account may not use partition {partition}", "take another `slurm.account` or `slurm.partition`"
     ),
-    "invalidqos": _fixed(
-        "its QOS is not valid",
-        "`sacctmgr show associations user=$USER` lists yours",
-    ),
-    "accountnotallowed": _fixed(
-        "its account may not use partition {partition}",
-        "take another `slurm.account` or `slurm.partition`",
-    ),
-    "qosnotallowed": _fixed(
+    "qosnotallowed": _never(
         "its QOS may not use partition {partition}", "take another `slurm.qos` or `slurm.partition`"
     ),
     "cleaning": _fixed(
         "its last attempt is still being cleaned up on the nodes", "nothing is wrong; it takes seconds"
     ),
     "prolog": _fixed("the nodes' prolog runs", "nothing is wrong; it takes seconds"),
-    "deadline": _fixed("it cannot end before its deadline", "cancel it and submit it anew"),
+    "deadline": _never("it cannot end before its deadline", "submit it with a later one"),
     "systemfailure": _fixed("Slurm itself has failed", _ASK),
 }
 
@@ -208,26 +228,26 @@ _BY_REASON: Mapping[str, Callable[[SlurmJob, Surroundings], Why]] = {
 # --- by state
 
 
-def _configuring(job: SlurmJob, _: Surroundings) -> Why:
+def _configuring(job: SlurmJob, _: PartitionFacts) -> Why:
     return Why(
         f"its nodes {job.node_list} are being started or prepared",
         "nothing is wrong; booting nodes takes minutes",
     )
 
 
-def _requeue_hold(job: SlurmJob, around: Surroundings) -> Why:
+def _requeue_hold(job: SlurmJob, facts: PartitionFacts) -> Why:
     known = _launch_failed if "launch" in job.reason.lower() else _held_by_user
-    return known(job, around)
+    return known(job, facts)
 
 
-_BY_STATE: Mapping[str, Callable[[SlurmJob, Surroundings], Why]] = {
+_BY_STATE: Mapping[str, Callable[[SlurmJob, PartitionFacts], Why]] = {
     "CONFIGURING": _configuring,
     "POWER_UP_NODE": _configuring,
     "REQUEUE_HOLD": _requeue_hold,
     "SPECIAL_EXIT": _requeue_hold,
-    "REQUEUED": _fixed("it was put back into the queue and will be started again", ""),
-    "REQUEUE_FED": _fixed("it was put back into the queue and will be started again", ""),
-    "RESV_DEL_HOLD": _fixed("its reservation was deleted, and it is held", "cancel it and submit it anew"),
+    "REQUEUED": _fixed("it was requeued and will start again", ""),
+    "REQUEUE_FED": _fixed("it was requeued and will start again", ""),
+    "RESV_DEL_HOLD": _never(f"{_RESERVATION_DELETED}, and it is held", _NO_RESERVATION),
 }
 
 
@@ -244,9 +264,9 @@ def _where(job: SlurmJob) -> str:
     return f" in partition {job.partition}" if job.partition else ""
 
 
-def _free(around: Surroundings) -> str:
+def _free(facts: PartitionFacts) -> str:
     """`; 1 of its 3 is idle, 1 is down`."""
-    states = dict(_by_state(around))
+    states = dict(_by_state(facts))
     if not states:
         return ""
     total = sum(states.values())
@@ -255,27 +275,27 @@ def _free(around: Surroundings) -> str:
     return f"; {idle} of {total} {'is' if idle == 1 else 'are'} idle" + (f", {', '.join(bad)}" if bad else "")
 
 
-def _by_state(around: Surroundings) -> Counter[str]:
-    return Counter({name: state for name, state, _ in around.nodes}.values())
+def _by_state(facts: PartitionFacts) -> Counter[str]:
+    return Counter({name: state for name, state, _ in facts.nodes}.values())
 
 
-def _unusable(around: Surroundings) -> str:
+def _unusable(facts: PartitionFacts) -> str:
     """`: n3 is down, Not responding`, of the first few; "" when all may be used."""
-    bad = {}
-    for name, state, why in around.nodes:
+    by_name = {}
+    for name, state, why in facts.nodes:
         if state.startswith(_DOWN):
-            bad[name] = f"{name} is {state}" + (f", {why}" if why else "")
-    told = [bad[name] for name in sorted(bad)]
-    more = [f"and {len(told) - 4} more"] if len(told) > 4 else []
-    return f": {'; '.join([*told[:4], *more])}" if told else ""
+            by_name[name] = f"{name} is {state}" + (f", {why}" if why else "")
+    unusable = [by_name[name] for name in sorted(by_name)]
+    more = [f"and {len(unusable) - 4} more"] if len(unusable) > 4 else []
+    return f": {'; '.join([*unusable[:4], *more])}" if unusable else ""
 
 
-_NOBODY_KNOWS = 300 * 86400.0
-"""Slurm takes a job without a time limit to last a year."""
+_NO_ESTIMATE = 300 * 86400.0
+"""Seconds from which Slurm's estimate means nothing: it assumes a year for a job without a time limit."""
 
 
 def _expected(job: SlurmJob) -> str:
-    if not job.started or job.started - (job.submitted or 0.0) > _NOBODY_KNOWS:
+    if not job.started or job.started - (job.submitted or 0.0) > _NO_ESTIMATE:
         return ""
     return f"; Slurm expects it to start at {_clock(job.started)}"
 

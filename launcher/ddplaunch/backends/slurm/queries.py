@@ -1,4 +1,4 @@
-"""Asks Slurm for the state of jobs: one question for many, in text where JSON is not understood."""
+"""Queries Slurm for the state of jobs, many in one query: as text, or as JSON if that cannot be read."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from collections.abc import Iterable
 from ddplaunch.backends.slurm import parse, parse_json
 from ddplaunch.backends.slurm.commands import CommandResult, Commands
 from ddplaunch.backends.slurm.parse import NonsenseError, Partition, SlurmJob
-from ddplaunch.backends.slurm.pending import Surroundings
+from ddplaunch.backends.slurm.pending import PartitionFacts
 from ddplaunch.errors import ClusterError
 
 _REMEMBERED = 5.0
-"""Seconds for which a partition's limits and nodes are not asked for again, however many wait there."""
+"""Seconds for which a partition's limits and nodes are kept, however many jobs wait there."""
 
 
 class Queries:
-    """Questions to one cluster. All raise ClusterError when it does not answer, or with nonsense."""
+    """Queries to one cluster. All raise ClusterError when it does not answer, or its output is garbled."""
 
     def __init__(self, commands: Commands) -> None:
         self.commands = commands
-        self._surroundings: dict[str, tuple[float, Surroundings]] = {}
+        self._partition_facts: dict[str, tuple[float, PartitionFacts]] = {}
 
     def job(self, job_id: int, patience: float | None = None) -> SlurmJob | None:
-        """One job; None when Slurm does not know it (any more)."""
+        """Return one job; None when Slurm does not know it (any more)."""
         return self._squeue(f"--jobs={job_id}", patience=patience).get(job_id)
 
     def mine(self) -> dict[int, SlurmJob]:
-        """Return all jobs of this user that the controller still knows, in one question."""
+        """Return all jobs of this user that the controller still knows, in one query."""
         return self._squeue(f"--user={os.getuid()}")
 
     def _squeue(self, which: str, patience: float | None = None) -> dict[int, SlurmJob]:
@@ -51,7 +51,7 @@ class Queries:
         return {each.job_id: each for each in found}
 
     def accounted(self, job_ids: Iterable[int]) -> dict[int, SlurmJob]:
-        """Return what accounting remembers of these jobs, in one question; nothing where there is none."""
+        """Return what accounting knows of these jobs, in one query; nothing where there is no accounting."""
         wanted = ",".join(map(str, job_ids))
         if not wanted:
             return {}
@@ -64,27 +64,27 @@ class Queries:
         return {each.job_id: each for each in found}
 
     def partitions(self) -> list[Partition]:
-        """All, hidden ones too."""
+        """Return all partitions, hidden ones too."""
         answer = self.commands.ask("scontrol", "--all", "--oneliner", "show", "partition")
         return parse.partitions(answer.out)
 
-    def surroundings(self, partition: str) -> Surroundings:
-        """Return what is known about `partition`, in which a job waits. Slurm is not asked every time."""
-        at, known = self._surroundings.get(partition, (0.0, Surroundings()))
+    def partition_facts(self, partition: str) -> PartitionFacts:
+        """Return what is known about `partition`, at most some seconds old."""
+        at, known = self._partition_facts.get(partition, (0.0, PartitionFacts()))
         if at and time.monotonic() - at < _REMEMBERED:
             return known
         try:
             limits = {each.name: each for each in self.partitions()}
             words = ["--noheader", "--Node", f"--Format={parse.NODES_FORMAT}", f"--partition={partition}"]
             nodes = parse.node_states(self.commands.ask("sinfo", *words, patience=0).out)
-            known = Surroundings(limits.get(partition.partition(",")[0]), nodes)
+            known = PartitionFacts(limits.get(partition.partition(",")[0]), nodes)
         except (ClusterError, NonsenseError):
             pass
-        self._surroundings[partition] = (time.monotonic(), known)
+        self._partition_facts[partition] = (time.monotonic(), known)
         return known
 
     def failed_nodes(self, node_list: str) -> tuple[list[int], str]:
-        """Numbers in the job, and names, of those of its nodes that are down now."""
+        """Return the job's nodes that are down now: their numbers in the job, and a text that names them."""
         words = ["--noheader", "--all", "--Node", f"--Format={parse.NODES_FORMAT}"]
         try:
             names = self.commands.run("scontrol", "show", "hostnames", node_list).out.split()
@@ -95,8 +95,8 @@ class Queries:
             return [], ""
         down = {name for name, state, _ in states if state.startswith(("down", "fail"))}
         numbers = [number for number, name in enumerate(names) if name in down]
-        told = ", ".join(f"node {number} ({names[number]})" for number in numbers)
-        return numbers, told
+        listed = ", ".join(f"node {number} ({names[number]})" for number in numbers)
+        return numbers, listed
 
 
 def _is_unknown(answer: CommandResult) -> bool:
@@ -111,6 +111,6 @@ def _good(program: str, answer: CommandResult) -> str:
 
 def _not_understood(program: str, nonsense: NonsenseError) -> ClusterError:
     return ClusterError(
-        f"`{program}` gives an answer that cannot be read: {nonsense}",
+        f"the output of `{program}` cannot be read: {nonsense}",
         hint=f"is it Slurm's own `{program}`, of version 20.02 or later? `type {program}` shows what it is",
     )

@@ -1,6 +1,6 @@
-"""Limits of accounts and QOS, in a person's words. Pure.
+"""Explains the limits of accounts and QOS that keep a job pending. Pure.
 
-Slurm has dozens of these reasons; their names tell what is limited, and for whom.
+Slurm has dozens of these reasons; each name contains what is limited, and for whom.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from ddplaunch.backends.slurm.parse import SlurmJob
 
 
 class Why(NamedTuple):
-    """The reason why Slurm does not start the job, and a hint: one sentence each."""
+    """Reason why Slurm does not start the job, and a hint: one sentence each."""
 
     text: str
     hint: str
+    never: bool = False  # no waiting cures it
 
 
 def explain(job: SlurmJob, reason: str) -> Why | None:
-    """None: it is no reason of that kind."""
+    """Explain a limit that keeps a job pending; None where the reason is of another kind."""
     for pattern, maker in _FAMILIES:
         match = re.fullmatch(pattern, reason, re.IGNORECASE)
         if match is not None:
@@ -28,16 +29,18 @@ def explain(job: SlurmJob, reason: str) -> Why | None:
     return None
 
 
-def never_starts(what: str, job: SlurmJob) -> str:
-    """The hint for a job that must be sent anew, changed as `what` says."""
-    return f"as it is, it never starts: `ddplaunch cancel slurm://{job.job_id}`, then {what}"
+def never_starts(text: str, what: str, job: SlurmJob) -> Why:
+    """Return that a job must be submitted again, changed as `what` says."""
+    return Why(
+        text, f"it never starts as it is: `ddplaunch cancel slurm://{job.job_id}`, then {what}", never=True
+    )
 
 
 def _group_limit(_: SlurmJob, match: re.Match[str]) -> Why:
     whose = "its QOS" if match["who"].lower() == "qos" else "its account"
     return Why(
         f"all running jobs of {whose} together are at the limit of {_limited(match['what'])} ({match[0]})",
-        "nothing is wrong with it: it starts when others of them have ended; or take another account or QOS",
+        "nothing is wrong: it starts when other jobs of them end; or use another account or QOS",
     )
 
 
@@ -47,25 +50,27 @@ def _own_limit(job: SlurmJob, match: re.Match[str]) -> Why:
     if not re.search(r"per(job|node)(limit)?$", what, re.IGNORECASE):
         return Why(
             f"{whose} allows no more {_limited(what)} at once ({match[0]})",
-            "it starts when other jobs of yours have ended; or lower what it asks for",
+            "it starts when other jobs of yours end; or ask for less",
         )
-    return Why(
+    return never_starts(
         f"it asks for more {_limited(what)} than {whose} allows a job ({match[0]})",
-        never_starts("ask for less, or take another `slurm.qos` or `slurm.account`", job),
+        "ask for less, or take another `slurm.qos` or `slurm.account`",
+        job,
     )
 
 
 def _account_limit(_: SlurmJob, match: re.Match[str]) -> Why:
     return Why(
         f"the jobs of its account are at the limit of {_limited(match['what'])} ({match[0]})",
-        "it starts when others of them have ended; or take another `slurm.account`",
+        "it starts when other jobs of the account end; or use another `slurm.account`",
     )
 
 
 def _min_limit(job: SlurmJob, match: re.Match[str]) -> Why:
-    return Why(
-        f"it asks for fewer {_limited(match['what'])} than its QOS wants of a job ({match[0]})",
-        never_starts("ask for more, or take another `slurm.qos`", job),
+    return never_starts(
+        f"it asks for fewer {_limited(match['what'])} than its QOS requires ({match[0]})",
+        "ask for more, or take another `slurm.qos`",
+        job,
     )
 
 

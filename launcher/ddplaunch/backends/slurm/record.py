@@ -1,36 +1,33 @@
-"""Keeps what this user has sent to Slurm, one folder per submission: the file, and what became of it.
+"""Keeps the submissions of this user, one folder each: the file that was sent, and what became of the job.
 
-Slurm forgets a job minutes after its end. Its id and the folder that it was submitted from are remembered
-here, and, once it is known, how it ended.
+Slurm forgets a job minutes after its end. The record keeps its id and the folder that it was submitted from,
+and, once it is known, how it ended.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
-import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddplaunch.agent.contract import Verdict, codec
-from ddplaunch.backends import files
-from ddplaunch.errors import ClusterError
+from ddplaunch.agent.contract import codec
+from ddplaunch.backends.folder import new_folder
+from ddplaunch.backends.records import KEPT, EndRecord, newest_first, old
 
 if TYPE_CHECKING:
     from ddplaunch.render.rendered import RenderedFile
 
 _RECORD = "job.json"
 _CANCELLED = "cancelled"
-KEPT = 90 * 86400.0
-"""Seconds for which a submission is remembered."""
 
 
 @dataclass(frozen=True)
-class Submission:
-    """`job_id` None: it is not known whether Slurm took it. `state` and what follows: once it has ended."""
+class Submission(EndRecord):
+    """A job that was sent. `job_id` None: it is not known whether Slurm has it."""
 
     name: str
     workdir: str  # where sbatch was called
@@ -38,11 +35,7 @@ class Submission:
     at: float
     job_id: int | None = None
     cluster: str = ""
-    state: str = ""
-    exit_code: int | None = None
-    ended: float | None = None
-    detail: str = ""
-    verdicts: list[Verdict] = field(default_factory=list)
+    sweep: dict[str, str] = field(default_factory=dict)  # its own values in a sweep, as text by key
 
     @property
     def cancelled(self) -> bool:
@@ -50,39 +43,31 @@ class Submission:
         return Path(self.script).with_name(_CANCELLED).exists()
 
     def mark_cancelled(self) -> None:
-        """Somebody asked for its end."""
-        with contextlib.suppress(OSError):  # it only makes a later sentence better
+        """Note that its user has asked for its end."""
+        with contextlib.suppress(OSError):  # only a later sentence depends on it
             Path(self.script).with_name(_CANCELLED).touch()
 
 
 class Records:
-    """Submissions of this user from machines that share this state folder."""
+    """Submissions of this user from all machines that share this state folder."""
 
     def __init__(self, root: Path) -> None:
         self.folder = root / "slurm"
 
-    def begin(self, job: str, name: str, file: RenderedFile, workdir: str) -> Submission:
+    def begin(
+        self, job: str, name: str, file: RenderedFile, workdir: str, sweep: Mapping[str, str]
+    ) -> Submission:
         """Write the file that will be sent. Raises ClusterError when that fails."""
-        folder = self.folder
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._sweep()
-            folder = Path(tempfile.mkdtemp(prefix=f"{job}-", dir=self.folder))
+        with new_folder(self.folder, f"{job}-") as folder:
+            for path in old(self.folder.glob(f"*/{_RECORD}"), KEPT):
+                shutil.rmtree(path.parent, ignore_errors=True)
             (folder / name).write_bytes(file.content)
-            submission = Submission(job, workdir, str(folder / name), time.time())
+            submission = Submission(job, workdir, str(folder / name), time.time(), sweep=dict(sweep))
             self._write(submission)
-        except OSError as error:
-            if folder != self.folder:
-                shutil.rmtree(folder, ignore_errors=True)
-            raise ClusterError(
-                f"the job's file cannot be written: {error.filename or self.folder}: {error.strerror}",
-                hint="what is sent is kept below $XDG_STATE_HOME, or ~/.local/state: make room there, or set "
-                "XDG_STATE_HOME to a folder that you may write to",
-            ) from error
         return submission
 
     def save(self, submission: Submission) -> None:
-        """Replace what is remembered of it. Never fails: the job is there, and Slurm knows it."""
+        """Replace the record. An OSError is ignored: Slurm has the job all the same."""
         with contextlib.suppress(OSError):
             self._write(submission)
 
@@ -94,26 +79,12 @@ class Records:
         shutil.rmtree(Path(submission.script).parent, ignore_errors=True)
 
     def all(self) -> list[Submission]:
-        """The newest first."""
-        found = []
-        for path in self.folder.glob(f"*/{_RECORD}"):
-            try:
-                found.append(codec.load(Submission, json.loads(files.contents(path))))
-            except (OSError, ValueError, RecursionError):
-                continue
-        return sorted(found, key=lambda each: each.at, reverse=True)
+        """Return all submissions, the newest first."""
+        return newest_first(Submission, self.folder.glob(f"*/{_RECORD}"))
 
     def find(self, job_id: int, cluster: str = "") -> Submission | None:
-        """The newest of that id: a cluster that was set up anew counts from the beginning."""
+        """Return the newest submission of that id: a cluster that is set up again counts from 1 again."""
         for each in self.all():
             if each.job_id == job_id and cluster in ("", each.cluster):
                 return each
         return None
-
-    def _sweep(self) -> None:
-        for path in self.folder.glob(f"*/{_RECORD}"):
-            try:
-                if time.time() - path.stat().st_mtime > KEPT:
-                    shutil.rmtree(path.parent, ignore_errors=True)
-            except FileNotFoundError:
-                continue

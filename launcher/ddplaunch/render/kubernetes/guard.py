@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ddplaunch.plan.kubernetes_limits import FOLDER
+from ddplaunch.agent.contract import Env
+from ddplaunch.agent.job_file.kubernetes import devices
+from ddplaunch.plan.kubernetes_limits import FOLDER, REQUIRED
 from ddplaunch.render.kubernetes.overlay import OverlayError, merge
 from ddplaunch.render.kubernetes.pod import GATE, TRAINER
 from ddplaunch.spec.problems import Problem, SpecError
 
 _KEY = "kubernetes.pod_template"
-_SHORTEST_GRACE = 60
+SHORTEST_GRACE = 60
 """Seconds: for evidence 5, for torchrun's own patience with its workers 30, for the hub's last words 15."""
 
 _Broken = Iterator[tuple[str, str, str]]
 """Path, what is wanted there, and why."""
 
-_POD = {
+VOLUMES = ("ddplaunch", "files")
+"""The volumes in which the agent lies."""
+
+POD = {
     "subdomain": "the nodes' names are below it",
     "restartPolicy": "a pod that starts again would meet an old attempt",
     "hostNetwork": "set kubernetes.host_network, which also keeps the nodes apart",
@@ -25,7 +30,7 @@ _POD = {
     "hostnameOverride": "the nodes' names are made of the job's name and their index",
     "setHostnameAsFQDN": "a pod whose full name is longer than 64 characters would never start",
 }
-_CONTAINER = {
+CONTAINER = {
     "image": "set image: the gate proves the image that trains",
     "command": "the agent starts the job's command; set command, python or launch",
     "args": "the agent starts the job's command; set command",
@@ -61,7 +66,7 @@ def _broken(before: dict[str, Any], after: dict[str, Any]) -> _Broken:
         if left.get(key) != value and key != "sidecar.istio.io/inject":
             yield f"metadata.labels.{key}", f'"{value}"', "by its labels the job is found"
     was, spec = before["spec"], after.get("spec") or {}
-    yield from _same("spec", was, spec, _POD)
+    yield from _same("spec", was, spec, POD)
     yield from _pod(was, spec)
     for section in ("initContainers", "containers"):
         there = _by(spec.get(section), "name")
@@ -72,34 +77,36 @@ def _broken(before: dict[str, Any], after: dict[str, Any]) -> _Broken:
                 yield from _container(at, container, there[name])
             else:
                 yield at, f"the container {name}", "each of them has its part"
-    yield from _devices(spec)
+    there = {**_by(spec.get("initContainers"), "name"), **_by(spec.get("containers"), "name")}
+    if GATE in there and TRAINER in there:
+        yield from devices(*(there[name].get("resources") or {} for name in (GATE, TRAINER)))
 
 
 def _pod(was: dict[str, Any], spec: dict[str, Any]) -> _Broken:
     policy = was.get("dnsPolicy", "ClusterFirst")
     if spec.get("dnsPolicy", "ClusterFirst") not in (policy, "None"):
         yield "spec.dnsPolicy", policy, "the nodes' names are the cluster's: no other server knows them"
-    if spec.get("terminationGracePeriodSeconds", 0) < _SHORTEST_GRACE:
-        wanted = f"{_SHORTEST_GRACE} or more"
+    if spec.get("terminationGracePeriodSeconds", 0) < SHORTEST_GRACE:
+        wanted = f"{SHORTEST_GRACE} or more"
         yield "spec.terminationGracePeriodSeconds", wanted, "evidence is taken before anything is killed"
     names = [each.get("name") for each in spec.get("initContainers") or []]
     if GATE in names and names[-1] != GATE:
         why = "what runs after the gate lets the others wait: name yours before it, and hub before both"
         yield "spec.initContainers", "gate as the last", why
-    if "affinity" in was and not _apart(was["affinity"], spec.get("affinity") or {}):
-        yield "spec.affinity.podAntiAffinity", "the rendered term among yours", _POD["hostNetwork"]
+    if was.get("hostNetwork") and not _apart(was["affinity"], spec.get("affinity") or {}):
+        yield "spec.affinity.podAntiAffinity", "the rendered term among yours", POD["hostNetwork"]
     volumes = _by(spec.get("volumes"), "name")
     for volume in was["volumes"]:
-        if volume["name"] in ("ddplaunch", "files") and volumes.get(volume["name"]) != volume:
+        if volume["name"] in VOLUMES and volumes.get(volume["name"]) != volume:
             yield f"spec.volumes[{volume['name']}]", "the volume as it is", "the agent lies in it"
 
 
 def _container(at: str, was: dict[str, Any], now: dict[str, Any]) -> _Broken:
-    yield from _same(at, was, now, _CONTAINER)
+    yield from _same(at, was, now, CONTAINER)
     env = _by(now.get("env"), "name")
     for variable in was.get("env", ()):
         name = variable["name"]
-        if name.startswith("DDPLAUNCH_") and env.get(name) != variable:
+        if name.startswith(Env.PREFIX) and env.get(name) != variable:
             yield f"{at}.env[{name}]", "the variable as it is", "it tells the node who it is"
     own = {each["mountPath"]: each for each in was["volumeMounts"]}
     mounts = _by(now.get("volumeMounts"), "mountPath")
@@ -108,26 +115,9 @@ def _container(at: str, was: dict[str, Any], now: dict[str, Any]) -> _Broken:
             yield f"{at}.volumeMounts[{path}]", "the mount as it is", "the agent's files lie there"
 
 
-def _devices(spec: dict[str, Any]) -> _Broken:
-    """Devices are given to each container by itself: a gate without them would prove nothing of them."""
-    there = {**_by(spec.get("initContainers"), "name"), **_by(spec.get("containers"), "name")}
-    if GATE not in there or TRAINER not in there:
-        return
-    gate, trainer = (there[name].get("resources") or {} for name in (GATE, TRAINER))
-    at, why = f"spec.initContainers[{GATE}].resources", "the gate proves the devices that the trainer has"
-    wanted, given = trainer.get("limits") or {}, gate.get("limits") or {}
-    for name in wanted:
-        if "/" in name and given.get(name) != wanted[name]:
-            yield f"{at}.limits.{name}", f'"{wanted[name]}", as the trainer has it', why
-    if gate.get("claims") != trainer.get("claims"):
-        yield f"{at}.claims", "the claims of the trainer", why
-
-
 def _apart(was: dict[str, Any], now: dict[str, Any]) -> bool:
-    key = "requiredDuringSchedulingIgnoredDuringExecution"
-    wanted = was["podAntiAffinity"][key]
-    terms = (now.get("podAntiAffinity") or {}).get(key) or []
-    return all(term in terms for term in wanted)
+    ours, *_ = was["podAntiAffinity"][REQUIRED]
+    return ours in ((now.get("podAntiAffinity") or {}).get(REQUIRED) or [])
 
 
 def _same(at: str, was: dict[str, Any], now: dict[str, Any], reasons: dict[str, str]) -> _Broken:

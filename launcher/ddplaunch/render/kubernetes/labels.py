@@ -30,7 +30,8 @@ def job_labels(plan: Plan) -> dict[str, str]:
 def job_annotations(plan: Plan) -> dict[str, str]:
     """Return the annotations of every object: what made it, and from which plan."""
     digest = hashlib.sha256(plan_text(plan).encode()).hexdigest()
-    return {"ddplaunch/version": __version__, "ddplaunch/spec": digest}
+    sweep = {"ddplaunch/sweep": json.dumps(plan.sweep, ensure_ascii=False)} if plan.sweep else {}
+    return {"ddplaunch/version": __version__, "ddplaunch/spec": digest, **sweep}
 
 
 def pod_selector(plan: Plan) -> dict[str, str]:
@@ -41,7 +42,7 @@ def pod_selector(plan: Plan) -> dict[str, str]:
 
 
 def plan_text(plan: Plan) -> str:
-    """`plan.json`, spelled as Go spells JSON, so that a Helm chart can write the same bytes."""
+    """Return `plan.json`: its digest is in every object, so the same plan has always been the same bytes."""
     text = json.dumps(_numbers(codec.dump(plan.job)), indent=2, sort_keys=True, ensure_ascii=False)
     return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 

@@ -23,6 +23,9 @@ _CONFIG_MAP = 1 << 20
 
 _LAST_PORT = 65535
 
+_FINAL = ["PodFailurePolicy", "DeadlineExceeded"]
+"""Reasons for the failure of a Job after which a JobSet does not start it again."""
+
 _DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]  # before 1.35 the status must be given
 
 
@@ -100,7 +103,7 @@ def _closed_pods(_: Plan, pods: dict[str, Any]) -> dict[str, Any]:
 
 
 def job(plan: Plan, template: dict[str, Any]) -> dict[str, Any]:
-    """One pod per node, each with its index, and none of them ever replaced alone."""
+    """Return the Job: one pod per node, each with its index, and none of them ever replaced alone."""
     spec = {**_waiting_and_going(plan), **_job_spec(plan, template)}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _queued(plan), "spec": spec}
 
@@ -115,7 +118,9 @@ def jobset(plan: Plan, template: dict[str, Any]) -> dict[str, Any]:
             "maxRestarts": plan.job.retries,
             # No pod of a new attempt before the last of the old one is gone.
             "restartStrategy": "BlockingRecreate",
-            "rules": [{"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
+            "rules": [
+                {"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy", "DeadlineExceeded"]}
+            ],
         },
         "replicatedJobs": [
             {
@@ -148,9 +153,10 @@ def _metadata(plan: Plan) -> dict[str, Any]:
 
 def _queued(plan: Plan) -> dict[str, Any]:
     metadata = _metadata(plan)
-    if queue := plan.settings(KubernetesPlan).options.queue:
-        metadata["labels"] = {**metadata["labels"], "kueue.x-k8s.io/queue-name": queue}
-    return metadata
+    options = plan.settings(KubernetesPlan).options
+    given = {"queue-name": options.queue, "priority-class": options.queue_priority}
+    queued = {f"kueue.x-k8s.io/{name}": value for name, value in given.items() if value}
+    return {**metadata, "labels": {**metadata["labels"], **queued}}
 
 
 def _waiting_and_going(plan: Plan) -> dict[str, Any]:
@@ -170,20 +176,31 @@ def _job_spec(plan: Plan, template: dict[str, Any]) -> dict[str, Any]:
         "backoffLimit": 0,
         **({} if deadline is None else {"activeDeadlineSeconds": math.ceil(deadline)}),
         "podReplacementPolicy": "Failed",
-        "podFailurePolicy": {"rules": _failures(again=options.jobset)},
+        "podFailurePolicy": {"rules": _failures(_passed(plan), may_return=options.jobset)},
         "template": template,
     }
 
 
-def _failures(*, again: bool) -> list[dict[str, Any]]:
-    """Any failed pod fails the Job. With `again`, it tells a fault of the job from one of a node.
+def _passed(plan: Plan) -> list[int]:
+    """Return the exit codes of pods that do not fail the Job for good.
+
+    Where one pod is evicted, or a queue preempts the job, the other pods get SIGTERM as well, and may fail
+    first.
+    """
+    options = plan.settings(KubernetesPlan).options
+    stopped = bool(options.queue) or (options.jobset and plan.job.retries > 0)
+    retried = plan.job.retried if options.jobset else []
+    return [Exit.OK, *retried, *([Exit.STOPPED] if stopped else [])]
+
+
+def _failures(passed: list[int], *, may_return: bool) -> list[dict[str, Any]]:
+    """Any failed pod fails the Job. `may_return`: a JobSet starts it again after some of the `passed` codes.
 
     What is only counted fails the Job by its backoffLimit, a reason on which the JobSet starts it again.
     """
-    elsewhere = [Exit.NODE_AT_FAULT] if again else []
-    counted = "Count" if again else "FailJob"
+    counted = "Count" if may_return else "FailJob"
     rules: list[dict[str, Any]] = [{"action": counted, "onPodConditions": _DISRUPTED}]
     for container in (PYTHON, GATE, TRAINER):
-        codes = {"containerName": container, "operator": "NotIn", "values": [Exit.OK, *elsewhere]}
+        codes = {"containerName": container, "operator": "NotIn", "values": passed}
         rules.append({"action": "FailJob", "onExitCodes": codes})
     return rules

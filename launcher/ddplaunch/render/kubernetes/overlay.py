@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-_KEYS = {
+KEYS = {
     "containers": "name",
     "initContainers": "name",
     "ephemeralContainers": "name",
@@ -85,12 +85,12 @@ def _merged(before: Any, value: Any, key: str, path: str) -> Any:
         return merge(before, value, at)
     if isinstance(before, list):
         patch = _list(value, at)
-        if key in _KEYS:
-            return _items(before, patch, _KEYS[key], at)
+        if key in KEYS:
+            return _items(before, patch, KEYS[key], at)
         if key in _SETS:
             return _ordered([*before, *(each for each in patch if each not in before)], patch, before, None)
-    if key in _KEYS and isinstance(value, list):
-        return _items([], value, _KEYS[key], at)
+    if key in KEYS and isinstance(value, list):
+        return _items([], value, KEYS[key], at)
     return _plain(value)
 
 
@@ -114,7 +114,7 @@ def _items(before: list[Any], patch: list[Any], key: str, path: str) -> list[Any
 
 
 def _check_key(item: dict[str, Any], key: str, at: str) -> None:
-    """Without it nobody can say which item is meant, and Kubernetes would refuse a new one."""
+    """Refuse an item without its key: Kubernetes could not tell which item is meant."""
     found = item.get(key)
     kind, wanted = (int, "a number") if key == "containerPort" else (str, "text")
     if type(found) is kind and found != "":
@@ -126,7 +126,7 @@ def _check_key(item: dict[str, Any], key: str, at: str) -> None:
 
 
 def _ordered(merged: list[Any], patch: list[Any], before: list[Any], key: str | None) -> list[Any]:
-    """Both lists keep their own order; where they say nothing of each other, the patch's item is first."""
+    """Return the items of both lists, each in its own order; the patch's come first where both allow it."""
 
     def places(items: Iterable[Any]) -> dict[Any, int]:
         return {item[key] if key else item: place for place, item in enumerate(items)}

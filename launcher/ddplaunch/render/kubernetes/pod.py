@@ -15,13 +15,13 @@ from decimal import Decimal
 from typing import Any
 
 from ddplaunch.agent.contract import Env, Files
+from ddplaunch.agent.job_file.units import format_quantity
 from ddplaunch.plan.kubernetes import KubernetesPlan
-from ddplaunch.plan.kubernetes_limits import FOLDER, SHM
+from ddplaunch.plan.kubernetes_limits import FOLDER, REQUIRED, SHM
 from ddplaunch.plan.plan import Plan
 from ddplaunch.render.kubernetes.labels import job_annotations, job_labels, pod_selector
 from ddplaunch.spec.models import Volume
 from ddplaunch.spec.targets import Toleration
-from ddplaunch.spec.units import format_quantity
 
 GRACE = 90
 """Seconds from SIGTERM to SIGKILL: the supervisor takes evidence, then ends torchrun, then the hub speaks."""
@@ -40,9 +40,10 @@ def template(plan: Plan, *, gate_only: bool = False) -> dict[str, Any]:
         "serviceAccountName": options.service_account,
         "priorityClassName": options.priority_class,
         "imagePullSecrets": [{"name": name} for name in options.image_pull_secrets],
-        "nodeSelector": dict(options.node_selector),
+        "nodeSelector": _machines(plan),
         "tolerations": [_toleration(each) for each in options.tolerations],
         **_network(plan),
+        "affinity": _affinity(plan),
     }
     spec = {
         "subdomain": plan.job.job,
@@ -72,23 +73,40 @@ def _pod_annotations(plan: Plan) -> dict[str, str]:
     }
     if options.networks:
         found["k8s.v1.cni.cncf.io/networks"] = ", ".join(options.networks)
+    near = options.topology.model_dump() if options.topology else {}
+    found |= {f"kueue.x-k8s.io/podset-{how}-topology": label for how, label in near.items() if label}
     return {**found, **options.annotations}
 
 
 def _network(plan: Plan) -> dict[str, Any]:
-    """Return hostNetwork and what goes with it: two nodes on one machine would meet on the same ports."""
-    if not plan.settings(KubernetesPlan).options.host_network:
-        return {}
+    """Return hostNetwork and what goes with it."""
+    own = not plan.settings(KubernetesPlan).options.host_network
+    return {} if own else {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+
+
+def _machines(plan: Plan) -> dict[str, str]:
+    """Return the labels that a machine must carry."""
+    kubernetes = plan.settings(KubernetesPlan)
+    kind = {kubernetes.options.gpu_type_label: kubernetes.gpu_type} if kubernetes.gpu_type else {}
+    return {**kubernetes.options.node_selector, **kind}
+
+
+def _affinity(plan: Plan) -> dict[str, Any]:
+    """Return the user's affinity, and a term of ours where two nodes of the job must not share a machine.
+
+    On a machine's own network they would meet on the same ports.
+    """
+    options = plan.settings(KubernetesPlan).options
+    if not (options.host_network or options.one_per_machine):
+        return options.affinity
     apart = {"labelSelector": {"matchLabels": pod_selector(plan)}, "topologyKey": "kubernetes.io/hostname"}
-    return {
-        "hostNetwork": True,
-        "dnsPolicy": "ClusterFirstWithHostNet",
-        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
-    }
+    others = options.affinity.get("podAntiAffinity", {})
+    terms = [apart, *others.get(REQUIRED, [])]
+    return {**options.affinity, "podAntiAffinity": {**others, REQUIRED: terms}}
 
 
 def _spread(plan: Plan) -> list[dict[str, Any]]:
-    """One node of the job on each machine, where that can be had; and what the job file wants."""
+    """Return the affinity that puts each node of the job on a machine of its own, where that is possible."""
     wanted = [("kubernetes.io/hostname", 1, "ScheduleAnyway")]
     if given := plan.settings(KubernetesPlan).options.topology_spread:
         named = (given.key, given.max_skew, given.when_unsatisfiable)
@@ -159,7 +177,7 @@ def _small(plan: Plan) -> dict[str, Any]:
 
 
 def _gate(plan: Plan) -> dict[str, Any]:
-    """It sees what the trainer will see: devices are given to each container by itself."""
+    """Return the gate's container; it asks for the trainer's devices, which each container is given anew."""
     return {
         **_container(plan, GATE, "gate", *_FOLDER),
         "env": _environment(plan),
@@ -284,7 +302,7 @@ def _mount(volume: Volume) -> dict[str, Any]:
 
 
 def _volumes(plan: Plan) -> list[dict[str, Any]]:
-    """Without a size, /dev/shm may grow up to the memory of the pod; what a runtime gives is 64 MiB."""
+    """Return the volumes. /dev/shm without a size may grow up to the pod's memory; a runtime gives 64 MiB."""
     size = plan.job.resources.shm
     shm = {"medium": "Memory", **({"sizeLimit": format_quantity(size)} if size else {})}
     return [

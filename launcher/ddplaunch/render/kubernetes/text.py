@@ -30,6 +30,6 @@ _Dumper.add_representer(str, _string)
 
 
 def documents(objects: Iterable[dict[str, Any]]) -> str:
-    """One YAML document for each object."""
+    """Return a YAML document for each object."""
     options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 1 << 30}
     return str(yaml.dump_all(objects, Dumper=_Dumper, explicit_start=True, **options))

@@ -20,6 +20,44 @@ from ddplaunch.render.archive import agent_archive, source_archive
 from ddplaunch.render.rendered import Rendered, RenderedFile
 
 _COLUMNS = 120
+_ENTER = """\
+# Apptainer and SingularityCE have one command line, and a node has one of them.
+# shellcheck disable=SC2016
+enter='
+    runtime=$(command -v {0} || command -v {1}) || {{
+        echo "error: container: neither {0} nor {1} is on PATH" >&2
+        exit 79
+    }}
+    exec "$runtime" exec "$@"'"""
+_OCI = """\
+# Slurm gives a container the variables of the batch script and none of the task's own; and where a node has
+# no oci.conf, it starts the step outside and does not say so. What a step outside leaves helps with both.
+# shellcheck disable=SC2016
+outside='
+    umask 077
+    set -C
+    own="SLURMD_NODENAME|SLURM_(NODEID|PROCID|LOCALID|GTIDS|CPUS_ON_NODE)"
+    gpus="CUDA_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ROCR_VISIBLE_DEVICES|ZE_AFFINITY_MASK"
+    { export -p | grep -E "^export ($own|$gpus)="; echo "outside=$(readlink /proc/self/ns/mnt)"; } >"$1.env"'
+# shellcheck disable=SC2016
+first='
+    unusable() {
+        echo "error: container: $*" >&2
+        exit 79
+    }
+    PATH=${image_path:-$PATH}
+    ours 8180 "$folder.env" || unusable "config.json does not mount /tmp of the node"
+    . "$folder.env"
+    [ "$outside" != "$(readlink /proc/self/ns/mnt)" ] ||
+        unusable "there is no oci.conf, and so Slurm has started its step outside"
+    command -v python3 >/dev/null || unusable "executable file python3 not found on its PATH"'
+# Of two values a runtime gives the job the second, which is the PATH of the node.
+paths='import json, sys
+print(*[each[5:] for each in json.load(sys.stdin)["process"]["env"] if each[:5] == "PATH="])'
+image_path=$("$python" -I -S -c "$paths" <@image@/config.json 2>/dev/null)
+export image_path
+# By this the hub knows that a task that ends before it says more has had no container.
+echo ddplaunch-node container >"$folder"/run/gate.log"""
 
 
 def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
@@ -61,19 +99,25 @@ def _settings(job: JobPlan, slurm: SlurmPlan, archives: Mapping[str, bytes]) -> 
         "name": job.job,
         "nodes": str(job.nodes),
         "retries": str(job.retries),
+        "retried": " ".join(map(str, job.retried)),
+        # A container sees none of the job's folder.
+        "keeps_checkpoints": "1" if slurm.runtime == "none" and job.resume_dir is None else "",
         "exclude": slurm.exclude,
         "comment": slurm.comment,
         "trainer_python": job.python,
     }
     yield from (f"{name}={shlex.quote(value)}" for name, value in values.items())
+    if slurm.least_nodes:
+        yield f"least={slurm.least_nodes}"
     yield f"files=({' '.join(archives)})"
     # MPI starts its ranks by a step of its own, while the supervisors' step holds the job's CPUs.
     yield f"run_options=({'--overlap' if job.mpi else ''})"
 
 
 def _container(slurm: SlurmPlan) -> Iterator[str]:
-    """Three arrays and words: srun's options, what stands before the agent's Python, and that Python."""
+    """Words for bash: a node's first lines, srun's options, what stands before the agent's Python, and it."""
     options, inside, python = [], [], '"$python"'
+    yield _OCI.replace("@image@", _quoted(slurm.image)) if slurm.runtime == "oci" else "first='' outside=''"
     if slurm.runtime == "pyxis":
         # The files of the job lie in /tmp of the node.
         mounts = ",".join(["/tmp:/tmp", *slurm.mounts])  # noqa: S108 - a mount, no file of ours
@@ -83,12 +127,16 @@ def _container(slurm: SlurmPlan) -> Iterator[str]:
             "--container-name=ddplaunch",
         ]
         python = "python3"
-    elif slurm.runtime == "apptainer":
+    elif slurm.runtime == "oci":
+        options, python = [f"--container={slurm.image}"], "python3"
+    elif slurm.runtime in ("apptainer", "singularity"):
+        yield _ENTER.format(*sorted(("apptainer", "singularity"), key=lambda name: name != slurm.runtime))
         binds = [f"--bind={mount}" for mount in ("/tmp:/tmp", *slurm.mounts)]  # noqa: S108
-        inside = ["apptainer", "exec", *(["--nv"] if slurm.gpus else []), *binds, slurm.image]
+        inside = [*(["--nv"] if slurm.gpus else []), *binds, slurm.image]
         python = "python3"
     yield f"step_options=({' '.join(map(_quoted, options))})"
-    yield f"inside=({' '.join(map(_quoted, inside))})"
+    enter = ["sh", "-c", '"$enter"', "enter"] if inside else []
+    yield f"inside=({' '.join([*enter, *map(_quoted, inside)])})"
     yield f"agent_python={python}"
 
 

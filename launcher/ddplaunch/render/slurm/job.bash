@@ -25,8 +25,9 @@ alive() { kill -0 "$1" 2>/dev/null; }
 
 [ -n "$SLURM_JOB_ID" ] || stop 30 "this is a batch script: start it with \`sbatch $0\`"
 [ -z "$SLURM_HET_SIZE" ] || stop 30 "heterogeneous jobs are not supported: submit it without het groups"
-[ "$SLURM_JOB_NUM_NODES" = "$nodes" ] ||
-    stop 30 "this file is for $nodes nodes and Slurm gave $SLURM_JOB_NUM_NODES: change \`nodes\` in the job file"
+size=${least:+$least to }$nodes
+[[ $SLURM_JOB_NUM_NODES -ge ${least:-$nodes} && $SLURM_JOB_NUM_NODES -le $nodes ]] ||
+    stop 30 "this file is for $size nodes and Slurm gave $SLURM_JOB_NUM_NODES: change \`nodes\` in the job file"
 [ "${#random}" -eq 12 ] || stop 20 "no random name can be made on $SLURMD_NODENAME: is /dev/urandom there?"
 if ! mkdir -m 700 "$folder" 2>/dev/null; then
     [ -e "$folder" ] || [ -L "$folder" ] ||
@@ -37,6 +38,12 @@ if ! mkdir -m 700 "$folder" 2>/dev/null; then
 fi
 [ ! -e "$folder/run" ] || mv "$folder/run" "$folder/run-$((attempt - 1))"
 mkdir "$folder/run" || stop 30 "the folder $folder/run cannot be made on $SLURMD_NODENAME"
+
+unset DDPLAUNCH_RESUME_DIR # of a job in which this one was submitted
+if [ -n "$keeps_checkpoints" ]; then
+    mkdir -p "$folder/resume" || stop 30 "the folder $folder/resume cannot be made on $SLURMD_NODENAME"
+    export DDPLAUNCH_RESUME_DIR=$folder/resume
+fi
 
 # --- the agent: a Python to run it, and its files
 
@@ -51,6 +58,10 @@ done
 cat >"$folder/plan.json" <<'PLAN'
 #{plan}
 PLAN
+if [ "$SLURM_JOB_NUM_NODES" -lt "$nodes" ]; then # of a range, Slurm gives what is free
+    nodes=$SLURM_JOB_NUM_NODES
+    sed -i "s/^  \"nodes\": .*/  \"nodes\": $nodes,/" "$folder/plan.json"
+fi
 
 # --- the hub, in the background: here, beside the steps, so that no memory kill of a rank takes it along
 
@@ -95,7 +106,7 @@ join() { # PID: its exit code, whatever signals come in between
 
 unset SLURM_EXPORT_ENV # --export=NONE in somebody's settings would keep all of this from the steps
 #{container}
-step=(setsid srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --mpi=none "${step_options[@]}")
+step=(setsid srun --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --mpi=none)
 step+=(--kill-on-bad-exit=0 --wait=0) # who ends, and when, is the hub's to say
 [ -z "$SLURM_CPUS_PER_TASK" ] || step+=(--cpus-per-task="$SLURM_CPUS_PER_TASK") # not inherited since Slurm 22.05
 
@@ -106,7 +117,7 @@ on_node='
     folder=$1 verb=$2
     shift 2
     # Of this user and closed to others, by type and mode of the thing itself, which is no link.
-    ours() { case $(stat -c %f:%u "$2") in $1:$(id -u)) ;; *) false ;; esac; }
+    ours() { case $(stat -c %f:%u "$2") in $1:$(id -u)) ;; *) false ;; esac; }'$first'
     if [ "$verb" = gate ]; then
         ours 8180 "$folder.tar" && mkdir -m 700 "$folder" && tar -xf "$folder.tar" -C "$folder" || {
             echo "error: cannot unpack $folder.tar: is /tmp full?" >&2
@@ -129,16 +140,18 @@ on_node='
         code=$?
     done
     [ "$verb$code" != gate0 ] || exit 0
+    # By this the hub knows that the lines before it are those of a runtime, whose own exit codes these are.
+    case $verb$1$code in gatesh1 | gatesh255) echo "error: container: exit code $code" >&2 ;; esac
     # What this node has judged without a hub goes with the errors to the job folder; then, that nothing is left.
-    own="$folder/run/node-$SLURM_NODEID/bundle.json"
+    own="$folder/run/node-$SLURM_NODEID/bundle.zip"
     [ ! -e "$own" ] || base64 "$own" | sed "s/^/ddplaunch-node $SLURM_NODEID: /" >&2
-    rm -rf -- "$folder"
+    rm -rf -- "$folder" "$folder.env"
     echo "ddplaunch-node $SLURM_NODEID: end" >&2
     exit "$code"'
 agent=("${inside[@]}" "$agent_python" -I -S)
 remove() { # NODES: the files that the gate has left there; one that is silent keeps us no longer
     timeout --kill-after=2 10 "${step[@]}" --nodes=$# --ntasks=$# --nodelist="$(IFS=, && echo "$*")" --overlap \
-        rm -rf -- "$scratch" "$scratch.tar" >/dev/null 2>&1 ||
+        rm -rf -- "$scratch" "$scratch.tar" "$scratch.env" >/dev/null 2>&1 ||
         say "the job's files may have stayed on $*: $scratch"
 }
 
@@ -170,7 +183,8 @@ bring() { # neither way writes to a file that is there already, or follows a lin
         sbcast "$folder/run/job.tar" "$scratch.tar"
     else
         (umask 077 && set -o noclobber && cat "$folder/run/job.tar" >"$scratch.tar")
-    fi
+    fi || return
+    [ -z "$outside" ] || "${step[@]}" sh -c "$outside" node "$scratch"
 }
 said=$(bring 2>&1) ||
     stop 20 "the job's files do not come to all of ${names[*]}: is /tmp full or read-only? ${said//$'\n'/; }"
@@ -189,7 +203,8 @@ export DDPLAUNCH_HUB
 
 # --- first the gate, then the supervisor with the ranks
 
-"${step[@]}" --label sh -c "$on_node" node "$scratch" gate "${agent[@]}" >"$folder/run/gate.log" 2>&1 &
+"${step[@]}" "${step_options[@]}" --label sh -c "$on_node" node "$scratch" gate "${agent[@]}" \
+    >>"$folder/run/gate.log" 2>&1 &
 gate=$!
 for _ in 1 2 3; do # a hub that was killed with its parent is started again at its port: the gates come back to it
     while alive "$gate" && alive "$hub"; do wait -n "$gate" "$hub"; done
@@ -218,7 +233,8 @@ if [ -z "$refused$DDPLAUNCH_GATE_ONLY$stopping" ]; then
         tee "$folder/run/srun.log" | until sed -u '/^ddplaunch-node /d'; do sleep 1; done >&2
     )
     teller=$!
-    "${step[@]}" "${run_options[@]}" sh -c "$on_node" node "$scratch" run "${agent[@]}" 1>&"$printed" 2>&"$errors" &
+    "${step[@]}" "${step_options[@]}" "${run_options[@]}" sh -c "$on_node" node "$scratch" run "${agent[@]}" \
+        1>&"$printed" 2>&"$errors" &
     run=$!
     exec {printed}>&- {errors}>&-
     last "$run"
@@ -251,7 +267,7 @@ if without; then # its word: what the nodes have judged, each by itself, is all 
     for node in "${!names[@]}"; do
         place=$folder/run/node-$node
         mkdir "$place" &&
-            sed -n "/: end$/d; s/^ddplaunch-node $node: //p" "$folder/run/srun.log" | base64 -d >"$place/bundle.json"
+            sed -n "/: end$/d; s/^ddplaunch-node $node: //p" "$folder/run/srun.log" | base64 -d >"$place/bundle.zip"
     done 2>/dev/null
     "${own[@]}" hub --folder "$folder" --ended "$code"
     word=$?
@@ -261,7 +277,7 @@ wait # for what the hub said to be written, and for files to be removed
 if [ -n "$refused" ]; then
     say "each node's own words at the gate are in $folder/run/gate.log"
     [ "$word" -eq 20 ] || [ "$word" -eq 30 ] || # else there is no verdict that explains it
-        grep -v ': {"unreached":\|: ddplaunch-node ' "$folder/run/gate.log" | tail -n 30
+        grep -v ': {"unreached":\|ddplaunch-node ' "$folder/run/gate.log" | tail -n 30
 fi
 
 if [ -z "$comment" ]; then # the verdict where squeue and sacct show it
@@ -270,10 +286,11 @@ if [ -z "$comment" ]; then # the verdict where squeue and sacct show it
     # A controller that waits for a lost node may keep us waiting, and the nodes are not to idle over it.
     [ -z "$verdict" ] || timeout 10 scontrol update JobId="$SLURM_JOB_ID" Comment="$verdict"
 fi
-if [ "$code" -eq 20 ] && [ "$attempt" -lt "$retries" ] && [ -z "$stopping" ]; then
+if [[ " $retried " == *" $code "* ]] && [ "$attempt" -lt "$retries" ] && [ -z "$stopping" ]; then
     faulty=$(cat "$folder"/run*/faulty 2>/dev/null | sort -u | paste -sd, -)
     exclude=$exclude${exclude:+${faulty:+,}}$faulty
-    say "a node is at fault: attempt $((attempt + 2)) of $((retries + 1))${exclude:+, without $exclude}"
+    [ "$code" -eq 20 ] && why="a node is at fault" || why="the job hung"
+    say "$why: retry $((attempt + 1)) of $retries${exclude:+, without $exclude}"
     trap '' TERM # the requeue ends this script, and the job must not stay held
     scontrol requeuehold "$SLURM_JOB_ID"
     [ -z "$exclude" ] || scontrol update JobId="$SLURM_JOB_ID" ExcNodeList="$exclude"

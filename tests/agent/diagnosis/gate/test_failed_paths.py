@@ -6,13 +6,13 @@ import itertools
 
 import pytest
 
-from ddplaunch.agent.contract import MeshResult
+from ddplaunch.agent.contract import MeshResult, Outcome
 from ddplaunch.agent.diagnosis.gate import failed_paths
 
 Path = tuple[int, int, str]
 
 
-def mesh(nodes: int, bad: dict[Path, str]) -> list[MeshResult]:
+def mesh(nodes: int, bad: dict[Path, Outcome]) -> list[MeshResult]:
     """All paths of a small job: everybody's responder and node 0's master port, good but for `bad`."""
     paths = [(a, b, "responder") for a, b in itertools.permutations(range(nodes), 2)]
     paths += [(a, 0, "master") for a in range(nodes)]
@@ -24,17 +24,17 @@ def mesh(nodes: int, bad: dict[Path, str]) -> list[MeshResult]:
     ]
 
 
-def everything_to(node: int, nodes: int, outcome: str) -> dict[Path, str]:
+def everything_to(node: int, nodes: int, outcome: Outcome) -> dict[Path, Outcome]:
     """All paths from others to one node."""
     return {(r.node, r.peer, r.what): outcome for r in mesh(nodes, {}) if r.peer == node and r.node != node}
 
 
-def everything_from(node: int, nodes: int, outcome: str) -> dict[Path, str]:
+def everything_from(node: int, nodes: int, outcome: Outcome) -> dict[Path, Outcome]:
     """All paths from one node to others."""
     return {(r.node, r.peer, r.what): outcome for r in mesh(nodes, {}) if r.node == node and r.peer != node}
 
 
-def between(a: int, b: int, outcome: str) -> dict[Path, str]:
+def between(a: int, b: int, outcome: Outcome) -> dict[Path, Outcome]:
     """Both directions."""
     return {(a, b, "responder"): outcome, (b, a, "responder"): outcome}
 
@@ -76,7 +76,7 @@ def between(a: int, b: int, outcome: str) -> dict[Path, str]:
         ),
     ],
 )
-def test_culprits(bad: dict[Path, str], expected: list[tuple[str, list[int]]]) -> None:
+def test_culprits(bad: dict[Path, Outcome], expected: list[tuple[str, list[int]]]) -> None:
     """One fault is one verdict, on the node that its failed paths share."""
     found = [(verdict.code, verdict.nodes) for verdict in failed_paths.judge(mesh(4, bad))]
 
@@ -118,7 +118,7 @@ def test_a_node_cut_in_both_directions_among_many() -> None:
     )
 
 
-def group(sources: range, targets: range, outcome: str) -> dict[Path, str]:
+def group(sources: range, targets: range, outcome: Outcome) -> dict[Path, Outcome]:
     """All paths from those to these, the master port among them."""
     return {
         (r.node, r.peer, r.what): outcome for r in mesh(32, {}) if r.node in sources and r.peer in targets
@@ -153,7 +153,7 @@ def test_two_racks_that_are_parted_are_both_named() -> None:
 
 def test_one_port_that_is_closed_to_many_is_told_with_one_that_answers() -> None:
     """Only the master port is dropped: node 0 is reached otherwise, and that is said."""
-    closed = {(node, 0, "master"): "timeout" for node in range(1, 32)}
+    closed: dict[Path, Outcome] = {(node, 0, "master"): "timeout" for node in range(1, 32)}
 
     (verdict,) = failed_paths.judge(mesh(32, closed))
 
@@ -166,7 +166,9 @@ def test_one_port_that_is_closed_to_many_is_told_with_one_that_answers() -> None
 
 def test_where_torch_s_own_ports_are_closed_the_one_that_answers_is_told() -> None:
     """All ports but the master's are dropped everywhere."""
-    closed = {(r.node, r.peer, r.what): "timeout" for r in mesh(4, {}) if r.what == "responder"}
+    closed: dict[Path, Outcome] = {
+        (r.node, r.peer, r.what): "timeout" for r in mesh(4, {}) if r.what == "responder"
+    }
 
     (verdict,) = failed_paths.judge(mesh(4, closed))
 

@@ -8,8 +8,9 @@ from tests.agent.diagnosis.gate.check_ins import PLAN, only
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.diagnosis.gate import decide
-from ddplaunch.agent.diagnosis.gate.hub_unreached import alike, heard, unreached
+from ddplaunch.agent.diagnosis.gate.hub_unreached import by_cause, seen_by_hub, unreached
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.platforms.scheduler_log import UnreachedReport
 from ddplaunch.agent.transport.endpoints import Endpoint
 
 
@@ -20,6 +21,7 @@ from ddplaunch.agent.transport.endpoints import Endpoint
         ("unanswered", "dns-unanswered", [1]),
         ("refused", "port-refused", [0]),
         ("timeout", "port-filtered", [1]),
+        ("rejected", "port-rejected", [1]),
         ("unreachable", "host-unreachable", [1]),
         ("family", "ip-family-mixed", [1]),
         ("reset", "stranger-listens", [0]),
@@ -56,12 +58,13 @@ def test_a_hub_that_hears_of_a_refusal_listens() -> None:
     refused = unreached(1, Endpoint("10.0.0.5", 29400), ["10.0.0.5"], "refused", "Connection refused", 4.0)
     silent = unreached(1, Endpoint("10.0.0.5", 29400), ["10.0.0.5"], "filtered", "timed out", 4.0)
 
-    assert heard(refused).code == "port-rejected"
-    assert heard(refused).sentence == (
+    heard = seen_by_hub(UnreachedReport(1, 4.0, refused, "10.0.0.5:29400"))
+    assert heard.code == "port-rejected"
+    assert heard.sentence == (
         "node 1 -> the hub at 10.0.0.5:29400 refused for 4 s although it listens: something on the way "
         "rejects this port"
     )
-    assert heard(silent) == silent
+    assert seen_by_hub(UnreachedReport(1, 4.0, silent)) == silent
 
 
 def report(node: int, code: str, culprit: int) -> Verdict:
@@ -78,7 +81,7 @@ def test_each_cause_is_told_once() -> None:
         4: report(4, "port-refused", 0),
         5: report(5, "port-refused", 0),
     }
-    found = alike(said)
+    found = by_cause(said)
 
     assert [
         ([1, 3], "port-filtered", [1, 3], "node 1: port-filtered (and 1 more)"),
@@ -91,7 +94,7 @@ def test_each_cause_is_told_once() -> None:
 
 def test_of_a_thousand_a_few_are_facts() -> None:
     """Nobody reads them all; who they are is told."""
-    ((who, verdict),) = alike({node: report(node, "port-filtered", -1) for node in range(1, 1001)})
+    ((who, verdict),) = by_cause({node: report(node, "port-filtered", -1) for node in range(1, 1001)})
 
     assert who == verdict.nodes == [*range(1, 1001)]
     assert (8, "(and 999 more)") == (len(verdict.facts), verdict.sentence[-14:])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ddplaunch.agent.contract import CheckIn, JobPlan, MeshResult, MeshTask, RendezvousSettings
+from ddplaunch.agent.contract import CheckIn, JobPlan, MeshResult, MeshTask, Outcome, RendezvousSettings
 from ddplaunch.agent.diagnosis.gate import decide, interfaces
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
 from ddplaunch.agent.diagnosis.gate.paths import LIBRARY
@@ -28,7 +28,7 @@ def check_in(node: int, takes: list[list[str]], library: str = "NCCL", given: bo
     return CheckIn(node, f"n{node}", 2, 1, address, {}, 0.0, machine=str(node), facts=facts)
 
 
-def path(node: int, peer: int, what: str = LIBRARY, outcome: str = "refused") -> MeshResult:
+def path(node: int, peer: int, what: str = LIBRARY, outcome: Outcome = "refused") -> MeshResult:
     """To docker0 of `peer`, unless said otherwise."""
     return MeshResult(node, peer, "172.17.0.1", 40000, what, outcome)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ddplaunch.agent.contract import CheckIn, JobPlan, MeshResult, MeshTask
+from ddplaunch.agent.contract import CheckIn, JobPlan, MeshResult, MeshTask, Outcome
 from ddplaunch.agent.diagnosis.gate import decide, ip_families
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
 
@@ -29,7 +29,7 @@ def view(*library: MeshResult, known: list[str], mesh: list[MeshResult] | None =
     return GateView(PLAN, nodes, mesh=mesh or [], library=list(library))
 
 
-def store(address: str, outcome: str) -> MeshResult:
+def store(address: str, outcome: Outcome) -> MeshResult:
     """How node 1's way to one address of the master's name went."""
     return MeshResult(1, 0, address, 29500, "store", outcome, "a detail")
 
@@ -57,7 +57,7 @@ def test_silence_at_the_ipv6_address_is_a_verdict(known: list[str]) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["stranger", "timeout"])
-def test_it_explains_why_the_name_as_a_whole_failed(outcome: str) -> None:
+def test_it_explains_why_the_name_as_a_whole_failed(outcome: Outcome) -> None:
     """Waiting at one address has left no time for the other."""
     whole = MeshResult(1, 0, "n0", 29500, "master", outcome)
 
@@ -80,7 +80,7 @@ def test_silence_at_the_ipv4_address_harms_nobody() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["refused", "unreachable"])
-def test_an_answer_at_the_ipv6_address_is_a_note(outcome: str) -> None:
+def test_an_answer_at_the_ipv6_address_is_a_note(outcome: Outcome) -> None:
     """torch takes the next one."""
     odd = view(store(SIX, outcome), known=[SIX, FOUR])
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ddplaunch.agent.contract import CheckIn, JobPlan, MeshResult
+from ddplaunch.agent.contract import CheckIn, JobPlan, MeshResult, Outcome
 from ddplaunch.agent.diagnosis.gate import decide
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
 
@@ -40,7 +40,7 @@ def view(*odd: CheckIn, **changes: Any) -> GateView:
     return GateView(PLAN, check_ins, **changes)
 
 
-def to_master(node: int, address: str, outcome: str, detail: str = "") -> MeshResult:
+def to_master(node: int, address: str, outcome: Outcome, detail: str = "") -> MeshResult:
     """How a node's way to the master port went."""
     return MeshResult(node, 0, address, 29500, "master", outcome, detail)
 
@@ -82,7 +82,7 @@ def test_node_zero_may_know_itself_by_any_name() -> None:
         ("shared", "it is the TCPStore of another training job", ": it is node 1 (n2)'s"),
     ],
 )
-def test_a_master_that_is_another_node(outcome: str, detail: str, tail: str) -> None:
+def test_a_master_that_is_another_node(outcome: Outcome, detail: str, tail: str) -> None:
     """The one node that is misled is named, whatever it met there, and its path is no second verdict."""
     misled = check_in(2, master="n1", n1=["10.0.0.2"])
     (verdict,) = decide.judge(view(misled, mesh=[to_master(2, "n1", outcome, detail)]))

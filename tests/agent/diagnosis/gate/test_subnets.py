@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.agent.diagnosis.gate.check_ins import PLAN, check_in, only
 
-from ddplaunch.agent.contract import MeshResult
+from ddplaunch.agent.contract import MeshResult, Outcome
 from ddplaunch.agent.diagnosis.gate import decide
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
 
 
-def view(*networks: str, closed: tuple[tuple[int, int], ...] = (), outcome: str = "timeout") -> GateView:
+def view(*networks: str, closed: tuple[tuple[int, int], ...] = (), outcome: Outcome = "timeout") -> GateView:
     """Nodes with these addresses and prefixes, and paths that are closed."""
     check_ins = {}
     for node, each in enumerate(networks):

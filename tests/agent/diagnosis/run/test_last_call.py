@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.agent.diagnosis.build import call, dead, job, only, rank, victim
+import pytest
+from tests.agent.diagnosis.build import TORCH, call, dead, in_evaluate, job, only, rank, stack, victim
 
 from ddplaunch.agent.contract import Collective, Frame, RankEvidence
 from ddplaunch.agent.diagnosis.run.decide import judge
@@ -44,6 +45,21 @@ def test_a_mismatch_is_found_in_what_the_dead_have_called() -> None:
     )
 
 
+def test_a_collective_called_past_torchs_python_is_waited_in() -> None:
+    """As Lightning Fabric's barrier: the stack ends at the user's line, at which the ring has a call."""
+    barrier = called(1, "monitored_barrier", line=35)
+    here, elsewhere = (stack(Frame("step", "/job/train.py", line)) for line in (35, 40))
+    evaluates = rank(0, in_evaluate(), called=0)
+    one, two, gone = [
+        rank(number, stacks, called=0, calls=[barrier])
+        for number, stacks in ((1, here), (2, here), (2, elsewhere))
+    ]
+    verdict, both = only(job(evaluates, one, two)), only(job(evaluates, one, gone))
+
+    assert ("rank-in-user-code", [0], [1, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert [0, 2] == both.ranks
+
+
 def test_calls_and_records_are_never_compared() -> None:
     """DistributedDataParallel's own reductions are counted by torch's recorder, and by no ring."""
     recorded = rank(0, collectives=[call(17, "all_reduce", [1000])])
@@ -52,6 +68,43 @@ def test_calls_and_records_are_never_compared() -> None:
     assert [(verdict.code, verdict.ranks, verdict.confidence) for verdict in verdicts] == [
         ("collective-mismatch", [], 0.5)
     ]
+
+
+def in_backward(number: int, seq: int = 16, line: int = 80) -> RankEvidence:
+    """A rank whose DDP sums up gradients; the last call of the program's own, `seq`, has returned."""
+    engine = Frame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 1113)
+    backward = Frame("backward", f"{TORCH}/_tensor.py", 623)
+    calls = [replace(called(seq), state="returned")]
+    return rank(number, stack(engine, backward, Frame("train", "/job/train.py", line)), calls=calls)
+
+
+def test_a_call_beside_the_others_backward_is_named() -> None:
+    """DDP's collectives have no line: that the others have not made the call shows who is alone."""
+    ranks = [aborted(0, called(17)), *map(in_backward, (1, 2, 3))]
+    verdict = only(job(*ranks, why="death"))
+
+    assert ("collective-mismatch", [0], [1, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence == (
+        "at collective 17 rank 0 called all_reduce [16] (train.py:92), the others backward (train.py:80)"
+    )
+    assert only(job(*ranks[:2], why="death")).ranks == [0, 1]  # of two, either may be wrong
+
+
+@pytest.mark.parametrize(
+    "third",
+    [
+        in_backward(2, seq=17),
+        in_backward(2, line=81),
+        rank(2, in_evaluate(), calls=[replace(called(16), state="returned")]),
+        victim(2),
+    ],
+    ids=["has made it", "in another backward", "in no collective", "unknown"],
+)
+def test_a_call_beside_a_backward_proves_nothing_of_other_ranks(third: RankEvidence) -> None:
+    """Where one is elsewhere, the calls of the others do not show which is wrong."""
+    verdicts = judge(job(aborted(0, called(17)), in_backward(1), third, in_backward(3), why="death"))
+
+    assert "collective-mismatch" not in [verdict.code for verdict in verdicts if verdict.ranks]
 
 
 def test_equal_calls_blame_nobody() -> None:

@@ -27,7 +27,7 @@ def test_ranks_that_wait_elsewhere_are_missing_from_new_group() -> None:
     others = [rank(n, in_collective("barrier", 60), called=3) for n in (2, 3)]
     verdict = only(job(makes_group(0), makes_group(1), *others))
 
-    assert ("collective-mismatch", [2, 3], [0, 1], 0.5) == (
+    assert ("group-partial", [2, 3], [0, 1], 0.5) == (
         verdict.code,
         verdict.ranks,
         verdict.victims,

@@ -73,7 +73,9 @@ def test_one_rank_that_was_sent_the_signal() -> None:
     ]
 
     assert [("node-evicted", [], [0, 1])] * 3 == [(one.code, one.ranks, one.victims) for one in found]
-    assert "rank 0 ended by SIGTERM, which came from outside: no rank had failed before" == found[0].sentence
+    assert (
+        "rank 0 ended by SIGTERM, and the sender is unknown: no rank had failed before" == found[0].sentence
+    )
 
 
 def test_a_rank_that_missed_the_one_that_was_stopped() -> None:

@@ -116,7 +116,7 @@ def test_a_rank_that_works_is_not_blamed_for_a_broken_connection() -> None:
         job(victim(0), rank(1, in_evaluate(), called=16, still_for=0.0, stuck_for=0.5), why="death")
     )
 
-    assert ("rank-failed", [0], 0.4) == (verdict.code, verdict.ranks, verdict.confidence)
+    assert ("rank-failed", [], 0.4) == (verdict.code, verdict.ranks, verdict.confidence)
 
 
 def test_sigterm_while_its_exception_was_told() -> None:
@@ -130,11 +130,21 @@ def test_sigterm_while_its_exception_was_told() -> None:
 
 
 def test_victims_without_a_known_cause() -> None:
-    """When every failure is another's fault and nobody's own is known, the doubt is told."""
+    """When every failure is another's fault and no rank's own is known, no rank is accused."""
     verdict = only(job(victim(0, 2.0), victim(1, 1.0), why="death"))
 
-    assert ("rank-failed", [1], 0.4) == (verdict.code, verdict.ranks, verdict.confidence)
+    assert ("rank-failed", [], [], [0, 1]) == (verdict.code, verdict.nodes, verdict.ranks, verdict.victims)
+    assert verdict.sentence.startswith("rank 1 was the first to fail")
     assert "another rank is at fault, and none is known" in verdict.sentence
+
+
+def test_an_end_that_was_not_seen_stands_beside_its_victims() -> None:
+    """A supervisor that was away for a while sees only that a rank is gone, and when it came back itself."""
+    gone = dead(2, 0)
+    verdict = only(job(victim(0, 6.0), victim(1, 6.0), gone, victim(3, 6.0), why="death"))
+
+    assert ("rank-failed", [], [0, 1, 2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert "rank 2 ended, and its exit code was not seen" in verdict.facts
 
 
 def test_sigterm_by_torchrun_is_no_cause() -> None:

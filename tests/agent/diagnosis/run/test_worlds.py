@@ -30,7 +30,9 @@ def test_half_of_the_ranks_prove_nothing_about_the_network() -> None:
     verdict = only(open_world(rank(0), rank(1)))
 
     assert ("unknown", [], 0.0) == (verdict.code, verdict.ranks, verdict.confidence)
-    assert verdict.sentence.endswith("(2 of 4 ranks seen; ranks 2 and 3 run where ddplaunch does not look)")
+    assert verdict.sentence.endswith(
+        "(2 of 4 ranks seen; ranks 2 and 3 have not started, or run where ddplaunch does not look)"
+    )
     assert "network" not in verdict.hint
 
 
@@ -50,12 +52,23 @@ def test_ranks_that_were_not_seen_are_not_late() -> None:
 
 
 def test_a_majority_that_the_unseen_could_turn_accuses_none_of_its_opponents() -> None:
-    """Two against one, and five were not seen: all three are named, with doubt."""
+    """Two against one, and five were not seen: the calls are told, and no rank is accused."""
     calls = [[call(17, "all_reduce")], [call(17, "all_reduce")], [call(17, "broadcast")]]
     ranks = [rank(number, in_collective(), collectives=calls[number]) for number in range(3)]
 
-    assert [0, 1, 2] == only(open_world(*ranks, size=8)).ranks
+    undecided = only(open_world(*ranks, size=8))
+    assert ("collective-mismatch", [], 0.5) == (undecided.code, undecided.ranks, undecided.confidence)
     assert [2] == only(open_world(*ranks, size=3)).ranks
+
+
+def test_a_tie_that_a_silent_rank_would_decide_accuses_none() -> None:
+    """One against one, and the third lives without a record: it may have called what either did."""
+    calls = [[call(17, "all_reduce")], [call(17, "broadcast")], []]
+    ranks = [rank(number, in_collective(), collectives=calls[number]) for number in range(3)]
+
+    undecided = only(open_world(*ranks, size=3))
+    assert ("collective-mismatch", [], 0.5) == (undecided.code, undecided.ranks, undecided.confidence)
+    assert [0, 1] == only(open_world(*ranks[:2], size=2)).ranks
 
 
 def test_all_are_seen_and_nothing_is_added() -> None:

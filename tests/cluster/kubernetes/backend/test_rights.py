@@ -105,8 +105,10 @@ def test_with_only_what_a_job_needs(cluster: Cluster, as_user: As, write: Write,
     ann = as_user(without("pods/exec", "events", "secrets", "networkpolicies"))
     code, handle, said = ann("submit", write("long", SLEEP), "--to", "kubernetes")
     assert 0 == code, said
-    assert f"note: you may not make secrets in namespace {namespace}: the key of this job is its uid" in said
-    assert f"note: you may not make networkpolicies in namespace {namespace}: every pod" in said
+    assert (
+        f"note: you may not create secrets in namespace {namespace}: the key of this job is its uid" in said
+    )
+    assert f"note: you may not create networkpolicies in namespace {namespace}: every pod" in said
     _until_it_trains(ann, handle.strip())
     code, shown, _ = ann("status", handle.strip())
     assert (101, True) == (code, "nodes 0-1" in shown), shown
@@ -122,9 +124,7 @@ def test_what_is_missing_is_named(cluster: Cluster, as_user: As, write: Write, n
     code, out, said = as_user(role)("submit", write(), "--to", "kubernetes")
 
     assert (106, "") == (code, out)
-    assert said.startswith(
-        f"error: you may not do in namespace {namespace} what a job needs; a Role there lacks"
-    )
+    assert said.startswith(f"error: you lack permissions in namespace {namespace}; a Role there needs")
     assert '- {apiGroups: [""], resources: [configmaps], verbs: [delete]}' in said
     assert '- {apiGroups: ["batch"], resources: [jobs], verbs: [get, create, patch, delete, list]}' in said
     assert [] == left(cluster, namespace)
@@ -140,6 +140,6 @@ def test_credentials_that_are_no_good(as_user: As, write: Write) -> None:
 
     assert (106, "") == (code, out)
     assert said.startswith(
-        "error: the API server does not know you: your credentials are wrong, or have expired"
+        "error: authentication at the API server failed: your credentials are wrong or have expired"
     )
     assert "log in again" in said

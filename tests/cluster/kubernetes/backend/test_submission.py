@@ -71,7 +71,7 @@ def test_a_service_of_somebody_else(
     with pytest.raises(ClusterError) as error:
         backend.submit(job(resources=NEVER))
 
-    assert "already, and it is not of ddplaunch" in error.value.message
+    assert "already, and ddplaunch did not create it" in error.value.message
     assert ["service/digits"] == left(cluster, namespace)
 
 
@@ -115,7 +115,7 @@ def test_a_refused_job_leaves_nothing(
     with pytest.raises(ClusterError) as error:
         backend.submit(broken)
 
-    assert "the API server would not create Job digits, for it is not valid" in error.value.message
+    assert "the API server refused to create Job digits, because it is not valid" in error.value.message
     cluster.until(
         lambda: not left(cluster, namespace), "nothing is left", 60, lambda: str(left(cluster, namespace))
     )

@@ -123,7 +123,7 @@ def test_a_policy_of_the_cluster(
                 break
             attempt += 1
             assert attempt < 10, seen
-        assert f"the cluster's policy {name} says: only images of registry.example.com" in seen.detail
+        assert f"admission policy {name}: only images of registry.example.com" in seen.detail
     finally:
         cluster.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name)
 
@@ -138,7 +138,7 @@ def test_secrets_that_are_missing(
     )
     seen = wait(backend, handle, lambda each: "waiting for secret hub" in each.detail)
     assert State.RUNNING is seen.state
-    assert "make it, and the pod goes on" in seen.hint
+    assert "create it, and the pod starts" in seen.hint
 
     cluster.kubectl("create", "secret", "generic", "hub", "--from-literal=other=x", "--namespace", namespace)
     text = f"waiting for the key token of Secret {namespace}/hub"

@@ -57,6 +57,7 @@ class Jobs:
     def submit(self, name: str, program: str, **keys: Any) -> str:
         """Returns the handle."""
         (self._work / "train.py").write_text(program)
+        torch = with_torch(self.cluster)
         values = {
             "apiVersion": "ddplaunch/v1",
             "name": name,
@@ -64,13 +65,27 @@ class Jobs:
             "image": images.TRAINER,
             "source": ["train.py"],
             "command": ["train.py"],
-            **with_torch(self.cluster),
+            **torch,
             **keys,
+            "volumes": [*torch["volumes"], *keys.get("volumes", [])],
             "kubernetes": {"namespace": self.namespace, **keys.get("kubernetes", {})},
         }
-        file = self._work / f"{name}.yaml"
-        file.write_text(json.dumps(values))
-        return self.call("submit", file, "--to", "kubernetes").stdout.strip()
+        self.file(name).write_text(json.dumps(values))
+        return self.call("submit", self.file(name), "--to", "kubernetes").stdout.strip()
+
+    def file(self, name: str) -> Path:
+        """The job file of that job."""
+        return self._work / f"{name}.yaml"
+
+    def start(self, *words: str | Path) -> subprocess.Popen[str]:
+        """Run it, its output in two pipes."""
+        return subprocess.Popen(
+            ["ddplaunch", *map(str, words)],
+            env={**self.cluster.env, **self._env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def call(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run it."""

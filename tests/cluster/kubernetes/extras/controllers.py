@@ -1,7 +1,7 @@
 """The real controllers of Kueue and JobSet, compiled from their modules and installed from their charts.
 
 They look at the namespaces that carry LABEL alone, so that a cluster can be shared with tests that know
-nothing of them, and with people.
+nothing of them, and with people. Other programs of these tests are compiled here as well.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ class Controller:
     """Where the chart takes its image from."""
     probe: dict[str, Any]
     """What the API server accepts only when the controller answers it."""
+    home: str = "sigs.k8s.io"
+    base: str = "scratch"
+    """The image to which its program is added."""
+    user: str = "65532:65532"
 
     @property
     def image(self) -> str:
@@ -59,7 +63,7 @@ KUEUE = Controller("kueue", "v0.14.0", "./cmd/kueue", "controllerManager.manager
 def install(cluster: Cluster, controller: Controller) -> None:
     """Install it, and wait until it works."""
     with locked(f"controller-{controller.name}", f"{controller.name} is compiled", COMPILE_SECONDS):
-        _image(controller)
+        image(controller)
     for node in cluster.workers:
         images.load(node, controller.image)
     objects = _objects(cluster, controller)
@@ -127,12 +131,14 @@ def _objects(cluster: Cluster, controller: Controller) -> list[dict[str, Any]]:
     return objects
 
 
-def _image(controller: Controller) -> None:
+def image(controller: Controller) -> None:
+    """Build it, with the program as its entry point."""
     manager = compiled(controller)
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(manager, Path(folder) / "manager")
         (Path(folder) / "Dockerfile").write_text(
-            'FROM scratch\nCOPY manager /manager\nUSER 65532:65532\nENTRYPOINT ["/manager"]\n'
+            f"FROM {controller.base}\nCOPY manager /manager\nUSER {controller.user}\n"
+            'ENTRYPOINT ["/manager"]\n'
         )
         words = ["docker", "build", "--quiet", "--tag", controller.image, folder]
         docker.run(words, timeout=300, extra={"DOCKER_BUILDKIT": "0"})
@@ -160,7 +166,7 @@ def compiled(controller: Controller) -> Path:
 
 def module(controller: Controller) -> Path:
     """The folder of its module, charts included, in Go's own cache."""
-    words = ["go", "mod", "download", "-json", f"sigs.k8s.io/{controller.name}@{controller.version}"]
+    words = ["go", "mod", "download", "-json", f"{controller.home}/{controller.name}@{controller.version}"]
     done = subprocess.run(
         words, cwd="/", env=docker.environment(), capture_output=True, text=True, check=False
     )

@@ -10,6 +10,7 @@ import pytest
 from tests.cluster.kubernetes.cache import ClusterError
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.extras.conftest import Jobs
+from tests.cluster.kubernetes.extras.queues import VERSION, queue
 
 pytestmark = pytest.mark.usefixtures("kueue")
 
@@ -25,39 +26,22 @@ def queued(**options: Any) -> dict[str, Any]:
 @pytest.fixture(name="queue", autouse=True)
 def _queue(cluster: Cluster, namespace: str, kueue: None) -> Iterator[None]:
     """A queue with room for one such job, in which the more important one goes first."""
-    version = "kueue.x-k8s.io/v1beta1"
-    quota = [{"name": "cpu", "nominalQuota": "1500m"}, {"name": "memory", "nominalQuota": "16Gi"}]
-    flavor = {"apiVersion": version, "kind": "ResourceFlavor", "metadata": {"name": namespace}}
-    room = {
-        "apiVersion": version,
-        "kind": "ClusterQueue",
-        "metadata": {"name": namespace},
-        "spec": {
-            "namespaceSelector": {},
-            "preemption": {"withinClusterQueue": "LowerPriority"},
-            "resourceGroups": [
-                {
-                    "coveredResources": ["cpu", "memory"],
-                    "flavors": [{"name": namespace, "resources": quota}],
-                }
-            ],
-        },
-    }
-    door = {
-        "apiVersion": version,
-        "kind": "LocalQueue",
-        "metadata": {"name": "team", "namespace": namespace},
-        "spec": {"clusterQueue": namespace},
-    }
     priority = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
         "metadata": {"name": namespace},
         "value": 1000,
     }
-    cluster.apply(flavor, room, door, priority, namespace=namespace)
-    yield
-    for kind in ("clusterqueue", "resourceflavor", "priorityclass"):
+    of_jobs = {
+        "apiVersion": VERSION,
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": namespace},
+        "value": 1000,
+    }
+    with queue(cluster, namespace, "1500m"):
+        cluster.apply(priority, of_jobs, namespace=namespace)
+        yield
+    for kind in ("priorityclass", "workloadpriorityclass"):
         cluster.kubectl("delete", kind, namespace, "--wait=false")
 
 
@@ -70,7 +54,7 @@ def test_a_job_says_why_it_waits_and_starts_when_there_is_room(jobs: Jobs) -> No
 
     found = jobs.becomes(second, "pending", "it waits in queue team")
     assert re.search(r"insufficient (unused )?quota for cpu", found["detail"])
-    assert "it starts by itself when there is room" in found["hint"]
+    assert "it starts when there is room" in found["hint"]
     jobs.call("cancel", first)
     jobs.becomes(second, "running")
 
@@ -89,7 +73,35 @@ def test_a_preempted_job_is_not_failed(jobs: Jobs) -> None:
     high = jobs.submit("high", TRAIN, **queued(priority_class=jobs.namespace))
 
     jobs.becomes(high, "running")
-    found = jobs.becomes(low, "pending", "it was taken out to wait in queue team again")
+    found = jobs.becomes(low, "pending", "it was evicted and waits in queue team again")
     assert "Preempted" in found["detail"]
     jobs.call("cancel", high)
     jobs.becomes(low, "running")
+
+
+def test_a_job_of_higher_priority_overtakes(jobs: Jobs) -> None:
+    """It takes the place of one that runs, and the next of its kind that of one that waits longer."""
+    ordinary = jobs.submit("ordinary", TRAIN, **queued())
+    jobs.becomes(ordinary, "running")
+
+    urgent = jobs.submit("urgent", TRAIN, **queued(queue_priority=jobs.namespace))
+    jobs.becomes(urgent, "running")
+    jobs.becomes(ordinary, "pending", "it was evicted and waits in queue team again")
+    later = jobs.submit("later", TRAIN, **queued(queue_priority=jobs.namespace))
+    jobs.becomes(later, "pending", "it waits in queue team")
+    jobs.call("cancel", urgent)
+
+    jobs.becomes(later, "running")
+    assert "pending" == jobs.status(ordinary)["state"]
+
+
+def test_a_priority_that_does_not_exist_is_named(jobs: Jobs) -> None:
+    """Kueue never looks at such a job, and tells nobody, as one shows that is sent past `submit`."""
+    with pytest.raises(ClusterError, match="exit 106: error: there is no WorkloadPriorityClass hihg"):
+        jobs.submit("lost", TRAIN, **queued(queue_priority="hihg"))
+
+    rendered = jobs.call("render", jobs.file("lost"), "--to", "kubernetes").stdout
+    jobs.cluster.kubectl("apply", "--server-side", "--filename", "-", stdin=rendered)
+    handle = f"kubernetes://{jobs.namespace}/lost"
+    found = jobs.becomes(handle, "pending", "it waits for queue team, and Kueue has not seen it yet")
+    assert "is there a WorkloadPriorityClass hihg" in found["hint"]

@@ -58,7 +58,7 @@ def test_a_job_of_which_nobody_knows_is_not_sent_again(
     [script] = (cluster.shared / "state").rglob("*.sbatch")
     late = cluster.login(["sbatch", "--parsable", script]).stdout.strip()
 
-    assert "it is not known whether Slurm took the job" in caught.value.message
+    assert "it is not known whether Slurm has the job" in caught.value.message
     assert "`ddplaunch list --to slurm` shows it" in caught.value.hint
     assert (1, []) == (login.count("sbatch"), nothing)
     assert [f"slurm://{late}"] == [str(each.handle) for each in fresh(cluster).jobs()]
@@ -155,7 +155,7 @@ def test_a_forgotten_job_is_known_by_what_it_left(cluster: Cluster, backend: Slu
     found = later.job(lost)
     assert (State.LOST, "Slurm has forgotten it, and it left no exit code") == (found.state, found.detail)
     assert ["[0/0] x"] == list(later.logs(unseen, EVERYTHING, follow=False))
-    with pytest.raises(NotFoundError, match="Slurm knows of no job"):
+    with pytest.raises(NotFoundError, match="Slurm has no job"):
         later.job(stranger)
 
 
@@ -181,7 +181,7 @@ def test_nonsense_is_an_error_that_shows_it(
     with pytest.raises(ClusterError) as caught:
         fresh(cluster).job(handle)
 
-    assert "`squeue` gives an answer that cannot be read" in caught.value.message
+    assert "the output of `squeue` cannot be read" in caught.value.message
     assert "have a nice day" in caught.value.message
     assert "`type squeue`" in caught.value.hint
 

@@ -51,7 +51,7 @@ def test_a_hub_that_is_killed_at_the_gate(cluster: Cluster, work: Path, task_pro
 def test_a_hub_that_is_killed_whenever_it_starts(
     cluster: Cluster, work: Path, task_prolog: TaskProlog
 ) -> None:
-    """Its node answers, and nobody listens there any more. The next one, that lives, starts the job."""
+    """Its node answers, and its port is closed. The next controller starts the job."""
     (work / "job.yaml").write_text(JOB)
     (work / "short.py").write_text("print('up')\n")
     task_prolog(AGAIN)

@@ -42,7 +42,7 @@ def test_a_job_is_pending_runs_and_succeeds(cluster: Cluster, backend: SlurmBack
     Path("go").touch()
     after = ended(cluster, backend, handle)
 
-    assert "Slurm calls it running on n1; its hub is not up yet" == before.detail
+    assert "its state in Slurm is RUNNING on n1; its hub is not up yet" == before.detail
     assert (State.RUNNING, "", None) == (running.state, running.detail, running.ended)
     assert (State.SUCCEEDED, 0, "") == (after.state, after.exit_code, after.detail)
     assert after.submitted <= (after.ended or 0) < time.time() + 1
@@ -211,9 +211,9 @@ def test_a_requeued_job_is_another_attempt(cluster: Cluster, backend: SlurmBacke
     after = ended(cluster, backend, handle)
     lines = list(backend.logs(handle, EVERYTHING, follow=False))
 
-    assert (State.PENDING, None, "attempt 2: it is held") == (held.state, held.status, held.detail)
+    assert (State.PENDING, None, 1, "it is held") == (held.state, held.status, held.attempt, held.detail)
     assert f"`scontrol release {handle.path}`" in held.hint
-    assert waiting.detail.startswith("attempt 2: it may not start before ")
+    assert waiting.detail.startswith("it may not start before ")
     assert State.SUCCEEDED is after.state
     assert ["attempt 0", "attempt 1"] == [line for line in lines if line.startswith("attempt")]
 
@@ -230,7 +230,7 @@ def test_a_node_that_dies_is_named(cluster: Cluster, backend: SlurmBackend, job:
     assert (State.LOST, "a node of it failed") == (found.state, found.detail)
     [verdict] = found.verdicts
     assert ("network-lost", [2]) == (verdict.code, verdict.nodes)
-    assert "node 2 (n3) of the job failed: Slurm lost sight of it" == verdict.sentence
+    assert "node 2 (n3) of the job failed: Slurm lost contact with it" == verdict.sentence
 
 
 def test_memory_that_ran_out_is_told(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
@@ -260,8 +260,8 @@ def test_output_that_cannot_be_seen_is_told(cluster: Cluster, backend: SlurmBack
         list(backend.logs(handle, EVERYTHING, follow=False))
 
     path = f"/only/there/digits-{handle.path}.out"
-    assert f"the output of {handle} is not to be seen from here: {path}" == caught.value.message
-    assert "from a machine that shares this folder with the nodes" in caught.value.hint
+    assert f"the output of {handle} cannot be read on this machine: {path}" == caught.value.message
+    assert "on a machine that shares this folder with the nodes" in caught.value.hint
 
 
 def test_why_the_batch_script_gave_up_is_told(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
@@ -281,7 +281,7 @@ def test_a_suspended_job_is_told_as_such(cluster: Cluster, backend: SlurmBackend
     found = wait(cluster, backend, handle, lambda job: job.detail)
     cluster.login(["scontrol", "resume", handle.path])
 
-    assert (State.RUNNING, "Slurm calls it suspended on n1") == (found.state, found.detail)
+    assert (State.RUNNING, "its state in Slurm is SUSPENDED on n1") == (found.state, found.detail)
     assert "" == wait(cluster, backend, handle, lambda job: not job.detail).detail
 
 
@@ -298,5 +298,5 @@ def test_a_job_that_is_put_back_after_its_end(cluster: Cluster, backend: SlurmBa
     cluster.login(["scontrol", "update", f"JobId={handle.path}", "StartTime=now+2seconds"])
 
     assert (State.FAILED, [State.PENDING]) == (first.state, listed)
-    assert waiting.detail.startswith("attempt 2: ")
+    assert 1 == waiting.attempt
     assert State.SUCCEEDED is ended(cluster, later, handle).state

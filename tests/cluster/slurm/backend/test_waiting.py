@@ -44,15 +44,15 @@ def test_resources_and_priority(cluster: Cluster, backend: SlurmBackend, job: Ma
 @pytest.mark.parametrize(
     ("options", "begin", "hint"),
     [
-        (["--hold"], "it is held", "`scontrol release {id}` lets it go"),
-        (["--begin=now+1hour"], "it may not start before 20", "that was asked for"),
-        (["--dependency=afterok:{other}"], "it waits for another job: afterok:", "nothing is wrong"),
+        (["--hold"], "it is held", "`scontrol release {id}` releases it"),
+        (["--begin=now+1hour"], "it may not start before 20", "it was submitted so"),
+        (["--dependency=afterok:{other}"], "it waits until job {other} has succeeded", "nothing is wrong"),
         (
             ["--dependency=afternotok:{done}"],
-            "it waits for another job, which did not end as asked",
-            "cancel it",
+            "it will never start: job {done} has not failed",
+            "`ddplaunch cancel slurm://{id}`",
         ),
-        (["--licenses=matlab:2"], "it waits for licences that others use", "scontrol show licenses"),
+        (["--licenses=matlab:2"], "it waits for licences that other jobs use", "scontrol show licenses"),
         (
             ["--nodelist=n3"],
             "nodes that it needs are down, drained or reserved: n3 is drained, broken fan",
@@ -74,14 +74,16 @@ def test_reasons(
     filled = [option.format(other=other.path, done=done.path) for option in options]
     handle = backend.submit(job("", *filled))
 
-    assert hint.format(id=handle.path) in told(cluster, backend, handle, begin).hint
+    found = told(cluster, backend, handle, begin.format(other=other.path, done=done.path))
+    assert hint.format(id=handle.path) in found.hint
+    assert found.never_starts == ("never" in begin)
 
 
 @pytest.mark.parametrize(
     ("options", "nodes", "begin"),
     [
-        (["--partition=short"], 2, "it wants 2 nodes, and partition short gives a job at most 1"),
-        ([], 4, "it wants 4 nodes, and partition all has 3"),
+        (["--partition=short"], 2, "it asks for 2 nodes, and partition short allows a job at most 1"),
+        ([], 4, "it asks for 4 nodes, and partition all has 3"),
         (
             ["--partition=short", "--time=20"],
             1,
@@ -103,7 +105,9 @@ def test_what_slurm_takes_though_it_can_never_start(
     monkeypatch.setattr("ddplaunch.backends.slurm.limits.problems", lambda *_: [])
     handle = backend.submit(job("", *options, nodes=nodes))
 
-    assert f"it never starts: `ddplaunch cancel {handle}`" in told(cluster, backend, handle, begin).hint
+    found = told(cluster, backend, handle, begin)
+    assert found.never_starts
+    assert f"it never starts as it is: `ddplaunch cancel {handle}`" in found.hint
 
 
 def test_a_node_that_cannot_start_it(cluster: Cluster, backend: SlurmBackend, job: Make) -> None:
@@ -111,7 +115,7 @@ def test_a_node_that_cannot_start_it(cluster: Cluster, backend: SlurmBackend, jo
     cluster.configure("Prolog=/bin/false")
     handle = backend.submit(job("", "--requeue"))
 
-    found = told(cluster, backend, handle, "attempt 2: a node could not start it")
+    found = told(cluster, backend, handle, "a node could not start it")
     assert f"then `scontrol release {handle.path}`" in found.hint
 
 
@@ -120,8 +124,8 @@ def test_a_node_that_cannot_start_it(cluster: Cluster, backend: SlurmBackend, jo
     [
         (["--partition=shrt"], 1, "there is no partition shrt: did you mean short?"),
         (["-p", "zebra"], 1, "there is no partition zebra: there are all, short"),
-        ([], 4, "the job wants 4 nodes, and partition all has 3"),
-        (["--partition short"], 2, "the job wants 2 nodes, and partition short gives a job at most 1"),
+        ([], 4, "the job asks for 4 nodes, and partition all has 3"),
+        (["--partition short"], 2, "the job asks for 2 nodes, and partition short allows a job at most 1"),
         (["-pshort", "-t", "0-1"], 1, "the job's time limit is 0-1, and that of partition short is 00:10:00"),
         (["-p all,short", "-t 20"], 1, ""),
     ],
@@ -164,8 +168,9 @@ def test_a_partition_of_the_environment_counts(
     [
         ("--constraint=a100", "no node has the features"),
         ("--reservation=mine", "there is no such reservation"),
-        ("--nodelist=n9", "a node that is named does not exist"),
-        ("--gres=gpu:8", "there are not so many nodes that have all"),
+        ("--nodelist=n9", "it names a node that does not exist"),
+        ("--gres=gpu:8", "there are not enough nodes that have everything"),
+        ("--gres=gpu:zebra:1", "there are not enough nodes that have everything"),
         ("--gres=tpu:1", "there are no such GPUs"),
         ("--mem=9T", "no node has so much memory"),
         ("--licenses=zebra", "there are no such licences"),
@@ -190,7 +195,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(backend: SlurmBackend, job:
     backend.records.folder.parent.mkdir(parents=True, exist_ok=True)
     backend.records.folder.write_text("a file where the folder should be")
 
-    with pytest.raises(ClusterError, match=r"the job's file cannot be written: .*slurm"):
+    with pytest.raises(ClusterError, match=r"the job's folder cannot be written: .*slurm"):
         backend.submit(job(""))
     backend.records.folder.unlink()
 

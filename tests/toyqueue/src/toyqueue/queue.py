@@ -71,3 +71,6 @@ class Queue:
 
     def collect(self, handle: Handle) -> Bundle | None:
         return newest_bundle(self.folder / handle.path)
+
+    def close(self) -> None:
+        pass

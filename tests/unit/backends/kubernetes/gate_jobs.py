@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddplaunch.agent.contract import JobStatus, NodeStatus, Phase, Verdict
+from ddplaunch.agent.contract import JobStatus, NodeStatus, Phase, PhaseName, Verdict
 from ddplaunch.agent.platforms.scheduler_log import UnreachedReport
+from ddplaunch.agent.system import subjects
 from ddplaunch.backends.kubernetes.gate_reports import GateReport
 from ddplaunch.backends.kubernetes.queries import ApiState
 
+DIGITS = [f"digits-{node}" for node in range(4)]
 BEGUN = "2026-01-01T00:00:00Z"
 
 
@@ -35,7 +37,7 @@ def seen(*pods: dict[str, Any]) -> ApiState:
     return ApiState("lab", "digits", {"metadata": {}}, {"spec": {"completions": len(pods)}}, pods)
 
 
-def status(*phases: str) -> JobStatus:
+def status(*phases: PhaseName) -> JobStatus:
     """Return the hub's status of nodes in these phases."""
     nodes = [NodeStatus(number, phase=phase) for number, phase in enumerate(phases)]
     return JobStatus("digits", 0, Phase.GATE, 0.0, nodes, 0.0, 0.0)
@@ -43,7 +45,9 @@ def status(*phases: str) -> JobStatus:
 
 def verdict(node: int, code: str = "dns-not-found") -> Verdict:
     """Return a verdict of node `node` about itself."""
-    return Verdict(code, f"node {node} (digits-{node}) cannot resolve x", "gate", [node], facts=["NXDOMAIN"])
+    return Verdict(
+        code, f"{subjects.node(node, DIGITS)} cannot resolve x", "gate", [node], facts=["NXDOMAIN"]
+    )
 
 
 def report(node: int, code: str = "dns-not-found") -> GateReport:

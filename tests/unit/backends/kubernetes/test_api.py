@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import http.server
+import logging
 import socket
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from tests.unit.backends.kubernetes.api_server import Clock, Server, kubeconfig
 from ddplaunch.backends.kubernetes import api as apis
 from ddplaunch.backends.kubernetes.api import Api, SilentError
 from ddplaunch.backends.kubernetes.api_errors import RefusedError
+from ddplaunch.backends.local.host import wait_until
 from ddplaunch.cli import main as cli
 from ddplaunch.errors import ClusterError, UsageError
 
@@ -52,7 +55,7 @@ def test_without_a_kubeconfig(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("current-context: gone\ncontexts: []\nclusters: []\nusers: []\n", "Expected object with name gone"),
-        ("{", "is no YAML"),
+        ("{", "is not YAML"),
         ("contexts: []\n", "current-context"),
     ],
 )
@@ -78,10 +81,31 @@ def test_a_credential_plugin_that_fails_is_told(tmp_path: Path) -> None:
     assert "log in again" in error.value.hint
 
 
+def test_what_other_threads_log_is_no_error_of_the_credentials(tmp_path: Path) -> None:
+    """A program that trains, or serves, logs errors of its own while a plugin works."""
+    version = "client.authentication.k8s.io/v1"
+    token = f'{{"apiVersion": "{version}", "kind": "ExecCredential", "status": {{"token": "t"}}}}'
+    plugin = f"touch begun; while [ ! -e go ]; do sleep 0.01; done; echo '{token}'"
+    words = {"command": "sh", "args": ["-c", f"cd {tmp_path}; {plugin}"]}
+    kubeconfig(tmp_path, exec={"apiVersion": version, "interactiveMode": "Never", **words})
+
+    def log() -> None:
+        wait_until((tmp_path / "begun").exists, 30)
+        logging.getLogger("training").error("the loss is not a number")
+        (tmp_path / "go").touch()
+
+    with ThreadPoolExecutor() as pool:
+        logged = pool.submit(log)
+        place = Api().place
+        logged.result()
+
+    assert "lab" == place.context
+
+
 @pytest.mark.parametrize(
     ("server", "why"),
     [
-        ("https://127.0.0.1:1", "nobody listens there"),
+        ("https://127.0.0.1:1", "the connection is refused"),
         ("https://no-such-host.invalid", "its name does not resolve"),
         ("http://127.0.0.1:{deaf}", "it does not answer"),
     ],
@@ -127,7 +151,7 @@ def test_a_broken_webhook_is_not_waited_for_as_long_as_a_server(
 
     assert 10.0 == clock.now - begun  # of 120
     assert 11 == _Broken.asked
-    assert "webhook pods.example.com, which it must ask, does not answer" in error.value.message
+    assert "admission webhook pods.example.com does not answer" in error.value.message
 
 
 def test_without_the_client_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +162,7 @@ def test_without_the_client_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
         _ = Api().place
 
     assert "the Python package `kubernetes`" in error.value.message
-    assert "`pip install '.[kubernetes]'` in ddplaunch's repository brings it" == error.value.hint
+    assert "`pip install '.[kubernetes]'` in ddplaunch's repository installs it" == error.value.hint
 
 
 def test_the_command_line_ends_with_106(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,19 +31,25 @@ TOO_LARGE = 'ConfigMap "digits" is invalid: []: Too long: must have at most 1048
 @pytest.mark.parametrize(
     ("status", "said", "details", "message", "hint"),
     [
-        (401, "Unauthorized", {}, "the API server does not know you: your credentials are wrong", "log in"),
+        (
+            401,
+            "Unauthorized",
+            {},
+            "authentication at the API server failed: your credentials are wrong",
+            "log in",
+        ),
         (
             403,
             FORBIDDEN,
             {},
             "you (system:serviceaccount:lab:ann) may not create jobs.batch in namespace lab",
-            'it takes {apiGroups: ["batch"], resources: [jobs], verbs: [create]}',
+            'a Role needs {apiGroups: ["batch"], resources: [jobs], verbs: [create]}',
         ),
         (
             403,
             QUOTA,
             {},
-            "you cannot create Job digits, for the namespace's quota is used up",
+            "you cannot create Job digits, because the namespace's quota is used up",
             "resourcequota",
         ),
         (403, TERMINATING, {}, "you cannot create Job digits: configmaps", "the namespace is being deleted"),
@@ -58,34 +64,34 @@ TOO_LARGE = 'ConfigMap "digits" is invalid: []: Too long: must have at most 1048
             400,
             WEBHOOK,
             {},
-            "rules forbid to create Job digits: webhook images.example.com says: only images",
+            "of the cluster, images.example.com, does not allow to create Job digits: only images",
             "`kubernetes.pod_template`",
         ),
-        (422, TOO_LARGE, {}, "the API server would not create Job digits: it is too large", "`source`"),
+        (422, TOO_LARGE, {}, "the API server refused to create Job digits: it is too large", "`source`"),
         (
             413,
             "limit is 3145728",
             {},
-            "the API server would not create Job digits: it is too large",
+            "the API server refused to create Job digits: it is too large",
             "`source`",
         ),
         (
             422,
             'Job.batch "digits" is invalid: spec.template.spec.x: {Required}',
             {},
-            "the API server would not create Job digits, for it is not valid: Job.batch",
+            "the API server refused to create Job digits, because it is not valid: Job.batch",
             "`kubernetes.pod_template`",
         ),
-        (409, "the object has been modified", {}, "for another has changed it", "try it again"),
-        (500, "etcdserver: request timed out", {}, "would not create Job digits: etcdserver: request", ""),
+        (409, "the object has been modified", {}, "because it has changed meanwhile", "try again"),
+        (500, "etcdserver: request timed out", {}, "refused to create Job digits: etcdserver: request", ""),
         (
             500,
             MUTE,
             {},
-            "would not create Job digits, for webhook pods.example.com, which it must ask, does not answer",
-            "whoever runs the cluster",
+            "could not create Job digits, because its admission webhook pods.example.com does not answer",
+            "the cluster's administrator",
         ),
-        (502, "", {}, "HTTP status 502, without a word", ""),
+        (502, "", {}, "HTTP status 502 without a message", ""),
     ],
 )
 def test_a_refusal_is_told_in_words(
@@ -107,7 +113,7 @@ def test_all_that_is_missing_is_told_at_once() -> None:
     ]
 
     assert (
-        "you may not do in namespace lab what a job needs; a Role there lacks these rules:\n"
+        "you lack permissions in namespace lab; a Role there needs these rules as well:\n"
         '    - {apiGroups: ["batch"], resources: [jobs], verbs: [create, patch]}\n'
         '    - {apiGroups: [""], resources: [pods/log], verbs: [get]}'
     ) == lacking(missing, "lab").message

@@ -6,9 +6,10 @@ import dataclasses
 from typing import Any
 
 import pytest
-from tests.unit.backends.kubernetes.gate_jobs import pod, report, seen, status, verdict
+from tests.unit.backends.kubernetes.gate_jobs import DIGITS, pod, report, seen, status, verdict
 
 from ddplaunch.agent.contract import Phase, Verdict
+from ddplaunch.agent.system.subjects import node
 from ddplaunch.backends.kubernetes import gate_reports, node_status, outcomes, pods
 from ddplaunch.backends.kubernetes.api import Api
 from ddplaunch.backends.kubernetes.gate_reports import GateReport, GateReports
@@ -54,7 +55,7 @@ def test_nodes_with_the_same_trouble_are_told_together() -> None:
     nodes = [
         each._replace(problem=those.get(each.number)) for each in node_status.nodes(ours.job, ours.pods, [])
     ]
-    found = outcomes.verdicts(ours, node_status.troubled(nodes))
+    found = outcomes.verdicts(ours, node_status.troubled(nodes), {})
     assert [
         (
             "dns-not-found",
@@ -73,15 +74,17 @@ def test_what_was_heard_outlives_its_pod() -> None:
     those = _heard(report(1)).problems(ours.pods, {1})
     nodes = [each._replace(problem=those.get(each.number)) for each in node_status.nodes(job, ours.pods, [])]
     told = dataclasses.replace(verdict(0, "node-missing"), nodes=[1])
-    (found,) = outcomes.enriched([told], node_status.troubled(nodes), {1: "worker1"})
-    assert "node 1 (digits-1 on worker1) cannot resolve x" == found.sentence
+    groups, machines = node_status.troubled(nodes), {1: "worker1"}
+    (by_hub,) = outcomes.enriched([told], groups, machines)
+    (without_hub,) = outcomes.verdicts(ours, groups, machines)
+    assert "node 1 (digits-1 on worker1) cannot resolve x" == by_hub.sentence == without_hub.sentence
 
 
 def test_what_was_explained_once_stands() -> None:
     """Whoever looks later, when pods and events are gone or others came, makes it no worse and no longer."""
     own = [
-        Verdict("node-missing", "node 1 (digits-1) never came", "gate", [1]),
-        Verdict("node-missing", "node 2 (digits-2) never came, nor node 1 (digits-1)", "gate", [2]),
+        Verdict("node-missing", f"{node(1, DIGITS)} never came", "gate", [1]),
+        Verdict("node-missing", f"{node(2, DIGITS)} never came, nor {node(1, DIGITS)}", "gate", [2]),
     ]
     full = pods.PodProblem("node-missing", "not scheduled: no room", "wait")
     other = pods.PodProblem("node-missing", "not scheduled: no room, again", "wait")

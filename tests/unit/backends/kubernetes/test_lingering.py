@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ddplaunch.agent.contract import Exit
-from ddplaunch.backends.job import State
+from ddplaunch.backends.job import LINGER, State
 from ddplaunch.backends.kubernetes import node_status, outcomes
 from ddplaunch.backends.kubernetes.queries import ApiState
 
@@ -54,26 +54,26 @@ RUNS = {"running": {"startedAt": at(ENDED - 60)}}
 
 def test_the_result_is_shown_seconds_after_the_hubs_last_word() -> None:
     """Not at once, for most pods end in that time; nor with the last pod, for it may never go."""
-    seen = job(hub_ended(), pod(1, trainer=RUNS))
+    state = job(hub_ended(), pod(1, trainer=RUNS))
 
-    assert outcomes.outcome(seen, ENDED + outcomes.LINGER - 1) is None
-    outcome = outcomes.outcome(seen, ENDED + outcomes.LINGER)
+    assert outcomes.outcome(state, ENDED + LINGER - 1) is None
+    outcome = outcomes.outcome(state, ENDED + LINGER)
     assert outcome is not None
     assert (State.FAILED, Exit.NODE_AT_FAULT) == (outcome.state, outcome.exit_code)
 
 
 def test_a_hub_that_still_speaks_is_waited_for() -> None:
     """The first pod that fails decides the end of the job; why it ends, the hub says later."""
-    seen = job(pod(0, hub=RUNS, trainer=RUNS), pod(1, trainer={"terminated": {"exitCode": 20}}))
+    state = job(pod(0, hub=RUNS, trainer=RUNS), pod(1, trainer={"terminated": {"exitCode": 20}}))
 
-    assert outcomes.outcome(seen, ENDED + 60) is None
+    assert outcomes.outcome(state, ENDED + 60) is None
 
 
 def test_a_hub_on_a_machine_that_does_not_answer_is_not_waited_for() -> None:
     """It may have no last word."""
-    seen = job(pod(0, ready=False, hub=RUNS, trainer=RUNS), pod(1, trainer={"terminated": {"exitCode": 20}}))
+    state = job(pod(0, ready=False, hub=RUNS, trainer=RUNS), pod(1, trainer={"terminated": {"exitCode": 20}}))
 
-    assert outcomes.outcome(seen, ENDED + 60) is not None
+    assert outcomes.outcome(state, ENDED + 60) is not None
 
 
 def test_what_is_left_is_named_with_its_machine() -> None:
@@ -81,7 +81,9 @@ def test_what_is_left_is_named_with_its_machine() -> None:
     lost, slow = job(hub_ended(), pod(1, ready=False, trainer=RUNS)), job(hub_ended(), pod(1, trainer=RUNS))
     assert lost.job is not None
 
-    left = [node_status.left(node_status.nodes(lost.job, seen.pods, []), seen.pods) for seen in (lost, slow)]
+    left = [
+        node_status.left(node_status.nodes(lost.job, state.pods, []), state.pods) for state in (lost, slow)
+    ]
     assert [
         "node 1 (pod d-1-x on w2): cannot be deleted while the machine does not answer",
         "node 1 (pod d-1-x on w2): not deleted yet",
@@ -90,7 +92,7 @@ def test_what_is_left_is_named_with_its_machine() -> None:
 
 def test_a_job_whose_pods_have_all_gone_leaves_nothing() -> None:
     """Failed is only said then."""
-    seen = job(hub_ended(), kind="Failed")
+    state = job(hub_ended(), kind="Failed")
 
-    assert not outcomes.lingers(seen, ENDED + 60)
-    assert outcomes.outcome(seen, ENDED) is not None
+    assert not outcomes.lingers(state, ENDED + 60)
+    assert outcomes.outcome(state, ENDED) is not None

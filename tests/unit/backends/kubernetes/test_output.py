@@ -9,8 +9,8 @@ import pytest
 from tests.unit.backends.bundles import BUNDLE, block
 
 from ddplaunch.agent.contract import Bundle
-from ddplaunch.backends.job import EVERYTHING
-from ddplaunch.backends.kubernetes import output
+from ddplaunch.backends.job import EVERYTHING, Selection
+from ddplaunch.backends.kubernetes import objects, output
 from ddplaunch.backends.kubernetes.api import Api
 from ddplaunch.backends.kubernetes.output import Output, Stream
 from ddplaunch.backends.kubernetes.queries import ApiState
@@ -22,7 +22,7 @@ def tail(container: str, kept: list[Bundle] | None = None) -> Any:
     """Of node 3's container of that name."""
     keep = (kept if kept is not None else []).append
     source = Output(Api(), lambda: NOTHING, EVERYTHING, follow=False, over=lambda: True, keep=keep)
-    return output._Tail(source._api, "/log", Stream(3, "digits-3-x", container, 0), source)
+    return output._ContainerLog(source._api, "/log", Stream(3, "digits-3-x", container, 0), source)
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,24 @@ def test_lines_are_whole_however_they_come() -> None:
             yield from (b"on", b"e\ntwo\nth", b"ree")
 
     assert [b"one", b"two", b"three"] == list(output._lines(Response()))
+
+
+@pytest.mark.parametrize(
+    ("ended", "nodes", "said"),
+    [
+        (True, None, [b"[ddplaunch] the output of nodes 0, 2 is gone: it was deleted with the pod"]),
+        (True, frozenset({1, 2}), [b"[ddplaunch] the output of node 2 is gone: it was deleted with the pod"]),
+        (True, frozenset({1}), []),
+        (False, None, []),
+    ],
+    ids=["all", "one of two", "one that is there", "not yet created"],
+)
+def test_output_that_was_deleted_is_named(
+    ended: bool, nodes: frozenset[int] | None, said: list[bytes]
+) -> None:
+    """The Job controller deletes the other pods of a job as soon as one has failed."""
+    pod = {"metadata": {"name": "digits-1-x", "labels": {objects.INDEX: "1"}}}
+    state = ApiState("lab", "digits", {}, {"spec": {"completions": 3}}, (pod,))
+    source = Output(Api(), lambda: state, Selection(nodes=nodes), follow=False, over=lambda: ended)
+
+    assert said == list(source.present())

@@ -59,6 +59,41 @@ def test_why_a_container_was_not_started(message: str, code: str, text: str) -> 
         assert (code, text if code == "image-lacks" else INSTEAD + text) == (found.code, found.text)
 
 
+def gate_ended(exit_code: int, **meta: Any) -> dict[str, Any]:
+    """A pod whose gate has ended so, by containerd's own words."""
+    found = pod(waiting={"reason": "PodInitializing"})
+    state = {"terminated": {"reason": "Error", "exitCode": exit_code}}
+    found["status"]["initContainerStatuses"] = [{"name": "gate", "state": state}]
+    found["metadata"] |= meta
+    return found
+
+
+KILLED = {"terminated": {"reason": "Error", "exitCode": 137}}
+
+
+@pytest.mark.parametrize(
+    ("dead", "code", "who"),
+    [(gate_ended(137), "node-missing", "gate"), (pod(**KILLED), "network-lost", "supervisor")],
+    ids=["gate", "supervisor"],
+)
+def test_what_was_killed_is_named(dead: dict[str, Any], code: str, who: str) -> None:
+    """It could tell nobody."""
+    found = pods.problem(dead)
+
+    assert found is not None
+    assert (code, f"its {who} was killed by SIGKILL") == (found.code, found.text)
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [gate_ended(Exit.NODE_AT_FAULT), gate_ended(137, deletionTimestamp="2026-11-23T23:17:42Z")],
+    ids=["it spoke for itself", "its pod is deleted"],
+)
+def test_an_end_of_another_kind_explains_nothing(ended: dict[str, Any]) -> None:
+    """Kubernetes kills what does not stop in time; the reason is elsewhere."""
+    assert pods.problem(ended) is None
+
+
 def test_a_job_whose_trainer_was_not_started_has_failed() -> None:
     """It is not lost: nobody took it away, and sent again it would end the same."""
     ended = pod(terminated={"reason": "StartError", "exitCode": 128, "message": MOUNT})
@@ -71,6 +106,6 @@ def test_a_job_whose_trainer_was_not_started_has_failed() -> None:
     outcome = outcomes.outcome(seen, 0.0, groups)
     assert outcome is not None
     assert (State.FAILED, Exit.WORKER_FAILED) == (outcome.state, outcome.exit_code)
-    (verdict,) = outcomes.verdicts(seen, groups)
+    (verdict,) = outcomes.verdicts(seen, groups, {})
     assert ("launch-failed", "launch", [0]) == (verdict.code, verdict.where, verdict.nodes)
     assert verdict.sentence.startswith("node 0 (pod d-0-x on w1): its container trainer was not started: ")

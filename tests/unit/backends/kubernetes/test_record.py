@@ -34,12 +34,12 @@ def test_a_new_job_of_that_name_has_not_the_old_ones_evidence(tmp_path: Path) ->
     records = Records(tmp_path)
     records.begin(SENT)
     records.keep(SENT, BUNDLE)
-    assert BUNDLE == records.bundle(SENT)
+    assert BUNDLE == records.bundle(SENT, 0)
 
     again = dataclasses.replace(SENT, uid="uid-2", at=20.0)
     records.begin(again)
 
-    assert None is records.bundle(again)
+    assert None is records.bundle(again, 0)
     assert [again] == records.all()
 
 
@@ -56,11 +56,11 @@ def test_nothing_that_is_kept_gives_way_to_something_poorer(tmp_path: Path) -> N
 
     assert better == records.keep(SENT, bare)
     assert better == records.keep(SENT, dataclasses.replace(bare, written=1.5, attempt=0))
-    assert better == records.bundle(SENT)
+    assert better == records.bundle(SENT, 0)
 
-    later = dataclasses.replace(bare, written=3.0, attempt=1)
+    later = dataclasses.replace(bare, written=3.0)
     assert later == records.keep(SENT, later)
-    assert later == records.bundle(SENT)
+    assert later == records.bundle(SENT, 0)
 
 
 def test_two_who_keep_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_two_who_keep_at_once_lose_nothing(tmp_path: Path) -> None:
     for each in threads:
         each.join()
 
-    kept = records.bundle(SENT)
+    kept = records.bundle(SENT, 0)
     assert kept is not None
     assert {each.name for each in threads} == {each.text for each in kept.events}
 

@@ -46,25 +46,29 @@ def told(name: str, tmp_path: Path) -> Job:
         (
             "gpus",
             (
-                "nodes 0-1 (pods gpus-0-2nphz, gpus-1-zdklf): not scheduled: no machine of 3 takes it: "
+                "nodes 0-1 (pods gpus-0-2nphz, gpus-1-zdklf): not scheduled: none of 3 machines is suitable: "
                 "1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu"
             ),
-            "`kubectl describe nodes` shows what is taken; lower `resources`, or wait until it is free",
+            "`kubectl describe nodes` shows what is in use; lower `resources`, or wait until it is free",
             "node-missing",
         ),
         (
             "selector",
             (
-                "nodes 0-1 (pods selector-0-xftkr, selector-1-p29qq): not scheduled: no machine of 3 takes "
-                "it: 1 node(s) had untolerated taint(s), 2 node(s) didn't match Pod's node affinity/selector"
+                "nodes 0-1 (pods selector-0-xftkr, selector-1-p29qq): not scheduled: none of 3 machines is "
+                "suitable: 1 node(s) had untolerated taint(s), 2 node(s) didn't match Pod's node "
+                "affinity/selector"
             ),
-            "compare `kubernetes.node_selector` with `kubectl get nodes --show-labels`",
+            (
+                "compare `kubernetes.node_selector`, `kubernetes.affinity` and `resources.gpu_type` with "
+                "`kubectl get nodes --show-labels`"
+            ),
             "node-missing",
         ),
         (
             "pvc",
             (
-                "nodes 0-1 (pods pvc-0-cvhbt, pvc-1-bwzsk): not scheduled: no machine of 3 takes it: "
+                "nodes 0-1 (pods pvc-0-cvhbt, pvc-1-bwzsk): not scheduled: none of 3 machines is suitable: "
                 'persistentvolumeclaim "nosuch" not found'
             ),
             "`kubectl get pvc` lists the claims; see `volumes`",
@@ -86,7 +90,7 @@ def told(name: str, tmp_path: Path) -> Job:
                 "nodes 0-1 (pods never-0-8w4s6 on worker1, never-1-tqjgj on "
                 "worker2): its machine has no image nosuch:1, and may not pull it"
             ),
-            "bring the image to the machines, or set `kubernetes.image_pull_policy: IfNotPresent`",
+            "load the image onto the machines, or set `kubernetes.image_pull_policy: IfNotPresent`",
             "node-missing",
         ),
         (
@@ -106,19 +110,19 @@ def told(name: str, tmp_path: Path) -> Job:
                 "worker2): not started: the image runs as root, and the pod may not (container "
                 "has runAsNonRoot and image will run as root)"
             ),
-            "set `kubernetes.run_as_user` to a user's number, or use an image that has one",
+            "set `kubernetes.run_as_user` to a numeric user id, or use an image that has one",
             "node-missing",
         ),
         (
             "account",
-            "nodes 0-1: its pod may not be made: there is no service account nosuch",
+            "nodes 0-1: its pod was rejected: there is no service account nosuch",
             "`kubectl get serviceaccounts` lists them; see `kubernetes.service_account`",
             "node-missing",
         ),
         (
             "psa",
             (
-                "nodes 0-1: its pod may not be made: the namespace enforces Pod Security restricted: "
+                "nodes 0-1: its pod was rejected: the namespace enforces Pod Security restricted: "
                 'runAsNonRoot != true (pod or containers "hub", "gate", "trainer" must set '
                 "securityContext.runAsNonRoot=true), runAsUser=0 (pod must not set runAsUser=0)"
             ),
@@ -128,7 +132,7 @@ def told(name: str, tmp_path: Path) -> Job:
         (
             "quota",
             (
-                "nodes 0-1: its pod may not be made: the namespace's quota small is used up: requested: "
+                "nodes 0-1: its pod was rejected: the namespace's quota small is used up: requested: "
                 "pods=1, used: pods=0, limited: pods=0"
             ),
             "`kubectl describe resourcequota` shows it; ask for less, or end other jobs",
@@ -137,10 +141,10 @@ def told(name: str, tmp_path: Path) -> Job:
         (
             "policy",
             (
-                "nodes 0-1: its pod may not be made: the cluster's policy kb-images says: only images of "
+                "nodes 0-1: its pod was rejected: admission policy kb-images: only images of "
                 "registry.example.com"
             ),
-            "the policy is the cluster's; `kubernetes.pod_template` can add what it wants",
+            "`kubernetes.pod_template` can add what the policy requires",
             "node-missing",
         ),
     ],
@@ -161,12 +165,12 @@ def test_why_nothing_starts(name: str, text: str, hint: str, code: str, tmp_path
         (
             "secret2",
             "waiting for secret nosuch, which does not exist",
-            "`kubectl get secrets` lists them; make it, and the pod goes on",
+            "`kubectl get secrets` lists them; create it, and the pod starts",
         ),
         (
             "secretkey",
             "waiting for the key token of Secret kb/has, which has none of that name",
-            "correct `secrets` in the job file, or add the key, and the pod goes on",
+            "correct `secrets` in the job file, or add the key, and the pod starts",
         ),
     ],
 )
@@ -197,8 +201,8 @@ def test_what_holds_the_trainer_up(name: str, text: str, hint: str, tmp_path: Pa
             State.LOST,
             60,
             (
-                "node 0 (pod low-0-nb87m): told to stop, and not by `ddplaunch cancel`: drained, preempted, "
-                "evicted or deleted"
+                "node 0 (pod low-0-nb87m): stopped from outside, not by `ddplaunch cancel`: drained, "
+                "preempted, evicted or deleted"
             ),
             ["node-evicted"],
         ),

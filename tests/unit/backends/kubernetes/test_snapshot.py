@@ -86,7 +86,7 @@ def test_a_server_that_begins_anew_may_turn_us_away_for_a_moment(
     again = job.at("team", "digits", fresh=True)
 
     assert f"the API server has not answered for {away + 20:.0f} s; the job does not need it" == late.note
-    assert ("digits", "") == (late.seen.name, again.note)
+    assert ("digits", "") == (late.state.name, again.note)
 
 
 def test_a_server_that_keeps_turning_us_away_is_believed(
@@ -105,21 +105,21 @@ def test_a_job_that_has_ended_before_its_hub_asks_the_silent_nodes_too() -> None
     """Their pods are deleted while the hub's container still runs: no last word of it can be read yet."""
     ours = gate_jobs.seen(gate_jobs.pod(0), gate_jobs.pod(1))
     missing = dataclasses.replace(gate_jobs.verdict(1, "node-missing"), nodes=[1])
-    told = dataclasses.replace(gate_jobs.status(Phase.GATE, Phase.STARTING), verdicts=[missing])
-    assert {1} == snapshot._missed(ours, told)
-    assert set() == snapshot._missed(ours, dataclasses.replace(told, attempt=told.attempt + 1))
+    hub_status = dataclasses.replace(gate_jobs.status(Phase.GATE, Phase.STARTING), verdicts=[missing])
+    assert {1} == snapshot._missed(ours, hub_status)
+    assert set() == snapshot._missed(ours, dataclasses.replace(hub_status, attempt=hub_status.attempt + 1))
     assert set() == snapshot._missed(ours, None)
 
 
 def test_what_a_node_said_is_known_although_its_pod_went_before_the_job_had_ended(job: Snapshots) -> None:
     """The evidence tells who never came; what such a node was heard to say is not lost with the last look."""
-    heard = gate_jobs.report(0)
-    job._watched["team", "digits"].gate_reports._last["digits-0-x"] = heard
+    reports = gate_jobs.report(0)
+    job._pollers["team", "digits"].gate_reports._last["digits-0-x"] = reports
     last = job.at("team", "digits")
     assert [None] == [node.problem for node in last.nodes]
 
     known, _ = job.gate_reports(last, {0})
-    assert [heard.report.verdict] == [node.problem and node.problem.verdict for node in known.nodes]
+    assert [reports.report.verdict] == [node.problem and node.problem.verdict for node in known.nodes]
     assert [None] == [node.problem for node in job.gate_reports(last, set())[0].nodes]
 
 
@@ -127,38 +127,38 @@ def test_what_a_node_said_is_known_although_no_verdict_of_the_hub_was_read(
     job: Snapshots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hub decides, and its pod goes, between two looks."""
-    watched = job._watched["team", "digits"]
+    poller = job._pollers["team", "digits"]
     pods = gate_jobs.pod(0), gate_jobs.pod(1)
-    told = gate_jobs.status(Phase.GATE, Phase.STARTING)
-    monkeypatch.setattr(evidence, "status", lambda *_: told)
-    monkeypatch.setattr(watched.gate_reports, "read", lambda *_: None)
-    watched._with_status(gate_jobs.seen(*pods))
-    heard = gate_jobs.report(1)
-    watched.gate_reports._last["digits-1-x"] = heard
+    hub_status = gate_jobs.status(Phase.GATE, Phase.STARTING)
+    monkeypatch.setattr(evidence, "status", lambda *_: hub_status)
+    monkeypatch.setattr(poller.gate_reports, "read", lambda *_: None)
+    poller._with_status(gate_jobs.seen(*pods))
+    reports = gate_jobs.report(1)
+    poller.gate_reports._last["digits-1-x"] = reports
     gone = dataclasses.replace(gate_jobs.seen(*pods), owner={"status": FAILED}, pods=())
 
-    assert [1] == [node for node, known in watched._with_status(gone).gate_reports.items() if known.verdict]
+    assert [1] == [node for node, known in poller._with_status(gone).gate_reports.items() if known.verdict]
 
 
 def test_what_a_node_said_in_an_earlier_attempt_explains_nothing(
     job: Snapshots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A retry has pods of its own, perhaps on other machines."""
-    watched = job._watched["team", "digits"]
-    told = gate_jobs.status(Phase.GATE, Phase.STARTING)
-    monkeypatch.setattr(evidence, "status", lambda *_: told)
-    monkeypatch.setattr(watched.gate_reports, "read", lambda *_: None)
-    watched._with_status(gate_jobs.seen(gate_jobs.pod(0), gate_jobs.pod(1)))
-    watched.gate_reports._last["digits-1-x"] = gate_jobs.report(1)
+    poller = job._pollers["team", "digits"]
+    hub_status = gate_jobs.status(Phase.GATE, Phase.STARTING)
+    monkeypatch.setattr(evidence, "status", lambda *_: hub_status)
+    monkeypatch.setattr(poller.gate_reports, "read", lambda *_: None)
+    poller._with_status(gate_jobs.seen(gate_jobs.pod(0), gate_jobs.pod(1)))
+    poller.gate_reports._last["digits-1-x"] = gate_jobs.report(1)
 
     pods = gate_jobs.pod(0), gate_jobs.pod(1, gate="waiting")
     for pod in pods:
         pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] = "1"
-    told = dataclasses.replace(told, attempt=1)
-    watched._with_status(gate_jobs.seen(*pods))
+    hub_status = dataclasses.replace(hub_status, attempt=1)
+    poller._with_status(gate_jobs.seen(*pods))
     gone = dataclasses.replace(gate_jobs.seen(*pods), owner={"status": FAILED}, pods=())
 
-    assert {} == watched._with_status(gone).gate_reports
+    assert {} == poller._with_status(gone).gate_reports
 
 
 def test_a_node_that_reached_the_hub_at_last_is_not_known_by_what_it_said_before() -> None:
@@ -178,10 +178,10 @@ def test_what_a_node_said_is_in_the_evidence_although_the_hubs_pod_is_gone(
     """Who followed the hub's log has its bundle; it is explained as if the log could still be read."""
     monkeypatch.setattr(_Server, "failed", True)
     job.at("team", "digits", fresh=True)
-    heard = gate_jobs.report(0)
-    job._watched["team", "digits"].gate_reports._last["digits-0-x"] = heard
+    reports = gate_jobs.report(0)
+    job._pollers["team", "digits"].gate_reports._last["digits-0-x"] = reports
     backend = KubernetesBackend(tmp_path)
-    monkeypatch.setitem(vars(backend), "_looks", job)
+    monkeypatch.setitem(vars(backend), "_snapshots", job)
     sent = Submission(backend.api.place.server, "team", "digits", "1", 10.0)
     backend.records.begin(sent)
     missing = dataclasses.replace(gate_jobs.verdict(0, "node-missing"), nodes=[0])
@@ -190,4 +190,4 @@ def test_what_a_node_said_is_in_the_evidence_although_the_hubs_pod_is_gone(
     found = backend.collect(Handle("kubernetes", "team/digits"))
     assert found is not None
     assert ["dns-not-found"] == [each.code for each in found.verdicts]
-    assert found == backend.records.bundle(sent)
+    assert found == backend.records.bundle(sent, 0)

@@ -48,17 +48,17 @@ def test_the_environment_stands_above_the_script() -> None:
     [
         (Requested(), []),
         (Requested(nodes="8"), []),
-        (Requested(nodes="9"), ["the job wants 9 nodes, and partition all has 8"]),
+        (Requested(nodes="9"), ["the job asks for 9 nodes, and partition all has 8"]),
         (Requested(nodes="2-9"), []),
         (Requested(partition="shrt"), ["there is no partition shrt: did you mean short?"]),
         (Requested(partition="zebra"), ["there is no partition zebra: there are all, low, short"]),
         (
             Requested("short", "3", account="lab"),
-            ["the job wants 3 nodes, and partition short gives a job at most 2"],
+            ["the job asks for 3 nodes, and partition short allows a job at most 2"],
         ),
         (
             Requested("short", "1", account="lab"),
-            ["the job wants 1 nodes, and partition short gives a job at least 2"],
+            ["the job asks for 1 nodes, and partition short requires at least 2"],
         ),
         (Requested("short", "1-2", account="lab"), []),
         (Requested("short", "2", "10"), []),
@@ -70,10 +70,10 @@ def test_the_environment_stands_above_the_script() -> None:
         (Requested("short,zebra", "2"), ["there is no partition zebra: there are all, low, short"]),
         (
             Requested("short", "2", account="physics"),
-            ["partition short is not for account physics, only for lab"],
+            ["partition short is not open to account physics, only to lab"],
         ),
-        (Requested("low", account="lab"), ["partition low is not for account lab"]),
-        (Requested("low", qos="fast"), ["partition low is not for QOS fast, only for slow"]),
+        (Requested("low", account="lab"), ["partition low is not open to account lab"]),
+        (Requested("low", qos="fast"), ["partition low is not open to QOS fast, only to slow"]),
         (Requested("low", qos="slow"), []),
     ],
 )
@@ -100,4 +100,4 @@ def test_a_refusal_in_words_keeps_sbatchs_own() -> None:
     assert f"{begin}\n    sbatch: {first}; {second}" == known.message
     assert "Slurm refused the job: lua: no jobs on Fridays" == unknown.message
     assert "nothing was submitted" == unknown.hint
-    assert "Slurm refused the job: it does not say why" == refused("").message
+    assert "Slurm refused the job: no reason given" == refused("").message

@@ -13,7 +13,7 @@ from ddplaunch.backends.slurm.parse import SlurmJob
 ME = 1000
 
 
-def told(exit_code: int | None) -> JobStatus:
+def hub_status(exit_code: int | None) -> JobStatus:
     """By a hub whose job ended so."""
     return JobStatus("digits", 0, Phase.ENDED, 1.0, [], 1.0, 1.0, exit_code=exit_code)
 
@@ -44,7 +44,7 @@ def told(exit_code: int | None) -> JobStatus:
             SlurmJob(7, "FAILED", exit_code=60),
             60,
             False,
-            (State.LOST, 60, "it was told to stop, and not by `ddplaunch cancel`"),
+            (State.LOST, 60, "stopped from outside, not by `ddplaunch cancel`"),
         ),
         (SlurmJob(7, "FAILED", exit_code=60), 60, True, (State.CANCELLED, 60, "")),
         (SlurmJob(7, "CANCELLED"), 60, True, (State.CANCELLED, 60, "")),
@@ -63,7 +63,7 @@ def told(exit_code: int | None) -> JobStatus:
             SlurmJob(7, "PREEMPTED"),
             None,
             False,
-            (State.LOST, 60, "Slurm took its nodes for a job that comes first"),
+            (State.LOST, 60, "Slurm preempted it for a job of higher priority"),
         ),
         (SlurmJob(7, "NODE_FAIL"), None, False, (State.LOST, None, "a node of it failed")),
         (SlurmJob(7, "NODE_FAIL"), 40, False, (State.FAILED, 40, "a node of it failed")),
@@ -73,17 +73,17 @@ def told(exit_code: int | None) -> JobStatus:
             SlurmJob(7, "OUT_OF_MEMORY"),
             None,
             False,
-            (State.FAILED, 41, "a node ran out of the memory that the job was given"),
+            (State.FAILED, 41, "it used more memory than it was given"),
         ),
     ],
 )
 def test_how_a_job_ended(
     seen: SlurmJob, hub: int | None, cancelled: bool, outcome: tuple[State, int | None, str]
 ) -> None:
-    """The hub's exit code says more than Slurm's state; ends by Slurm's hand are told as such."""
-    assert outcome == outcomes.outcome(
-        seen, told(hub) if hub is not None else None, cancelled=cancelled, me=ME
-    )
+    """The hub's exit code tells more than Slurm's state; an end that Slurm caused is reported as such."""
+    status = hub_status(hub) if hub is not None else None
+
+    assert outcome == outcomes.outcome(seen, status, cancelled=cancelled, me=ME)[:3]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_forgotten_job_is_what_it_left(
     hub: int | None, cancelled: bool, outcome: tuple[State, int | None]
 ) -> None:
     """Its hub's last word, and whether we have asked for its end."""
-    assert outcome == outcomes.forgotten(told(hub), cancelled=cancelled)[:2]
+    assert outcome == outcomes.forgotten(hub_status(hub), cancelled=cancelled)[:2]
 
 
 @pytest.mark.parametrize("state", sorted(outcomes.ENDED))
@@ -118,6 +118,9 @@ def test_the_nodes_that_failed_are_the_culprits() -> None:
     [verdict] = outcomes.verdicts(SlurmJob(7, "NODE_FAIL", node_list="n[1-2]"), [1], "node 1 (n2)")
     [boot] = outcomes.verdicts(SlurmJob(7, "BOOT_FAIL"))
 
-    assert ([1], "node 1 (n2) of the job failed: Slurm lost sight of it") == (verdict.nodes, verdict.sentence)
+    assert ([1], "node 1 (n2) of the job failed: Slurm lost contact with it") == (
+        verdict.nodes,
+        verdict.sentence,
+    )
     assert ("run", "launch") == (verdict.where, boot.where)
     assert ["Slurm's state of the job is NODE_FAIL"] == verdict.facts

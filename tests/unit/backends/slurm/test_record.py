@@ -20,7 +20,7 @@ from ddplaunch.render.rendered import RenderedFile
 
 def begin(records: Records, name: str, **changes: object) -> Submission:
     """A submission, as it is remembered."""
-    begun = records.begin(name, f"{name}.sbatch", RenderedFile(b"#!/bin/sh\n"), "/w")
+    begun = records.begin(name, f"{name}.sbatch", RenderedFile(b"#!/bin/sh\n"), "/w", {"env.LR": "0.1"})
     sent = dataclasses.replace(begun, **changes)  # type: ignore[arg-type]
     records.save(sent)
     return sent
@@ -89,7 +89,7 @@ def test_a_handle_is_an_id_of_a_cluster(path: str, found: tuple[int, str]) -> No
 @pytest.mark.parametrize("path", ["digits", "7/8/9", "7_1", "../7", "north/", "-7", "7x"])
 def test_anything_else_is_no_handle(path: str) -> None:
     """Arrays and names are not ours."""
-    with pytest.raises(UsageError, match="is not a handle of a Slurm job"):
+    with pytest.raises(UsageError, match="is not the handle of a Slurm job"):
         parse_handle(Handle("slurm", path))
 
 

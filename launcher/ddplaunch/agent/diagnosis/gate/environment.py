@@ -11,9 +11,19 @@ import re
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from ddplaunch.agent.contract import CheckIn, Verdict
+from ddplaunch.agent.contract import CheckIn, Exit, Verdict
 from ddplaunch.agent.diagnosis.gate.job_view import GateView, odd_ones
+from ddplaunch.agent.diagnosis.gate.kinds import Kind
+from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.system import phrases
+from ddplaunch.agent.text import ranges
+
+ENTRIES = entries(
+    Exit.MISCONFIGURED,
+    {
+        "environment-differs": "a setting that must be the same on all nodes is not",
+    },
+)
 
 _ALIKE = (
     "set it for all nodes, by `env` in the job file, or for none: what sets it on single nodes is a file of "
@@ -58,7 +68,7 @@ _DEFAULTS = {
     "NCCL_PAT_ENABLE": 2,
     "NCCL_SHM_DISABLE": 0,
 }
-"""What NCCL_PARAM gives to whoever sets nothing, alike in all releases from 2.18.1 to 2.30.7 that have it.
+"""What NCCL_PARAM gives where nothing is set, the same in all releases from 2.18.1 to 2.30.7 that have it.
 
 In init.cc, enqueue.cc, graph/paths.cc, search.cc and tuning.cc, transport/shm.cc, nvls.cc and net_ib of src.
 Others have changed, or depend on the machine: NCCL_BUFFSIZE was a quarter of itself on ARM in 2.18.
@@ -68,7 +78,7 @@ _NETWORK_WHY = "NCCL's ranks do not meet across two networks, and wait"
 
 
 def differing(view: GateView) -> Iterator[Verdict]:
-    """One verdict for all settings in which the same nodes stand alone."""
+    """Return one verdict for all settings in which the same nodes differ."""
     found: dict[tuple[int, ...], list[tuple[str, str]]] = {}
     for name, why, values in _harmful(view):
         _, odd = odd_ones(values)
@@ -77,7 +87,7 @@ def differing(view: GateView) -> Iterator[Verdict]:
         first = next(node for node in sorted(view.check_ins) if node not in who)
         others = view.rest(view.check_ins, who)
         names = [name for name, _ in settings]
-        here, there = (_told(view.check_ins[node], names) for node in (who[0], first))
+        here, there = (_spelled(view.check_ins[node], names) for node in (who[0], first))
         yield Verdict(
             "environment-differs",
             f"{view.nodes(who)} {phrases.one_or(who, 'has', 'have')} {here}, {others} {there}: "
@@ -85,7 +95,7 @@ def differing(view: GateView) -> Iterator[Verdict]:
             "gate",
             nodes=list(who),
             facts=[
-                f"{view.node(node)}: {_told(check_in, names)}"
+                f"{view.node(node)}: {_spelled(check_in, names)}"
                 for node, check_in in sorted(view.check_ins.items())
             ],
             hint=_ALIKE,
@@ -127,7 +137,7 @@ def _environment(check_in: CheckIn) -> dict[str, str]:
 
 
 def _settings(check_in: CheckIn) -> dict[str, str]:
-    """Without what is set to what it would be anyway."""
+    """Return the settings that differ from their defaults."""
     return {name: value for name, value in _environment(check_in).items() if not _is_default(name, value)}
 
 
@@ -150,9 +160,12 @@ def _network(check_in: CheckIn) -> str:
     return _plain(check_in, "NCCL_NET") or plugin.replace("NONE", "") or ("SOCKET" if without else "IB")
 
 
-def _told(check_in: CheckIn, names: list[str]) -> str:
+def _spelled(check_in: CheckIn, names: list[str]) -> str:
     """'NCCL_ALGO=Ring and no NCCL_PROTO'."""
     environment = _environment(check_in)
-    return phrases.listing(
+    return ranges.listing(
         [f"{name}={environment[name]}" if environment.get(name) else f"no {name}" for name in names]
     )
+
+
+RULES = ((Kind.SETTING, differing),)

@@ -6,12 +6,24 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent import platforms
-from ddplaunch.agent.contract import MeshResult, Verdict
+from ddplaunch.agent.contract import Exit, MeshResult, Verdict
 from ddplaunch.agent.diagnosis.gate import hardware, ip_families, node_names, paths, subnets
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate.kinds import Kind
 from ddplaunch.agent.diagnosis.gate.partitions import Partition, Path, describe
+from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.platforms import PLAIN, Platform
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.system import subjects
+from ddplaunch.agent.text import ranges
+
+ENTRIES = entries(
+    Exit.NODE_AT_FAULT,
+    {
+        "network-one-way": "one node reaches the other, but not the other way round",
+        "network-lossy": "many packets between two nodes are lost, large and small",
+        "mtu-black-hole": "small messages pass, large ones vanish",
+    },
+)
 
 MTU_HINT = (
     "compare `ip link` on both nodes and test with `ping -M do -s 1472`; a tunnel needs a smaller MTU, or "
@@ -19,8 +31,8 @@ MTU_HINT = (
 )
 _SHOWN = 8
 """Paths listed in a verdict: a firewall in front of one of 512 nodes breaks a thousand."""
-_TOLD = 4
-"""Cuts of one kind that get a verdict each; what is left is told together."""
+_SEPARATE = 4
+"""Cuts of one kind that get a verdict each; the others share the last."""
 _SPANS = 8
 """Parts of a list of nodes that a sentence can hold: a VLAN may have every other node."""
 
@@ -61,22 +73,21 @@ class _Facts(NamedTuple):
     platform: Platform
 
     def node(self, number: int) -> str:
-        return phrases.node(number, self.names)
+        return subjects.node(number, self.names)
 
     def peer(self, result: MeshResult) -> str:
         """'node 0 (n1, 10.0.0.5)'."""
-        return phrases.node(result.peer, self.names, result.address)
+        return subjects.node(result.peer, self.names, result.address)
 
     def side(self, numbers: Collection[int]) -> str:
         """'nodes 0-31 and 40', '2048 nodes (0, 2, 4, …)'."""
-        text = phrases.nodes(numbers, self.names)
-        if text.count(",") < _SPANS:
-            return text
+        if len(ranges.spans(numbers, subjects.ROW)) <= _SPANS + 1:
+            return subjects.nodes(numbers, self.names)
         return f"{len(numbers)} nodes ({', '.join(map(str, sorted(numbers)[:_SPANS]))}, …)"
 
 
 def failed_paths(view: GateView) -> list[Verdict]:
-    """The rule over a whole gate. That a path does not lead to node 0 at all is another rule's."""
+    """Return verdicts on the paths that fail, but for those that do not lead to node 0 at all."""
     failed = [r for r in ip_families.unexplained(view) if not node_names.leads_astray(view, r)]
     if all(result.outcome == "ok" for result in failed):
         return []
@@ -119,13 +130,13 @@ def judge(
     faults = [fault for kind, found in kinds.items() for fault in _faults(kind, found, facts)]
     # The most paths first: what broke many broke the few as well, more often than not.
     faults.sort(key=lambda fault: (-len(fault.found), fault.code))
-    told: dict[str, list[_Fault]] = {}
+    by_code: dict[str, list[_Fault]] = {}
     for fault in faults:
-        told.setdefault(fault.code, []).append(fault)
+        by_code.setdefault(fault.code, []).append(fault)
     few = [
-        [fault, *(told[fault.code][_TOLD:] if index == _TOLD - 1 else [])]
-        for code_faults in told.values()
-        for index, fault in enumerate(code_faults[:_TOLD])
+        [fault, *(by_code[fault.code][_SEPARATE:] if index == _SEPARATE - 1 else [])]
+        for code_faults in by_code.values()
+        for index, fault in enumerate(code_faults[:_SEPARATE])
     ]
     return [_verdict(group, facts) for group in sorted(few, key=lambda group: -len(group[0].found))]
 
@@ -133,7 +144,7 @@ def judge(
 def notes(results: list[MeshResult], names: Sequence[str]) -> list[str]:
     """Return a note on the paths that pass, but not at the first try."""
     return [
-        f"{phrases.node(result.node, names)} -> {phrases.node(result.peer, names, result.address)} "
+        f"{subjects.node(result.node, names)} -> {subjects.node(result.peer, names, result.address)} "
         f"port {result.port}: {result.detail}"
         for result in results
         if result.outcome == "ok" and result.detail
@@ -145,7 +156,7 @@ def _path(result: MeshResult) -> Path:
 
 
 def _kind(result: MeshResult, facts: _Facts) -> str:
-    """The code, but for the direction, which the whole cut tells."""
+    """Return the code, but for the direction, which follows from the whole cut."""
     there, back = _path(result), _path(result)[::-1]
     if result.outcome == "timeout" and back in facts.unrouted:
         return "host-unreachable"  # the peer has no way to answer
@@ -188,7 +199,7 @@ def _verdict(faults: list[_Fault], facts: _Facts) -> Verdict:
     first = faults[0]
     found = [result for fault in faults for result in fault.found]
     more = f" (and {len(found) - len(first.found)} more paths elsewhere)" if len(faults) > 1 else ""
-    # How a node fails to reach itself tells least; how it was refused tells more than that it waited.
+    # How a node fails to reach itself says least; how it was refused says more than that it waited.
     worst = min(first.found, key=lambda r: (r.node == r.peer, r.outcome == "timeout", r.outcome != "lossy"))
     one = len({frozenset(_path(r)) for r in first.found if r.node != r.peer}) < 2
     one = one or (len(first.cut.targets) == 1 and not first.cut.both and first.code not in _UNDIRECTED)
@@ -243,7 +254,7 @@ def _of_path(who: str, fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
 
 
 def _of_groups(fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
-    """Both sides are named; where one is everybody else, it is called so."""
+    """Return a sentence that names both sides; 'the other nodes' is a side that has all of them."""
     cut, code = fault.cut, fault.code
     sources, targets, all_nodes = cut.sources, cut.targets, len(cut.sources | cut.targets) >= facts.nodes
     few = sources if len(sources) < len(targets) else targets
@@ -260,18 +271,18 @@ def _of_groups(fault: _Fault, bad: MeshResult, facts: _Facts) -> str:
     listed = sorted({result.port for result in fault.found})
     ports = f"port {listed[0]}" if len(listed) == 1 else "any port"
     if cut.both and sources == targets:
-        said = f"{one} cannot reach one another"
+        what = f"{one} cannot reach one another"
     elif cut.both and others:
-        said = f"{facts.side(few)} {'is' if len(few) == 1 else 'are'} cut off from {others}"
+        what = f"{facts.side(few)} {'is' if len(few) == 1 else 'are'} cut off from {others}"
     elif cut.both:
-        said = f"{one} and {other} cannot reach one another"
+        what = f"{one} and {other} cannot reach one another"
     else:
-        said = f"{one} cannot reach {other}"
+        what = f"{one} cannot reach {other}"
     how = f"no answer in {bad.seconds:.0f} s" if bad.outcome == "timeout" else bad.detail or bad.outcome
     open_port = next((facts.open_ports[_path(r)] for r in fault.found if _path(r) in facts.open_ports), None)
     besides = "; the reverse works" if code == "network-one-way" else ""
     besides += f", while port {open_port} answers: a firewall drops it" if open_port and not besides else ""
-    return f"{said} on {ports}: {how}{besides}{count}"
+    return f"{what} on {ports}: {how}{besides}{count}"
 
 
 def _way(result: MeshResult, facts: _Facts) -> str:
@@ -279,9 +290,12 @@ def _way(result: MeshResult, facts: _Facts) -> str:
 
 
 def _culprits(fault: _Fault) -> list[int]:
-    """The smaller side; of equal ones both, but for those whose port did not answer while the way is open."""
+    """Return the smaller side; of equal ones both, without those whose port alone did not answer."""
     sources, targets, _ = fault.cut
     if len(sources) == len(targets):
         unclear = fault.code in _UNDIRECTED or fault.code in ("network-one-way", "port-filtered")
         return sorted(sources | targets if unclear and not fault.one_port else targets)
     return sorted(sources if len(sources) < len(targets) and not fault.one_port else targets)
+
+
+RULES = ((Kind.PATH, failed_paths),)

@@ -7,9 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from ddplaunch.agent import platforms
-from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.contract import Exit, Verdict
 from ddplaunch.agent.diagnosis.gate.job_view import GateView, odd_ones
+from ddplaunch.agent.diagnosis.gate.kinds import Kind
+from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.system import phrases
+
+ENTRIES = entries(
+    Exit.NODE_AT_FAULT,
+    {
+        "hardware-differs": "the nodes' GPUs, or their networks, are not of one kind",
+    },
+)
 
 _ONE_KIND = (
     "use nodes of one kind; a machine that has lost a GPU says so in `dmesg`; if the difference is meant, "
@@ -48,10 +57,10 @@ def _compared(
     if odd:
         who = sorted(node for nodes in odd.values() for node in nodes)
         others = view.rest(values, who)
-        said = [f"{view.nodes(has)} {phrases.one_or(has, one, many)} {value}" for value, has in odd.items()]
+        parts = [f"{view.nodes(has)} {phrases.one_or(has, one, many)} {value}" for value, has in odd.items()]
         yield Verdict(
             code,
-            f"{before}{'; '.join(said)}, {others} {right}",
+            f"{before}{'; '.join(parts)}, {others} {right}",
             "gate",
             nodes=who,
             facts=[f"{view.node(node)}: {value}" for node, value in sorted(values.items())],
@@ -96,7 +105,7 @@ def notes(view: GateView) -> list[str]:
 
 
 def _rails(view: GateView) -> list[str]:
-    """A port of RDMA that some nodes lack. NCCL's nodes agree on the fewest channels, and so it is slower.
+    """Return a note on ports of RDMA that some nodes lack: NCCL takes the fewest channels, and is slower.
 
     In initTransportsRank of src/init.cc, from 2.18 to 2.30.
     """
@@ -113,8 +122,8 @@ def mtus(view: GateView) -> list[str]:
     if not known:
         return []
     usual, odd = odd_ones(known)
-    said = [f"{mtu} on {view.nodes(who)}, " for mtu, who in odd.items()]
-    return [f"the MTU is {''.join(said)}{usual} on all {'other ' if odd else ''}nodes"]
+    parts = [f"{mtu} on {view.nodes(who)}, " for mtu, who in odd.items()]
+    return [f"the MTU is {''.join(parts)}{usual} on all {'other ' if odd else ''}nodes"]
 
 
 def with_mtus(view: GateView, verdicts: list[Verdict]) -> list[Verdict]:
@@ -149,10 +158,13 @@ def _gpus(view: GateView) -> dict[int, str]:
         return names
     enough = view.plan.resources.gpus or view.plan.nproc_per_node
     counts = {node: min(facts["count"], enough or facts["count"]) for node, facts in known.items()}
-    alike = len(set(counts.values())) < 2
-    return names if alike else {node: f"{counts[node]} x {name}" for node, name in names.items()}
+    equal = len(set(counts.values())) < 2
+    return names if equal else {node: f"{counts[node]} x {name}" for node, name in names.items()}
 
 
 def _facts(view: GateView, check: str) -> dict[int, dict[str, Any]]:
     known = {node: check_in.facts.get(check) for node, check_in in sorted(view.check_ins.items())}
     return {node: facts for node, facts in known.items() if facts}
+
+
+RULES = ((Kind.NODE, differing),)

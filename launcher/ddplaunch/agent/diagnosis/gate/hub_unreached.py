@@ -5,11 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ddplaunch.agent.contract import Env, Verdict
+from ddplaunch.agent.contract import Env, Exit, Verdict
+from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.platforms import PLAIN, Platform
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.platforms.scheduler_log import UnreachedReport
+from ddplaunch.agent.system import subjects
 from ddplaunch.agent.system.resolve import family, is_loopback
 from ddplaunch.agent.transport.endpoints import Endpoint
+
+ENTRIES = (
+    *entries(Exit.MISCONFIGURED, {"key-differs": "nodes that join one another were given different keys"}),
+    # What a script has chosen fails the same way wherever it is tried again.
+    *entries(
+        Exit.NODE_AT_FAULT,
+        {
+            "dns-not-found": "a node's name does not resolve",
+            "store-shared": "another job answers where this one has its rendezvous",
+        },
+        in_run=Exit.MISCONFIGURED,
+    ),
+    *entries(
+        Exit.NODE_AT_FAULT,
+        {
+            "dns-unanswered": "the name server does not answer",
+            "dns-disagrees": "a node's name leads to another machine than the node's own",
+            "port-refused": "the host answers, but nobody listens on the port",
+            "port-rejected": "something on the way refuses connections to a port where a node listens",
+            "port-filtered": "packets to the port vanish",
+            "host-unreachable": "there is no route to the host",
+            "stranger-listens": "something that is not of this job answers on the port",
+        },
+    ),
+)
 
 _CODES = {
     "not-found": "dns-not-found",
@@ -17,6 +44,7 @@ _CODES = {
     "refused": "port-refused",
     "timeout": "port-filtered",
     "filtered": "port-filtered",
+    "rejected": "port-rejected",
     "unreachable": "host-unreachable",
     "family": "ip-family-mixed",
     "reset": "stranger-listens",
@@ -27,12 +55,14 @@ _CODES = {
     "stale": "dns-disagrees",
     "absent": "node-missing",
 }
+REJECTED_HINT = "look for a REJECT rule on the way to the port, or set `gate.port` to one that is open"
 _HINTS = {
     "not-found": "check the name, and `getent hosts NAME` on that node: DNS, /etc/hosts, a headless Service?",
     "unanswered": "check the name servers in /etc/resolv.conf on that node",
     "refused": "is the hub on node 0 up? Its log says; if it is, a firewall rejects the port",
     "timeout": "a firewall, NetworkPolicy or security group drops the port, or the address is nobody's",
     "filtered": "a firewall, NetworkPolicy or security group drops the port: open it, or set `gate.port`",
+    "rejected": REJECTED_HINT,
     "unreachable": "`ip route get ADDRESS` on that node; both must be in networks that reach each other",
     "family": "`ip -br address` on both nodes: they need addresses of one family, IPv4 or IPv6",
     "reset": "something accepts connections there and closes them: a proxy, or a service mesh",
@@ -46,8 +76,6 @@ _HINTS = {
     "gone": "node 0 went down, or its hub was killed; its log may say why",
 }
 _SHOWN = 7
-_NOBODY = ": the host answers, nobody listens"
-REJECTED_HINT = "look for a REJECT rule on the way to the port, or set `gate.port` to one that is open"
 ANOTHER_GATE_PORT = "give all nodes another --gate-port, or the job another --name"
 LOOPBACK_HINT = (
     "look for the name in /etc/hosts on that node (Debian writes `127.0.1.1 name`), and give it the address "
@@ -70,7 +98,7 @@ def unreached(
     `addresses`: the hub's, as this node resolves it. `names`: of the job's nodes.
     """
     host, port = hub
-    me = phrases.node(node, names)
+    me = subjects.node(node, names)
     if node != 0 and kind == "refused" and addresses and all(map(is_loopback, addresses)):
         return Verdict(
             "master-is-loopback",
@@ -80,15 +108,17 @@ def unreached(
             facts=[f"nobody listens there on port {port}; asked for {seconds:.0f} s"],
             hint=LOOPBACK_HINT,
         )
-    where = str(hub) if not addresses or addresses == [host] else f"{hub} ({addresses[0]})"
-    said = {
+    where = place(hub, addresses)
+    sentence = {
         "not-found": f"{me} cannot resolve {host}: no such name, asked for {seconds:.0f} s",
         "unanswered": f"{me} cannot resolve {host}: the name server does not answer, "
         f"asked for {seconds:.0f} s",
-        "refused": f"{me} -> the hub at {where} refused for {seconds:.0f} s{_NOBODY}",
+        "refused": f"{_refused(me, where, seconds)}: the host answers, nobody listens",
         "timeout": f"{me} -> the hub at {where}: no answer for {seconds:.0f} s: packets vanish",
         "filtered": f"{me} -> the hub at {where}: no answer for {seconds:.0f} s, while other ports there "
         "answer: a firewall drops this one",
+        "rejected": f"{me} -> the hub at {where}: rejected for {seconds:.0f} s by an ICMP message, as a "
+        "firewall sends it",
         "unreachable": f"{me} -> the hub at {where}: {detail}",
         "family": f"{me} has no address of {family((addresses or [host])[0])}, and the hub is at {where}",
         "reset": f"{me} -> the hub at {where}: connections are closed at once",
@@ -97,40 +127,52 @@ def unreached(
         "key": f"the hub at {where} is of this job's name, and does not know the key of {me}",
         "stale": f"{me} resolves {host} to {', '.join(addresses) or 'nothing now'}, where the hub of an "
         f"earlier job of this name, or of an earlier attempt, answered for {seconds:.0f} s",
-        "absent": f"{phrases.node(0, names)} has no address after {seconds:.0f} s, while {me} has one",
-        "gone": f"the hub on {phrases.node(0, names)} went away while {me} was at the gate",
+        "absent": f"{subjects.node(0, names)} has no address after {seconds:.0f} s, while {me} has one",
+        "gone": f"the hub on {subjects.node(0, names)} went away while {me} was at the gate",
     }[kind]
     culprits = [0] if kind in ("refused", "stranger", "shared", "gone", "reset", "absent") else [node]
     if kind == "key":
         culprits = [0, node]  # either may have the wrong one
     hint = platform.hint(kind, _HINTS[kind])
-    return Verdict(_CODES[kind], said, "gate", nodes=culprits, facts=[detail], hint=hint)
+    return Verdict(_CODES[kind], sentence, "gate", nodes=culprits, facts=[detail], hint=hint)
 
 
-def heard(found: Verdict) -> Verdict:
-    """A node's verdict as the hub sees it, which listens: a refusal is not its machine's."""
-    if found.code != "port-refused":
-        return found
-    sentence = found.sentence.replace(_NOBODY, " although it listens: something on the way rejects this port")
-    return replace(found, code="port-rejected", sentence=sentence, hint=REJECTED_HINT)
+def place(hub: Endpoint, addresses: Sequence[str]) -> str:
+    """Return 'n0:29400 (10.0.0.5)': the hub's endpoint, and where its name leads."""
+    return str(hub) if not addresses or addresses == [hub.host] else f"{hub} ({addresses[0]})"
 
 
-def alike(said: Mapping[int, Verdict]) -> list[tuple[list[int], Verdict]]:
-    """Each cause once: who says it, and their one verdict, in the words of the first of them.
+def _refused(node: str, hub: str, seconds: float) -> str:
+    return f"{node} -> the hub at {hub} refused for {seconds:.0f} s"
 
-    `said`: by node, as `unreached` made it.
+
+def seen_by_hub(report: UnreachedReport, names: Sequence[str] = ()) -> Verdict:
+    """Return a node's verdict as the hub sees it, which listens: a refusal is not its machine's."""
+    if report.verdict.code != "port-refused":
+        return report.verdict
+    refused = _refused(subjects.node(report.node, names), report.hub, report.seconds)
+    sentence = f"{refused} although it listens: something on the way rejects this port"
+    return replace(report.verdict, code="port-rejected", sentence=sentence, hint=REJECTED_HINT)
+
+
+def by_cause(verdicts: Mapping[int, Verdict]) -> list[tuple[list[int], Verdict]]:
+    """Return for each cause the nodes that report it, and one verdict, in the words of the first of them.
+
+    `verdicts`: by node, as `unreached` made them.
     """
     groups: dict[str, list[int]] = {}
-    for node in sorted(said):
-        groups.setdefault(said[node].code, []).append(node)
-    return [(who, _one([said[node] for node in who])) for who in groups.values()]
+    for node in sorted(verdicts):
+        groups.setdefault(verdicts[node].code, []).append(node)
+    return [(nodes, _merged([verdicts[node] for node in nodes])) for nodes in groups.values()]
 
 
-def _one(found: list[Verdict]) -> Verdict:
+def _merged(found: list[Verdict]) -> Verdict:
     first, *others = found
     return replace(
-        first,
-        sentence=f"{first.sentence} (and {len(others)} more)" if others else first.sentence,
+        first.continued(f" (and {len(others)} more)") if others else first,
         nodes=sorted({node for each in found for node in each.nodes}),
         facts=[*first.facts, *(each.sentence for each in others[:_SHOWN])],
     )
+
+
+RULES = ()

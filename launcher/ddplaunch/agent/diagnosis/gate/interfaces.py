@@ -9,11 +9,23 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple, Optional
 
-from ddplaunch.agent.contract import CheckIn, MeshResult, MeshTask, RendezvousSettings, Verdict
+from ddplaunch.agent.contract import CheckIn, Exit, MeshResult, MeshTask, RendezvousSettings, Verdict
 from ddplaunch.agent.diagnosis.gate import ip_families, paths
 from ddplaunch.agent.diagnosis.gate.job_view import GateView, odd_ones
+from ddplaunch.agent.diagnosis.gate.kinds import Kind
+from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.interfaces import gloo
 from ddplaunch.agent.system.resolve import family, is_loopback
+from ddplaunch.agent.text import mentions
+
+ENTRIES = entries(
+    Exit.MISCONFIGURED,
+    {
+        "nccl-interface-missing": "NCCL finds no network interface that it may take",
+        "nccl-interface-wrong": "NCCL was told to take an interface that peers do not reach",
+        "gloo-interface-wrong": "Gloo finds no such interface, or takes one that peers do not reach",
+    },
+)
 
 _VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}
 _NONE_HINT = (
@@ -40,7 +52,7 @@ def tasks(tried: list[MeshTask], check_ins: dict[int, CheckIn]) -> list[MeshTask
 
 
 def missing(view: GateView) -> Iterator[Verdict]:
-    """The library will find no interface, and raise or wait. Of one node alone it may never be asked to."""
+    """Yield verdicts on nodes where a library finds no interface: it raises or waits. One node needs none."""
     for library in _VARIABLES if view.plan.nodes > 1 else ():
         facts = {node: _facts(c) for node, c in sorted(view.check_ins.items())}
         nodes = [node for node, f in facts.items() if f["library"] == library and not f["takes"]]
@@ -56,7 +68,7 @@ def missing(view: GateView) -> Iterator[Verdict]:
 
 
 def wrong(view: GateView) -> Iterator[Verdict]:
-    """A library was told to take an interface that peers do not reach, or there is nothing better to set."""
+    """Yield verdicts on a set interface that peers do not reach, and on a choice that no setting mends."""
     bad = {node: path for node, path in _unreached(view).items() if _mend(view, node, path) is None}
     for library, variable in _VARIABLES.items():
         nodes = [node for node in bad if _facts(view.check_ins[node])["library"] == library]
@@ -66,7 +78,7 @@ def wrong(view: GateView) -> Iterator[Verdict]:
         works, _ = _proven(view, first)
         yield Verdict(
             f"{library.lower()}-interface-wrong",
-            f"{_taken(view, path)}, which {view.node(path.node)} cannot reach ({path.outcome})"
+            f"{_taken(view, path)}, which {view.node(path.node)} cannot reach ({_obstacle(path)})"
             + (f"; {works} works" if works else ""),
             "gate",
             nodes=nodes,
@@ -84,7 +96,7 @@ def mends(view: GateView) -> dict[int, InterfaceFix]:
 
 
 def for_all(agreed: RendezvousSettings, mends: dict[int, InterfaceFix], view: GateView) -> RendezvousSettings:
-    """One mend for all nodes, where it changes nothing on the others: a script has one environment."""
+    """Return one fix for all nodes where it changes nothing on the others: a script has one environment."""
     kinds = {mend[:2] for mend in mends.values()}
     others = [_facts(c) for node, c in view.check_ins.items() if node not in mends]
     free = all(facts["takes"] and not facts["set"] for facts in others)
@@ -102,13 +114,13 @@ def settle(agreed: RendezvousSettings, mend: InterfaceFix) -> RendezvousSettings
 
 def notes(view: GateView) -> list[str]:
     """Return what is set for whom; of many nodes alike the first one's reason."""
-    alike: dict[tuple[str, str], list[int]] = {}
+    grouped: dict[tuple[str, str], list[int]] = {}
     found = mends(view)
     for node, mend in found.items():
-        alike.setdefault(mend[:2], []).append(node)
+        grouped.setdefault(mend[:2], []).append(node)
     return [
         f"{variable}={value} is set on {view.nodes(who)}: {found[who[0]].why}"
-        for (variable, value), who in alike.items()
+        for (variable, value), who in grouped.items()
     ]
 
 
@@ -144,6 +156,10 @@ def _opens(view: GateView, taken: dict[int, list[str]], path: MeshResult) -> boo
     return any(place >= len(here) or gloo.connects(here[place], path.address) for place in places)
 
 
+_UNTRIED = 0
+"""Port of a path that Gloo itself would not try."""
+
+
 def _of_two_families(view: GateView, taken: dict[int, list[str]]) -> Iterator[MeshResult]:
     """Gloo gives up where one rank has an IPv4 address and another an IPv6 one, whatever is routed."""
     known = {node: each[0] for node, each in sorted(taken.items()) if each and _of_gloo(view, node)}
@@ -151,7 +167,11 @@ def _of_two_families(view: GateView, taken: dict[int, list[str]]) -> Iterator[Me
     usual = next((node for node, address in known.items() if family(address) == right), 0)
     for node in [node for who in odd.values() for node in who]:
         how = f"Gloo joins no {family(known[node])} to {known[usual]}"
-        yield MeshResult(usual, node, known[node], 0, paths.LIBRARY, how)
+        yield MeshResult(usual, node, known[node], _UNTRIED, paths.LIBRARY, "unreachable", how)
+
+
+def _obstacle(path: MeshResult) -> str:
+    return path.detail if path.port == _UNTRIED else path.outcome
 
 
 def _of_gloo(view: GateView, node: int) -> bool:
@@ -169,7 +189,7 @@ def _mend(view: GateView, node: int, path: MeshResult) -> Optional[InterfaceFix]
         return None
     why = f"by itself {_taken(view, path)}, which {view.node(path.node)} cannot reach"
     exact = "=" if facts["library"] == "NCCL" else ""  # a prefix otherwise; Gloo takes whole names only
-    return InterfaceFix(_VARIABLES[facts["library"]], exact + works, why)
+    return InterfaceFix(_VARIABLES[facts["library"]], exact + works, mentions.filled(why))
 
 
 def _facts(check_in: CheckIn) -> dict[str, Any]:
@@ -189,7 +209,7 @@ def _all(check_in: CheckIn) -> str:
 
 
 def _proven(view: GateView, node: int) -> tuple[str, str]:
-    """The interface whose first address the mesh has tried, and this; an alias can be named to nobody.
+    """Return the interface whose first address the mesh has tried, and this; no setting can name an alias.
 
     Node 0 may come to its own hub by loopback. Then it is where the others reached it that counts.
     """
@@ -198,3 +218,6 @@ def _proven(view: GateView, node: int) -> tuple[str, str]:
         first.setdefault(name, address)
     found = [each for each in first.items() if each[1] in tried and ":" not in each[0]]
     return min(found, key=lambda each: is_loopback(each[1]), default=("", ""))
+
+
+RULES = ((Kind.SETTING, missing), (Kind.PATH, wrong))

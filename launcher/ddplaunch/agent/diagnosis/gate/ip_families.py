@@ -9,12 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddplaunch.agent.contract import CheckIn, MeshResult, MeshTask, Verdict
+from ddplaunch.agent.contract import CheckIn, Exit, MeshResult, MeshTask, Verdict
 from ddplaunch.agent.diagnosis.gate import paths
 from ddplaunch.agent.diagnosis.gate.job_view import GateView, addresses, odd_ones
+from ddplaunch.agent.diagnosis.gate.kinds import Kind
 from ddplaunch.agent.diagnosis.gate.node_names import master_of
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.system.resolve import family, is_loopback, numeric
+
+ENTRIES = entries(
+    Exit.NODE_AT_FAULT,
+    {
+        "ip-family-mixed": "a name leads by IPv4 and not by IPv6, or nodes have no family in common",
+    },
+)
 
 _SILENT = ("timeout", "stalled")
 _NAME_HINT = (
@@ -66,7 +75,7 @@ def apart(view: GateView) -> Iterator[Verdict]:
     yield Verdict(
         "ip-family-mixed",
         f"{view.node(first.node)} has {_shown(families[first.node])} and cannot reach "
-        f"{phrases.node(first.peer, view.plan.names, first.address)}",
+        f"{subjects.node(first.peer, view.plan.names, first.address)}",
         "gate",
         nodes=sorted(node for who in odd.values() for node in who) or [first.node],
         facts=[f"{view.node(node)}: {', '.join(_own(c))}" for node, c in sorted(view.check_ins.items())],
@@ -75,7 +84,7 @@ def apart(view: GateView) -> Iterator[Verdict]:
 
 
 def chosen(view: GateView) -> Iterator[Verdict]:
-    """NCCL was told to take a family by which peers do not reach the interface that they do reach."""
+    """Yield verdicts on a family of NCCL by which peers do not reach the interface that they do reach."""
     bad = [path for path in view.library if path.outcome != "ok" and is_chosen(view, path)]
     wrong = {path.peer: path for path in sorted(bad, key=lambda path: (path.peer, -path.node))}
     if not wrong:
@@ -106,7 +115,7 @@ def notes(view: GateView) -> list[str]:
 
 
 def unexplained(view: GateView) -> list[MeshResult]:
-    """The mesh without those failures that the rules above tell."""
+    """Return the mesh without the failures that the rules above explain."""
     silent = _silent(view)
     return [
         result
@@ -171,3 +180,6 @@ def _families(check_in: CheckIn) -> frozenset[str]:
 
 def _shown(families: frozenset[str]) -> str:
     return f"only {' and '.join(sorted(families))} addresses"
+
+
+RULES = ((Kind.NAME, silent_names), (Kind.PATH, apart), (Kind.PATH, chosen))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ddplaunch.agent.contract import CheckIn, JobPlan, MeshResult, Verdict
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.system import subjects
 
 V = TypeVar("V", bound=Hashable)
 
@@ -20,12 +20,10 @@ class GateView:
     plan: JobPlan
     check_ins: dict[int, CheckIn]
     waited: float = 0.0  # seconds since the hub began to wait
-    missing: list[int] = field(default_factory=list)  # said to be missing only when waiting for them is over
+    missing: list[int] = field(default_factory=list)  # empty until waiting for them is over
     vanished: list[int] = field(default_factory=list)  # of the missing: had checked in, and went away
-    stopped: list[int] = field(default_factory=list)  # of the vanished: said that they were told to stop
-    stalled: list[int] = field(
-        default_factory=list
-    )  # said that they check in, and the check-in does not come
+    stopped: list[int] = field(default_factory=list)  # of the vanished: they reported a signal to stop
+    stalled: list[int] = field(default_factory=list)  # they announced a check-in that does not come
     unreached: dict[int, Verdict] = field(
         default_factory=dict
     )  # why nodes say that they do not reach the hub
@@ -41,11 +39,11 @@ class GateView:
 
     def node(self, number: int) -> str:
         """'node 2 (n3)'."""
-        return phrases.node(number, self.plan.names)
+        return subjects.node(number, self.plan.names)
 
     def nodes(self, numbers: Iterable[int]) -> str:
         """'nodes 1 (n2) and 2 (n3)'."""
-        return phrases.nodes(numbers, self.plan.names)
+        return subjects.nodes(numbers, self.plan.names)
 
     def rest(self, known: Iterable[int], odd: Iterable[int]) -> str:
         """Return the name of the one in `known` that is not `odd`, or 'the others' when there are several."""
@@ -55,8 +53,8 @@ class GateView:
     def differing(self, what: str, values: dict[int, str]) -> list[str]:
         """Return the note '{what}: node 2 (n3) 16, elsewhere 8'; none where all `values` are the same."""
         right, odd = odd_ones(values) if values else ("", {})
-        said = [f"{self.nodes(who)} {value}, " for value, who in odd.items()]
-        return [f"{what}: {''.join(said)}elsewhere {right}"] if said else []
+        parts = [f"{self.nodes(who)} {value}, " for value, who in odd.items()]
+        return [f"{what}: {''.join(parts)}elsewhere {right}"] if parts else []
 
     def met_at(self, number: int) -> set[str]:
         """Addresses by which the gate knows a node; node 0 may have come to its own hub by loopback."""

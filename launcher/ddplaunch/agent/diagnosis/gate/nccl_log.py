@@ -53,15 +53,15 @@ class Layer(NamedTuple):
 
 def layer(logs: Sequence[Sequence[str]], error: str, between_nodes: bool) -> Optional[Layer]:
     """Return the NCCL layer that failed the ranks; `error` is torch's on the first. None: not known."""
-    told = [found for log in logs for found in _warned(log)]
-    told.sort(key=lambda each: bool(ECHO.search(each.line)))
-    if told and not ECHO.search(told[0].line):
-        return told[0]
+    found = [each for log in logs for each in _warned(log)]
+    found.sort(key=lambda each: bool(ECHO.search(each.line)))
+    if found and not ECHO.search(found[0].line):
+        return found[0]
     for line in reversed(error.splitlines()):  # the deepest reason stands last
         name = _of(line)
         if name:
             return Layer(name, line.strip())
-    return next(filter(None, (_stands(log, between_nodes) for log in logs)), told[0] if told else None)
+    return next(filter(None, (_stands(log, between_nodes) for log in logs)), found[0] if found else None)
 
 
 def _warned(log: Sequence[str]) -> list[Layer]:
@@ -87,15 +87,15 @@ def _of(text: str) -> str:
 
 
 def _stands(log: Sequence[str], between_nodes: bool) -> Optional[Layer]:
-    """Nothing was said: the last thing that it had done."""
+    """Return the layer that NCCL had reached when its log ends."""
     ways = [(match[1], line) for line in log for match in [_VIA.search(line)] if match]
     ways.sort(key=lambda way: way[0].startswith("NET") != between_nodes)
     if ways:
         name = "SHM" if "shared memory" in ways[0][0] else ways[0][0]
-        return Layer(name if name in _HINTS else "NET/Socket", _said(ways[0][1]), sure=False)
+        return Layer(name if name in _HINTS else "NET/Socket", _text(ways[0][1]), sure=False)
     begun = [line for line in log if re.search(r"Bootstrap ?: Using", line)]
-    return Layer("bootstrap", _said(begun[-1]), sure=False) if begun else None
+    return Layer("bootstrap", _text(begun[-1]), sure=False) if begun else None
 
 
-def _said(line: str) -> str:
+def _text(line: str) -> str:
     return line.replace("NCCL INFO", "").strip()

@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
-from ddplaunch.agent.contract import CheckIn, MeshResult, Verdict
+from ddplaunch.agent.contract import CheckIn, Exit, MeshResult, Verdict
 from ddplaunch.agent.diagnosis.gate import hub_unreached, paths
 from ddplaunch.agent.diagnosis.gate.job_view import GateView, addresses, home
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.diagnosis.gate.kinds import Kind
+from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.system import subjects
 from ddplaunch.agent.system.resolve import is_loopback
+
+ENTRIES = entries(
+    Exit.MISCONFIGURED,
+    {
+        "master-is-loopback": "the master's name leads a node that is not the master to itself",
+        "master-is-not-node-zero": "the master's address belongs to another machine",
+    },
+)
 
 
 def master_is_loopback(view: GateView) -> Iterator[Verdict]:
-    """The master's name, or a node's own, leads to the node itself though the job spans several networks."""
+    """Yield a verdict where the master's name, or a node's own, leads other nodes to themselves."""
     if not view.checks("names") or len({home(c) for c in view.check_ins.values()}) < 2:
         return
     wrong = {}
@@ -40,7 +50,7 @@ def master_is_loopback(view: GateView) -> Iterator[Verdict]:
 
 
 def master_is_not_node_zero(view: GateView) -> Iterator[Verdict]:
-    """The way to the master is not open, and the address that was tried is none of node 0's.
+    """Yield a verdict where the way to the master is closed, and its address is none of node 0's.
 
     Where the way is open it leads to node 0, whatever the address looks like: node 0 proved itself there.
     Where the same name leads others to node 0, the job has named it well, and the odd nodes are at fault.
@@ -64,7 +74,7 @@ def master_is_not_node_zero(view: GateView) -> Iterator[Verdict]:
     yield Verdict(
         "dns-disagrees" if right else "master-is-not-node-zero",
         f"{view.nodes(wrong)} would look for the master at {shown}, which is not an address of "
-        f"{phrases.node(0, view.plan.names, zero.address)}{met}",
+        f"{subjects.node(0, view.plan.names, zero.address)}{met}",
         "gate",
         nodes=sorted(wrong),
         facts=[
@@ -134,12 +144,12 @@ def _wrong(view: GateView, check_in: CheckIn, name: str) -> Optional[str]:
 
 
 def _tried(view: GateView, result: MeshResult) -> list[str]:
-    """The addresses behind a path's name, as its node resolves it."""
+    """Return the addresses behind a path's name, as its node resolves it."""
     return addresses(view.check_ins[result.node], result.address) if result.node in view.check_ins else []
 
 
 def _own(check_in: CheckIn) -> list[str]:
-    """The addresses of its interfaces; empty when it could not tell."""
+    """Return the addresses of its interfaces; empty where they are not known."""
     found = check_in.facts.get("names", {}).get("interfaces", [])
     return [address for _, address in found if not is_loopback(address)]
 
@@ -164,3 +174,6 @@ def _gloo_announces_loopback(check_in: CheckIn) -> bool:
     found = addresses(check_in, facts.get("own", ""))
     first_is_loopback = bool(found) and is_loopback(found[0])
     return first_is_loopback and not facts.get("gpus") and not environment.get("GLOO_SOCKET_IFNAME")
+
+
+RULES = ((Kind.NAME, master_is_loopback), (Kind.NAME, master_is_not_node_zero))

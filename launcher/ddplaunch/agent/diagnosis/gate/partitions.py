@@ -16,13 +16,13 @@ from typing import NamedTuple, Optional
 Path = tuple[int, int]
 
 _MOST = 16
-"""Cuts that are looked for. Where there are more, the rest is told by single nodes."""
+"""Cuts that are looked for. Where there are more, the rest is described by single nodes."""
 _STRAYS = 8
 """Single nodes of a side for which it is tried whether a cut is shorter without them."""
 _CHECKS = 100_000
 """Looks at a path, about a tenth of a second, after which the search for fewer cuts is given up."""
 _GROWTH = 20 * _CHECKS
-"""Looks after which cuts grow no more, and the rest is told by single nodes: so wild a mesh has no shape."""
+"""Looks after which cuts grow no more, and the rest is described by single nodes: the mesh has no shape."""
 
 
 class Partition(NamedTuple):
@@ -63,7 +63,7 @@ def describe(failed: Collection[Path], passed: Collection[Path], nodes: int) -> 
             left.append(path)
     either, _ = _neighbours([*passed, *back])
     two_way, also_least = _cover(left, either, either, True)
-    partitions = _told([*one_way, *two_way], lost, nodes)
+    partitions = _chosen([*one_way, *two_way], lost, nodes)
     stragglers = _Holders(partitions)
     size = Counter(next(stragglers.of(path)) for path in lost)
     return Description(
@@ -72,7 +72,7 @@ def describe(failed: Collection[Path], passed: Collection[Path], nodes: int) -> 
     )
 
 
-def _told(grown: list[_Grown], lost: set[Path], nodes: int) -> list[Partition]:
+def _chosen(grown: list[_Grown], lost: set[Path], nodes: int) -> list[Partition]:
     """Paths that another cut tells anyhow must not make one longer: left out of it, while they can be."""
     stragglers = _Holders([each.filled(nodes) for each in grown])
 
@@ -81,11 +81,11 @@ def _told(grown: list[_Grown], lost: set[Path], nodes: int) -> list[Partition]:
         return sum(all(map(cut.holds, ways)) for cut in stragglers.of(next(iter(ways)))) < 2
 
     lean = [each.of_paths(filter(is_own, each.paths)) for each in grown]
-    told = [cut for each in lean if each.paths for cut in each.told(lost, nodes)]
-    held = _Holders(told)
+    partitions = [cut for each in lean if each.paths for cut in each.partitions(lost, nodes)]
+    held = _Holders(partitions)
     if all(any(held.of(path)) for path in lost):
-        return told
-    return [cut for each in grown for cut in each.told(lost, nodes)]
+        return partitions
+    return [cut for each in grown for cut in each.partitions(lost, nodes)]
 
 
 class _Holders:
@@ -102,7 +102,7 @@ class _Holders:
 
 
 def _turned(cut: Partition, lost: set[Path]) -> Partition:
-    """Said of the direction alone that failed, where the other was not tried."""
+    """Holds for the direction alone that failed, where the other was not tried."""
     sources, targets, both = cut
     if both and not any(p[0] in sources and p[1] in targets for p in lost):
         return Partition(targets, sources, False)
@@ -145,7 +145,7 @@ class _Grown:
         self.no_target |= self.of.get(source, set())
         self.no_source |= self.to.get(target, set())
 
-    def told(self, lost: set[Path], nodes: int) -> list[Partition]:
+    def partitions(self, lost: set[Path], nodes: int) -> list[Partition]:
         """Return it as one partition, or as several that are shorter, or as short and suppose less."""
         whole = self.filled(nodes)
         for paths in self._splits(whole):
@@ -153,7 +153,7 @@ class _Grown:
             longer = sum(part.filled(nodes).numbers() for part in parts) - whole.numbers()
             held = ((a, b) for a in whole.sources for b in whole.targets if a != b)
             if longer < 0 or (longer == 0 and not lost.issuperset(held)):
-                return [cut for part in parts for cut in part.told(lost, nodes)]
+                return [cut for part in parts for cut in part.partitions(lost, nodes)]
         return [whole]
 
     def _splits(self, whole: Partition) -> Iterator[list[list[Path]]]:
@@ -275,7 +275,7 @@ class _Search:
         self.checks = _CHECKS  # left; none: the search was given up
 
     def run(self, paths: list[Path], partitions: list[_Grown]) -> Optional[list[_Grown]]:
-        """None when there is no way, or none was found in time."""
+        """Return the partitions that explain the paths; None when none were found in time."""
         self.checks -= len(paths) * (len(partitions) + 1)
         if self.checks <= 0:
             self.checks = 0

@@ -22,18 +22,18 @@ def parted(results: Iterable[MeshResult]) -> tuple[list[MeshResult], dict[str, i
 
     Of paths beside the mesh it is only of interest that they fail.
     """
-    told, passed = [], {}
+    remarkable, passed = [], {}
     for result in results:
         if result.outcome != "ok" or result.detail:
-            told.append(result)
+            remarkable.append(result)
         elif result.what in (MASTER, RESPONDER):
             peer = MASTER if result.what == MASTER else str(result.peer)
             passed[peer] = round(result.seconds * 1000)
-    return told, passed
+    return remarkable, passed
 
 
 def whole(passed: Mapping[str, Mapping[str, int]], check_ins: Mapping[int, CheckIn]) -> list[MeshResult]:
-    """The results from which `passed`, by node, was made; each node under the address that it gave itself.
+    """Return the results from which `passed`, by node, was made; each node under its own address.
 
     Keys that are no number of a node are left out.
     """

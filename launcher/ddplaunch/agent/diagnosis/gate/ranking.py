@@ -1,47 +1,35 @@
 """Orders several causes: which comes first, which follows from another, which hides another. Pure.
 
-First stands what makes every attempt fail, for the first verdict's exit code is the job's and may forbid
-another one. Among those, first what others cannot be known without: who is who, by which names, who is here;
-then what all were told, what each found at home, and at last the ways between them.
+First come causes that make every attempt fail: the first verdict's exit code is the job's, and may forbid
+another attempt. Among those, identities, names and arrivals come first, without which nothing else is known;
+then settings of all nodes, what each node found about itself, and at last the paths between them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from enum import IntEnum
 from typing import Any
 
 from ddplaunch.agent.contract import Exit, Verdict
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.diagnosis.gate import node_names
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.diagnosis.gate.kinds import Kind
 from ddplaunch.agent.system import phrases
-
-
-class Kind(IntEnum):
-    """The subject of a rule, in the order in which faults have to be mended."""
-
-    WHO = 0
-    NAME = 1
-    HERE = 2
-    TOLD = 3
-    HOME = 4
-    WAY = 5
-
 
 _NAMES = frozenset({"dns-not-found", "dns-unanswered", "dns-disagrees"})
 """Of names, whichever check or rule found them."""
 
 Found = tuple[Kind, list[Verdict]]
-"""What one rule says, in its own order."""
+"""The verdicts of one rule, in its own order."""
 
 
 def order(view: GateView, found: Iterable[Found]) -> list[Verdict]:
-    """Each cause once, whatever the order of the rules, with what cannot be known because of it."""
+    """Return each cause once, the first cause first, with what cannot be known because of it."""
     ranked = [
         # Of ways between nodes their rule knows best which is the worst.
-        (Kind.NAME if verdict.code in _NAMES else kind, place if kind == Kind.WAY else 0, verdict)
+        (Kind.NAME if verdict.code in _NAMES else kind, place if kind == Kind.PATH else 0, verdict)
         for kind, verdicts in found
         for place, verdict in enumerate(verdicts)
     ]
@@ -51,7 +39,7 @@ def order(view: GateView, found: Iterable[Found]) -> list[Verdict]:
 
 
 def mesh_alone(view: GateView) -> GateView:
-    """Without paths that fail because a node is gone, or because a name leads nowhere."""
+    """Return the view without paths that fail because a node is gone, or because a name leads nowhere."""
     gone = {*view.missing, *view.vanished}
     mesh = [
         result
@@ -87,9 +75,9 @@ def _is_consequence(view: GateView, verdict: Verdict, all_of_them: list[Verdict]
 
 def _with_hidden(view: GateView, causes: list[tuple[Kind, Verdict]]) -> list[Verdict]:
     absent = [node for node in range(view.plan.nodes) if node not in view.check_ins]
-    told = next((v for kind, v in causes if kind == Kind.HERE), causes[0][1] if causes else None)
+    first = next((v for kind, v in causes if kind == Kind.ARRIVAL), causes[0][1] if causes else None)
     return [
-        replace(verdict, facts=[*verdict.facts, *_hidden(view, verdict, absent if verdict is told else [])])
+        replace(verdict, facts=[*verdict.facts, *_hidden(view, verdict, absent if verdict is first else [])])
         for _, verdict in causes
     ]
 

@@ -1,7 +1,7 @@
 """Rules about a failed collective smoke test: the network, one library, and which layer of it. Pure.
 
-What the network does to both backends is told as the network's. Where one passes, the other is unfit, and its
-own log says in which layer; `nccl_log` reads it.
+What the network does to both backends is reported as the network's. Where one passes, the other is unfit,
+and its own log says in which layer; `nccl_log` reads it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Optional
 
-from ddplaunch.agent.contract import SmokeRank, Verdict
+from ddplaunch.agent.contract import Exit, SmokeRank, Verdict
 from ddplaunch.agent.diagnosis.gate import failed_paths, nccl_log
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.system import phrases, subjects
+
+ENTRIES = entries(
+    Exit.MISCONFIGURED,
+    {
+        "backend-unfit": "the job's collectives cannot run on this backend here",
+    },
+)
 
 _STAGES = {
     "started": "importing torch",
@@ -25,19 +33,19 @@ _STORE_CODES = {"timeout": "port-filtered", "refused": "port-rejected", "unreach
 _MESH_HINT = "leave `mesh` out of `gate.skip`: it says which path it is; then "
 _FIREWALL = "open all TCP ports between the nodes: the ranks listen on ports that the kernel chooses"
 _DOUBTFUL = 0.6
-"""Where nothing was said, and the layer is where it stood still."""
+"""Where no rank raised, and the layer is the one that stood still."""
 _LIKELY = 0.8
-"""Where nobody but the kernel kills, and it does for memory."""
+"""Where only the kernel kills, and it does so for memory."""
 _BY_HAND = "`run/node-N/smoke-*.log` in the job's folder has what the ranks said"
 
 
 def backends(view: GateView) -> list[str]:
     """Return the backends to try, the job's own first: NCCL where all nodes have GPUs for their torch."""
     checks = [check_in.facts for check_in in view.check_ins.values()]
-    said = {facts.get("backend", {}).get("says", "") for facts in checks}
+    preferred = {facts.get("backend", {}).get("says", "") for facts in checks}
     if all(_has_gpus(facts) for facts in checks):
-        return ["gloo", "nccl"] if said == {"gloo"} else ["nccl", "gloo"]
-    return ["nccl", "gloo"] if said == {"nccl"} else ["gloo"]
+        return ["gloo", "nccl"] if preferred == {"gloo"} else ["nccl", "gloo"]
+    return ["nccl", "gloo"] if preferred == {"nccl"} else ["gloo"]
 
 
 def _has_gpus(facts: dict[str, dict[str, object]]) -> bool:
@@ -57,7 +65,9 @@ def judge(view: GateView, ranks: Sequence[SmokeRank], wanted: Sequence[str]) -> 
         return []
     by_gloo = _failed(ranks, "gloo")
     for rule, those in ((_imports, bad), (_store, bad), (_group, by_gloo), (_sums, by_gloo)):
-        for found in rule(view, those):  # what stands in both's way is told of Gloo, the plainer witness
+        for found in rule(
+            view, those
+        ):  # what both libraries fail by is reported of Gloo, whose errors are plainer
             return [found]
     passed = [each for each in wanted[1:] if not _failed(ranks, each)]
     return [_unfit(view, wanted[0], bad, passed)]
@@ -65,11 +75,11 @@ def judge(view: GateView, ranks: Sequence[SmokeRank], wanted: Sequence[str]) -> 
 
 def notes(view: GateView, ranks: Sequence[SmokeRank], wanted: Sequence[str]) -> list[str]:
     """Return one sentence for each backend: how it went."""
-    return [f"smoke test: {told(view.plan.nodes, ranks, each)}" for each in wanted]
+    return [f"smoke test: {summary(view.plan.nodes, ranks, each)}" for each in wanted]
 
 
-def told(nodes: int, ranks: Sequence[SmokeRank], backend: str) -> str:
-    """'gloo all_reduce of 8 ranks: 4 B to 16 MiB in 1.2 s, 310 MB/s', or who stands where."""
+def summary(nodes: int, ranks: Sequence[SmokeRank], backend: str) -> str:
+    """'gloo all_reduce of 8 ranks: 4 B to 16 MiB in 1.2 s, 310 MB/s', or the call at which ranks stand."""
     own, bad = [rank for rank in ranks if rank.backend == backend], _failed(ranks, backend)
     if bad:
         return f"{backend}: {_stands(bad)}{f': {phrases.clipped(bad[0].error)}' if bad[0].error else ''}"
@@ -94,7 +104,7 @@ def _imports(view: GateView, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
     if killed:
         nodes = sorted({rank.node for rank in killed})
         sentence = (
-            f"{view.nodes(nodes)}: {phrases.ranks(r.rank for r in killed)} got SIGKILL while importing torch"
+            f"{view.nodes(nodes)}: {subjects.ranks(r.rank for r in killed)} got SIGKILL while importing torch"
         )
         hint = "`resources.memory`: torch takes 0.3 GiB a rank, more with CUDA; `dmesg` there has more"
         yield replace(_verdict("memory-too-small", sentence, nodes, killed, hint), confidence=_LIKELY)
@@ -113,7 +123,7 @@ def _store(view: GateView, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
         nodes = sorted({rank.node for rank in those})
         all_others = len(nodes) == view.plan.nodes - 1
         sentence = (
-            f"{view.nodes(nodes)} -> {view.node(0)}: {phrases.ranks(r.rank for r in those)} cannot connect "
+            f"{view.nodes(nodes)} -> {view.node(0)}: {subjects.ranks(r.rank for r in those)} cannot connect "
             f"to rank 0's store: {those[0].error}"
         )
         yield _verdict(_STORE_CODES[those[0].kind], sentence, [0] if all_others else nodes, those, _FIREWALL)
@@ -157,7 +167,7 @@ def _sums(view: GateView, bad: Sequence[SmokeRank]) -> Iterator[Verdict]:
 
 
 def _unfit(view: GateView, backend: str, bad: Sequence[SmokeRank], passed: Sequence[str]) -> Verdict:
-    """One library, and where in it."""
+    """Return the verdict on one library, and where in it the test failed."""
     own = [rank for rank in bad if rank.error and not nccl_log.ECHO.search(rank.error)] or bad
     first = own[0]
     layer: Optional[nccl_log.Layer] = None
@@ -167,7 +177,7 @@ def _unfit(view: GateView, backend: str, bad: Sequence[SmokeRank], passed: Seque
     other = f", where {passed[0]}'s all_reduce passes" if passed else ""
     place = f" in {layer.name}" if layer else f" at {_at(first)}"
     quoted = (layer.line if layer else "") or phrases.clipped(first.error) or "nothing moved for 20 s"
-    sentence = f"{backend} fails on {phrases.ranks(rank.rank for rank in own)}{place}{other}: {quoted}"
+    sentence = f"{backend} fails on {subjects.ranks(rank.rank for rank in own)}{place}{other}: {quoted}"
     hint = layer.hint if layer else _BY_HAND
     found = _verdict("backend-unfit", sentence, nodes, bad, hint)
     return replace(found, confidence=_DOUBTFUL) if layer and not layer.sure else found
@@ -187,9 +197,12 @@ def _verdict(
 def _stands(bad: Sequence[SmokeRank]) -> str:
     """'ranks 0-3 stand in init_process_group'."""
     first = bad[0]
-    alike = [rank.rank for rank in bad if (rank.stage, rank.size) == (first.stage, first.size)]
-    return f"{phrases.ranks(alike)} {phrases.one_or(alike, 'stands', 'stand')} in {_at(first)}"
+    same = [rank.rank for rank in bad if (rank.stage, rank.size) == (first.stage, first.size)]
+    return f"{phrases.ranks(same)} {phrases.one_or(same, 'stands', 'stand')} in {_at(first)}"
 
 
 def _at(rank: SmokeRank) -> str:
     return f"all_reduce of more than {phrases.size(rank.size)}" if rank.size else _STAGES[rank.stage]
+
+
+RULES = ()

@@ -24,7 +24,7 @@ _Own = Union[ipaddress.IPv4Interface, ipaddress.IPv6Interface]
 def notes(view: GateView) -> list[str]:
     """Return a note on subnets that do not fit one another, whether or not that does harm today."""
     own = _own(view)
-    return [_told(view, own, group) for group in _overlapping(own)]
+    return [_note(view, own, group) for group in _overlapping(own)]
 
 
 def with_subnets(view: GateView, verdicts: list[Verdict]) -> list[Verdict]:
@@ -38,22 +38,21 @@ def with_subnets(view: GateView, verdicts: list[Verdict]) -> list[Verdict]:
 def _explained(
     view: GateView, own: dict[int, _Own], closed: Collection[tuple[int, int]], verdict: Verdict
 ) -> Verdict:
-    told = [(a, b) for a, b in closed if {a, b} & set(verdict.nodes)]
+    paths = [(a, b) for a, b in closed if {a, b} & set(verdict.nodes)]
     lame = {
-        n for a, b in told if (own[b].ip in own[a].network) != (own[a].ip in own[b].network) for n in (a, b)
+        n for a, b in paths if (own[b].ip in own[a].network) != (own[a].ip in own[b].network) for n in (a, b)
     }
     for group in _overlapping(own):
         usual, odd = _sizes(own, group)
         who = sorted(lame & {node for nodes in odd.values() for node in nodes})
         if who:
             return replace(
-                verdict,
-                sentence=f"{verdict.sentence}; {_told(view, own, group)}",
+                verdict.continued(f"; {_note(view, own, group)}"),
                 nodes=who,
                 hint=_hint(view, who[0], own[who[0]], usual),
             )
-    if any(own[a].network != own[b].network for a, b in told):
-        ours = {node: str(own[node].network) for node in sorted({node for path in told for node in path})}
+    if any(own[a].network != own[b].network for a, b in paths):
+        ours = {node: str(own[node].network) for node in sorted({node for path in paths for node in path})}
         shown = [f"{view.node(node)} in {network}" for node, network in [*ours.items()][:_SHOWN]]
         return replace(verdict, facts=[*verdict.facts, f"a router has to join them: {', '.join(shown)}"])
     return verdict
@@ -93,11 +92,11 @@ def _sizes(own: dict[int, _Own], group: list[int]) -> tuple[int, dict[int, list[
     return odd_ones({node: own[node].network.prefixlen for node in group})
 
 
-def _told(view: GateView, own: dict[int, _Own], group: list[int]) -> str:
+def _note(view: GateView, own: dict[int, _Own], group: list[int]) -> str:
     usual, _ = _sizes(own, group)
     networks = {node: own[node].network for node in group}
-    said = {node: f"/{usual}" if each.prefixlen == usual else str(each) for node, each in networks.items()}
-    return view.differing("the subnets overlap", said)[0]  # in a group they are not all of one size
+    shown = {node: f"/{usual}" if each.prefixlen == usual else str(each) for node, each in networks.items()}
+    return view.differing("the subnets overlap", shown)[0]  # in a group they are not all of one size
 
 
 def _hint(view: GateView, node: int, own: _Own, usual: int) -> str:

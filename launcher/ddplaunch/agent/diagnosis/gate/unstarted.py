@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Optional
 
-from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.platforms import Platform
 from ddplaunch.agent.platforms.step_tasks import Ended
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.system import phrases, subjects
+
+ENTRIES = entries(
+    Exit.WORKER_FAILED,
+    {
+        "launch-failed": "the launch command itself failed, before or beside its workers",
+    },
+) + entries(Exit.NODE_AT_FAULT, {"container-unusable": "a node cannot start the job's container"})
 
 GATE = "never came to the gate"
 LEFT = "came to the gate, and ended before it was through"
 RANKS = "passed the gate and never started its ranks"
+_CONTAINER = "error: container: "
+"""Prefix of what the batch script says of a container: "exit code 255", or what its runtime lacks."""
+_RUNTIME = re.compile(r"(?:FATAL|ERROR) *: +(?:While checking image: )?(.+)")
+_CONTAINER_HINTS = {
+    "is on PATH": "no-runtime",
+    "executable file": "no-python",
+    ": not found": "no-runtime",
+    "oci.conf": "no-oci",
+    "Task launch": "no-image",
+    "open image": "no-image",
+    "mount source": "no-mount",
+    "user namespace": "no-namespace",
+}
+"""Parts of a runtime's messages, and the platform's names of their hints."""
 _FACTS = 8
 _ASK = "ask the scheduler for that node: a prolog, its daemon or its disk may hang there"
 
@@ -27,26 +50,34 @@ def ended(
     first = gone[0]
     more = f" (and {len(gone) - 1} more)" if len(gone) > 1 else ""
     known = [
-        f"{phrases.node(each.node, names)}: {phrases.clipped(line)}" for each in gone for line in each.said
+        f"{phrases.node(each.node, names)}: {phrases.clipped(line)}"
+        for each in gone
+        for line in each.last_lines
     ]
+    ends = [f"{each.by} says of {subjects.node(each.node, names)}: {each.how}" for each in gone]
+    code, what = "node-missing", f"{when}: {_reason(first)}"
+    hint = platform.hint("ended" if first.launched else "unlaunched", _ASK)
+    container = _container(first)
+    if container:
+        code, what = "container-unusable", f"cannot start the job's container: {phrases.clipped(container)}"
+        about = next((name for words, name in _CONTAINER_HINTS.items() if words in container), "container")
+        hint = platform.hint(about, "start the container by hand on that node")
     return Verdict(
-        "launch-failed" if (of or len(gone)) == len(names) else "node-missing",
-        f"{phrases.node(first.node, names)} {when}: {_reason(first)}{more}",
+        "launch-failed" if (of or len(gone)) == len(names) else code,
+        f"{subjects.node(first.node, names)} {what}{more}",
         "launch" if when == RANKS else "gate",
         nodes=[each.node for each in gone],
-        facts=[*(f"{each.by} says of {phrases.node(each.node, names)}: {each.how}" for each in gone), *known][
-            :_FACTS
-        ],
-        hint=platform.hint("ended" if first.launched else "unlaunched", _ASK),
+        facts=[*ends, *known][:_FACTS],
+        hint=hint,
     )
 
 
 def awaited(nodes: Sequence[int], names: Sequence[str], platform: Platform, seconds: float) -> Verdict:
-    """Nothing is heard of their ranks since so many seconds, while those of other nodes have come."""
+    """Return the verdict on nodes that have started no rank `seconds` after the others did."""
     has = phrases.one_or(nodes, "has", "have")
     return Verdict(
         "node-missing",
-        f"{phrases.nodes(nodes, names)} {has} passed the gate, and {has} started no rank in the "
+        f"{subjects.nodes(nodes, names)} {has} passed the gate, and {has} started no rank in the "
         f"{seconds:.0f} s since the others did",
         "launch",
         nodes=list(nodes),
@@ -56,7 +87,7 @@ def awaited(nodes: Sequence[int], names: Sequence[str], platform: Platform, seco
 
 
 def none(platform: Platform, seconds: float) -> Verdict:
-    """No node has started its ranks in so many seconds: that is of no node's making."""
+    """Return the verdict where no node has started its ranks in `seconds`: no single node is the cause."""
     return Verdict(
         "launch-failed",
         f"all nodes have passed the gate, and none has started its ranks in the {seconds:.0f} s since",
@@ -66,10 +97,22 @@ def none(platform: Platform, seconds: float) -> Verdict:
     )
 
 
+def _container(task: Ended) -> str:
+    """Return why the task's container did not start; "" where that is not what has ended it."""
+    own = next((line for line in task.last_lines if line.startswith(_CONTAINER)), "")
+    if own and not own.startswith(f"{_CONTAINER}exit code "):
+        return own[len(_CONTAINER) :]
+    matches = filter(None, map(_RUNTIME.match, task.last_lines if own else ()))
+    return next((match[1] for match in matches), "")
+
+
 def _reason(task: Ended) -> str:
     """Return what its daemon, or its own error, says; the last line may be a hint or an echo."""
-    plain = [line for line in task.said if line.strip()]
+    plain = [line for line in task.last_lines if line.strip()]
     telling = next((line for line in plain if line.startswith(("error: ", "TaskProlog "))), None)
     said = telling or (plain[-1] if plain else "")
     how = f"{task.by}: {task.how}"
     return f"{phrases.clipped(said)} ({how})" if said else how
+
+
+RULES = ()

@@ -38,7 +38,7 @@ class Cause:
 
 
 def first_ends(view: JobView, kind: str) -> list[Cause]:
-    """The earliest cause and those like it, if it is of this kind."""
+    """Return the earliest cause and those like it, if it is of this kind."""
     causes = causes_of(view)
     if not causes or causes[0].kind != kind:
         return []
@@ -52,7 +52,7 @@ def first_ends(view: JobView, kind: str) -> list[Cause]:
 
 
 def causes_of(view: JobView) -> list[Cause]:
-    """Every end that is the rank's own, the first one first. An end without a known reason comes last.
+    """Return every end that is the rank's own, the first one first. An end without a known reason comes last.
 
     With SIGKILL a launcher may have answered another rank's end, on a node whose clock is not quite ours.
     """
@@ -73,7 +73,9 @@ def _cause(view: JobView, number: int) -> Optional[Cause]:
     for raised in uncaught:
         worker = consequences.LOADER_KILLED.search(raised.message)
         if worker:
-            return _loader_killed(view, number, raised, int(worker[1]), worker[2] or "")
+            before = consequences.LOADER_KILLED.search(raised.cause)  # torch's own "from": it has the signal
+            named = before[2] if before and before[1] == worker[1] else None
+            return _loader_killed(view, number, raised, int(worker[1]), worker[2] or named or "")
         if not consequences.is_consequence(raised):
             return Cause(number, "exception", raised.at, _same(raised), raised)
     end = rank.exit
@@ -95,8 +97,10 @@ def _cause(view: JobView, number: int) -> Optional[Cause]:
 def _loader_killed(view: JobView, number: int, raised: Raised, worker: int, by: str) -> Cause:
     if by in ("", "Killed") and _killed_for_memory(view, number, worker):
         return Cause(number, "memory", raised.at, "memory", raised, worker)
+    if not by:  # it may have left by itself: torch does not say
+        return Cause(number, "exception", raised.at, _same(raised), raised)
     name = {"Killed": "SIGKILL", "Bus error": "SIGBUS", "Segmentation fault": "SIGSEGV", "Aborted": "SIGABRT"}
-    return Cause(number, "signal", raised.at, name.get(by.strip(), by or "an unknown hand"), raised, worker)
+    return Cause(number, "signal", raised.at, name.get(by.strip(), by), raised, worker)
 
 
 def _killed_for_memory(view: JobView, number: int, pid: int) -> bool:
@@ -151,7 +155,7 @@ def before_timeouts(evidence: JobEvidence) -> Optional[JobEvidence]:
     """Return the evidence as it was before ranks timed out in a collective; None when none has.
 
     Those who gave up stand where their exceptions were raised, those then sent away where they stood. Who
-    ended otherwise, or without a trace of where, stays dead: it holds nobody up.
+    ended otherwise, or without a trace of where, stays dead: no rank waits for it.
     """
     ranks = [rank for node in evidence.evidence for rank in node.ranks]
     if not any(_timed_out(rank) for rank in ranks):

@@ -10,10 +10,20 @@ import re
 from dataclasses import dataclass
 from typing import Optional
 
-from ddplaunch.agent.contract import Collective, Verdict
+from ddplaunch.agent.contract import Collective, Exit, Frame, Verdict
+from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run import consequences, stacks
 from ddplaunch.agent.diagnosis.run.job_view import JobView, plain
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.diagnosis.run.stages import Stage
+from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text import ranges
+
+ENTRIES = entries(
+    Exit.HANG,
+    {
+        "collective-mismatch": "ranks called different collectives at the same place in the sequence",
+    },
+)
 
 _HINT = (
     "All ranks of a group must call the same collectives in the same order, with the same shapes: look for "
@@ -25,7 +35,6 @@ _FINGERPRINT = re.compile(
     r"(?:, ?TensorShape=\[([\d, ]*)\])?(?:, ?TensorDtypes=(\w+))?"
 )
 _DETAIL_NAMES = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather"}
-_MAKES_GROUP = re.compile(r"new_(sub)?groups?|split_group")
 _ALIKE = frozenset(["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor"])
 """Collectives whose tensors must be alike on all ranks; in others the root's, or each rank's, may differ."""
 
@@ -36,7 +45,11 @@ Source = dict[int, list[Collective]]
 
 @dataclass(frozen=True)
 class Mismatch:
-    """The `camps` that disagree at collective `number` of `group`; `culprits` is the minority, or all."""
+    """The `camps` that disagree at collective `number` of `group`.
+
+    `culprits` is the minority; all where the camps are of equal size; none where a member whose call is not
+    known would decide.
+    """
 
     group: str
     number: int
@@ -49,7 +62,7 @@ class Mismatch:
 
     @property
     def tie(self) -> bool:
-        return len(self.culprits) == self.involved
+        return len(self.culprits) in (0, self.involved)
 
 
 def collective_mismatch(view: JobView) -> Optional[Verdict]:
@@ -65,11 +78,11 @@ def _verdict(view: JobView, mismatch: Mismatch) -> Verdict:
         where="run",
         nodes=view.nodes_of(mismatch.culprits),
         ranks=mismatch.culprits,
-        victims=view.suffering(mismatch.culprits),
-        confidence=0.7 if mismatch.tie else 0.97,
+        victims=view.victims_of(mismatch.culprits),
+        confidence=0.97 if not mismatch.tie else 0.7 if mismatch.culprits else 0.5,
         facts=[
             *(
-                f"{phrases.ranks(ranks)}: collective {mismatch.number} is {call}"
+                f"{subjects.ranks(ranks)}: collective {mismatch.number} is {call}"
                 for call, ranks in mismatch.camps.items()
             ),
             f"process group {mismatch.group!r}; known of {mismatch.involved} of {len(view.world)} ranks",
@@ -78,57 +91,35 @@ def _verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     )
 
 
-def new_group_partial(view: JobView) -> Optional[Verdict]:
-    """Some ranks make a group, and the others wait elsewhere: making one is a call of the whole job."""
-    inside = [rank for rank in view.waiting if _MAKES_GROUP.fullmatch(view.locations[rank].what)]
-    lacking = [rank for rank in view.waiting if rank not in inside]
-    if not inside or not lacking or view.waiting != view.alive or view.unseen:
-        return None
-    where = "; ".join(view.whereabouts(lacking)[:3])
-    return Verdict(
-        code="collective-mismatch",
-        sentence=f"{view.locations[inside[0]]} has {phrases.ranks(inside)} "
-        f"and lacks {phrases.ranks(lacking)}: {where}",
-        where="run",
-        nodes=view.nodes_of(lacking),
-        ranks=lacking,
-        victims=inside,
-        confidence=0.5,
-        facts=view.counts(),
-        hint="Every rank of the job must call new_group, also those outside the group: take it out of "
-        "the branch on the rank.",
-    )
-
-
 def mismatch_in_words(view: JobView) -> Optional[Verdict]:
-    """A rank died saying that its peer does something else, and nobody's record shows more."""
-    told = {}
+    """Return the verdict where a rank reported another call of its peer, and no record shows more."""
+    reports = {}
     for number, rank in view.ranks.items():
-        said = [raised.message for raised in rank.raised if not raised.handled]
-        for text in [rank.last_output, *said]:  # an exception has more than the last line of it
+        messages = [raised.message for raised in rank.raised if not raised.handled]
+        for text in [rank.last_output, *messages]:  # an exception has more than the last line of it
             if consequences.MISMATCH.search(text):
-                told[number] = text
-    if not told:
+                reports[number] = text
+    if not reports:
         return None
-    mismatch = _fingerprinted(view, told) or find(view, failed_too=True)
+    mismatch = _fingerprinted(view, reports) or find(view, failed_too=True) or _with_backward(view)
     if mismatch is not None:
         return _verdict(view, mismatch)
-    speakers = sorted(told)
+    speakers = sorted(reports)
     return Verdict(
         code="collective-mismatch",
-        sentence=f"{phrases.ranks(speakers)} ended because the ranks called different collectives; which "
+        sentence=f"{subjects.ranks(speakers)} ended because the ranks called different collectives; which "
         "rank differs was not recorded",
         where="run",
         confidence=0.5,
-        facts=[f"rank {rank} said: {phrases.clipped(text, 400)}" for rank, text in sorted(told.items())],
+        facts=[f"rank {rank} said: {phrases.clipped(text, 400)}" for rank, text in sorted(reports.items())],
         hint=f"{_HINT} TORCH_DISTRIBUTED_DEBUG=DETAIL makes torch compare the calls before it starts them.",
     )
 
 
-def _fingerprinted(view: JobView, told: dict[int, str]) -> Optional[Mismatch]:
+def _fingerprinted(view: JobView, reports: dict[int, str]) -> Optional[Mismatch]:
     """Return the mismatch that ranks report under TORCH_DISTRIBUTED_DEBUG=DETAIL, with another's call."""
     calls: dict[int, Collective] = {}
-    for text in told.values():
+    for text in reports.values():
         for rank, number, op, sizes, dtype in _FINGERPRINT.findall(text):
             shape = [int(size) for size in sizes.split(",") if size.strip()]
             name = _DETAIL_NAMES.get(op, op.lower())
@@ -138,11 +129,40 @@ def _fingerprinted(view: JobView, told: dict[int, str]) -> Optional[Mismatch]:
         return None
     culprits = _minority(camps) or sorted(calls)
     ordered = sorted(camps, key=lambda ranks: ranks[0] not in culprits)
-    return Mismatch("0", min(call.seq for call in calls.values()), _told(view, calls, ordered), culprits)
+    return Mismatch("0", min(call.seq for call in calls.values()), _labelled(view, calls, ordered), culprits)
+
+
+def _with_backward(view: JobView) -> Optional[Mismatch]:
+    """Return the mismatch of a call of the program's with one of DDP's backward, which the ring has not."""
+    within: dict[int, Collective] = {}
+    behind: dict[int, list[Frame]] = {}
+    for number, rank in view.ranks.items():
+        raised = [each.frames for each in rank.raised if not each.handled]
+        frames = raised[-1] if raised else stacks.main(rank.stacks)
+        if rank.calls and rank.calls[-1].state == "entered":
+            within[number] = rank.calls[-1]
+        elif rank.calls and stacks.in_backward(frames):
+            behind[number] = frames
+    if not within or not behind or [*view.world] != sorted([*within, *behind]):
+        return None
+    camps = _camps(within)
+    next_calls = {(call.group, call.seq + 1) for call in (view.ranks[rank].calls[-1] for rank in behind)}
+    if len(camps) > 1 or {(call.group, call.seq) for call in within.values()} != next_calls:
+        return None
+    (group, number) = next_calls.pop()
+    both = sorted([[*within], [*behind]], key=len)
+    labels = _labelled(view, within, camps)
+    places = {f"backward{phrases.at(stacks.user_frame(frames))}" for frames in behind.values()}
+    if len(labels) > 1 or len(places) > 1:
+        return None
+    reports = {**labels, places.pop(): [*behind]}
+    culprits = both[0] if len(both[0]) < len(both[1]) else view.world
+    ordered = sorted(reports, key=lambda call: reports[call] != culprits)
+    return Mismatch(group, number, {call: reports[call] for call in ordered}, culprits)
 
 
 def find(view: JobView, failed_too: bool = False) -> Optional[Mismatch]:
-    """The earliest collective that is not done everywhere and was called differently.
+    """Return the earliest collective that is not done everywhere and was called differently.
 
     A collective that failed is recorded as done: with `failed_too`, the last one of each group is looked at,
     and what the hook's ring has kept of ranks whose recorder died with them.
@@ -166,11 +186,13 @@ def _differing(view: JobView, source: Source, failed_too: bool) -> Optional[Mism
         camps = _camps(calls)
         if len(camps) > 1:
             before = _at(source, group, number - 1)
-            everybody = view.members.get(group, view.world)
-            unseen = [rank for rank in view.unseen if rank in everybody]
-            culprits = _minority(camps, len(unseen)) or _newcomers(camps, calls, before) or sorted(calls)
-            told = _told(view, calls, sorted(camps, key=lambda ranks: ranks[0] not in culprits))
-            return Mismatch(group, number, told, culprits)
+            members = view.members.get(group, view.world)
+            unseen = [rank for rank in view.unseen if rank in members]
+            silent = [rank for rank in view.alive if rank in members and rank not in source]
+            both = [] if unseen or silent else sorted(calls)  # the call of one of those would decide
+            culprits = _minority(camps, len(unseen)) or _newcomers(camps, calls, before) or both
+            reports = _labelled(view, calls, sorted(camps, key=lambda ranks: ranks[0] not in culprits))
+            return Mismatch(group, number, reports, culprits)
     return None
 
 
@@ -185,11 +207,11 @@ def _at(source: Source, group: str, number: int) -> dict[int, Collective]:
 
 
 def _camps(calls: dict[int, Collective]) -> list[list[int]]:
-    """The ranks, grouped by what they called; the largest camp first."""
-    alike = {plain(call.op) for call in calls.values()} <= _ALIKE
+    """Return the ranks, grouped by what they called; the largest camp first."""
+    comparable = {plain(call.op) for call in calls.values()} <= _ALIKE
     camps: dict[object, list[int]] = {}
     for rank, call in sorted(calls.items()):
-        shape = (str(call.sizes), str(call.dtypes)) if alike and call.sizes else ()
+        shape = (str(call.sizes), str(call.dtypes)) if comparable and call.sizes else ()
         camps.setdefault((plain(call.op), shape), []).append(rank)
     return sorted(camps.values(), key=lambda ranks: (-len(ranks), ranks))
 
@@ -208,11 +230,12 @@ def _newcomers(
     if len({plain(call.op) for call in calls.values()}) > 1 or not before.keys() >= calls.keys():
         return []
     changed = [ranks for ranks in camps if any(calls[rank].sizes != before[rank].sizes for rank in ranks)]
-    alike = len({str(before[rank].sizes) for rank in calls}) == 1
-    return sorted(rank for ranks in changed for rank in ranks) if alike and len(changed) < len(camps) else []
+    comparable = len({str(before[rank].sizes) for rank in calls}) == 1
+    few = comparable and len(changed) < len(camps)
+    return sorted(rank for ranks in changed for rank in ranks) if few else []
 
 
-def _told(view: JobView, calls: dict[int, Collective], camps: list[list[int]]) -> dict[str, list[int]]:
+def _labelled(view: JobView, calls: dict[int, Collective], camps: list[list[int]]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     types = {tuple(call.dtypes) for call in calls.values() if call.dtypes}
     for camp in camps:
@@ -227,8 +250,14 @@ def _told(view: JobView, calls: dict[int, Collective], camps: list[list[int]]) -
 
 def _contrast(mismatch: Mismatch) -> str:
     (first, odd), *rest = mismatch.camps.items()
-    parts = [f"{phrases.ranks(odd)} called {first}"]
+    parts = [f"{subjects.ranks(odd)} called {first}"]
     for call, ranks in rest:
         plain_majority = len(rest) == 1 and not mismatch.tie and len(ranks) > 1
-        parts.append(f"the others {call}" if plain_majority else f"{phrases.ranks(ranks)} called {call}")
-    return phrases.listing(parts) if mismatch.tie else ", ".join(parts)
+        parts.append(f"the others {call}" if plain_majority else f"{subjects.ranks(ranks)} called {call}")
+    return ranges.listing(parts) if mismatch.tie else ", ".join(parts)
+
+
+RULES = (
+    (Stage.CALLS_COMPARED, mismatch_in_words),
+    (Stage.OUT_OF_STEP, collective_mismatch),
+)

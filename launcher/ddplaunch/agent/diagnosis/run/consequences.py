@@ -40,7 +40,7 @@ LOADER_KILLED = re.compile(
 
 
 def is_consequence(raised: Raised) -> bool:
-    """Whether this exception only says that another rank is gone, late, or that we were told to stop."""
+    """Whether this exception only says that another rank is gone, late, or that the job is being stopped."""
     kind = raised.type.rpartition(".")[2]
     return kind in _SENT_AWAY or (kind in _CARRIERS and speaks_of_peer(raised.message))
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Optional
 
-from ddplaunch.agent.contract import Files, Verdict
-from ddplaunch.agent.diagnosis.run import last_call, stacks
+from ddplaunch.agent.contract import Exit, Files, Verdict
+from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.diagnosis.run import devices, last_call, stacks
 from ddplaunch.agent.diagnosis.run.causes import (
     TOGETHER,
     Cause,
@@ -16,7 +18,20 @@ from ddplaunch.agent.diagnosis.run.causes import (
     left_behind,
 )
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.diagnosis.run.stages import Stage
+from ddplaunch.agent.system import phrases, subjects
+
+ENTRIES = (
+    *entries(
+        Exit.WORKER_FAILED,
+        {
+            "rank-failed": "a rank raised an exception",
+            "rank-exited-early": "a rank finished while the others still train",
+            "rank-killed": "a rank was killed by a signal",
+        },
+    ),
+    *entries(Exit.OUT_OF_MEMORY, {"rank-killed-memory": "a rank was killed for memory"}),
+)
 
 _SOMEBODY = (
     "Somebody sent it: a person, the scheduler, or a memory killer outside the job's own cgroup. Look into "
@@ -26,8 +41,7 @@ _CRASH = (
     "Native code crashed. PYTHONFAULTHANDLER=1 makes Python print where; a library built for another torch "
     "or another CPU is the usual reason."
 )
-_BUS = "A shared mapping lost its memory: /dev/shm ran full, or a mapped file was cut. Make /dev/shm larger."
-_SENDERS = {**dict.fromkeys(["SIGSEGV", "SIGILL", "SIGFPE", "SIGABRT"], _CRASH), "SIGBUS": _BUS}
+_CRASHES = ("SIGSEGV", "SIGILL", "SIGFPE", "SIGABRT", "SIGBUS")
 _TERMINATE = "terminate called without an active exception"
 _GOODBYE = (
     "A thread still ran while the process ended, most often one of torch's own: call "
@@ -60,11 +74,11 @@ def rank_killed_memory(view: JobView) -> Optional[Verdict]:
         facts += [f"{view.node(node)}'s kernel: {phrases.clipped(line)}" for line in kills[-2:]]
     where = view.named(view.nodes_of([cause.rank for cause in causes]))
     limits = _memory(view, causes[0])
-    return _verdict(
+    return verdict_on(
         view,
         "rank-killed-memory",
         causes,
-        f"{_killed_whom(causes)} killed for memory on {where}{limits and ': ' + limits}",
+        f"{killed_whom(causes)} killed for memory on {where}{limits and ': ' + limits}",
         facts,
         _MEMORY,
         0.97,
@@ -72,7 +86,7 @@ def rank_killed_memory(view: JobView) -> Optional[Verdict]:
 
 
 def rank_killed(view: JobView) -> Optional[Verdict]:
-    """A signal that neither torchrun nor the supervisor sent."""
+    """Return the verdict on a signal that neither torchrun nor the supervisor sent."""
     causes = first_ends(view, "signal")
     if not causes:
         return None
@@ -83,18 +97,21 @@ def rank_killed(view: JobView) -> Optional[Verdict]:
         facts.append(f"{view.node(node)}: the cgroup counted no kill for memory, and the kernel logged none")
     if not first.loader:
         facts += last_call.last(view.ranks[first.rank])
-    if first.what == "SIGBUS" or first.loader:
-        facts += _shared_memory(view, first.rank)
-    facts += _last_lines(view, first)
-    sentence = f"{_killed_whom(causes)} killed by {first.what}"
+    if first.loader:
+        facts += shared_memory(view, first.rank)
+    facts += last_lines(view, first)
+    sentence = f"{killed_whom(causes)} killed by {first.what}"
     unfinished = first.what == "SIGABRT" and _TERMINATE in view.ranks[first.rank].last_output
-    hint = _GOODBYE if unfinished else _SENDERS.get(first.what, _SOMEBODY)
-    return _verdict(view, "rank-killed", causes, sentence, facts, hint, 0.95)
+    hint = _GOODBYE if unfinished else _CRASH if first.what in _CRASHES else _SOMEBODY
+    return verdict_on(view, "rank-killed", causes, sentence, facts, hint, 0.95)
 
 
 def rank_failed(view: JobView) -> Optional[Verdict]:
-    """An exception, or an exit code, that is not another rank's fault; the first one counts."""
-    causes = first_ends(view, "exception") or first_ends(view, "code")
+    """Return the verdict on the first exception, or exit code, that is not another rank's fault.
+
+    A script may exit so because a peer went away: without an exception, all peers must have been seen.
+    """
+    causes = first_ends(view, "exception") or ([] if view.unseen else first_ends(view, "code"))
     return _failure(view, causes, 0.95) if causes else None
 
 
@@ -114,7 +131,7 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
     if not gone:
         return None
     # Once one has failed for want of a peer, the job ends for all who were not done.
-    victims = sorted(lost) if lost.keys() <= {*view.waiting} else view.suffering(gone)
+    victims = sorted(lost) if lost.keys() <= {*view.waiting} else view.victims_of(gone)
     waiting = view.groups_of_ranks([rank for rank in victims if rank in view.waiting])
     tail = f"in {next(iter(waiting))}" if len(waiting) == 1 else "in their collectives"
     ending = (
@@ -124,7 +141,7 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
         if len(gone) == 1
         else "needed them"
     )
-    facts = [f"{phrases.ranks(ranks)}: {location}" for location, ranks in waiting.items()]
+    facts = [f"{subjects.ranks(ranks)}: {location}" for location, ranks in waiting.items()]
     facts += [
         f"rank {number} failed {phrases.span(at - ends[gone[0]])} later: {complaint(view.ranks[number])}"
         for number, at in lost.items()
@@ -132,8 +149,8 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
     ]
     return Verdict(
         code="rank-exited-early",
-        sentence=f"{phrases.ranks(gone)} finished normally (exit code 0) "
-        f"while {phrases.ranks(victims)} {ending}",
+        sentence=f"{subjects.ranks(gone)} finished normally (exit code 0) "
+        f"while {subjects.ranks(victims)} {ending}",
         where="run",
         nodes=view.nodes_of(gone),
         ranks=gone,
@@ -146,7 +163,7 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
 
 
 def launch_failed(view: JobView) -> Optional[Verdict]:
-    """The launch command ended badly before it had workers, or was itself killed, and its workers with it."""
+    """Return the verdict on a launch command that failed without workers, or was killed with them."""
     failed = sorted(
         (node.launch_exit.at, number)
         for number, node in view.nodes.items()
@@ -168,7 +185,7 @@ def launch_failed(view: JobView) -> Optional[Verdict]:
         f"{phrases.clipped(said[-1]) if said else ''}",
         where="launch",
         nodes=[number],
-        victims=view.suffering([]),
+        victims=view.victims_of([]),
         confidence=0.9,
         facts=_quoted(f"{view.node(number)}'s launch command", said),
         hint="`ddplaunch logs` shows all that it said, as does "
@@ -177,44 +194,52 @@ def launch_failed(view: JobView) -> Optional[Verdict]:
 
 
 def victims_alone(view: JobView) -> Optional[Verdict]:
-    """Ranks failed, each by another's fault, and nobody's own was seen: the first, with that doubt."""
+    """Ranks failed, each by another's fault, and no rank's own failure was seen: no rank is blamed."""
     failed = [
         (rank.exit.at, number)
         for number, rank in view.ranks.items()
         if rank.exit is not None and (rank.exit.code or rank.exit.signal) and not rank.exit.by_us
     ]
-    if not failed or view.absent:
+    if not failed or view.absent or view.unseen:
         return None
     at, first = min(failed)
-    said = complaint(view.ranks[first])
-    cause = Cause(first, "exception", at, said)
-    return _verdict(
+    reason = complaint(view.ranks[first])
+    found = verdict_on(
         view,
         "rank-failed",
-        [cause],
-        f"rank {first} was the first to fail ({said}), but by what it says another rank is at fault, "
+        [Cause(first, "exception", at, reason)],
+        f"rank {first} was the first to fail ({reason}), but by what it says another rank is at fault, "
         "and none is known",
-        [],
+        [f"rank {number} ended, and its exit code was not seen" for number in _unseen_ends(view)],
         "Read the logs of the other ranks and nodes just before this time; the evidence here does not name "
         "the cause.",
         0.4,
     )
+    return replace(found, nodes=[], ranks=[], victims=sorted({first, *found.victims}))
+
+
+def _unseen_ends(view: JobView) -> list[int]:
+    """Return the ranks that ended without an exception, and of whose end no exit code was seen."""
+    ended = {number: rank for number, rank in view.ranks.items() if rank.exit is not None and not rank.raised}
+    return [
+        n for n, rank in ended.items() if rank.exit and rank.exit.code is None and rank.exit.signal is None
+    ]
 
 
 def _failure(view: JobView, causes: list[Cause], confidence: float) -> Verdict:
     first = causes[0]
     numbers = sorted({cause.rank for cause in causes})
-    who = "all ranks" if len(numbers) == len(view.world) > 1 else phrases.ranks(numbers)
+    who = "all ranks" if view.is_everyone(numbers) else subjects.ranks(numbers)
     if first.raised is None:
         rank = view.ranks[first.rank]
         said = f"; its last line: {phrases.clipped(rank.last_output)}" if rank.last_output else ""
         sentence = f"{who} ended with {first.what} and no exception (sys.exit or os._exit){said}"
-        return _verdict(
+        return verdict_on(
             view,
             "rank-failed",
             causes,
             sentence,
-            _last_lines(view, first),
+            last_lines(view, first),
             "See what it ran last; `ddplaunch logs` shows all that it wrote.",
             confidence - 0.25,
         )
@@ -225,8 +250,10 @@ def _failure(view: JobView, causes: list[Cause], confidence: float) -> Verdict:
     facts = []
     if raised.frames:
         facts.append(f"rank {first.rank} raised it in {stacks.chain(raised.frames)}")
-    facts += _last_lines(view, first)
-    return _verdict(
+    facts += last_lines(view, first)
+    if "CUDA" in raised.message:
+        facts += devices.gpu_facts(view, view.nodes_of(numbers))
+    return verdict_on(
         view,
         "rank-failed",
         causes,
@@ -238,7 +265,7 @@ def _failure(view: JobView, causes: list[Cause], confidence: float) -> Verdict:
     )
 
 
-def _last_lines(view: JobView, cause: Cause) -> list[str]:
+def last_lines(view: JobView, cause: Cause) -> list[str]:
     """Return the rank's last lines of output, without the traceback, which the verdict shortens."""
     lines = view.ranks[cause.rank].last_lines
     traces = [number for number, line in enumerate(lines) if _TRACEBACK in line]
@@ -253,7 +280,7 @@ def _quoted(whose: str, lines: list[str]) -> list[str]:
     return [f"the last lines of {whose}:", *(f"| {line}" for line in last)] if last else []
 
 
-def _verdict(
+def verdict_on(
     view: JobView,
     code: str,
     causes: list[Cause],
@@ -262,9 +289,10 @@ def _verdict(
     hint: str,
     confidence: float,
 ) -> Verdict:
+    """Return a verdict on the ranks that ended so; the later ends of others are its last facts."""
     numbers = sorted({cause.rank for cause in causes})
     first = causes[0]
-    victims = view.suffering(numbers)
+    victims = view.victims_of(numbers)
     later = []
     for number in victims:
         end = view.ranks[number].exit
@@ -286,12 +314,13 @@ def _verdict(
     )
 
 
-def _killed_whom(causes: list[Cause]) -> str:
+def killed_whom(causes: list[Cause]) -> str:
+    """'rank 1 was', 'rank 0's DataLoader worker 812 was'."""
     loader = causes[0].loader
     if loader is not None:
         return f"rank {causes[0].rank}'s DataLoader worker {loader} was"
     numbers = sorted({cause.rank for cause in causes})
-    return f"{phrases.ranks(numbers)} {phrases.one_or(numbers, 'was', 'were')}"
+    return f"{subjects.ranks(numbers)} {phrases.one_or(numbers, 'was', 'were')}"
 
 
 def _memory(view: JobView, cause: Cause) -> str:
@@ -307,9 +336,21 @@ def _memory(view: JobView, cause: Cause) -> str:
     return ", ".join(parts)
 
 
-def _shared_memory(view: JobView, number: int) -> list[str]:
+def shared_memory(view: JobView, number: int) -> list[str]:
+    """'node 0: /dev/shm holds 12 MiB of 64 MiB, and held 64 MiB at most', where it is known."""
     node = view.nodes[view.node_of[number]]
     if node.shm_size is None or node.shm_used is None:
         return []
     held = f"{phrases.size(node.shm_used)} of {phrases.size(node.shm_size)}"
-    return [f"{view.node(node.node)}: /dev/shm holds {held}"]
+    most = max(node.shm_peak or 0, node.shm_used)
+    more = f", and held {phrases.size(most)} at most" if most > node.shm_used else ""
+    return [f"{view.node(node.node)}: /dev/shm holds {held}{more}"]
+
+
+RULES = (
+    (Stage.LAUNCH_FAILED, launch_failed),
+    (Stage.OUT_OF_MEMORY, rank_killed_memory),
+    (Stage.KILLED, rank_killed),
+    (Stage.FAILED, rank_failed),
+    (Stage.FINISHED_EARLY, rank_exited_early),
+)

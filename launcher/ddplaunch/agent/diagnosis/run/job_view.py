@@ -7,14 +7,14 @@ than those who wait in it. Counters decide where they are known, stacks where th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Optional
 
 from ddplaunch.agent.contract import Collective, Frame, Group, JobEvidence, NodeEvidence, Raised, RankEvidence
-from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.diagnosis.run import last_call, stacks
+from ddplaunch.agent.system import phrases, subjects
 
 IN_COLLECTIVE = "collective"
 IN_INIT = "init_process_group"
@@ -22,7 +22,7 @@ IN_LOADER = "loader"
 IN_MPI = "mpi"
 IN_FINALIZE = "MPI_Finalize"
 _INITS = dict.fromkeys(["Init", "Init_thread"], "MPI_Init")
-"""Mostly called by the import of mpi4py, where nobody reads its name."""
+"""Mostly called by the import of mpi4py, where no user reads its name."""
 ELSEWHERE = "elsewhere"
 ENDED = "ended"
 
@@ -64,31 +64,36 @@ class JobView:
                 self.ranks[rank.rank] = replace(rank, groups=[_counted(rank, group) for group in rank.groups])
                 self.node_of[rank.rank] = node.node
         self.ranks = {number: self.ranks[number] for number in sorted(self.ranks)}
+        self.explained: set[int] = set()  # stragglers for which an earlier rule has given the cause
 
     def node(self, number: int) -> str:
         """'node 2 (n3)'."""
-        return phrases.node(number, self.evidence.names)
+        return subjects.node(number, self.evidence.names)
 
     def named(self, numbers: Iterable[int]) -> str:
         """'nodes 1 (n2) and 2 (n3)'."""
-        return phrases.nodes(numbers, self.evidence.names)
+        return subjects.nodes(numbers, self.evidence.names)
 
     @cached_property
     def world_size(self) -> Optional[int]:
         """Return what the ranks' own groups and calls say; else what was laid out. None: neither is known."""
-        said = [rank.world_size for rank in self.ranks.values() if rank.world_size]
-        return max(said) if said else self.evidence.world_size
+        sizes = [rank.world_size for rank in self.ranks.values() if rank.world_size]
+        return max(sizes) if sizes else self.evidence.world_size
 
     @cached_property
     def world(self) -> list[int]:
         """Return the ranks that there should be."""
         return sorted({*self.ranks, *range(self.world_size or 0)})
 
+    def is_everyone(self, numbers: Collection[int]) -> bool:
+        """Whether these are all ranks of a world of several, whose size is known."""
+        return len(numbers) == self.world_size and len(numbers) > 1
+
     @cached_property
     def absent(self) -> list[int]:
         """Ranks that were laid out on nodes that have answered, and of which no process was found.
 
-        Where the script makes a larger world than was laid out, the others may run where nobody looks.
+        Where the script makes a larger world than was laid out, the others may run where no supervisor looks.
         """
         laid_out = self.evidence.world_size is not None and self.world_size == self.evidence.world_size
         if not laid_out or self.evidence.silent or len(self.nodes) < self.evidence.nodes:
@@ -110,7 +115,7 @@ class JobView:
 
     @cached_property
     def waiting(self) -> list[int]:
-        """The ranks that wait for others. When all are in MPI_Finalize, nobody is missing any more."""
+        """Return the ranks that wait for others: none when all are in MPI_Finalize."""
         if all(self.locations[rank].what == IN_FINALIZE for rank in self.alive):
             return []
         return [rank for rank in self.alive if self.locations[rank].kind in (IN_COLLECTIVE, IN_INIT, IN_MPI)]
@@ -121,7 +126,7 @@ class JobView:
 
     @cached_property
     def blocked(self) -> dict[str, int]:
-        """Groups in which somebody waits, with the number of the first collective that is not done."""
+        """Return the groups in which a rank waits, with the number of the first unfinished collective."""
         found: dict[str, int] = {}
         for rank in self.waiting:
             for group in self.ranks[rank].groups:
@@ -132,7 +137,7 @@ class JobView:
 
     @cached_property
     def members(self) -> dict[str, list[int]]:
-        """The ranks of each group, where somebody knows them."""
+        """Return the ranks of each group, where they are known."""
         return {
             group.name: group.ranks for rank in self.ranks.values() for group in rank.groups if group.ranks
         }
@@ -143,14 +148,21 @@ class JobView:
         return [
             rank
             for rank in self.alive
-            if rank not in self.waiting and (not self.waiting or self.behind(rank) is not False)
+            if rank not in self.waiting
+            and (not self.waiting or self.behind(rank) is not False)
+            and not self.may_wait_unseen(rank)
         ]
+
+    def may_wait_unseen(self, rank: int) -> bool:
+        """Whether it stands where only counters show a collective, and its hook has not given them."""
+        its = self.ranks[rank]
+        return not its.groups and its.initialized is not False and stacks.in_backward(stacks.main(its.stacks))
 
     @cached_property
     def late(self) -> list[int]:
         """Living ranks that have not called init_process_group while others wait there for them.
 
-        Nobody passes init_process_group before all have called it: who stands in a collective proves it.
+        No rank passes init_process_group before all have called it: one in a collective proves it.
         """
         if not self.in_init or len(self.in_init) < len(self.waiting):
             return []
@@ -176,7 +188,7 @@ class JobView:
         return None if None in answers or not self.blocked else False
 
     def has_called_less(self, rank: int, others: Iterable[int]) -> bool:
-        """Whether any of them has called more collectives than this rank, or nobody knows.
+        """Whether any of them has called more collectives than this rank, or that is not known.
 
         Who was seen a moment too early, still in a collective that this rank has passed, proves nothing.
         """
@@ -190,7 +202,7 @@ class JobView:
         return not answers or any(answer is not False for answer in answers)
 
     def own_exception(self, rank: int) -> Optional[Raised]:
-        """The latest exception this rank caught and its peers did not: what all catch is their habit."""
+        """Return the latest exception that this rank caught and its peers did not."""
         peers = {
             (raised.type, _without_numbers(raised.message))
             for number, other in self.ranks.items()
@@ -204,7 +216,7 @@ class JobView:
         return None
 
     def groups_of_ranks(self, numbers: list[int]) -> dict[str, list[int]]:
-        """The ranks by where they stand: 'all_reduce 17 (train.py:92)' -> [0, 1, 2]."""
+        """Return the ranks by where they stand: 'all_reduce 17 (train.py:92)' -> [0, 1, 2]."""
         found: dict[str, list[int]] = {}
         for rank in numbers:
             found.setdefault(str(self.locations[rank]), []).append(rank)
@@ -213,9 +225,18 @@ class JobView:
     def whereabouts(self, numbers: list[int]) -> list[str]:
         """'ranks 0-2 are in all_reduce 17 (train.py:92)', for each place where some of these ranks stand."""
         return [
-            f"{phrases.ranks(group)} {phrases.one_or(group, 'is', 'are')} in {location}"
+            f"{subjects.ranks(group)} {phrases.one_or(group, 'is', 'are')} in {location}"
             for location, group in self.groups_of_ranks(numbers).items()
         ]
+
+    def line_of(self, rank: int, frame: Frame) -> str:
+        """Return the text of a line at which a thread of this rank stands; "" where it is not known."""
+        return self.nodes[self.node_of[rank]].lines.get(f"{frame.file}:{frame.line}", "")
+
+    def line_shown(self, rank: int, frame: Optional[Frame]) -> list[str]:
+        """Return ['train.py:31: `dist.barrier()`'], empty where the line is not known."""
+        text = "" if frame is None else self.line_of(rank, frame)
+        return [f"{frame.file.rpartition('/')[2]}:{frame.line}: `{text}`"] if frame and text else []
 
     def counts(self) -> list[str]:
         """'ranks 0-2 have called 41 collectives', 'rank 3 has called 40': of each rank's busiest group.
@@ -230,11 +251,11 @@ class JobView:
             elif pairwise:
                 found.setdefault(_pairwise(pairwise[-1]), []).append(number)
         return [
-            f"{phrases.ranks(numbers)} {phrases.one_or(numbers, 'has', 'have')} called {what}"
+            f"{subjects.ranks(numbers)} {phrases.one_or(numbers, 'has', 'have')} called {what}"
             for what, numbers in found.items()
         ]
 
-    def suffering(self, culprits: list[int]) -> list[int]:
+    def victims_of(self, culprits: list[int]) -> list[int]:
         """Return all other ranks, but for those that were done."""
         return [
             number
@@ -261,8 +282,13 @@ def _stand(rank: RankEvidence) -> Location:
     function = stacks.mpi_function(frames)
     if function:
         return Location(IN_MPI, _INITS.get(function, function), site=site)
+    named = stacks.collective(frames) or last_call.entered(rank, site)
+    waited = None if named else last_call.waited_for(rank)
+    if waited is not None and waited.p2p:
+        return Location(IN_COLLECTIVE, last_call.named(waited), waited.group, site=site)
     pending = _pending(rank)
-    named = stacks.collective(frames)
+    if waited is not None and pending is None:
+        return Location(IN_COLLECTIVE, waited.op, waited.group, site=site)
     if named or (pending and not stacks.in_loader(frames)):
         group, number, op = pending or ("", None, "")
         return Location(IN_COLLECTIVE, named or op, group, number, site)

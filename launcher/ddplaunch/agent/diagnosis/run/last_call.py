@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ddplaunch.agent.contract import Collective, RankEvidence
+from typing import Optional
+
+from ddplaunch.agent.contract import Collective, Frame, RankEvidence
 from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.system import phrases
 
@@ -12,10 +14,28 @@ def last(rank: RankEvidence) -> list[str]:
     if not rank.calls:
         return []
     call = rank.calls[-1]
-    place = f"{named(call)}{phrases.at(stacks.user_frame(call.frames))}"
-    if call.state == "entered":
+    place = described(call)
+    if call.state in ("entered", "waiting"):
         return [f"rank {rank.rank} was in {place}"]
     return [f"rank {rank.rank} had come back from {place}"] if call.state == "returned" else []
+
+
+def waited_for(rank: RankEvidence) -> Optional[Collective]:
+    """Return the asynchronous call in whose `wait` the rank's main thread is; None: in none that is known."""
+    return next((call for call in reversed(rank.calls) if call.state == "waiting"), None)
+
+
+def entered(rank: RankEvidence, site: Optional[Frame]) -> str:
+    """Return the collective that the line `site` called of a group itself, past torch's Python; '': none."""
+    call = rank.calls[-1] if rank.calls else None
+    if call is None or site is None or call.p2p or call.state != "entered" or not call.frames:
+        return ""
+    return call.op if (call.frames[0].file, call.frames[0].line) == (site.file, site.line) else ""
+
+
+def described(call: Collective) -> str:
+    """'recv from rank 0 (train.py:13)'."""
+    return f"{named(call)}{phrases.at(stacks.user_frame(call.frames))}"
 
 
 def named(call: Collective) -> str:

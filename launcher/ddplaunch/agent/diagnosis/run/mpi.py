@@ -1,6 +1,6 @@
-"""Rules about MPI: collectives that lack ranks, sends and receives that do not match, ranks that never came.
+"""Rules about MPI: collectives that lack ranks, sends and receives that do not match.
 
-Nobody counts MPI's calls. What decides is where every rank stands at one moment, with the arguments of its
+MPI's calls are not counted. What decides is where every rank stands at one moment, with the arguments of its
 call: ranks that all wait in MPI, each for something that no other is about to do, wait for ever.
 """
 
@@ -9,11 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from ddplaunch.agent.contract import MpiCall, Verdict
-from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.diagnosis.run.causes import left_behind
+from ddplaunch.agent.contract import Exit, MpiCall, Verdict
+from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.diagnosis.run import stacks, wait_cycle
 from ddplaunch.agent.diagnosis.run.job_view import ENDED, IN_FINALIZE, IN_MPI, JobView
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.diagnosis.run.stages import Stage
+from ddplaunch.agent.system import phrases, subjects
+
+ENTRIES = entries(
+    Exit.HANG,
+    {
+        "mpi-partial-collective": "an MPI collective lacks ranks that will never come to it",
+        "mpi-unmatched": "an MPI send and its receive do not match",
+    },
+)
 
 _COLLECTIVES = frozenset(
     [
@@ -36,11 +45,6 @@ _PAIR_THEM = (
     "Each send needs a receive on the named rank with the same tag, in the same communicator, and the other "
     "way round. Where two ranks both send first, use Sendrecv, or Isend and Irecv with Waitall."
 )
-_REACH_INIT = (
-    "MPI_Init waits for all ranks: import mpi4py.MPI first on every rank, and do what takes long, or may "
-    "fail, afterwards."
-)
-_STAY = "A rank must not leave before the others are done with it: let all ranks do the same number of steps."
 _LONGER = "The receive buffer must hold the whole message: compare count and type on both sides."
 
 
@@ -52,7 +56,7 @@ class _Meeting:
     communicator: str
     members: tuple[int, ...]
     present: tuple[int, ...]
-    certain: bool  # the members were told by MPI itself
+    certain: bool  # MPI itself gave the members
 
     @property
     def lacks(self) -> list[int]:
@@ -68,67 +72,8 @@ class _Chain:
     closed: bool
 
 
-def rank_lost(view: JobView) -> Optional[Verdict]:
-    """Others wait in MPI for a rank that is gone without failing, or that has not come to MPI_Init."""
-    in_mpi = [rank for rank in view.alive if view.locations[rank].kind == IN_MPI]
-    starting = [rank for rank in in_mpi if view.locations[rank].what == "MPI_Init"]
-    late = [rank for rank in view.alive if rank not in in_mpi and not view.ranks[rank].mpi]
-    absent = view.absent
-    if starting and (late or absent):
-        return _never_came(view, starting, late, absent)
-    lost = left_behind(view)
-    gone = [
-        number
-        for number, rank in view.ranks.items()
-        if rank.exit is not None
-        and not rank.exit.by_us
-        and rank.exit.code == 0
-        and number not in lost
-        # Whose program came to its end is done by right: what it missed is told by the call of the others.
-        and rank.mpi != "ending"
-    ]
-    if not gone or not lost or not any(rank.mpi for rank in view.ranks.values()):
-        return None
-    victims = sorted(lost)
-    verb = phrases.one_or(gone, "is", "are")
-    return Verdict(
-        code="mpi-rank-lost",
-        sentence=f"{phrases.ranks(gone)} {verb} gone (exit code 0)"
-        f"{_others_wait(view, in_mpi) or f', and {phrases.ranks(victims)} needed it'}",
-        where="run",
-        nodes=view.nodes_of(gone),
-        ranks=gone,
-        victims=victims,
-        confidence=0.9,
-        facts=_where(view, victims),
-        hint=_STAY,
-    )
-
-
-def _never_came(view: JobView, starting: list[int], late: list[int], absent: list[int]) -> Verdict:
-    ranks = sorted([*late, *absent])
-    parts = view.whereabouts(late)
-    if absent:
-        parts.append(f"of {phrases.ranks(absent)} no process has been seen")
-    chains = [(rank, stacks.main(view.ranks[rank].stacks)) for rank in late[:4]]
-    return Verdict(
-        code="mpi-rank-lost",
-        sentence=f"{phrases.ranks(ranks)} never reached MPI_Init; {'; '.join(parts[:3])}",
-        where="run",
-        nodes=view.nodes_of(ranks),
-        ranks=ranks,
-        victims=starting,
-        confidence=0.9,
-        facts=[
-            *(f"rank {rank}: {stacks.chain(frames)}" for rank, frames in chains if frames),
-            *_where(view, starting),
-        ],
-        hint=_REACH_INIT,
-    )
-
-
 def partial_collective(view: JobView) -> Optional[Verdict]:
-    """Some ranks of a communicator are in a collective, the others in something else that does not end."""
+    """Rules mpi-partial-collective: some ranks of a communicator are in a collective, others are not."""
     meetings = [meeting for meeting in _meetings(view) if meeting.lacks]
     if not meetings or not _all_settled(view):
         return None
@@ -143,33 +88,36 @@ def partial_collective(view: JobView) -> Optional[Verdict]:
         if other.members == meeting.members and len(other.present) == len(meeting.present)
     ]
     culprits = [rank for rank in meeting.lacks if rank not in messaging]
-    if rivals:  # as many here as there: nobody can say who is wrong
+    if rivals:  # as many here as there: no rank is known to be wrong
         culprits = sorted({*culprits, *meeting.present})
     location = view.locations[meeting.present[0]]
     on = f" on {meeting.communicator}" if meeting.communicator else ""
     known = [rank for rank in meeting.lacks if rank in view.ranks]
     groups = list(view.groups_of_ranks(known).values())
-    elsewhere = ": " + "; ".join(f"{phrases.ranks(group)} {_stands(view, group)}" for group in groups[:3])
+    elsewhere = ": " + "; ".join(f"{subjects.ranks(group)} {_stands(view, group)}" for group in groups[:3])
     if groups == [meeting.lacks]:
         elsewhere = f", which {_stands(view, groups[0])}"
     return Verdict(
         code="mpi-partial-collective",
-        sentence=f"{location}{on} has {phrases.ranks(meeting.present)} "
-        f"and lacks {phrases.ranks(meeting.lacks)}{elsewhere if groups else ''}",
+        sentence=f"{location}{on} has {subjects.ranks(meeting.present)} "
+        f"and lacks {subjects.ranks(meeting.lacks)}{elsewhere if groups else ''}",
         where="run",
         nodes=view.nodes_of(culprits),
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
         confidence=(0.7 if rivals else 0.9) if meeting.certain else 0.6,
-        facts=[*_where(view, view.waiting), *_gone(view)],
+        facts=[*where_in_mpi(view, view.waiting), *_gone(view)],
         hint=_ALL_OR_NONE,
     )
 
 
 def deadlock(view: JobView) -> Optional[Verdict]:
     """Ranks wait for one another's messages in a circle, or two of them disagree about one message."""
-    chains = _chains(view)
-    return next((_unmatched(view, chain) for chain in chains if chain.closed), None)
+    if not _all_settled(view):
+        return None
+    peers = {rank: _waits_for(view, rank)[0] for rank in view.waiting}
+    circle = wait_cycle.find({rank: [peer] for rank, peer in peers.items() if peer is not None})
+    return _unmatched(view, _circle(view, circle)) if circle else None
 
 
 def unmatched(view: JobView) -> Optional[Verdict]:
@@ -180,8 +128,8 @@ def unmatched(view: JobView) -> Optional[Verdict]:
     chains = _chains(view)
     if not chains:
         return None
-    alike = [rank for chain in chains if chain.why == chains[0].why for rank in chain.ranks]
-    return _unmatched(view, _Chain(sorted({*alike}), chains[0].why, False))
+    same = [rank for chain in chains if chain.why == chains[0].why for rank in chain.ranks]
+    return _unmatched(view, _Chain(sorted({*same}), chains[0].why, False))
 
 
 def _unmatched(view: JobView, chain: _Chain) -> Verdict:
@@ -215,7 +163,7 @@ def unmatched_in_words(view: JobView) -> Optional[Verdict]:
                 where="run",
                 nodes=view.nodes_of([number]),
                 ranks=[number],
-                victims=view.suffering([number]),
+                victims=view.victims_of([number]),
                 confidence=0.9,
                 facts=[f"rank {number} raised it in {stacks.chain(raised.frames)}"] if raised.frames else [],
                 hint=_LONGER,
@@ -227,7 +175,7 @@ def unmatched_in_words(view: JobView) -> Optional[Verdict]:
 
 
 def _call(view: JobView, rank: int) -> Optional[MpiCall]:
-    """The MPI function in which a living rank stands; of one without arguments, its name alone."""
+    """Return the MPI function in which a living rank stands; of one without arguments, its name alone."""
     location = view.locations[rank]
     if location.kind != IN_MPI:
         return None
@@ -236,7 +184,7 @@ def _call(view: JobView, rank: int) -> Optional[MpiCall]:
 
 
 def _meetings(view: JobView) -> list[_Meeting]:
-    """Every collective in which somebody stands; the one with the most ranks first."""
+    """Return every collective in which a rank stands; the one with the most ranks first."""
     found: dict[tuple[str, tuple[int, ...]], list[tuple[int, MpiCall]]] = {}
     for rank in view.alive:
         call = _call(view, rank)
@@ -280,7 +228,10 @@ def _follow(view: JobView, first: int) -> Optional[_Chain]:
         if peer not in view.ranks or not _is_message(_call(view, peer)):
             return _Chain([rank, *([peer] if peer in view.ranks else [])], why, False)
         rank = peer
-    circle = path[path.index(rank) :]
+    return None  # a circle, which is a verdict of its own
+
+
+def _circle(view: JobView, circle: list[int]) -> _Chain:
     names = {call.name.lower() for each in circle if (call := _call(view, each)) is not None}
     if names.isdisjoint(_SENDS):
         return _Chain(circle, "all receive, and nobody sends", True)
@@ -294,7 +245,7 @@ def _is_message(call: Optional[MpiCall]) -> bool:
 
 
 def _waits_for(view: JobView, rank: int) -> tuple[Optional[int], str]:
-    """The rank without which this one cannot go on, and why it will not come; (None, "") when not known."""
+    """Return the rank that this one waits for, and why it will not come; (None, "") if unknown."""
     call = _call(view, rank)
     if call is None or not _is_message(call):
         return None, ""
@@ -369,20 +320,30 @@ def _stands(view: JobView, group: list[int]) -> str:
     return f"{phrases.one_or(group, 'is', 'are')} in {location}"
 
 
-def _where(view: JobView, ranks: list[int]) -> list[str]:
+def where_in_mpi(view: JobView, ranks: list[int]) -> list[str]:
+    """Return facts on where these ranks wait, those at the same call together."""
     groups = view.groups_of_ranks([rank for rank in ranks if view.locations[rank].kind != ENDED])
-    return [f"{phrases.ranks(group)}: {location}" for location, group in groups.items()][:6]
+    return [f"{subjects.ranks(group)}: {location}" for location, group in groups.items()][:6]
 
 
 def _gone(view: JobView) -> list[str]:
     ended = [number for number, rank in view.ranks.items() if not rank.alive]
-    return [f"{phrases.ranks(ended)} {phrases.one_or(ended, 'has', 'have')} ended"] if ended else []
+    return [f"{subjects.ranks(ended)} {phrases.one_or(ended, 'has', 'have')} ended"] if ended else []
 
 
-def _others_wait(view: JobView, in_mpi: list[int]) -> str:
+def others_wait(view: JobView, in_mpi: list[int]) -> str:
+    """Return ', the others wait in MPI_Recv' for the end of a sentence; empty where no rank waits."""
     groups = view.groups_of_ranks(in_mpi)
     if not groups:
         return ""
     others = phrases.others(len(in_mpi))
     place = next(iter(groups)) if len(groups) == 1 else "MPI"
     return f", {others} wait{'s' * (len(in_mpi) == 1)} in {place}"
+
+
+RULES = (
+    (Stage.CALLS_COMPARED, unmatched_in_words),
+    (Stage.MPI, deadlock),
+    (Stage.MPI, partial_collective),
+    (Stage.MPI, unmatched),
+)

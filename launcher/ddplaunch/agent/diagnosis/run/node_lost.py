@@ -6,10 +6,19 @@ import time
 from typing import Optional
 
 from ddplaunch.agent import platforms
-from ddplaunch.agent.contract import Lost, Verdict
+from ddplaunch.agent.contract import Exit, Lost, Verdict
+from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run.causes import TOGETHER, causes_of, complaint
 from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases
+
+ENTRIES = entries(
+    Exit.NODE_AT_FAULT,
+    {
+        "network-lost": "a node, or the way to it, went away while the job ran",
+    },
+)
 
 
 def network_lost(view: JobView) -> Optional[Verdict]:
@@ -25,7 +34,7 @@ def network_lost(view: JobView) -> Optional[Verdict]:
         sentence=f"{view.named(nodes)} {_what(lost)}",
         where="run",
         nodes=nodes,
-        victims=view.suffering(there),
+        victims=view.victims_of(there),
         confidence=0.8 if _frozen(lost) else 0.9,
         facts=[
             *(_last_word(view, each) for each in lost[:8]),
@@ -78,3 +87,6 @@ def _last_word(view: JobView, lost: Lost) -> str:
 
 def _clock(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+RULES = ((Stage.NODE_LOST, network_lost),)

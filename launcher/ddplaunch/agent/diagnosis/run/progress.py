@@ -6,15 +6,30 @@ from collections.abc import Sequence
 from typing import Optional
 
 from ddplaunch.agent import platforms
-from ddplaunch.agent.contract import JobEvidence, Verdict
+from ddplaunch.agent.contract import Exit, JobEvidence, Verdict
+from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.diagnosis.run import devices, pace
 from ddplaunch.agent.diagnosis.run.job_view import IN_LOADER, JobView
-from ddplaunch.agent.diagnosis.run.waiting import doing
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.diagnosis.run.stages import Stage
+from ddplaunch.agent.diagnosis.run.waiting import doing, starved
+from ddplaunch.agent.system import phrases, subjects
+
+ENTRIES = entries(
+    Exit.HANG,
+    {
+        "slow": "everything moves, slowly",
+        "unknown": "the evidence does not decide",
+    },
+)
 
 _LOOK_BELOW = (
     "All called the same collective: look at the network between the nodes, and at the GPUs (dmesg, Xid)."
 )
 _CHECKPOINTS = "Have the job write checkpoints, and go on from the last."
+_MORE_CPUS = (
+    "Ask for more CPUs (`resources.cpus`), start fewer threads (OMP_NUM_THREADS, num_workers), or end what "
+    "else uses them."
+)
 _SEE_MORE = "The bundle holds all that was seen; where py-spy may trace (ptrace), more can be."
 
 BUSY = 4.0
@@ -34,7 +49,7 @@ def nothing_moves(view: JobView, patience: float, busy: float = BUSY) -> bool:
 
 
 def slow(view: JobView) -> Optional[Verdict]:
-    """It moves, and takes long for it: who is slowest, and why."""
+    """Rules slow: the job moves on, and takes long for each step. Names who is slowest, and why."""
     patience = view.evidence.notice_after
     movers = [rank for rank in view.alive if rank not in view.waiting and _quiet(view, rank) < patience]
     pause = view.stuck_for
@@ -42,27 +57,40 @@ def slow(view: JobView) -> Optional[Verdict]:
     if not movers or max(step, pause) < patience / 2:
         return None
     slowest = [rank for rank in view.stragglers if rank in movers] if view.waiting else []
-    parts = [
-        f"{phrases.ranks(group)} {phrases.one_or(group, 'is', 'are')} in {location} while the others wait"
-        for location, group in view.groups_of_ranks(slowest).items()
-    ]
+    last = pace.last_to_come([view.ranks[rank] for rank in view.alive]) if not view.unseen else None
+    victims = [rank for rank in view.waiting if slowest]
+    if last is not None and last.rank in movers and slowest in ([], [last.rank]):
+        slowest = [last.rank]
+        victims = [rank for rank in view.alive if rank != last.rank]
+        parts = [f"rank {last.rank} {pace.where(last)} while the others wait for it"]
+    else:
+        parts = _holding(view, slowest)
+    hungry = {rank: hunger for rank in slowest or movers if (hunger := starved(view.ranks[rank].process))}
+    parts = [*parts[:2], *(f"rank {rank} is {hunger}" for rank, hunger in list(hungry.items())[:1])]
     paused = f"{phrases.span(pause)} without {'a collective' if view.waiting else 'anything new'} so far"
     measure = f"a step takes {phrases.span(step)}" if step >= pause else paused
     return Verdict(
         code="slow",
-        sentence=f"not hung: {measure}{'; ' if parts else ''}{'; '.join(parts[:2])}",
+        sentence=f"not hung: {measure}{'; ' if parts else ''}{'; '.join(parts)}",
         where="run",
         nodes=view.nodes_of(slowest),
         ranks=slowest,
-        victims=[rank for rank in view.waiting if slowest],
+        victims=victims,
         confidence=0.8,
-        facts=[*(_pace(view, rank) for rank in view.alive[:8]), *view.counts()],
-        hint=_advice(view, slowest),
+        facts=[*(_pace(view, rank) for rank in view.alive[:8]), *_throttled(view), *view.counts()],
+        hint=_MORE_CPUS if hungry else _advice(view, slowest),
     )
 
 
+def _holding(view: JobView, slowest: list[int]) -> list[str]:
+    return [
+        f"{subjects.ranks(group)} {phrases.one_or(group, 'is', 'are')} in {location} while the others wait"
+        for location, group in view.groups_of_ranks(slowest).items()
+    ]
+
+
 def unknown(view: JobView) -> Verdict:
-    """The evidence does not decide: where everybody stands, and what is missing."""
+    """Return the verdict that the evidence does not decide: where all ranks stand, and what is missing."""
     locations = view.groups_of_ranks(view.alive)
     missing = [f"{view.node(node)} did not answer" for node in view.evidence.silent]
     missing += sorted(
@@ -72,18 +100,19 @@ def unknown(view: JobView) -> Verdict:
         f"the stack of rank {number}" for number, rank in view.ranks.items() if rank.alive and not rank.stacks
     ]
     if view.absent or view.unseen:
-        missing.append(f"any word of {phrases.ranks([*view.absent, *view.unseen])}")
+        missing.append(f"any word of {subjects.ranks([*view.absent, *view.unseen])}")
     hidden = [rank for rank in view.stragglers if view.waiting and view.behind(rank)]
     if hidden:
         verb = phrases.one_or(hidden, "is", "are")
-        where = f"{phrases.ranks(hidden)} {verb} behind the others, but where, no stack shows"
+        where = f"{subjects.ranks(hidden)} {verb} behind the others, but where, no stack shows"
     elif len(locations) == 1 and view.waiting:
-        where = f"{_all(view)} wait in {next(iter(locations))} and nothing moves"
+        verb = phrases.one_or(view.alive, "waits", "wait")
+        where = f"{_all(view)} {verb} in {next(iter(locations))} and nothing moves"
     elif locations:
-        groups = (f"{phrases.ranks(group)} in {location}" for location, group in list(locations.items())[:4])
+        groups = (f"{subjects.ranks(group)} in {location}" for location, group in list(locations.items())[:4])
         where = f"nothing moves: {'; '.join(groups)}"
     elif view.ranks:
-        where = f"{phrases.ranks(view.ranks)} ended, and none by a fault of its own that is known"
+        where = f"{subjects.ranks(view.ranks)} ended, and none by a fault of its own that is known"
     else:
         where = "no rank has been seen"
     return Verdict(
@@ -95,9 +124,10 @@ def unknown(view: JobView) -> Verdict:
         victims=[rank for rank in view.waiting if hidden],
         confidence=0.3 if hidden else 0.0,
         facts=[
-            *(f"{phrases.ranks(group)}: {location}" for location, group in locations.items()),
+            *(f"{subjects.ranks(group)}: {location}" for location, group in locations.items()),
             *view.counts(),
             *_oddities(view),
+            *devices.gpu_facts(view, view.nodes),
         ],
         hint=_LOOK_BELOW if len(locations) == 1 and view.blocked and _all_seen(view) else _SEE_MORE,
     )
@@ -106,10 +136,10 @@ def unknown(view: JobView) -> Verdict:
 def node_evicted(
     evidence: JobEvidence, why: str, missing: Optional[list[int]] = None, evicted: Sequence[int] = ()
 ) -> Verdict:
-    """A job that somebody ends although nothing is wrong: how far it was.
+    """Return the verdict on a job that is ended although nothing is wrong: how far it was.
 
     `missing`: nodes that had not come, while the job is still at the gate; None later. `evicted`: the nodes
-    that were told to stop while the others were not; `why`: by what.
+    that got a signal to stop while the others did not; `why`: by what.
     """
     view = JobView(evidence)
     if missing is not None:
@@ -118,12 +148,12 @@ def node_evicted(
     elif not view.ranks:
         how_far = "no rank was there yet"
     else:
-        how_far = "; ".join(view.counts()) or f"{phrases.ranks(view.ranks)} had called no collective"
+        how_far = "; ".join(view.counts()) or f"{subjects.ranks(view.ranks)} had called no collective"
     if evicted:
         whom = view.named(evicted)
-        said = f"{whom} {phrases.one_or(evicted, 'was', 'were')} told to stop by {why}, the others were not"
+        what = f"{whom} {phrases.one_or(evicted, 'was', 'were')} told to stop by {why}, the others were not"
     else:
-        said = f"the job is being ended from outside: {why}"
+        what = f"the job is being ended from outside: {why}"
     # Also those that were ended already by the loss of a peer, but none that was done.
     victims = [
         number
@@ -132,7 +162,7 @@ def node_evicted(
     ]
     return Verdict(
         code="node-evicted",
-        sentence=f"{said}; {how_far}",
+        sentence=f"{what}; {how_far}",
         where="gate" if missing is not None else "run",
         nodes=missing or list(evicted),
         victims=victims,
@@ -162,7 +192,7 @@ def _all_seen(view: JobView) -> bool:
 
 
 def _all(view: JobView) -> str:
-    return "all ranks" if _all_seen(view) and len(view.world) > 1 else phrases.ranks(view.alive)
+    return "all ranks" if _all_seen(view) and len(view.world) > 1 else subjects.ranks(view.alive)
 
 
 def _quiet(view: JobView, number: int, busy: float = BUSY) -> float:
@@ -178,14 +208,28 @@ def _step(times: list[float]) -> float:
 def _pace(view: JobView, number: int) -> str:
     rank = view.ranks[number]
     cores = f", {rank.process.cpu_share:.1f} cores" if rank.process is not None else ""
-    step = f", a step takes {phrases.span(_step(rank.step_times))}" if rank.step_times else ""
-    return f"rank {number}: {view.locations[number]}{step}{cores}"
+    usual = pace.text(rank)
+    return f"rank {number}: in {view.locations[number]}{cores}{usual and '; ' + usual}"
+
+
+def _throttled(view: JobView) -> list[str]:
+    return [
+        f"{view.node(number)}: its CPU quota has cut {node.throttled:.0%} of the periods"
+        for number, node in view.nodes.items()
+        if node.throttled and node.throttled >= 0.1
+    ]
 
 
 def _advice(view: JobView, slowest: list[int]) -> str:
-    if any(view.locations[rank].kind == IN_LOADER for rank in slowest):
+    data = [rank for rank in slowest if pace.seconds_observed(view.ranks[rank])]
+    if any(pace.share(view.ranks[rank], pace.FOR_DATA) >= 0.5 for rank in data) or any(
+        view.locations[rank].kind == IN_LOADER for rank in slowest
+    ):
         return "The data comes too slowly: more DataLoader workers, faster storage, or less work per sample."
     if slowest:
         do = phrases.one_or(slowest, "does", "do")
-        return f"See what {phrases.ranks(slowest)} {do} that the others do not."
+        return f"See what {subjects.ranks(slowest)} {do} that the others do not."
     return "All ranks work; the step itself takes this long."
+
+
+RULES = ((Stage.SLOW, slow),)

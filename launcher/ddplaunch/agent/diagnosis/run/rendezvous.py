@@ -1,7 +1,7 @@
 """Rules about ranks that can never meet, by their calls of init_process_group, before these time out.
 
 A call that has returned is right, whatever it was made with. So is one that leads to the same place as all
-the others, where somebody can answer: a script may choose its own rendezvous, as long as it works.
+the others, where a store can answer: a script may choose its own rendezvous, as long as it works.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def may_never_meet(view: JobView) -> Optional[Verdict]:
 def worth_a_look(view: JobView) -> bool:
     """Whether calls are of a kind that no launcher makes: then evidence of all nodes is taken at once.
 
-    Of a job that leaves all to its launcher this is never so, and nobody is asked.
+    A job that leaves all to its launcher has none, and no node is asked.
     """
     waiting = calls.waiting(view)
     ranks = [call.rank for call in waiting]

@@ -11,7 +11,7 @@ from typing import Optional, TypeVar
 
 from ddplaunch.agent.contract import Frame, RankEvidence, Rendezvous, Setting, Verdict
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.system.resolve import is_loopback, numeric
 
 _T = TypeVar("_T")
@@ -35,7 +35,7 @@ class Call:
 
     @property
     def rank(self) -> int:
-        """The number that the process claims."""
+        """Return the number that the process claims."""
         return self.process.rank if self.made.rank is None else self.made.rank
 
     @property
@@ -59,7 +59,7 @@ class Call:
 
     @property
     def addresses(self) -> list[str]:
-        """The master's addresses, as the node of the call resolves its name."""
+        """Return the master's addresses, as the node of the call resolves its name."""
         address = self.made.address
         return self.made.resolved or ([address] if numeric(address) else [])
 
@@ -75,7 +75,7 @@ class Call:
         return self.made.method != "env" or any(self.changed(name) for name in (ADDRESS, PORT))
 
     def changed(self, name: str) -> Optional[Setting]:
-        """The program's own setting of this variable, if it is not what its launcher has set."""
+        """Return the program's own setting of this variable, if it is not what its launcher has set."""
         for setting in self.made.settings:
             if self.made.method == "env" and setting.name == name and setting.value != setting.given:
                 return setting
@@ -100,7 +100,7 @@ def line(frame: Optional[Frame]) -> str:
 
 
 def all_calls(view: JobView) -> list[Call]:
-    """Every process's last call, by node and rank; two processes may claim one rank."""
+    """Return every process's last call, by node and rank; two processes may claim one rank."""
     found = [
         Call(node.node, process, process.rendezvous)
         for node in view.nodes.values()
@@ -111,7 +111,7 @@ def all_calls(view: JobView) -> list[Call]:
 
 
 def waiting(view: JobView) -> list[Call]:
-    """The calls that have not returned. What a silent node said before may be long past."""
+    """Return the calls that have not returned. What a silent node reported may be long past."""
     silent = view.evidence.silent
     return [call for call in all_calls(view) if call.waits and call.node not in silent]
 
@@ -127,7 +127,7 @@ def place(view: JobView, call: Call) -> Optional[Place]:
 
 
 def leads_to(view: JobView, call: Call) -> Optional[str]:
-    """The machine on which the call's connections end; "": none of the job's; None: not known."""
+    """Return the machine on which the call's connections end; "": none of the job's; None: not known."""
     if not call.by_network or not call.addresses:
         return None
     if call.loops_back:
@@ -165,16 +165,16 @@ def verdict(
     hint: str,
     confidence: float = PROVEN,
 ) -> Verdict:
-    """A verdict on the ranks whose calls are `astray`; its facts are all calls."""
+    """Return a verdict on the ranks whose calls are `astray`; its facts are all calls."""
     ranks = sorted({call.rank for call in astray})
-    made = [f"{phrases.ranks(who)}: {what}" for what, who in _grouped(view).items()]
+    made = [f"{subjects.ranks(who)}: {what}" for what, who in _grouped(view).items()]
     return Verdict(
         code=code,
         sentence=sentence,
         where="run",
         nodes=sorted({call.node for call in astray}),
         ranks=ranks,
-        victims=[rank for rank in view.suffering(ranks) if rank not in ranks],
+        victims=[rank for rank in view.victims_of(ranks) if rank not in ranks],
         confidence=confidence,
         facts=made[:4] + ([f"and {len(made) - 4} more calls"] if len(made) > 4 else []),
         hint=hint,
@@ -201,7 +201,7 @@ def proved(view: JobView) -> str:
 
 
 def usual(counts: Mapping[_T, int], wanted: Optional[_T]) -> Optional[_T]:
-    """`wanted` where somebody has it, else what most have; None when two are as frequent."""
+    """`wanted` where a call has it, else what most have; None when two are as frequent."""
     if wanted in counts:
         return wanted
     ordered = sorted(counts, key=lambda value: -counts[value])
@@ -215,7 +215,7 @@ def home(view: JobView, machine: Optional[str]) -> str:
 
 
 def home_of_store(view: JobView) -> Optional[str]:
-    """The machine with the store: torchrun's first node, or where rank 0 runs; None: not known."""
+    """Return the machine with the store: torchrun's first node, or where rank 0 runs; None: not known."""
     for call in all_calls(view):
         if call.made.agent_store:
             first = view.nodes.get(0)
@@ -254,7 +254,7 @@ def overlap(groups: Iterable[Sequence[Call]]) -> bool:
 
 
 def at_one_time(same: list[Call]) -> list[Call]:
-    """Without those that had ended before another one called: a restart takes their place."""
+    """Return the calls without processes that had ended before another called: a restart replaced them."""
     return [
         call
         for call in same

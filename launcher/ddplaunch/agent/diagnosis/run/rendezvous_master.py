@@ -8,10 +8,18 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run import rendezvous_calls as calls
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.rendezvous_calls import ADDRESS, PORT, Call
+
+ENTRIES = entries(
+    Exit.MISCONFIGURED,
+    {
+        "rendezvous-overridden": "the script itself leads its ranks elsewhere than the job's rendezvous",
+    },
+)
 
 _DELETE = "Delete the line: the launcher sets {}, and init_process_group reads it."
 DELETE_BOTH = (
@@ -42,7 +50,7 @@ def nccl_without_gpu(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
 
 
 def unresolved(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
-    """The master's name has no address. What the launcher has chosen may still appear in the name server."""
+    """Return the verdict where the master's name has no address; one by the launcher may still appear."""
     lost = [
         call
         for call in waiting
@@ -93,7 +101,7 @@ def loopback(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
 
 
 def other_node(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
-    """The address is another node's than the one that opens the store."""
+    """Return the verdict where the address is another node's than the one that opens the store."""
     store = calls.home_of_store(view)
     astray = [
         call
@@ -115,7 +123,7 @@ def other_node(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
 
 
 def port_held(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
-    """Rank 0 cannot open its store, or all ranks reach that of somebody else."""
+    """Return the verdict where rank 0 cannot open its store, or all ranks reach one of another job."""
     for call in waiting:
         if not call.by_network or (call.rank != 0 and not call.made.agent_store):
             continue
@@ -156,7 +164,7 @@ def no_store(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
 
 
 def nobodys_address(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
-    """No node of the job has the address, and no load balancer leads from it to the right one."""
+    """Rules a MASTER_ADDR that no node of the job has, and that no load balancer leads to the right one."""
     astray = [call for call in waiting if calls.leads_to(view, call) == ""]
     if not astray:
         return None
@@ -212,7 +220,7 @@ def otherwise_than_proved(view: JobView, waiting: list[Call]) -> Optional[Verdic
     """The script has chosen an address or a port that the gate has not tried."""
     chosen = [call for call in waiting if call.is_chosen and call.by_network]
     proved = view.evidence.master_addr
-    if not proved or len(chosen) < len(waiting) or chosen[0].made.agent_store:
+    if not proved or view.unseen or len(chosen) < len(waiting) or chosen[0].made.agent_store:
         return None
     name = ADDRESS if chosen[0].made.address != proved else PORT
     return calls.verdict(
@@ -224,3 +232,6 @@ def otherwise_than_proved(view: JobView, waiting: list[Call]) -> Optional[Verdic
         DELETE_BOTH,
         0.7,
     )
+
+
+RULES = ()

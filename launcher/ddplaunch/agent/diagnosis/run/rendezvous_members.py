@@ -11,7 +11,8 @@ from ddplaunch.agent.diagnosis.run import rendezvous_calls as calls
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.rendezvous_calls import ADDRESS, PORT, Call
 from ddplaunch.agent.diagnosis.run.rendezvous_master import DELETE_BOTH
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.system import phrases, subjects
+from ddplaunch.agent.text import ranges
 
 
 def rank_twice(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
@@ -26,7 +27,7 @@ def rank_twice(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
         if not twice:
             continue
         rank, same = min(twice.items())
-        who = phrases.listing([f"pid {call.process.pid} on {view.node(call.node)}" for call in same[:3]])
+        who = ranges.listing([f"pid {call.process.pid} on {view.node(call.node)}" for call in same[:3]])
         local = all(call.rank == call.process.local_rank for each in twice.values() for call in each)
         spread = len({call.node for call in same}) == len(same)
         reason = "; LOCAL_RANK counts from 0 on every node" if local and spread else ""
@@ -34,7 +35,7 @@ def rank_twice(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
             view,
             "rank-duplicate",
             [call for each in twice.values() for call in each],
-            f"{phrases.ranks(twice)} {phrases.one_or([*twice], 'is', 'are')} claimed twice: rank {rank} "
+            f"{subjects.ranks(twice)} {phrases.one_or([*twice], 'is', 'are')} claimed twice: rank {rank} "
             f"by {who}{phrases.at(same[0].made.frame)}{reason}",
             "Take the rank from RANK, which counts over all nodes; LOCAL_RANK only chooses the device.",
         )
@@ -56,7 +57,7 @@ def sizes_differ(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
             view,
             "world-size-differs",
             wrong,
-            f"{phrases.ranks(like_it)} {phrases.one_or(like_it, 'calls', 'call')} "
+            f"{subjects.ranks(like_it)} {phrases.one_or(like_it, 'calls', 'call')} "
             f"init_process_group with world size {first.world_size}{phrases.at(first.made.frame)}, {others}",
             "Give every rank the same world_size, or leave it out: torchrun sets WORLD_SIZE.",
             calls.PROVEN if right is not None else 0.5,
@@ -102,7 +103,7 @@ def backends_differ(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
             view,
             "environment-differs",
             wrong,
-            f"{phrases.ranks({call.rank for call in wrong})} {phrases.one_or(wrong, 'asks', 'ask')} for "
+            f"{subjects.ranks({call.rank for call in wrong})} {phrases.one_or(wrong, 'asks', 'ask')} for "
             f"backend {first.made.backend}{phrases.at(first.made.frame)}, the others "
             f"for {right or 'another'}",
             "Every rank must ask for the same backend.",
@@ -134,7 +135,7 @@ def too_few(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
 
 
 def other_script(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
-    """One node runs another file than the others."""
+    """Rules one node that runs another file than the others."""
     counts = Counter(call.made.script for call in waiting if call.made.script)
     right = calls.usual(counts, None)
     wrong = [call for call in waiting if call.made.script not in (right, "")]
@@ -145,7 +146,7 @@ def other_script(view: JobView, waiting: list[Call]) -> Optional[Verdict]:
         view,
         "environment-differs",
         wrong,
-        f"{phrases.ranks(ranks)} {phrases.one_or(ranks, 'runs', 'run')} another version of the program's "
+        f"{subjects.ranks(ranks)} {phrases.one_or(ranks, 'runs', 'run')} another version of the program's "
         "main file than the others, and all wait in init_process_group",
         "Give all nodes the same file: `source` in the job file carries it to each of them.",
         0.7,

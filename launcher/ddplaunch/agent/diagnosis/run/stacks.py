@@ -12,18 +12,22 @@ from typing import Optional
 
 from ddplaunch.agent.contract import Frame, Stack
 
-_TORCH = re.compile(r"(^|/)(torch|torchgen|functorch)/|(^|/)ddplaunch_(ring|rendezvous)\.py$")
+_TORCH = re.compile(r"(^|/)(torch|torchgen|functorch)/|(^|/)ddplaunch_(ring|rendezvous|work)\.py$")
 """Torch, and what the hook puts around its functions."""
 _THIRD_PARTY = re.compile(r"(^|/)((site|dist)-packages|mpi4py)/")
 _STANDARD = re.compile(
     r"/lib(64)?/python\d[^/]*/(?!site-packages/|dist-packages/)|/python\d+\.zip/|^<|"
     r"^(threading|queue|socket|ssl|selectors|subprocess|runpy|contextlib|functools|pickle|shutil|tarfile|zipfile)"
     r"\.py$|^(multiprocessing|concurrent|importlib|asyncio|json|logging|http|urllib)/"
-    r"|(^|/)ddplaunch_(hook|rendezvous|ring|spawn|torch)\.py$"
+    r"|(^|/)ddplaunch_(hook|rendezvous|ring|spawn|torch|work)\.py$"
 )
 _DISTRIBUTED = re.compile(r"(^|/)torch/(distributed/(distributed_c10d|utils)|nn/parallel/distributed)\.py$")
 _MPI4PY = re.compile(r"(^|/)mpi4py/MPI\b")
+_BACKWARD = re.compile(r"(^|/)torch/(autograd/|nn/parallel/distributed\.py$)")
 _LOADER = re.compile(r"(^|/)torch/utils/data/")
+
+_COPY = re.compile(r"/node-\d+/source/")
+_SPAWN = re.compile(r"(^|/)torch/multiprocessing/spawn\.py$")
 
 _COLLECTIVE = re.compile(
     r"(all_(gather|reduce|to_all)|broadcast|(reduce_)?scatter|gather|reduce|i?send|i?recv"
@@ -49,19 +53,27 @@ def main(stacks: Iterable[Stack]) -> list[Frame]:
 
 
 def user_frame(frames: Sequence[Frame]) -> Optional[Frame]:
-    """The innermost frame of the user's own code; of an installed package if there is no other."""
+    """Return the innermost frame of the user's own code; of an installed package if there is no other."""
     foreign = None
-    for frame in frames:
-        if _TORCH.search(frame.file) or _STANDARD.search(frame.file):
-            continue
+    for frame in users(frames):
         if not _THIRD_PARTY.search(frame.file):
             return frame
         foreign = foreign or frame
     return foreign
 
 
+def users(frames: Sequence[Frame]) -> list[Frame]:
+    """Return the frames of the user's own code and of installed packages, without torch."""
+    return [f for f in frames if not (_TORCH.search(f.file) or _STANDARD.search(f.file))]
+
+
+def is_own(frames: Sequence[Frame]) -> bool:
+    """Whether the user's own code is in it, not only that of packages."""
+    return any(not _THIRD_PARTY.search(frame.file) for frame in users(frames))
+
+
 def collective(frames: Sequence[Frame]) -> Optional[str]:
-    """The collective in which this stack stands, by the name the user called it; None: in none."""
+    """Return the collective in which this stack stands, by the name the user called it; None: in none."""
     found = None
     for frame in frames:
         if _DISTRIBUTED.search(frame.file) and _COLLECTIVE.fullmatch(_name(frame)):
@@ -71,13 +83,23 @@ def collective(frames: Sequence[Frame]) -> Optional[str]:
     return _PLAIN.get(found, found) if found else None
 
 
+def shared(file: str) -> str:
+    """Return the file as all nodes have it: each unpacks the job's `source` below a folder of its own."""
+    return _COPY.sub("/source/", file)
+
+
+def in_backward(frames: Sequence[Frame]) -> bool:
+    """Whether it stands in torch's engine, which makes DDP's collectives without a frame of Python."""
+    return bool(frames and _BACKWARD.search(frames[0].file))
+
+
 def in_init(frames: Sequence[Frame]) -> bool:
     """Whether it stands in init_process_group, and so waits for ranks that have not called it."""
     return any(_name(frame) in _INIT and "distributed" in frame.file for frame in frames)
 
 
 def mpi_function(frames: Sequence[Frame]) -> Optional[str]:
-    """The function of mpi4py in which this stack stands, as the program writes it; None: in none."""
+    """Return the function of mpi4py in which this stack stands, as the program writes it; None: in none."""
     return _name(frames[0]) if frames and _MPI4PY.search(frames[0].file) else None
 
 
@@ -90,13 +112,18 @@ def in_loader(frames: Sequence[Frame]) -> bool:
 
 
 def loader_caller(frames: Sequence[Frame]) -> Optional[Frame]:
-    """The user's line that asks the DataLoader for the next batch."""
+    """Return the user's line that asks the DataLoader for the next batch."""
     outer: list[Frame] = []
     for frame in reversed(frames):
         if _LOADER.search(frame.file):
             break
         outer.insert(0, frame)
     return user_frame(outer)
+
+
+def joins_spawned(frames: Sequence[Frame]) -> bool:
+    """Whether it waits for the processes that torch's mp.spawn has started."""
+    return any(frame.name == "join" and _SPAWN.search(frame.file) for frame in frames)
 
 
 def worker_task(frames: Sequence[Frame]) -> Optional[Frame]:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ddplaunch.agent.contract import Process, Verdict
+from ddplaunch.agent.contract import Exit, Process, Verdict
+from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.diagnosis.run.stages import Stage
+from ddplaunch.agent.system import phrases, subjects
+
+ENTRIES = entries(
+    Exit.HANG,
+    {
+        "rank-stopped": "a rank is stopped from outside, by a signal, a debugger or a frozen cgroup",
+    },
+)
 
 _SIGNAL = "by a signal (SIGSTOP or SIGTSTP)"
 _DEBUGGER = "by a debugger"
@@ -28,16 +37,16 @@ def rank_stopped(view: JobView) -> Optional[Verdict]:
     if not found:
         return None
     first = min(found)
-    alike = [rank for rank, how in found.items() if how == found[first]]
+    same = [rank for rank, how in found.items() if how == found[first]]
     node = view.node(view.node_of[first])
     location = view.locations[first]
     place = f", in {location}" if location.site is not None else ""
-    victims = [rank for rank in view.suffering(sorted(found)) if rank in view.waiting]
+    victims = [rank for rank in view.victims_of(sorted(found)) if rank in view.waiting]
     facts = [f"rank {rank}: process {view.ranks[rank].pid} is stopped {how}" for rank, how in found.items()]
     return Verdict(
         code="rank-stopped",
-        sentence=f"{phrases.ranks(alike)} {phrases.one_or(alike, 'is', 'are')} stopped {found[first]} on "
-        f"{view.named(view.nodes_of(alike))}{place}",
+        sentence=f"{subjects.ranks(same)} {phrases.one_or(same, 'is', 'are')} stopped {found[first]} on "
+        f"{view.named(view.nodes_of(same))}{place}",
         where="run",
         nodes=view.nodes_of(sorted(found)),
         ranks=sorted(found),
@@ -58,3 +67,6 @@ def how_stopped(process: Optional[Process]) -> str:
         return _DEBUGGER
     frozen = process.wchan.partition(".")[0] in _FROZEN
     return _FREEZER if frozen else ""
+
+
+RULES = ((Stage.SUSPENDED, rank_stopped),)

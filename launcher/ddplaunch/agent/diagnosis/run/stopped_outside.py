@@ -5,10 +5,19 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from ddplaunch.agent.contract import NodeEvidence, Verdict
+from ddplaunch.agent.contract import Exit, NodeEvidence, Verdict
+from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run.causes import TOGETHER, causes_of, first_ends
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.diagnosis.run.stages import Stage
+from ddplaunch.agent.system import phrases, subjects
+
+ENTRIES = entries(
+    Exit.STOPPED,
+    {
+        "node-evicted": "the scheduler, or a person, ends the job or takes a node away",
+    },
+)
 
 _STOPS = frozenset(["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"])
 """Signals that ask a program to end; a crash and the memory killer send others."""
@@ -56,18 +65,18 @@ def _launches(view: JobView) -> Optional[_Found]:
 
 
 def _stop_of(node: NodeEvidence) -> str:
-    """The signal that ended its launch command, as it was seen or as torchrun says; empty: none did."""
+    """Return the signal that ended its launch command, seen or reported by torchrun; empty: none did."""
     end = node.launch_exit
     if end is None or end.by_us:
         return ""
-    said = next((match for line in reversed(node.launch_output) if (match := _TORCHRUN.search(line))), None)
-    number = end.signal or (int(said[1]) if said else None)
+    reported = next(filter(None, map(_TORCHRUN.search, reversed(node.launch_output))), None)
+    number = end.signal or (int(reported[1]) if reported else None)
     name = phrases.signal_name(number) if number else ""
     return name if name in _STOPS else ""
 
 
 def _ranks(view: JobView) -> Optional[_Found]:
-    """The first to end were sent the signal, and not by their launcher, which had no reason.
+    """Return the signal of the ranks that ended first, where their launcher had no reason to send it.
 
     Those that it then sent away may have been seen to end at the same moment.
     """
@@ -76,7 +85,13 @@ def _ranks(view: JobView) -> Optional[_Found]:
     if not causes or any(end.signal and end.at <= causes[0].at + TOGETHER for end in ends):
         return None
     numbers = sorted({cause.rank for cause in causes})
-    who = "all ranks" if len(numbers) == len(view.world) > 1 else phrases.ranks(numbers)
+    all_of_them = view.is_everyone(numbers)
+    who = "all ranks" if all_of_them else subjects.ranks(numbers)
+    # A rank may have sent it to itself.
+    whence = "which came from outside" if all_of_them else "and the sender is unknown"
     seen = "" if len(view.ranks) == len(view.world) else " of those seen"
-    sentence = f"{who} ended by {causes[0].what}, which came from outside: no rank{seen} had failed before"
+    sentence = f"{who} ended by {causes[0].what}, {whence}: no rank{seen} had failed before"
     return sentence, view.nodes_of(numbers), causes[0].at
+
+
+RULES = ((Stage.STOPPED_OUTSIDE, stopped),)

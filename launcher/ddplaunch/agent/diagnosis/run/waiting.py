@@ -7,11 +7,25 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ddplaunch.agent.contract import Process, Raised, RankEvidence, Verdict
+from ddplaunch.agent.contract import Exit, Process, Raised, RankEvidence, Verdict
+from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run import collectives, stacks
 from ddplaunch.agent.diagnosis.run.job_view import IN_LOADER, JobView
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.diagnosis.run.stages import Stage
+from ddplaunch.agent.system import phrases, subjects
 
+ENTRIES = entries(
+    Exit.HANG,
+    {
+        "rank-late-to-init": "some ranks have not called init_process_group",
+        "rank-in-dataloader": "a rank waits for its data while the others wait for it",
+        "rank-in-user-code": "a rank is busy outside any collective while the others wait for it",
+        "exception-swallowed": "a rank caught an exception and went on without its collective",
+    },
+)
+
+STARVED = 0.5
+"""Share of the time in which a process was runnable without a CPU, from which on a verdict mentions it."""
 RECENT = 30.0
 """Seconds before the stop within which a caught exception counts as its reason."""
 
@@ -31,31 +45,31 @@ _KEEP_SHORT = "If only some ranks shall do this, keep it short, or let the other
 
 
 def rank_late_to_init(view: JobView) -> Optional[Verdict]:
-    """Some ranks stand in init_process_group, others have not called it."""
-    late = view.late
+    """Rules rank-late-to-init: some ranks are in init_process_group, others have not called it."""
+    late = [rank for rank in view.late if rank not in view.explained]
     absent = view.absent if view.in_init else []
     if not late and not absent:
         return None
     who = sorted([*late, *absent])
     parts = [
-        f"{phrases.ranks(ranks)} {_is(ranks)} in {location}"
+        f"{subjects.ranks(ranks)} {_is(ranks)} in {location}"
         for location, ranks in view.groups_of_ranks(late).items()
     ]
     if absent:
-        parts.append(f"of {phrases.ranks(absent)} no process has been seen")
-    return _verdict(
+        parts.append(f"of {subjects.ranks(absent)} no process has been seen")
+    return verdict_on(
         view,
         "rank-late-to-init",
         who,
-        f"{phrases.ranks(who)} never reached init_process_group; {'; '.join(parts[:3])}",
-        _holder_facts(view, late),
+        f"{subjects.ranks(who)} never reached init_process_group; {'; '.join(parts[:3])}",
+        holder_facts(view, late),
         _CALL_FIRST,
         0.95 if all(view.ranks[rank].stacks for rank in late) else 0.75,
     )
 
 
 def exception_swallowed(view: JobView) -> Optional[Verdict]:
-    """A rank caught an exception, went on without its collective, and is not where the others are."""
+    """Return the verdict on ranks that caught an exception and went on without their collective."""
     found = swallowed(view)
     if not found:
         return None
@@ -71,60 +85,60 @@ def exception_swallowed(view: JobView) -> Optional[Verdict]:
     mismatch = collectives.find(view)
     if mismatch is not None:
         facts += [
-            f"{phrases.ranks(camp)}: collective {mismatch.number} is {call}"
+            f"{subjects.ranks(camp)}: collective {mismatch.number} is {call}"
             for call, camp in mismatch.camps.items()
         ]
         parts.append(f"at collective {mismatch.number} they are out of step")
     else:
-        parts += [f"now {phrases.ranks(ranks)} {_is(ranks)} in {view.locations[ranks[0]]}"]
-    return _verdict(
+        parts += [f"now {subjects.ranks(ranks)} {_is(ranks)} in {view.locations[ranks[0]]}"]
+    return verdict_on(
         view,
         "exception-swallowed",
         ranks,
         "; ".join(parts[:3]),
-        facts + _holder_facts(view, [rank for rank in ranks if rank in view.stragglers]),
+        facts + holder_facts(view, [rank for rank in ranks if rank in view.stragglers]),
         _SKIP_TOGETHER,
         0.9,
     )
 
 
 def rank_in_dataloader(view: JobView) -> Optional[Verdict]:
-    """A rank waits for its next batch."""
+    """Return the verdict on ranks that wait for their next batch."""
     ranks = [rank for rank in _plain_holders(view) if view.locations[rank].kind == IN_LOADER]
     if not ranks:
         return None
     first = ranks[0]
     doing = _loader_state(view.ranks[first])
     sites = view.groups_of_ranks(ranks)
-    return _verdict(
+    return verdict_on(
         view,
         "rank-in-dataloader",
         ranks,
-        f"{phrases.ranks(ranks)} {_is(ranks)} in "
-        f"{next(iter(sites))}{doing and '; ' + doing}{_others(view, ranks)}",
-        _holder_facts(view, ranks),
+        f"{subjects.ranks(ranks)} {_is(ranks)} in "
+        f"{next(iter(sites))}{doing and '; ' + doing}{others(view, ranks)}",
+        holder_facts(view, ranks),
         _SEE_THE_LOADER,
-        _confidence(view, ranks),
+        confidence_in(view, ranks),
     )
 
 
 def rank_in_user_code(view: JobView) -> Optional[Verdict]:
-    """A rank computes, loops or waits in its own code while the others wait for it."""
+    """Return the verdict on ranks that compute, loop or wait in their own code while others wait for them."""
     ranks = [rank for rank in _plain_holders(view) if view.locations[rank].kind != IN_LOADER]
     if not ranks or not any(view.locations[rank].site for rank in ranks):
         return None
     sites = view.groups_of_ranks(ranks)
-    parts = [f"{phrases.ranks(group)} {_is(group)} in {location}" for location, group in sites.items()]
+    parts = [f"{subjects.ranks(group)} {_is(group)} in {location}" for location, group in sites.items()]
     longest = max(view.ranks[rank].stuck_for for rank in ranks)
     site = view.locations[ranks[0]].site
-    return _verdict(
+    return verdict_on(
         view,
         "rank-in-user-code",
         ranks,
-        f"{'; '.join(parts[:3])} for {phrases.span(longest)}{_others(view, ranks)}",
-        _holder_facts(view, ranks),
+        f"{'; '.join(parts[:3])} for {phrases.span(longest)}{others(view, ranks)}",
+        holder_facts(view, ranks),
         f"Nobody can go on before {phrases.place(site) if site else 'it'} returns. {_KEEP_SHORT}",
-        _confidence(view, ranks),
+        confidence_in(view, ranks),
     )
 
 
@@ -155,11 +169,16 @@ def _is_recent(view: JobView, rank: int, raised: Raised) -> bool:
 
 
 def _plain_holders(view: JobView) -> list[int]:
-    taken = {*view.late, *swallowed(view)}
-    return [rank for rank in view.stragglers if rank not in taken]
+    taken = {*view.late, *view.explained, *swallowed(view)}
+    parents = [  # of ranks that are not seen yet, where no other rank waits for this one
+        rank
+        for rank in view.stragglers
+        if not view.waiting and stacks.joins_spawned(stacks.main(view.ranks[rank].stacks))
+    ]
+    return [rank for rank in view.stragglers if rank not in taken and rank not in parents]
 
 
-def _verdict(
+def verdict_on(
     view: JobView,
     code: str,
     ranks: list[int],
@@ -168,6 +187,7 @@ def _verdict(
     hint: str,
     confidence: float,
 ) -> Verdict:
+    """Return a verdict on ranks for which the others wait; these are its victims, and its last facts."""
     victims = [rank for rank in view.waiting if rank not in ranks]
     return Verdict(
         code=code,
@@ -182,8 +202,8 @@ def _verdict(
     )
 
 
-def _confidence(view: JobView, ranks: list[int]) -> float:
-    """Counters and stacks agree, or stacks alone tell; less when nobody waits for them."""
+def confidence_in(view: JobView, ranks: list[int]) -> float:
+    """Counters and stacks agree, or stacks alone tell; less when no rank waits for them."""
     if not view.waiting:
         return 0.7
     return 0.95 if all(view.behind(rank) for rank in ranks) else 0.8
@@ -193,7 +213,7 @@ def _is(ranks: list[int]) -> str:
     return phrases.one_or(ranks, "is", "are")
 
 
-def _others(view: JobView, ranks: list[int]) -> str:
+def others(view: JobView, ranks: list[int]) -> str:
     """', the others wait in all_reduce 17 (train.py:92)'."""
     locations = view.groups_of_ranks([rank for rank in view.waiting if rank not in ranks])
     if not locations:
@@ -207,12 +227,12 @@ def _others(view: JobView, ranks: list[int]) -> str:
 def _waiting_facts(view: JobView, victims: list[int]) -> list[str]:
     locations = view.groups_of_ranks(victims).items()
     return [
-        f"{phrases.ranks(group)} {phrases.one_or(group, 'waits', 'wait')} in {location}"
+        f"{subjects.ranks(group)} {phrases.one_or(group, 'waits', 'wait')} in {location}"
         for location, group in locations
     ][:4]
 
 
-def _holder_facts(view: JobView, ranks: list[int]) -> list[str]:
+def holder_facts(view: JobView, ranks: list[int]) -> list[str]:
     """Per holder: its whole stack in one line, what its process does, how far its counters are."""
     facts = []
     for number in ranks[:4]:
@@ -221,9 +241,12 @@ def _holder_facts(view: JobView, ranks: list[int]) -> list[str]:
         facts.append(
             f"rank {number}: {stacks.chain(frames)}" if frames else f"rank {number}: no stack could be had"
         )
+        facts += [line for line in view.line_shown(number, view.locations[number].site) if line not in facts]
         if rank.process is not None:
+            hunger = starved(rank.process)
             facts.append(
-                f"rank {number}: {doing(rank.process)}, nothing new for {phrases.span(rank.stuck_for)}"
+                f"rank {number}: {doing(rank.process)}{hunger and ', ' + hunger}, nothing new for "
+                f"{phrases.span(rank.stuck_for)}"
             )
         facts += [f"rank {number}'s worker {child.pid}: {_worker(child)}" for child in _workers(rank)[:4]]
     if len(ranks) > 4:
@@ -238,12 +261,27 @@ def doing(process: Process) -> str:
     function = process.wchan.partition(".")[0]  # without what the compiler appends
     place = f" ({function})" if function not in ("", "0") else ""
     states = {
+        "R": "runnable",
         "D": "blocked in the kernel",
         "T": "stopped by a signal",
         "t": "held by a debugger",
         "Z": "dead",
     }
     return states.get(process.state, "asleep") + place
+
+
+def starved(process: Optional[Process]) -> str:
+    """'throttled 92 % (limit 2 CPUs, 64 threads)', 'without a CPU for 84 % of the time'; "" when it has one.
+
+    Where the quota cuts most periods, it is the quota that keeps the process from its CPU.
+    """
+    if process is None or process.delayed < STARVED or process.state != "R":
+        return ""
+    threads = phrases.count(process.threads, "thread")
+    if process.throttled is not None and process.throttled >= STARVED:
+        limit = f"limit {process.cpu_limit:g} CPUs, " if process.cpu_limit else ""
+        return f"throttled {100 * process.delayed:.0f} % of the time ({limit}{threads})"
+    return f"without a CPU for {100 * process.delayed:.0f} % of the time ({threads})"
 
 
 def _workers(rank: RankEvidence) -> list[Process]:
@@ -271,3 +309,11 @@ def _loader_state(rank: RankEvidence) -> str:
     if any(child.stacks for child in workers):
         return f"its {len(workers)} workers wait for work"
     return f"its worker {workers[0].pid} is {doing(workers[0])}"
+
+
+RULES = (
+    (Stage.SWALLOWED, exception_swallowed),
+    (Stage.STRAGGLER, rank_late_to_init),
+    (Stage.STRAGGLER, rank_in_dataloader),
+    (Stage.STRAGGLER, rank_in_user_code),
+)

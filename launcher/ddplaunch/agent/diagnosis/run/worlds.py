@@ -12,25 +12,25 @@ from typing import Optional
 
 from ddplaunch.agent.contract import JobEvidence, NodeEvidence, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.system import phrases, subjects
 
 Place = tuple[str, Optional[int], str]
 
 
 def split(evidence: JobEvidence) -> list[JobEvidence]:
-    """One evidence for each world; the evidence itself where there is but one.
+    """Return the evidence of each world; the evidence itself where there is but one.
 
     Only process groups that exist prove that worlds are several: ranks that were led to different places and
     wait there are one world that cannot meet.
     """
-    everybody = [(node, rank) for node in evidence.evidence for rank in node.ranks]
-    made = {_place(rank) for _, rank in everybody if rank.rendezvous is not None and rank.rendezvous.passed}
-    numbers = [rank.rank for _, rank in everybody]
+    everything = [(node, rank) for node in evidence.evidence for rank in node.ranks]
+    made = {_place(rank) for _, rank in everything if rank.rendezvous is not None and rank.rendezvous.passed}
+    numbers = [rank.rank for _, rank in everything]
     if len(made) < 2 or len(numbers) == len(set(numbers)):
         return [evidence]
     launched = {
         (node.node, rank.launcher): place
-        for node, rank in everybody
+        for node, rank in everything
         if rank.launcher and (place := _place(rank)) in made
     }
     found = []
@@ -44,7 +44,7 @@ def split(evidence: JobEvidence) -> list[JobEvidence]:
 
 
 def situations(evidence: JobEvidence) -> list[JobView]:
-    """One for each world. Of several, those that have ended well are left out: they wait for nothing."""
+    """Return a view of each world. Of several, those that have ended well are left out."""
     found = [JobView(world) for world in split(evidence)]
     going = [
         one for one in found if any(rank.exit is None or rank.exit.code != 0 for rank in one.ranks.values())
@@ -53,13 +53,16 @@ def situations(evidence: JobEvidence) -> list[JobView]:
 
 
 def with_unseen(view: JobView, verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """The verdicts, each of which says how many ranks of the world were seen, where some were not."""
+    """Return the verdicts, each of which says how many ranks of the world were seen, where some were not."""
     if not view.unseen or not view.ranks:
         return list(verdicts)
-    where = "on nodes that do not answer" if view.evidence.silent else "where ddplaunch does not look"
     verb = phrases.one_or(view.unseen, "runs", "run")
-    note = f"{len(view.ranks)} of {len(view.world)} ranks seen; {phrases.ranks(view.unseen)} {verb} {where}"
-    return [replace(each, sentence=f"{each.sentence} ({note})") for each in verdicts]
+    where = f"{verb} on nodes that do not answer"
+    if not view.evidence.silent:
+        has = phrases.one_or(view.unseen, "has", "have")
+        where = f"{has} not started, or {verb} where ddplaunch does not look"
+    note = f"{len(view.ranks)} of {len(view.world)} ranks seen; {subjects.ranks(view.unseen)} {where}"
+    return [each.continued(f" ({note})") for each in verdicts]
 
 
 def _place(rank: RankEvidence) -> Optional[Place]:

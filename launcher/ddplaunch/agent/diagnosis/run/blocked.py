@@ -1,0 +1,152 @@
+"""Operations in which the ranks of a job that stands still are blocked, and the ranks they need to go on.
+
+A point-to-point operation is known from the hook's ring, a collective from torch's flight recorder. An edge
+is drawn only where both sides are known: a rank that is not blocked may still come, and who may have sent
+already is not waited for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from ddplaunch.agent.contract import Collective
+from ddplaunch.agent.diagnosis.run import last_call, stacks
+from ddplaunch.agent.diagnosis.run.job_view import IN_COLLECTIVE, JobView
+from ddplaunch.agent.system import phrases, subjects
+
+_FOLLOWED = 16
+"""Ranks that a collective lacks, of which edges are drawn: a circle needs one of them."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Operation that holds `rank`, and the ranks that it waits for. `call`: of a point-to-point operation."""
+
+    rank: int
+    what: str  # 'recv from rank 1 (train.py:30)', 'barrier 9 (train.py:31)'
+    awaits: tuple[int, ...]
+    group: str
+    number: int = 0
+    call: Optional[Collective] = None
+    at: float = 0.0  # of the call; 0: unknown
+
+
+def find(view: JobView) -> dict[int, Block]:
+    """Return the blocked ranks; of those that wait where no record shows for whom, none."""
+    found: dict[int, Block] = {}
+    lacking: dict[tuple[str, int], list[int]] = {}  # who has not called it; thousands may wait in the same
+    for rank in view.waiting:
+        if is_held(view, rank):
+            block = _message(view, rank) or _meeting(view, rank, lacking)
+            if block is not None:
+                found[rank] = block
+    return found
+
+
+def is_held(view: JobView, rank: int) -> bool:
+    """Whether nothing of this rank goes on: it waits, and in no thread of its own code could it call more.
+
+    A collective that was only begun does not hold a rank, whatever its counters say.
+    """
+    evidence = view.ranks[rank]
+    if view.locations[rank].kind != IN_COLLECTIVE:
+        return False
+    if any(stacks.is_own(each.frames) for each in evidence.stacks if not each.main):
+        return False
+    waits = stacks.collective(stacks.main(evidence.stacks)) or last_call.waited_for(evidence)
+    return bool(waits) or all(call.p2p or call.state != "issued" for call in evidence.calls)
+
+
+def way(call: Collective) -> str:
+    """'send' or 'recv'."""
+    return "recv" if "recv" in call.op else "send"
+
+
+def _message(view: JobView, rank: int) -> Optional[Block]:
+    """Return the block of a rank in a send or a receive."""
+    evidence = view.ranks[rank]
+    named = stacks.collective(stacks.main(evidence.stacks))
+    call = None if named else last_call.waited_for(evidence)
+    if call is None and evidence.calls and evidence.calls[-1].op == named:
+        call = evidence.calls[-1] if evidence.calls[-1].state == "entered" else None
+    if call is None or not call.p2p or call.peer is None:
+        return None
+    what = f"{last_call.named(call)}{phrases.at(view.locations[rank].site)}"
+    needs = (call.peer,) if call.peer in view.ranks and not _may_match(view, rank, call) else ()
+    return Block(rank, what, needs, call.group, call=call, at=call.at)
+
+
+def _may_match(view: JobView, rank: int, call: Collective) -> bool:
+    """Whether the peer has called what this operation needs: then something else keeps them apart."""
+    assert call.peer is not None
+    mine = [each for each in view.ranks[rank].calls if _pairs(each, way(call), call, call.peer)]
+    theirs = [each for each in view.ranks[call.peer].calls if serves(each, call, rank)]
+    everything = from_the_first(view, rank, call.group) and from_the_first(view, call.peer, call.group)
+    if everything and -1 not in {each.peer for each in [*mine, *theirs]}:
+        return len(theirs) >= len(mine)
+    return any(each.state in ("entered", "issued", "waiting") for each in theirs)
+
+
+def serves(call: Collective, need: Collective, rank: int) -> bool:
+    """Whether `call` is the other side of what `rank` needs, as far as is known."""
+    return _pairs(call, "send" if way(need) == "recv" else "recv", need, rank)
+
+
+def _pairs(call: Collective, direction: str, other: Collective, peer: int) -> bool:
+    same_tag = None in (call.tag, other.tag) or call.tag == other.tag
+    return (
+        call.p2p
+        and way(call) == direction
+        and call.peer in (peer, -1)
+        and call.group == other.group
+        and same_tag
+        and call.state != "raised"
+    )
+
+
+def from_the_first(view: JobView, rank: int, group: str) -> bool:
+    """Whether all point-to-point operations of this rank in this group are known."""
+    numbers = [call.seq for call in view.ranks[rank].calls if call.p2p and call.group == group]
+    return bool(numbers) and numbers == list(range(1, len(numbers) + 1))
+
+
+def _meeting(view: JobView, rank: int, known: dict[tuple[str, int], list[int]]) -> Optional[Block]:
+    """Return the block of a rank in a collective whose number its counters show."""
+    location = view.locations[rank]
+    unfinished = [each for each in view.ranks[rank].groups if each.enqueued > each.completed]
+    if len(unfinished) != 1:  # in which of them it is, its stack does not tell
+        return None
+    group, number = unfinished[0].name, unfinished[0].completed + 1
+    lacking = known.get((group, number))
+    if lacking is None:
+        lacking = [other for other in view.members.get(group, []) if _lacks(view, other, group, number)]
+        known[group, number] = lacking
+    if not lacking:
+        return None
+    entries = [
+        each.at
+        for each in view.ranks[rank].collectives
+        if each.group == group and each.seq == number and not each.p2p
+    ]
+    return Block(
+        rank,
+        f"{location.what or 'a collective'} {number}{phrases.at(location.site)}",
+        tuple(lacking[:_FOLLOWED]),
+        group,
+        number,
+        at=max(entries, default=0.0),
+    )
+
+
+def _lacks(view: JobView, rank: int, group: str, number: int) -> bool:
+    if rank not in view.ranks:
+        return False
+    known = {each.name: each.enqueued for each in view.ranks[rank].groups}
+    return group in known and known[group] < number
+
+
+def who(view: JobView, group: str) -> str:
+    """'the default group', 'the group of ranks 0 and 1'."""
+    members = view.members.get(group, [])
+    return "the default group" if group == "0" else f"the group of {subjects.ranks(members)}"

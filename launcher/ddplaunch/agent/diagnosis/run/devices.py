@@ -1,0 +1,192 @@
+"""Rules about GPUs: ranks that share one, and a collective that all ranks have begun and none finishes.
+
+NCCL before 2.30 names the ranks that it finds on one GPU, each of them by itself; later versions refuse on
+all ranks and name none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Optional
+
+from ddplaunch.agent.contract import Collective, Exit, Verdict, Xid
+from ddplaunch.agent.diagnosis.rules import entries
+from ddplaunch.agent.diagnosis.run import stacks
+from ddplaunch.agent.diagnosis.run.causes import Cause, first_ends
+from ddplaunch.agent.diagnosis.run.job_view import JobView, plain
+from ddplaunch.agent.diagnosis.run.stages import Stage
+from ddplaunch.agent.system import phrases, subjects
+
+ENTRIES = (
+    *entries(Exit.WORKER_FAILED, {"device-shared": "ranks of one node use one GPU"}),
+    *entries(Exit.HANG, {"gpu-stuck": "all ranks began a collective on their GPUs, and none finishes it"}),
+)
+
+_TWICE = re.compile(r"Duplicate GPU detected : rank \d+ and rank \d+ both on CUDA device ([0-9a-f]+)")
+_SOMEWHERE = "Multiple Ranks are using the same GPU/Partition"
+_ONE_EACH = (
+    'Call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) on every rank, before anything else uses CUDA '
+    "or NCCL, and start no more ranks on a node than it has GPUs. Parts of one GPU (MIG) count as one for "
+    "NCCL before 2.30; later versions take NCCL_MULTI_RANK_GPU_ENABLE=1."
+)
+_LOOK_BELOW = (
+    "The ranks agree, so look below torch: `dmesg | grep -i xid` and `nvidia-smi -q` on each node, and the "
+    "fabric (NVLink, InfiniBand). NCCL_DEBUG=INFO in the next run shows which way NCCL takes; "
+    "TORCH_NCCL_ENABLE_TIMING=1 lets torch tell what has started on the GPU."
+)
+_MEND_GPU = (
+    "`nvidia-smi -q` there shows the GPU's state. Leave the node out, and have the GPU reset or replaced."
+)
+_NOTES = frozenset([63, 64, 92, 154])
+"""Xids that only announce: rows remapped, a rate of errors, what is recommended to recover."""
+_FOLLOWS = "caused by previous Xid"
+_AROUND = 60.0
+"""Seconds before progress stopped within which an event of a GPU belongs to it."""
+
+
+def device_shared(view: JobView) -> Optional[Verdict]:
+    """Return the verdict on ranks that NCCL has found on one GPU."""
+    causes = first_ends(view, "exception") or first_ends(view, "code")
+    if not causes or not _words(view, causes[0]):
+        return None
+    refused = {cause.rank: words for cause in causes if (words := _words(view, cause))}
+    devices = {
+        (view.node_of[rank], twice[1]) for rank, words in refused.items() if (twice := _TWICE.match(words))
+    }
+    ranks = sorted(refused) if devices else _bound_alike(view, refused)
+    facts = [f"rank {rank}: {words}" for rank, words in list(refused.items())[:4]]
+    bound = {rank: view.ranks[rank].device for rank in refused if view.ranks[rank].device}
+    facts += [f"rank {rank}'s process groups are bound to GPU {device}" for rank, device in bound.items()][:4]
+    raised = causes[0].raised
+    site = phrases.at(stacks.user_frame(raised.frames)) if raised else ""
+    who = subjects.ranks(ranks) if ranks else f"some of {subjects.ranks(refused)}, which NCCL does not name,"
+    where = f" of {view.named(view.nodes_of(ranks))}" if ranks else ""
+    shared = "one GPU" if len(devices) < 2 else "GPUs with one another"
+    return Verdict(
+        code="device-shared",
+        sentence=f"{who}{where} share {shared}, and NCCL refuses that{site}",
+        where="run",
+        nodes=view.nodes_of(ranks),
+        ranks=ranks,
+        victims=view.victims_of(ranks),
+        confidence=0.95 if ranks else 0.8,
+        facts=facts,
+        hint=_ONE_EACH,
+    )
+
+
+def _words(view: JobView, cause: Cause) -> str:
+    """Return NCCL's words about a shared GPU in the rank's exception or last lines; empty without."""
+    rank = view.ranks[cause.rank]
+    text = "\n".join([cause.raised.message if cause.raised else "", *rank.last_lines])
+    twice = _TWICE.search(text)
+    return twice[0] if twice else _SOMEWHERE if _SOMEWHERE in text else ""
+
+
+def _bound_alike(view: JobView, ranks: Iterable[int]) -> list[int]:
+    """Return the ranks that share node and bound GPU with another."""
+    places: dict[tuple[int, str], list[int]] = {}
+    for rank in ranks:
+        if view.ranks[rank].device:
+            places.setdefault((view.node_of[rank], view.ranks[rank].device), []).append(rank)
+    return sorted(rank for same in places.values() if len(same) > 1 for rank in same)
+
+
+def gpu_stuck(view: JobView) -> Optional[Verdict]:
+    """Return the verdict on a job whose ranks have all begun the same collective of NCCL, without an end."""
+    if view.absent or view.unseen or len(view.alive) < 2 or view.alive != view.world:
+        return None
+    begun = {rank: entry for rank in view.alive if (entry := _begun(view, rank)) is not None}
+    if len(begun) < len(view.alive) or not _complete(view, begun):
+        return None
+    started = all(entry.state == "started" for entry in begun.values())
+    events = _at_the_stop(view)
+    if not started and not events:
+        return None  # a long computation on the GPUs before it looks the same
+    names = sorted({f"{plain(entry.op)} {entry.seq}" for entry in begun.values()})
+    what = " and ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+    verb = "started" if started else "called"
+    sentence = f"all {len(begun)} ranks have {verb} {what} and none has finished"
+    ranks: list[int] = []
+    if events:
+        node, event = events[0]
+        ranks = [
+            rank for rank in view.alive if view.ranks[rank].pid == event.pid and view.node_of[rank] == node
+        ]
+        sentence += f"; Xid {event.number} on GPU {event.gpu} of {view.node(node)}"
+    else:
+        sentence += ", so look at the GPUs and at the fabric between them"
+    return Verdict(
+        code="gpu-stuck",
+        sentence=sentence,
+        where="run",
+        nodes=sorted({node for node, _ in events}),
+        ranks=ranks,
+        victims=[rank for rank in view.alive if rank not in ranks] if events else [],
+        confidence=0.9 if events else 0.7,
+        facts=[*gpu_facts(view, view.nodes), *view.whereabouts(view.alive)[:4], *_unread(view, not events)],
+        hint=_MEND_GPU if events else _LOOK_BELOW,
+    )
+
+
+def _begun(view: JobView, number: int) -> Optional[Collective]:
+    """Return the one collective of NCCL in which this rank is, of the one group in which it has any open."""
+    rank = view.ranks[number]
+    if "nccl" not in rank.backend or number not in view.waiting:
+        return None
+    open_groups = [group for group in rank.groups if group.enqueued > group.completed]
+    waits_for_peer = any(entry.p2p and not entry.done for entry in rank.collectives)
+    if len(open_groups) != 1 or waits_for_peer:
+        return None  # what is queued in another order on another rank may wait for itself
+    group = open_groups[0]
+    for entry in rank.collectives:
+        if (entry.group, entry.seq) == (group.name, group.completed + 1) and not entry.done:
+            return entry if entry.state in ("scheduled", "started") else None
+    return None
+
+
+def _complete(view: JobView, begun: dict[int, Collective]) -> bool:
+    """Whether every rank of every group has begun the same call."""
+    for group in {entry.group for entry in begun.values()}:
+        calls = {rank: entry for rank, entry in begun.items() if entry.group == group}
+        members = view.members.get(group, view.world)
+        if sorted(calls) != sorted(members) or len({(e.seq, plain(e.op)) for e in calls.values()}) != 1:
+            return False
+    return True
+
+
+def _at_the_stop(view: JobView) -> list[tuple[int, Xid]]:
+    """Return the events of GPUs, with their nodes, shortly before progress stopped or since; causes first."""
+    stopped = view.evidence.at - view.stuck_for
+    found = [
+        (number, xid)
+        for number, node in view.nodes.items()
+        for xid in node.xids
+        if xid.number not in _NOTES and xid.at >= stopped - _AROUND
+    ]
+    first = [each for each in found if _FOLLOWS not in each[1].text]
+    return sorted(first or found, key=lambda each: each[1].at)
+
+
+def gpu_facts(view: JobView, nodes: Iterable[int]) -> list[str]:
+    """Return what the kernel and nvidia-smi say of these nodes' GPUs, the newest lines."""
+    facts = []
+    for number in nodes:
+        node = view.nodes[number]
+        facts += [f"{view.node(number)}'s kernel: {phrases.clipped(xid.text)}" for xid in node.xids[-2:]]
+        facts += [f"{view.node(number)}'s nvidia-smi: {phrases.clipped(line)}" for line in node.gpus[:8]]
+    return facts[:16]
+
+
+def _unread(view: JobView, wanted: bool) -> list[str]:
+    texts = ("kernel log", "nvidia-smi")
+    return [
+        f"not seen on {view.node(number)}: {text}"
+        for number, node in view.nodes.items()
+        for text in node.missing
+        if wanted and text.startswith(texts)
+    ][:4]
+
+
+RULES = ((Stage.FAILED, device_shared), (Stage.DEVICES, gpu_stuck))

@@ -1,0 +1,129 @@
+"""Finds out for which file a process waits in the kernel, from /proc. Asked of suspects alone.
+
+`syscall` has the number and the arguments of what it calls, `stack` the kernel's functions, for root alone.
+Where neither may be read, the function in `wchan` is all there is. The file itself is never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple, Optional
+
+from ddplaunch.agent.contract import Wait
+from ddplaunch.agent.system import proc
+
+_FUNCTION = re.compile(r"\] ([\w.]+)\+0x")
+_FUNCTIONS_KEPT = 12
+_LONGEST = 4096
+"""Bytes of a path: PATH_MAX."""
+
+_DESCRIPTOR, _PATH, _AT = "a descriptor", "a path", "a folder's descriptor and a path"
+"""First arguments of a system call."""
+_CALLS = {
+    "x86_64": {
+        _DESCRIPTOR: (0, 1, 5, 8, 17, 18, 19, 20, 72, 73, 74, 75, 77, 78, 217, 285, 295, 296, 326),
+        _PATH: (2, 4, 6, 21, 80, 82, 83, 84, 87, 89, 90, 137),
+        _AT: (257, 258, 262, 263, 264, 267, 269, 332, 437, 439),
+    },
+    "aarch64": {
+        _DESCRIPTOR: (25, 32, 46, 47, 61, 62, 63, 64, 65, 66, 67, 68, 80, 82, 83, 285),
+        _PATH: (43, 49),
+        _AT: (34, 35, 38, 48, 56, 78, 79, 291, 437, 439),
+    },
+}
+"""Numbers (asm/unistd.h) of calls that look up, read, write, lock or sync a file."""
+_LOCK = re.compile(r"(\d+): +(?:(->) *)?\w+ +\w+ +\w+ +(-?\d+) ")
+"""A line of /proc/locks: who waits comes after the holder, with the same number."""
+_NOWHERE = ("", "", "")
+
+
+class _Call(NamedTuple):
+    number: int
+    arguments: list[int]
+
+
+def read(pid: int, state: str, wchan: str) -> Optional[Wait]:
+    """Return what the main thread of a process waits for; None while it runs, or sleeps for no file."""
+    if state not in ("S", "D"):
+        return None
+    call = _call(pid)
+    path = "" if call is None else _path_of(pid, call)
+    is_file = path.startswith("/")
+    if state == "S" and not is_file:
+        return None
+    functions = _FUNCTION.findall(proc.text(pid, "stack")) or ([wchan] if wchan else [])
+    holder = _holder(pid) if state == "S" else 0
+    return Wait(
+        functions[:_FUNCTIONS_KEPT],
+        path if is_file else "",
+        *(_mount_of(pid, path) if is_file else _NOWHERE),
+        holder,
+        proc.command_line(holder)[:200] if holder > 0 else "",
+    )
+
+
+def _call(pid: int) -> Optional[_Call]:
+    words = proc.text(pid, "syscall").split()
+    if len(words) < 7 or not words[0].isdigit():
+        return None  # it may not be read, or the process is in none: it touched a page of a mapped file
+    return _Call(int(words[0]), [int(word, 16) for word in words[1:7]])
+
+
+def _path_of(pid: int, call: _Call) -> str:
+    """Return the path of the file that the call is about; empty when it is about none."""
+    numbers = _CALLS.get(os.uname().machine, {})
+    kind = next((kind for kind, calls in numbers.items() if call.number in calls), "")
+    if kind in ("", _DESCRIPTOR):
+        return _link(pid, f"fd/{call.arguments[0]}") if kind else ""
+    path = _string(pid, call.arguments[kind == _AT])
+    if not path or path.startswith("/"):
+        return path
+    folder = call.arguments[0] & 0xFFFFFFFF
+    is_open = kind == _AT and folder < 1 << 31  # AT_FDCWD is -100
+    return os.path.join(_link(pid, f"fd/{folder}" if is_open else "cwd"), path)
+
+
+def _link(pid: int, name: str) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/{name}")
+    except OSError:
+        return ""
+
+
+def _string(pid: int, address: int) -> str:
+    try:
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            memory.seek(address)
+            return memory.read(_LONGEST).partition(b"\0")[0].decode(errors="replace")
+    except (OSError, ValueError, OverflowError):
+        return ""
+
+
+def _mount_of(pid: int, path: str) -> tuple[str, str, str]:
+    """Return where the file's file system is mounted, its type, and its source."""
+    nearest = _NOWHERE
+    for line in proc.text(pid, "mountinfo").splitlines():
+        left, _, right = line.partition(" - ")
+        point = left.split(" ")[4].replace("\\040", " ")
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(nearest[0]):  # a later mount covers an earlier one
+            kind, source = right.split(" ")[:2]
+            nearest = point, kind, source
+    return nearest
+
+
+def _holder(pid: int) -> int:
+    """Return the pid that holds the lock for which this process waits; -1: unknown, 0: it waits for none."""
+    try:
+        with open("/proc/locks", encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return 0
+    holders: dict[str, int] = {}
+    for number, waits, owner in (line.groups() for line in map(_LOCK.match, lines) if line):
+        if not waits:
+            holders[number] = int(owner)
+        elif int(owner) == pid:
+            return holders.get(number) or -1
+    return 0

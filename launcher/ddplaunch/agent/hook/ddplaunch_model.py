@@ -1,0 +1,100 @@
+"""Reads a rank's model and GPU for evidence, from the program's own objects, without a call of CUDA.
+
+A call of CUDA may wait for a GPU that hangs, and would hold the GIL meanwhile. Nor would it tell more: the
+current device is each thread's own, and the hook's thread always has the first.
+"""
+
+# ruff: noqa: SLF001 - runs on Python 3.8 in the user's program
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+_DEPTH = 12
+_OUTERMOST = 60
+_LIBRARIES = tuple(
+    os.sep + each for each in ("site-packages" + os.sep, "dist-packages" + os.sep, "lib" + os.sep + "python")
+)
+_OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ddplaunch_")
+_LOADER = os.path.join("torch", "utils", "data", "")
+_ENGINE = (os.path.join("torch", "autograd", ""), os.path.join("nn", "parallel", "distributed.py"))
+_C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
+_UTILS = os.path.join("torch", "distributed", "utils.py")
+
+
+def _main_frame() -> Any:
+    threading: Any = sys.modules.get("threading")
+    return sys._current_frames().get(threading.main_thread().ident) if threading else None
+
+
+def _place() -> Optional[list[Any]]:
+    """Return where the main thread is; name, file and line of the program.
+
+    "loader", "collective", "engine" (torch's C++ waits, for a collective of DDP or for threads), or "".
+    """
+    if "torch.distributed.distributed_c10d" not in sys.modules:
+        return None
+    frame, kind = _main_frame(), ""
+    site: Optional[list[Any]] = None
+    for depth in range(_OUTERMOST):
+        if frame is None:
+            break
+        file, name = frame.f_code.co_filename, frame.f_code.co_name
+        if _LOADER in file and name == "__next__":
+            kind, site = "loader", None  # the line that asks for a batch, not that of the dataset
+        elif not kind and file.endswith(_C10D):
+            kind, site = "collective", None
+        elif depth == 0 and any(each in file for each in _ENGINE):
+            kind = "engine" if _sleeps() else ""
+        elif (
+            site is None and not file.startswith((_OWN, "<")) and not any(each in file for each in _LIBRARIES)
+        ):
+            site = [name, file, frame.f_lineno or 0]
+        frame = frame.f_back
+    return [kind, *(site or ["", "", 0])]
+
+
+def _sleeps() -> bool:
+    """Whether the main thread has nothing to do."""
+    with open("/proc/self/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].startswith(b" S")
+
+
+def _broadcasting() -> Optional[int]:
+    """Return the bytes of parameters and buffers that the main thread broadcasts in its present call."""
+    frame = _main_frame()
+    for _ in range(_DEPTH):
+        if frame is None:
+            return None
+        code = frame.f_code
+        if code.co_name == "_sync_params_and_buffers" and code.co_filename.endswith(_UTILS):
+            return sum(int(each.numel() * each.element_size()) for each in frame.f_locals["module_states"])
+        frame = frame.f_back
+    return None
+
+
+def _device() -> Optional[str]:
+    """Return the GPU to which the process groups are bound, by number or UUID; None where it is not known."""
+    torch: Any = sys.modules.get("torch")
+    c10d: Any = sys.modules.get("torch.distributed.distributed_c10d")
+    if torch is None or c10d is None or not torch.cuda.is_initialized():
+        return None
+    bound: list[Any] = [getattr(group, "bound_device_id", None) for group in list(c10d._world.pg_map)]
+    numbers = {each.index for each in bound if each is not None and each.type == "cuda"}
+    if len(numbers) != 1:
+        return None
+    number = numbers.pop()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return str(number)
+    names = visible.split(",")
+    return names[number].strip() if number is not None and number < len(names) else None
+
+
+COUNT = (_place,)
+DUMP = (_broadcasting, _device)

@@ -1,0 +1,50 @@
+"""Jobs that need only some of their nodes: without which ones they go on, and the record of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import replace
+
+from ddplaunch.agent.contract import Exit, JobPlan, Phase, Verdict
+from ddplaunch.agent.contract.messages import Judged
+from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.system import phrases
+
+ALL = "all nodes"
+
+
+def dispensable(verdicts: Sequence[Verdict], members: Set[int], plan: JobPlan) -> set[int]:
+    """Return the nodes without which no verdict is left; empty where the job ends: it needs them.
+
+    A node that differs from node 0, or does not reach it, goes; node 0 has the hub and torchrun's store.
+    """
+    out = {node for verdict in verdicts for node in verdict.nodes if node} & members
+    enough = len(members - out) >= (plan.min_nodes or plan.nodes)
+    return out if enough and all(out.intersection(verdict.nodes) for verdict in verdicts) else set()
+
+
+def leave_out(record: JobRecord, out: Set[int], verdicts: list[Verdict]) -> None:
+    """Go on without these nodes, and log why."""
+    for verdict in record.placed(verdicts):
+        record.event("notice", f"{verdict.code}: {verdict.sentence}")
+    record.members -= out
+    for node in out:
+        record.check_ins.pop(node, None)
+        record.passed.pop(str(node), None)
+        record.node(node, phase=Phase.ENDED, detail="the job goes on without it")
+    if record.agreed is not None:
+        record.agreed = replace(record.agreed, nodes=len(record.members))
+    record.mesh = [each for each in record.mesh if out.isdisjoint((each.node, each.peer))]
+    record.event("notice", f"the job goes on without {phrases.nodes(sorted(out), record.plan.names)}")
+
+
+def members(record: JobRecord) -> str:
+    """Return 'all nodes', or 'nodes 0 (n1) and 2 (n3)'."""
+    everyone = len(record.members) == record.plan.nodes
+    return ALL if everyone else phrases.nodes(sorted(record.members), record.plan.names)
+
+
+def too_late(record: JobRecord, node: int) -> Judged:
+    """Return the answer to a node that the job goes on without."""
+    sentence = f"{record.node_name(node)} came when the job had gone on without it"
+    return Judged([Verdict("node-missing", sentence, "gate", nodes=[node])], Exit.NODE_AT_FAULT)

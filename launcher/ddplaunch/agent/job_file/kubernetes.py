@@ -1,0 +1,181 @@
+"""Finds what Kubernetes, or its pods, could not do with values that are right each for itself. Pure.
+
+Each rule looks at one matter of the job file as plain data, and yields all that is wrong with it. What is
+wrong with a single value, `plan.kubernetes_limits` finds, and for a Helm chart its schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Callable
+
+from ddplaunch.agent.job_file import pod_fields
+from ddplaunch.agent.job_file.data import Job, Problem
+from ddplaunch.agent.job_file.units import format_duration, format_quantity
+
+HUB_PORT = 29400
+"""Pods have a network of their own, so the port can be the same in all of them, and known beforehand."""
+
+OLDEST = (1, 29)
+"""The first version that has native sidecars switched on."""
+
+LABEL = 63
+_DOMAIN = 253
+POD_SUFFIX = "-xxxxx"
+_TEMPLATE = "kubernetes.pod_template"
+
+_Problems = Iterator[Problem]
+
+
+def problems(job: Job) -> list[Problem]:
+    """Return all that Kubernetes cannot do."""
+    return [problem for rule in _RULES for problem in rule(job)]
+
+
+def hub_port(job: Job) -> int:
+    """Return the hub's port; 0: every node derives it from the key, for on a machine's network jobs meet."""
+    given: Any = job["gate"].get("port")
+    if given is not None:
+        return int(given)
+    if job["kubernetes"]["host_network"]:
+        return 0
+    return HUB_PORT + 1 if job["rendezvous"].get("port") == HUB_PORT else HUB_PORT
+
+
+def _launch(job: Job) -> _Problems:
+    if job["launch"] == "mpi":
+        hint = (
+            "mpirun needs a way to start processes in other pods; on Kubernetes ddplaunch has torchrun only"
+        )
+        yield "launch", "mpi", "torchrun for --to kubernetes", hint
+
+
+def _lengths(job: Job) -> _Problems:
+    """Names that Kubernetes makes of the job's: it refuses them when the job stands already."""
+    name, last = job["name"], str(job["nodes"] - 1)
+    options = job["kubernetes"]
+    if options["jobset"]:
+        room = LABEL - len(f"-node-0-{last}{POD_SUFFIX}")
+        if len(name) > room:
+            size, hint = f"{len(name)} characters", "a JobSet makes longer names of its pods than a Job"
+            yield "name", size, f"at most {room} with kubernetes.jobset and {job['nodes']} nodes", hint
+    queue = options.get("queue") or ""
+    if len(queue) > LABEL:
+        hint = "Kueue reads it from a label, and a label's value is no longer"
+        yield "kubernetes.queue", f"{len(queue)} characters", f"at most {LABEL}", hint
+    namespace = options.get("namespace") or "x" * LABEL
+    node = f"{name}-node-0-{last}" if options["jobset"] else f"{name}-{last}"
+    full = len(f"{node}.{name}.{namespace}.svc.{options.get('cluster_domain') or ''}")
+    if full > _DOMAIN:
+        size = f"a name of {full} characters for a node"
+        yield "kubernetes.cluster_domain", size, f"at most {_DOMAIN}", "no resolver takes a longer one"
+
+
+def _retries(job: Job) -> _Problems:
+    if job["retries"] and not job["kubernetes"]["jobset"]:
+        hint = "a Job replaces single pods, not the gang: set kubernetes.jobset: true, which needs JobSet"
+        yield "retries", f"{job['retries']}", "0, or kubernetes.jobset", hint
+
+
+def _resume(job: Job) -> _Problems:
+    """Refuse a folder for checkpoints that goes with its pod. A pod template may mount what is not seen."""
+    folder = job["resume"].get("dir")
+    kept = [f"{each['mount_path']}/" for each in job["volumes"] if not each.get("empty_dir")]
+    if folder and not job["kubernetes"]["pod_template"] and not f"{folder}/".startswith((*kept,)):
+        yield "resume.dir", folder, "a folder on one of `volumes`", "what a pod writes elsewhere goes with it"
+
+
+def _resources(job: Job) -> _Problems:
+    resources, options = job["resources"], job["kubernetes"]
+    shm, memory = resources.get("shm"), resources.get("memory")
+    if shm and memory and shm >= memory:
+        wanted = f"less than resources.memory, which is {format_quantity(memory)}"
+        hint = "what lies in /dev/shm counts as the pod's memory: a job that filled it would be killed"
+        yield "resources.shm", format_quantity(shm), wanted, hint
+    if resources.get("rdma") and options.get("rdma_resource") is None:
+        hint = "kubectl describe node shows what the device plugin offers, such as rdma/hca"
+        yield "kubernetes.rdma_resource", "nothing", "the name of what resources.rdma counts", hint
+
+
+def _host_network(job: Job) -> _Problems:
+    if job["kubernetes"]["host_network"] and job["kubernetes"]["network_policy"] == "pods":
+        hint = "a NetworkPolicy says nothing about pods on a machine's own network: leave one of the two out"
+        yield "kubernetes.network_policy", "pods with host_network", "none", hint
+
+
+def _deadlines(job: Job) -> _Problems:
+    """Refuse a deadline of Kubernetes that would end the job before its own watchdog has taken evidence."""
+    deadline, kill = job["kubernetes"].get("active_deadline"), job["watchdog"]["kill_after"]
+    if deadline is not None and not isinstance(kill, str) and kill >= deadline:
+        wanted = f"more than watchdog.kill_after, which is {format_duration(kill)}"
+        hint = "a job that hangs would be ended before the watchdog says why: shorten watchdog.kill_after"
+        yield "kubernetes.active_deadline", format_duration(deadline), wanted, hint
+
+
+def _version(job: Job) -> _Problems:
+    options = job["kubernetes"]
+    given = options.get("version")
+    if given is None:
+        return
+    version = tuple(map(int, given.split(".")))
+    if version < OLDEST:
+        hint = "older clusters do not start sidecars before the gate"
+        yield "kubernetes.version", given, f"{'.'.join(map(str, OLDEST))} or newer", hint
+    for path, since in pod_fields.newer(options["pod_template"], version[1]):
+        at, hint = f"{_TEMPLATE}.{path}", "an older cluster refuses the field, or drops it silently"
+        yield at, f"a field that Kubernetes {given} lacks", f"version 1.{since} or newer", hint
+
+
+def _devices(job: Job) -> _Problems:
+    """Apply `devices` to what the user's pod template adds to the devices that the job file asks for."""
+    resources, options = job["resources"], job["kubernetes"]
+    counts = {
+        options["gpu_resource"]: resources.get("gpus"),
+        options.get("rdma_resource"): resources.get("rdma"),
+    }
+    ours = {name: str(count) for name, count in counts.items() if name and count}
+    gate, trainer = (
+        {**patch, "limits": {**ours, **(patch.get("limits") or {})}}
+        for patch in (_resources_of(name, options["pod_template"]) for name in ("gate", "trainer"))
+    )
+    for path, wanted, why in devices(gate, trainer):
+        yield f"{_TEMPLATE}.{path}", "a change that breaks the gate", wanted, why
+
+
+def devices(gate: Mapping[str, Any], trainer: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the path, what is wanted and why, where the two containers' resources hold other devices.
+
+    Devices are given to each container by itself: a gate without them would prove nothing of them.
+    """
+    at, why = "spec.initContainers[gate].resources", "the gate proves the devices that the trainer has"
+    wanted, given = trainer.get("limits") or {}, gate.get("limits") or {}
+    for name, count in wanted.items():
+        if "/" in name and count is not None and given.get(name) != count:
+            yield f"{at}.limits.{name}", f'"{count}", as the trainer has it', why
+    if gate.get("claims") != trainer.get("claims"):
+        yield f"{at}.claims", "the claims of the trainer", why
+
+
+def _resources_of(container: str, template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the resources that `template`, of whatever shape, has for a container of ours."""
+    spec = template.get("spec")
+    for key in ("initContainers", "containers"):
+        listed = spec.get(key) if isinstance(spec, dict) else None
+        for each in listed if isinstance(listed, list) else ():
+            if isinstance(each, dict) and each.get("name") == container:
+                resources = each.get("resources")
+                return resources if isinstance(resources, dict) else {}
+    return {}
+
+
+_RULES: tuple[Callable[[Job], _Problems], ...] = (
+    _launch,
+    _lengths,
+    _retries,
+    _resume,
+    _resources,
+    _host_network,
+    _deadlines,
+    _version,
+    _devices,
+)

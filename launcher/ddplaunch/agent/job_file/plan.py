@@ -1,0 +1,90 @@
+"""The plan that follows from a job file: the same in the launcher and in a pod that holds the job file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+from ddplaunch.agent.contract import GatePlan, JobPlan, ResourcePlan, WatchdogPlan
+from ddplaunch.agent.job_file import kubernetes, torchrun
+from ddplaunch.agent.job_file.data import POD_GATE_TIMEOUT, Job, Problem
+
+
+def make(
+    job: Job,
+    platform: str,
+    gate_timeout: float,
+    *,
+    hub_port: Optional[int] = None,
+    names: Sequence[str] = (),
+    master_addr: Optional[str] = None,
+    mpi: Sequence[str] = (),
+) -> JobPlan:
+    """Return the plan of every node.
+
+    `gate_timeout`, in seconds, counts where the job file says nothing. `hub_port`, `names` and `master_addr`
+    are the target's, as far as it knows them beforehand, and `mpi` the words that start MPI's ranks.
+    """
+    meet, gate, watchdog, resources = (job[key] for key in ("rendezvous", "gate", "watchdog", "resources"))
+    timeout, cpus, kill_after = gate.get("timeout"), resources.get("cpus"), watchdog["kill_after"]
+    return JobPlan(
+        job=job["name"],
+        nodes=job["nodes"],
+        min_nodes=job.get("min_nodes"),
+        nproc_per_node=job["nproc_per_node"],
+        launch=list(mpi) or torchrun.launch(job),
+        command=list(job["command"]),
+        python=job["python"],
+        names=list(names),
+        master_addr=meet.get("address") or master_addr,
+        master_port=meet.get("port"),
+        mpi=job["launch"] == "mpi",
+        max_restarts=meet["max_restarts"],
+        retries=job["retries"],
+        retry_hangs=job["retry_hangs"] or None,
+        resume_args=list(job["resume"]["args"]) or None,
+        resume_dir=job["resume"].get("dir"),
+        env=dict(sorted(job["env"].items())),
+        secrets={name: _secret(name, reference) for name, reference in sorted(job["secrets"].items())},
+        workdir=job.get("workdir"),
+        platform=platform,
+        gate=GatePlan(
+            enabled=gate["enabled"],
+            timeout=gate_timeout if timeout is None else timeout,
+            port=hub_port,
+            interface=gate.get("interface"),
+            skip=list(gate["skip"]),
+            smoke_test=gate["smoke_test"] or None,
+        ),
+        watchdog=WatchdogPlan(
+            notice_after=watchdog["notice_after"],
+            kill_after=None if kill_after == "never" else kill_after,
+            privileges=watchdog["privileges"],
+        ),
+        resources=ResourcePlan(
+            gpus=resources.get("gpus"),
+            cpus=None if cpus is None else float(cpus),
+            memory=resources.get("memory"),
+            shm=resources.get("shm"),
+            rdma=resources.get("rdma"),
+        ),
+    )
+
+
+def problems(job: Job) -> list[Problem]:
+    """Return what no launcher of the job's kind can do, whatever the platform."""
+    if job["gate"]["smoke_test"] and job["launch"] == "mpi":
+        return [("gate.smoke_test", "true", "false with launch: mpi", "it tries torch's backends")]
+    return []
+
+
+def in_pods(job: Job) -> JobPlan:
+    """Return the plan of a job on Kubernetes."""
+    return make(job, "kubernetes", POD_GATE_TIMEOUT, hub_port=kubernetes.hub_port(job))
+
+
+def _secret(name: str, reference: Mapping[str, Any]) -> dict[str, str]:
+    if reference.get("file") is not None:
+        return {"file": reference["file"]}
+    # The value of a Secret is a variable of the container, under the name that the ranks shall see.
+    return {"env": reference.get("env") or name}

@@ -1,0 +1,69 @@
+"""Reads a job file that is JSON: what a Helm chart hands to its pods in place of a plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import reduce
+from operator import getitem
+from typing import Any, NamedTuple
+
+from ddplaunch.agent.contract import JobPlan, Verdict
+from ddplaunch.agent.job_file import kubernetes, plan, rules, units
+from ddplaunch.agent.job_file.data import Path, Problem, join
+from ddplaunch.agent.job_file.defaults import UNITS
+
+
+class JobFile(NamedTuple):
+    """The plan of a job file, and a verdict for each thing that is wrong: with one, nothing may start."""
+
+    plan: JobPlan
+    verdicts: list[Verdict]
+
+
+def parse(text: str) -> JobFile:
+    """Return what follows from a job file of the schema's shape. Raises ValueError for any other."""
+    try:
+        job = json.loads(text)
+        wrong = dict(_take_in_units(job))
+        findings = [each for each in rules.check(job) if not _rests_on(each.paths, wrong)]
+        problems = [*wrong.values(), *map(_problem, findings)]
+        # As in the launcher: what a target cannot do is asked of a good job file alone.
+        problems = problems or [*plan.problems(job), *kubernetes.problems(job)]
+        return JobFile(plan.in_pods(job), list(map(_verdict, problems)))
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is no job file: {type(error).__name__}: {error}") from error
+
+
+def _take_in_units(job: dict[str, Any]) -> Iterator[tuple[str, Problem]]:
+    """Make numbers of durations and amounts. A text that is none yields a problem, and 1 stands in for it."""
+    for path, (unit, wanted) in UNITS.items():
+        *sections, key = path.split(".")
+        holder = reduce(getitem, sections, job)
+        value = holder.get(key)
+        if value is None or value == "never":
+            continue
+        try:
+            number, hint = units.PARSERS[unit](value), ""
+        except units.UnitError as error:
+            number, hint = 0, str(error)
+        if not 0 < number <= units.MOST[unit]:
+            yield path, (path, f'"{value}"' if isinstance(value, str) else f"{value}", wanted, hint)
+            number = 1
+        holder[key] = number
+
+
+def _rests_on(paths: tuple[Path, ...], wrong: dict[str, Problem]) -> bool:
+    """Whether a value that only stands in for a wrong one is in one of `paths`, or is one."""
+    places = [join(path) for path in paths]
+    return any(f"{at}.".startswith(f"{place}.") for at in wrong for place in places)
+
+
+def _problem(finding: rules.Finding) -> Problem:
+    code = f" [{finding.code}]" if finding.code else ""
+    return join(finding.paths[0]), finding.found, f"{finding.wanted}{code}", finding.hint
+
+
+def _verdict(problem: Problem) -> Verdict:
+    sentence = "the job file cannot be used: {}: found {}, wanted {}".format(*problem)
+    return Verdict("job-file-wrong", sentence, "gate", hint=problem[-1])

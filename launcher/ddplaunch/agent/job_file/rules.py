@@ -1,0 +1,316 @@
+"""Rules across fields: values that are right each for itself and wrong together. Pure.
+
+Each rule is a small function of the job file as plain data, with its defaults, that yields what it finds. A
+finding names every path it looked at, the one to be mended first, so that nothing is said about a value that
+only stands in for a wrong one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Callable
+
+from ddplaunch.agent.job_file.data import Job, Path
+from ddplaunch.agent.job_file.defaults import RENDEZVOUS
+from ddplaunch.agent.job_file.units import format_duration, format_quantity
+
+EPHEMERAL = (32768, 60999)
+"""Linux's default net.ipv4.ip_local_port_range: the kernel hands these out to any outgoing connection."""
+
+_OWNED = {
+    "RANK": "",
+    "LOCAL_RANK": "",
+    "GROUP_RANK": "",
+    "NODE_RANK": "",
+    "WORLD_SIZE": "set nodes and nproc_per_node",
+    "LOCAL_WORLD_SIZE": "set nproc_per_node",
+    "GROUP_WORLD_SIZE": "set nodes",
+    "MASTER_ADDR": "set rendezvous.address, if it must be set at all",
+    "MASTER_PORT": "set rendezvous.port, if it must be set at all",
+}
+_OWNED_PREFIXES = ("DDPLAUNCH_", "PET_", "TORCHELASTIC_")
+
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun")
+_PYTHON = re.compile(r"python(3(\.[0-9]+)?)?")
+
+_OWNED_SBATCH = {
+    "-N": "nodes",
+    "--nodes": "nodes",
+    "-n": "nodes and nproc_per_node",
+    "--ntasks": "nodes and nproc_per_node",
+    "--ntasks-per-node": "nproc_per_node",
+    "-J": "name",
+    "--job-name": "name",
+    "--export": "env",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule's answer; `paths` is every value it rests on, the one to be mended first."""
+
+    paths: tuple[Path, ...]
+    found: str
+    wanted: str
+    hint: str = ""
+    code: str = ""
+
+
+Rule = Callable[[Job], Iterator[Finding]]
+
+
+def check(job: Job) -> list[Finding]:
+    """Return what all rules find, in the order of RULES."""
+    return [finding for rule in RULES for finding in rule(job)]
+
+
+def ports(job: Job) -> Iterator[Finding]:
+    """Ports that need root, or that the kernel may give to somebody else first."""
+    for section in ("rendezvous", "gate"):
+        path, port = (section, "port"), job[section].get("port")
+        if port is None:
+            continue
+        if port < 1024:
+            yield Finding((path,), f"{port}", "a port from 1024 to 32767", "ports below 1024 need root")
+        if EPHEMERAL[0] <= port <= EPHEMERAL[1]:
+            hint = (
+                f"{EPHEMERAL[0]} to {EPHEMERAL[1]} are ephemeral: any outgoing connection may hold one; "
+                "leave the port out, and a free one is chosen"
+            )
+            yield Finding((path,), f"{port}", "a port from 1024 to 32767", hint, "port-ephemeral")
+
+
+def one_port_each(job: Job) -> Iterator[Finding]:
+    """The hub listens on the gate's port for as long as the job lives."""
+    port = job["gate"].get("port")
+    if port is not None and port == job["rendezvous"].get("port"):
+        yield Finding(
+            (("gate", "port"), ("rendezvous", "port")),
+            f"{port}, which is rendezvous.port",
+            "a port of its own",
+            "the hub keeps its port while torchrun's store uses the other",
+        )
+
+
+def address_without_port(job: Job) -> Iterator[Finding]:
+    """`host:29500` would be looked up as a name."""
+    if match := re.fullmatch(r"([^:]+):([0-9]+)", job["rendezvous"].get("address") or ""):
+        hint = f"write address: {match[1]} and port: {match[2]}"
+        yield Finding((("rendezvous", "address"),), "a port in it", "a name or an address alone", hint)
+
+
+def a_gpu_for_each_rank(job: Job) -> Iterator[Finding]:
+    """Ranks that share a GPU hang or fail in NCCL; `gpus: 0` is a CPU job. A type alone asks for none."""
+    gpus = job["resources"].get("gpus") or 0
+    if (gpus or job["resources"].get("gpu_type")) and gpus < job["nproc_per_node"]:
+        yield Finding(
+            (("resources", "gpus"), ("nproc_per_node",)),
+            f"{gpus}",
+            f"at least nproc_per_node, which is {job['nproc_per_node']}",
+            "one GPU for each rank; gpus: 0 says that the ranks need none",
+        )
+
+
+def shm_is_memory(job: Job) -> Iterator[Finding]:
+    """Yield a finding where /dev/shm, which counts against it, exceeds the memory limit."""
+    shm, memory = job["resources"].get("shm"), job["resources"].get("memory")
+    if shm and memory and shm > memory:
+        yield Finding(
+            (("resources", "shm"), ("resources", "memory")),
+            format_quantity(shm),
+            f"at most resources.memory, which is {format_quantity(memory)}",
+            "what lies in /dev/shm counts as memory: a job that filled it would be killed",
+        )
+
+
+def notice_before_kill(job: Job) -> Iterator[Finding]:
+    """A notice after the end would help nobody."""
+    notice, kill = job["watchdog"]["notice_after"], job["watchdog"]["kill_after"]
+    if not isinstance(kill, str) and notice >= kill:
+        yield Finding(
+            (("watchdog", "notice_after"), ("watchdog", "kill_after")),
+            format_duration(notice),
+            f"less than watchdog.kill_after, which is {format_duration(kill)}",
+            "the notice comes first, then the evidence, then the end",
+        )
+
+
+def restarts_need_c10d(job: Job) -> Iterator[Finding]:
+    """torchrun's static rendezvous hands out ranks once; a second round of several nodes never meets."""
+    restarts = job["rendezvous"]["max_restarts"]
+    if restarts and job["rendezvous"]["backend"] == "static" and job["nodes"] > 1:
+        yield Finding(
+            (("rendezvous", "max_restarts"), ("rendezvous", "backend"), ("nodes",)),
+            f"{restarts} with the static backend",
+            "0, or backend: c10d",
+            "nodes cannot meet again through a static rendezvous; set backend: c10d, or use retries",
+        )
+
+
+def mpi_has_no_rendezvous(job: Job) -> Iterator[Finding]:
+    """mpirun brings its ranks together itself."""
+    given = {key: value for key, value in job["rendezvous"].items() if value is not None}
+    if job["launch"] == "mpi" and given != RENDEZVOUS:
+        yield Finding(
+            (("rendezvous",), ("launch",)),
+            "settings of torchrun's rendezvous",
+            "none with launch: mpi",
+            "remove the section: MPI brings its ranks together itself",
+        )
+
+
+def owned_variables(job: Job) -> Iterator[Finding]:
+    """Variables that torchrun or ddplaunch sets for each rank."""
+    for section in ("env", "secrets"):
+        for name in job[section]:
+            if name in _OWNED or name.startswith(_OWNED_PREFIXES):
+                hint = _OWNED.get(name) or "remove it"
+                yield Finding(((section, name),), "a name that ddplaunch sets itself", "another name", hint)
+
+
+def env_or_secret(job: Job) -> Iterator[Finding]:
+    """Refuse a name that is both in env and in secrets."""
+    for name in job["secrets"]:
+        if name in job["env"]:
+            yield Finding(
+                (("secrets", name), ("env", name)), "a name that env has too", "it in one of the two"
+            )
+
+
+def interface_names(job: Job) -> Iterator[Finding]:
+    """NCCL reads prefixes, Gloo exact names, and both are silent about what they ignore."""
+    nccl = job["env"].get("NCCL_SOCKET_IFNAME", "")
+    at: Path = ("env", "NCCL_SOCKET_IFNAME")
+    if len(nccl) == 1:
+        hint = "NCCL ignores a value of one character and takes what it finds"
+        yield Finding((at,), f'"{nccl}"', "a name or a prefix of two characters or more", hint)
+    elif nccl.startswith("=^"):
+        yield Finding((at,), f'"{nccl}"', "^= in this order", "NCCL takes =^ for a name that begins with ^")
+    elif re.search(r"\s", nccl):
+        yield Finding((at,), f'"{nccl}"', "names with commas and no blanks", "NCCL does not trim blanks")
+    gloo = job["env"].get("GLOO_SOCKET_IFNAME", "")
+    if len(gloo) == 1 or re.search(r"[\^=\s]", gloo):
+        yield Finding(
+            (("env", "GLOO_SOCKET_IFNAME"),),
+            f'"{gloo}"',
+            "exact names with commas, such as eth0",
+            "Gloo knows neither prefixes nor ^ and = as NCCL does, and ignores one character",
+        )
+    family = job["env"].get("NCCL_SOCKET_FAMILY", "AF_INET")
+    if family not in ("AF_INET", "AF_INET6"):
+        hint = "NCCL ignores any other value in silence"
+        yield Finding((("env", "NCCL_SOCKET_FAMILY"),), f'"{family}"', "AF_INET or AF_INET6", hint)
+
+
+def script_alone(job: Job) -> Iterator[Finding]:
+    """The command is what torchrun runs: no launcher and no Python before it, no flags of torchrun."""
+    if not job["command"]:
+        return
+    first, *rest = job["command"]
+    name = first.rpartition("/")[2]
+    at: tuple[Path, ...] = (("command", 0), ("launch",))
+    wanted = "the script and its arguments only"
+    if name in _LAUNCHERS:
+        yield Finding(at, f'"{first}"', wanted, f"ddplaunch calls {_launcher(job)} itself")
+    elif job["launch"] == "torchrun" and _PYTHON.fullmatch(name):
+        what = "begin with -m" if rest[:1] == ["-m"] else f"begin with {rest[0] if rest else 'the script'}"
+        yield Finding(at, f'"{first}"', wanted, f"{what}; another Python is named by `python`")
+    elif job["launch"] == "torchrun" and first.startswith("-") and first != "-m":
+        hint = "torchrun's flags have keys of their own here: nodes, nproc_per_node, rendezvous"
+        yield Finding(at, f'"{first}"', wanted, hint)
+    elif not rest and re.search(r"\.py\s+\S", first):
+        words = ", ".join(
+            word if re.fullmatch(r"[a-z_./-]+", word) else f'"{word}"' for word in first.split()
+        )
+        yield Finding(at, f'"{first}"', "one item for each word", f"write [{words}]")
+
+
+def _launcher(job: Job) -> str:
+    return "torchrun" if job["launch"] == "torchrun" else "mpirun or srun"
+
+
+def one_source_of_a_secret(job: Job) -> Iterator[Finding]:
+    """Two sources would leave open which one counts."""
+    for name, ref in job["secrets"].items():
+        given = [key for key in ("env", "file", "secret") if ref.get(key) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "no source"
+            yield Finding((("secrets", name),), found, "exactly one of env, file, secret")
+
+
+def volumes(job: Job) -> Iterator[Finding]:
+    """Refuse a volume of no or several kinds, and two volumes at one path."""
+    names: set[str] = set()
+    paths: set[str] = set()
+    for index, volume in enumerate(job["volumes"]):
+        at: Path = ("volumes", index)
+        given = [key for key in ("host_path", "claim", "empty_dir") if volume.get(key)]
+        if len(given) != 1:
+            found = " and ".join(given) or "no storage"
+            yield Finding((at,), found, "exactly one of host_path, claim, empty_dir")
+        for key, value, seen in (
+            ("name", volume["name"], names),
+            ("mount_path", volume["mount_path"], paths),
+        ):
+            if value in seen:
+                yield Finding(((*at, key),), f'"{value}" a second time', f"a {key} of its own")
+            seen.add(value)
+
+
+def tolerations(job: Job) -> Iterator[Finding]:
+    """Yield what the Kubernetes API refuses, once the rest of the job already stands."""
+    for index, toleration in enumerate(job["kubernetes"]["tolerations"]):
+        operator = toleration.get("operator") or "Equal"
+        at: Path = ("kubernetes", "tolerations", index)
+        if operator == "Exists" and toleration.get("value") is not None:
+            yield Finding(((*at, "value"),), "a value with operator: Exists", "no value, or operator: Equal")
+        if operator == "Equal" and toleration.get("key") is None:
+            yield Finding((at,), "no key with operator: Equal", "a key, or operator: Exists")
+        if toleration.get("toleration_seconds") is not None and toleration.get("effect") != "NoExecute":
+            found = "toleration_seconds without effect: NoExecute"
+            yield Finding(
+                ((*at, "toleration_seconds"),), found, "effect: NoExecute, or no toleration_seconds"
+            )
+
+
+def sbatch_options(job: Job) -> Iterator[Finding]:
+    """Options that ddplaunch writes itself; sbatch would let the last one win."""
+    for index, option in enumerate(job["slurm"]["extra"]):
+        key = _OWNED_SBATCH.get(re.split(r"[=\s]", option)[0])
+        if key:
+            yield Finding((("slurm", "extra", index),), f'"{option}"', f"the key {key} of the job file")
+
+
+def container_has_a_runtime(job: Job) -> Iterator[Finding]:
+    """An image that nothing would run."""
+    container = job["slurm"]["container"]
+    if container["runtime"] == "none" and (container.get("image") or container["mounts"]):
+        yield Finding(
+            (("slurm", "container"), ("slurm", "container", "runtime")),
+            "an image or mounts without a runtime",
+            "runtime: pyxis, apptainer, singularity or oci",
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    ports,
+    one_port_each,
+    address_without_port,
+    a_gpu_for_each_rank,
+    shm_is_memory,
+    notice_before_kill,
+    restarts_need_c10d,
+    mpi_has_no_rendezvous,
+    owned_variables,
+    env_or_secret,
+    interface_names,
+    script_alone,
+    one_source_of_a_secret,
+    volumes,
+    tolerations,
+    sbatch_options,
+    container_has_a_runtime,
+)
+"""Every cross-field rule; a rule that is not here is not asked."""

@@ -1,0 +1,30 @@
+"""Numbers of nodes and ranks as people write them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def spans(numbers: Iterable[int], shortest: int = 2) -> list[str]:
+    """Return '0-3' and '7' of 0 1 2 3 7. Fewer than `shortest` numbers in a row are written one by one."""
+    rows: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if rows and number == rows[-1][-1] + 1:
+            rows[-1].append(number)
+        else:
+            rows.append([number])
+    parts: list[str] = []
+    for row in rows:
+        parts += [f"{row[0]}-{row[-1]}"] if len(row) >= shortest else map(str, row)
+    return parts
+
+
+def some(noun: str, numbers: Iterable[int]) -> str:
+    """Return 'rank 5', or 'ranks 0-2, 5': short, for a table."""
+    parts = spans(numbers)
+    return f"{noun} {parts[0]}" if len(parts) == 1 and "-" not in parts[0] else f"{noun}s {', '.join(parts)}"
+
+
+def listing(items: Sequence[str], word: str = "and") -> str:
+    """Return 'a', 'a and b', or 'a, b and c'. Raises IndexError where there is no item."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {word} {items[-1]}"

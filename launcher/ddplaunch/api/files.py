@@ -1,0 +1,149 @@
+"""Functions from a job file to the files that a scheduler gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddplaunch.errors import UsageError
+
+if TYPE_CHECKING:
+    from ddplaunch.backends.job import Handle
+    from ddplaunch.plan.plan import Plan
+    from ddplaunch.plan.source import Source
+    from ddplaunch.render.rendered import Rendered
+    from ddplaunch.spec.changes import Change
+    from ddplaunch.spec.models import JobSpec
+    from ddplaunch.spec.problems import Problem
+
+
+class Validation(NamedTuple):
+    """Problems of a job file, and notes on what is allowed in it and looks like a mistake."""
+
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+    jobs: int = 1  # more: those of its sweep
+
+
+def load(file: str | Path, changes: Sequence[str] = ()) -> JobSpec:
+    """Return the only job in a job file (`-`: standard input). Raises SpecError with all its problems.
+
+    `changes`: other values for its keys, as in `env.LR=0.1`; UsageError for text of another form. The job
+    remembers its file, as `job_file`: `source` is relative to the file's folder. In a job that is built in
+    Python, `source` is relative to the current folder.
+    """
+    from ddplaunch.spec.load import load
+
+    return load(file, _read(changes))
+
+
+def load_all(file: str | Path, changes: Sequence[str] = ()) -> list[JobSpec]:
+    """Return all jobs in a job file: one, or those of its `sweep`. Raises as `load`.
+
+    Each job of a sweep remembers its own values, as `sweep_values`.
+    """
+    from ddplaunch.spec.load import load_all
+
+    return load_all(file, _read(changes))
+
+
+def validate(file: str | Path, changes: Sequence[str] = ()) -> Validation:
+    """Return all problems of a job file, and notes on one without. Raises UsageError for bad `changes`."""
+    from ddplaunch.spec import smells
+    from ddplaunch.spec.problems import SpecError
+
+    try:
+        found = load_all(file, changes)
+    except SpecError as error:
+        return Validation(problems=error.problems)
+    return Validation(notes=smells.notes(*(each.env for each in found)), jobs=len(found))
+
+
+def plan(job: JobSpec, to: str = "local", *, after: Sequence[Handle | str] = ()) -> Plan:
+    """Return what every node of the job gets on a target, and which files travel with it.
+
+    `after`: jobs that must have succeeded before this one starts.
+    Raises SpecError for what the target cannot do; UsageError for a missing source, an unknown target, and
+    `after` where no job waits for another. With `after` the target is asked: NotFoundError, ClusterError.
+    """
+    return plan_all([job], to, after=after)[0]
+
+
+def plan_all(jobs: Sequence[JobSpec], to: str = "local", *, after: Sequence[Handle | str] = ()) -> list[Plan]:
+    """Return the plan of each job; what several name as `source` is read once. Raises as `plan`."""
+    from ddplaunch.plan import plan
+    from ddplaunch.plan.source import Source
+
+    read: dict[tuple[str, tuple[str, ...]], Source] = {}
+    plans = []
+    for job in _ordered(jobs, to, after):
+        named = (job.job_file, job.source)
+        plans.append(plan.make(job, to, Path(job.job_file).parent, read.get(named)))
+        read[named] = Source(plans[-1].source, plans[-1].left_out)
+    return plans
+
+
+def render(job: JobSpec | Plan, to: str | None = None) -> Rendered:
+    """Return the files that `submit` sends, byte for byte. Raises SpecError, UsageError.
+
+    A plan has a target already; a job has "local" where `to` names no other.
+    """
+    from ddplaunch.render import render
+
+    return render(planned(job, to))
+
+
+def planned(job: JobSpec | Plan, to: str | None, after: Sequence[Handle | str] = ()) -> Plan:
+    """Return the plan of a job, or the plan as it is. Raises UsageError for one of another target."""
+    from ddplaunch.plan.plan import Plan
+
+    if not isinstance(job, Plan):
+        return plan(job, to or "local", after=after)
+    if to not in (None, job.target) or after:
+        raise UsageError(
+            f"{job.job.job} is planned already, for {job.target}",
+            hint="`plan` takes the target and the jobs that come before it",
+        )
+    return job
+
+
+def _ordered(jobs: Sequence[JobSpec], to: str, after: Sequence[Handle | str]) -> list[JobSpec]:
+    """Return the jobs as such that start when those of `after` have succeeded. Raises as `plan`."""
+    if not after:
+        return list(jobs)
+    from ddplaunch.api.connections import parsed
+    from ddplaunch.targets import find
+
+    handles = [parsed(each) for each in after]
+    target = find(to)
+    if not target.after:
+        reason = target.without_order or f"jobs of {to} do not wait for one another"
+        raise UsageError(
+            f"--after: {reason}",
+            hint=f"`ddplaunch status --watch {handles[0]} && ddplaunch submit …` waits here",
+        )
+    for handle in handles:
+        if handle.target != to:
+            raise UsageError(
+                f"--after: {handle} is no job of {to}, and a job waits for jobs of its own scheduler alone",
+                hint=f"`ddplaunch status --watch {handle} && ddplaunch submit …` waits here",
+            )
+    ordered: list[JobSpec] = target.load(target.after)(jobs, handles)
+    return ordered
+
+
+def _read(changes: Sequence[str]) -> list[Change]:
+    """Return the changes that are spelt so. Raises UsageError."""
+    if not changes:
+        return []
+    from ddplaunch.spec.changes import read
+
+    found = []
+    for text in changes:
+        try:
+            found.append(read(text))
+        except ValueError as error:
+            key = text.partition("=")[0]  # the value may be a secret
+            raise UsageError(f"--set: {key!r} is no change of a job file", hint=str(error)) from error
+    return found

@@ -1,0 +1,137 @@
+"""Submits jobs: one, all of a sweep or none, or the gate of one alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ddplaunch.api.connections import connected
+from ddplaunch.api.files import planned
+from ddplaunch.errors import DdplaunchError, UsageError
+
+if TYPE_CHECKING:
+    from ddplaunch.backends import Backend
+    from ddplaunch.backends.job import Handle
+    from ddplaunch.plan.plan import Plan
+    from ddplaunch.spec.models import JobSpec
+
+
+def submit(job: JobSpec | Plan, to: str | None = None, *, after: Sequence[Handle | str] = ()) -> Handle:
+    """Submit the job, and return its handle when it is accepted. The job goes on when this process ends.
+
+    `to` and `after` as for `plan`, unless the job is a plan already.
+    Raises as `plan`; ClusterError when the target refuses the job or cannot be reached, of which
+    UncertainError means that the target may have it.
+    """
+    from ddplaunch.backends import interrupts
+    from ddplaunch.render import render
+
+    with interrupts.let_through():
+        rendered = render(planned(job, to, after))
+    with connected(rendered.target) as backend:
+        return backend.submit(rendered)
+
+
+def submit_all(
+    jobs: Sequence[JobSpec | Plan],
+    to: str | None = None,
+    *,
+    after: Sequence[Handle | str] = (),
+    accepted: Callable[[Handle], object] | None = None,
+    cancelling: Callable[[list[Handle]], object] | None = None,
+) -> list[Handle]:
+    """Submit all jobs or none, such as those of a sweep, and return their handles.
+
+    All are checked before the first is sent. When the target refuses one, or after a Ctrl-C, those before it
+    are cancelled, and the error is raised; it has a note on each for which that failed, and which goes on.
+    `accepted` is called with each handle as soon as there is one, `cancelling` with those that are given up.
+    Raises as `submit`; UsageError for jobs of several targets.
+    """
+    from ddplaunch.backends import interrupts
+    from ddplaunch.render import render
+
+    if not jobs:
+        return []
+    with interrupts.let_through():
+        plans = _planned(jobs, to, after)
+        for plan in plans:
+            render(plan)  # to check it; not kept, since a thousand rendered jobs take hundreds of MB
+    handles: list[Handle] = []
+    with connected(plans[0].target) as backend:
+        try:
+            for plan in plans:
+                with interrupts.let_through():
+                    rendered = render(plan)
+                handles.append(backend.submit(rendered))
+                if accepted is not None:
+                    accepted(handles[-1])
+            with interrupts.let_through():
+                pass  # a Ctrl-C during the last is one in time
+        except (DdplaunchError, KeyboardInterrupt) as error:
+            with interrupts.held_off():
+                if handles and cancelling is not None:
+                    cancelling(handles)
+                _take_back(backend, handles, error)
+            raise
+    return handles
+
+
+def doctor(
+    job: JobSpec | None = None, to: str = "local", *, nodes: int | None = None, smoke_test: bool = False
+) -> Handle:
+    """Submit the gate of the job alone, which checks all nodes and trains nothing, and return its handle.
+
+    Without a job the checks are those of one without needs, on so many `nodes`, by default 1. With
+    `smoke_test` all ranks also import torch and run a collective. `diagnose` has the results at its end.
+    Raises as `submit`; UsageError for `nodes` beside a job, and for a target that needs a job.
+    """
+    from ddplaunch.backends import interrupts
+    from ddplaunch.render import render
+    from ddplaunch.targets import find
+
+    target = find(to)
+    if job is not None and nodes is not None:
+        raise UsageError(
+            "--nodes and a job file exclude each other", hint="the job file sets the number of nodes"
+        )
+    if target.check_up:
+        job = target.load(target.check_up)(job)
+    if job is None:
+        from ddplaunch.spec.models import job_model
+
+        job = job_model()(apiVersion="ddplaunch/v1", name="doctor", nodes=nodes or 1, command=("true",))
+    if smoke_test:
+        job = job.model_copy(update={"gate": job.gate.model_copy(update={"smoke_test": True})})
+    with interrupts.let_through():
+        rendered = render(planned(job, to), gate_only=True)
+    if not target.check_up:
+        rendered = dataclasses.replace(rendered, job="doctor")
+    with connected(to) as backend:
+        return backend.submit(rendered)
+
+
+def _planned(jobs: Sequence[JobSpec | Plan], to: str | None, after: Sequence[Handle | str]) -> list[Plan]:
+    """Return the plans of all jobs, which have one target. Raises as `submit_all`."""
+    from ddplaunch.api.files import plan_all
+    from ddplaunch.plan.plan import Plan
+
+    unplanned = [each for each in jobs if not isinstance(each, Plan)]
+    made = iter(plan_all(unplanned, to or "local", after=after))
+    plans = [planned(each, to, after) if isinstance(each, Plan) else next(made) for each in jobs]
+    targets = sorted({each.target for each in plans})
+    if len(targets) > 1:
+        raise UsageError(
+            f"these jobs are planned for {' and '.join(targets)}",
+            hint="jobs of several targets are submitted apart from one another",
+        )
+    return plans
+
+
+def _take_back(backend: Backend, handles: Sequence[Handle], error: BaseException) -> None:
+    """Cancel the jobs, and add a note to the error on each that goes on."""
+    for handle in reversed(handles):  # the last has done least, and may not have started
+        try:
+            backend.cancel(handle)
+        except DdplaunchError as refused:
+            error.add_note(f"{handle} goes on: {refused.message}")

@@ -1,0 +1,90 @@
+"""Asks for submitted jobs: their state, their output, their evidence, their end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddplaunch.api.connections import connected, connected_to
+from ddplaunch.errors import UsageError
+
+if TYPE_CHECKING:
+    from ddplaunch.backends.job import Handle, Job
+    from ddplaunch.report.diagnosis import Diagnosis
+
+
+def status(handle: Handle | str) -> Job:
+    """Return the present state of the job. Raises NotFoundError, UsageError, ClusterError."""
+    with connected_to(handle) as (backend, found):
+        return backend.job(found)
+
+
+def jobs(to: str = "local") -> list[Job]:
+    """Return all jobs of this user that are known on a target, the newest first. Raises ClusterError."""
+    with connected(to) as backend:
+        return backend.jobs()
+
+
+def logs(
+    handle: Handle | str,
+    *,
+    nodes: Collection[int] | None = None,
+    ranks: Collection[int] | None = None,
+    tail: int | None = None,
+    follow: bool = False,
+) -> Iterator[str]:
+    """Yield lines of the ranks' output, without newline; each begins with [node/rank].
+
+    `nodes`, `ranks`: only lines of these; a line must match both. `tail`: begin with the last so many. With
+    `follow`, wait for more until the job has ended. Raises as `status`, at the first line.
+    """
+    from ddplaunch.backends.job import Selection
+
+    wanted = Selection(
+        nodes=None if nodes is None else frozenset(nodes),
+        ranks=None if ranks is None else frozenset(ranks),
+        tail=tail,
+    )
+    with connected_to(handle) as (backend, found):
+        # A backend also yields "" after each moment without output.
+        yield from filter(None, backend.logs(found, wanted, follow=follow))
+
+
+def diagnose(job: Handle | str | Path, *, attempt: int | None = None, again: bool = False) -> Diagnosis:
+    """Return the job with its evidence and its verdicts, the cause to fix first at the front.
+
+    Of a job that runs, this collects the evidence of all ranks now, and the job goes on. In place of a
+    handle, `job` may be the file of a bundle; with `again`, that is judged by the rules of this version.
+    `attempt`: of a job that came back, an earlier one, from 0 on, by what it left.
+    Raises as `status`; UsageError for a file that is no bundle, for `again` without one, and for an attempt
+    that has left nothing.
+    """
+    from ddplaunch.backends import saved
+    from ddplaunch.report.diagnosis import diagnose
+
+    if isinstance(job, Path) or (isinstance(job, str) and saved.names_file(job)):
+        if attempt is not None:
+            raise UsageError("only a job has attempts", hint="a bundle is of one: leave out the number")
+        return diagnose(*saved.open_bundle(Path(job), again))
+    if again:
+        raise UsageError(
+            "only the file of a bundle can be judged again",
+            hint=f"`ddplaunch diagnose {job} --bundle FILE` writes one",
+        )
+    with connected_to(job) as (backend, found):
+        now = backend.job(found)
+        if attempt is not None and attempt != now.attempt:
+            return diagnose(*saved.open_attempt(now, attempt))
+        handle = now.handle
+        bundle = backend.collect(handle)
+        return diagnose(backend.job(handle), bundle)
+
+
+def cancel(handle: Handle | str) -> Job:
+    """Collect evidence, stop the job, and return it when it has ended. A job that has ended stays as it is.
+
+    Raises as `status`, and ClusterError when the job does not end.
+    """
+    with connected_to(handle) as (backend, found):
+        return backend.cancel(found)

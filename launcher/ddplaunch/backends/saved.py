@@ -1,0 +1,72 @@
+"""A job of which there is its bundle alone: a file, on any machine, at any time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ddplaunch.agent.contract import Bundle, Exit, bundle_file, codec
+from ddplaunch.agent.diagnosis.run import decide
+from ddplaunch.backends import files
+from ddplaunch.backends.folder import bundle_in
+from ddplaunch.backends.job import Handle, Job, State
+from ddplaunch.errors import UsageError
+
+_SUFFIXES = (".zip", ".json", ".bundle")
+_STATES = {None: State.RUNNING, Exit.OK: State.SUCCEEDED, Exit.STOPPED: State.CANCELLED}
+
+
+def names_file(text: str) -> bool:
+    """Whether the argument of a command names a bundle, and no job."""
+    return "://" not in text and (text.endswith(_SUFFIXES) or Path(text).is_file())
+
+
+def open_bundle(path: Path, again: bool = False) -> tuple[Job, Bundle]:
+    """Return the job of a bundle, and the bundle. Raises UsageError for any other file.
+
+    `again`: with the verdicts of this version's rules, as a bundle without verdicts of a job that went wrong
+    has them anyway.
+    """
+    try:
+        bundle = files.read_bundle(path, bundle_file.MOST_DUMPS)
+    except OSError as error:
+        raise UsageError(
+            f"the bundle {path} cannot be read: {error.strerror}",
+            hint="name a bundle's file, or a job: `ddplaunch list` shows all",
+        ) from error
+    except codec.ContractError as error:
+        raise UsageError(
+            f"the bundle cannot be read: {error}",
+            hint="the file is broken, or ddplaunch did not write it: copy it again from where the job ran",
+        ) from error
+    wrong = not bundle.verdicts and bundle.exit_code not in (Exit.OK, Exit.STOPPED)
+    if bundle.evidence is not None and (again or wrong):
+        bundle = replace(bundle, verdicts=decide.judge(bundle.evidence))
+    return _job(Handle("file", str(path)), bundle), bundle
+
+
+def open_attempt(job: Job, number: int) -> tuple[Job, Bundle]:
+    """Return the job as it was in an earlier attempt, and its bundle. Raises UsageError without a bundle."""
+    earlier = {each.number: each for each in job.earlier}
+    run = earlier[number].run if number in earlier else None
+    bundle = bundle_in(run) if run is not None else None
+    if bundle is None:
+        kept = ", ".join(map(str, [*(each.number for each in job.earlier if each.run), job.attempt]))
+        why = f" ({earlier[number].why_none})" if number in earlier and run is None else ""
+        raise UsageError(
+            f"{job.handle} has kept nothing of an attempt {number}{why}: found {kept}",
+            hint="`ddplaunch status` shows them; on a cluster whose pods take their evidence with them, "
+            "`submit --wait` and `logs -f` keep what they see",
+        )
+    return _job(job.handle, bundle), bundle
+
+
+def _job(handle: Handle, bundle: Bundle) -> Job:
+    return Job(
+        handle,
+        _STATES.get(bundle.exit_code, State.FAILED),
+        bundle.started,
+        bundle.job,
+        ended=None if bundle.exit_code is None else bundle.written,
+        exit_code=bundle.exit_code,
+    )

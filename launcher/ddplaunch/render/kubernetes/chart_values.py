@@ -1,0 +1,230 @@
+"""The schema of the chart's values: the job file's, and what would keep a pod from telling what is wrong.
+
+Whatever else the rules and Kubernetes' limits refuse, the gate says, in their words. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ddplaunch.agent.contract import Env
+from ddplaunch.agent.job_file import kubernetes
+from ddplaunch.plan import kubernetes_limits as limits
+from ddplaunch.plan import kubernetes_names as names
+from ddplaunch.render.kubernetes import guard, overlay, pod
+from ddplaunch.spec.schema import json_schema
+
+Schema = dict[str, Any]
+
+_PART = {"$ref": "#/$defs/PodTemplatePart"}
+_BELOW = {"$ref": "#/$defs/BelowPodTemplatePart"}
+_NO_WORD = {"not": {"pattern": r"^\$"}}
+_OURS = [pod.PYTHON, pod.HUB, pod.GATE, pod.TRAINER]
+_BESIDE_THE_JOB: Schema = {
+    "sourceArchive": {
+        "description": "The files of `source` as a tar archive in base64, since Helm reads no file outside "
+        "the chart: --set-file sourceArchive=FILE.",
+        "type": "string",
+        "pattern": r"^[A-Za-z0-9+/=\s]*$",
+        "default": "",
+    },
+    "global": {"description": "Helm passes it to every chart; nothing of it is read.", "type": "object"},
+}
+"""The values that are no keys of a job file."""
+
+
+def schema() -> Schema:
+    """Return it. What has a default is required, for values.yaml gives it.
+
+    So `nodes: null`, by which Helm would take the default away, is refused, as the launcher refuses it.
+    """
+    made = json_schema()
+    about = "A job file, as Helm merges it over values.yaml."
+    made |= {"$id": "urn:ddplaunch:values:v1", "title": "Values", "description": about}
+    del made["properties"]["sweep"]  # a release is one job
+    made["properties"] |= _BESIDE_THE_JOB
+    number = made["properties"]["nodes"]["anyOf"][0]
+    made["properties"]["nodes"] = {"description": "Number of nodes.", "default": 1, **number}
+    del made["properties"]["min_nodes"]  # a Job waits for all its pods
+    for part in [made, *_sections(made, made)]:
+        part["required"] = [
+            key
+            for key, each in part["properties"].items()
+            if key in part["required"] or each.get("default") is not None or "$ref" in each
+        ]
+    made["required"].append("image")
+    for place, more in _forms().items():
+        *owner, key = place.split(".")
+        properties = made["$defs"][owner[0]]["properties"] if owner else made["properties"]
+        properties[key] = {**properties[key], "allOf": [more]}
+    made["$defs"] |= _template_parts()
+    made["allOf"] = [*_name_lengths(), _restricted(), *map(_queued, limits.QUEUED), _own_network()]
+    return made
+
+
+def _sections(whole: Schema, part: Schema) -> Iterator[Schema]:
+    """Yield the sections that always exist."""
+    for each in part["properties"].values():
+        if "$ref" in each:
+            section = whole["$defs"][each["$ref"].rpartition("/")[2]]
+            yield section
+            yield from _sections(whole, section)
+
+
+def _forms() -> dict[str, Schema]:
+    """Return what single values must be besides, or no API server would take them and no pod could start."""
+    own = [f"^{re.escape(prefix)}" for prefix in limits.OWN_PREFIXES]
+    own += [f"^{re.escape(key)}$" for key in limits.OWN_KEYS]
+    ours = {"not": {"pattern": "|".join(own)}}
+    key, value, resource = _whole(names.KEY), _whole(names.LABEL_VALUE), _whole(names.RESOURCE)
+    device = {**resource, "not": _whole(names.KUBERNETES_OWN)}
+    folders = f"^/*$|^{limits.SHM}/*$|^{limits.FOLDER}(/|$)|:"
+    return {
+        "image": {"type": "string", **_whole(names.IMAGE)},
+        "Kubernetes.labels": {"propertyNames": {**key, **ours}, "additionalProperties": value},
+        "Kubernetes.annotations": {"propertyNames": {**key, **ours}},
+        "Kubernetes.node_selector": {"propertyNames": key, "additionalProperties": value},
+        "Kubernetes.queue": {"maxLength": kubernetes.LABEL},
+        "Kubernetes.networks": {"items": _whole(names.NETWORK)},
+        "Kubernetes.affinity": _affinity(),
+        "Kubernetes.topology": {"oneOf": [{"type": "null"}, *map(_given, ("required", "preferred"))]},
+        "Kubernetes.gpu_resource": device,
+        "Kubernetes.gpu_type_label": key,
+        "Kubernetes.rdma_resource": device,
+        "Kubernetes.pod_template": _pod_template(),
+        "Toleration.key": key,
+        "Toleration.value": value,
+        "Topology.required": key,
+        "Topology.preferred": key,
+        "TopologySpread.key": key,
+        "SecretKey.key": _whole(names.SECRET_KEY),
+        "SecretRef.env": {"type": "null"},
+        "SecretRef.file": {"type": "null"},
+        "SecretRef.secret": {"type": "object"},
+        "Volume.name": {"not": {"enum": list(limits.VOLUMES)}},
+        "Volume.mount_path": {"not": {"pattern": folders}},
+        "Volume.host_path": {"not": {"type": "string", "pattern": r"(^|/)\.\.(/|$)"}},
+    }
+
+
+def _affinity() -> Schema:
+    """Return the parts of an affinity, and the lists to which a term of ours is added."""
+    terms = {"type": "object", "properties": {limits.REQUIRED: {"type": "array"}}}
+    parts = {key: {"type": "object"} if key == "nodeAffinity" else terms for key in limits.AFFINITY}
+    return {"properties": parts, "additionalProperties": False}
+
+
+def _whole(pattern: str) -> Schema:
+    return {"pattern": f"^({pattern})$"}
+
+
+def _name_lengths() -> Iterator[Schema]:
+    """Yield the room for a job's name with a JobSet, by the digits of the last node's number."""
+    jobset = {"kubernetes": {"properties": {"jobset": {"const": True}}}}
+    for digits in range(1, 5):
+        room = kubernetes.LABEL - len(f"-node-0-{'9' * digits}{kubernetes.POD_SUFFIX}")
+        least = 10 ** (digits - 1) + 1 if digits > 1 else 1
+        yield {
+            "if": {"properties": {**jobset, "nodes": {"minimum": least}}},
+            "then": {"properties": {"name": {"maxLength": room}}},
+        }
+
+
+def _restricted() -> Schema:
+    """Return what the `restricted` Pod Security Standard forbids: no pod would ever be made."""
+    forbidden = {
+        "watchdog": {"privileges": {"const": "none"}},
+        "resources": {"rdma": {"maximum": 0}},
+        "kubernetes": {"host_network": {"const": False}, "run_as_user": {"minimum": 1}},
+    }
+    sections: Schema = {name: {"properties": each} for name, each in forbidden.items()}
+    sections["volumes"] = {"items": {"properties": {"host_path": {"type": "null"}}}}
+    return {"if": _option("restricted"), "then": {"properties": sections}}
+
+
+def _queued(name: str) -> Schema:
+    """Return that `name` needs a queue."""
+    part, queue = ({"properties": {"kubernetes": _given(key)}} for key in (name, "queue"))
+    return {"if": part, "then": queue}
+
+
+def _given(key: str) -> Schema:
+    """Return that the key is there, and not null."""
+    return {"required": [key], "properties": {key: {"type": ["string", "object"]}}}
+
+
+def _own_network() -> Schema:
+    """Return what a pod template may not say, by the network that the pods have."""
+    affinity = {"properties": {"podAntiAffinity": {"properties": _kept(limits.REQUIRED)}}}
+    machines = {"dnsPolicy": {"enum": ["ClusterFirstWithHostNet", "None"]}, "affinity": affinity}
+    pods = {"dnsPolicy": {"enum": ["ClusterFirst", "None", None]}}
+    then, otherwise = (_of_template({"spec": {"properties": spec}}) for spec in (machines, pods))
+    return {"if": _option("host_network"), "then": then, "else": otherwise}
+
+
+def _option(name: str) -> Schema:
+    return {"properties": {"kubernetes": {"properties": {name: {"const": True}}}}}
+
+
+def _of_template(parts: Schema) -> Schema:
+    template = {"properties": {"pod_template": {"properties": parts}}}
+    return {"properties": {"kubernetes": template}}
+
+
+def _kept(*keys: str) -> Schema:
+    return dict.fromkeys(keys, False)
+
+
+def _template_parts() -> dict[str, Schema]:
+    """Return what may stand anywhere in a pod template: items with their keys, and no word to the merge.
+
+    But a list may be replaced, by an item that says so, and an item of it deleted.
+    """
+    lists: Schema = {}
+    for name, key in overlay.KEYS.items():
+        kind = {"type": "integer"} if key == "containerPort" else {"type": "string", "minLength": 1}
+        item = {
+            "type": "object",
+            "required": [key],
+            "properties": {key: kind, "$patch": {"const": "delete"}},
+            "propertyNames": {"anyOf": [{"const": "$patch"}, _NO_WORD]},
+            "allOf": [_BELOW],
+        }
+        items = {"items": {"anyOf": [{"const": {"$patch": "replace"}}, item]}}
+        lists[name] = {"if": {"type": "array"}, "then": items, "else": _PART}
+    return {
+        "PodTemplatePart": {"propertyNames": _NO_WORD, "allOf": [_BELOW]},
+        "BelowPodTemplatePart": {"properties": lists, "additionalProperties": _PART, "items": _PART},
+    }
+
+
+def _pod_template() -> Schema:
+    """Return what of a pod template would break the gate: the tables of `guard`, as a schema."""
+    container = _kept(*guard.CONTAINER, "$patch") | {
+        "env": _list({"name": {"not": {"pattern": f"^{Env.PREFIX}"}}}),
+        "volumeMounts": _list({"mountPath": {"not": {"pattern": f"^{limits.FOLDER}(/|$)"}}}),
+    }
+    containers = _list({})
+    own = {"properties": {"name": {"enum": _OURS}}}
+    containers["items"] |= {"if": own, "then": {"properties": container}}
+    spec = _kept(*guard.POD) | {
+        "terminationGracePeriodSeconds": {"type": "integer", "minimum": guard.SHORTEST_GRACE},
+        "containers": containers,
+        "initContainers": containers,
+        "volumes": _list({"name": {"not": {"enum": list(guard.VOLUMES)}}}),
+    }
+    # A pod has no name of its own to begin with, so that none is what may be asked for.
+    spec |= {key: {"type": "null"} for key in guard.POD if "host" in key.lower() and key != "hostNetwork"}
+    labels = {"type": "object", "propertyNames": {"not": {"pattern": r"^app\.kubernetes\.io/"}}}
+    metadata = {"type": "object", "properties": {"labels": labels}}
+    return {
+        "allOf": [_PART],
+        "properties": {"metadata": metadata, "spec": {"type": "object", "properties": spec}},
+    }
+
+
+def _list(item: Schema) -> Schema:
+    """Return a list that is not replaced, whose items have such properties."""
+    return {"type": "array", "items": {"properties": {**item, "$patch": {"const": "delete"}}}}

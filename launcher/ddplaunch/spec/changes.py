@@ -1,0 +1,155 @@
+"""Changes values of a job file's tree before it is checked: `--set KEY=VALUE`. Pure."""
+
+import re
+from collections.abc import Sequence as Several
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ddplaunch.agent.job_file.data import Path, join
+from ddplaunch.spec import document, messages, schema
+from ddplaunch.spec.document import Entry, Mapping, Node, Scalar, Sequence
+from ddplaunch.spec.problems import Problem, SpecError
+
+_STEP = re.compile(r"((?:\\.|[^\\.=\[\]])+)((?:\[\d{1,5}\])*)")
+_MAX_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One `--set`: the path of a key, which the file need not have, and its value in YAML."""
+
+    path: Path
+    text: str
+
+    @property
+    def option(self) -> str:
+        """Return the option as a message shows it: without a value that may be secret."""
+        if messages.hidden(self.path) or self.path == ("env",):
+            return f"--set {join(self.path)}"
+        value = self.text if len(self.text) <= _MAX_SHOWN else f"{self.text[:_MAX_SHOWN]}…"
+        return f"--set {join(self.path)}={value}"
+
+
+def read(word: str) -> Change:
+    """Return the change that a word such as `slurm.time=1h` or `command[2]=0.1` spells. Raises ValueError."""
+    path, equals, text = _split(word)
+    if not path or equals != "=":
+        raise ValueError("wanted KEY=VALUE, such as nodes=4, env.LR=0.1 or command[2]=x")
+    return Change(path, text)
+
+
+def read_path(word: str) -> Path:
+    """Return the path that a word such as `env.LR` or `command[2]` spells. Raises ValueError."""
+    path, rest, _ = _split(word)
+    if not path or rest:
+        raise ValueError("wanted the path of a key, such as env.LR or command[2]")
+    return path
+
+
+def _split(word: str) -> tuple[Path, str, str]:
+    """Return a path, the character that ends it ("" at the word's end), and what follows; () for no path."""
+    path: list[str | int] = []
+    at = 0
+    while match := _STEP.match(word, at):
+        path += [re.sub(r"\\(.)", r"\1", match[1]), *map(int, re.findall(r"\d+", match[2]))]
+        at = match.end() + 1
+        if word[match.end() : at] != ".":
+            return tuple(path), word[match.end() : at], word[at:]
+    return (), "", ""
+
+
+def apply(root: Node, changes: Several[Change], file: str) -> tuple[Node, list[Problem]]:
+    """Return the tree with all changes, in their order, and the problems of those that cannot be made."""
+    problems: list[Problem] = []
+    for change in changes:
+        try:
+            root = put(root, change.path, _value(change, file))
+        except SpecError as error:
+            problems += [_of_option(each, change, file) for each in error.problems]
+    return root, problems
+
+
+def put(root: Node, path: Path, value: Node | None) -> Node:
+    """Return the tree with `value` at `path`, or, for None, without what stands there.
+
+    Mappings on the way are made, and so is the item after a list's last. Raises SpecError for one beyond it.
+    """
+    return _put(root, path, 0, value) or root
+
+
+def _put(node: Node | None, path: Path, depth: int, value: Node | None) -> Node | None:
+    if depth == len(path):
+        return value
+    step = path[depth]
+    if isinstance(node, Sequence) and isinstance(step, str) and step.isdecimal():
+        step = int(step)  # command.2, as in a dotted path of other programs
+    place = node or value
+    line, column, option = (place.line, place.column, place.option) if place else (0, 0, "")
+    if isinstance(step, int):
+        items = node.items if isinstance(node, Sequence) else ()
+        if step > len(items):
+            raise SpecError([_beyond(path[: depth + 1], len(items))])
+        below = _put(items[step] if step < len(items) else None, path, depth + 1, value)
+        items = (*items[:step], *([below] if below else []), *items[step + 1 :])
+        return Sequence(line=line, column=column, option=option, items=items)
+    entries = dict(node.entries) if isinstance(node, Mapping) else {}
+    old = entries.pop(step, None)
+    below = _put(old.node if old else None, path, depth + 1, value)
+    if below is None:
+        return Mapping(line=line, column=column, option=option, entries=entries) if old else node
+    entries[step] = replace(old, node=below) if old else Entry(below.line, below.column, below, below.option)
+    return Mapping(line=line, column=column, option=option, entries=entries)
+
+
+def _beyond(path: Path, length: int) -> Problem:
+    last = f"one of the {length} items" if length > 1 else "the only item" if length else "a list"
+    hint = f"[{length}] appends one" if length else "the first item is [0]"
+    return Problem(file="", path=join(path), found="no such item", wanted=last, hint=hint)
+
+
+def _of_option(problem: Problem, change: Change, file: str) -> Problem:
+    path = problem.path or join(change.path)
+    return replace(problem, file=file, line=0, column=0, path=path, option=change.option)
+
+
+def _value(change: Change, file: str) -> Node | None:
+    """Return the value's node; None: the key is to be removed. Raises SpecError for what is no YAML."""
+    text, option = change.text, change.option
+    if text == "null" and _is_known(change.path):
+        return None
+    of_text = schema.at(change.path).get("type") == "string"
+    if not text or (of_text and text[0] not in "'\""):
+        return Scalar(line=0, column=0, option=option, text=text, value=text if of_text else None)
+    node, problems = document.parse(text, file)
+    if problems:
+        raise SpecError(problems)
+    return as_wanted(node, change.path, option)
+
+
+def _is_known(path: Path) -> bool:
+    """Whether the job file has such a key; a mapping of names has every key."""
+    parts = [schema.at(path[:depth]) for depth in range(len(path))]
+    return all(
+        "properties" not in part or step in part["properties"] for part, step in zip(parts, path, strict=True)
+    )
+
+
+def as_wanted(node: Node, path: Path, option: str = "") -> Node:
+    """Return the node with its text as the value wherever the key at `path` is one of text: LR=0.1, X=on.
+
+    With `option` the values are those of that option.
+    """
+    place: dict[str, Any] = {"line": 0, "column": 0, "option": option} if option else {}
+    if isinstance(node, Scalar):
+        if node.value is not None and schema.at(path).get("type") == "string":
+            return replace(node, value=node.text, reading="", **place)
+        return replace(node, **place)
+    if isinstance(node, Sequence):
+        items = tuple(as_wanted(item, (*path, index), option) for index, item in enumerate(node.items))
+        return replace(node, items=items, **place)
+    assert isinstance(node, Mapping)
+    entries = {
+        key: replace(entry, node=as_wanted(entry.node, (*path, key), option), **place)
+        for key, entry in node.entries.items()
+    }
+    return replace(node, entries=entries, **place)

@@ -1,0 +1,137 @@
+"""The rule on storage that does not answer, and what it leaves to others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.agent.diagnosis.build import LOADER, in_evaluate, in_loader, job, only, rank, stack
+
+from ddplaunch.agent.contract import Frame, Process, RankEvidence, Verdict, Wait
+
+NFS = Wait(
+    ["rpc_wait_bit_killable", "__wait_on_bit", "nfs4_run_open_task"],
+    "/nas/step-40.pt",
+    "/nas",
+    "nfs4",
+    "nas:/export",
+)
+FILE = Wait(["percpu_rwsem_wait", "vfs_write"], "/scratch/x", "/scratch", "ext4", "/dev/loop0")
+
+
+def stuck(pid: int = 1003, state: str = "D", wait: Wait | None = NFS, **more: Any) -> Process:
+    """A process that sleeps in the kernel."""
+    function = wait.functions[0] if wait is not None and wait.functions else ""
+    return Process(pid, state, wchan=function, waits_for=wait, **more)
+
+
+def straggler(process: Process, **more: Any) -> RankEvidence:
+    """Rank 3, in its own evaluate()."""
+    return rank(3, in_evaluate(), 16, process=process, stuck_for=140.0, still_for=140.0, **more)
+
+
+def on(process: Process) -> Verdict:
+    """The verdict on rank 3 with this process, for which three others wait."""
+    return only(job(rank(0), rank(1), rank(2), straggler(process)))
+
+
+def test_a_rank_waits_for_storage() -> None:
+    """File, mount, line and seconds are named."""
+    verdict = on(stuck())
+
+    assert ("io-stuck", [3], [1], [0, 1, 2]) == (
+        verdict.code,
+        verdict.ranks,
+        verdict.nodes,
+        verdict.victims,
+    )
+    assert (
+        "rank 3 waits in the kernel for /nas/step-40.pt (nfs4 nas:/export on /nas) for 2 min, in evaluate "
+        "(eval.py:140), the others wait in all_reduce 17 (train.py:92)"
+    ) == verdict.sentence
+    assert "timeout 5 stat /nas` on node 1" in verdict.hint
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        stuck(wait=FILE),
+        stuck(wait=Wait(["nfs_wait_bit_killable.constprop.0"])),
+        stuck(wait=Wait(["io_schedule"])),
+        stuck(state="S", wait=replace(NFS, kind="fuse", functions=["request_wait_answer"])),
+    ],
+)
+def test_what_proves_storage(process: Process) -> None:
+    """A file on a real file system, a function of one, or FUSE's own sleep."""
+    assert "io-stuck" == on(process).code
+
+
+def test_storage_without_a_known_file() -> None:
+    """Where only the kernel's function may be read, that is given."""
+    verdict = on(stuck(wait=Wait(["nfs_wait_bit_killable"])))
+
+    assert "rank 3 waits in the kernel for storage (nfs_wait_bit_killable) for 2 min" in verdict.sentence
+    assert "/proc/1003/stack" in verdict.hint
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        stuck(wait=None),
+        stuck(wait=Wait(["kernel_clone", "__do_sys_vfork"])),
+        stuck(wait=Wait(["_nv037063rm"])),
+        stuck(wait=replace(FILE, functions=["mem_cgroup_handle_over_high"])),
+        stuck(wait=replace(FILE, kind="proc", functions=["mutex_lock"])),
+        stuck(wakeups=2.0),
+        stuck(cpu_share=0.3),
+        stuck(state="S", wait=replace(FILE, functions=["pipe_read"])),
+        stuck(state="S", wait=replace(FILE, functions=["locks_lock_inode_wait"], holder=-1)),
+    ],
+)
+def test_what_is_no_storage_that_hangs(process: Process) -> None:
+    """A child, a GPU, memory, slow storage, a pipe, a lock: the general verdict stays."""
+    assert "rank-in-user-code" == on(process).code
+
+
+def test_a_rank_that_waits_in_a_collective_is_no_straggler() -> None:
+    """Whatever its process does, it has called what the others have called."""
+    verdict = only(job(rank(0), rank(1, process=stuck())))
+
+    assert "unknown" == verdict.code
+
+
+def test_a_loader_worker_waits_for_storage() -> None:
+    """The rank is named, its worker stands in the sentence, and the worker that is idle does not count."""
+    verdict = only(job(rank(0), rank(1, in_loader(), 16, children=[worker(812, NFS), worker(813)])))
+
+    assert ("io-stuck", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert (
+        "rank 1's DataLoader worker 812 waits in the kernel for /nas/step-40.pt (nfs4 nas:/export on /nas) "
+        "for 11 s, in read_shard (data.py:20); rank 1 is in DataLoader.__next__ (train.py:40), the other "
+        "waits in all_reduce 17 (train.py:92)"
+    ) == verdict.sentence
+
+
+def test_a_loader_with_a_worker_that_computes_is_not_stuck() -> None:
+    """The rank may wait for that one."""
+    at_work = replace(worker(813), stacks=worker(812, NFS).stacks, state="R", cpu_share=1.0)
+    verdict = only(job(rank(0), rank(1, in_loader(), 16, children=[worker(812, NFS), at_work])))
+
+    assert "rank-in-dataloader" == verdict.code
+
+
+@pytest.mark.parametrize(("wchan", "code"), [("do_wait", "io-stuck"), ("futex_do_wait", "rank-in-user-code")])
+def test_a_program_that_the_rank_waits_for(wchan: str, code: str) -> None:
+    """A copy that hangs is the rank's hang where it waits for its end, and else its own affair."""
+    waits = straggler(Process(1003, "S", wchan=wchan), children=[stuck(900, role="other")])
+    verdict = only(job(rank(0), rank(1), rank(2), waits))
+
+    assert code == verdict.code
+
+
+def worker(pid: int, wait: Wait | None = None) -> Process:
+    """A worker of a DataLoader: it reads a shard, or waits for work."""
+    task = [Frame("read_shard", "/job/data.py", 20), Frame("fetch", LOADER, 52)] if wait else []
+    frames = stack(*task, Frame("_worker_loop", LOADER, 320))
+    return stuck(pid, "D" if wait else "S", wait, role="loader", stacks=frames)

@@ -1,0 +1,179 @@
+"""For which file a process waits: real processes, asleep in a real kernel."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.busy import BUSY
+
+from ddplaunch.agent.contract import Process, Wait
+from ddplaunch.agent.diagnosis.run.io_stuck import waits_for_storage
+from ddplaunch.agent.evidence import waits
+from ddplaunch.agent.system import proc
+
+PROGRAMS = Path(__file__).resolve().parents[2] / "corpus/programs"
+
+
+@contextmanager
+def asleep(program: str, folder: Path, states: str) -> Iterator[int]:
+    """A process of Python that runs `program` in `folder`, once it sleeps in one of these states."""
+    environment = {**os.environ, "PYTHONPATH": str(PROGRAMS), "CORPUS_SCENE": str(folder), "RANK": "0"}
+    words = [sys.executable, "-c", f"import fcntl, os, scene\nprint(flush=True)\n{program}"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=folder, env=environment) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            _until_asleep(process.pid, states)
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def _until_asleep(pid: int, states: str) -> None:
+    """Wait until it has slept without a wake-up."""
+    deadline = time.monotonic() + BUSY * 10
+    before = None
+    while True:
+        now = proc.usage(pid)
+        stat = proc.stat(pid)
+        if stat is not None and stat.state in states and now == before:
+            return
+        assert time.monotonic() < deadline, (stat, proc.text(pid, "stack"))
+        before = now
+        time.sleep(0.2)
+
+
+def wait_of(pid: int) -> Wait | None:
+    """What is found out about a process now."""
+    stat = proc.stat(pid)
+    assert stat is not None
+    return waits.read(pid, stat.state, proc.wchan(pid))
+
+
+def is_stuck(pid: int) -> bool:
+    """Whether the rule takes it for one that waits for storage."""
+    stat = proc.stat(pid)
+    assert stat is not None
+    return waits_for_storage(Process(pid, stat.state, waits_for=wait_of(pid)))
+
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a file system")
+
+
+def test_a_pipe_with_a_name_is_no_storage(tmp_path: Path) -> None:
+    """It is named, with its mount, and nobody says that its file system does not answer."""
+    os.mkfifo(tmp_path / "queue")
+    with asleep("open('queue')", tmp_path, "S") as pid:
+        found = wait_of(pid)
+        stuck = is_stuck(pid)
+
+    assert found is not None
+    assert (str(tmp_path / "queue"), 0, False) == (found.file, found.holder, stuck)
+    assert os.path.ismount(found.mount)
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["os.read(0, 1)", "import time; time.sleep(60)", "import subprocess; subprocess.run(['sleep', '60'])"],
+)
+def test_who_waits_for_no_file(call: str, tmp_path: Path) -> None:
+    """A pipe without a name, the clock, and a child."""
+    program = f"os.dup2(os.pipe()[0], 0)\n{call}"
+    with asleep(program, tmp_path, "S") as pid:
+        found = wait_of(pid)
+        for child in proc.children(pid):
+            os.kill(child, 9)
+
+    assert found is None
+
+
+def test_a_parent_of_vfork_waits_for_no_storage(tmp_path: Path) -> None:
+    """It sleeps in state D until its child has begun another program."""
+    program = (
+        "import ctypes\nlibc = ctypes.CDLL(None)\nif libc.vfork() == 0:\n libc.sleep(30)\n libc._exit(0)"
+    )
+    with asleep(program, tmp_path, "D") as pid:
+        stuck = is_stuck(pid)
+        for child in proc.children(pid):
+            os.kill(child, 9)
+
+    assert not stuck
+
+
+@pytest.mark.parametrize("call", ["fcntl.flock", "fcntl.lockf"])
+def test_the_holder_of_a_lock_is_named(call: str, tmp_path: Path) -> None:
+    """With its command; the file is one of its own file system, which answers."""
+    program = f"import time\nfile = open('cache.lock', 'w')\n{call}(file, fcntl.LOCK_EX)\ntime.sleep(60)"
+    with asleep(program, tmp_path, "S") as holder, asleep(program, tmp_path, "S") as pid:
+        found = wait_of(pid)
+        stuck = is_stuck(pid)
+        free = wait_of(holder)
+
+    assert found is not None
+    assert (str(tmp_path / "cache.lock"), holder, False, None) == (found.file, found.holder, stuck, free)
+    assert "cache.lock" in found.command
+
+
+@needs_root
+@pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="this kernel has no FUSE")
+@pytest.mark.parametrize(("after_mount", "state"), [(False, "D"), (True, "S")])
+def test_a_file_server_that_does_not_answer(after_mount: bool, state: str, tmp_path: Path) -> None:
+    """The path is that of the call: no descriptor is open yet. The mount is that of its own namespace."""
+    program = f"os.stat(scene.dead_server({after_mount}) + '/shard')"
+    with asleep(program, tmp_path, state) as pid:
+        found = wait_of(pid)
+        stuck = is_stuck(pid)
+
+    assert found is not None
+    folder = str(tmp_path / "nas-0")
+    assert (f"{folder}/shard", folder, "fuse", "nas:/data", True) == (
+        found.file,
+        found.mount,
+        found.kind,
+        found.source,
+        stuck,
+    )
+
+
+@needs_root
+@pytest.mark.skipif(shutil.which("mkfs.ext4", path="/usr/sbin:/sbin:/usr/bin") is None, reason="no mkfs.ext4")
+def test_a_frozen_file_system(tmp_path: Path) -> None:
+    """Who writes to it sleeps in state D until it is thawed."""
+    image, disk = tmp_path / "image", tmp_path / "disk"
+    with image.open("wb") as file:
+        file.truncate(32 << 20)
+    subprocess.run(["/usr/sbin/mkfs.ext4", "-q", image], check=True)
+    disk.mkdir()
+    subprocess.run(["mount", "-o", "loop", image, disk], check=True)
+    try:
+        target = disk / "step-1.pt"
+        target.write_bytes(b"")
+        subprocess.run(["fsfreeze", "--freeze", disk], check=True)
+        try:
+            with _writer(target) as pid:
+                found = wait_of(pid)
+                stuck = is_stuck(pid)
+                subprocess.run(["fsfreeze", "--unfreeze", disk], check=True)
+        finally:
+            subprocess.run(["fsfreeze", "--unfreeze", disk], check=False, stderr=subprocess.DEVNULL)
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
+
+    assert found is not None
+    assert (str(target), str(disk), "ext4", True) == (found.file, found.mount, found.kind, stuck)
+
+
+@contextmanager
+def _writer(target: Path) -> Iterator[int]:
+    """A process that writes to a file which is open before."""
+    program = f"file = open({str(target)!r}, 'r+b', 0)\nfile.write(b'x')"
+    with asleep(program, target.parent.parent, "D") as pid:
+        yield pid

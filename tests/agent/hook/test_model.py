@@ -1,0 +1,86 @@
+"""The facts about model and GPU that the hook gives with a dump, in a program with a real torch."""
+
+from __future__ import annotations
+
+import pytest
+from tests.agent.hook.conftest import Supervisor
+
+from ddplaunch.agent.supervisor.hooks import HookMessage
+
+pytestmark = [pytest.mark.slow]
+
+BEGIN = """
+import os, time, torch
+import torch.distributed as dist
+dist.init_process_group("gloo", f"file://{os.getcwd()}/store", rank=0, world_size=1)
+def wait(*_):
+    open("ready", "w").close()
+    time.sleep(60)
+"""
+WRAPPED = """
+dist._broadcast_coalesced = wait
+torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(256, 64))
+"""
+BOUND = """
+torch.cuda.is_initialized = lambda: True
+torch.cuda.current_device = torch.cuda.get_device_properties = torch.cuda._lazy_init = wait
+dist.group.WORLD.bound_device_id = torch.device("cuda", 1)
+wait()
+"""
+
+
+def dumped(supervisor: Supervisor, program: str, env: dict[str, str] | None = None) -> HookMessage:
+    """Return the answer of a rank that runs `program`."""
+    supervisor.start(BEGIN + program, env=env)
+    supervisor.until((supervisor.folder / "ready").exists, 60)
+    return supervisor.ask(supervisor.line("rank"), "dump")
+
+
+def test_the_size_of_the_model_that_is_broadcast(supervisor: Supervisor) -> None:
+    """In DDP's construction the bytes of all parameters are summed; the GPU of a job on CPUs is not known."""
+    answer = dumped(supervisor, WRAPPED)
+
+    assert ((256 * 64 + 64) * 4, False, False) == (
+        answer["broadcasting"],
+        "device" in answer,
+        "failed" in answer,
+    )
+
+
+def test_no_size_elsewhere(supervisor: Supervisor) -> None:
+    """A rank that broadcasts nothing has none."""
+    answer = dumped(supervisor, "wait()")
+
+    assert (False, False) == ("broadcasting" in answer, "failed" in answer)
+
+
+@pytest.mark.parametrize(
+    ("visible", "device"),
+    [("4,6", "6"), ("GPU-a,GPU-b", "GPU-b"), (None, "1"), ("4", None)],
+)
+def test_the_gpu_of_the_process_groups(
+    supervisor: Supervisor, visible: str | None, device: str | None
+) -> None:
+    """It is counted as the driver counts, and no function of CUDA is called, which might wait for the GPU."""
+    more = "" if visible is None else f"os.environ['CUDA_VISIBLE_DEVICES'] = {visible!r}\n"
+    answer = dumped(supervisor, more + BOUND)
+
+    assert (device, False) == (answer.get("device"), "failed" in answer)
+
+
+STANDS = {
+    "loader": "for _ in torch.utils.data.DataLoader([1], collate_fn=wait): pass",
+    "collective": "dist.distributed_c10d.AllreduceOptions = wait\ndist.all_reduce(torch.ones(1))",
+    "": "sorted([1], key=wait)",
+}
+
+
+@pytest.mark.parametrize("kind", STANDS)
+def test_where_the_main_thread_is(supervisor: Supervisor, kind: str) -> None:
+    """Each second the hook has the kind of place, and the line of the program that called it."""
+    supervisor.start(BEGIN + STANDS[kind])
+    supervisor.until((supervisor.folder / "ready").exists, 60)
+    answer = supervisor.ask(supervisor.line("rank"), "count")
+
+    assert kind == answer["place"][0]
+    assert "failed" not in answer

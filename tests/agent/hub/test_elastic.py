@@ -1,0 +1,198 @@
+"""Jobs that need only some of their nodes: whom the gate goes on without, and when it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.agent.hub.sessions import Wire
+
+from ddplaunch.agent.contract import (
+    CheckIn,
+    CheckResult,
+    Exit,
+    Files,
+    GatePlan,
+    JobPlan,
+    MeshResult,
+    Phase,
+    Status,
+    Verdict,
+)
+from ddplaunch.agent.contract.messages import CheckingIn, MeshResults, Message, Unbound
+from ddplaunch.agent.hub import elastic, recovery
+from ddplaunch.agent.hub.gate_session import GateSession
+from ddplaunch.agent.hub.gate_states import GateState
+from ddplaunch.agent.hub.job_record import JobRecord
+
+FULL = CheckResult("disk", Status.FAIL, "/tmp is full", code="disk-full")
+
+
+class Client(Wire):
+    """A gate's connection, which comes from an address of its own."""
+
+    local = "10.0.0.1"
+
+
+class Job:
+    """Three nodes, of which two suffice, and a clock."""
+
+    def __init__(self, folder: Path, least: int | None = 2) -> None:
+        gate = GatePlan(timeout=120.0)
+        self.plan = JobPlan("job", 3, 1, [], ["train.py"], min_nodes=least, gate=gate)
+        self.folder = folder
+        self.record = JobRecord(self.plan, str(folder), 0)
+        self.now = 1000.0
+        self.gate = GateSession(self.plan, self.record, clock=lambda: self.now)
+        self.wires = [Client() for _ in range(3)]
+
+    def says(self, node: int, message: Message) -> None:
+        asyncio.run(self.gate.received(self.wires[node], message))  # type: ignore[arg-type]
+
+    def comes(self, node: int, *checks: CheckResult) -> None:
+        address, ports = f"10.0.0.{node + 1}", {"responder": 5000, **({"master": 29500} if node == 0 else {})}
+        self.says(
+            node,
+            CheckingIn(
+                CheckIn(node, f"n{node}", 3, 1, address, ports, time.time(), pid=node, checks=[*checks])
+            ),
+        )
+
+    def after(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.now += 1.0
+            asyncio.run(self.gate.tick(self.now))
+
+    def reach(self, *nodes: int, failed: tuple[int, int] | None = None) -> None:
+        """All paths between these nodes are tried; one of them may be filtered."""
+        for node in nodes:
+            outcomes = {peer: "timeout" if (node, peer) == failed else "ok" for peer in nodes if peer != node}
+            results = [
+                MeshResult(node, peer, f"10.0.0.{peer + 1}", 5000, "responder", outcome)  # type: ignore[arg-type]
+                for peer, outcome in outcomes.items()
+            ]
+            self.says(node, MeshResults(results, {}))
+
+    @property
+    def events(self) -> list[str]:
+        return [event.text for event in self.record.bundle().events]
+
+
+@pytest.fixture(name="job")
+def _job(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path)
+    yield job
+    job.record.close()
+
+
+def test_the_job_starts_with_those_who_came_by_the_deadline(job: Job) -> None:
+    """The third is waited for until then, and named; the paths are those between the two."""
+    job.comes(0)
+    job.comes(2)
+    job.after(119)
+    assert GateState.CHECKING_IN == job.gate.state
+    job.after(3)
+    tasks = {node: job.wires[node].got("mesh")[0]["tasks"] for node in (0, 2)}
+    assert {0: {0, 2}, 2: {0}} == {node: {each["peer"] for each in told} for node, told in tasks.items()}
+    job.reach(0, 2)
+    job.says(0, Unbound())
+
+    assert ["release"] * 2 == [job.wires[node].sent[-1][0] for node in (0, 2)]
+    assert 2 == job.wires[0].got("release")[0]["agreed"]["nodes"]
+    assert [
+        "node-missing: node 1 never came: waited 121 s; nodes 0 and 2 are here",
+        "the job goes on without node 1",
+    ] == [event.text for event in job.record.bundle().events if event.kind == "notice"]
+    assert "nodes 0 and 2 may start after 122.0 s" == job.events[-1]
+
+
+def test_a_node_that_fails_its_checks_is_left_out_with_its_verdict(job: Job) -> None:
+    """It ends with the verdict's own exit code, and the others try their paths at once."""
+    job.comes(0)
+    job.comes(1, FULL)
+    job.comes(2)
+    job.reach(0, 1, 2)
+    job.after(1)
+
+    ((code, told),) = [(each["exit_code"], each["verdicts"]) for each in job.wires[1].got("verdict")]
+    assert (Exit.NODE_AT_FAULT, ["disk-full"]) == (code, [each["code"] for each in told])
+    job.says(0, Unbound())
+    assert {0, 2} == job.record.members
+    assert ["release"] * 2 == [job.wires[node].sent[-1][0] for node in (0, 2)]
+
+
+def test_a_node_that_the_others_do_not_reach_is_left_out(job: Job) -> None:
+    """Of a broken path both ends are suspects; node 0 is never left out."""
+    for node in range(3):
+        job.comes(node)
+    job.reach(0, 1, 2, failed=(2, 0))
+    job.after(1)
+
+    assert {0, 1} == job.record.members
+    assert [] == [each for each in job.record.mesh if 2 in (each.node, each.peer)]
+    assert GateState.UNBINDING == job.gate.state
+
+
+def test_a_node_that_goes_just_before_the_release_does_not_count(job: Job) -> None:
+    """torchrun would wait for it."""
+    for node in range(3):
+        job.comes(node)
+    job.reach(0, 1, 2)
+    job.after(1)
+    asyncio.run(job.gate.lost(job.wires[1]))  # type: ignore[arg-type]
+    job.says(0, Unbound())
+
+    assert [2, 2] == [job.wires[node].got("release")[0]["agreed"]["nodes"] for node in (0, 2)]
+
+
+def test_too_few_nodes_end_the_job_by_the_verdict(job: Job) -> None:
+    """One that is missing and one that fails are two too many."""
+    job.comes(0)
+    job.comes(1, FULL)
+    job.after(122)
+
+    assert GateState.JUDGED == job.gate.state
+    assert {"disk-full", "node-missing"} >= {verdict.code for verdict in job.record.verdicts} > set()
+
+
+@pytest.mark.parametrize("late", [0, 2])
+def test_a_job_of_a_fixed_size_waits_for_all(tmp_path: Path, late: int) -> None:
+    """So does an elastic one for node 0, which has the store."""
+    job = Job(tmp_path, least=None if late else 2)
+    for node in {0, 1, 2} - {late}:
+        job.comes(node)
+    job.after(122)
+
+    job.record.close()
+    assert (GateState.JUDGED, [[late]]) == (job.gate.state, [v.nodes for v in job.record.verdicts])
+
+
+def test_a_node_that_comes_when_the_others_have_gone_on_is_turned_away(job: Job) -> None:
+    """It is told so, and the job does not end by it."""
+    job.comes(0)
+    job.comes(2)
+    job.after(122)
+    job.comes(1)
+
+    (answer,) = job.wires[1].got("verdict")
+    assert ["node 1 came when the job had gone on without it"] == [v["sentence"] for v in answer["verdicts"]]
+    assert GateState.MESHING == job.gate.state
+
+
+def test_a_hub_that_is_started_again_knows_who_was_left_out(job: Job) -> None:
+    """The status says so: the node has ended, without an exit code."""
+    job.record.enter(Phase.RENDEZVOUS)
+    elastic.leave_out(job.record, {1}, [Verdict("node-missing", "node 1 never came", "gate", nodes=[1])])
+    job.record.save()
+    later = JobRecord(job.plan, str(job.folder / "later"), 0)
+    left = recovery.left(job.plan, str(job.folder), 0)
+    assert left is not None
+    recovery.restore(later, left)
+    later.close()
+
+    assert {0, 2} == later.members
+    assert (job.folder / Files.STATUS).exists()

@@ -1,0 +1,79 @@
+"""The source lines at which threads stand, of a real process."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.agent.contract import Frame, RankEvidence, Stack
+from ddplaunch.agent.supervisor.source_lines import SourceLines, line
+
+NOW = time.time()
+
+
+def evidence(*frames: Frame) -> RankEvidence:
+    """A rank that stands so: it is this process, which was started after its files were written."""
+    return RankEvidence(0, 0, os.getpid(), True, stacks=[Stack("MainThread", True, list(frames))])
+
+
+def test_the_innermost_line_and_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A relative file lies where the rank was started; a dead rank stands nowhere."""
+    (tmp_path / "train.py").write_text("import x\n\n    with lock:\n")
+    (tmp_path / "threading.py").write_text("waiter.acquire()\n")
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))
+    monkeypatch.chdir(tmp_path)
+    inner, user = Frame("wait", "threading.py", 1), Frame("step", f"{tmp_path}/train.py", 3)
+    rank = evidence(inner, user, Frame("main", "train.py", 1))
+
+    found = SourceLines().of([rank])
+    assert {"threading.py:1": "waiter.acquire()", f"{tmp_path}/train.py:3": "with lock:"} == found
+    assert {} == SourceLines().of([replace(rank, alive=False)])
+
+
+def test_a_long_line_is_cut_and_made_printable(tmp_path: Path) -> None:
+    """A terminal is not to obey it."""
+    path = tmp_path / "train.py"
+    path.write_text("x = '\x1b[2J" + "y" * 300)
+
+    text = line(str(path), 1, NOW + 3600)
+    assert (160, False) == (len(text), "\x1b" in text)
+
+
+@pytest.mark.parametrize("number", [0, 7])
+def test_a_line_that_is_not_there(tmp_path: Path, number: int) -> None:
+    """No line is invented."""
+    path = tmp_path / "train.py"
+    path.write_text("")
+
+    assert "" == line(str(path), number, NOW + 3600)
+
+
+def test_a_file_that_has_changed_since_the_start_is_not_read(tmp_path: Path) -> None:
+    """Its lines are others by now."""
+    path = tmp_path / "train.py"
+    path.write_text("with lock:\n")
+
+    assert "" == line(str(path), 1, path.stat().st_mtime - 1)
+
+
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+    """A pipe would have to be waited for."""
+    path = tmp_path / "train.py"
+    os.mkfifo(path)
+
+    assert "" == line(str(path), 1, NOW + 3600)
+
+
+def test_storage_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector goes on without lines, then and later."""
+    lines = SourceLines()
+    lines._stuck = True  # no test can make a file system that hangs
+
+    here = [evidence(Frame("f", __file__, 1))]
+    assert ({}, {}) == (lines.of(here), lines.loops(here, NOW + 3600))
+    assert [__file__] == list(SourceLines().loops(here, NOW + 3600))

@@ -1,0 +1,116 @@
+"""The published accuracy: how a verdict is scored, and that no miss is left out of the page."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.corpus import accuracy, peers
+from tests.corpus.accuracy import ABSTAINED, PART, RIGHT, WIDE, WRONG, Score
+from tests.corpus.cases import PORT_TAKEN, Case, cases
+from tests.corpus.faults import Fault, Healthy
+from tests.corpus.why import UNTESTED, WHY
+
+STUCK = Case("disk_hangs", Fault("disk_hangs", "io-stuck", (0, 1), (2,), nproc=3))
+CALM = Case("healthy_long", Healthy("long"))
+
+
+def run(code: str, *ranks: int, words: int = 1, confidence: float = 0.9) -> dict[str, Any]:
+    """What one run got."""
+    return {"code": code, "ranks": [*ranks], "confidence": confidence, "seconds": 4.0, "words": words}
+
+
+@pytest.mark.parametrize(
+    ("kind", "got"),
+    [
+        (RIGHT, run("io-stuck", 0, 1)),
+        (WIDE, run("rank-in-user-code", 0, 1)),
+        (PART, run("io-stuck", 1)),
+        (PART, run("rank-in-user-code", 1)),
+        (ABSTAINED, run("unknown")),
+        (ABSTAINED, run("none", words=0)),
+        (ABSTAINED, run("collective-mismatch", confidence=0.5)),
+        (WRONG, run("collective-mismatch")),
+        (WRONG, run("io-stuck", 0, 1, 2)),
+        (WRONG, run("io-stuck", 2)),
+        (WRONG, run("rank-killed", 0, 1)),
+    ],
+)
+def test_score(kind: str, got: dict[str, Any]) -> None:
+    """An innocent rank is wrong, and so is a cause that is not true; to say less is neither."""
+    assert kind == Score(STUCK, got).kind
+    assert (kind in (RIGHT, WIDE) or got["code"] == "rank-killed") == Score(STUCK, got).rank_is_right
+
+
+def test_nothing_to_blame_on_a_rank() -> None:
+    """A fault without a culprit is right where its code is told and no rank."""
+    case = Case("unknown", Fault("unknown", "unknown", (), ()))
+
+    assert [RIGHT, WRONG] == [Score(case, got).kind for got in (run("unknown"), run("rank-killed", 0))]
+
+
+def test_every_miss_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what was got instead, how often, and why; a false alarm as well, and what was not measured."""
+    row = {"cpus": 2, "torch": "2.15.0", "peers": {"torchrun": [2], "py-spy": None}}
+    measured = {
+        "programs": {
+            "disk_hangs": {**row, "runs": [run("io-stuck", 0, 1), run("unknown"), run("unknown")]},
+            "healthy_long": {**row, "runs": [run("rank-in-user-code", 1)]},
+        }
+    }
+    monkeypatch.setitem(WHY, "disk_hangs", "no sign.")
+    page = accuracy.page(measured, [STUCK, CALM, Case("new", STUCK.job)])
+
+    for line in (
+        "| right rank | 1 of 3 | 33.3 % |",
+        "| a cause or a rank named in a healthy job | 1 of 1 | 100.0 % |",
+        "| io-stuck | 3 | unknown 2, io-stuck 1 |",
+        "- `disk_hangs`, 2 of 3: io-stuck [0, 1] is true; got unknown (abstained). Why: no sign.",
+        "- `healthy_long`, 1 of 1: a false alarm, rank-in-user-code. Why: not explained",
+        "| torchrun | 1 | 0 | 0 | 0 | 1 |",
+        "| py-spy | 1 | 0 | 0 | 1 | 0 |",
+        "| new | 3 | io-stuck [0, 1] | not measured | |",
+    ):
+        assert line in page.splitlines()
+
+
+def test_some_programs_are_measured_again() -> None:
+    """Their rows are new, the others stay, peers are kept, and a program that is gone is forgotten."""
+    a, b = {"runs": [1], "peers": {"py-spy": [0]}}, {"runs": [2]}
+    old = {"programs": {"a": a, "b": b, "gone": {"runs": []}}}
+    new = accuracy.merge(old, {"a": {"runs": [3]}}, ["a", "b", "c"])
+
+    assert {"a": {"runs": [3], "peers": {"py-spy": [0]}}, "b": {"runs": [2]}} == new["programs"]
+    assert new == json.loads(accuracy.text(new))
+
+
+def test_names() -> None:
+    """Each program has one of its own; a miss is explained for programs that there are."""
+    names = [case.name for case in cases()]
+
+    assert len(names) == len(set(names))
+    assert {*WHY, *UNTESTED, PORT_TAKEN} <= set(names)
+
+
+def test_torchruns_first_failure_of_two_nodes() -> None:
+    """The earlier one counts."""
+    block = (
+        "Root Cause (first observed failure):\n[0]:\n  time : {}\n  host : h\n  rank : {} (local_rank: 1)\n"
+    )
+
+    later, earlier = block.format("2026-11-24_12:00:02", 1), block.format("2026-11-24_12:00:01", 3)
+    assert [3] == peers.root_cause([later, earlier])
+    assert peers.root_cause(["[W1124] connection closed by peer"]) is None
+
+
+def test_the_odd_one_out() -> None:
+    """More than half of the ranks must be at one line; the others are named."""
+    assert [1] == peers.odd_ones({0: "a:1", 1: "b:2", 2: "a:1"}, 3)
+    assert [peers.odd_ones(each, 2) for each in ({0: "a", 1: "b"}, {0: "a", 1: "a"}, {})] == [None] * 3
+
+
+def test_the_analyser_names_ranks() -> None:
+    """Missing ones and culprits of a mismatch."""
+    assert [0, 2, 3] == peers.analysed("missing ranks: {2, 3}\nerror msg: Culprit rank 0; Error type: X\n")
+    assert peers.analysed("tabulate is not installed.") is None

@@ -1,0 +1,25 @@
+"""Faults of the corpus on several nodes of a real Slurm: the same verdicts as on one machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cluster import corpus
+from tests.cluster.slurm.backend.commands import ddplaunch
+from tests.cluster.slurm.cluster import Cluster
+from tests.corpus.faults import Fault
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize("fault", corpus.faults())
+def test_fault(fault: Fault, cluster: Cluster, work: Path) -> None:
+    """As the corpus' table has it."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        done = ddplaunch(cluster, work, *words, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    corpus.write(fault, work, env={"CORPUS_SCENE": str(work)}, resources={"memory": "3Gi"})
+    corpus.check(fault, "slurm", work, call)

@@ -1,0 +1,156 @@
+"""Runs every program of the corpus and scores what is said of it: `python -m tests.corpus`.
+
+Writes docs/reference/corpus.json, of which `make docs` makes docs/accuracy.md; prints the confusion matrix.
+Exits 1 on a false alarm, and when more than 2 of 100 verdicts are wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tests.corpus import accuracy, harness, peers
+from tests.corpus.accuracy import KINDS, WRONG, Score
+from tests.corpus.cases import PORT_TAKEN, Case, cases
+from tests.corpus.faults import Fault
+
+AT_MOST_WRONG = 0.02
+
+
+def main() -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.corpus", description=__doc__)
+    parser.add_argument("--runs", type=int, default=3, help="of each program (default: 3)")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these; the others keep their rows")
+    parser.add_argument("--new", action="store_true", help="only those that were never measured")
+    parser.add_argument("-j", "--jobs", type=int, default=2, help="programs at a time (default: 2)")
+    parser.add_argument("--peers", action="store_true", help="ask torchrun, torchfrtrace and py-spy as well")
+    asked = parser.parse_args()
+    every = cases()
+    if unknown := set(asked.only or ()) - {case.name for case in every}:
+        parser.error(f"no program is called {', '.join(sorted(unknown))}")
+    known = accuracy.load()["programs"] if asked.new else {}
+    chosen = [case for case in every if case.name in (asked.only or {case.name}) and case.name not in known]
+    reason = harness.memory_cgroups_missing()
+    possible = [case for case in chosen if not (reason and isinstance(case.job, Fault) and case.job.memory)]
+    for case in chosen:
+        if case not in possible:
+            print(f"left out: {case.name} {reason}", flush=True)
+    rows: dict[str, dict[str, Any]] = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ThreadPoolExecutor(asked.jobs) as pool,
+    ):
+        tried = {pool.submit(_row, case, Path(folder), asked.runs, asked.peers): case for case in possible}
+        try:
+            for row in as_completed(tried):
+                case = tried[row]
+                if (found := row.result())["runs"]:
+                    rows[case.name] = found
+                    _write(every, {case.name: found})
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return _report(possible, rows)
+
+
+def _row(case: Case, folder: Path, runs: int, with_peers: bool) -> dict[str, Any]:
+    """What was measured of one program."""
+    done = []
+    for number in range(runs):
+        with _port(case) as env:
+            run = _run(case, folder / f"{case.name}-{number}", env)
+        if run is None:
+            print(f"{case.name}: too busy a machine, the program did not come to its fault", flush=True)
+            continue
+        done.append(run)
+        print(_line(case, run), flush=True)
+    row: dict[str, Any] = {"cpus": os.cpu_count(), "torch": version("torch").partition("+")[0]}
+    row |= {"load": round(os.getloadavg()[0], 1), "runs": done}
+    if with_peers and isinstance(case.job, Fault) and peers.applies(case.job):
+        took = [run["seconds"] for run in done if run["seconds"] is not None]
+        with _port(case) as env:
+            row["peers"] = peers.ask(case.job, folder / f"{case.name}-peers", max(took, default=0.0), env)
+        print(f"{case.name}: {row['peers']}", flush=True)
+    return row
+
+
+def _run(case: Case, folder: Path, env: dict[str, str]) -> dict[str, Any] | None:
+    """One run; without a verdict where it does not end. None: it was ended, unexplained, before its fault."""
+    try:
+        outcome = harness.run(case.job, folder, env)
+    except (subprocess.TimeoutExpired, AssertionError) as error:
+        print(f"{case.name}: no outcome: {str(error)[-2000:]}", flush=True)
+        if case.healthy or (case.notes_its_stop and not list(folder.glob("stopped-*"))):
+            return None
+        return {"code": "none", "ranks": [], "confidence": 0.0, "seconds": None, "words": 0}
+    if case.notes_its_stop and not outcome.came_to_it and outcome.code in ("none", "unknown"):
+        return None
+    verdict = outcome.verdicts[0] if outcome.verdicts else None
+    early = [text.partition(":")[0] for text in (outcome.alarms if case.healthy else outcome.early)]
+    return {
+        "code": outcome.code,
+        "ranks": verdict.ranks if verdict else [],
+        "confidence": verdict.confidence if verdict else 0.0,
+        "seconds": None if outcome.seconds is None else round(outcome.seconds, 1),
+        "words": len(outcome.alarms),
+        **({"early": early} if early else {}),
+    }
+
+
+@contextlib.contextmanager
+def _port(case: Case) -> Iterator[dict[str, str]]:
+    """A port for the seeds, free or held as the program expects it."""
+    with socket.socket() as holder:
+        holder.bind(("", 0))
+        env = {"SEED_PORT": str(holder.getsockname()[1])}
+        if case.name == PORT_TAKEN:
+            holder.listen()
+            yield env
+            return
+    yield env
+
+
+def _write(every: list[Case], rows: dict[str, dict[str, Any]]) -> None:
+    """At once, so that a measurement which is broken off keeps what it has."""
+    new = accuracy.merge(accuracy.load(), rows, [case.name for case in every])
+    accuracy.MEASURED.write_text(accuracy.text(new), "utf-8")
+
+
+def _line(case: Case, run: dict[str, Any]) -> str:
+    kind = ("false alarm" if run["words"] else "ok") if case.healthy else Score(case, run).kind
+    told = f"{run['code']} {run['ranks']} after {run['seconds']} s {run.get('early', '')}"
+    return f"{case.name:<28} {kind:<12} {told}" + (
+        "" if case.healthy else f", true: {case.code} {[*case.ranks]}"
+    )
+
+
+def _runs(case: Case, rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = rows.get(case.name, {}).get("runs", [])
+    return found
+
+
+def _report(tried: list[Case], rows: dict[str, dict[str, Any]]) -> int:
+    scores = [Score(case, run) for case in tried if not case.healthy for run in _runs(case, rows)]
+    alarms = sum(accuracy.alarmed(run) for case in tried if case.healthy for run in _runs(case, rows))
+    print("\n".join(accuracy.matrix(scores)))
+    for kind in KINDS:
+        print(f"{kind}: {sum(score.kind == kind for score in scores)} of {len(scores)}")
+    print(f"false alarms: {alarms}; {accuracy.MEASURED.relative_to(accuracy.ROOT)} is written")
+    print(f"on {os.cpu_count()} CPUs, Python {platform.python_version()}")
+    wrong = sum(score.kind == WRONG for score in scores)
+    return 1 if alarms or wrong > AT_MOST_WRONG * len(scores) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

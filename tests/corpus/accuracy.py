@@ -1,0 +1,257 @@
+"""What corpus.json has measured, how each verdict is scored, and docs/accuracy.md that is made of both."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.corpus.accuracy_text import HEAD, MISSES, PEERS, PROGRAMS, SCORES
+from tests.corpus.cases import Case
+from tests.corpus.why import WHY
+
+from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
+
+ROOT = Path(__file__).resolve().parents[2]
+MEASURED = ROOT / "docs/reference/corpus.json"
+PEER_NAMES = ("torchrun", "torchfrtrace", "torchfrtrace, mended dumps", "py-spy")
+
+Measured = dict[str, Any]
+"""{"programs": {name: {"cpus", "torch", "load", "runs": [run], "peers": {peer: ranks or None}}}}
+
+A run is {"code", "ranks", "confidence", "seconds", "words"}: `code` is "none" where no verdict came, the
+`seconds` go from the moment progress stopped to the first word (None where none is noted), `words` counts
+notices and verdicts; `early`, where there are any, has the codes of those before that moment, and of all of a
+healthy job.
+"""
+WIDER = {
+    "rank-in-user-code": (
+        "rank-in-dataloader",
+        "rank-late-to-init",
+        "exception-swallowed",
+        "device-shared",
+        "async-not-waited",
+        "gil-held",
+        "io-stuck",
+        "lock-deadlock",
+        "cpu-starved",
+    ),
+    "rank-in-dataloader": ("io-stuck", "lock-deadlock", "rank-killed-memory", "rank-killed-bus"),
+    "rank-late-to-init": ("io-stuck", "lock-deadlock", "gil-held", "cpu-starved"),
+    "rank-killed": ("rank-killed-memory", "rank-killed-bus"),
+    "collective-mismatch": ("collective-skipped", "group-partial", "exception-swallowed"),
+    "collective-skipped": ("exception-swallowed",),
+    "slow": ("slow-broadcast", "cpu-starved"),
+}
+"""Codes that are true of another's rank as well, and only say less of why."""
+DOUBT = 0.5
+"""A verdict that names no rank, and is no surer than this, says that it does not know."""
+RIGHT, WIDE, PART, ABSTAINED, WRONG = "right", "wider cause", "some of the ranks", "abstained", "wrong"
+KINDS = (RIGHT, WIDE, PART, ABSTAINED, WRONG)
+
+
+@dataclass(frozen=True)
+class Score:
+    """One run of a fault's program against what is true of it."""
+
+    case: Case
+    run: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """One of KINDS."""
+        code, ranks = self.run["code"], self.run["ranks"]
+        if code == self.case.code and set(ranks) == set(self.case.ranks):
+            return RIGHT
+        doubts = self.case.ranks and not ranks and self.run["confidence"] <= DOUBT
+        if code in ("none", "unknown") or doubts:
+            return ABSTAINED
+        if not set(ranks) <= set(self.case.ranks) or (self.case.ranks and not ranks):
+            return WRONG
+        if code != self.case.code and self.case.code not in WIDER.get(code, ()):
+            return WRONG
+        return WIDE if set(ranks) == set(self.case.ranks) else PART
+
+    @property
+    def rank_is_right(self) -> bool:
+        """Whether all ranks at fault are named, and no other."""
+        return set(self.run["ranks"]) == set(self.case.ranks) and self.kind != ABSTAINED
+
+
+def load() -> Measured:
+    """What was measured last; nothing where that was never done."""
+    if not MEASURED.exists():
+        return {"programs": {}}
+    found: Measured = json.loads(MEASURED.read_text("utf-8"))
+    return found
+
+
+def text(measured: Measured) -> str:
+    """As it is committed: a line a program, sorted, so that measurements of different ones merge."""
+    lines = [f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in sorted(measured["programs"].items())]
+    return '{\n "programs": {\n' + ",\n".join(lines) + "\n }\n}\n"
+
+
+def merge(old: Measured, new: dict[str, dict[str, Any]], names: Iterable[str]) -> Measured:
+    """The new rows in the place of the old; programs that are not in the corpus any more are forgotten.
+
+    A row without peers keeps those that were measured before.
+    """
+    kept = {name: row for name, row in old["programs"].items() if name in set(names)}
+    for name, row in new.items():
+        peers = kept.get(name, {}).get("peers")
+        kept[name] = {**row, **({"peers": peers} if peers and "peers" not in row else {})}
+    return {"programs": kept}
+
+
+def page(measured: Measured, cases: Iterable[Case]) -> str:
+    """accuracy.md."""
+    rows = measured["programs"]
+    known = {case.name: case for case in cases}
+    faults = [case for case in known.values() if not case.healthy]
+    healthy = [case for case in known.values() if case.healthy]
+    scores = [Score(case, run) for case in faults for run in rows.get(case.name, {}).get("runs", ())]
+    parts = [HEAD, *_figures(scores, healthy, rows), "", SCORES, *matrix(scores), ""]
+    parts += [MISSES, *_misses(faults, healthy, rows), "", PEERS, *_peers(faults, rows), ""]
+    parts += [PROGRAMS, *_programs(faults, healthy, rows)]
+    return "\n".join(parts) + "\n"
+
+
+def _figures(scores: list[Score], healthy: list[Case], rows: dict[str, Any]) -> Iterator[str]:
+    kinds = Counter(score.kind for score in scores)
+    calm = [run for case in healthy for run in rows.get(case.name, {}).get("runs", ())]
+    seconds = [score.run["seconds"] for score in scores if score.run["seconds"] is not None]
+    machines = sorted({f"{row['cpus']} CPUs, torch {row['torch']}" for row in rows.values()})
+    programs = len({score.case.name for score in scores})
+    others = sum(case.name in rows for case in healthy)
+    yield f"Runs: {len(scores)} of {programs} programs with a fault, {len(calm)} of {others} healthy or slow"
+    yield f"programs, on {'; '.join(machines) or '-'}, {_load(rows)}."
+    yield ""
+    yield "| | of the runs | |"
+    yield "|---|---|---|"
+    yield _share("right rank", sum(score.rank_is_right for score in scores), len(scores))
+    yield _share("right rank and cause", kinds[RIGHT], len(scores))
+    yield _share("right rank, wider cause", kinds[WIDE], len(scores))
+    yield _share("some of the ranks, no innocent one", kinds[PART], len(scores))
+    yield _share("abstained", kinds[ABSTAINED], len(scores))
+    yield _share("wrong", kinds[WRONG], len(scores))
+    yield _share("a rank accused before anything went wrong", sum(map(_hasty, scores)), len(scores))
+    yield _share("a word about a healthy job", sum(alarmed(run) for run in calm), len(calm))
+    yield _share("a cause or a rank named in a healthy job", sum(_accused(run) for run in calm), len(calm))
+    if seconds:
+        yield ""
+        yield (
+            f"From the last progress to the first word: {statistics.median(seconds):.1f} s in the median, "
+            f"{max(seconds):.1f} s at most, `notice_after` of 3 s included."
+        )
+
+
+def _hasty(score: Score) -> bool:
+    return _accused({**score.run, "code": "none"})
+
+
+def _accused(run: dict[str, Any]) -> bool:
+    """Whether a cause was named of which there was no sign; `unknown` names none."""
+    codes = {run["code"], *run.get("early", ())}
+    return any(code in CATALOGUE and code != "unknown" for code in codes)
+
+
+def _load(rows: dict[str, Any]) -> str:
+    loads = [row["load"] for row in rows.values() if "load" in row]
+    return f"under a load of {min(loads)} to {max(loads)}" if loads else "under a load that was not noted"
+
+
+def _share(name: str, count: int, whole: int) -> str:
+    return f"| {name} | {count} of {whole} | {100 * count / whole if whole else 0:.1f} % |"
+
+
+def alarmed(run: dict[str, Any]) -> bool:
+    """Whether a healthy job was spoken of."""
+    return bool(run["words"]) or run["code"] != "none"
+
+
+def matrix(scores: list[Score]) -> Iterator[str]:
+    """The lines of the confusion matrix: what is true, and what the runs got."""
+    yield "| expected | runs | got |"
+    yield "|---|---|---|"
+    for code in sorted({score.case.code for score in scores}):
+        those = [score.run["code"] for score in scores if score.case.code == code]
+        got = ", ".join(f"{other} {count}" for other, count in Counter(those).most_common())
+        yield f"| {code} | {len(those)} | {got} |"
+
+
+def _misses(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> Iterator[str]:
+    found = False
+    for case in faults:
+        runs = rows.get(case.name, {}).get("runs", ())
+        missed = Counter(_missed(score) for run in runs if (score := Score(case, run)).kind != RIGHT)
+        for what, count in missed.items():
+            found = True
+            why = WHY.get(case.name, "not explained")
+            true = _named(case.code, case.ranks)
+            yield f"- `{case.name}`, {count} of {len(runs)}: {true} is true; {what}. Why: {why}"
+    for case in healthy:
+        runs = rows.get(case.name, {}).get("runs", ())
+        alarms = [run for run in runs if alarmed(run)]
+        if alarms:
+            found = True
+            codes = [code for code in alarms[0].get("early", ()) if code in CATALOGUE]
+            said = ", ".join(codes) or alarms[0]["code"]
+            why = WHY.get(case.name, "not explained")
+            yield f"- `{case.name}`, {len(alarms)} of {len(runs)}: a false alarm, {said}. Why: {why}"
+    if not found:
+        yield "None."
+
+
+def _missed(score: Score) -> str:
+    return f"got {_named(score.run['code'], score.run['ranks'])} ({score.kind})"
+
+
+def _named(code: str, ranks: Iterable[int]) -> str:
+    numbers = ", ".join(str(rank) for rank in ranks)
+    return f"{code} [{numbers}]" if numbers else code
+
+
+def _peers(faults: list[Case], rows: dict[str, Any]) -> Iterator[str]:
+    """On the same programs: those that a peer can be asked about, and whose fault has ranks."""
+    yield "| | programs | right rank | some of the ranks | abstained | wrong |"
+    yield "|---|---|---|---|---|---|"
+    asked = [case for case in faults if case.ranks and rows.get(case.name, {}).get("peers")]
+    own = [(case, rows[case.name]["runs"][0]["ranks"]) for case in asked if rows[case.name]["runs"]]
+    yield _peer_row("ddplaunch, first run", own)
+    for peer in PEER_NAMES:
+        named = [(case, rows[case.name]["peers"].get(peer)) for case in asked]
+        yield _peer_row(peer, [(case, ranks or []) for case, ranks in named])
+
+
+def _peer_row(name: str, named: list[tuple[Case, list[int]]]) -> str:
+    kinds = Counter(_of_ranks(set(case.ranks), set(ranks)) for case, ranks in named)
+    cells = [f"{kinds[kind]}" for kind in (RIGHT, PART, ABSTAINED, WRONG)]
+    return f"| {name} | {len(named)} | {' | '.join(cells)} |"
+
+
+def _of_ranks(true: set[int], named: set[int]) -> str:
+    if not named:
+        return ABSTAINED
+    if named == true:
+        return RIGHT
+    return PART if named < true else WRONG
+
+
+def _programs(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> Iterator[str]:
+    yield "| program | ranks | true | right | seconds |"
+    yield "|---|---|---|---|---|"
+    for case in [*faults, *healthy]:
+        runs = rows.get(case.name, {}).get("runs")
+        true = "healthy" if case.healthy else _named(case.code, case.ranks)
+        if not runs:
+            yield f"| {case.shown} | {case.world} | {true} | not measured | |"
+            continue
+        right = sum(not alarmed(run) if case.healthy else Score(case, run).kind == RIGHT for run in runs)
+        seconds = [run["seconds"] for run in runs if run["seconds"] is not None]
+        took = f"{statistics.median(seconds):.1f}" if seconds and not case.healthy else ""
+        yield f"| {case.shown} | {case.world} | {true} | {right}/{len(runs)} | {took} |"

@@ -1,0 +1,60 @@
+"""The words of docs/accuracy.md: what was measured, how it is scored, and how the peers are asked."""
+
+from __future__ import annotations
+
+HEAD = """\
+# Accuracy
+
+Generated from [reference/corpus.json](reference/corpus.json), which `make corpus` measures: every
+program of `tests/corpus` runs for real, on one machine, with torch and Gloo or with MPI, and what
+ddplaunch says of it first is compared with what is true of it. The machine has no GPU: NCCL is not part
+of this. The programs with a fault are written for it, and some of the rules were written with them at
+hand; a program of yours may fail in a way that is not here. A run that was ended, as unknown, before it
+came to its fault, because the machine was too busy to start it, does not count.
+"""
+
+SCORES = """\
+## Confusion matrix
+
+The true cause of each program, and the codes that its runs got.
+
+- right rank: the ranks that are at fault are named, all of them and no other;
+- right rank and cause: the code is that of the table as well;
+- wider cause: the ranks are right, and the code is true of them but says less of why, such as
+  `rank-in-user-code` of a rank that waits for a lock in its own code;
+- abstained: `unknown`, no verdict at all, or a doubtful verdict (0.5 at most) that names no rank;
+- wrong: an innocent rank is named, or a cause that is not true.
+"""
+
+MISSES = """\
+## Every miss
+"""
+
+PEERS = """\
+## Side by side
+
+The same programs, where ranks are at fault and torchrun starts them, once more under plain `torchrun`,
+without ddplaunch. From the moment progress stops the job gets twice the seconds that ddplaunch took to
+its first word, 40 s at most and 15 s at least; then what still runs is asked, and ended. None of these
+tools was made to name one rank in all cases, and each is scored by what a reader would take from its
+output:
+
+- `torchrun`: the rank below "Root Cause (first observed failure)"; of several nodes, that with the
+  earliest time. It abstains where no rank has failed before the limit.
+- `torchfrtrace`: torch's own analyser of flight recorder dumps (`python -m
+  torch.distributed.flight_recorder.fr_trace`). Gloo writes no dump by itself: a thread in each rank
+  writes one at the limit, as torch's API gives it. The ranks that it calls missing or culprits count;
+  where it ends with an error, it abstains. "Mended dumps": what torch's Gloo recorder leaves out (names
+  and states of the groups) is filled in by hand first, which a user could not do.
+- `py-spy`: `py-spy dump` of each living rank at the limit. A person looks for the odd one out: ranks
+  whose innermost line in the program's own folder differs from that of more than half of the ranks are
+  at fault. It abstains where no line has such a majority, where none differs, and where nothing runs any
+  more.
+"""
+
+PROGRAMS = """\
+## Every program
+
+A program with words after its name is started with these. Seconds: from the last progress to the first
+word, the median of its runs.
+"""

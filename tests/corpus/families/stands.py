@@ -1,0 +1,124 @@
+"""Ranks that live and do not come: they wait for something else, or make another call than their peers."""
+
+from __future__ import annotations
+
+from tests.corpus.faults import Fault, Healthy
+
+
+def _one(program: str, how: str, code: str, rank: int, nproc: int, whole: bool = True) -> Fault:
+    """The other ranks are its victims."""
+    others = tuple(other for other in range(nproc) if other != rank)
+    words = (how, str(rank)) if program == "pipeline" else (how,)
+    return Fault(
+        f"{program}_{how}", code, (rank,), others, nproc=nproc, program=program, arguments=words, whole=whole
+    )
+
+
+def _short(name: str, *words: str) -> Fault:
+    return Fault(
+        f"short_timeout_{name}",
+        "rank-in-user-code",
+        (2,),
+        (0, 1, 3),
+        nproc=4,
+        program="short_timeout",
+        arguments=words,
+        whole=True,
+    )
+
+
+FAULTS = [
+    _one("sharded", "stands", "rank-in-user-code", 1, 2),
+    _one("sharded", "reduces", "collective-mismatch", 1, 3),
+    _one("pipeline", "stands", "rank-in-user-code", 1, 4, whole=False),
+    _one("pipeline", "stopped", "rank-stopped", 1, 3),
+    _one("accumulation", "waits_for_event", "rank-in-user-code", 1, 2),
+    _one("accumulation", "counts_differently", "collective-skipped", 1, 3),
+    _one("loaders", "stands", "rank-in-dataloader", 0, 2),
+    _one("loaders", "loops", "rank-in-dataloader", 0, 2),
+    _one("objects", "key_never_set", "rank-in-user-code", 1, 3),
+    _one("objects", "asks_first", "rank-in-user-code", 1, 3),
+    _one("objects", "other_call", "collective-mismatch", 1, 3),
+    _one("before_init", "waits_for_lock", "rank-late-to-init", 1, 3),
+    _one("before_init", "downloads", "rank-late-to-init", 1, 2),
+    _one("before_init", "runs_command", "rank-late-to-init", 1, 2),
+    _one("before_init", "stopped", "rank-stopped", 1, 3),
+    _one("threads", "thread_raises", "exception-swallowed", 0, 2),
+    _one("threads", "waits_for_command", "rank-in-user-code", 0, 2),
+    _one("threads", "hangs_at_exit", "rank-in-user-code", 0, 2),
+    _one("other_call", "other_dtype", "collective-mismatch", 1, 3),
+    _one("other_call", "other_order", "collective-mismatch", 1, 3),
+    _one("other_call", "extra_barrier", "collective-mismatch", 1, 3),
+    _one("other_call", "only_gathers", "collective-mismatch", 1, 3),
+    _short("in_collective", "2", "all_reduce"),
+    _short("in_barrier", "2", "barrier"),
+    _short("after_the_notice", "5", "all_reduce"),
+    Fault(
+        "subgroups_stands",
+        "rank-in-user-code",
+        (2,),
+        (0, 1, 3),
+        nodes=2,
+        program="subgroups",
+        arguments=("stands",),
+    ),
+    Fault(
+        "mesh_stands",
+        "rank-in-user-code",
+        (2,),
+        (0, 1, 3),
+        nproc=4,
+        program="subgroups",
+        arguments=("stands", "mesh"),
+        whole=True,
+    ),
+    Fault(
+        "mpi_waits_for_command",
+        "rank-in-user-code",
+        (1,),
+        (0, 2),
+        nproc=3,
+        mpi=True,
+        program="mpi_styles",
+        arguments=("waits_for_command",),
+        whole=True,
+    ),
+    Fault(
+        "mpi_receives_from_all",
+        "mpi-unmatched",
+        (1,),
+        (0, 2),
+        nproc=3,
+        mpi=True,
+        program="mpi_styles",
+        arguments=("receives_from_all",),
+        whole=True,
+    ),
+]
+
+
+def _long(program: str, nproc: int, *words: str, how: str = "works_long") -> Healthy:
+    return Healthy(
+        f"{program}_long",
+        nproc=nproc,
+        program=program,
+        arguments=(how, *words),
+        mpi=program.startswith("mpi"),
+        plain=program == "spawns",
+        whole=True,
+    )
+
+
+HEALTHY = [
+    _long("sharded", 2),
+    _long("pipeline", 3, "1"),
+    _long("accumulation", 2),
+    _long("subgroups", 4),
+    _long("loaders", 2, how="slow_well"),
+    _long("objects", 3, how="prepares_long"),
+    _long("before_init", 3, how="prepares_long"),
+    _long("threads", 2),
+    _long("spawns", 3),
+    _long("mpi_styles", 3),
+    _long("ddp_uneven", 2, how="joins_well"),
+]

@@ -1,0 +1,72 @@
+"""`ddplaunch.api` with real torchrun: the examples of its page, and a program of its own."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.busy import BUSY
+from tests.local.conftest import TRAIN, Desk
+
+from ddplaunch import api
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "api.md"
+EXAMPLES = re.findall(r"```pycon\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+JOB = 'name: digits\nnproc_per_node: 2\nsource: train.py\ncommand: [train.py, --steps, "5"]\n'
+SWEEP = 'name: rates\nsource: train.py\ncommand: [train.py, --steps, "2"]\nsweep: {env.LR: [0.1, 0.01]}\n'
+WRONG = "name: a\nnodes: 0\ncommand: [train.py]\nnproc_per_nod: 2\n"
+
+
+def test_the_examples_of_the_page_are_true(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answers what the page shows, one after the other."""
+    for name in ("XDG_STATE_HOME", "PATH", "OMP_NUM_THREADS", "DDPLAUNCH_TEST"):
+        monkeypatch.setenv(name, desk.env[name])
+    monkeypatch.chdir(desk.folder)
+    shutil.copy(TRAIN, "train.py")
+    Path("job.yaml").write_text(f"apiVersion: ddplaunch/v1\n{JOB}")
+    Path("sweep.yaml").write_text(f"apiVersion: ddplaunch/v1\n{SWEEP}")
+    Path("wrong.yaml").write_text(f"apiVersion: ddplaunch/v1\n{WRONG}")
+    examples = doctest.DocTestParser().get_doctest("\n".join(EXAMPLES), {}, PAGE.name, str(PAGE), 0)
+    wrong: list[str] = []
+
+    result = doctest.DocTestRunner(verbose=False).run(examples, out=wrong.append)
+
+    assert "" == "".join(wrong)
+    assert len(EXAMPLES) < result.attempted
+
+
+@pytest.mark.parametrize("name", [name for name in api.__all__ if inspect.isfunction(getattr(api, name))])
+def test_the_page_has_an_example_of_each_function(name: str) -> None:
+    """The test above runs it."""
+    assert re.search(rf"\bapi\.{name}\(", "".join(EXAMPLES))
+
+
+def test_a_program_follows_explains_and_cancels_its_jobs(desk: Desk) -> None:
+    """Nothing but what the program prints is printed, and nothing of a job is left."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", Path(__file__).with_name("program.py"), TRAIN],
+        cwd=desk.folder,
+        env=desk.env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=BUSY * 120,
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert [
+        "steps 2",
+        "failed True",
+        "rank-failed [1]",
+        "local://program/2 has not ended after 0.1 s: it is running",
+        "ranks 2",
+        "cancelled",
+        "['local://program/2', 'local://program/1']",
+    ] == done.stdout.splitlines()
+    assert [] == desk.processes()

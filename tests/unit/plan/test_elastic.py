@@ -1,0 +1,45 @@
+"""What a range of nodes becomes on each target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.plan import plan
+from ddplaunch.plan.slurm import SlurmPlan
+from ddplaunch.spec.models import JobSpec, Rendezvous
+from ddplaunch.spec.problems import SpecError
+
+HERE = Path(__file__).parent
+
+
+def made(target: str, **more: object) -> plan.Plan:
+    """A job of two to four nodes."""
+    values = {"nodes": {"min": 2, "max": 4}, "rendezvous": Rendezvous(backend="c10d"), **more}
+    spec = JobSpec(apiVersion="ddplaunch/v1", name="job", command=("train.py",), **values)  # type: ignore[arg-type]
+    return plan.make(spec, target, HERE)
+
+
+def test_torchrun_gets_the_number_when_it_starts() -> None:
+    """The gate settles it; of a range torchrun would wait half a minute for more."""
+    job = made("local").job
+
+    assert (4, 2, ["127.0.0.1"] * 4) == (job.nodes, job.min_nodes, job.names)
+    assert "--nnodes={nnodes}" == job.launch[3]
+    assert "--rdzv-conf=join_timeout=600,is_host={is_host}" == job.launch[-1]
+
+
+def test_slurm_settles_the_number_when_it_starts_the_job() -> None:
+    """It takes the range itself, and all nodes that it gives are needed: the gate lacks none of them."""
+    there = made("slurm")
+    slurm = there.settings(SlurmPlan)
+
+    assert ("--nodes=2-4", 2) == (slurm.options[1], slurm.least_nodes)
+    assert (4, None) == (there.job.nodes, there.job.min_nodes)
+
+
+def test_kubernetes_refuses_a_range_and_says_why() -> None:
+    """A pod that never comes would keep the Job from its end."""
+    with pytest.raises(SpecError, match="complete when all its pods are"):
+        made("kubernetes", image="registry.example.com/trainer:1")

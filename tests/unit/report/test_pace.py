@@ -1,0 +1,37 @@
+"""One line on the pace of a job that runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddplaunch.agent.contract import JobPace, RankPace
+from ddplaunch.report import pace
+
+
+@pytest.mark.parametrize(
+    ("known", "text"),
+    [
+        (JobPace(4, 0.42), "a step takes 420 ms"),
+        (JobPace(4), ""),
+        (
+            JobPace(4, 12.4, 0.35, 0.0, [RankPace(0, 12.4, 0.3)]),
+            "a step takes 12 s; of the last minute 35% in collectives",
+        ),
+        (JobPace(2, 0.0042, 0.04, 0.5), "a step takes 4 ms; of the last minute 50% waiting for data"),
+        (
+            JobPace(2, None, 0.34, 0.4, [RankPace(1, None, 0.08, 0.78), RankPace(0, None, 0.6, 0.0)]),
+            "rank 1 is in collectives 8% and waits for data 78% of the last minute, the others 60%",
+        ),
+        (
+            JobPace(1024, None, 0.5, 0.0, [RankPace(each, None, 0.1 + each / 10) for each in range(8)]),
+            "rank 0 is in collectives 10% of the last minute, the others 50%",
+        ),
+        (
+            JobPace(2, 1.0, 0.3, 0.3, [RankPace(0, 1.0)]),
+            "a step takes 1.0 s; of the last minute 30% in collectives, 30% waiting for data",
+        ),
+    ],
+)
+def test_what_is_known_is_said(known: JobPace, text: str) -> None:
+    """The step, and the rank for which the others wait, where one stands out."""
+    assert text == pace.text(known)
