@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from ddplaunch.render.minify import minify
+from ddplaunch.render.short_names import shorten
 
 _PACKAGE = Path(__file__).parents[1]
-_PACKERS = [Path(__file__), Path(__file__).with_name("minify.py")]
+_PACKERS = [Path(__file__).with_name(name) for name in ("agent_archive.py", "minify.py", "short_names.py")]
 _JOIN = ("key", "launchers", "munge", "prepare", "run", "spot")
 _NO_MPI = "hook/without_mpi.py"
 ARCHIVES: Final = {
@@ -118,7 +119,7 @@ def _packed(head: bytes, sources: Mapping[str, bytes]) -> bytes:
 
 def _members(sources: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the zip file's members: Python finds the entry and the finder, and the finder all others."""
-    files = {name: minify(source.decode()).encode() for name, source in sources.items()}
+    files = {name: minify(shorten(source.decode())).encode() for name, source in sources.items()}
     first = {name: files.pop(f"ddplaunch/agent/{name}") for name in (_ENTRY, *_BESIDE)}
     orders = [sorted(files, key=lambda name: (key(name), name)) for key in _ORDERS]
     # bzip2 packs one order up to a kilobyte better than another, and which one changes with every edit.
