@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from tests.agent.gate.jobs import wait_for
 
 from ddplaunch.agent.contract import Frame
 from ddplaunch.agent.supervisor import sampling
+from ddplaunch.agent.supervisor.hooks import Line
 from ddplaunch.agent.supervisor.progress import Progress, Sample
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler, count, family
@@ -147,6 +149,36 @@ def test_a_rank_whose_cpu_another_process_has() -> None:
 
     assert found is not None
     assert found.ran < found.delayed <= 1.0
+
+
+_BUSY_THREAD = """
+import threading, time
+def burn():
+    print(threading.get_native_id(), flush=True)
+    while True: pass
+threading.Thread(target=burn).start()
+"""
+
+
+def test_the_thread_that_answers_us_uses_no_cpu_of_the_rank() -> None:
+    """It works because we have asked, and a rank that only answers does not move."""
+    words = [sys.executable, "-S", "-c", _BUSY_THREAD]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process, socket.socket() as unused:
+        trainer, hook = Rank(0, 0, process.pid), Line(unused, process.pid)
+        try:
+            assert process.stdout is not None
+            thread = int(process.stdout.readline())
+            wait_for(lambda: proc.thread_cpu(process.pid, thread) >= 0.5)
+            of_all = Sampler().sample(trainer, {}).used[process.pid].cpu
+            hook.thread, trainer.line = thread, hook
+            of_rank = Sampler().sample(trainer, {}).used[process.pid].cpu
+        finally:
+            trainer.close()
+            process.kill()
+
+    assert of_all >= 0.5
+    assert of_rank <= 0.2
+    assert proc.thread_cpu(process.pid, thread) == 0.0
 
 
 def _delayed(sampler: Sampler, rank: Rank) -> float:

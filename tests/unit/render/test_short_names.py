@@ -88,5 +88,5 @@ def test_every_file_of_the_agent_does_the_same(path: Path) -> None:
     ],
 )
 def test_only_what_nobody_else_can_name_is_shortened(source: str, short: str) -> None:
-    """Not an argument, a global, a field, an import, nor what an f-string shows or another function assigns."""
+    """Not an argument, a global, a field, an import, nor what an f-string shows or a callback sets."""
     assert short == shorten(source)

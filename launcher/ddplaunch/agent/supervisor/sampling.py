@@ -63,8 +63,11 @@ class Sampler:
         now = time.monotonic()
         stat = proc.stat(rank.program)
         rank.children = children = family(rank.program)
+        hooks = {**{pid: lines[pid] for pid in children if pid in lines}, rank.program: rank.line}
         used = {
-            pid: usage for pid in [rank.program, *children] if (usage := self.touch(pid, now)) is not None
+            pid: _without_hook(usage, pid, hooks.get(pid))
+            for pid in [rank.program, *children]
+            if (usage := self.touch(pid, now)) is not None
         }
         answer = rank.line.answer if rank.line is not None else None
         frames = frames_of(answer)
@@ -211,6 +214,13 @@ class Sampler:
         return Process(
             pid, stat.state, stat.command, proc.wchan(pid), stat.threads, memory=stat.memory, **facts
         )
+
+
+def _without_hook(usage: proc.Usage, pid: int, hook: Optional[Line]) -> proc.Usage:
+    """Return what a process has used without the thread that answers us, which moves only when we ask."""
+    if hook is None or not hook.thread:
+        return usage
+    return usage._replace(cpu=usage.cpu - proc.thread_cpu(pid, hook.thread))
 
 
 def family(pid: int) -> list[int]:

@@ -49,7 +49,17 @@ class Usage(NamedTuple):
 
 def stat(pid: int) -> Optional[Stat]:
     """Return fields of /proc/PID/stat; None without such a process, or while it is being torn down."""
-    head, _, tail = text(pid, "stat").rpartition(")")
+    return _stat(text(pid, "stat"))
+
+
+def thread_cpu(pid: int, tid: int) -> float:
+    """Return the CPU seconds of a thread; 0 without it."""
+    thread = _stat(text(pid, f"task/{tid}/stat"))
+    return thread.cpu if thread is not None else 0.0
+
+
+def _stat(line: str) -> Optional[Stat]:
+    head, _, tail = line.rpartition(")")
     fields = tail.split()
     if len(fields) < 50:
         return None
