@@ -7,9 +7,9 @@ import time
 
 from ddplaunch.agent.contract import Bundle
 from ddplaunch.backends.job import Job
-from ddplaunch.cli import exits, status
+from ddplaunch.cli import exits
 from ddplaunch.cli import list as listing
-from ddplaunch.report import html, machine, verdict
+from ddplaunch.report import board, html, machine, verdict
 from ddplaunch.report.diagnosis import diagnose
 from ddplaunch.report.paint import Paint
 
@@ -19,7 +19,9 @@ _WIDTH = 100
 def job(found: Job) -> None:
     """By `list` and `status`."""
     now = time.time()
-    _written(listing.table([found], now), status.text(found, now), json.dumps(machine.job_data(found)))
+    _written(
+        listing.table([found], now), board.text(board.of(found, now)), json.dumps(machine.job_data(found))
+    )
     exits.of_job(found)
 
 

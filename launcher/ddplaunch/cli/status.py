@@ -8,7 +8,6 @@ import time
 from typing import TYPE_CHECKING
 
 from ddplaunch import api
-from ddplaunch.agent.text.printable import printable
 from ddplaunch.cli import jobs
 from ddplaunch.cli import parser as arguments
 from ddplaunch.errors import NeverStartsError
@@ -54,7 +53,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(job)
     else:
-        print(text(job, time.time()))
+        from ddplaunch.report import board
+
+        print(board.text(board.of(job, time.time())))
     return exits.of_job(job)
 
 
@@ -62,39 +63,3 @@ def _print_json(job: Job) -> None:
     from ddplaunch.report.machine import job_data
 
     jobs.print_json(job_data(job))
-
-
-def text(job: Job, now: float) -> str:
-    """Return the job in one line, its nodes and its pace below, then its verdicts."""
-    from ddplaunch.report import pace, progress
-    from ddplaunch.report.diagnosis import known_verdicts
-    from ddplaunch.report.words import clock, sweep_text
-
-    lines = [f"{job.handle}  {progress.headline(job, now)}", f"  submitted {clock(job.submitted)}"]
-    if job.sweep:
-        lines.append(f"  of a sweep, with {printable(sweep_text(job.sweep))}")
-    lines += [f"  {line}" for line in progress.earlier(job)]
-    if job.status is not None and not job.state.ended:
-        cells = [progress.row_text(row, now) for row in progress.rows(job.status)]
-        widths = [max(len(row[column]) for row in cells) for column in range(3)]
-        lines += [
-            "  "
-            + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()
-            for row in cells
-        ]
-    if job.status is not None and job.status.pace and (steps := pace.text(job.status.pace)):
-        lines.append(f"  {steps}")
-    hint = progress.hint(job)
-    if hint and not job.state.ended:
-        lines.append(f"  hint: {hint}")
-    verdicts = known_verdicts(job)
-    lines += [
-        f"  {verdict.code}"
-        + ("" if (sentence := printable(verdict.sentence)) in lines[0] else f": {sentence}")
-        for verdict in verdicts
-    ]
-    if verdicts:
-        lines.append(f"  `ddplaunch diagnose {job.handle}` says why")
-    elif job.earlier:
-        lines.append(f"  `ddplaunch diagnose {job.handle} --attempt {job.earlier[-1].number}` says why")
-    return "\n".join(lines)

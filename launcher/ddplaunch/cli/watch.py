@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import sys
 import time
@@ -67,8 +66,7 @@ def conclude(found: Diagnosis) -> None:
     """Print on stderr how the job ended, and why; or why it never starts, and what to do."""
     job = found.job
     paint, width = terminal.paint(sys.stderr), terminal.width(sys.stderr)
-    is_shown_below = any(each.sentence == job.detail for each in job.verdicts)  # and is, below
-    line = progress.headline(dataclasses.replace(job, detail="") if is_shown_below else job, time.time())
+    line = progress.headline(job, time.time(), verdicts_below=True)
     good = job.state is State.SUCCEEDED
     sys.stderr.write(f"ddplaunch: {paint.good(line) if good else paint.bad(line)}\n")
     if job.never_starts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from ddplaunch.agent.contract import JobPace
-from ddplaunch.report.words import duration
+from ddplaunch.report.words import count, duration
 
 _MATTERS = 0.1
 """Share of time from which on it is mentioned: a rank is seen once a second, for a minute."""
@@ -14,7 +14,7 @@ _APART = 0.2
 
 
 def text(pace: JobPace) -> str:
-    """Return 'a step takes 420 ms; rank 3 is in collectives 8% of the time, the others 35%'; may be empty."""
+    """Return 'a step takes 420 ms, 2.4 a second; of the last minute 35% in collectives'; may be empty."""
     parts = [f"a step takes {_step(pace.step)}"] if pace.step is not None else []
     shares = {"in collectives": pace.in_collectives, "waiting for data": pace.for_data}
     if pace.first and (shown := _first_to_go_on(pace)):
@@ -22,6 +22,22 @@ def text(pace: JobPace) -> str:
     elif known := [f"{each:.0%} {name}" for name, each in shares.items() if each and each >= _MATTERS]:
         parts.append(f"of the last minute {', '.join(known)}")
     return "; ".join(parts)
+
+
+def lines(pace: JobPace) -> list[str]:
+    """Return `text`, and a line on how many ranks it is of, and on those that wait least for the others."""
+    known = text(pace)
+    if not known:
+        return []
+    shares = [
+        f"rank {each.rank} {each.in_collectives:.0%}"
+        for each in pace.first
+        if each.in_collectives is not None
+    ]
+    if len(shares) < 2:
+        return [known]
+    least = "; in collectives least" if pace.ranks > len(shares) else "; in collectives"
+    return [known, f"{count(pace.ranks, 'rank')}{least}: {', '.join(shares)}"]
 
 
 def _first_to_go_on(pace: JobPace) -> str:
@@ -37,4 +53,14 @@ def _first_to_go_on(pace: JobPace) -> str:
 
 
 def _step(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration(seconds)
+    text = f"{seconds * 1000:.0f} ms" if seconds < 1 else duration(seconds)
+    return f"{text}{_rate(seconds)}"
+
+
+def _rate(seconds: float) -> str:
+    """Return how many steps come in a second or in a minute; empty where less than one does."""
+    for unit, size in (("a second", 1.0), ("a minute", 60.0)):
+        if 0 < seconds < size:
+            each = size / seconds
+            return f", {each:.1f} {unit}" if each < 9.95 else f", {each:.0f} {unit}"
+    return ""

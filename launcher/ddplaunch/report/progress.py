@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import Exit, JobStatus, Phase, Verdict
@@ -32,6 +34,11 @@ _AT = {
 """The phase of a node or a job, as part of a sentence; other phases read well as they are."""
 
 
+_WAITED = re.compile(r"(.*, for )(\d+(?:\.\d)?) (s|min|h)")
+"""A detail that ends with for how long its node waits, which differs a little from node to node."""
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+
 class Row(NamedTuple):
     """Nodes with the same phase and detail, and since when the first of them has it."""
 
@@ -42,20 +49,42 @@ class Row(NamedTuple):
 
 
 def rows(status: JobStatus) -> list[Row]:
-    """Return the nodes of a job in groups, the earliest phase first, since the others wait for it."""
+    """Return the nodes of a job in groups, the smallest first: what is odd is done by few.
+
+    Of equal ones the earliest phase comes first, since the others wait for it. Nodes that wait for the same
+    are one group, for the time that each of them has waited.
+    """
     grouped: dict[tuple[str, str], Row] = {}
     for node in status.nodes:
         detail = printable(node.detail) if node.exit_code is None else f"exit code {node.exit_code}"
         phase = printable(node.phase)
-        row = grouped.setdefault((phase, detail), Row([], phase, node.since, detail))
+        cause, waited = _cause_and_time(detail)
+        row = grouped.setdefault((phase, cause), Row([], phase, node.since, detail))
         row.nodes.append(node.node)
-        grouped[phase, detail] = row._replace(since=min(row.since, node.since))
-    return sorted(grouped.values(), key=lambda row: (_place(row.phase), row.nodes))
+        least = detail if waited < _cause_and_time(row.detail)[1] else row.detail
+        grouped[phase, cause] = row._replace(since=min(row.since, node.since), detail=least)
+    return sorted(grouped.values(), key=lambda row: (len(row.nodes), _place(row.phase), row.nodes))
 
 
-def headline(job: Job, now: float) -> str:
-    """Return the job in one line, without its handle."""
-    return numbered(job) + _headline(job, now)
+def _cause_and_time(detail: str) -> tuple[str, float]:
+    """Return a node's detail without the time for which it waits, and that time in seconds."""
+    match = _WAITED.fullmatch(detail)
+    return (match[1], float(match[2]) * _SECONDS[match[3]]) if match else (detail, 0.0)
+
+
+def headline(job: Job, now: float, *, verdicts_below: bool = False) -> str:
+    """Return the job in one line, without its handle.
+
+    `verdicts_below`: the verdicts follow, and the line leaves out what they say.
+    """
+    if verdicts_below and job.state.ended and job.verdicts and not (job.status and job.status.verdicts):
+        job = replace(job, detail="")  # its backend has made the verdicts of it
+    return numbered(job) + _headline(job, now, preliminary=not verdicts_below)
+
+
+def is_in_headline(job: Job, verdict: Verdict) -> bool:
+    """Whether `headline` has the verdict's sentence even where the verdicts follow, within its detail."""
+    return not job.state.ended and job.detail != "" and verdict in job.verdicts
 
 
 def numbered(job: Job) -> str:
@@ -86,7 +115,7 @@ def _checkpoint(status: JobStatus | None) -> str:
     return "".join(f"; {printable(node.detail)}" for node in ended)
 
 
-def _headline(job: Job, now: float) -> str:
+def _headline(job: Job, now: float, *, preliminary: bool) -> str:
     if job.state.ended:
         took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
         why = printable(job.detail) or ended_by(job.exit_code, gate_passed=job.gate_passed)
@@ -95,8 +124,8 @@ def _headline(job: Job, now: float) -> str:
     if job.status is None:
         waits = f": {printable(job.detail)}" if job.detail else ""
         return f"{job.state} for {duration(now - job.submitted)}{waits}"
-    preliminary = _preliminary(job.status)
-    more = job.detail or (f"{preliminary.sentence}; this may pass" if preliminary else "")
+    verdict = _preliminary(job.status) if preliminary else None
+    more = job.detail or (f"{verdict.sentence}; this may pass" if verdict else "")
     besides = f"; {printable(more)}" if more else ""
     return f"{_phase_text(job.status, now)}{_waited_for(job.status)}{besides}"
 
@@ -111,6 +140,12 @@ def hint(job: Job) -> str:
     """Return what to do about what the job waits for; empty when nothing is known."""
     preliminary = _preliminary(job.status) if job.status and not job.state.ended else None
     return printable(job.hint or (preliminary.hint if preliminary else ""))
+
+
+def is_preliminary(job: Job, verdict: Verdict) -> bool:
+    """Whether the verdict is of a gate that still waits for the cause to pass."""
+    status = job.status if not job.state.ended else None
+    return status is not None and _preliminary(status) is not None and verdict in status.verdicts
 
 
 def _preliminary(status: JobStatus) -> Verdict | None:

@@ -61,7 +61,7 @@ def test_a_job_in_one_line(job: Job, text: str) -> None:
 
 
 def test_nodes_that_stand_together_share_a_row() -> None:
-    """The furthest behind come first, and a thousand nodes in one place take one line."""
+    """The odd ones come first, and a thousand nodes in one place take one line."""
     nodes = [NodeStatus(n, "", Phase.RUNNING, AT + n) for n in range(1000)]
     nodes[7] = NodeStatus(7, "", Phase.INIT, AT + 3, "waits for ranks 2, 5")
     nodes[9] = NodeStatus(9, "", Phase.ENDED, AT + 4, exit_code=40)
@@ -70,9 +70,19 @@ def test_nodes_that_stand_together_share_a_row() -> None:
 
     assert [
         ("node 7", "init_process_group", "7.0 s", "waits for ranks 2, 5"),
-        ("nodes 0-6, 8, 10-999", "running", "10 s", ""),
         ("node 9", "ended", "6.0 s", "exit code 40"),
+        ("nodes 0-6, 8, 10-999", "running", "10 s", ""),
     ] == [progress.row_text(row, AT + 10) for row in rows]
+
+
+def test_nodes_that_wait_for_the_same_share_a_row() -> None:
+    """Each says for how long by its own clock; the row has the time that all of them have waited."""
+    details = ["all wait, for 12 s", "waits for rank 3", "all wait, for 9.4 s", "all wait, for 2 min"]
+    nodes = [NodeStatus(n, "", Phase.RUNNING, AT, detail) for n, detail in enumerate(details)]
+
+    assert [([1], "waits for rank 3"), ([0, 2, 3], "all wait, for 9.4 s")] == [
+        (row.nodes, row.detail) for row in progress.rows(given.status(nodes=nodes))
+    ]
 
 
 def said(*moments: tuple[float, Job]) -> list[str]:

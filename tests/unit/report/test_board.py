@@ -1,0 +1,92 @@
+"""What `status` prints of a job, and what all other views of it draw."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.unit.report import conftest as given
+
+from ddplaunch.agent.contract import JobPace, NodeStatus, Phase, Verdict
+from ddplaunch.backends.job import Earlier, Job, State
+from ddplaunch.report import board
+
+AT = given.AT
+HELD = Verdict("port-in-use", "node 0: port 29500 is held", "gate", nodes=[0], hint="`kill 812`")
+
+RUNNING = """\
+local://digits/3  running on 3 nodes for 7.0 s
+  submitted 2023-11-14 22:13:20
+  of a sweep, with env.LR=0.1
+  node 2     running  7.0 s  waits for rank 2
+  nodes 0-1  running  7.0 s
+  a step takes 420 ms, 2.4 a second
+  rank-in-user-code: rank 0 is in evaluate() (train.py:140) for 96 s, the others wait in barrier
+  `ddplaunch diagnose local://digits/3` says why"""
+
+
+def text(job: Job) -> str:
+    """What `status` prints of the job."""
+    return board.text(board.of(job, AT + 12))
+
+
+def test_a_job_that_runs_is_shown_whole() -> None:
+    """Its own values, its nodes with the odd ones first, its pace, and what is wrong."""
+    nodes = [NodeStatus(number, "", Phase.RUNNING, AT + 5) for number in (0, 1)]
+    nodes.append(NodeStatus(2, "", Phase.RUNNING, AT + 5, "waits for rank 2"))
+    status = given.status(nodes=nodes, pace=JobPace(4, 0.42), verdicts=[given.VERDICT])
+    job = given.job(State.RUNNING, status=status, sweep={"env.LR": "0.1"})
+
+    assert RUNNING == text(job)
+
+
+def test_a_fault_that_may_pass_is_called_so_once() -> None:
+    """Below the job, with what to do; the first line says what all wait for."""
+    status = given.status(phase=Phase.GATE, verdicts=[HELD])
+    lines = text(given.job(State.RUNNING, status=status)).splitlines()
+
+    assert "local://digits/3  at the gate for 7.0 s" == lines[0]
+    assert [
+        "  hint: `kill 812`",
+        "  port-in-use: node 0: port 29500 is held; this may pass",
+        "  `ddplaunch diagnose local://digits/3` says why",
+    ] == lines[-3:]
+
+
+def test_no_sentence_stands_twice() -> None:
+    """Of an ended job the verdict has it, of one that goes on the first line, with all else that is there."""
+    ended = given.job(State.FAILED, exit_code=40, detail=HELD.sentence, verdicts=(HELD,))
+    pending = given.job(State.PENDING, detail=f"{HELD.sentence}; it is being deleted", verdicts=(HELD,))
+
+    assert 1 == text(ended).count(HELD.sentence)
+    assert "local://digits/3  failed after 1 min 10 s: a worker failed" == text(ended).splitlines()[0]
+    assert 1 == text(pending).count(HELD.sentence)
+    assert "it is being deleted" in text(pending)
+    assert "  port-in-use" in text(pending).splitlines()
+
+
+def test_a_scheduler_s_word_beside_the_hub_s_verdict_stays() -> None:
+    """They are not the same."""
+    status = given.status(phase=Phase.ENDED, verdicts=[HELD])
+    ended = given.job(State.FAILED, detail="n3 was drained", verdicts=(given.VERDICT,), status=status)
+
+    assert text(ended).startswith("local://digits/3  failed after 1 min 10 s: n3 was drained\n")
+    assert "  port-in-use: node 0: port 29500 is held\n" in text(ended)
+
+
+def test_ranks_of_a_notice_are_named_apart() -> None:
+    """Who is at fault, and who only waits: a view with room shows both."""
+    job = given.job(State.RUNNING, status=given.status(verdicts=[given.VERDICT]))
+    over = dataclasses.replace(job, state=State.FAILED, ended=AT + 70)
+
+    assert [["rank 0 at fault", "ranks 1-3 can only wait"]] == [
+        each.ranks for each in board.of(job, AT + 12).notices
+    ]
+    assert "ranks 1-3 ended or waited because of it" == board.of(over, AT + 12).notices[0].ranks[1]
+
+
+def test_an_earlier_attempt_can_be_read() -> None:
+    """Where nothing is wrong with this one."""
+    job = given.job(State.RUNNING, status=given.status(attempt=1), earlier=(Earlier(0, None, None),))
+
+    assert "  attempt 0: it left no result" in text(job).splitlines()
+    assert text(job).endswith("  `ddplaunch diagnose local://digits/3 --attempt 0` says why")
