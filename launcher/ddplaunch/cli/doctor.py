@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
     from ddplaunch.backends import interrupts
-    from ddplaunch.cli import exits, jobs, report_file, watch
+    from ddplaunch.cli import exits, follow, jobs, report_file
 
     if args.html is not None:
         report_file.check(Path(args.html))
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         if interrupt.came:
             raise KeyboardInterrupt
-        found = watch.until_end(handle)
+        found = follow.until_end(handle)
     except KeyboardInterrupt:
         sys.stderr.write(f"\nstopping {handle} …\n")
         with interrupts.held_off():

@@ -26,6 +26,7 @@ VERBS: Final = {
     "submit": "start a job, and print its handle",
     "run": "supervise a training command on this machine, without a job file",
     "status": "show the state of a job, and which nodes it waits for",
+    "watch": "show a job until its end: ranks that wait, phases, steps a second",
     "list": "list all jobs, finished ones too",
     "logs": "print the output of a job's ranks",
     "cancel": "collect evidence, then stop a job",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ddplaunch import api
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends import interrupts
-from ddplaunch.cli import exits, watch
+from ddplaunch.cli import exits, follow
 from ddplaunch.errors import DdplaunchError, ExitCode
 from ddplaunch.report.words import sweep_text
 
@@ -54,7 +54,7 @@ def wait(handles: Sequence[Handle]) -> int:
         for found in api.wait_all(handles):
             over[found.job.handle] = found.job
             sys.stderr.write(f"{found.job.handle} {printable(sweep_text(found.job.sweep))}\n")
-            watch.conclude(found)
+            follow.conclude(found)
     except KeyboardInterrupt:
         sys.stderr.write(
             f"\ndetached; {len(handles) - len(over)} jobs go on: `ddplaunch list` shows them, "

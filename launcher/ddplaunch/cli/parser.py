@@ -150,6 +150,13 @@ def at_least(least: int) -> Callable[[str], int]:
     return convert
 
 
+def port(text: str) -> int:
+    """Return the port in `text`. Raises ArgumentTypeError."""
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r}: wanted a port from 1 to 65535")
+    return int(text)
+
+
 NEVER = 0.0
 """Stands for `never`; every time is longer."""
 

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     arguments.handle(parser)
     arguments.as_json(parser)
-    parser.add_argument("-w", "--watch", action="store_true", help="wait until the job has ended")
+    parser.add_argument("-w", "--watch", action="store_true", help="wait until the job has ended, as `watch`")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,18 +38,15 @@ def run(args: argparse.Namespace) -> int:
 
     job = api.status(args.handle)
     if args.watch and not job.state.ended:
-        from ddplaunch.report import live
+        from ddplaunch.cli import watch
 
         handle = job.handle  # by now with its number: the name alone means the newest
-        with live.view(sys.stderr if args.json else sys.stdout) as view:
-            try:
-                for job in api.watch(handle):
-                    if not job.state.ended:
-                        view.show(job)
-            except NeverStartsError:
-                if args.json:
-                    _print_json(job)
-                raise
+        try:
+            job = watch.on(sys.stderr if args.json else sys.stdout, handle)
+        except NeverStartsError:
+            if args.json:
+                _print_json(api.status(handle))
+            raise
     if args.json:
         _print_json(job)
     else:

@@ -87,9 +87,9 @@ def _one(plan: Plan, args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         if handle is None:
             raise
-        from ddplaunch.cli import exits, watch
+        from ddplaunch.cli import exits, follow
 
-        watch.detach(handle)
+        follow.detach(handle)
         if args.wait:
             job = api.status(handle)
             if args.json:
@@ -100,15 +100,15 @@ def _one(plan: Plan, args: argparse.Namespace) -> int:
 
 def _wait(handle: Handle, *, as_json: bool) -> int:
     """Show the job until its end, and return its exit code. Raises NeverStartsError."""
-    from ddplaunch.cli import exits, watch
+    from ddplaunch.cli import exits, follow
 
     try:
-        found = watch.until_end(handle)
+        found = follow.until_end(handle)
     except NeverStartsError:
         if as_json:
             _print_json(api.status(handle))
         raise
-    watch.conclude(found)
+    follow.conclude(found)
     if as_json:
         _print_json(found.job)
     return exits.of_job(found.job)

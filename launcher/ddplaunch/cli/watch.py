@@ -1,75 +1,69 @@
-"""Shows a job while a user waits for it: its phase, its ranks' output, its end."""
+"""`ddplaunch watch`."""
 
 from __future__ import annotations
 
-import re
+import argparse
 import sys
 import time
+from typing import IO, TYPE_CHECKING
 
 from ddplaunch import api
-from ddplaunch.agent.contract import Marks
-from ddplaunch.backends.job import Handle, Job, State
-from ddplaunch.cli import terminal
-from ddplaunch.report import live, progress, verdict
-from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.cli import parser as arguments
+from ddplaunch.errors import UsageError
 
-_SPEAKER = re.compile(r"\[(hub|\d+/ddplaunch)\] (.*)")
+if TYPE_CHECKING:
+    from ddplaunch.backends.job import Handle, Job
+    from ddplaunch.report.live import StateView
 
+HELP = """
+Shows a job until it has ended: on a terminal as a full screen that is drawn once a second, else a line for
+each change. Nodes in the same state are one row, the odd ones first. Ctrl-C ends the watching, not the job.
 
-class VerdictFilter:
-    """Filter that keeps one copy of each verdict: the hub and all supervisors print it, in a frame."""
+With --web a browser on this machine sees the same, at the address that is printed; through a forwarded port
+from another one, too. Only who knows the address can read the page.
 
-    def __init__(self) -> None:
-        self._speaker = ""
-        self._framed: set[str] = set()  # speakers that are printing a verdict
-
-    def __call__(self, line: str) -> bool:
-        match = _SPEAKER.fullmatch(line)
-        if match is None:
-            return True
-        who, text = match.groups()
-        if text.startswith(Marks.FRAME):
-            self._speaker = self._speaker or who
-            self._framed ^= {who}
-        elif who not in self._framed:
-            return True
-        return who == self._speaker
+At the end `status` is printed; the exit code is that of `status --watch`, which shows the same.
+"""
 
 
-def until_end(handle: Handle) -> Diagnosis:
-    """Show the job on stderr until it has ended, and return its diagnosis. Ctrl-C raises KeyboardInterrupt.
-
-    Raises what `api.follow` raises.
-    """
-    is_shown = VerdictFilter()
-    with live.view(sys.stderr) as view:
-        for each in api.follow(handle):
-            if isinstance(each, Diagnosis):
-                return each
-            if isinstance(each, Job):
-                view.show(each)
-            elif is_shown(each):
-                view.line(each)
-    raise AssertionError(handle)
-
-
-def detach(handle: Handle) -> None:
-    """Print how to come back to a job that goes on."""
-    sys.stderr.write(
-        f"\ndetached; {handle} goes on\n"
-        f"  ddplaunch logs -f {handle}    to follow it again\n"
-        f"  ddplaunch cancel {handle}     to stop it\n"
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    arguments.handle(parser)
+    parser.add_argument("--web", action="store_true", help="serve the page for a browser, on loopback")
+    parser.add_argument(
+        "--port", type=arguments.port, metavar="PORT", help="with --web: its port (default: any free one)"
     )
 
 
-def conclude(found: Diagnosis) -> None:
-    """Print on stderr how the job ended, and why; or why it never starts, and what to do."""
-    job = found.job
-    paint, width = terminal.paint(sys.stderr), terminal.width(sys.stderr)
-    line = progress.headline(job, time.time(), verdicts_below=True)
-    good = job.state is State.SUCCEEDED
-    sys.stderr.write(f"ddplaunch: {paint.good(line) if good else paint.bad(line)}\n")
-    if job.never_starts:
-        sys.stderr.write(f"ddplaunch: hint: {progress.hint(job)}\n")
-    elif found.verdicts or not good:
-        sys.stderr.write(f"\n{verdict.diagnosis_text(found, paint, width)}\n")
+def run(args: argparse.Namespace) -> int:
+    """Run the command, and return the exit code."""
+    from ddplaunch.cli import exits
+    from ddplaunch.report import board
+
+    if args.port is not None and not args.web:
+        raise UsageError("--port is for --web", hint="add --web, or leave --port out")
+    job = api.status(args.handle)
+    if not job.state.ended:
+        if args.web:
+            from ddplaunch.cli.page_server import WebView
+
+            job = until_end(job.handle, WebView(sys.stderr, args.port or 0))
+        else:
+            job = on(sys.stdout, job.handle)
+    print(board.text(board.of(job, time.time())))
+    return exits.of_job(job)
+
+
+def on(stream: IO[str], handle: Handle) -> Job:
+    """Show the job on the stream until it has ended, and return it then. Raises as `api.watch`."""
+    from ddplaunch.report import screen
+
+    return until_end(handle, screen.view(stream))
+
+
+def until_end(handle: Handle, view: StateView) -> Job:
+    """Show the job until it has ended, and return it then. Raises as `api.watch`."""
+    with view:
+        for job in api.watch(handle):
+            view.show(job)
+    return job

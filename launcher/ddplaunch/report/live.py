@@ -7,25 +7,23 @@ only.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Protocol, Self
 
-from ddplaunch.agent.contract import Phase
 from ddplaunch.backends.job import Job
-from ddplaunch.report import progress
+from ddplaunch.report import board, progress
+from ddplaunch.report.changes import Changes
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-FIRST_REMINDER = 5.0
-"""Seconds without a change until a log repeats what the job waits for; then twice as many, and so on."""
 _ROWS = 12
 """Groups of nodes in the table. More would push the ranks' lines off a small terminal."""
 
 
-class View(Protocol):
-    """Interface of both ways to show a job."""
+class StateView(Protocol):
+    """Interface of all ways to show how a job proceeds."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -34,6 +32,10 @@ class View(Protocol):
     def show(self, job: Job) -> None:
         """Show the present state of the job; called several times a second."""
 
+
+class View(StateView, Protocol):
+    """Interface of both ways to show a job together with its output."""
+
     def line(self, text: str) -> None:
         """Show a line of the job's output."""
 
@@ -41,13 +43,12 @@ class View(Protocol):
 class Lines:
     """Prints a line for each change, and while the job waits, reminders at growing intervals."""
 
-    def __init__(self, stream: IO[str], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, stream: IO[str], clock: Callable[[], float] = time.time, *, with_output: bool = True
+    ) -> None:
         self._stream = stream
         self._clock = clock
-        self._place: Hashable = None
-        self._hint = ""
-        self._remind_at = 0.0
-        self._patience = FIRST_REMINDER
+        self._changes = Changes(with_output=with_output)
 
     def __enter__(self) -> Self:
         return self
@@ -58,23 +59,8 @@ class Lines:
         self._stream.flush()
 
     def show(self, job: Job) -> None:
-        now = self._clock()
-        place = progress.place(job)
-        is_new = place != self._place
-        if is_new:
-            self._place = place
-            self._patience = FIRST_REMINDER
-        elif not progress.is_waiting(job) or now < self._remind_at:
-            return
-        else:
-            self._patience *= 2
-        self._remind_at = now + self._patience
-        self.line(f"ddplaunch: {progress.headline(job, now)}{_other_nodes(job)}")
-        hint = progress.hint(job)
-        if hint != self._hint:
-            self._hint = hint
-            if hint:
-                self.line(f"ddplaunch: hint: {hint}")
+        for line in self._changes.lines(job, self._clock()):
+            self.line(f"ddplaunch: {line}")
 
     def line(self, text: str) -> None:
         self._stream.write(f"{text}\n")
@@ -124,6 +110,9 @@ class Picture:
         hint = progress.hint(self._job)
         if hint and not self._job.state.ended:
             table.add_row(Text("  hint"), Text(hint))
+        pace = board.of(self._job, now).pace
+        if pace:
+            table.add_row(Text("  pace"), Text(pace[0]))
         rows = progress.rows(self._job.status) if self._job.status else []
         for row in rows[:_ROWS]:
             nodes, phase, since, detail = progress.row_text(row, now)
@@ -135,20 +124,11 @@ class Picture:
 
 def view(stream: IO[str]) -> View:
     """Return the view for the stream: a table on a terminal that can move its cursor, else lines."""
+    return Picture(stream) if can_draw(stream) else Lines(stream)
+
+
+def can_draw(stream: IO[str]) -> bool:
+    """Whether the stream is a terminal that can move its cursor."""
     import os
 
-    if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        return Picture(stream)
-    return Lines(stream)
-
-
-def _other_nodes(job: Job) -> str:
-    """Return a text on the nodes in another phase than the job, or with a detail that it does not have."""
-    if job.status is None or job.state.ended or job.status.phase == Phase.ENDED:
-        return ""
-    texts = [
-        progress.elsewhere(row, job.status.phase)
-        for row in progress.rows(job.status)
-        if not set(row.nodes) <= set(job.status.waiting_for) and not (row.detail and row.detail in job.detail)
-    ]
-    return "".join(f"; {text}" for text in texts if text)
+    return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddplaunch.cli.watch import VerdictFilter
+from ddplaunch.cli.follow import VerdictFilter
 
 
 def test_a_verdict_of_all_supervisors_is_shown_once() -> None:
