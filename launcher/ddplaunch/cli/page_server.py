@@ -84,8 +84,7 @@ class WebView:
 class _Server(ThreadingHTTPServer):
     """Server with what its requests need. `job`: as it is now; None: not known yet."""
 
-    daemon_threads = True
-    block_on_close = False  # a client that sends nothing must not delay the end
+    daemon_threads = True  # a client that sends nothing must not delay the end
 
     def __init__(self, port: int) -> None:
         super().__init__((HOST, port), _Request)
@@ -117,8 +116,8 @@ class _Request(BaseHTTPRequestHandler):
         else:
             render = live_page.page if name == _PAGE else live_page.part
             text = render(board.of(job, time.time()), list(self.server.changes))
+            self.server.was_read = True  # at once: the job may end while this is sent
             self._answer(HTTPStatus.OK, text, "text/html")
-            self.server.was_read = True
             if job.state.ended:
                 self.server.end_was_read.set()
 

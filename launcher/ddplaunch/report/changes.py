@@ -61,6 +61,8 @@ class Changes:
         return lines
 
     def _new_notices(self, job: Job) -> list[str]:
+        if job.status is not None and job.status.phase == Phase.ENDED:
+            return []  # what was wrong has not passed
         known = {(each.code, tuple(each.ranks)): each for each in _notices(job.status)}
         gone = [each.code for key, each in self._notices.items() if key not in known]
         codes = {each.code for each in known.values()}
@@ -84,7 +86,7 @@ class Changes:
 
 def _notices(status: JobStatus | None) -> list[Verdict]:
     """Return the verdicts on a job that runs; those at the gate are part of its headline."""
-    if status is None or status.phase in (Phase.STARTING, Phase.GATE, Phase.ENDED):
+    if status is None or status.phase in (Phase.STARTING, Phase.GATE):
         return []
     return status.verdicts
 

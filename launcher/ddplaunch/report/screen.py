@@ -130,7 +130,7 @@ def _joined(sections: Sequence[Section], height: int) -> list[Line]:
         if lines and roomy:
             lines.append(Line(""))
         lines += _cut(section, length)
-    return lines[:height]
+    return lines
 
 
 def _cut(section: Section, length: int) -> Section:

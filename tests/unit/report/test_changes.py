@@ -47,6 +47,15 @@ def test_a_notice_on_other_ranks_is_another_one() -> None:
     )[3:]
 
 
+def test_the_end_of_a_job_cures_nothing() -> None:
+    """Its notice stands until the end, and is not called past then."""
+    over = running(phase=Phase.ENDED, exit_code=50, verdicts=[HUNG])
+
+    assert ["ended 1.0 s ago: it hung, and was ended"] == lines((1.0, running(verdicts=[HUNG])), (6.0, over))[
+        3:
+    ]
+
+
 def test_a_verdict_at_the_gate_is_no_notice() -> None:
     """The line on what the job waits for has it."""
     held = Verdict("port-in-use", "node 0: port 29500 is held", "gate", nodes=[0])
