@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from ddplaunch.spec.models import JobSpec
 
 HELP = """
-Runs every check that a job runs before its training starts, on every node and between all nodes, prints the
-results, and starts no training. With a job file, the checks use that job's nodes, ports and settings.
+Runs every check that a job runs before its training starts, on every node and between all nodes, and starts
+no training. It prints who reaches whom and how long that takes, each node's address, interface and MTU, and
+what each check has found: n/a where a node has nothing to check, such as GPUs. Of many nodes those that are
+alike share a line. With a job file, the checks use that job's nodes, ports and settings.
 
 The exit code is 0 when a job could start, else 104.
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from ddplaunch.agent.contract import Verdict, codec
+from ddplaunch.agent.contract import Status, Verdict, codec
 from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.backends.job import Earlier, Job
-from ddplaunch.report import reachability, verdict
+from ddplaunch.report import measured, reachability, verdict
 from ddplaunch.report.diagnosis import Diagnosis, known_verdicts
 
 
@@ -54,18 +54,23 @@ def verdicts_data(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
 
 
 def doctor_data(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return `doctor --json`: `diagnosis_data`, the checks of each node, and which node reaches which.
+    """Return `doctor --json`: `diagnosis_data`, the checks of each node, how it is reached, and by which.
 
     `rows` of the latter has a word for each node that tried, with a letter for each node that it tried.
     """
     bundle = diagnosis.bundle
     reached = bundle and {"legend": reachability.STATES, "rows": reachability.rows(bundle)}
     checks = [
-        {"node": check_in.node, **{key: value for key, value in codec.dump(check).items() if key != "facts"}}
+        {
+            "node": check_in.node,
+            **{key: value for key, value in codec.dump(check).items() if key != "facts"},
+            "applies": check.status != Status.PASS or measured.applies(check.check, check_in.facts),
+        }
         for check_in in (bundle.check_ins if bundle else [])
         for check in check_in.checks
     ]
-    return {**diagnosis_data(diagnosis), "checks": checks, "reachability": reached}
+    network = [each._asdict() for each in measured.networks(bundle)] if bundle else []
+    return {**diagnosis_data(diagnosis), "checks": checks, "network": network, "reachability": reached}
 
 
 def diagnosis_data(diagnosis: Diagnosis) -> dict[str, Any]:

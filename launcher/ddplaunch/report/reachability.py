@@ -28,6 +28,8 @@ STATES = {
 _OUTCOMES = {"ok": OK, "stalled": PARTLY, "lossy": PARTLY, "timeout": SILENT, "unreachable": SILENT}
 _SLOW = 1.0
 """Seconds from which a path counts as slow: a lost packet is sent again after one."""
+_LETTERS = 32
+"""The most nodes for which a terminal has a row each."""
 _SHARP = 400
 """The most rows that a screen can show; of more nodes, several share a row."""
 _SINGLE = 64
@@ -61,6 +63,38 @@ def rows(bundle: Bundle) -> list[str]:
         "".join(state(cells.get((node, peer), ())) for peer in range(bundle.nodes))
         for node in range(bundle.nodes)
     ]
+
+
+def map_lines(bundle: Bundle) -> list[str]:
+    """Return the matrix as text: a row for each node that tries; in a large job, for nodes that are alike."""
+    matrix = rows(bundle)
+    if bundle.nodes > _LETTERS:
+        return _summary(matrix)
+    numbers = [str(node) for node in range(bundle.nodes)]
+    width = len(numbers[-1])
+    heads = ["".join(number.rjust(width)[at] for number in numbers) for at in range(width)]
+    edge = len("from ") + width
+    lines = [f"{'to' if at == 0 else '':<{edge}}  {head}" for at, head in enumerate(heads)]
+    lines += [f"from {number:>{width}}  {row}" for number, row in zip(numbers, matrix, strict=True)]
+    used = [letter for letter in STATES if any(letter in row for row in matrix)]
+    return [*lines, *(f"{letter} {STATES[letter]}" for letter in used)]
+
+
+def _summary(matrix: Sequence[str]) -> list[str]:
+    """Return a line for all nodes whose paths have the same states, the worst first."""
+    groups: dict[str, list[int]] = {}
+    for node, row in enumerate(matrix):
+        groups.setdefault("".join(state for state in STATES if state in row and state != UNTRIED), []).append(
+            node
+        )
+    order = list(STATES)
+    ways = sorted(groups.items(), key=lambda group: list(map(order.index, group[0][::-1])), reverse=True)
+    lines = []
+    for letters, nodes in ways:
+        counts = Counter(letter for node in nodes for letter in matrix[node])
+        states = [f"{counts[each]:,} {STATES[each].partition(':')[0]}" for each in reversed(letters)]
+        lines.append(f"from {some('node', nodes)}: {', '.join(states) or 'nothing was tried'}")
+    return lines
 
 
 def picture(bundle: Bundle) -> str:

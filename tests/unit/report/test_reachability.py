@@ -60,6 +60,28 @@ def test_one_row_of_letters_for_each_node() -> None:
     assert [".os", "..t", "o.."] == reachability.rows(found)
 
 
+def test_a_terminal_has_a_row_for_each_node() -> None:
+    """With the meaning of the letters that are there."""
+    found = bundle(11, result(10, 2, "timeout"), passed={"0": {"10": 3}})
+    lines = reachability.map_lines(found)
+
+    assert ["to                 1", "         01234567890", "from  0  ..........o"] == lines[:3]
+    assert ["from 10  ..t........", ". not tried", "o passes", "t no answer, or no route"] == lines[-4:]
+
+
+def test_nodes_of_a_large_job_that_are_alike_share_a_row() -> None:
+    """The worst come first."""
+    passed = {str(node): {str((node + 1) % 100): 3} for node in range(99)}
+    found = bundle(100, result(5, 7, "timeout"), result(6, 9, "refused"), passed=passed)
+
+    assert [
+        "from node 5: 1 no answer, or no route, 1 passes",
+        "from node 6: 1 refused, reset, or answered by another program, 1 passes",
+        "from nodes 0-4, 7-98: 97 passes",
+        "from node 99: nothing was tried",
+    ] == reachability.map_lines(found)
+
+
 def test_doctor_gives_the_matrix_to_scripts(diagnosis: Diagnosis) -> None:
     """Beside all that `diagnose` gives."""
     data = machine.doctor_data(diagnosis)
