@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from typing import IO
 
 from tests.busy import BUSY
@@ -59,6 +63,56 @@ def test_the_picture_shows_every_node_and_ctrl_c_detaches(desk: Desk) -> None:
     assert b"detached; local://tiny/1 goes on" in seen
     assert b"Traceback" not in seen
     assert 0 == desk.call("status", "local://tiny", "--watch").returncode
+
+
+def test_watch_fills_the_terminal_and_gives_it_back_on_ctrl_c(desk: Desk) -> None:
+    """Which ends the watching alone; without a terminal there are lines, and the exit code is the job's."""
+    path = desk.job("--hang-at", "1", more="watchdog: {notice_after: 5s, kill_after: 600s}\n")
+    handle = desk.call("submit", path).stdout.strip()
+    with at_terminal(desk, "watch", handle) as process:
+        seen = read_until(process.stdout, b"rank 1 at fault")
+        assert process.stdin is not None
+        process.stdin.write(b"\x03")
+        process.stdin.flush()
+        seen += read_until(process.stdout, b"\x1b[?1049l")
+        process.stdin.close()
+        process.wait(BUSY * 30)
+
+    assert 130 == process.returncode
+    assert seen.startswith(b"\x1b[?1049h")
+    assert b"rank 0 can only wait" in seen
+    assert b"Traceback" not in seen
+    assert 101 == desk.call("status", handle).returncode
+
+    with desk.start("watch", handle) as watcher:
+        assert watcher.stdout is not None
+        lines = [next(watcher.stdout), next(watcher.stdout)]
+        desk.call("cancel", handle)
+        rest, _ = watcher.communicate(timeout=BUSY * 60)
+    assert 103 == watcher.returncode
+    assert lines[0].startswith("ddplaunch: running on 1 node for ")
+    assert lines[1].startswith("ddplaunch: notice: rank-in-user-code: rank 1 is in load_slowly")
+    assert f"{handle}  cancelled after " in rest
+    assert "\x1b" not in "".join(lines) + rest
+
+
+def test_a_browser_sees_the_job_until_its_end(desk: Desk) -> None:
+    """At the address that is printed."""
+    handle = desk.call("submit", desk.job("--steps", "3")).stdout.strip()
+    with desk.start("watch", handle, "--web") as watcher:
+        assert watcher.stderr is not None
+        url = next(word for word in watcher.stderr.readline().split() if word.startswith("http://127.0.0.1:"))
+        page = ""
+        while "This page has ended with the job." not in page:
+            with contextlib.suppress(urllib.error.HTTPError):  # at first nothing is known of the job
+                page = urllib.request.urlopen(f"{url}board", timeout=BUSY * 10).read().decode()
+            time.sleep(0.1)
+        out, _ = watcher.communicate(timeout=BUSY * 30)
+
+    assert handle in page
+    assert "succeeded after " in page
+    assert 0 == watcher.returncode
+    assert f"{handle}  succeeded after " in out
 
 
 def test_ctrl_c_ends_the_following_of_logs(desk: Desk) -> None:
