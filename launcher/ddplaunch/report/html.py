@@ -7,17 +7,23 @@ lines and exceptions may hold any text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import resources
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ddplaunch.agent.contract import RankEvidence
-from ddplaunch.agent.diagnosis.run import stacks
+from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.report import checks, reachability, words
+from ddplaunch.report import checks, rank_table, same_stacks, sentence, sources, spots, words
 from ddplaunch.report.diagnosis import Diagnosis
-from ddplaunch.report.verdict import culprits, missing, node_names
+from ddplaunch.report.pictures import calls, gallery
+from ddplaunch.report.verdict import culprits, node_names
+
+_STACKS = 64
+"""The most different stacks that are shown; the bundle has all."""
+_EVENTS = 300
+"""The most events that are shown."""
 
 
 def page(diagnosis: Diagnosis, otherwise: str = "no verdict") -> str:
@@ -29,23 +35,41 @@ def page(diagnosis: Diagnosis, otherwise: str = "no verdict") -> str:
         finalize=_printable,
         undefined=StrictUndefined,
         keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return environment.get_template("report.html").render(
+    evidence, verdicts = diagnosis.evidence, diagnosis.verdicts
+    view = JobView(evidence) if evidence is not None else None
+    at_fault = verdicts[0].ranks if verdicts else []
+    style = resources.files("ddplaunch.report.pictures").joinpath("pictures.css").read_text("utf-8")
+    whole = environment.get_template("report.html").render(
         job=diagnosis.job,
-        verdicts=diagnosis.verdicts,
+        verdicts=verdicts,
         otherwise=otherwise,
         bundle=diagnosis.bundle,
-        evidence=diagnosis.evidence,
-        missing=missing(diagnosis),
+        evidence=evidence,
+        view=view,
+        at_fault=at_fault,
+        pictures=gallery.pictures(diagnosis, view),
+        parting=calls.NAME,
+        spots=spots.spots(view, verdicts[0]) if view and verdicts else [],
+        pieces=sentence.pieces,
+        sources=sources.sources(diagnosis, view),
+        unseen=sources.unseen(diagnosis, view),
+        stacks=same_stacks.groups(view, at_fault)[:_STACKS] if view else [],
+        merged=rank_table.merged(view, at_fault) if view else [],
+        ranks=rank_table.rows(view, at_fault) if view else [],
+        ended=rank_table.ended,
         names=node_names(diagnosis),
         checks=checks,
         culprits=culprits,
         filled=_filled,
         name_nodes=phrases.nodes,
-        picture=reachability.picture,
-        where=_where,
         words=words,
+        most_events=_EVENTS,
+        style=Markup(style),  # noqa: S704 a file of ours
     )
+    return whole.lstrip()
 
 
 def _printable(value: object) -> object:
@@ -56,10 +80,3 @@ def _printable(value: object) -> object:
 def _filled(rows: Sequence[Mapping[str, object]]) -> list[str]:
     """Return the columns of a table that are not empty."""
     return [head for head in rows[0] if any(row[head] != "" for row in rows)]
-
-
-def _where(rank: RankEvidence) -> str:
-    """Return the innermost place in the user's own code; the collective shows where in torch a rank waits."""
-    frames = stacks.main(rank.stacks)
-    frame = stacks.user_frame(frames) or next(iter(frames), None)
-    return phrases.place(frame) if frame else ""

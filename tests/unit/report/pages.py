@@ -19,7 +19,8 @@ class Structure(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
-        self.fetched += [value or "" for name, value in attrs if name in ("src", "href", "action")]
+        links = [value or "" for name, value in attrs if name in ("src", "href", "action")]
+        self.fetched += [link for link in links if not link.startswith("#")]
         if tag not in _VOID:
             self.open.append(tag)
 

@@ -60,8 +60,9 @@ def test_what_a_job_says_is_escaped(diagnosis: Diagnosis) -> None:
 
     assert "<script>" not in page
     assert "<b>epoch" not in page
-    # Sentence, hint, code, fact, the job's detail, and a rank's exception.
-    assert 6 == page.count("&lt;script&gt;alert(1)&lt;/script&gt;")
+    # Sentence, hint, fact, the job's detail; in the title and below the sentence the code; the exception of a
+    # rank with its stack and in the picture.
+    assert 8 == page.count("&lt;script&gt;alert(1)&lt;/script&gt;")
 
 
 def test_a_job_without_a_bundle_has_a_page_too() -> None:

@@ -1,0 +1,208 @@
+"""Draws the calls of torch.distributed up to the one at which the ranks part, a column for each way they go.
+
+All ranks of a group must make the same calls in the same order. The culprit's column is the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from ddplaunch.agent.contract import Collective, Frame, Verdict
+from ddplaunch.agent.diagnosis.run import collectives, stacks
+from ddplaunch.agent.diagnosis.run.job_view import JobView, plain
+from ddplaunch.agent.system import phrases
+from ddplaunch.report.pictures import svg
+from ddplaunch.report.pictures.picture import Picture
+from ddplaunch.report.words import count, some
+
+NAME = "where-ways-part"
+TITLE = "Where the ways part"
+_WIDTH, _LEFT, _GAP = 1040, 64, 24
+_ROW, _HIGH = 40, 30
+_BEFORE, _AFTER = 4, 2
+_COLUMNS = 3
+_BY_LINE = {"collective-skipped", "exception-swallowed"}
+"""Verdicts on ranks whose calls differ by their lines, too; elsewhere a root may have a line of its own."""
+
+Calls = Mapping[int, Collective]
+"""Calls of one rank in one group, by their sequence numbers."""
+
+
+class Way(NamedTuple):
+    """Ranks that made the same call at the number where the ways part; `call` None: they made none."""
+
+    ranks: list[int]
+    culprit: bool
+    call: Collective | None
+    calls: Calls  # of the first of them
+    place: str  # where it is, in words
+    site: Frame | None  # its line
+
+    def shown(self) -> str:
+        return described(self.call) if self.call else f"not called; it is in {self.place}"
+
+
+class Parting(NamedTuple):
+    """The number of a group's call at which ranks go different ways."""
+
+    group: str
+    number: int
+    ways: list[Way]
+
+
+def find(view: JobView, verdict: Verdict) -> Parting | None:
+    """Return where the culprits' calls differ from the others'; None where no record shows it."""
+    culprits = set(verdict.ranks) & set(view.ranks)
+    mismatch = collectives.find(view) or collectives.find(view, failed_too=True)
+    for source in _sources(view):
+        for group, its in sorted(source.items()):
+            own = {rank: calls for rank, calls in its.items() if rank in culprits}
+            if not own or len(its) < 2 or (mismatch is None and len(own) == len(its)):
+                continue
+            if mismatch is not None and mismatch.group != group:
+                continue
+            number = mismatch.number if mismatch else _first(its, verdict.code in _BY_LINE)
+            parting = None if number is None else _parted(view, culprits, group, number, its)
+            if parting is not None:
+                return parting
+    return None
+
+
+def picture(view: JobView | None, verdict: Verdict | None) -> Picture | None:
+    """Return the columns of calls; None where no record shows a parting."""
+    parting = find(view, verdict) if view and verdict else None
+    if view is None or parting is None:
+        return None
+    ways = parting.ways[:_COLUMNS]
+    width = (_WIDTH - _LEFT - _GAP * (len(ways) - 1)) / len(ways)
+    numbers = _numbers(parting)
+    parts = []
+    for row, number in enumerate(numbers):
+        y = 34 + row * _ROW
+        parted = number == parting.number
+        parts.append(svg.text(str(number), _LEFT - 14, y + 20, "bad" if parted else "quiet", "end"))
+        for column, way in enumerate(ways):
+            parts.append(_cell(way, number, parting.number, _LEFT + column * (width + _GAP), y, width))
+    for column, way in enumerate(ways):
+        words = svg.fitted(_named(way), width)
+        parts.append(svg.text(words, _LEFT + column * (width + _GAP), 18, "bad" if way.culprit else ""))
+    label = f"Calls by their numbers. At number {parting.number}: " + "; ".join(
+        f"{some('rank', way.ranks)}: {way.shown()}" for way in ways
+    )
+    notes = [
+        f"Calls of {_group(parting.group)} by their number, with the line that made them.",
+        "Each number must be the same call on all ranks.",
+    ]
+    if len(parting.ways) > len(ways):
+        rest = sum(len(way.ranks) for way in parting.ways[_COLUMNS:])
+        notes.append(f"{count(rest, 'rank')} with calls of yet other kinds are not drawn.")
+    return Picture(NAME, TITLE, svg.drawing(label, _WIDTH, 40 + len(numbers) * _ROW, parts), notes)
+
+
+def described(call: Collective) -> str:
+    """Return 'all_reduce [8] (train.py:9)'."""
+    sizes = " ".join(str(size) for size in call.sizes[:2] if size)
+    return f"{plain(call.op)}{' ' + sizes if sizes else ''}{phrases.at(stacks.user_frame(call.frames))}"
+
+
+def _sources(view: JobView) -> list[dict[str, dict[int, dict[int, Collective]]]]:
+    """Return the calls of each group and rank, of torch's recorder and of the hook's ring."""
+    found = []
+    for entries in (
+        {number: rank.collectives for number, rank in view.ranks.items()},
+        {number: rank.calls for number, rank in view.ranks.items()},
+    ):
+        groups: dict[str, dict[int, dict[int, Collective]]] = {}
+        for number, its in entries.items():
+            for call in its:
+                if not call.p2p:
+                    groups.setdefault(call.group, {}).setdefault(number, {})[call.seq] = call
+        found.append(groups)
+    return found
+
+
+def _first(its: Mapping[int, Calls], by_line: bool) -> int | None:
+    """Return the first number that not all have called, or not alike; None: they all agree."""
+    start = max(min(calls) for calls in its.values())
+    for number in range(start, max(max(calls) for calls in its.values()) + 1):
+        if len({_key(calls.get(number), by_line) for calls in its.values()}) > 1:
+            return number
+    return None
+
+
+def _key(call: Collective | None, by_line: bool) -> tuple[object, ...]:
+    if call is None:
+        return ()
+    frame = stacks.user_frame(call.frames) if by_line else None
+    return plain(call.op), frame and (frame.file, frame.line)
+
+
+def _parted(
+    view: JobView, culprits: set[int], group: str, number: int, its: Mapping[int, Calls]
+) -> Parting | None:
+    found: dict[tuple[bool, object], list[int]] = {}
+    for rank, calls in its.items():
+        call = calls.get(number)
+        if call is None and number < max(calls):
+            continue  # it is no longer recorded
+        key = described(call) if call else (None, str(view.locations[rank]))
+        found.setdefault((rank in culprits, key), []).append(rank)
+    ways = [_way(view, culprit, ranks, number, its) for (culprit, _), ranks in found.items()]
+    ways.sort(key=lambda way: (not way.culprit, -len(way.ranks), way.ranks))
+    if len(ways) < 2 or len({way.shown() for way in ways}) < 2 or not any(way.culprit for way in ways):
+        return None
+    return Parting(group, number, ways)
+
+
+def _way(view: JobView, culprit: bool, ranks: list[int], number: int, its: Mapping[int, Calls]) -> Way:
+    calls = its[ranks[0]]
+    call, location = calls.get(number), view.locations[ranks[0]]
+    place = str(location)
+    if not view.ranks[ranks[0]].alive:
+        end = view.ranks[ranks[0]].exit
+        place = f"nowhere: it ended, {phrases.exited(end)}" if end else "nowhere: it is gone"
+    site = (stacks.user_frame(call.frames) if call else None) or location.site
+    return Way(ranks, culprit, call, calls, place, site)
+
+
+def _numbers(parting: Parting) -> list[int]:
+    """Return the numbers that are drawn: known of a rank, around the parting."""
+    known = {number for way in parting.ways[:_COLUMNS] for number in way.calls} | {parting.number}
+    around = range(parting.number - _BEFORE, parting.number + _AFTER + 1)
+    return [number for number in around if number in known]
+
+
+def _cell(way: Way, number: int, parted: int, x: float, y: float, width: float) -> Markup:
+    call = way.calls.get(number)
+    if call is None:
+        if number != parted:
+            return Markup("")
+        words = way.shown()
+    else:
+        words = described(call)
+    tone = "box culprit" if number == parted and way.culprit else "box" if number == parted else "same"
+    bold = "bad" if number == parted and way.culprit else "" if number == parted else "quiet"
+    return svg.tag(
+        "g",
+        svg.title(f"{some('rank', way.ranks)}, call {number}: {words}"),
+        svg.tag("rect", x=x, y=y, width=width, height=_HIGH, rx=4, class_=tone),
+        svg.text(svg.fitted(words, width - 20), x + 10, y + 20, bold),
+    )
+
+
+def _named(way: Way) -> str:
+    name = some("rank", way.ranks)
+    return f"{name} (culprit)" if way.culprit else name
+
+
+def _group(name: str) -> str:
+    return "the default group" if name in ("0", "") else f"group {name}"
+
+
+def lines(view: JobView, ways: Sequence[Way]) -> Iterable[tuple[Way, str]]:
+    """Yield the ways with the text of their lines; empty where it is not known."""
+    for way in ways:
+        yield way, view.line_of(way.ranks[0], way.site) if way.site else ""

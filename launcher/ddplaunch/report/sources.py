@@ -1,0 +1,99 @@
+"""Lists what a diagnosis rests on, source by source, and what could not be seen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ddplaunch.agent.contract import RankEvidence
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.system import phrases
+from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report.verdict import missing
+from ddplaunch.report.words import count, some
+
+
+class Source(NamedTuple):
+    """A source of evidence: what it gave, and of whom."""
+
+    name: str
+    gave: str
+    of: str
+
+
+_STACKS = {
+    "hook": "the hook in each rank",
+    "py-spy": "py-spy",
+    "faulthandler": "faulthandler, by a signal",
+}
+_OF_RANKS: tuple[tuple[str, str, Callable[[RankEvidence], bool]], ...] = (
+    (
+        "torch's flight recorder",
+        "collectives, with their numbers and states",
+        lambda rank: bool(rank.collectives),
+    ),
+    (
+        "the hook's ring",
+        "the last calls of torch.distributed, with their lines",
+        lambda rank: bool(rank.calls),
+    ),
+    ("torch's process groups", "counts of collectives called and completed", lambda rank: bool(rank.groups)),
+    ("/proc", "state, CPU time, memory and traffic of the process", lambda rank: rank.process is not None),
+    ("exit statuses", "how processes ended", lambda rank: rank.exit is not None),
+    ("logs and exceptions", "exceptions", lambda rank: bool(rank.raised)),
+    ("standard output", "last lines", lambda rank: bool(rank.last_output)),
+    ("MPI's calls", "the function that has not returned", lambda rank: rank.mpi_call is not None),
+)
+
+
+def sources(diagnosis: Diagnosis, view: JobView | None) -> list[Source]:
+    """Return the sources that gave something."""
+    found = []
+    for name, shown in _STACKS.items():
+        ranks = [number for number, rank in _ranks(view) if rank.stack_source == name]
+        found += [Source(shown, "stacks of all threads", some("rank", ranks))] if ranks else []
+    for shown, gave, has in _OF_RANKS:
+        ranks = [number for number, rank in _ranks(view) if has(rank)]
+        found += [Source(shown, gave, some("rank", ranks))] if ranks else []
+    logs = [number for number, node in (view.nodes if view else {}).items() if node.kernel or node.xids]
+    found += (
+        [Source("the kernel's log", "lines that name the job's processes", some("node", logs))]
+        if logs
+        else []
+    )
+    bundle = diagnosis.bundle
+    if bundle and bundle.check_ins:
+        nodes = [each.node for each in bundle.check_ins]
+        found.append(Source("the gate's checks", "what each node found of itself", some("node", nodes)))
+    if bundle and (paths := len(bundle.mesh) + sum(map(len, bundle.passed.values()))):
+        found.append(Source("the gate's paths", f"{count(paths, 'connection')} tried", "the nodes as pairs"))
+    return found
+
+
+def unseen(diagnosis: Diagnosis, view: JobView | None) -> list[str]:
+    """Return what could not be seen, a sentence each."""
+    evidence = diagnosis.evidence
+    if evidence is None or view is None:
+        return ["No evidence of ranks was taken."] if diagnosis.bundle else ["The job has left no bundle."]
+    lost = {each.node for each in evidence.lost}
+    silent = [node for node in evidence.silent if node not in lost]
+    lines = []
+    if lost:
+        lines.append(f"{some('node', lost)} stopped answering before the evidence was taken.")
+    if silent:
+        lines.append(f"{some('node', silent)} gave no evidence in time.")
+    if view.unseen:
+        lines.append(f"Of {some('rank', view.unseen)} nothing is known.")
+    if view.absent:
+        lines.append(f"Of {some('rank', view.absent)} no process was found.")
+    blind = [rank for rank in view.alive if not view.ranks[rank].stacks]
+    if blind:
+        lines.append(f"Of {some('rank', blind)} no stack could be taken.")
+    uncounted = [rank for rank in view.alive if not (view.ranks[rank].collectives or view.ranks[rank].calls)]
+    if uncounted:
+        lines.append(f"Of {some('rank', uncounted)} no calls of torch.distributed are recorded.")
+    return lines + [f"{phrases.clipped(text, 400)}" for text in missing(diagnosis)]
+
+
+def _ranks(view: JobView | None) -> list[tuple[int, RankEvidence]]:
+    return list(view.ranks.items()) if view else []

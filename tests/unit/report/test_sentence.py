@@ -1,0 +1,35 @@
+"""The culprits in a sentence are set off."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.unit.report import conftest as given
+
+from ddplaunch.agent.system import subjects
+from ddplaunch.report import sentence
+from ddplaunch.report.sentence import Piece
+
+
+def test_the_pieces_are_the_sentence() -> None:
+    """Its culprit is one of them; a victim is not."""
+    text = f"{subjects.ranks([3])} called broadcast, {subjects.ranks([0, 1, 2])} all_reduce"
+    verdict = dataclasses.replace(given.VERDICT, sentence=text, ranks=[3])
+    found = sentence.pieces(verdict)
+
+    assert verdict.sentence == "".join(piece.text for piece in found)
+    assert [Piece("rank 3", True), Piece(" called broadcast, ranks 0-2 all_reduce", False)] == found
+
+
+def test_nodes_at_fault_are_set_off_with_their_names() -> None:
+    """And with the machines that are known of them."""
+    names = ["n1", "n2"]
+    text = f"{subjects.node(0, names)} does not reach {subjects.node(1, names)}"
+    verdict = dataclasses.replace(given.VERDICT, sentence=text, ranks=[], nodes=[1]).on({1: "worker2"})
+
+    assert Piece("node 1 (n2 on worker2)", True) == sentence.pieces(verdict, names)[-1]
+
+
+def test_a_sentence_without_mentions_is_one_piece() -> None:
+    """A rule may have written it by itself."""
+    assert [Piece(given.VERDICT.sentence, False)] == sentence.pieces(given.VERDICT)
