@@ -14,6 +14,7 @@ from ddplaunch.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.agent.contract import Bundle
+    from ddplaunch.report.diagnosis import Diagnosis
 
 HELP = """
 While the job runs, this collects stacks and counters of all its ranks, and the job goes on. After its end,
@@ -29,8 +30,15 @@ The exit code is 0 whatever is wrong with the job; that of `ddplaunch status` sh
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     arguments.handle(parser, "; or the file of a bundle")
-    arguments.as_json(parser)
+    printed = parser.add_mutually_exclusive_group()
+    arguments.as_json(printed)
+    printed.add_argument("--markdown", action="store_true", help="print Markdown, for an issue or a chat")
     parser.add_argument("--html", metavar="FILE", help="also write all evidence as one HTML file")
+    parser.add_argument(
+        "--svg",
+        metavar="DIR",
+        help="also write each picture of the HTML file as an SVG file into this folder",
+    )
     parser.add_argument(
         "--bundle", metavar="FILE", help="also write all evidence as one bundle, a zip archive"
     )
@@ -50,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
 
     for path in filter(None, (args.html, args.bundle)):
         report_file.check(Path(path))
+    if args.svg is not None:
+        report_file.check_folder(Path(args.svg))
     found = api.diagnose(args.handle, attempt=args.attempt, again=args.again)
     if args.bundle is not None:
         report_file.write(Path(args.bundle), _archive(args.handle, found.bundle))
@@ -57,15 +67,32 @@ def run(args: argparse.Namespace) -> int:
         from ddplaunch.report import html
 
         report_file.write(Path(args.html), html.page(found))
+    if args.svg is not None:
+        _write_pictures(found, Path(args.svg))
     if args.json:
         from ddplaunch.report.machine import diagnosis_data
 
         jobs.print_json(diagnosis_data(found))
+    elif args.markdown:
+        from ddplaunch.report import markdown
+
+        print(markdown.text(found), end="")
     else:
         from ddplaunch.cli import terminal
 
         print(verdict.diagnosis_text(found, terminal.paint(sys.stdout), terminal.width(sys.stdout)))
     return ExitCode.SUCCEEDED
+
+
+def _write_pictures(found: Diagnosis, folder: Path) -> None:
+    from ddplaunch.cli import report_file
+    from ddplaunch.report.pictures import gallery, svg
+
+    pictures = gallery.pictures(found)
+    for picture in pictures:
+        report_file.write(folder / f"{picture.name}.svg", svg.alone(picture.svg))
+    if not pictures:
+        sys.stderr.write(f"no picture was written: {found.job.handle} has left no evidence for one\n")
 
 
 def _archive(text: str, bundle: Bundle | None) -> bytes:

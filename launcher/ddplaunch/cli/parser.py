@@ -92,7 +92,7 @@ def handle(parser: argparse.ArgumentParser, more: str = "") -> None:
     )
 
 
-def as_json(parser: argparse.ArgumentParser) -> None:
+def as_json(parser: argparse._ActionsContainer) -> None:
     """Add the option --json."""
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
 

@@ -23,6 +23,15 @@ def check(path: Path) -> None:
         raise _refused(path, error) from error
 
 
+def check_folder(path: Path) -> None:
+    """Make the folder if it is not there. Raises UsageError if no file can be written into it."""
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise _refused(path, error) from error
+    check(path / "picture.svg")
+
+
 def write(path: Path, content: str | bytes) -> None:
     """Write the file, whole or not at all: an old one may be open. Raises UsageError."""
     temporary = _beside(path)

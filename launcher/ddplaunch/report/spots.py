@@ -42,9 +42,7 @@ def _of_ways(view: JobView, parting: calls.Parting) -> Iterable[Spot]:
     for way in parting.ways:
         if way.site is not None:
             doing = (
-                f"calls {calls.described(way.call)}"
-                if way.call
-                else f"has not called number {parting.number}"
+                f"called {calls.described(way.call)}" if way.call else f"never got to call {parting.number}"
             )
             yield _spot(view, way.ranks, way.culprit, doing, way.site)
 
@@ -65,12 +63,12 @@ def _place(view: JobView, rank: int) -> tuple[str, Frame] | None:
     location = view.locations[rank]
     if location.site is not None:
         if location.kind == ENDED:
-            return "raised its exception in", location.site
+            return "with an exception from", location.site
         waits = location.kind in (IN_COLLECTIVE, IN_INIT, IN_MPI)
-        return "waits in" if waits else "is in", location.site
+        return "waiting in" if waits else "in", location.site
     recorded = view.ranks[rank].calls
     site = stacks.user_frame(recorded[-1].frames) if recorded else None
-    return None if site is None else ("made its last recorded call in", site)
+    return None if site is None else ("last seen to call from", site)
 
 
 def _spot(view: JobView, ranks: list[int], culprit: bool, doing: str, site: Frame) -> Spot:

@@ -24,7 +24,7 @@ def diagnosis_text(diagnosis: Diagnosis, paint: Paint = PLAIN, width: int | None
     names = node_names(diagnosis)
     parts = [verdict_text(verdict, paint, width, names) for verdict in diagnosis.verdicts]
     if not parts:
-        parts = [_without_verdict(diagnosis.job)]
+        parts = [without_verdict(diagnosis.job)]
     return "\n\n".join([*parts, about_text(diagnosis, width)])
 
 
@@ -101,7 +101,7 @@ def missing(diagnosis: Diagnosis) -> list[str]:
     return [f"{text} ({some('node', nodes)})" for text, nodes in where.items()]
 
 
-def _without_verdict(job: Job) -> str:
+def without_verdict(job: Job) -> str:
     """Return why there is no verdict, which is no verdict itself."""
     if job.state is State.SUCCEEDED:
         return "nothing is wrong: the job succeeded"

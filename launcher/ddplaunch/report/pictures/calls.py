@@ -42,7 +42,7 @@ class Way(NamedTuple):
     site: Frame | None  # its line
 
     def shown(self) -> str:
-        return described(self.call) if self.call else f"not called; it is in {self.place}"
+        return described(self.call) if self.call else f"never called: {self.place}"
 
 
 class Parting(NamedTuple):
@@ -160,10 +160,10 @@ def _parted(
 def _way(view: JobView, culprit: bool, ranks: list[int], number: int, its: Mapping[int, Calls]) -> Way:
     calls = its[ranks[0]]
     call, location = calls.get(number), view.locations[ranks[0]]
-    place = str(location)
+    place = f"it is in {location}"
     if not view.ranks[ranks[0]].alive:
         end = view.ranks[ranks[0]].exit
-        place = f"nowhere: it ended, {phrases.exited(end)}" if end else "nowhere: it is gone"
+        place = f"it ended, {phrases.exited(end)}" if end else "it is gone"
     site = (stacks.user_frame(call.frames) if call else None) or location.site
     return Way(ranks, culprit, call, calls, place, site)
 

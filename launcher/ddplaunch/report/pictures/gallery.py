@@ -8,14 +8,15 @@ from ddplaunch.report.pictures import calls, lanes, reachability, steps, waits
 from ddplaunch.report.pictures.picture import Picture
 
 
-def pictures(diagnosis: Diagnosis, view: JobView | None) -> list[Picture]:
+def pictures(diagnosis: Diagnosis) -> list[Picture]:
     """Return the pictures; those of which no evidence is there are left out.
 
     Where the job did not get through the gate, the map of its paths comes first.
     """
-    bundle = diagnosis.bundle
+    bundle, evidence = diagnosis.bundle, diagnosis.evidence
     if bundle is None:
         return []
+    view = JobView(evidence) if evidence is not None else None
     verdict = diagnosis.verdicts[0] if diagnosis.verdicts else None
     paths = reachability.picture(bundle)
     of_ranks = [

@@ -123,15 +123,16 @@ def _brackets(
             parts.append(svg.text(name, right + 14, middle + 4, "bad"))
             last = middle
     ends = 0.0
-    low = 0
+    low = lowest = 0
     for (column, wide), name in sorted(columns.items()):
         left, middle = _LEFT + column * pixels, _LEFT + (column + wide / 2) * pixels
         parts.append(svg.tag("path", d=f"M{left} {bottom}v6h{wide * pixels}v-6", class_="bracket"))
         start = max(middle - len(name) * svg.LETTER / 2, 0.0)
         low = low + 1 if start < ends else 0
+        lowest = max(lowest, low)
         ends = max(ends, start + len(name) * svg.LETTER + 8)
         parts.append(svg.text(name, start, bottom + 22 + 15 * low, "bad"))
-    return parts, 20 + 15 * len(columns) if columns else 0
+    return parts, 35 + 15 * lowest if columns else 0
 
 
 def _spans(numbers: Iterable[int], step: int) -> list[Span]:

@@ -21,6 +21,8 @@ _WIDTH, _LEFT, _RIGHT = 1040, 64, 12
 _TOP, _HIGH = 12, 168
 _COLUMNS = 128
 """The most columns; of more ranks several share one, which is then that of the slowest."""
+_NOTABLE = 1.1
+"""Times the usual step from which on the slowest is named."""
 _MEASURE = (
     "A step is the time from a completed collective to the next of its kind, as each rank saw it: the bar is "
     "the median of its last ones, the line reaches from the quickest tenth to the slowest."
@@ -59,6 +61,8 @@ def picture(view: JobView | None, verdict: Verdict | None) -> Picture | None:
     words = (
         f"The median step takes {_seconds(usual)}, and {_seconds(slowest.median)} on "
         f"{some('rank', slowest.ranks)}, the slowest."
+        if slowest.median > _NOTABLE * usual
+        else f"The median step takes {_seconds(usual)}, and on no rank much more."
     )
     notes = [words, _MEASURE]
     if not all(pace.steady(rank.step_times) for rank in known):

@@ -45,7 +45,7 @@ def test_a_rank_that_has_not_called_parts_where_the_others_wait() -> None:
 
     assert found is not None
     assert (2, [[3], [0, 1, 2]]) == (found.number, [way.ranks for way in found.ways])
-    assert "not called; it is in evaluate (train.py:140)" == found.ways[0].shown()
+    assert "never called: it is in evaluate (train.py:140)" == found.ways[0].shown()
 
 
 def test_lines_differ_only_where_the_verdict_is_about_them() -> None:
