@@ -35,7 +35,7 @@ test-extras: $(READY)  ## jobs on Kubernetes with Kueue, JobSet, enforced Networ
 	@scripts/run-tests extras
 
 test-whole: $(READY)  ## what `make test` leaves out because a shorter test covers it, on every backend
-	@scripts/system-packages
+	@scripts/system-packages whole
 	@scripts/go-toolchain
 	@scripts/run-tests whole
 

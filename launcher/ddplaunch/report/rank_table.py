@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ddplaunch.agent.contract import Exited, RankEvidence
+from ddplaunch.agent.contract import Collective, Exited, RankEvidence
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.report import same_stacks
 from ddplaunch.report.words import duration
@@ -96,13 +96,13 @@ def last_call(rank: RankEvidence) -> tuple[str, str]:
         return "", ""
     call = newest[0]
     sizes = " ".join(str(size) for size in call.sizes)
-    word, tone = (
-        ("done", "")
-        if call.done
-        else ("issued", "")
-        if call.state == "issued"
-        else ("failed", "bad")
-        if call.state == "raised"
-        else ("waits", "odd")
-    )
+    word, tone = _outcome(rank, call)
     return " ".join(filter(None, (call.op, str(call.seq), sizes, word))), tone
+
+
+def _outcome(rank: RankEvidence, call: Collective) -> tuple[str, str]:
+    if call.done or call.state == "issued":
+        return "done" if call.done else "issued", ""
+    if call.state == "raised":
+        return "failed", "bad"
+    return ("waits", "odd") if rank.alive else ("had not returned", "")

@@ -65,6 +65,14 @@ def test_what_a_job_says_is_escaped(diagnosis: Diagnosis) -> None:
     assert 8 == page.count("&lt;script&gt;alert(1)&lt;/script&gt;")
 
 
+def test_an_ended_rank_waits_no_more(diagnosis: Diagnosis) -> None:
+    """Its last call had not returned when it ended."""
+    text = " ".join(read(html.page(diagnosis)).text.split())
+
+    assert "all_reduce 17 [4] had not returned" in text
+    assert "all_reduce 17 [4] waits" in text
+
+
 def test_a_job_without_a_bundle_has_a_page_too() -> None:
     """What is known of a lost job is said, and empty sections are left out."""
     page = html.page(diagnose(given.job(State.LOST, detail="its process 7 is gone"), None))

@@ -169,7 +169,7 @@ def _moments(bundle: Bundle, scale: Scale, height: float) -> Iterable[Markup]:
             continue
         x = scale.x(at)
         drawn.append(x)
-        yield svg.tag("line", x1=x, x2=x, y1=18, y2=height - 26, class_="moment")
+        yield svg.tag("line", x1=x, x2=x, y1=_TOP - 6, y2=height - 26, class_="moment")
         yield svg.text(kind, x, 14, "quiet", "end" if x > _WIDTH - 60 else "middle")
 
 

@@ -65,7 +65,11 @@ def bundle(ranks: Sequence[RankEvidence], verdict: Verdict | None = None, per_no
             END,
             Phase.RUNNING,
             list(ranks[number * per_node : (number + 1) * per_node]),
-            lines={f"{FILE}:9": "dist.all_reduce(x)", f"{FILE}:14": "dist.broadcast(x, 0)"},
+            lines={
+                f"{FILE}:9": "dist.all_reduce(x)",
+                f"{FILE}:14": "dist.broadcast(x, 0)",
+                f"{FILE}:20": "dist.recv(x, after)",
+            },
         )
         for number in range(-(-len(ranks) // per_node))
     ]
@@ -105,6 +109,6 @@ def circle(world: int = 3) -> list[RankEvidence]:
     """Ranks that all receive from the next one."""
     found = []
     for number in range(world):
-        own = call(1, "recv", 9, END - 20, p2p=True, peer=(number + 1) % world, sizes=[])
+        own = call(1, "recv", 20, END - 20, p2p=True, peer=(number + 1) % world, sizes=[])
         found.append(rank(number, own, world=world))
     return found

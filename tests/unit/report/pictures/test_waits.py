@@ -24,7 +24,7 @@ def test_a_circle_looks_like_one() -> None:
     assert picture is not None
     assert 3 == picture.svg.count('class="way circle"')
     assert "0 → 1 → 2 → 0" in read(picture.svg).text
-    assert "recv from rank 1 (train.py:9)" in read(picture.svg).text
+    assert "recv from rank 1 (train.py:20)" in read(picture.svg).text
 
 
 def test_of_a_large_circle_some_are_drawn() -> None:

@@ -1,0 +1,47 @@
+"""`python -m tests.screens DIR`: pictures of eight pages of the report, in Chromium, to be looked at.
+
+Light, dark, and on a phone; CASE: only these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.screens import chromium
+from tests.unit.report.cases import cases
+
+from ddplaunch.report import html
+
+HEIGHT = 2600
+"""Pixels of each page that are shown."""
+
+
+def main() -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.screens", description=__doc__)
+    parser.add_argument("folder", metavar="DIR", type=Path)
+    parser.add_argument("only", metavar="CASE", nargs="*", choices=[[], *cases()])
+    args = parser.parse_args()
+    if chromium.program() is None:
+        print(
+            "error: no Chromium is installed\n\nhint: apt-get install chromium-headless-shell",
+            file=sys.stderr,
+        )
+        return 2
+    args.folder.mkdir(exist_ok=True)
+    for name, diagnosis in cases().items():
+        page = html.page(diagnosis)
+        if args.only and name not in args.only:
+            continue
+        (args.folder / f"{name}.html").write_text(page, "utf-8")
+        for screen in chromium.SCREENS:
+            path = args.folder / f"{name}-{screen.name}.png"
+            chromium.picture(page, screen, HEIGHT, path)
+            print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

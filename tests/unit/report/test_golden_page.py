@@ -1,0 +1,53 @@
+"""Whole pages, element by element."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.report.cases import cases
+from tests.unit.report.pages import outline, read
+
+from ddplaunch.report import html
+from ddplaunch.report.pictures import gallery, svg
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "report"
+DOCS = Path(__file__).parents[3] / "docs" / "how-to" / "pictures"
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.txt")), ids=lambda path: path.stem)
+def test_the_page_is_this_one(path: Path) -> None:
+    """Its tags are all closed as well."""
+    page = html.page(cases()[path.stem])
+
+    read(page)
+    assert path.read_text("utf-8") == outline(page)
+
+
+def test_there_are_pages_to_compare() -> None:
+    """A hang, a circle, an exception, and a job that left nothing."""
+    assert {"mismatch", "circle", "failed", "lost"} == {path.stem for path in GOLDEN.glob("*.txt")}
+
+
+def test_a_thousand_ranks_are_a_page_like_that_of_four() -> None:
+    """Below 1 MB, with the same sections."""
+    found = {name: html.page(cases()[name]) for name in ("busy", "thousand")}
+    sections = {
+        name: [line for line in outline(page).splitlines() if "<section" in line]
+        for name, page in found.items()
+    }
+
+    assert len(found["thousand"]) < 1_000_000
+    assert [each for each in sections["busy"] if "reachability" not in each] == [
+        each for each in sections["thousand"] if "reachability" not in each
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "case"), [("ranks-over-time", "mismatch"), ("who-waits-for-whom", "circle")]
+)
+def test_the_pictures_of_the_documentation_are_those_of_today(name: str, case: str) -> None:
+    """They show what the program draws."""
+    [picture] = [each for each in gallery.pictures(cases()[case]) if each.name == name]
+
+    assert (DOCS / f"{name}.svg").read_text("utf-8") == svg.alone(picture.svg)
