@@ -86,9 +86,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _write_pictures(found: Diagnosis, folder: Path) -> None:
     from ddplaunch.cli import report_file
-    from ddplaunch.report.pictures import gallery, svg
+    from ddplaunch.report import gallery
+    from ddplaunch.report.pictures import svg
+    from ddplaunch.report.scene import Scene
 
-    pictures = gallery.pictures(found)
+    pictures = gallery.pictures(Scene(found))
     for picture in pictures:
         report_file.write(folder / f"{picture.name}.svg", svg.alone(picture.svg))
     if not pictures:

@@ -12,12 +12,11 @@ from importlib import resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.report import checks, rank_table, same_stacks, sentence, sources, spots, words
+from ddplaunch.report import checks, gallery, rank_table, same_stacks, sentence, sources, spots, words
 from ddplaunch.report.diagnosis import Diagnosis
-from ddplaunch.report.pictures import calls, gallery
+from ddplaunch.report.scene import Scene
 from ddplaunch.report.verdict import culprits, node_names
 
 _STACKS = 64
@@ -39,7 +38,8 @@ def page(diagnosis: Diagnosis, otherwise: str = "no verdict") -> str:
         lstrip_blocks=True,
     )
     evidence, verdicts = diagnosis.evidence, diagnosis.verdicts
-    view = JobView(evidence) if evidence is not None else None
+    scene = Scene(diagnosis)
+    view = scene.view
     at_fault = verdicts[0].ranks if verdicts else []
     style = resources.files("ddplaunch.report.pictures").joinpath("pictures.css").read_text("utf-8")
     whole = environment.get_template("report.html").render(
@@ -50,12 +50,11 @@ def page(diagnosis: Diagnosis, otherwise: str = "no verdict") -> str:
         evidence=evidence,
         view=view,
         at_fault=at_fault,
-        pictures=gallery.pictures(diagnosis),
-        parting=calls.NAME,
-        spots=spots.spots(view, verdicts[0]) if view and verdicts else [],
+        pictures=gallery.pictures(scene),
+        spots=spots.spots(scene),
         pieces=sentence.pieces,
-        sources=sources.sources(diagnosis, view),
-        unseen=sources.unseen(diagnosis, view),
+        sources=sources.sources(scene),
+        unseen=sources.unseen(scene),
         stacks=same_stacks.groups(view, at_fault)[:_STACKS] if view else [],
         merged=rank_table.merged(view, at_fault) if view else [],
         ranks=rank_table.rows(view, at_fault) if view else [],

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
-from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.report import sources, spots
 from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report.scene import Scene
 from ddplaunch.report.spots import Spot
 from ddplaunch.report.verdict import culprits, node_names, without_verdict
 from ddplaunch.report.words import duration, some
@@ -21,8 +21,7 @@ _MARKUP = re.compile(r"[`*_\[\]<>~|\\@#&!]|://|www\.")
 
 def text(diagnosis: Diagnosis) -> str:
     """Return the whole text."""
-    job, evidence = diagnosis.job, diagnosis.evidence
-    view = JobView(evidence) if evidence is not None else None
+    job, scene = diagnosis.job, Scene(diagnosis)
     took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
     state = f"job {span(job.name or str(job.handle))}, {job.state}{took}"
     if not diagnosis.verdicts:
@@ -33,9 +32,9 @@ def text(diagnosis: Diagnosis) -> str:
     lines += [f"- victims: {some('rank', first.victims)}"] if first.victims else []
     lines += [f"- because: {span(fact)}" for fact in first.facts]
     lines += [f"- what to do: {span(first.hint)}"] if first.hint else []
-    lines += [f"- could not be seen: {span(each)}" for each in sources.unseen(diagnosis, view)]
+    lines += [f"- could not be seen: {span(each)}" for each in sources.unseen(scene)]
     lines += [f"- another verdict: {span(verdict.sentence)}" for verdict in others]
-    for spot in spots.spots(view, first) if view else []:
+    for spot in spots.spots(scene):
         lines += ["", *_spot(spot)]
     return "\n".join([*lines, "", f"More: {span(f'ddplaunch explain {first.code}')}", ""])
 

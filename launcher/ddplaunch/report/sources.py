@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ddplaunch.agent.contract import RankEvidence
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.system import phrases
-from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report.scene import Scene
 from ddplaunch.report.verdict import missing
 from ddplaunch.report.words import count, some
 
@@ -46,8 +46,9 @@ _OF_RANKS: tuple[tuple[str, str, Callable[[RankEvidence], bool]], ...] = (
 )
 
 
-def sources(diagnosis: Diagnosis, view: JobView | None) -> list[Source]:
+def sources(scene: Scene) -> list[Source]:
     """Return the sources that gave something."""
+    diagnosis, view = scene.diagnosis, scene.view
     found = []
     for name, shown in _STACKS.items():
         ranks = [number for number, rank in _ranks(view) if rank.stack_source == name]
@@ -70,8 +71,9 @@ def sources(diagnosis: Diagnosis, view: JobView | None) -> list[Source]:
     return found
 
 
-def unseen(diagnosis: Diagnosis, view: JobView | None) -> list[str]:
+def unseen(scene: Scene) -> list[str]:
     """Return what could not be seen, a sentence each."""
+    diagnosis, view = scene.diagnosis, scene.view
     evidence = diagnosis.evidence
     if evidence is None or view is None:
         return ["No evidence of ranks was taken."] if diagnosis.bundle else ["The job has left no bundle."]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ddplaunch.agent.contract import Frame, Verdict
+from ddplaunch.agent.contract import Frame
 from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.diagnosis.run.job_view import ENDED, IN_COLLECTIVE, IN_INIT, IN_MPI, JobView
 from ddplaunch.report.pictures import calls
+from ddplaunch.report.scene import Scene
 from ddplaunch.report.words import some
 
 _MOST = 3
@@ -27,9 +28,11 @@ class Spot(NamedTuple):
     text: str
 
 
-def spots(view: JobView, verdict: Verdict) -> list[Spot]:
+def spots(scene: Scene) -> list[Spot]:
     """Return the culprits' lines, then the others'."""
-    parting = calls.find(view, verdict)
+    view, verdict, parting = scene.view, scene.verdict, scene.parting
+    if view is None or verdict is None:
+        return []
     found = list(_of_ways(view, parting)) if parting else []
     if not any(spot.culprit for spot in found):
         found = list(_of_ranks(view, verdict.ranks, True))[:_CULPRITS]

@@ -8,8 +8,9 @@ import pytest
 from tests.unit.report.cases import cases
 from tests.unit.report.pages import outline, read
 
-from ddplaunch.report import html
-from ddplaunch.report.pictures import gallery, svg
+from ddplaunch.report import gallery, html
+from ddplaunch.report.pictures import svg
+from ddplaunch.report.scene import Scene
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "report"
 DOCS = Path(__file__).parents[3] / "docs" / "how-to" / "pictures"
@@ -48,6 +49,6 @@ def test_a_thousand_ranks_are_a_page_like_that_of_four() -> None:
 )
 def test_the_pictures_of_the_documentation_are_those_of_today(name: str, case: str) -> None:
     """They show what the program draws."""
-    [picture] = [each for each in gallery.pictures(cases()[case]) if each.name == name]
+    [picture] = [each for each in gallery.pictures(Scene(cases()[case])) if each.name == name]
 
     assert (DOCS / f"{name}.svg").read_text("utf-8") == svg.alone(picture.svg)

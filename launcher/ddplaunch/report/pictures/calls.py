@@ -5,7 +5,7 @@ All ranks of a group must make the same calls in the same order. The culprit's c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -71,10 +71,9 @@ def find(view: JobView, verdict: Verdict) -> Parting | None:
     return None
 
 
-def picture(view: JobView | None, verdict: Verdict | None) -> Picture | None:
+def picture(parting: Parting | None) -> Picture | None:
     """Return the columns of calls; None where no record shows a parting."""
-    parting = find(view, verdict) if view and verdict else None
-    if view is None or parting is None:
+    if parting is None:
         return None
     ways = parting.ways[:_COLUMNS]
     width = (_WIDTH - _LEFT - _GAP * (len(ways) - 1)) / len(ways)
@@ -200,9 +199,3 @@ def _named(way: Way) -> str:
 
 def _group(name: str) -> str:
     return "the default group" if name in ("0", "") else f"group {name}"
-
-
-def lines(view: JobView, ways: Sequence[Way]) -> Iterable[tuple[Way, str]]:
-    """Yield the ways with the text of their lines; empty where it is not known."""
-    for way in ways:
-        yield way, view.line_of(way.ranks[0], way.site) if way.site else ""

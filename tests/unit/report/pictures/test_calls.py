@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 
+from tests.unit.report import conftest as given
 from tests.unit.report.pages import read
 from tests.unit.report.pictures import stuck
 
 from ddplaunch.agent.contract import Collective, Frame, RankEvidence, Stack
 from ddplaunch.report import spots
+from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.pictures import calls
 from ddplaunch.report.pictures.calls import Parting
+from ddplaunch.report.scene import Scene
 
 
 def parting(ranks: list[RankEvidence], code: str, *culprits: int) -> Parting | None:
@@ -20,8 +23,7 @@ def parting(ranks: list[RankEvidence], code: str, *culprits: int) -> Parting | N
 
 def test_both_call_sites_stand_side_by_side() -> None:
     """The culprit's first, at the number at which the calls differ."""
-    view = stuck.view(stuck.bundle(stuck.mismatch()))
-    picture = calls.picture(view, stuck.verdict("collective-mismatch", 3))
+    picture = calls.picture(parting(stuck.mismatch(), "collective-mismatch", 3))
 
     assert picture is not None
     text = read(picture.svg).text
@@ -72,8 +74,8 @@ def test_sends_and_receives_part_nowhere() -> None:
 
 def test_the_lines_of_code_are_those_of_the_two_calls() -> None:
     """With their text where the evidence has it."""
-    view = stuck.view(stuck.bundle(stuck.mismatch()))
-    found = spots.spots(view, stuck.verdict("collective-mismatch", 3))
+    verdict = stuck.verdict("collective-mismatch", 3)
+    found = spots.spots(Scene(Diagnosis(given.job(), stuck.bundle(stuck.mismatch()), [verdict])))
 
     assert [("rank 3", True, 14), ("ranks 0-2", False, 9)] == [
         (each.who, each.culprit, each.line) for each in found

@@ -1,0 +1,33 @@
+"""What pictures and pages ask of a diagnosis, each computed once: of 1,024 ranks it takes a while."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report.pictures import calls
+from ddplaunch.report.pictures.calls import Parting
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A diagnosis with its ranks, its first verdict, and the call at which the ranks part."""
+
+    diagnosis: Diagnosis
+
+    @cached_property
+    def view(self) -> JobView | None:
+        """Return the evidence as the rules see it; None: no evidence was taken."""
+        evidence = self.diagnosis.evidence
+        return None if evidence is None else JobView(evidence)
+
+    @cached_property
+    def verdict(self) -> Verdict | None:
+        return self.diagnosis.verdicts[0] if self.diagnosis.verdicts else None
+
+    @cached_property
+    def parting(self) -> Parting | None:
+        return calls.find(self.view, self.verdict) if self.view and self.verdict else None
