@@ -1,4 +1,4 @@
-"""`diagnose BUNDLE` at the size of large jobs, and `torchfrtrace` on the flight recorders in the same bundle.
+"""`diagnose BUNDLE` and its page at the size of large jobs, and torch's tool on the recorders of that bundle.
 
 The job is synthetic, its formats are torch's: all ranks have called ENTRIES collectives, and LATE is one
 behind, in its own code. What is analysed is what the hub keeps of each rank, the newest 64 entries of each
@@ -43,6 +43,8 @@ ENTRIES = 2000
 LATE = 700
 PER_NODE = 8
 RATIO = 1.0
+PAGE_SECONDS, PAGE_MEGABYTES = 2.0, 5.0
+"""Limits of the HTML page of the smaller job, in seconds beyond those of `diagnose`."""
 CAP = 200
 """Seconds of CPU time after which a command is ended."""
 _MEASURED = """
@@ -97,7 +99,18 @@ def run(folder: Path, runs: int) -> list[Line]:
         lines.append(Line(f"diagnose, {ranks} ranks: wrong verdict", wrong, 0, "", ran.output[:80]))
         if ranks == min(SIZES):
             lines.append(_against_torch(folder, path, ran.seconds))
+            lines += _page([*command, "--html", str(folder / "report.html")], ran.seconds, runs)
     return lines
+
+
+def _page(command: list[str], without: float, runs: int) -> list[Line]:
+    """Return what the page of this job takes, and its size."""
+    seconds = min(_ran(command).seconds for _ in range(runs)) - without
+    size = Path(command[-1]).stat().st_size / 1e6
+    return [
+        Line("page of 1024 ranks", seconds, PAGE_SECONDS, " s"),
+        Line("page of 1024 ranks: size", size, PAGE_MEGABYTES, "MB"),
+    ]
 
 
 def _against_torch(folder: Path, path: Path, ours: float) -> Line:
