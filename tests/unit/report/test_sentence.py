@@ -33,3 +33,11 @@ def test_nodes_at_fault_are_set_off_with_their_names() -> None:
 def test_a_sentence_without_mentions_is_one_piece() -> None:
     """A rule may have written it by itself."""
     assert [Piece(given.VERDICT.sentence, False)] == sentence.pieces(given.VERDICT)
+
+
+def test_several_culprits_are_set_off_together() -> None:
+    """As the sentence mentions them."""
+    text = f"{subjects.ranks([1, 3])} are in evaluate"
+    verdict = dataclasses.replace(given.VERDICT, sentence=text, ranks=[1, 3])
+
+    assert Piece("ranks 1 and 3", True) == sentence.pieces(verdict)[0]
