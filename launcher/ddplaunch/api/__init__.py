@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ddplaunch.api.files import Validation, load, load_all, plan, plan_all, render, validate
+from ddplaunch.api.handles import find, known, last
 from ddplaunch.api.submission import doctor, submit, submit_all
 from ddplaunch.api.submitted import cancel, diagnose, jobs, logs, status
 from ddplaunch.api.waiting import follow, wait, wait_all, watch
@@ -29,7 +30,7 @@ from ddplaunch.errors import (
 
 if TYPE_CHECKING:
     from ddplaunch.agent.contract import Bundle, Exit, Verdict
-    from ddplaunch.backends.job import Handle, Job, State
+    from ddplaunch.backends.job import Handle, Job, Known, State
     from ddplaunch.backends.slurm.submission import UncertainError
     from ddplaunch.plan.plan import Plan
     from ddplaunch.render.rendered import Rendered
@@ -68,6 +69,7 @@ __all__ = [
     "Handle",
     "Job",
     "JobSpec",
+    "Known",
     "Kubernetes",
     "Local",
     "NeverStartsError",
@@ -97,8 +99,11 @@ __all__ = [
     "cancel",
     "diagnose",
     "doctor",
+    "find",
     "follow",
     "jobs",
+    "known",
+    "last",
     "load",
     "load_all",
     "logs",
@@ -116,7 +121,7 @@ __all__ = [
 
 _MODULES: Final = {
     "agent.contract": ("Bundle", "Exit", "Verdict"),
-    "backends.job": ("Handle", "Job", "State"),
+    "backends.job": ("Handle", "Job", "Known", "State"),
     "backends.slurm.submission": ("UncertainError",),
     "plan.plan": ("Plan",),
     "render.rendered": ("Rendered",),

@@ -13,7 +13,7 @@ from ddplaunch.targets import find
 
 if TYPE_CHECKING:
     from ddplaunch.agent.contract import Bundle
-    from ddplaunch.backends.job import Handle, Job, Selection
+    from ddplaunch.backends.job import Handle, Job, Known, Selection
     from ddplaunch.render.rendered import Rendered
 
 
@@ -33,8 +33,8 @@ class Backend(Protocol):
     def jobs(self) -> list[Job]:
         """Return all jobs of this user that are known here, ended ones too, the newest first."""
 
-    def handles(self) -> list[tuple[Handle, str]]:
-        """Return all handles known here, each with a description, for completion: without a query."""
+    def known(self) -> list[Known]:
+        """Return all jobs known here, for completion and for bare names: without a query."""
 
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
         """Yield lines of the ranks' output, with their prefix and without newline, in their order.

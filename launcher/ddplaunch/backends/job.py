@@ -38,6 +38,15 @@ class Handle:
         return cls(match[1], match[2])
 
 
+class Known(NamedTuple):
+    """A job that is known here without a query of its scheduler."""
+
+    handle: Handle
+    about: str  # for completion: its state, or its name
+    name: str  # of the job file; empty when it is not known
+    at: float  # when it was submitted, in seconds since the epoch
+
+
 class State(StrEnum):
     """States of a job. CANCELLED: by its user. LOST: it is gone, and `ddplaunch cancel` was not the cause."""
 

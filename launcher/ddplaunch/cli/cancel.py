@@ -7,7 +7,7 @@ import sys
 import time
 
 from ddplaunch import api
-from ddplaunch.cli import jobs
+from ddplaunch.cli import handles, jobs
 from ddplaunch.cli import parser as arguments
 from ddplaunch.errors import ExitCode
 
@@ -19,7 +19,7 @@ it changes nothing, and that is not an error.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    arguments.handle(parser)
+    arguments.handle(parser, more="")
     arguments.as_json(parser)
 
 
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
     from ddplaunch.report.progress import headline
 
-    before = api.status(args.handle)
+    before = api.status(handles.named(args.handle))
     if before.state.ended:
         job = before
         sys.stderr.write(f"{job.handle} had already ended: {headline(job, time.time())}\n")

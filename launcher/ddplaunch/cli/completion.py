@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from importlib.resources import files
 from typing import Final
 
+from ddplaunch import api
 from ddplaunch.cli.parser import Parser
 from ddplaunch.errors import DdplaunchError, ExitCode
 
@@ -85,10 +86,7 @@ def _values(action: argparse.Action) -> list[Word]:
 
 
 def _handles() -> list[Word]:
-    from ddplaunch.backends import connect
-    from ddplaunch.targets import names
-
-    return [(str(handle), about) for target in names() for handle, about in connect(target).handles()]
+    return [(str(each.handle), each.about) for each in api.known()]
 
 
 def _codes() -> list[Word]:

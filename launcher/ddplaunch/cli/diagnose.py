@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplaunch import api
-from ddplaunch.cli import jobs
+from ddplaunch.cli import handles, jobs
 from ddplaunch.cli import parser as arguments
 from ddplaunch.errors import ExitCode, UsageError
 
@@ -29,7 +29,7 @@ The exit code is 0 whatever is wrong with the job; that of `ddplaunch status` sh
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    arguments.handle(parser, "; or the file of a bundle")
+    arguments.handle(parser, ", or the file of a bundle; by default the last job")
     printed = parser.add_mutually_exclusive_group()
     arguments.as_json(printed)
     printed.add_argument("--markdown", action="store_true", help="print Markdown, for an issue or a chat")
@@ -60,9 +60,10 @@ def run(args: argparse.Namespace) -> int:
         report_file.check(Path(path))
     if args.svg is not None:
         report_file.check_folder(Path(args.svg))
-    found = api.diagnose(args.handle, attempt=args.attempt, again=args.again)
+    job = handles.meant_or_file(args.handle)
+    found = api.diagnose(job, attempt=args.attempt, again=args.again)
     if args.bundle is not None:
-        report_file.write(Path(args.bundle), _archive(args.handle, found.bundle))
+        report_file.write(Path(args.bundle), _archive(job, found.bundle))
     if args.html is not None:
         from ddplaunch.report import html
 

@@ -7,6 +7,7 @@ import sys
 import time
 
 from ddplaunch import api
+from ddplaunch.cli import handles
 from ddplaunch.cli import parser as arguments
 from ddplaunch.errors import ExitCode
 
@@ -37,14 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
+    handle = handles.meant(args.handle)
     empty = True
-    for line in api.logs(args.handle, nodes=args.node, ranks=args.rank, tail=args.tail, follow=args.follow):
+    for line in api.logs(handle, nodes=args.node, ranks=args.rank, tail=args.tail, follow=args.follow):
         empty = False
         print(line, flush=args.follow)
     if empty and args.tail != 0:
         from ddplaunch.report.progress import headline
 
-        job = api.status(args.handle)
+        job = api.status(handle)
         what = "nothing" if args.rank is args.node is None else "nothing on those ranks and nodes"
         sys.stderr.write(f"{job.handle} has printed {what}: {headline(job, time.time())}\n")
     return ExitCode.SUCCEEDED

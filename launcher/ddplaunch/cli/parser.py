@@ -83,12 +83,14 @@ class Parser(argparse.ArgumentParser):
         return places[taken] if taken < len(places) else None
 
 
-def handle(parser: argparse.ArgumentParser, more: str = "") -> None:
+def handle(parser: argparse.ArgumentParser, more: str = "; by default the last job") -> None:
     """Add the argument HANDLE, which completion recognises by its name. `more`: what else it may be."""
     parser.add_argument(
         "handle",
+        nargs="?",
         metavar="HANDLE",
-        help="the job, as submit printed it: local://name/n, slurm://id, kubernetes://namespace/name" + more,
+        help="the job, as submit printed it: local://name/n, slurm://id, kubernetes://namespace/name; "
+        f"or its name{more}",
     )
 
 

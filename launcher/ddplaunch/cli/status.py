@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ddplaunch import api
-from ddplaunch.cli import jobs
+from ddplaunch.cli import handles, jobs
 from ddplaunch.cli import parser as arguments
 from ddplaunch.errors import NeverStartsError
 
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
     from ddplaunch.cli import exits
 
-    job = api.status(args.handle)
+    job = api.status(handles.meant(args.handle))
     if args.watch and not job.state.ended:
         from ddplaunch.cli import watch
 

@@ -90,11 +90,6 @@ def test_every_verb_explains_itself(verb: str) -> None:
             "`ddplaunch logs --help` shows the usage",
         ),
         (
-            ["status", "digits"],
-            "'digits' is not a job handle",
-            "a handle looks like local://digits; `ddplaunch submit` prints it, `ddplaunch list` shows all",
-        ),
-        (
             ["status", "ssh://digits"],
             "there is no target 'ssh'",
             "one of local, slurm, kubernetes",

@@ -17,6 +17,7 @@ from ddplaunch.backends.job import (
     Earlier,
     Handle,
     Job,
+    Known,
     Outcome,
     Selection,
     State,
@@ -122,9 +123,10 @@ class KubernetesBackend:
             found |= {(namespace, name): self._gone(each) for name, each in mine.items()}
         return sorted(found.values(), key=lambda job: job.submitted, reverse=True)
 
-    def handles(self) -> list[tuple[Handle, str]]:
+    def known(self) -> list[Known]:
         return [
-            (handle(each.namespace, each.name), each.state or "sent from here") for each in self.records.all()
+            Known(handle(each.namespace, each.name), each.state or "sent from here", each.name, each.at)
+            for each in self.records.all()
         ]
 
     def _job(self, snapshot: Snapshot, record: Submission | None) -> Job:

@@ -22,6 +22,7 @@ from ddplaunch.backends.job import (
     STOPPED_OUTSIDE,
     Handle,
     Job,
+    Known,
     Selection,
     State,
     with_silence,
@@ -114,8 +115,8 @@ class LocalBackend:
         jobs = [_read_job(folder) for folder in self.store.folders()]
         return sorted(jobs, key=lambda job: job.submitted, reverse=True)
 
-    def handles(self) -> list[tuple[Handle, str]]:
-        return [(job.handle, str(job.state)) for job in self.jobs()]
+    def known(self) -> list[Known]:
+        return [Known(job.handle, str(job.state), job.name, job.submitted) for job in self.jobs()]
 
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
         folder = self.store.find(handle.path)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Bundle, Verdict
 from ddplaunch.backends import folder, interrupts, lines
-from ddplaunch.backends.job import SILENT_AFTER_AFAR, Handle, Job, Selection, State, with_silence
+from ddplaunch.backends.job import SILENT_AFTER_AFAR, Handle, Job, Known, Selection, State, with_silence
 from ddplaunch.backends.slurm import last_words, limits, outcomes, pending, submission
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.evidence import collect
@@ -102,9 +102,14 @@ class SlurmBackend:
         jobs = [self._job(snapshot) for snapshot in self._snapshots.at_all()]
         return sorted(jobs, key=lambda job: job.submitted, reverse=True)
 
-    def handles(self) -> list[tuple[Handle, str]]:
+    def known(self) -> list[Known]:
         return [
-            (handle(record.job_id, record.cluster), f"{record.name}{record.state and ', '}{record.state}")
+            Known(
+                handle(record.job_id, record.cluster),
+                f"{record.name}{record.state and ', '}{record.state}",
+                record.name,
+                record.at,
+            )
             for record in self.records.all()
             if record.job_id is not None
         ]

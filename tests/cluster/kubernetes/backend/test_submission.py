@@ -148,7 +148,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(
     cluster.until(
         lambda: not left(cluster, namespace), "nothing is left", 120, lambda: str(left(cluster, namespace))
     )
-    assert [] == backend.handles()
+    assert [] == backend.known()
 
 
 def test_what_the_cluster_has_not(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ddplaunch.agent.contract import Bundle, Files
 from ddplaunch.backends.folder import newest_bundle, status
-from ddplaunch.backends.job import Handle, Job, Selection, State
+from ddplaunch.backends.job import Handle, Job, Known, Selection, State
 from ddplaunch.errors import NotFoundError
 from ddplaunch.render.rendered import Rendered
 
@@ -49,10 +49,11 @@ class Queue:
         return Job(handle, state, job.stat().st_mtime, "toy", ended=ended, exit_code=code, status=told)
 
     def jobs(self) -> list[Job]:
-        return [self.job(handle) for handle, _ in self.handles()]
+        return [self.job(each.handle) for each in self.known()]
 
-    def handles(self) -> list[tuple[Handle, str]]:
-        return [(Handle("toyqueue", job.name), "") for job in sorted(self.folder.iterdir())]
+    def known(self) -> list[Known]:
+        folders = sorted(self.folder.iterdir())
+        return [Known(Handle("toyqueue", job.name), "", "toy", job.stat().st_mtime) for job in folders]
 
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
         shown = 0

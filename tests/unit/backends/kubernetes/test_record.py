@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from ddplaunch.agent.contract import Bundle, Event, Verdict
-from ddplaunch.backends.job import Handle
+from ddplaunch.backends.job import Handle, Known
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
 from ddplaunch.backends.kubernetes.record import Records, Submission
 
@@ -91,9 +91,9 @@ def test_handles_ask_nobody(tmp_path: Path) -> None:
     records.begin(dataclasses.replace(SENT, server="https://two:6443", name="large", at=20.0, state="failed"))
 
     assert [
-        (Handle("kubernetes", "lab/large"), "failed"),
-        (Handle("kubernetes", "lab/digits"), "sent from here"),
-    ] == KubernetesBackend(tmp_path).handles()
+        Known(Handle("kubernetes", "lab/large"), "failed", "large", 20.0),
+        Known(Handle("kubernetes", "lab/digits"), "sent from here", "digits", SENT.at),
+    ] == KubernetesBackend(tmp_path).known()
 
 
 def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:

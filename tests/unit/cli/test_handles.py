@@ -1,0 +1,133 @@
+"""Which job a command takes: by its handle, by its name, or the last one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.conftest import Call
+from tests.unit.cli.ended_jobs import ended
+
+from ddplaunch.agent.contract import Exit, codec
+from ddplaunch.backends.folder import state_folder
+from ddplaunch.backends.kubernetes.record import Records as ClusterRecords
+from ddplaunch.backends.kubernetes.record import Submission as ClusterJob
+from ddplaunch.backends.local import host, store
+from ddplaunch.backends.slurm.record import Records as SlurmRecords
+from ddplaunch.backends.slurm.record import Submission as SlurmJob
+
+VERBS = ("status", "logs", "diagnose")
+
+
+def local(name: str, number: int, at: float) -> None:
+    """A local job that was submitted at that time."""
+    folder = state_folder() / "jobs" / name / str(number)
+    ended(folder, Exit.OK)
+    codec.write(str(folder / store.HOST), host.Host(pid=2**22 + 1, started=1, boot="gone", at=at))
+
+
+def slurm(name: str, number: int, at: float) -> None:
+    """A job of Slurm that was submitted at that time."""
+    folder = SlurmRecords(state_folder()).folder / str(number)
+    folder.mkdir(parents=True)
+    SlurmRecords(state_folder()).save(SlurmJob(name, "/", str(folder / "job.sbatch"), at, job_id=number))
+
+
+@pytest.fixture(name="jobs", autouse=True)
+def _jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of several names, on two targets; no scheduler is there to be asked."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    local("digits", 1, 10.0)
+    local("digits", 2, 30.0)
+    local("both", 1, 20.0)
+    slurm("both", 77, 21.0)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_without_a_handle_the_last_job_is_meant(call: Call, verb: str) -> None:
+    """And which that is stands on stderr, beside the data."""
+    assert call(verb, "local://digits/2") == call(verb)._replace(err=call(verb, "local://digits/2").err)
+    assert call(verb).err.startswith("the last job is local://digits/2\n")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(("name", "handle"), [("digits", "digits/2"), ("digits/1", "digits/1")])
+def test_a_bare_name_is_a_jobs(call: Call, verb: str, name: str, handle: str) -> None:
+    """The newest of that name, or the one of that number."""
+    assert call(verb, f"local://{handle}") == call(verb, name)
+
+
+def test_the_last_job_is_that_of_all_targets(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was sent to a cluster that this machine cannot ask now."""
+    slurm("late", 78, 40.0)
+    monkeypatch.setenv("PATH", os.devnull)
+
+    assert call("status").err.startswith("the last job is slurm://78\nerror: ")
+
+
+def test_a_number_is_that_of_a_job_of_slurm(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As sbatch and squeue show it."""
+    monkeypatch.setenv("PATH", os.devnull)
+
+    assert call("status", "slurm://77") == call("status", "77")
+
+
+def test_a_name_of_several_targets_is_ambiguous(call: Call) -> None:
+    """All candidates are named, the newest first, and nothing is done."""
+    ClusterRecords(state_folder()).begin(ClusterJob("https://one:6443", "lab", "both", "u", 25.0))
+    answer = call("cancel", "both")
+
+    assert (2, "") == (answer.code, answer.out)
+    first, _, hint = answer.err.splitlines()
+    assert first.startswith("error: both may be one of 3 jobs: kubernetes://lab/both (submitted 1970-01-01 ")
+    assert first.index("slurm://77 (") < first.index("local://both/1 (")
+    assert "hint: name it by its handle, such as kubernetes://lab/both" == hint
+
+
+def test_a_name_in_a_namespace_is_a_job_of_kubernetes(call: Call) -> None:
+    """As kubectl would have it."""
+    ClusterRecords(state_folder()).begin(ClusterJob("https://one:6443", "lab", "both", "u", 25.0))
+
+    assert call("status", "kubernetes://lab/both") == call("status", "lab/both")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("digit", "did you mean digits?"),
+        ("4711", "if it is a job of Slurm, slurm://4711"),
+        ("zebra", "`ddplaunch list` shows the jobs here, `ddplaunch list --to slurm` those of a"),
+    ],
+)
+def test_an_unknown_name_is_not_found(call: Call, name: str, hint: str) -> None:
+    """With what may have been meant."""
+    answer = call("status", name)
+
+    assert (102, "") == (answer.code, answer.out)
+    assert answer.err.startswith(
+        f"error: no job called '{name}' has been submitted from here\n\nhint: {hint}"
+    )
+
+
+def test_cancel_never_guesses(call: Call) -> None:
+    """What it would have taken is in the hint, ready to be copied."""
+    answer = call("cancel")
+
+    assert (2, "") == (answer.code, answer.out)
+    assert answer.err == (
+        "error: `ddplaunch cancel` stops no job that you did not name\n\n"
+        "hint: the last one is `ddplaunch cancel local://digits/2`; `ddplaunch list` shows all\n"
+    )
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "cancel"])
+def test_nobody_has_a_last_job_before_the_first(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """The next step is named."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "fresh"))
+    answer = call(verb)
+
+    assert (102, "") == (answer.code, answer.out)
+    assert answer.err.startswith("error: no job has been submitted from here yet\n\nhint: `ddplaunch submit")
