@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddplaunch import api
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.cli import jobs
+from ddplaunch.cli import abridged, jobs
 from ddplaunch.cli import parser as arguments
 from ddplaunch.errors import ExitCode, UsageError
 
@@ -22,8 +22,9 @@ _NAMED = 5
 
 HELP = """
 Without -o, prints text files, and the size and SHA-256 of other files. A job that is one text file is printed
-as it is, ready for a pipe. With -o, writes all files to a folder, from which the job can be started by hand.
-Of a sweep each job gets a folder below it. The same job file always gives the same bytes.
+as it is, ready for a pipe; to a terminal, without the archives in it. With -o, writes all files to a folder,
+from which the job can be started by hand. Of a sweep each job gets a folder below it. The same job file
+always gives the same bytes.
 
 Helm reads no file outside its chart: for Helm, --source-archive packs the files that `source` names, and
 renders nothing.
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         return ExitCode.SUCCEEDED
     if args.output is None:
         rendered = api.render(jobs.only(plans, args.file))
-        sys.stdout.write(shown(rendered))
+        abridged.write(shown(rendered))
     else:
         folder = Path(args.output)
         for plan in plans:

@@ -59,9 +59,10 @@ def run(args: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
     plans = jobs.plan(args.file, args.to, args.changes, args.after)
     if args.dry_run:
+        from ddplaunch.cli import abridged
         from ddplaunch.cli.render import shown
 
-        sys.stdout.write(shown(api.render(jobs.only(plans, args.file))))
+        abridged.write(shown(api.render(jobs.only(plans, args.file))))
         return ExitCode.SUCCEEDED
     return _sweep(plans, args) if plans[0].sweep else _one(plans[0], args)
 
