@@ -17,7 +17,15 @@ _SMELLS = re.compile(r"TOKEN|KEY|SECRET|PASS|PWD|CREDENTIAL|AUTH", re.IGNORECASE
 _MAX_SHOWN = 60
 
 _ELSEWHERE = {
-    "array": "sweep",
+    "job_name": "name",
+    "cpus_per_task": "cpus",
+    "requeue": "retries",
+    "backoff_limit": "retries",
+    "parallelism": "nodes",
+    "completions": "nodes",
+    "after": "dependency",
+    "depends_on": "dependency",
+    "singleton": "dependency",
     "nnodes": "nodes",
     "num_nodes": "nodes",
     "replicas": "nodes",
@@ -46,9 +54,20 @@ _ELSEWHERE = {
 """Names in torchrun, Slurm and Kubernetes -> the job file's key."""
 
 _SCHEDULER = "write pod_template: {spec: {schedulerName: …}}; whole jobs wait in Kueue's queue: `queue`"
+_ARRAY = (
+    "`sweep` makes a job of each value, as in sweep: {env.SEED: [1, 2, 3]}; `submit` prints all their handles"
+)
+_ALONE = "no Job of Kubernetes waits for another: `ddplaunch submit first.yaml --wait && ddplaunch submit …`"
 _INSTEAD = {
     ("slurm", "gres"): "GPUs are resources.gpus and resources.gpu_type; for others write extra: [--gres=…]",
-    ("slurm", "array"): "submit the job file once for each: an array is no job of equal nodes",
+    ("slurm", "array"): _ARRAY,
+    ("kubernetes", "array"): _ARRAY,
+    ("array", "array"): _ARRAY,
+    ("slurm", "ntasks"): "the ranks are nodes times nproc_per_node",
+    ("kubernetes", "depends_on"): _ALONE,
+    ("kubernetes", "dependency"): _ALONE,
+    ("kubernetes", "context"): "the current context counts: `kubectl config use-context …`",
+    ("slurm", "singleton"): "write dependency: singleton",
     (
         "slurm",
         "priority",
@@ -63,6 +82,9 @@ _INSTEAD = {
     ("kubernetes", "efa"): "see resources.rdma, with rdma_resource: vpc.amazonaws.com/efa",
 }
 """Section and word that people look for -> a hint, where no key is just that."""
+
+_CAPITALS = {"ipc": "IPC", "pid": "PID", "fqdn": "FQDN"}
+"""Parts of a pod's fields that Kubernetes writes whole in capitals."""
 
 _PLAIN = {"boolean": r"(?i)true|false", "integer": r"-?\d+", "number": r"-?\d+(\.\d+)?"}
 
@@ -195,8 +217,10 @@ def unknown_key(path: Path) -> tuple[str, str]:
     """Return what is wanted in place of an unknown key, and a hint: its section, or a similar name."""
     known = list(schema.at(path[:-1])["properties"])
     word = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", str(path[-1]).replace("-", "_")).lower()
+    advice = _INSTEAD.get((str(path[0]), word), "")
     word = _ELSEWHERE.get(word, word)
-    advice = f"did you mean {word}?" if word in known else _INSTEAD.get((str(path[0]), word), "")
+    if not advice and word in known:
+        advice = f"did you mean {word}?"
     if not advice and (places := [join(place) for place in _places(word, ())]):
         advice = f"it is called {' or '.join(places)}"
     advice = advice or did_you_mean(str(path[-1]), known)
@@ -210,7 +234,7 @@ def _rest(path: Path) -> str:
     if path[:-1] == ("slurm",):
         return f"if it is an option of sbatch, write extra: [--{'-'.join(words)}=…]"
     if path[:-1] == ("kubernetes",):
-        field = words[0] + "".join(word.capitalize() for word in words[1:])
+        field = words[0] + "".join(_CAPITALS.get(word, word.capitalize()) for word in words[1:])
         return f"if it is a field of a pod, write pod_template: {{spec: {{{field}: …}}}}"
     return ""
 

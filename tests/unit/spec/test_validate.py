@@ -25,6 +25,12 @@ def _hint(text: str) -> str:
     return problem.hint
 
 
+ALONE = "no Job of Kubernetes waits for another: `ddplaunch submit first.yaml --wait && ddplaunch submit …`"
+SWEEP = (
+    "`sweep` makes a job of each value, as in sweep: {env.SEED: [1, 2, 3]}; `submit` prints all their handles"
+)
+
+
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
@@ -43,6 +49,18 @@ def _hint(text: str) -> str:
         ("slurm: {gpus_per_node: 8}", "it is called resources.gpus"),
         ("slurm: {gpu-type: h100}", "it is called resources.gpu_type"),
         ("slurm: {topology: rack}", "see switches"),
+        ("slurm: {ntasks: 8}", "the ranks are nodes times nproc_per_node"),
+        ("slurm: {after: 7}", "did you mean dependency?"),
+        ("slurm: {singleton: true}", "write dependency: singleton"),
+        ("after: 7", "it is called slurm.dependency"),
+        ("affinity: {}", "it is called kubernetes.affinity"),
+        ("kubernetes: {parallelism: 2}", "it is called nodes"),
+        (
+            "kubernetes: {hostIPC: true}",
+            "if it is a field of a pod, write pod_template: {spec: {hostIPC: …}}",
+        ),
+        ("kubernetes: {dependsOn: first}", ALONE),
+        *((line, SWEEP) for line in ("array: 1-3", "slurm: {array: 1-3}", "kubernetes: {array: 3}")),
         ("slurm: {mem-per-cpu: 1}", "if it is an option of sbatch, write extra: [--mem-per-cpu=…]"),
         ("kubernetes: {antiAffinity: {}}", "did you mean affinity?"),
         ("kubernetes: {gang: true}", "see queue and jobset"),
