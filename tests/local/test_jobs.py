@@ -279,3 +279,24 @@ def test_the_doctor_says_when_the_way_is_clear(desk: Desk) -> None:
     assert seen.stdout.endswith("the way is clear: a job could start here\n")
     assert "nodes 0-1" in seen.stdout
     gone(desk)
+
+
+@pytest.mark.slow
+def test_the_first_job_trains_and_its_hang_is_explained_once(desk: Desk) -> None:
+    """What `init --example` writes, and the command that it prints, with nothing done by hand in between."""
+    begun = desk.call("init", "--example")
+    hang = next(line.split() for line in begun.stderr.splitlines() if "--hang" in line)
+
+    healthy = desk.call("submit", "job.yaml", "--wait", "--set", "command[1]=--epochs=2")
+    hung = desk.call(*hang[1:])
+
+    assert 0 == healthy.returncode, healthy.stderr
+    assert 105 == hung.returncode, hung.stderr
+    end = hung.stderr.rpartition("it hung, and was ended\n\n")[2]
+    assert "rank 0 called barrier (train.py:41)" in end.splitlines()[0]
+    assert 1 == hung.stderr.count("ddplaunch explain collective-mismatch")
+    assert 1 == hung.stderr.count("must call the same collectives in the same order")
+    assert "ddplaunch: nothing moves; the job goes on: collective-mismatch: " in hung.stderr
+    assert hung.stderr.count("[0/ddplaunch] ----") == 0
+    assert desk.call("diagnose").stdout.startswith(end.splitlines()[0])
+    gone(desk)

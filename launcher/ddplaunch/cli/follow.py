@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 
 from ddplaunch import api
-from ddplaunch.agent.contract import Marks
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.cli import terminal
+from ddplaunch.cli.frames import Frames
 from ddplaunch.report import live, progress, verdict
 from ddplaunch.report.diagnosis import Diagnosis
-
-_SPEAKER = re.compile(r"\[(hub|\d+/ddplaunch)\] (.*)")
-
-
-class VerdictFilter:
-    """Filter that keeps one copy of each verdict: the hub and all supervisors print it, in a frame."""
-
-    def __init__(self) -> None:
-        self._speaker = ""
-        self._framed: set[str] = set()  # speakers that are printing a verdict
-
-    def __call__(self, line: str) -> bool:
-        match = _SPEAKER.fullmatch(line)
-        if match is None:
-            return True
-        who, text = match.groups()
-        if text.startswith(Marks.FRAME):
-            self._speaker = self._speaker or who
-            self._framed ^= {who}
-        elif who not in self._framed:
-            return True
-        return who == self._speaker
 
 
 def until_end(handle: Handle) -> Diagnosis:
@@ -41,15 +18,22 @@ def until_end(handle: Handle) -> Diagnosis:
 
     Raises what `api.follow` raises.
     """
-    is_shown = VerdictFilter()
+    frames = Frames(handle)
+    attempt = 0
     with live.view(sys.stderr) as view:
         for each in api.follow(handle):
+            if isinstance(each, str):
+                lines = frames.shown(each)
+            elif isinstance(each, Job):
+                lines = frames.released() if each.attempt > attempt else []
+                attempt = max(attempt, each.attempt)
+                view.show(each)
+            else:
+                lines = [] if each.verdicts else frames.released()
+            for line in lines:
+                view.line(line)
             if isinstance(each, Diagnosis):
                 return each
-            if isinstance(each, Job):
-                view.show(each)
-            elif is_shown(each):
-                view.line(each)
     raise AssertionError(handle)
 
 

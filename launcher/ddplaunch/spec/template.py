@@ -4,21 +4,27 @@ A `#` directly before a setting switches it off; `# ` begins a comment. A key wi
 example.
 """
 
+import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from ddplaunch.errors import UsageError
 
+_SCRIPTS = ("train.py", "main.py")
+_MOST_CARRIED = 20
+"""Files that `source` names one by one; of more the script alone is named, for its user to complete."""
+
 TEMPLATE = """\
-# A job of ddplaunch. These five lines are enough; take the # off a line below to change its default.
+# A job of ddplaunch. Its first lines are enough; take the # off a line below to change its default.
 apiVersion: ddplaunch/v1
 name: {name}
 nodes: 2  # or {{min: 1, max: 2}}, with rendezvous.backend: c10d
 nproc_per_node: 2
-command: [train.py]  # the script and its arguments, numbers in quotes: [train.py, --epochs, "3"]
+command: [{script}]  # the script and its arguments, numbers in quotes: [train.py, --epochs, "3"]
 
 # Files and folders that travel with the job, relative to this file.
-#source: [train.py]
+{source}
 #workdir: /work
 #python: python3
 #image: registry.example.com/trainer:1.0
@@ -148,22 +154,59 @@ command: [train.py]  # the script and its arguments, numbers in quotes: [train.p
 """
 
 
-def text(name: str) -> str:
-    """Return a job file for a job called *name*, which must be valid."""
+def text(name: str, script: str = "", source: Sequence[str] = ()) -> str:
+    """Return a job file for a job called *name*, which must be valid: it runs *script* and carries *source*.
+
+    Without a script both are those of an example, and nothing travels with the job.
+    """
     from ddplaunch.agent.contract import CHECKS
 
-    return TEMPLATE.format(name=name, checks=", ".join(CHECKS))
+    carried = f"source: {_listed(source)}" if source else "#source: [train.py]"
+    script = _listed([script])[1:-1] if script else "train.py"
+    return TEMPLATE.format(name=name, checks=", ".join(CHECKS), script=script, source=carried)
 
 
-def write_new(path: str | Path) -> None:
-    """Write the template to *path*. Raises `UsageError`, also for an existing file, which stays as it is."""
+def _listed(words: Sequence[str]) -> str:
+    """Return the words as a list of YAML on one line, quoted where YAML would read something else."""
+    plain = re.compile(r"[A-Za-z_][\w./-]*\.py|[A-Za-z_][\w./-]*")
+    return f"[{', '.join(word if plain.fullmatch(word) else json.dumps(word) for word in words)}]"
+
+
+def code_in(folder: Path) -> tuple[str, list[str]]:
+    """Return the training script in a folder, and all of its Python files and packages, by name.
+
+    The script is train.py, main.py, the only one that is called like train_x.py, or the only file there is.
+    ("", []): there is none, or it is not clear which.
+    """
+    files = sorted(path.name for path in folder.glob("[!-]*.py") if path.is_file())
+    trains = [name for name in files if name.startswith("train")]
+    scripts = [name for name in _SCRIPTS if name in files]
+    only = [each[0] for each in (trains, files) if len(each) == 1]
+    script = next(iter([*scripts, *only]), "")
+    packages = sorted(path.parent.name for path in folder.glob("*/__init__.py"))
+    carried = [script, *(name for name in (*files, *packages) if name != script)]
+    return (script, carried if len(carried) <= _MOST_CARRIED else [script]) if script else ("", [])
+
+
+def write_new(path: str | Path) -> str:
+    """Write the template to *path*, for the code beside it, and return its script; "": none was found.
+
+    Raises `UsageError`, also for an existing file, which stays as it is.
+    """
     path = Path(path)
     stem = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).lstrip("-0123456789")[:50].rstrip("-")
+    script, source = code_in(path.parent)
+    create(path, text(stem or "job", script, source))
+    return script
+
+
+def create(path: Path, content: str) -> None:
+    """Write a new file. Raises `UsageError`, also for an existing one, which stays as it is."""
     opened = False
     try:
         with path.open("x", encoding="utf-8") as stream:
             opened = True
-            stream.write(text(stem or "job"))
+            stream.write(content)
     except FileExistsError as error:
         raise UsageError(f"{path} exists already", hint="name another file; nothing was written") from error
     except (OSError, ValueError) as error:

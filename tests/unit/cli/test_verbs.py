@@ -22,18 +22,6 @@ from ddplaunch.errors import ExitCode
 from ddplaunch.spec.schema import json_schema
 
 
-def test_init_writes_a_file_that_is_good(call: Call, tmp_path: Path) -> None:
-    """A newcomer's first file validates, and is never written over."""
-    assert (0, "") == call("init", "first.yaml")[:2]
-    assert (0, "", "first.yaml: good\n") == call("validate", "first.yaml")
-    written = (tmp_path / "first.yaml").read_text()
-
-    again = call("init", "first.yaml")
-
-    assert (2, written) == (again.code, (tmp_path / "first.yaml").read_text())
-    assert again.err.startswith("error: first.yaml exists already\n\nhint: ")
-
-
 def feed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """Put a job file on standard input."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))

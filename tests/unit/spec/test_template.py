@@ -117,3 +117,41 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     """With the system's reason."""
     with pytest.raises(UsageError, match="cannot be written: No such file or directory"):
         template.write_new(tmp_path / "nowhere" / "job.yaml")
+
+
+def _folder(tmp_path: Path, *names: str) -> Path:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("names", "script", "source"),
+    [
+        (["train.py", "main.py", "a.py"], "train.py", ["train.py", "a.py", "main.py"]),
+        (["main.py", "a.py"], "main.py", ["main.py", "a.py"]),
+        (["train_gpt.py", "a.py"], "train_gpt.py", ["train_gpt.py", "a.py"]),
+        (["a.py", "notes.txt"], "a.py", ["a.py"]),
+        (["train.py", "nets/__init__.py", "data/x.bin"], "train.py", ["train.py", "nets"]),
+        (["train.py", *(f"m{number}.py" for number in range(30))], "train.py", ["train.py"]),
+        (["train_a.py", "train_b.py"], "", []),
+        (["a.py", "b.py"], "", []),
+        (["-a.py"], "", []),
+        ([], "", []),
+    ],
+)
+def test_the_code_beside_a_job_file_is_found(
+    tmp_path: Path, names: list[str], script: str, source: list[str]
+) -> None:
+    """Where it is not clear which script is meant, none is."""
+    assert (script, source) == template.code_in(_folder(tmp_path, *names))
+
+
+@pytest.mark.parametrize("script", ["my train.py", "train: {a}.py", "on.py", "ö.py", "{name}.py"])
+def test_a_job_file_names_what_is_there(tmp_path: Path, script: str) -> None:
+    """Whatever it is called."""
+    assert script == template.write_new(_folder(tmp_path, script) / "job.yaml")
+
+    found = load.load(tmp_path / "job.yaml")
+    assert ((script,), (script,)) == (found.command, found.source)
