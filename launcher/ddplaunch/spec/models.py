@@ -235,6 +235,7 @@ class JobSpec(Section):
     )
     min_nodes: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         default=None,
+        examples=[1],
         description="Nodes, node 0 among them, that suffice: the gate starts the job with those that have "
         "come and passed by gate.timeout. By default all nodes are needed.",
     )

@@ -26,16 +26,20 @@ from ddplaunch.spec.fields import (
 class Toleration(Section):
     """A taint that the job's pods tolerate, in Kubernetes' own words."""
 
-    key: Word | None = Field(default=None, description="Key of the taint; without it, all taints.")
+    key: Word | None = Field(
+        default=None, examples=["nvidia.com/gpu"], description="Key of the taint; without it, all taints."
+    )
     operator: Literal["Exists", "Equal"] = Field(
         default="Equal", description="How the value is compared; Equal, as in Kubernetes."
     )
-    value: str | None = Field(default=None, description="Value of the taint, for Equal.")
+    value: str | None = Field(
+        default=None, examples=["present"], description="Value of the taint, for Equal."
+    )
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
         default=None, description="Effect of the taint; without it, all effects."
     )
     toleration_seconds: WholeSeconds | None = Field(
-        default=None, description="For NoExecute: seconds until eviction; without it, never."
+        default=None, examples=[300], description="For NoExecute: seconds until eviction; without it, never."
     )
 
 
@@ -57,7 +61,9 @@ class Topology(Section):
         default=None, description="Label of the level, such as a rack: the job waits for room in one."
     )
     preferred: Word | None = Field(
-        default=None, description="Label of the level: where none has room, the job gets the fewest."
+        default=None,
+        examples=["cloud.example.com/rack"],
+        description="Label of the level: where none has room, the job gets the fewest.",
     )
 
 
@@ -83,9 +89,12 @@ class Kubernetes(Section):
         default=None, description="How near to one another Kueue puts the pods; by default it does not care."
     )
     priority_class: DnsName | None = Field(default=None, description="PriorityClass of the pods.")
-    node_selector: dict[Word, str] = Field(default={}, description="Labels that a cluster node must carry.")
+    node_selector: dict[Word, str] = Field(
+        default={}, examples=[{"pool": "a100"}], description="Labels that a cluster node must carry."
+    )
     affinity: FreeForm = Field(
         default={},
+        examples=[{"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}],
         description="Affinity of the pods in Kubernetes' own words: nodeAffinity, podAffinity and "
         "podAntiAffinity.",
     )
@@ -94,11 +103,19 @@ class Kubernetes(Section):
         description="Never put two nodes of the job on one machine; off, because a small cluster may have "
         "no other place. They are spread over the machines as well as it can be done.",
     )
-    tolerations: tuple[Toleration, ...] = Field(default=(), description="Taints that the pods tolerate.")
-    labels: dict[Word, str] = Field(default={}, description="Labels added to every object of the job.")
-    annotations: dict[Word, str] = Field(default={}, description="Annotations added to every pod.")
+    tolerations: tuple[Toleration, ...] = Field(
+        default=(),
+        examples=[[{"key": "nvidia.com/gpu", "operator": "Exists"}]],
+        description="Taints that the pods tolerate.",
+    )
+    labels: dict[Word, str] = Field(
+        default={}, examples=[{"team": "vision"}], description="Labels added to every object of the job."
+    )
+    annotations: dict[Word, str] = Field(
+        default={}, examples=[{"example.org/owner": "me"}], description="Annotations added to every pod."
+    )
     image_pull_secrets: tuple[DnsName, ...] = Field(
-        default=(), description="Secrets with which the image is pulled."
+        default=(), examples=[["registry"]], description="Secrets with which the image is pulled."
     )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
         default=None, description="When the image is pulled; by default Kubernetes decides by the tag."
@@ -117,7 +134,9 @@ class Kubernetes(Section):
         default=None, description="Spread the pods over zones or racks."
     )
     networks: tuple[Word, ...] = Field(
-        default=(), description="Further networks (Multus NetworkAttachmentDefinitions) of each pod."
+        default=(),
+        examples=[["rdma-net"]],
+        description="Further networks (Multus NetworkAttachmentDefinitions) of each pod.",
     )
     gpu_resource: Word = Field(
         default="nvidia.com/gpu",
@@ -157,6 +176,7 @@ class Kubernetes(Section):
     )
     pod_template: FreeForm = Field(
         default={},
+        examples=[{"spec": {"hostIPC": True}}],
         description="Merged over the rendered pod template as Kubernetes merges a strategic merge patch, "
         "for whatever has no key of its own here. Init containers of yours run before the gate.",
     )
@@ -230,7 +250,9 @@ class Slurm(Section):
         "default mpirun does.",
     )
     extra: tuple[SbatchOption, ...] = Field(
-        default=(), description="Further sbatch options, one each, as they stand after #SBATCH."
+        default=(),
+        examples=[["--mail-type=END"]],
+        description="Further sbatch options, one each, as they stand after #SBATCH.",
     )
     container: Container = Field(default=Container(), description="Container of the trainer.")
 
