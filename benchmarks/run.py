@@ -14,6 +14,7 @@ from pathlib import Path
 
 DEFAULT_RUNS = {
     "startup": 15,
+    "many": 3,
     "overhead": 3,
     "hook": 1,
     "gate": 9,

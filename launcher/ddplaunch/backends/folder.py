@@ -84,6 +84,8 @@ def earlier(folder: Path, attempt: int | None) -> tuple[Earlier, ...]:
 
     A scheduler may start an attempt that makes no folder: what a hub says goes before the folder's name.
     """
+    if attempt == 0:
+        return ()  # without a look at its files: a list of a thousand jobs is mostly such
     found = []
     for run in attempts(folder):
         status = files.read_if_valid(JobStatus, run / Path(Files.STATUS).name)
