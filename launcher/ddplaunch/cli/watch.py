@@ -8,6 +8,7 @@ import time
 from typing import IO, TYPE_CHECKING
 
 from ddplaunch import api
+from ddplaunch.cli import handles
 from ddplaunch.cli import parser as arguments
 from ddplaunch.errors import UsageError
 
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.port is not None and not args.web:
         raise UsageError("--port is for --web", hint="add --web, or leave --port out")
-    job = api.status(args.handle)
+    job = api.status(handles.meant(args.handle))
     if not job.state.ended:
         if args.web:
             from ddplaunch.cli.page_server import WebView

@@ -1,4 +1,4 @@
-"""What pictures and pages ask of a diagnosis, each computed once: of 1,024 ranks it takes a while."""
+"""Facts that pictures and pages ask of a diagnosis, each computed once: of 1,024 ranks it takes a while."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ def _generate(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec = importlib.util.spec_from_loader("generate_docs", loader)
     assert spec is not None
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))  # as Python does for a script that it runs
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
