@@ -68,12 +68,12 @@ def test_a_measurement_replaces_that_of_its_backend() -> None:
     assert "-" == table.shown("clock-skew", "slurm", new)
 
 
-def told(code: str, *nodes: int) -> Bundle:
-    """Three nodes came, one a second, and the verdict after five seconds."""
+def told(code: str, *nodes: int, after: float = 5.0) -> Bundle:
+    """Three nodes came, one a second, and the verdict after five seconds, or another number of them."""
     events = [Event(float(node), "check-in", "", node) for node in range(3)]
     verdict = Verdict(code, "", "gate", nodes=list(nodes))
     return Bundle(
-        "job", 0, 3, 1, 0.0, 9.0, events=[*events, Event(5.0, "verdict", f"{code}: ")], verdicts=[verdict]
+        "job", 0, 3, 1, 0.0, 9.0, events=[*events, Event(after, "verdict", f"{code}: ")], verdicts=[verdict]
     )
 
 
@@ -84,6 +84,7 @@ def told(code: str, *nodes: int) -> Bundle:
         (told("disk-full", 2), 4.0),
         (told("disk-full", 0, 1, 2), 3.0),
         (told("node-missing", 2), None),
+        (told("disk-full", 0, after=1.0), 0.0),
     ],
 )
 def test_time_counts_from_the_last_healthy_node(bundle: Bundle, since: float | None) -> None:

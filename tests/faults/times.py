@@ -18,8 +18,9 @@ AT_THE_CALL = frozenset(
 def seconds(bundle: Bundle, code: str) -> float | None:
     """From the fault to the first word that names its cause; None where nobody can say, or it was not told.
 
-    At the gate: from the check-in of the last healthy node. While the job runs: from the death, from a lost
-    node's last sign, from the last call of init_process_group, or from the moment since which nothing moves.
+    At the gate: from the check-in of the last healthy node; 0 where that came after the word. While the job
+    runs: from the death, from a lost node's last sign, from the last call of init_process_group, or from the
+    moment since which nothing moves.
     """
     words = [event for event in bundle.events if event.text.startswith(f"{code}: ")]
     told = _first(words, "notice", "verdict")
@@ -28,7 +29,8 @@ def seconds(bundle: Bundle, code: str) -> float | None:
         return None
     if "gate" in where:
         since = _last_check_in(bundle.events, bundle.verdicts)
-    elif code in AT_THE_CALL:
+        return None if since is None else max(0.0, told.at - since)
+    if code in AT_THE_CALL:
         since = _last_call(bundle.evidence, told.at)
     else:
         since = _began(bundle.events, bundle.evidence)
