@@ -172,6 +172,17 @@ def jobs(*, slips: bool) -> Drawn:
         ),
         st.sampled_from([{"env": "A"}, {"file": "b"}, {}, {"env": "A", "file": "b"}]),
     )
+    recipients = mostly(
+        st.fixed_dictionaries(
+            {
+                "webhook": st.fixed_dictionaries(
+                    {"secret": st.fixed_dictionaries({"name": WORDS, "key": WORDS})}
+                )
+            },
+            optional={"format": st.sampled_from(["json", "slack"]), "when": st.just(["end"])},
+        ),
+        st.sampled_from([{"command": ["mail"]}, {"command": []}, {}, {"webhook": {"env": "A"}}]),
+    )
     volumes = st.lists(
         st.builds(
             lambda name, path, kind, rest: {"name": name, "mount_path": path, **kind, **rest},
@@ -312,6 +323,7 @@ def jobs(*, slips: bool) -> Drawn:
                 max_size=3,
             ),
             "secrets": st.dictionaries(VARIABLES.map(lambda name: f"S_{name}"), secrets, max_size=2),
+            "notify": st.lists(recipients, max_size=2),
             "volumes": volumes,
             "workdir": mostly(st.just("/srv/my project"), st.just(None)),
             "resources": resources,

@@ -13,6 +13,7 @@ parser.add_argument("--steps", type=int, default=5)
 parser.add_argument("--pause", type=float, default=0.05)
 parser.add_argument("--raise-at", type=int, metavar="RANK")
 parser.add_argument("--hang-at", type=int, metavar="RANK")
+parser.add_argument("--pause-at", type=int, metavar="STEP", help="rank 1 sleeps there for ten seconds")
 parser.add_argument("--exit-with", type=int)
 arguments = parser.parse_args()
 
@@ -30,6 +31,8 @@ for step in range(arguments.steps):
         raise ValueError(f"bad sample in step {step}")
     if step == 2 and rank == arguments.hang_at:
         load_slowly()
+    if step == arguments.pause_at and rank == 1:
+        time.sleep(10)
     total = torch.ones(1)
     dist.all_reduce(total)
     print(f"step {step}: {int(total)} ranks", flush=True)

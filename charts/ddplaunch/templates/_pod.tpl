@@ -90,7 +90,7 @@ initContainers:
   {{- include "ddplaunch.agent" (list . "hub" "hub" "--folder" "/ddplaunch") | nindent 2 }}
     restartPolicy: Always
     env:
-      {{- include "ddplaunch.environment" . | nindent 6 }}
+      {{- include "ddplaunch.environment" . | nindent 6 }}{{ range $index, $each := .Values.notify }}{{ with ($each.webhook | default dict).secret }}{{ list (dict "name" (printf "DDPLAUNCH_WEBHOOK_%d" $index) "valueFrom" (dict "secretKeyRef" (dict "name" .name "key" .key "optional" true))) | toYaml | nindent 6 }}{{ end }}{{ end }}
     {{- include "ddplaunch.small" . | nindent 4 }}
   {{- /* It sees what the trainer will see: devices are given to each container by itself. */}}
   {{- include "ddplaunch.agent" (list . "gate" "gate" "--folder" "/ddplaunch") | nindent 2 }}

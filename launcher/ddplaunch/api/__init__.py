@@ -41,12 +41,12 @@ if TYPE_CHECKING:
         Rendezvous,
         Resources,
         Resume,
-        SecretKey,
-        SecretRef,
         Volume,
         Watchdog,
     )
+    from ddplaunch.spec.notify import Notify
     from ddplaunch.spec.problems import Problem, SpecError
+    from ddplaunch.spec.secrets import SecretKey, SecretRef
     from ddplaunch.spec.targets import (
         Container,
         Kubernetes,
@@ -75,6 +75,7 @@ __all__ = [
     "NeverStartsError",
     "NotFinishedError",
     "NotFoundError",
+    "Notify",
     "Plan",
     "Problem",
     "Rendered",
@@ -131,12 +132,11 @@ _MODULES: Final = {
         "Rendezvous",
         "Resources",
         "Resume",
-        "SecretKey",
-        "SecretRef",
         "Volume",
         "Watchdog",
     ),
     "spec.problems": ("Problem", "SpecError"),
+    "spec.secrets": ("SecretKey", "SecretRef"),
     "spec.targets": (
         "Container",
         "Kubernetes",
@@ -146,6 +146,7 @@ _MODULES: Final = {
         "Topology",
         "TopologySpread",
     ),
+    "spec.notify": ("Notify",),
 }
 """The types by the module that defines them; `JobSpec` is `spec.models.job_model()`."""
 

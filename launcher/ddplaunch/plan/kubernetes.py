@@ -11,8 +11,9 @@ from ddplaunch.plan import kubernetes_limits, target
 from ddplaunch.plan.target import TargetPlan
 
 if TYPE_CHECKING:
-    from ddplaunch.spec.models import JobSpec, SecretKey, Volume
+    from ddplaunch.spec.models import JobSpec, Volume
     from ddplaunch.spec.problems import Problem
+    from ddplaunch.spec.secrets import SecretKey
     from ddplaunch.spec.targets import Kubernetes
 
 
@@ -24,6 +25,7 @@ class KubernetesPlan:
     options: Kubernetes
     volumes: tuple[Volume, ...] = ()
     secrets: Mapping[str, SecretKey] = field(default_factory=dict)
+    webhooks: Mapping[int, SecretKey] = field(default_factory=dict)  # by their place in `notify`
     rdma: int = 0  # devices on every node
     gpu_type: str | None = None  # the value of a label of machines
     store_port: int | None = None  # torchrun's, where the job file names one
@@ -48,6 +50,11 @@ def _settings(spec: JobSpec) -> KubernetesPlan:
         options=spec.kubernetes,
         volumes=spec.volumes,
         secrets={name: ref.secret for name, ref in sorted(spec.secrets.items()) if ref.secret is not None},
+        webhooks={
+            index: each.webhook.secret
+            for index, each in enumerate(spec.notify)
+            if each.webhook is not None and each.webhook.secret is not None
+        },
         rdma=spec.resources.rdma or 0,
         gpu_type=spec.resources.gpu_type,
         store_port=spec.rendezvous.port,

@@ -63,6 +63,20 @@ def _secrets(job: Job) -> _Found:
             yield f"secrets.{name}.secret.key", "no such key", wanted, ""
 
 
+def _recipients(job: Job) -> _Found:
+    for index, each in enumerate(job["notify"]):
+        webhook, at = each.get("webhook"), f"notify[{index}].webhook"
+        if webhook is None:
+            continue
+        secret = webhook.get("secret")
+        if secret is None:
+            create = f"kubectl create secret generic {job['name']} --from-literal=webhook=…"
+            hint = f"{create}, and webhook: {{secret: {{name: {job['name']}, key: webhook}}}}"
+            yield at, "env or file", "a Secret of the cluster for --to kubernetes", hint
+        elif wanted := names.secret_key(secret["key"]):
+            yield f"{at}.secret.key", "no such key", wanted, ""
+
+
 def _devices(job: Job) -> _Found:
     options = job["kubernetes"]
     for key in ("gpu_resource", "rdma_resource"):
@@ -191,6 +205,7 @@ _RULES: tuple[Callable[[Job], _Found], ...] = (
     _image,
     _elastic,
     _secrets,
+    _recipients,
     _devices,
     _volumes,
     _keys,

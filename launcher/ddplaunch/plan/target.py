@@ -38,7 +38,7 @@ def no_volume(spec: JobSpec, index: int, target: str, hint: str) -> Problem:
 
 
 def no_secrets(spec: JobSpec, target: str) -> list[Problem]:
-    """Return a problem for each secret of a Kubernetes cluster, which `target` cannot read."""
+    """Return a problem for each secret and webhook in a Kubernetes cluster, which `target` cannot read."""
     return [
         problem(
             spec,
@@ -49,4 +49,14 @@ def no_secrets(spec: JobSpec, target: str) -> list[Problem]:
         )
         for name, reference in spec.secrets.items()
         if reference.secret is not None
+    ] + [
+        problem(
+            spec,
+            f"notify[{index}].webhook",
+            "a Kubernetes Secret",
+            f"`env` or `file` for --to {target}",
+            "for example webhook: {env: SLACK_WEBHOOK}",
+        )
+        for index, each in enumerate(spec.notify)
+        if each.webhook is not None and each.webhook.secret is not None
     ]

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 
 def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
-    """Return the files and the command of `plan` on its target; with `gate_only` it ends with its gate."""
+    """Return the files and the command of `plan` on its target.
+
+    With `gate_only` it ends with its gate, and tells nobody: who has asked for it waits for the answer.
+    """
+    if gate_only:
+        plan = replace(plan, job=replace(plan.job, notify=None))
     target = find(plan.target)
     rendered: Rendered = target.load(target.render)(plan, gate_only=gate_only)
     return replace(rendered, sweep=plan.sweep)

@@ -47,6 +47,7 @@ _ELSEWHERE = {
     "anti_affinity": "affinity",
     "pod_anti_affinity": "affinity",
     "master_addr": "address",
+    "on": "when",
     "master_port": "port",
     "rdzv_backend": "backend",
     "rdzv_timeout": "timeout",
@@ -123,7 +124,7 @@ def _bounds(part: dict[str, Any]) -> str:
 
 def hidden(path: Path) -> bool:
     """Whether the value at *path* may be secret, so that no message repeats it."""
-    if path[:1] == ("secrets",):
+    if path[:1] == ("secrets",) or (path[:1] == ("notify",) and "webhook" in path):
         return True
     return path[:1] == ("env",) and len(path) > 1 and bool(_SMELLS.search(str(path[1])))
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, create_model, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, create_model, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ddplaunch import targets
@@ -38,6 +38,8 @@ from ddplaunch.spec.fields import (
     Word,
     node_range,
 )
+from ddplaunch.spec.notify import Notify
+from ddplaunch.spec.secrets import SecretRef
 from ddplaunch.spec.targets import Kubernetes, Local, Slurm
 
 API_VERSION = "ddplaunch/v1"
@@ -49,32 +51,6 @@ if TYPE_CHECKING:
     CheckName = str
 else:
     CheckName = Literal[CHECKS]
-
-
-class SecretKey(Section):
-    """One key of a Secret that the cluster keeps."""
-
-    name: DnsName = Field(description="Name of the Secret, in the job's namespace.")
-    key: Word = Field(description="Key inside the Secret.")
-
-
-class SecretRef(Section):
-    """Source of a secret's value: one of three. The value itself never stands in the file."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-wanted": "{env: NAME}, {file: PATH} or {secret: {name: …, key: …}}",
-            "x-hint": "a secret's value never stands in the job file; say where it is to be found",
-        }
-    )
-
-    env: EnvName | None = Field(
-        default=None, description="Variable of the environment in which `ddplaunch submit` is called."
-    )
-    file: Line | None = Field(
-        default=None, description="File whose content, without its last newline, is the value."
-    )
-    secret: SecretKey | None = Field(default=None, description="Key of a Kubernetes Secret.")
 
 
 class Volume(Section):
@@ -305,6 +281,12 @@ class JobSpec(Section):
         "each costs `watchdog.kill_after`. A failure of the program itself is never followed by a retry.",
     )
     resume: Resume = Field(default=Resume(), description="How a later attempt finds its checkpoint.")
+    notify: tuple[Notify, ...] = Field(
+        default=(),
+        max_length=8,
+        description="Webhooks and commands that get a message at a notice, its withdrawal and the end. "
+        "A message is dropped after three tries; the job never waits for one.",
+    )
     sweep: dict[Line, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(
         default={},
         examples=[{"env.LR": ["0.1", "0.01"], "command[2]": [3, 10]}],

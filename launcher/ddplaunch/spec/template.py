@@ -92,6 +92,13 @@ command: [{script}]  # the script and its arguments, numbers in quotes: [train.p
 #  kill_after: 10m
 #  privileges: none  # or ptrace
 
+# Messages at a notice, at its withdrawal, and at the end. A webhook's URL is a secret.
+#notify:
+#  - webhook: {{env: SLACK_WEBHOOK}}  # or file, or secret
+#    format: slack  # or json
+#    when: [notice, withdrawn, end]
+#  - command: [mail, -s, digits, me@example.com]
+
 # A job for each combination of values, such as {{env.LR: [0.1, 0.01], nodes: [1, 2]}}.
 #sweep: {{}}
 

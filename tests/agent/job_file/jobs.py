@@ -17,6 +17,7 @@ JOB: dict[str, Any] = {
     "source": [],
     "env": {},
     "secrets": {},
+    "notify": [],
     "volumes": [],
     "resources": {},
     "rendezvous": {"backend": "static", "timeout": "10m", "max_restarts": 0},

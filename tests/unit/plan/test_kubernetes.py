@@ -70,6 +70,18 @@ STOP = {"spec": {"containers": [{"name": "a", "lifecycle": {"stopSignal": "SIGTE
             "secrets.A.secret.key",
             "no such key",
         ),
+        (
+            {"notify": [{"webhook": {"env": "A"}}]},
+            {"notify": [{"webhook": SECRET}, {"command": ["a"]}]},
+            "notify[0].webhook",
+            "env or file",
+        ),
+        (
+            {"notify": [{"webhook": {"secret": {"name": "a", "key": "a/b"}}}]},
+            {},
+            "notify[0].webhook.secret.key",
+            "no such key",
+        ),
         ({"retries": 1}, {"retries": 1, **options(jobset=True)}, "retries", "1"),
         (CHECKPOINTS, {**CHECKPOINTS, **volume()}, "resume.dir", "/data/job"),
         ({**CHECKPOINTS, **volume(mount_path="/dat")}, CHECKPOINTS | NFS, "resume.dir", "/data/job"),

@@ -11,12 +11,11 @@ from ddplaunch.spec.models import (
     JobSpec,
     Rendezvous,
     Resources,
-    SecretKey,
-    SecretRef,
     Volume,
     Watchdog,
 )
 from ddplaunch.spec.problems import SpecError
+from ddplaunch.spec.secrets import SecretKey, SecretRef
 
 HERE = Path(__file__).parent
 

@@ -8,8 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from ddplaunch.plan import plan, slurm, slurm_limits
-from ddplaunch.spec.models import JobSpec, Resources, Resume, SecretKey, SecretRef, Volume
+from ddplaunch.spec.models import JobSpec, Resources, Resume, Volume
+from ddplaunch.spec.notify import Notify
 from ddplaunch.spec.problems import SpecError
+from ddplaunch.spec.secrets import SecretKey, SecretRef
 from ddplaunch.spec.targets import Container, Slurm
 
 TORCH = Container(runtime="pyxis", image="torch")
@@ -84,6 +86,10 @@ def test_a_volume_is_a_mount_of_the_container() -> None:
         ({"volumes": (Volume(name="d", mount_path="/data", host_path="/lustre"),)}, ["volumes[0]"]),
         ({"volumes": (Volume(name="d", mount_path="/data", claim="data"),)}, ["volumes[0]"]),
         ({"secrets": {"T": SecretRef(secret=SecretKey(name="hf", key="token"))}}, ["secrets.T"]),
+        (
+            {"notify": (Notify(webhook=SecretRef(secret=SecretKey(name="hooks", key="slack"))),)},
+            ["notify[0].webhook"],
+        ),
         ({"slurm": Slurm(container=Container(runtime="pyxis"))}, ["slurm.container.image"]),
         ({"slurm": Slurm(container=Container(runtime="pyxis")), "image": "torch"}, []),
         ({"resources": Resources(gpus=1, gpu_type="h100")}, []),

@@ -83,6 +83,14 @@ def _paths(text: str) -> list[str]:
         ("command: [train.py --epochs 3]", "command[0]", "command: [my train.py]"),
         ("{launch: mpi, command: [mpirun, ./a]}", "command[0]", "{launch: mpi, command: [./a]}"),
         ("secrets: {A: {env: A, file: b}}", "secrets.A", "secrets: {A: {file: b}}"),
+        ("notify: [{}]", "notify[0]", "notify: []"),
+        ("notify: [{'command': [a], when: []}]", "notify[0].when", "notify: [{'command': [a], when: [end]}]"),
+        (
+            "notify: [{'command': [a]}, {'command': [a], webhook: {env: A}}]",
+            "notify[1]",
+            "notify: [{'command': [a]}, {webhook: {env: A}, when: [end], format: slack}]",
+        ),
+        ("notify: [{webhook: {}}]", "notify[0].webhook", "notify: [{webhook: {file: /a}}]"),
         ("secrets: {A: {}}", "secrets.A", "secrets: {A: {secret: {name: a, key: b}}}"),
         (
             "volumes: [{name: a, mount_path: /a}]",

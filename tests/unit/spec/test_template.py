@@ -45,6 +45,7 @@ def test_it_shows_every_key_and_its_default() -> None:
         "secrets",
         "volumes",
         "resume.args",
+        "notify",
         "slurm.container.runtime",
         "slurm.container.mounts",
     ]

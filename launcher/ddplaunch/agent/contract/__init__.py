@@ -36,6 +36,7 @@ from ddplaunch.agent.contract.evidence import Wait as Wait
 from ddplaunch.agent.contract.evidence import Xid as Xid
 from ddplaunch.agent.contract.verdict import Verdict as Verdict
 from ddplaunch.agent.contract.words import Marks as Marks
+from ddplaunch.agent.contract.words import Occasion as Occasion
 from ddplaunch.agent.contract.words import Outcome as Outcome
 from ddplaunch.agent.contract.words import Phase as Phase
 from ddplaunch.agent.contract.words import PhaseName as PhaseName
@@ -78,6 +79,7 @@ class Env:
     TERMINATION = "DDPLAUNCH_TERMINATION"  # in a container: the file for its message, see `termination`
     JOB = "DDPLAUNCH_JOB"  # the job's name, for the trainer's own use
     SOURCE = "DDPLAUNCH_SOURCE"  # folder where the job's source was unpacked
+    WEBHOOK = "DDPLAUNCH_WEBHOOK_"  # and a number: in a pod, a URL of the job file's `notify`
     HOOK = "DDPLAUNCH_HOOK"  # the supervisor's socket, for the worker hook
 
 
@@ -172,6 +174,16 @@ class ResourcePlan:
 
 
 @dataclass(frozen=True)
+class NotifyPlan:
+    """One recipient of messages about the job: `webhook` or `command`, the other is None."""
+
+    when: list[str] = field(default_factory=lambda: list(Occasion.ALL))
+    webhook: Optional[dict[str, str]] = None  # of its URL: {"env": NAME} | {"file": PATH}
+    command: Optional[list[str]] = None
+    format: str = "json"  # or "slack"
+
+
+@dataclass(frozen=True)
 class JobPlan:
     """The same file on all nodes of a job; only Env differs between them.
 
@@ -205,7 +217,14 @@ class JobPlan:
     gate: GatePlan = field(default_factory=GatePlan)
     watchdog: WatchdogPlan = field(default_factory=WatchdogPlan)
     resources: ResourcePlan = field(default_factory=ResourcePlan)
+    notify: Optional[list[NotifyPlan]] = None
     version: int = VERSION
+
+    @property
+    def hidden(self) -> dict[str, dict[str, str]]:
+        """Return where to find each value that no output may show, by the name that stands in its place."""
+        webhooks = {f"webhook {n}": each.webhook for n, each in enumerate(self.notify or []) if each.webhook}
+        return {**self.secrets, **webhooks}
 
     @property
     def retried(self) -> list[int]:

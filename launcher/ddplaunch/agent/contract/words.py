@@ -16,6 +16,16 @@ PhaseName = Literal[
 ]
 
 
+class Occasion:
+    """Occasions of a message to whom the job file's `notify` names."""
+
+    NOTICE: Final = "notice"
+    WITHDRAWN: Final = "withdrawn"  # the notice: the job is well again
+    END: Final = "end"
+
+    ALL: tuple[str, ...] = (NOTICE, WITHDRAWN, END)
+
+
 class Phase:
     """Phases of a node or a job, in order."""
 

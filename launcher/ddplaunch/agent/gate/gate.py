@@ -131,7 +131,7 @@ class Gate:
             platforms.named(plan.platform),
         )
         self._responder = Responder(key, attempt, plan.job)
-        self._redactor = secrets.redactor(plan.secrets, os.environ)
+        self._redactor = secrets.redactor(plan.hidden, os.environ)
         self._listener: Optional[socket.socket] = None
         self._results: list[CheckResult] = []
         self._channel: Optional[Channel] = None

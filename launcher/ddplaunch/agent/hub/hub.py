@@ -13,17 +13,19 @@ from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent import platforms
 from ddplaunch.agent.checks.port import in_use
-from ddplaunch.agent.contract import Exit, Files, JobPlan, Marks, Verdict, bundle_file, codec
+from ddplaunch.agent.contract import Exit, Files, JobPlan, Marks, Occasion, Verdict, bundle_file, codec
 from ddplaunch.agent.contract.messages import AskStatus, Message, StatusAnswer, Stop
 from ddplaunch.agent.diagnosis import catalogue, verdict_text
 from ddplaunch.agent.diagnosis.gate.hub_unreached import ANOTHER_GATE_PORT
 from ddplaunch.agent.hub import parent, recovery
 from ddplaunch.agent.hub.gate_session import GateSession
 from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.hub.notifier import Notifier
 from ddplaunch.agent.hub.run_session import RunSession
 from ddplaunch.agent.hub.server import TICK, MessageHandler, Server, Session
 from ddplaunch.agent.hub.sidecar import StopSignals, bury_children
 from ddplaunch.agent.platforms import physical_host, termination
+from ddplaunch.agent.platforms.handles import handle
 from ddplaunch.agent.platforms.holder import holder_of_port
 from ddplaunch.agent.system import ports
 from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError, resolve
@@ -81,6 +83,8 @@ def main(
     # A container is always started again whole, and finds the folder as it was.
     left = recovery.left(plan, folder, attempt) if in_container or again else None
     record = JobRecord(plan, folder, attempt)
+    notifier = Notifier(record, handle(plan, folder, os.environ), plan.notify or [])
+    record.send_message = notifier.send
     files = _raise_file_limit()
     if refused:
         _end(record, refused)
@@ -92,17 +96,18 @@ def main(
         except OSError as error:
             _cannot_listen(record, place.port, error)
         else:
-            serving = Serving(plan, record, listener, files - _OWN_FILES, attempt, key, place, gate_only)
+            connections = files - _OWN_FILES
+            serving = Serving(plan, record, notifier, listener, connections, attempt, key, place, gate_only)
 
             def hub(alive: Callable[[], None], again: bool) -> int:
                 state = recovery.left(plan, folder, attempt) if again else left
                 asyncio.run(serving.run(stop, state, alive))
-                return _print_result(record)
+                return _print_result(record, notifier)
 
             with listener:
                 code = parent.keep(hub, stop)
             return _stay(stop) if in_container else code
-    code = _print_result(record)
+    code = _print_result(record, notifier)
     return _stay(stop) if in_container else code
 
 
@@ -118,6 +123,7 @@ class Serving(NamedTuple):
 
     plan: JobPlan
     record: JobRecord
+    notifier: Notifier
     listener: socket.socket
     connections: int
     attempt: int
@@ -160,6 +166,7 @@ class Serving(NamedTuple):
 
         def over() -> bool:
             alive()
+            self.notifier.report()
             record.flush(patient=True)
             return record.exit_code is not None
 
@@ -273,9 +280,10 @@ def _end(record: JobRecord, verdicts: Sequence[Verdict]) -> None:
     record.end(catalogue.exit_code(verdicts[0]))
 
 
-def _print_result(record: JobRecord) -> int:
+def _print_result(record: JobRecord, notifier: Notifier) -> int:
     """Print the verdict, then the bundle, for the log of a finished pod. Returns the job's exit code."""
     assert record.exit_code is not None
+    notifier.send(Occasion.END)
     termination.write(record.exit_code or Exit.OK, record.verdicts)
     if record.verdicts:
         names = physical_host.names(record.plan.names, physical_host.known(record.nodes.values()))
@@ -284,6 +292,7 @@ def _print_result(record: JobRecord) -> int:
     text = bundle_file.as_text(record.save(), _PRINTED_DUMPS)
     lines = [text[start : start + _COLUMNS] for start in range(0, len(text), _COLUMNS)]
     record.log("\n".join([Marks.BUNDLE, *lines, Marks.BUNDLE_END]))
+    notifier.close()
     record.close()
     return record.exit_code
 

@@ -14,7 +14,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Container, Iterable, Iterator
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from ddplaunch.agent.contract import (
     Beat,
@@ -58,6 +58,10 @@ KEPT_EVENTS = 2000
 """Events in the bundle; events.jsonl has them all."""
 
 
+def _send_nothing(_: str) -> None:
+    """Stand for a job file without recipients."""
+
+
 class JobRecord:
     """The state of one job. `end` sets `exit_code`, and the hub stops serving when it is set."""
 
@@ -82,6 +86,7 @@ class JobRecord:
         self.verdicts: list[Verdict] = []
         self.paces: dict[int, tuple[float, list[RankPace]]] = {}  # by node, and when they came
         self.exit_code: Optional[int] = None
+        self.send_message: Callable[[str], None] = _send_nothing  # an Occasion, to whom the job file names
         self.decided: Optional[int] = None  # what `exit_code` will be, once the nodes have ended
         self._folder = folder
         self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ddplaunch.agent.contract import JobEvidence, Verdict
+from ddplaunch.agent.contract import JobEvidence, Occasion, Verdict
 from ddplaunch.agent.contract.messages import Alive, Notice
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.server import Session, send_all
@@ -40,6 +40,7 @@ class Notices:
         if all(verdict.code.startswith("slow") for verdict in verdicts):
             return  # no alarm
         self._record.judge(verdicts, evidence)
+        self._record.send_message(Occasion.NOTICE)
         send_all(self._sessions.values(), Notice(verdicts, evidence.why))
 
     def forget(self) -> None:
@@ -48,5 +49,7 @@ class Notices:
 
     def withdraw(self) -> None:
         """Clear the verdicts: the job is well again."""
-        self._last = None
+        self._last, known = None, self._record.verdicts
         self._record.judge([])
+        if known:
+            self._record.send_message(Occasion.WITHDRAWN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from ddplaunch.agent.contract import GatePlan, JobPlan, ResourcePlan, WatchdogPlan
+from ddplaunch.agent.contract import Env, GatePlan, JobPlan, NotifyPlan, Occasion, ResourcePlan, WatchdogPlan
 from ddplaunch.agent.job_file import kubernetes, torchrun
 from ddplaunch.agent.job_file.data import POD_GATE_TIMEOUT, Job, Problem
 
@@ -68,6 +68,7 @@ def make(
             shm=resources.get("shm"),
             rdma=resources.get("rdma"),
         ),
+        notify=[_recipient(*each) for each in enumerate(job["notify"])] or None,
     )
 
 
@@ -88,3 +89,14 @@ def _secret(name: str, reference: Mapping[str, Any]) -> dict[str, str]:
         return {"file": reference["file"]}
     # The value of a Secret is a variable of the container, under the name that the ranks shall see.
     return {"env": reference.get("env") or name}
+
+
+def _recipient(index: int, given: Mapping[str, Any]) -> NotifyPlan:
+    """Return a recipient, whose keys a chart's values may leave out."""
+    webhook, command = given.get("webhook"), given.get("command")
+    return NotifyPlan(
+        when=list(given.get("when") or Occasion.ALL),
+        webhook=None if webhook is None else _secret(f"{Env.WEBHOOK}{index}", webhook),
+        command=None if command is None else list(command),
+        format=given.get("format") or "json",
+    )

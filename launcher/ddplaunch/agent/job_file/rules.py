@@ -234,10 +234,27 @@ def _launcher(job: Job) -> str:
 def one_source_of_a_secret(job: Job) -> Iterator[Finding]:
     """Two sources would leave open which one counts."""
     for name, ref in job["secrets"].items():
-        given = [key for key in ("env", "file", "secret") if ref.get(key) is not None]
+        yield from _one_source(("secrets", name), ref)
+
+
+def _one_source(path: Path, reference: Job) -> list[Finding]:
+    given = [key for key in ("env", "file", "secret") if reference.get(key) is not None]
+    found = " and ".join(given) or "no source"
+    return [] if len(given) == 1 else [Finding((path,), found, "exactly one of env, file, secret")]
+
+
+def recipients(job: Job) -> Iterator[Finding]:
+    """Refuse a recipient that is none, or both a webhook and a command, and a URL with two sources."""
+    for index, each in enumerate(job["notify"]):
+        at: Path = ("notify", index)
+        given = [key for key in ("webhook", "command") if each.get(key) is not None]
         if len(given) != 1:
-            found = " and ".join(given) or "no source"
-            yield Finding((("secrets", name),), found, "exactly one of env, file, secret")
+            found = " and ".join(given) or "no recipient"
+            yield Finding((at,), found, "exactly one of webhook, command")
+        if not each.get("when", True):
+            yield Finding(((*at, "when"),), "an empty list", "one occasion or more", "or leave the key out")
+        if (webhook := each.get("webhook")) is not None:
+            yield from _one_source((*at, "webhook"), webhook)
 
 
 def volumes(job: Job) -> Iterator[Finding]:
@@ -308,6 +325,7 @@ RULES: tuple[Rule, ...] = (
     interface_names,
     script_alone,
     one_source_of_a_secret,
+    recipients,
     volumes,
     tolerations,
     sbatch_options,

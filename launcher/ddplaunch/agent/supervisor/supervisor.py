@@ -52,7 +52,7 @@ def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: S
 
     def inside(parent: int) -> int:
         place = LaunchContext(folder, node)
-        redactor = secrets.redactor(plan.secrets, os.environ)
+        redactor = secrets.redactor(plan.hidden, os.environ)
         console = Console(sys.stdout.fileno(), redactor)
         link = HubLink(hub, key, attempt, node, lambda text: console.log(f"{node}/ddplaunch", text), redactor)
         return Supervisor(plan, place, attempt, parent, console, link).run()

@@ -158,10 +158,17 @@ def _python(plan: Plan) -> dict[str, Any]:
 
 def _hub(plan: Plan, *, gate_only: bool) -> dict[str, Any]:
     words = [*_FOLDER, "--gate-only"] if gate_only else _FOLDER
+    webhooks = [  # optional: a pod starts without them
+        {
+            "name": f"{Env.WEBHOOK}{index}",
+            "valueFrom": {"secretKeyRef": {"name": each.name, "key": each.key, "optional": True}},
+        }
+        for index, each in plan.settings(KubernetesPlan).webhooks.items()
+    ]
     return {
         **_container(plan, HUB, "hub", *words),
         "restartPolicy": "Always",
-        "env": _environment(plan),
+        "env": [*_environment(plan), *webhooks],
         **_small(plan),
     }
 

@@ -1,0 +1,93 @@
+"""What people read about a job: one sentence, whatever happened."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ddplaunch.agent.contract import Exit, JobPlan, Occasion, Verdict
+from ddplaunch.agent.hub import message
+
+PLAN = JobPlan("digits", 2, 4, [], ["train.py"])
+HANG = Verdict("rank-missing", "rank 3 is not in all_reduce", "run", nodes=[0], ranks=[3], hint="look at it")
+
+
+def made(occasion: str, *verdicts: Verdict, exit_code: int | None = None, **plan: Any) -> dict[str, Any]:
+    """The message, of the second attempt."""
+    values = {**PLAN.__dict__, **plan}
+    return message.of(occasion, JobPlan(**values), 1, "local://digits/3", verdicts, exit_code, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("expected", "occasion", "verdicts", "exit_code"),
+    [
+        ("goes on, with a notice: rank-missing: rank 3 is not in all_reduce", Occasion.NOTICE, [HANG], None),
+        ("goes on: the notice is withdrawn", Occasion.WITHDRAWN, [], None),
+        ("has finished", Occasion.END, [], Exit.OK),
+        ("was stopped", Occasion.END, [], Exit.STOPPED),
+        ("has failed with exit code 40", Occasion.END, [], Exit.WORKER_FAILED),
+        (
+            "has failed with exit code 50: rank-missing: rank 3 is not in all_reduce, and 1 more",
+            Occasion.END,
+            [HANG, HANG],
+            Exit.HANG,
+        ),
+    ],
+)
+def test_a_sentence_says_what_happened(
+    expected: str, occasion: str, verdicts: list[Verdict], exit_code: int | None
+) -> None:
+    """With the job before it, and the handle behind it."""
+    assert f"digits {expected} (local://digits/3)" == made(occasion, *verdicts, exit_code=exit_code)["text"]
+
+
+def test_an_attempt_of_several_is_named() -> None:
+    """Attempts count from 0, and people from 1."""
+    text = made(Occasion.END, exit_code=Exit.NODE_AT_FAULT, retries=2)["text"]
+
+    assert "digits, attempt 2 of 3, has failed with exit code 20 (local://digits/3)" == text
+
+
+def test_a_program_gets_all_that_is_known() -> None:
+    """In our own form."""
+    body = message.encoded(made(Occasion.END, HANG, exit_code=Exit.HANG), "json")
+
+    assert json.loads(body) == {
+        "occasion": "end",
+        "text": "digits has failed with exit code 50: rank-missing: rank 3 is not in all_reduce"
+        " (local://digits/3)",
+        "job": "digits",
+        "handle": "local://digits/3",
+        "attempt": 1,
+        "nodes": 2,
+        "exit_code": 50,
+        "verdicts": [
+            {
+                "code": "rank-missing",
+                "sentence": "rank 3 is not in all_reduce",
+                "nodes": [0],
+                "ranks": [3],
+                "hint": "look at it",
+            }
+        ],
+        "at": 5.0,
+    }
+
+
+def test_slack_gets_one_text_that_calls_nobody() -> None:
+    """A rank's own words may be in it: `<!channel>` would wake everybody."""
+    calls = Verdict("rank-failed", "rank 0 raised <!channel> & died", "run")
+
+    body = json.loads(message.encoded(made(Occasion.NOTICE, calls), "slack"))
+
+    assert list(body) == ["text"]
+    assert "raised &lt;!channel&gt; &amp; died (" in body["text"]
+
+
+def test_a_message_of_a_huge_job_stays_small() -> None:
+    """Servers refuse what is large."""
+    huge = Verdict("rank-missing", "x" * 100_000, "run", nodes=list(range(10_000)))
+
+    assert len(message.encoded(made(Occasion.END, *[huge] * 100, exit_code=50), "json")) < 40_000
