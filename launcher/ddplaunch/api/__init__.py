@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ddplaunch.plan.plan import Plan
     from ddplaunch.render.rendered import Rendered
     from ddplaunch.report.diagnosis import Diagnosis
+    from ddplaunch.spec.metrics import Metrics
     from ddplaunch.spec.models import (
         Gate,
         JobSpec,
@@ -72,6 +73,7 @@ __all__ = [
     "Known",
     "Kubernetes",
     "Local",
+    "Metrics",
     "NeverStartsError",
     "NotFinishedError",
     "NotFoundError",
@@ -127,6 +129,7 @@ _MODULES: Final = {
     "plan.plan": ("Plan",),
     "render.rendered": ("Rendered",),
     "report.diagnosis": ("Diagnosis",),
+    "spec.metrics": ("Metrics",),
     "spec.models": (
         "Gate",
         "Rendezvous",

@@ -38,6 +38,7 @@ from ddplaunch.spec.fields import (
     Word,
     node_range,
 )
+from ddplaunch.spec.metrics import Metrics
 from ddplaunch.spec.notify import Notify
 from ddplaunch.spec.secrets import SecretRef
 from ddplaunch.spec.targets import Kubernetes, Local, Slurm
@@ -287,6 +288,7 @@ class JobSpec(Section):
         description="Webhooks and commands that get a message at a notice, its withdrawal and the end. "
         "A message is dropped after three tries; the job never waits for one.",
     )
+    metrics: Metrics = Field(default=Metrics(), description="The job's figures for Prometheus.")
     sweep: dict[Line, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(
         default={},
         examples=[{"env.LR": ["0.1", "0.01"], "command[2]": [3, 10]}],

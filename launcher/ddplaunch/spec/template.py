@@ -99,6 +99,11 @@ command: [{script}]  # the script and its arguments, numbers in quotes: [train.p
 #    when: [notice, withdrawn, end]
 #  - command: [mail, -s, digits, me@example.com]
 
+# The job's figures for Prometheus, from the hub on node 0; by default none.
+#metrics:
+#  port: 9400
+#  address: 0.0.0.0  # by default 127.0.0.1, and in pods all addresses
+
 # A job for each combination of values, such as {{env.LR: [0.1, 0.01], nodes: [1, 2]}}.
 #sweep: {{}}
 

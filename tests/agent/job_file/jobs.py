@@ -18,6 +18,7 @@ JOB: dict[str, Any] = {
     "env": {},
     "secrets": {},
     "notify": [],
+    "metrics": {},
     "volumes": [],
     "resources": {},
     "rendezvous": {"backend": "static", "timeout": "10m", "max_restarts": 0},

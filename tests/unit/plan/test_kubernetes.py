@@ -71,6 +71,12 @@ STOP = {"spec": {"containers": [{"name": "a", "lifecycle": {"stopSignal": "SIGTE
             "no such key",
         ),
         (
+            {"metrics": {"port": 29400}},
+            {"metrics": {"port": 9400}},
+            "metrics.port",
+            "29400, which is the hub's",
+        ),
+        (
             {"notify": [{"webhook": {"env": "A"}}]},
             {"notify": [{"webhook": SECRET}, {"command": ["a"]}]},
             "notify[0].webhook",

@@ -83,6 +83,12 @@ def _paths(text: str) -> list[str]:
         ("command: [train.py --epochs 3]", "command[0]", "command: [my train.py]"),
         ("{launch: mpi, command: [mpirun, ./a]}", "command[0]", "{launch: mpi, command: [./a]}"),
         ("secrets: {A: {env: A, file: b}}", "secrets.A", "secrets: {A: {file: b}}"),
+        ("metrics: {port: 40000}", "metrics.port", "metrics: {port: 9400}"),
+        (
+            "{gate: {port: 2000}, metrics: {port: 2000}}",
+            "metrics.port",
+            "{gate: {port: 2000}, metrics: {port: 2001}}",
+        ),
         ("notify: [{}]", "notify[0]", "notify: []"),
         ("notify: [{'command': [a], when: []}]", "notify[0].when", "notify: [{'command': [a], when: [end]}]"),
         (

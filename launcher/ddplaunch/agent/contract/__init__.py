@@ -184,6 +184,12 @@ class NotifyPlan:
 
 
 @dataclass(frozen=True)
+class MetricsPlan:
+    port: int
+    address: Optional[str] = None  # None: all addresses in a pod, and loopback elsewhere
+
+
+@dataclass(frozen=True)
 class JobPlan:
     """The same file on all nodes of a job; only Env differs between them.
 
@@ -218,6 +224,7 @@ class JobPlan:
     watchdog: WatchdogPlan = field(default_factory=WatchdogPlan)
     resources: ResourcePlan = field(default_factory=ResourcePlan)
     notify: Optional[list[NotifyPlan]] = None
+    metrics: Optional[MetricsPlan] = None
     version: int = VERSION
 
     @property

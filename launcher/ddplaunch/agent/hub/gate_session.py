@@ -325,7 +325,7 @@ class GateSession:
             self._enter(GateState.RELEASED)
             self._record.gate_passed = not self._gate_only
             self._record.enter(Phase.RENDEZVOUS)
-            seconds = self._clock() - self._membership.opened
+            seconds = self._record.gate_seconds = self._clock() - self._membership.opened
             who = elastic.members(self._record)
             self._record.event("release", f"{who} may start after {seconds:.1f} s")
             self._notes = self._known_notes()

@@ -20,6 +20,7 @@ from ddplaunch.agent.diagnosis.gate.hub_unreached import ANOTHER_GATE_PORT
 from ddplaunch.agent.hub import parent, recovery
 from ddplaunch.agent.hub.gate_session import GateSession
 from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.hub.metrics import Exporter
 from ddplaunch.agent.hub.notifier import Notifier
 from ddplaunch.agent.hub.run_session import RunSession
 from ddplaunch.agent.hub.server import TICK, MessageHandler, Server, Session
@@ -154,6 +155,8 @@ class Serving(NamedTuple):
             recovery.restore(record, left)
             gates.resume()
             run.resume()
+        exporter = Exporter(record, lambda: run.watch.since_progress(run.clock()))
+        await exporter.start()
         back = " again" if left is not None else ""
         record.event("phase", f"the hub of {plan.job} listens{back} on {shown} port {port}, for {size}")
         try:
@@ -172,6 +175,7 @@ class Serving(NamedTuple):
 
         await server.serve(self.listener, over)
         await server.drain(_DRAIN)
+        exporter.close()
         stopper.cancel()
 
 

@@ -82,6 +82,9 @@ class JobRecord:
         self.refused: set[str] = set()  # addresses of clients that do not know the key
         self.agreed: Optional[RendezvousSettings] = None
         self.gate_passed = False
+        self.gate_seconds: Optional[float] = (
+            None  # that it took; None also where an earlier hub has passed it
+        )
         self.evidence: Optional[JobEvidence] = None
         self.verdicts: list[Verdict] = []
         self.paces: dict[int, tuple[float, list[RankPace]]] = {}  # by node, and when they came
@@ -207,10 +210,12 @@ class JobRecord:
         )
 
     def _pace(self) -> Optional[JobPace]:
-        if self.phase != Phase.RUNNING:
-            return None
+        return pace.of_job(self.present_paces()) if self.phase == Phase.RUNNING else None
+
+    def present_paces(self) -> list[RankPace]:
+        """Return the pace of each rank that has reported it lately."""
         since = time.monotonic() - _PACE_HOLDS
-        return pace.of_job([each for at, ranks in self.paces.values() if at >= since for each in ranks])
+        return [each for at, ranks in self.paces.values() if at >= since for each in ranks]
 
     def bundle(self) -> Bundle:
         return Bundle(

@@ -167,6 +167,15 @@ class StallDetector:
             stuck += [seconds * self._notice_after / LAUNCH for seconds in launching]
         return min(*stuck, now - self._changed)
 
+    def since_progress(self, now: float) -> list[float]:
+        """Return the seconds since its last progress of each living rank."""
+        return [
+            rank.stuck_for + now - last.at
+            for last in self._last.values()
+            for rank in last.beat.ranks
+            if rank.alive
+        ]
+
     def waits_for_silent(self, now: float) -> bool:
         """Whether the nodes that send beats have only waited, for `patience`: they wait for silent ones."""
         fresh = [each for each in self._last.values() if now - each.at < FRESH]

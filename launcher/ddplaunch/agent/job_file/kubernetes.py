@@ -103,6 +103,12 @@ def _host_network(job: Job) -> _Problems:
         yield "kubernetes.network_policy", "pods with host_network", "none", hint
 
 
+def _metrics(job: Job) -> _Problems:
+    port = job["metrics"].get("port")
+    if port is not None and port == hub_port(job):
+        yield "metrics.port", f"{port}, which is the hub's", "a port of its own", "for example 9400"
+
+
 def _deadlines(job: Job) -> _Problems:
     """Refuse a deadline of Kubernetes that would end the job before its own watchdog has taken evidence."""
     deadline, kill = job["kubernetes"].get("active_deadline"), job["watchdog"]["kill_after"]
@@ -175,6 +181,7 @@ _RULES: tuple[Callable[[Job], _Problems], ...] = (
     _resume,
     _resources,
     _host_network,
+    _metrics,
     _deadlines,
     _version,
     _devices,

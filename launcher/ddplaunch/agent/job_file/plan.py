@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from ddplaunch.agent.contract import Env, GatePlan, JobPlan, NotifyPlan, Occasion, ResourcePlan, WatchdogPlan
+from ddplaunch.agent.contract import (
+    Env,
+    GatePlan,
+    JobPlan,
+    MetricsPlan,
+    NotifyPlan,
+    Occasion,
+    ResourcePlan,
+    WatchdogPlan,
+)
 from ddplaunch.agent.job_file import kubernetes, torchrun
 from ddplaunch.agent.job_file.data import POD_GATE_TIMEOUT, Job, Problem
 
@@ -26,6 +35,7 @@ def make(
     are the target's, as far as it knows them beforehand, and `mpi` the words that start MPI's ranks.
     """
     meet, gate, watchdog, resources = (job[key] for key in ("rendezvous", "gate", "watchdog", "resources"))
+    metrics = job["metrics"]
     timeout, cpus, kill_after = gate.get("timeout"), resources.get("cpus"), watchdog["kill_after"]
     return JobPlan(
         job=job["name"],
@@ -68,6 +78,7 @@ def make(
             shm=resources.get("shm"),
             rdma=resources.get("rdma"),
         ),
+        metrics=MetricsPlan(metrics["port"], metrics.get("address")) if metrics.get("port") else None,
         notify=[_recipient(*each) for each in enumerate(job["notify"])] or None,
     )
 

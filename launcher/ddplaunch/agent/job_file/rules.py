@@ -68,7 +68,7 @@ def check(job: Job) -> list[Finding]:
 
 def ports(job: Job) -> Iterator[Finding]:
     """Ports that need root, or that the kernel may give to somebody else first."""
-    for section in ("rendezvous", "gate"):
+    for section in ("rendezvous", "gate", "metrics"):
         path, port = (section, "port"), job[section].get("port")
         if port is None:
             continue
@@ -92,6 +92,14 @@ def one_port_each(job: Job) -> Iterator[Finding]:
             "a port of its own",
             "the hub keeps its port while torchrun's store uses the other",
         )
+    metrics = job["metrics"].get("port")
+    for section in ("gate", "rendezvous"):
+        if metrics is not None and metrics == job[section].get("port"):
+            yield Finding(
+                (("metrics", "port"), (section, "port")),
+                f"{metrics}, which is {section}.port",
+                "a port of its own",
+            )
 
 
 def address_without_port(job: Job) -> Iterator[Finding]:
