@@ -79,6 +79,7 @@ def test_a_hang_raises_the_alert(desk: Desk, tmp_path: Path) -> None:
 
 
 @needs_prometheus
+@pytest.mark.whole
 def test_the_alerts_are_rules_that_fire_when_they_should(tmp_path: Path) -> None:
     """promtool plays a job that hangs for ten minutes, and one that is well."""
     shutil.copy(RULES, tmp_path)
