@@ -34,7 +34,7 @@ VERBS: Final = {
     "doctor": "check the nodes: run the gate alone, without training",
     "interfaces": "show which network interfaces NCCL and Gloo use on this machine, and why",
     "explain": "print the page on a verdict code",
-    "schema": "print the JSON Schema of the job file",
+    "schema": "print the JSON Schema of the job file, or of what `diagnose --json` prints",
     "completion": "print the completion script of a shell",
 }
 """Verb -> its line in the help. Each is a module of this package with `HELP`, `add_arguments` and `run`."""

@@ -8,18 +8,28 @@ from ddplaunch.cli.jobs import print_json
 from ddplaunch.errors import ExitCode
 
 HELP = """
-The schema is for editors and other programs. Editors with the YAML language server find it by the first line
-of a job file: # yaml-language-server: $schema=job.schema.json
+The schema is for editors and other programs. Editors with the YAML language server find that of the job
+file by its first line: # yaml-language-server: $schema=job.schema.json
 """
 
 
-def add_arguments(_: argparse.ArgumentParser) -> None:
-    """Add no arguments."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument(
+        "of",
+        nargs="?",
+        choices=("job", "diagnose"),
+        default="job",
+        metavar="OF",
+        help="`job` for the job file, which is the default; `diagnose` for what `diagnose --json` prints",
+    )
 
 
-def run(_: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
-    from ddplaunch.spec.schema import json_schema
-
+    if args.of == "diagnose":
+        from ddplaunch.report.diagnosis_schema import json_schema
+    else:
+        from ddplaunch.spec.schema import json_schema
     print_json(json_schema())
     return ExitCode.SUCCEEDED

@@ -11,6 +11,7 @@ from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.backends.job import Earlier, Job
 from ddplaunch.report import measured, reachability, verdict
 from ddplaunch.report.diagnosis import Diagnosis, known_verdicts
+from ddplaunch.report.diagnosis_schema import DiagnosisData, EvidenceData, NodeData, VerdictData
 
 
 def job_data(job: Job) -> dict[str, Any]:
@@ -48,7 +49,7 @@ def _earlier(attempt: Earlier) -> dict[str, Any]:
     }
 
 
-def verdicts_data(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+def verdicts_data(verdicts: Sequence[Verdict]) -> list[VerdictData]:
     """The verdicts as people read them: what their sentences were made of is left out."""
     return [codec.dump(replace(each, template=None, machines=None)) for each in verdicts]
 
@@ -73,28 +74,52 @@ def doctor_data(diagnosis: Diagnosis) -> dict[str, Any]:
     return {**diagnosis_data(diagnosis), "checks": checks, "network": network, "reachability": reached}
 
 
-def diagnosis_data(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return `diagnose --json`: the verdicts, the job, and which evidence there was."""
-    evidence = diagnosis.evidence
+def diagnosis_data(diagnosis: Diagnosis) -> DiagnosisData:
+    """Return `diagnose --json`: the verdicts, the job, its nodes, and which evidence there was."""
+    job = diagnosis.job
     return {
+        "schema": "urn:ddplaunch:diagnosis:v1",
         "verdicts": verdicts_data(diagnosis.verdicts),
-        "handle": str(diagnosis.job.handle),
-        "state": str(diagnosis.job.state),
-        "exit_code": diagnosis.job.exit_code,
-        "detail": diagnosis.job.detail,
-        "hint": diagnosis.job.hint,
-        "submitted": diagnosis.job.submitted,
-        "ended": diagnosis.job.ended,
-        "evidence": evidence
-        and {
-            "at": evidence.at,
-            "why": evidence.why,
-            "nodes": len(evidence.evidence),
-            "ranks": sum(len(node.ranks) for node in evidence.evidence),
-            "silent": evidence.silent,
-            "missing": verdict.missing(diagnosis),
-            "pace": [
-                asdict(pace.brief(rank)) for node in evidence.evidence for rank in node.ranks if rank.alive
-            ],
-        },
+        "handle": str(job.handle),
+        "state": job.state,
+        "exit_code": job.exit_code,
+        "detail": job.detail,
+        "hint": job.hint,
+        "submitted": job.submitted,
+        "ended": job.ended,
+        "nodes": _nodes(diagnosis),
+        "evidence": _evidence(diagnosis),
+    }
+
+
+def _nodes(diagnosis: Diagnosis) -> list[NodeData]:
+    bundle, evidence, status = diagnosis.bundle, diagnosis.evidence, diagnosis.job.status
+    hosts = {each.node: each.host for each in (status.nodes if status else []) if each.host}
+    hosts |= {each.node: each.host for each in (evidence.evidence if evidence else [])}
+    hosts |= {each.node: each.host for each in (bundle.check_ins if bundle else [])}
+    return [{"node": node, "host": host} for node, host in sorted(hosts.items())]
+
+
+def _evidence(diagnosis: Diagnosis) -> EvidenceData | None:
+    evidence = diagnosis.evidence
+    if evidence is None:
+        return None
+    ranks = [rank for node in evidence.evidence for rank in node.ranks]
+    paces = [pace.brief(rank) for rank in ranks if rank.alive]
+    return {
+        "at": evidence.at,
+        "why": evidence.why,
+        "nodes": len(evidence.evidence),
+        "ranks": len(ranks),
+        "silent": evidence.silent,
+        "missing": verdict.missing(diagnosis),
+        "pace": [
+            {
+                "rank": each.rank,
+                "step": each.step,
+                "in_collectives": each.in_collectives,
+                "for_data": each.for_data,
+            }
+            for each in paces
+        ],
     }

@@ -130,6 +130,7 @@ def test_explain_knows_what_was_meant(call: Call) -> None:
 def test_schema_is_the_models(call: Call) -> None:
     """It is JSON, and says what spec says."""
     assert json_schema() == json.loads(call("schema").out)
+    assert "urn:ddplaunch:diagnosis:v1" == json.loads(call("schema", "diagnose").out)["$id"]
 
 
 # --------------------------------------------------------------------------- jobs that have ended

@@ -14,6 +14,7 @@ from ddplaunch.report.machine import diagnosis_data, job_data
 def test_diagnose_gives_the_verdicts_and_what_was_looked_at(diagnosis: Diagnosis) -> None:
     """The shape is that of the catalogue; times and counts stand beside it."""
     expected = {
+        "schema": "urn:ddplaunch:diagnosis:v1",
         "verdicts": [
             {
                 "code": "rank-in-user-code",
@@ -34,6 +35,7 @@ def test_diagnose_gives_the_verdicts_and_what_was_looked_at(diagnosis: Diagnosis
         "hint": "",
         "submitted": given.AT,
         "ended": given.AT + 70,
+        "nodes": [{"node": 0, "host": "host0"}, {"node": 1, "host": "host1"}],
         "evidence": {
             "at": given.AT + 60,
             "why": "still",
