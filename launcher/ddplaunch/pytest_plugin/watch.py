@@ -1,0 +1,165 @@
+"""Watches the ranks among this process's children, judges them when none moves, and then ends them.
+
+It does a supervisor's work in a thread of pytest's own process, which is the parent of all ranks. It must
+not reap a child: the test waits for it. Until a child with the hook connects, the thread sleeps.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+from ddplaunch.agent.contract import Env, NodeEvidence, RankEvidence, WatchdogPlan
+from ddplaunch.agent.diagnosis import verdict_text
+from ddplaunch.agent.supervisor import rank_evidence
+from ddplaunch.agent.supervisor.collector import Collector, Look
+from ddplaunch.agent.supervisor.heartbeats import beat
+from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
+from ddplaunch.agent.supervisor.launch import LaunchContext, with_hook
+from ddplaunch.agent.supervisor.output import Console
+from ddplaunch.agent.supervisor.polling import Poller, wait_for
+from ddplaunch.agent.supervisor.rank_tracker import RankTracker
+from ddplaunch.agent.supervisor.sampling import Sampler
+from ddplaunch.agent.supervisor.without_hub import WithoutHub
+from ddplaunch.agent.system import proc, processes
+from ddplaunch.agent.text.redact import NO_SECRETS
+from ddplaunch.plan.plan import adhoc
+
+_BEAT = 1.0
+_ANSWER = 0.1
+_EVIDENCE = 3.0
+"""Seconds for the evidence of all ranks."""
+
+
+def prepared(folder: str) -> LaunchContext:
+    """Return the place of the hook's files, which this writes into `folder`, for all tests of a session."""
+    place = LaunchContext(folder, 0)
+    place.prepare()
+    return place
+
+
+class Watch:
+    """The watch over one test: from its making, which changes the environment, until `close`."""
+
+    def __init__(self, place: LaunchContext, timeout: float) -> None:
+        self._place = place
+        self._messages: list[tuple[Line, HookMessage]] = []
+        self._hooks = Hooks(lambda line, message: self._messages.append((line, message)))
+        self._plan = adhoc(["pytest"], "pytest", WatchdogPlan(notice_after=timeout, kill_after=timeout)).job
+        self._before = {name: os.environ.get(name) for name in (Env.HOOK, "PYTHONPATH")}
+        self._older = {(pid, _started(pid)) for pid in processes.descendants(os.getpid())}
+        os.environ.update(with_hook(dict(os.environ), self._place, f"{self._hooks.name},any"))
+        self._found: str | None = None
+        self._closing = False
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="ddplaunch", daemon=True)
+        self._thread.start()
+
+    def take(self) -> str | None:
+        """Return the verdict and the stacks, once; None: the ranks move, or there are none."""
+        found, self._found = self._found, None
+        return found
+
+    def close(self) -> None:
+        """End the watch, and restore the environment."""
+        self._closing = True
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+        os.close(self._wake)
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self._hooks.close()
+
+    def _run(self) -> None:
+        while not self._messages and not self._closing:
+            self._listen()
+        if self._closing:
+            return
+        with Path(os.devnull).open("wb") as null:
+            console = Console(null.fileno(), NO_SECRETS)  # the test's output is pytest's alone
+            self._watch(RankTracker(self._plan, 0, self._place, self._hooks, console))
+
+    def _watch(self, tracker: RankTracker) -> None:
+        sampler = Sampler()
+        collector = Collector(0, self._plan.python, self._hooks, sampler, lambda: None)
+        poller = Poller(tracker, self._hooks, sampler, collector)
+        alone = WithoutHub(self._plan, self._place, 0, 0)
+        next_beat = 0.0
+        while not self._closing:
+            self._listen()
+            self._take_messages(tracker)
+            tracker.ended()
+            if time.monotonic() < next_beat:
+                continue
+            next_beat = time.monotonic() + _BEAT
+            tracker.discover()
+            poller.ask()
+            self._hooks.listen(_ANSWER)
+            poller.sample()
+            if not any(not rank.placeholder for rank in tracker.alive):
+                alone = WithoutHub(self._plan, self._place, 0, 0)
+            elif alone.must_end(beat(0, tracker), math.inf):
+                look = Look(time.monotonic() + _EVIDENCE)
+                evidence = collector.node(list(tracker.ranks), tracker.phase, look, None, [])
+                judged = alone.of_hang(evidence)
+                if judged is not None:
+                    self._found = "\n".join([*verdict_text.block(judged[1], True), *_stacks(evidence)])
+                    self._end_children(tracker)
+                    return
+
+    def _listen(self) -> None:
+        wait_for([self._hooks.fileno(), self._wake])
+        self._hooks.listen()
+
+    def _take_messages(self, tracker: RankTracker) -> None:
+        received, self._messages[:] = list(self._messages), []
+        for line, message in received:
+            if "hello" in message:
+                tracker.join(line)
+            if "spawned" in message:
+                tracker.spawned(line, message["spawned"], message["parent"])
+            rank = tracker.meet(line, message["rendezvous"]) if "rendezvous" in message else None
+            rank = rank or tracker.rank_of(line)
+            if rank is not None and "passed" in message:
+                rank.passes()
+            if "raised" in message:
+                if rank is not None:
+                    rank.add(rank_evidence.raised(message["raised"], handled=False))
+                line.send(b"go")
+
+    def _end_children(self, tracker: RankTracker) -> None:
+        """End the ranks and what they have started, and let the test's other processes end themselves.
+
+        multiprocessing's resource tracker, which later tests need, ignores SIGTERM.
+        """
+        family = {pid for rank in tracker.alive for pid in (rank.pid, *processes.descendants(rank.pid))}
+        for pid in processes.descendants(os.getpid()):
+            if (pid, _started(pid)) not in self._older:
+                processes.send(pid, signal.SIGKILL if pid in family else signal.SIGTERM)
+
+
+def _started(pid: int) -> int:
+    stat = proc.stat(pid)
+    return stat.started if stat is not None else 0
+
+
+def _stacks(evidence: NodeEvidence) -> list[str]:
+    return [line for rank in evidence.ranks for line in _stack(rank)]
+
+
+def _stack(rank: RankEvidence) -> list[str]:
+    head = f"rank {rank.rank} (process {rank.pid})"
+    if not rank.alive:
+        return [f"{head} has ended"]
+    main = next((stack for stack in rank.stacks if stack.main), None)
+    if main is None:
+        return [f"{head}: no stack"]
+    frames = [f'  File "{each.file}", line {each.line}, in {each.name}' for each in reversed(main.frames)]
+    return [f"{head}, most recent call last:", *frames]
