@@ -65,7 +65,7 @@ def outcome(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, *words: 
     return pytester.runpytest_subprocess("-p", "ddplaunch.pytest_plugin", *words, timeout=BUSY * 150)
 
 
-@pytest.mark.slow
+@pytest.mark.whole  # three groups of real ranks, of which one hangs
 def test_a_test_that_hangs_is_named_alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """It fails with the verdict and both stacks; a healthy one passes, and a failure keeps its own text."""
     pytester.makepyfile(SPAWNED)
