@@ -47,7 +47,7 @@ def test_an_attempt_of_several_is_named() -> None:
     """Attempts count from 0, and people from 1."""
     text = made(Occasion.END, exit_code=Exit.NODE_AT_FAULT, retries=2)["text"]
 
-    assert "digits, attempt 2 of 3, has failed with exit code 20 (local://digits/3)" == text
+    assert "digits, attempt 1, has failed with exit code 20 (local://digits/3)" == text
 
 
 def test_a_program_gets_all_that_is_known() -> None:

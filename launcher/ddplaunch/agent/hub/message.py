@@ -55,7 +55,7 @@ def of(
 def _sentence(
     occasion: str, plan: JobPlan, attempt: int, verdicts: Sequence[Verdict], exit_code: Optional[int]
 ) -> str:
-    which = f", attempt {attempt + 1} of {plan.retries + 1}," if plan.retries else ""
+    which = f", attempt {attempt}," if plan.retries else ""
     if occasion == Occasion.WITHDRAWN:
         return f"{plan.job}{which} goes on: the notice is withdrawn"
     if occasion == Occasion.NOTICE:
