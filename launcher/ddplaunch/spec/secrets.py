@@ -8,8 +8,8 @@ from ddplaunch.spec.fields import DnsName, EnvName, Line, Section, Word
 class SecretKey(Section):
     """One key of a Secret that the cluster keeps."""
 
-    name: DnsName = Field(description="Name of the Secret, in the job's namespace.")
-    key: Word = Field(description="Key inside the Secret.")
+    name: DnsName = Field(description="Name of the Secret, in the job's namespace.", examples=["s3"])
+    key: Word = Field(description="Key inside the Secret.", examples=["access-key"])
 
 
 class SecretRef(Section):
@@ -26,6 +26,12 @@ class SecretRef(Section):
         default=None, description="Variable of the environment in which `ddplaunch submit` is called."
     )
     file: Line | None = Field(
-        default=None, description="File whose content, without its last newline, is the value."
+        default=None,
+        description="File whose content, without its last newline, is the value.",
+        examples=["/home/me/.hf-token"],
     )
-    secret: SecretKey | None = Field(default=None, description="Key of a Kubernetes Secret.")
+    secret: SecretKey | None = Field(
+        default=None,
+        description="Key of a Kubernetes Secret.",
+        examples=[{"name": "s3", "key": "access-key"}],
+    )
