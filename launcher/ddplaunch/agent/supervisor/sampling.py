@@ -64,6 +64,8 @@ class Sampler:
         stat = proc.stat(rank.program)
         rank.children = children = family(rank.program)
         hooks = {**{pid: lines[pid] for pid in children if pid in lines}, rank.program: rank.line}
+        if rank.mpi:
+            hooks.clear()  # it waits by spinning, in whichever thread
         used = {
             pid: _without_hook(usage, pid, hooks.get(pid))
             for pid in [rank.program, *children]
