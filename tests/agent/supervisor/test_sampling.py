@@ -170,7 +170,7 @@ def test_the_thread_that_answers_us_uses_no_cpu_of_the_rank() -> None:
             thread = int(process.stdout.readline())
             wait_for(lambda: proc.thread_cpu(process.pid, thread) >= 0.5)
             of_all = Sampler().sample(trainer, {}).used[process.pid].cpu
-            hook.thread, trainer.line = thread, hook
+            hook.thread, trainer.line, trainer.initialized = thread, hook, True
             of_rank = Sampler().sample(trainer, {}).used[process.pid].cpu
         finally:
             trainer.close()

@@ -63,9 +63,9 @@ class Sampler:
         now = time.monotonic()
         stat = proc.stat(rank.program)
         rank.children = children = family(rank.program)
-        hooks = {**{pid: lines[pid] for pid in children if pid in lines}, rank.program: rank.line}
-        if rank.mpi:
-            hooks.clear()  # it waits by spinning, in whichever thread
+        hooks = {}
+        if rank.initialized:  # one of MPI spins while it waits, and all its CPU time counts
+            hooks = {**{pid: lines[pid] for pid in children if pid in lines}, rank.program: rank.line}
         used = {
             pid: _without_hook(usage, pid, hooks.get(pid))
             for pid in [rank.program, *children]
