@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import threading
+import time
 from contextlib import closing
 
+from tests.busy import BUSY
+
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks
+
+
+def answer(program: socket.socket, seconds: float) -> None:
+    """Answer two words, the first one late, as a program that holds the GIL for a moment."""
+    time.sleep(seconds)
+    for _ in range(2):
+        word = program.recv(100).strip().decode()
+        program.sendall(json.dumps({"is": word, "tid": 1}).encode() + b"\n")
 
 
 def test_a_hello_is_heard_at_once() -> None:
@@ -18,3 +31,34 @@ def test_a_hello_is_heard_at_once() -> None:
         hooks.listen()
 
     assert [message["hello"] for message in heard] == ["any"]
+
+
+def test_a_line_that_owes_another_answer_is_asked_once_that_has_come() -> None:
+    """The counters of this second are on their way when the evidence is collected, which must not be lost."""
+    hooks = Hooks(lambda line, message: None)
+    with closing(hooks), socket.socket(socket.AF_UNIX) as program:
+        program.connect("\0" + hooks.name)
+        program.sendall(b'{"hello": "any"}\n')
+        hooks.listen(BUSY * 5.0)
+        (line,) = hooks.lines.values()
+        line.ask(b"count")
+        threading.Thread(target=answer, args=(program, 0.1)).start()
+        hooks.ask_all([line], b"dump", time.monotonic() + BUSY * 5.0, lambda: None)
+
+    assert (line.answer or {}).get("is") == "dump"
+
+
+def test_nobody_waits_for_a_line_that_has_long_been_silent() -> None:
+    """Ranks that cannot answer must not cost each look its whole time."""
+    waits: list[None] = []
+    hooks = Hooks(lambda line, message: None)
+    with closing(hooks), socket.socket(socket.AF_UNIX) as program:
+        program.connect("\0" + hooks.name)
+        program.sendall(b'{"hello": "any"}\n')
+        hooks.listen(BUSY * 5.0)
+        (line,) = hooks.lines.values()
+        line.ask(b"count")
+        line.requested_at -= 1000.0
+        hooks.ask_all([line], b"dump", time.monotonic() + 100.0, lambda: waits.append(None))
+
+    assert ([], b"count") == (waits, line.request)

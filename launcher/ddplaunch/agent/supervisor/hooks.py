@@ -90,13 +90,22 @@ class Hooks:
     def ask_all(
         self, lines: Iterable[Line], word: bytes, deadline: float, meanwhile: Callable[[], None]
     ) -> None:
-        """Ask all at once; wait until all have answered or are gone, or time.monotonic() is `deadline`."""
-        recipients = list(lines)
-        for line in recipients:
-            line.ask(word)
-        while any(line.open and line.request == word for line in recipients):
+        """Ask all at once; wait until all have answered or are gone, or time.monotonic() is `deadline`.
+
+        A line that owes another answer is asked once that has come. One that has owed it for longer than we
+        would wait is not waited for.
+        """
+        patience = deadline - time.monotonic()
+        unasked = [line for line in lines if line.silent_for <= patience]
+        asked: list[Line] = []
+        while True:
+            for line in [line for line in unasked if line.request is None]:
+                unasked.remove(line)
+                asked.append(line)
+                line.ask(word)
+            owing = [line for line in asked if line.request is not None]
             left = deadline - time.monotonic()
-            if left <= 0:
+            if left <= 0 or not any(line.open for line in [*unasked, *owing]):
                 return
             self.listen(min(left, 0.02))
             meanwhile()
