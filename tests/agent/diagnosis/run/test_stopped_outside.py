@@ -65,7 +65,7 @@ def test_a_keyboard_interrupt_of_all_ranks() -> None:
 
 
 def test_one_rank_that_was_sent_the_signal() -> None:
-    """The others are sent away because of it, or still stand: it had done nothing, and is not accused."""
+    """The others are sent away because of it, or still stand: it is not accused, and who sent it is in doubt."""
     sent_away = dead(1, 1.5, signal=15, by_us=True)
     found = [
         only(job(dead(0, 1, signal=15), other, why="death"))
@@ -73,6 +73,7 @@ def test_one_rank_that_was_sent_the_signal() -> None:
     ]
 
     assert [("node-evicted", [], [0, 1])] * 3 == [(one.code, one.ranks, one.victims) for one in found]
+    assert [0.5, 0.5, 0.9] == [one.confidence for one in found]
     assert (
         "rank 0 ended by SIGTERM, and the sender is unknown: no rank had failed before" == found[0].sentence
     )

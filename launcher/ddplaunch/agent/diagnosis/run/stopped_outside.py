@@ -34,7 +34,7 @@ def stopped(view: JobView) -> Optional[Verdict]:
     found = _launches(view) or _ranks(view)
     if found is None:
         return None
-    sentence, nodes, at = found
+    sentence, nodes, at, confidence = found
     if any(cause.what not in _STOPS and cause.at < at - TOGETHER for cause in causes_of(view)):
         return None
     return Verdict(
@@ -43,14 +43,14 @@ def stopped(view: JobView) -> Optional[Verdict]:
         where="run",
         nodes=nodes,
         victims=sorted(view.ranks),
-        confidence=0.9 if len(view.ranks) == len(view.world) else 0.5,
+        confidence=confidence if len(view.ranks) == len(view.world) else 0.5,
         facts=view.counts(),
         hint=_HINT,
     )
 
 
-_Found = tuple[str, list[int], float]
-"""Sentence, nodes, and when."""
+_Found = tuple[str, list[int], float, float]
+"""Sentence, nodes, when, and confidence."""
 
 
 def _launches(view: JobView) -> Optional[_Found]:
@@ -61,7 +61,7 @@ def _launches(view: JobView) -> Optional[_Found]:
     ends = [end.at for number in nodes if (end := view.nodes[number].launch_exit) is not None]
     commands = f"the launch command of {view.named(nodes)}"
     was = phrases.one_or(nodes, "was", "were each")
-    return f"{commands} {was} stopped from outside by {by[nodes[0]]}", nodes, min(ends)
+    return f"{commands} {was} stopped from outside by {by[nodes[0]]}", nodes, min(ends), 0.9
 
 
 def _stop_of(node: NodeEvidence) -> str:
@@ -91,7 +91,7 @@ def _ranks(view: JobView) -> Optional[_Found]:
     whence = "which came from outside" if all_of_them else "and the sender is unknown"
     seen = "" if len(view.ranks) == len(view.world) else " of those seen"
     sentence = f"{who} ended by {causes[0].what}, {whence}: no rank{seen} had failed before"
-    return sentence, view.nodes_of(numbers), causes[0].at
+    return sentence, view.nodes_of(numbers), causes[0].at, 0.9 if all_of_them else 0.5
 
 
 RULES = ((Stage.STOPPED_OUTSIDE, stopped),)
