@@ -92,22 +92,22 @@ class Hooks:
     ) -> None:
         """Ask all at once; wait until all have answered or are gone, or time.monotonic() is `deadline`.
 
-        A line that owes another answer is asked once that has come. One that has owed it for longer than we
-        would wait is not waited for.
+        A line that owes another answer gets the request once that has come. One that has owed it for longer
+        than we would wait is not waited for.
         """
         patience = deadline - time.monotonic()
-        unasked = [line for line in lines if line.silent_for <= patience]
-        asked: list[Line] = []
+        later = [line for line in lines if line.silent_for <= patience]
+        requested: list[Line] = []
         while True:
-            for line in [line for line in unasked if line.request is None]:
-                unasked.remove(line)
-                asked.append(line)
+            for line in [line for line in later if line.request is None]:
+                later.remove(line)
+                requested.append(line)
                 line.ask(word)
-            owing = [line for line in asked if line.request is not None]
-            left = deadline - time.monotonic()
-            if left <= 0 or not any(line.open for line in [*unasked, *owing]):
+            owing = [line for line in requested if line.request is not None]
+            seconds = deadline - time.monotonic()
+            if seconds <= 0 or not any(line.open for line in [*later, *owing]):
                 return
-            self.listen(min(left, 0.02))
+            self.listen(min(seconds, 0.02))
             meanwhile()
 
     def close(self) -> None:
