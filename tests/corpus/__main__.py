@@ -34,14 +34,16 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3, help="of each program (default: 3)")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these; the others keep their rows")
     parser.add_argument("--new", action="store_true", help="only those that were never measured")
+    parser.add_argument("--add", action="store_true", help="add to the runs that the table has")
     parser.add_argument("-j", "--jobs", type=int, default=2, help="programs at a time (default: 2)")
     parser.add_argument("--peers", action="store_true", help="ask torchrun, torchfrtrace and py-spy as well")
     asked = parser.parse_args()
     every = cases()
     if unknown := set(asked.only or ()) - {case.name for case in every}:
         parser.error(f"no program is called {', '.join(sorted(unknown))}")
-    known = accuracy.load()["programs"] if asked.new else {}
-    chosen = [case for case in every if case.name in (asked.only or {case.name}) and case.name not in known]
+    known = accuracy.load()["programs"]
+    wanted = set(asked.only or [case.name for case in every]) - (known.keys() if asked.new else set())
+    chosen = [case for case in every if case.name in wanted]
     reason = harness.memory_cgroups_missing()
     possible = [case for case in chosen if not (reason and isinstance(case.job, Fault) and case.job.memory)]
     for case in chosen:
@@ -58,6 +60,8 @@ def main() -> int:
                 case = tried[row]
                 if (found := row.result())["runs"]:
                     rows[case.name] = found
+                    if asked.add:
+                        found = found | {"runs": [*_runs(case, known), *found["runs"]]}
                     _write(every, {case.name: found})
         finally:
             pool.shutdown(cancel_futures=True)
@@ -73,10 +77,9 @@ def _row(case: Case, folder: Path, runs: int, with_peers: bool) -> dict[str, Any
         if run is None:
             print(f"{case.name}: too busy a machine, the program did not come to its fault", flush=True)
             continue
-        done.append(run)
+        done.append({**run, "load": round(os.getloadavg()[0], 1)})
         print(_line(case, run), flush=True)
-    row: dict[str, Any] = {"cpus": os.cpu_count(), "torch": version("torch").partition("+")[0]}
-    row |= {"load": round(os.getloadavg()[0], 1), "runs": done}
+    row: dict[str, Any] = {"cpus": os.cpu_count(), "torch": version("torch").partition("+")[0], "runs": done}
     if with_peers and isinstance(case.job, Fault) and peers.applies(case.job):
         took = [run["seconds"] for run in done if run["seconds"] is not None]
         with _port(case) as env:

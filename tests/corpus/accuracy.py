@@ -21,12 +21,12 @@ MEASURED = ROOT / "docs/reference/corpus.json"
 PEER_NAMES = ("torchrun", "torchfrtrace", "torchfrtrace, mended dumps", "py-spy")
 
 Measured = dict[str, Any]
-"""{"programs": {name: {"cpus", "torch", "load", "runs": [run], "peers": {peer: ranks or None}}}}
+"""{"programs": {name: {"cpus", "torch", "runs": [run], "peers": {peer: ranks or None}}}}
 
 A run is {"code", "ranks", "confidence", "seconds", "words"}: `code` is "none" where no verdict came, the
 `seconds` go from the moment progress stopped to the first word (None where none is noted), `words` counts
-notices and verdicts; `early`, where there are any, has the codes of those before that moment, and of all of a
-healthy job.
+notices and verdicts, `load` is the machine's; `early`, where there are any, has the codes of those
+before that moment, and of all of a healthy job.
 """
 WIDER = {
     "rank-in-user-code": (
@@ -161,8 +161,10 @@ def _accused(run: dict[str, Any]) -> bool:
 
 
 def _load(rows: dict[str, Any]) -> str:
-    loads = [row["load"] for row in rows.values() if "load" in row]
-    return f"under a load of {min(loads)} to {max(loads)}" if loads else "under a load that was not noted"
+    loads = [run["load"] for row in rows.values() for run in row["runs"] if "load" in run]
+    if not loads:
+        return "under a load that was not noted"
+    return f"under a load of {min(loads)} to {max(loads)}, {statistics.median(loads):.1f} in the median"
 
 
 def _share(name: str, count: int, whole: int) -> str:
