@@ -65,7 +65,7 @@ def test_a_keyboard_interrupt_of_all_ranks() -> None:
 
 
 def test_one_rank_that_was_sent_the_signal() -> None:
-    """The others are sent away because of it, or still stand: it is not accused, and who sent it is in doubt."""
+    """The others are sent away because of it, or still stand: it is not accused, the sender is in doubt."""
     sent_away = dead(1, 1.5, signal=15, by_us=True)
     found = [
         only(job(dead(0, 1, signal=15), other, why="death"))

@@ -10,12 +10,13 @@ class Stage(IntEnum):
 
     # The end of a rank, or of a node, explains all that comes after it. The first verdict is the only one.
     NODE_LOST = 10
-    CALLS_COMPARED = 11  # a rank died over a call that its peers did not make, and reported it
-    STOPPED_OUTSIDE = 12
-    LAUNCH_FAILED = 13
-    OUT_OF_MEMORY = 14
-    KILLED = 15
-    FAILED = 16
+    MESSAGES_COMPARED = 11  # a rank died over a message that its receive could not hold, and reported it
+    CALLS_COMPARED = 12  # a rank died over a call that its peers did not make, and reported it
+    STOPPED_OUTSIDE = 13
+    LAUNCH_FAILED = 14
+    OUT_OF_MEMORY = 15
+    KILLED = 16
+    FAILED = 17
 
     # Ranks out of step never meet again, whatever else moves.
     SWALLOWED = 20

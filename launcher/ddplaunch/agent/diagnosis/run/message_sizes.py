@@ -1,0 +1,92 @@
+"""p2p-deadlock: a rank ended over a message that is larger than its receive, in shape or in dtype.
+
+Gloo compares bytes (gloo/transport/tcp/pair.cc: "op.preamble.length <= op.nbytes. 32 vs 16"), and ends the
+receiver's process. A message that is smaller than its receive passes without a word.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Optional
+
+from ddplaunch.agent.contract import Collective, RankEvidence, Verdict
+from ddplaunch.agent.diagnosis.run import blocked, last_call, stacks
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.stages import Stage
+from ddplaunch.agent.system import phrases
+
+ENTRIES = ()
+_TOO_LARGE = re.compile(r"preamble\.length <= \w+\.nbytes\. (\d+) vs (\d+)")
+_OPEN = frozenset(["entered", "issued", "waiting", "raised"])
+_DIGITS = re.compile(r"\d+")
+
+
+def too_large(view: JobView) -> Optional[Verdict]:
+    """Return the verdict where the ring has one receive and one send of just the bytes that Gloo reports."""
+    for number, rank in view.ranks.items():
+        found = _TOO_LARGE.search("\n".join([rank.last_output, *(each.message for each in rank.raised)]))
+        if found is None:
+            continue
+        pair = _pair(view, rank, int(found[1]), int(found[2]))
+        if pair is not None:
+            return _verdict(view, number, *pair)
+    return None
+
+
+_Pair = tuple[Collective, Collective]
+"""A send and its receive."""
+
+
+def _pair(view: JobView, rank: RankEvidence, sent: int, wanted: int) -> Optional[_Pair]:
+    """Return the send of `sent` bytes and the open receive of `wanted` bytes."""
+    receives = [
+        call
+        for call in rank.calls
+        if call.p2p and blocked.way(call) == "recv" and call.state in _OPEN and _bytes(call) == wanted
+    ]
+    need = receives[0] if len(receives) == 1 else None
+    if need is None or need.peer is None or need.peer not in view.ranks:
+        return None
+    theirs = [call for call in view.ranks[need.peer].calls if blocked.serves(call, need, rank.rank)]
+    matching = [call for call in theirs if _bytes(call) == sent]
+    return (matching[-1], need) if matching else None
+
+
+def _bytes(call: Collective) -> int:
+    """Return the bytes of a call's tensors; 0 where its shape or its dtype is not known."""
+    if len(call.dtypes) != 1:
+        return 0
+    bits = _DIGITS.findall(call.dtypes[0])
+    size = int(bits[0]) // 8 if bits else {"bool": 1}.get(call.dtypes[0], 0)
+    return size * sum(math.prod(shape) for shape in call.sizes)
+
+
+def _verdict(view: JobView, receiver: int, send: Collective, receive: Collective) -> Verdict:
+    assert receive.peer is not None
+    ranks = sorted([receiver, receive.peer])
+    sender_site, receiver_site = (phrases.at(stacks.user_frame(call.frames)) for call in (send, receive))
+    return Verdict(
+        code="p2p-deadlock",
+        sentence=f"rank {receive.peer} sent {_tensor(send)} to rank {receiver}{sender_site}, which receives "
+        f"{_tensor(receive)}{receiver_site}: the message is larger than its receive",
+        where="run",
+        nodes=view.nodes_of(ranks),
+        ranks=ranks,
+        victims=view.victims_of(ranks),
+        confidence=0.95,
+        facts=[
+            f"rank {receive.peer}: {last_call.described(send)}, {_tensor(send)}, {_bytes(send)} bytes",
+            f"rank {receiver}: {last_call.described(receive)}, {_tensor(receive)}, {_bytes(receive)} bytes",
+        ],
+        hint="A receive needs the shape and the dtype of its send, and takes the messages of one rank in "
+        f"their order: compare {last_call.described(send)} and {last_call.described(receive)}.",
+    )
+
+
+def _tensor(call: Collective) -> str:
+    """'[8] float32'."""
+    return " ".join([*(str(size) for size in call.sizes), *call.dtypes])
+
+
+RULES = ((Stage.MESSAGES_COMPARED, too_large),)
