@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 
 from tests.busy import BUSY
 
-from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks
+from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 
 
-def answer(program: socket.socket, seconds: float) -> None:
-    """Answer two words, the first one late, as a program that holds the GIL for a moment."""
-    time.sleep(seconds)
-    for _ in range(2):
-        word = program.recv(100).strip().decode()
+@contextmanager
+def connected() -> Iterator[tuple[Hooks, Line, socket.socket]]:
+    """A program's end of a line that owes the answer to `count`."""
+    hooks = Hooks(lambda line, message: None)
+    with closing(hooks), socket.socket(socket.AF_UNIX) as program:
+        program.connect("\0" + hooks.name)
+        program.sendall(b'{"hello": "any"}\n')
+        hooks.listen(BUSY * 5.0)
+        (line,) = hooks.lines.values()
+        line.ask(b"count")
+        yield hooks, line, program
+
+
+def answer(program: socket.socket) -> None:
+    """Answer the word that is there, if one is."""
+    with suppress(BlockingIOError):
+        word = program.recv(100, socket.MSG_DONTWAIT).strip().decode()
         program.sendall(json.dumps({"is": word, "tid": 1}).encode() + b"\n")
 
 
@@ -35,15 +47,8 @@ def test_a_hello_is_heard_at_once() -> None:
 
 def test_a_line_that_owes_another_answer_is_asked_once_that_has_come() -> None:
     """The counters of this second are on their way when the evidence is collected, which must not be lost."""
-    hooks = Hooks(lambda line, message: None)
-    with closing(hooks), socket.socket(socket.AF_UNIX) as program:
-        program.connect("\0" + hooks.name)
-        program.sendall(b'{"hello": "any"}\n')
-        hooks.listen(BUSY * 5.0)
-        (line,) = hooks.lines.values()
-        line.ask(b"count")
-        threading.Thread(target=answer, args=(program, 0.1)).start()
-        hooks.ask_all([line], b"dump", time.monotonic() + BUSY * 5.0, lambda: None)
+    with connected() as (hooks, line, program):
+        hooks.ask_all([line], b"dump", time.monotonic() + BUSY * 5.0, lambda: answer(program))
 
     assert (line.answer or {}).get("is") == "dump"
 
@@ -51,13 +56,7 @@ def test_a_line_that_owes_another_answer_is_asked_once_that_has_come() -> None:
 def test_nobody_waits_for_a_line_that_has_long_been_silent() -> None:
     """Ranks that cannot answer must not cost each look its whole time."""
     waits: list[None] = []
-    hooks = Hooks(lambda line, message: None)
-    with closing(hooks), socket.socket(socket.AF_UNIX) as program:
-        program.connect("\0" + hooks.name)
-        program.sendall(b'{"hello": "any"}\n')
-        hooks.listen(BUSY * 5.0)
-        (line,) = hooks.lines.values()
-        line.ask(b"count")
+    with connected() as (hooks, line, _):
         line.requested_at -= 1000.0
         hooks.ask_all([line], b"dump", time.monotonic() + 100.0, lambda: waits.append(None))
 

@@ -96,18 +96,18 @@ class Hooks:
         than we would wait is not waited for.
         """
         patience = deadline - time.monotonic()
-        later = [line for line in lines if line.silent_for <= patience]
-        requested: list[Line] = []
+        waiting = [line for line in lines if line.silent_for <= patience]
+        requested: set[Line] = set()
         while True:
-            for line in [line for line in later if line.request is None]:
-                later.remove(line)
-                requested.append(line)
-                line.ask(word)
-            owing = [line for line in requested if line.request is not None]
-            seconds = deadline - time.monotonic()
-            if seconds <= 0 or not any(line.open for line in [*later, *owing]):
+            for line in waiting:
+                if line.request is None and line not in requested:
+                    requested.add(line)
+                    line.ask(word)
+            waiting = [line for line in waiting if line.open and line.request is not None]
+            left = deadline - time.monotonic()
+            if left <= 0 or not waiting:
                 return
-            self.listen(min(seconds, 0.02))
+            self.listen(min(left, 0.02))
             meanwhile()
 
     def close(self) -> None:
