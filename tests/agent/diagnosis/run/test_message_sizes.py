@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.agent.diagnosis.build import dead, job, only, victim
+from tests.agent.diagnosis.build import dead, job, only, raised, rank, victim
 from tests.agent.diagnosis.run.build_blocked import call
 
 from ddplaunch.agent.contract import Collective, JobEvidence, Verdict
@@ -88,3 +88,13 @@ def test_two_open_receives_of_the_same_size() -> None:
     verdict = only(job(senders[0], receiver, senders[1], per_node=3, why="death"))
 
     assert [] == verdict.ranks
+
+
+def test_words_of_an_exception_that_the_program_has_handled() -> None:
+    """They do not explain why another rank has died since."""
+    words = raised("RuntimeError", SAID.format(32, 16), 5, handled=True)
+    receive = call("recv", 1, 20, "raised", peer=0, **tensor(4))
+    receiver = replace(rank(1), raised=[words], calls=[receive])
+    sender = replace(dead(0, 1, signal=9), calls=[call("send", 1, 13, peer=1, **tensor(8))])
+
+    assert "rank-killed" == only(job(sender, receiver, why="death")).code

@@ -95,8 +95,7 @@ def mismatch_in_words(view: JobView) -> Optional[Verdict]:
     """Return the verdict where a rank reported another call of its peer, and no record shows more."""
     reports = {}
     for number, rank in view.ranks.items():
-        messages = [raised.message for raised in rank.raised if not raised.handled]
-        for text in [rank.last_output, *messages]:  # an exception has more than the last line of it
+        for text in consequences.last_words(rank):
             if consequences.MISMATCH.search(text):
                 reports[number] = text
     if not reports:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ddplaunch.agent.contract import Raised
+from ddplaunch.agent.contract import Raised, RankEvidence
 
 _PEER = re.compile(
     r"Connection closed by peer|Connection reset by peer|Broken pipe|Connection refused, remote="
@@ -37,6 +37,11 @@ LOADER_KILLED = re.compile(
     r"DataLoader worker \(pid\(?s?\)? *(\d+)[\d, ]*\) (?:is killed by signal: (\w+[ \w]*)|exited)"
 )
 """'DataLoader worker (pid 812) is killed by signal: Killed.', '… (pid(s) 812, 813) exited unexpectedly'."""
+
+
+def last_words(rank: RankEvidence) -> list[str]:
+    """Return the last line that a rank printed, and its uncaught exceptions, which may have more lines."""
+    return [rank.last_output, *(raised.message for raised in rank.raised if not raised.handled)]
 
 
 def is_consequence(raised: Raised) -> bool:

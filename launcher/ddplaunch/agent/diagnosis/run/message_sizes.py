@@ -11,7 +11,7 @@ import re
 from typing import Optional
 
 from ddplaunch.agent.contract import Collective, RankEvidence, Verdict
-from ddplaunch.agent.diagnosis.run import blocked, last_call, stacks
+from ddplaunch.agent.diagnosis.run import blocked, consequences, last_call, stacks
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases
@@ -19,23 +19,21 @@ from ddplaunch.agent.system import phrases
 ENTRIES = ()
 _TOO_LARGE = re.compile(r"preamble\.length <= \w+\.nbytes\. (\d+) vs (\d+)")
 _OPEN = frozenset(["entered", "issued", "waiting", "raised"])
-_DIGITS = re.compile(r"\d+")
+_BITS = re.compile(r"\d+")
+_Pair = tuple[Collective, Collective]
+"""A send and its receive."""
 
 
 def too_large(view: JobView) -> Optional[Verdict]:
     """Return the verdict where the ring has one receive and one send of just the bytes that Gloo reports."""
     for number, rank in view.ranks.items():
-        found = _TOO_LARGE.search("\n".join([rank.last_output, *(each.message for each in rank.raised)]))
+        found = _TOO_LARGE.search("\n".join(consequences.last_words(rank)))
         if found is None:
             continue
         pair = _pair(view, rank, int(found[1]), int(found[2]))
         if pair is not None:
             return _verdict(view, number, *pair)
     return None
-
-
-_Pair = tuple[Collective, Collective]
-"""A send and its receive."""
 
 
 def _pair(view: JobView, rank: RankEvidence, sent: int, wanted: int) -> Optional[_Pair]:
@@ -57,30 +55,34 @@ def _bytes(call: Collective) -> int:
     """Return the bytes of a call's tensors; 0 where its shape or its dtype is not known."""
     if len(call.dtypes) != 1:
         return 0
-    bits = _DIGITS.findall(call.dtypes[0])
-    size = int(bits[0]) // 8 if bits else {"bool": 1}.get(call.dtypes[0], 0)
+    dtype = call.dtypes[0]
+    bits = _BITS.search(dtype)  # the first number of 'float32', 'bfloat16', 'float8_e4m3fn'
+    size = int(bits[0]) // 8 if bits else int(dtype == "bool")
     return size * sum(math.prod(shape) for shape in call.sizes)
 
 
 def _verdict(view: JobView, receiver: int, send: Collective, receive: Collective) -> Verdict:
     assert receive.peer is not None
-    ranks = sorted([receiver, receive.peer])
+    sender = receive.peer
+    ranks = sorted([sender, receiver])
+    sent, wanted = _tensor(send), _tensor(receive)
     sender_site, receiver_site = (phrases.at(stacks.user_frame(call.frames)) for call in (send, receive))
+    sending, receiving = last_call.described(send), last_call.described(receive)
     return Verdict(
         code="p2p-deadlock",
-        sentence=f"rank {receive.peer} sent {_tensor(send)} to rank {receiver}{sender_site}, which receives "
-        f"{_tensor(receive)}{receiver_site}: the message is larger than its receive",
+        sentence=f"rank {sender} sent {sent} to rank {receiver}{sender_site}, which receives "
+        f"{wanted}{receiver_site}: the message is larger than its receive",
         where="run",
         nodes=view.nodes_of(ranks),
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=0.95,
         facts=[
-            f"rank {receive.peer}: {last_call.described(send)}, {_tensor(send)}, {_bytes(send)} bytes",
-            f"rank {receiver}: {last_call.described(receive)}, {_tensor(receive)}, {_bytes(receive)} bytes",
+            f"rank {sender}: {sending}, {sent}, {_bytes(send)} bytes",
+            f"rank {receiver}: {receiving}, {wanted}, {_bytes(receive)} bytes",
         ],
         hint="A receive needs the shape and the dtype of its send, and takes the messages of one rank in "
-        f"their order: compare {last_call.described(send)} and {last_call.described(receive)}.",
+        f"their order: compare {sending} and {receiving}.",
     )
 
 
