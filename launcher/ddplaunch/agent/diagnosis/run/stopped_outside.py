@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import Exit, NodeEvidence, Verdict
 from ddplaunch.agent.diagnosis.rules import entries
@@ -34,23 +34,25 @@ def stopped(view: JobView) -> Optional[Verdict]:
     found = _launches(view) or _ranks(view)
     if found is None:
         return None
-    sentence, nodes, at, confidence = found
-    if any(cause.what not in _STOPS and cause.at < at - TOGETHER for cause in causes_of(view)):
+    if any(cause.what not in _STOPS and cause.at < found.at - TOGETHER for cause in causes_of(view)):
         return None
     return Verdict(
         code="node-evicted",
-        sentence=sentence,
+        sentence=found.sentence,
         where="run",
-        nodes=nodes,
+        nodes=found.nodes,
         victims=sorted(view.ranks),
-        confidence=confidence if len(view.ranks) == len(view.world) else 0.5,
+        confidence=0.9 if found.is_outside and len(view.ranks) == len(view.world) else 0.5,
         facts=view.counts(),
         hint=_HINT,
     )
 
 
-_Found = tuple[str, list[int], float, float]
-"""Sentence, nodes, when, and confidence."""
+class _Found(NamedTuple):
+    sentence: str
+    nodes: list[int]
+    at: float
+    is_outside: bool  # certainly: one rank alone may have sent the signal to itself
 
 
 def _launches(view: JobView) -> Optional[_Found]:
@@ -61,7 +63,7 @@ def _launches(view: JobView) -> Optional[_Found]:
     ends = [end.at for number in nodes if (end := view.nodes[number].launch_exit) is not None]
     commands = f"the launch command of {view.named(nodes)}"
     was = phrases.one_or(nodes, "was", "were each")
-    return f"{commands} {was} stopped from outside by {by[nodes[0]]}", nodes, min(ends), 0.9
+    return _Found(f"{commands} {was} stopped from outside by {by[nodes[0]]}", nodes, min(ends), True)
 
 
 def _stop_of(node: NodeEvidence) -> str:
@@ -91,7 +93,7 @@ def _ranks(view: JobView) -> Optional[_Found]:
     whence = "which came from outside" if all_of_them else "and the sender is unknown"
     seen = "" if len(view.ranks) == len(view.world) else " of those seen"
     sentence = f"{who} ended by {causes[0].what}, {whence}: no rank{seen} had failed before"
-    return sentence, view.nodes_of(numbers), causes[0].at, 0.9 if all_of_them else 0.5
+    return _Found(sentence, view.nodes_of(numbers), causes[0].at, all_of_them)
 
 
 RULES = ((Stage.STOPPED_OUTSIDE, stopped),)
