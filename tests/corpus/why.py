@@ -5,9 +5,6 @@ from __future__ import annotations
 WHY: dict[str, str] = {
     "ends_terminated": "rank 1 sends SIGTERM to itself. The sentence names it, and says that the sender is "
     "not known: the scheduler, a person or a memory killer may have sent it, so no rank is accused.",
-    "short_timeout_in_barrier": "on the busy machine ranks 1 and 3 came to init later than the program's "
-    "timeout of 2 s, before its fault. That timeout begins after init now.",
-    "healthy_mpi_styles_long": "there were fewer free CPUs than ranks.",
 }
 """A sentence by the name of the program's case."""
 UNTESTED = frozenset(["ends_terminated"])

@@ -27,19 +27,10 @@ def _short(name: str, *words: str) -> Fault:
     )
 
 
-def _pair(how: str) -> Fault:
-    """Who of a sender and its receiver is wrong, nobody can know."""
-    words = (how,)
-    return Fault(
-        f"p2p_sizes_{how}",
-        "p2p-deadlock",
-        (0, 1),
-        (2,),
-        nproc=3,
-        program="p2p_sizes",
-        arguments=words,
-        whole=how != "longer",
-    )
+def _sizes(how: str, whole: bool) -> Fault:
+    """Nobody can know whether the sender or the receiver is wrong."""
+    name, program = f"p2p_sizes_{how}", "p2p_sizes"
+    return Fault(name, "p2p-deadlock", (0, 1), (2,), nproc=3, program=program, arguments=(how,), whole=whole)
 
 
 FAULTS = [
@@ -65,8 +56,8 @@ FAULTS = [
     _one("other_call", "other_order", "collective-mismatch", 1, 3),
     _one("other_call", "extra_barrier", "collective-mismatch", 1, 3),
     _one("other_call", "only_gathers", "collective-mismatch", 1, 3),
-    _pair("longer"),
-    _pair("wider"),
+    _sizes("longer", whole=False),
+    _sizes("wider", whole=True),
     _short("in_collective", "2", "all_reduce"),
     _short("in_barrier", "2", "barrier"),
     _short("after_the_notice", "5", "all_reduce"),
