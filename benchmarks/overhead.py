@@ -53,11 +53,11 @@ class Job:
 
     def take_turn(self) -> None:
         """Go on for a turn, and stand still again."""
-        before = {verb: self._cpu(verb) for verb in self.cpu}
         self.signal(signal.SIGCONT)
-        begin = time.perf_counter()
-        time.sleep(TURN)
-        self.turns.append((begin + SETTLED, time.perf_counter()))
+        time.sleep(SETTLED)
+        begin, before = time.perf_counter(), {verb: self._cpu(verb) for verb in self.cpu}
+        time.sleep(TURN - SETTLED)
+        self.turns.append((begin, time.perf_counter()))
         self.signal(signal.SIGSTOP)
         for verb, taken in before.items():
             self.cpu[verb] += self._cpu(verb) - taken
@@ -110,7 +110,7 @@ def run(folder: Path, runs: int) -> list[Line]:
             ratios += _ratios(watched.steps(), plain.steps())
             again += _ratios(other.steps(), plain.steps())
             for verb, share in shares.items():
-                share.append(watched.cpu[verb] / (TURNS * TURN))
+                share.append(watched.cpu[verb] / (TURNS * (TURN - SETTLED)))
         detail = f"{interval(ratios)}, {len(ratios)} pairs; without / without {interval(again)}"
         ratio = statistics.median(ratios)
         lines.append(Line(f"step time, {ranks} ranks, with / without", ratio, 1.01, detail=detail))

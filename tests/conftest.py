@@ -21,7 +21,11 @@ def _fail_what_was_skipped(report: pytest.TestReport | pytest.CollectReport) -> 
 
 
 def pytest_configure() -> None:
-    """Under nohup, or behind `&`, signals are ignored, which all processes of the tests would inherit."""
+    """Keep what surrounds the tests out of them: the developer's profiles, and signals that are ignored.
+
+    Under nohup, or behind `&`, signals are ignored, which all processes of the tests would inherit.
+    """
+    os.environ["DDPLAUNCH_PROFILE"] = "none"
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)  # still nothing to us, and the default after exec

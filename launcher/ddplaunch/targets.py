@@ -35,13 +35,16 @@ class Target:
     connect: str
     """`() -> Backend`."""
     check_up: str = ""
-    """`(JobSpec | None) -> JobSpec`: what `doctor` runs, by the job file if there is one; may raise
-    UsageError. "": the job file as it is, or a job without needs, kept under the name `doctor`."""
+    """`(JobSpec) -> JobSpec`: what `doctor` runs, by the job file, else by a job with the profile's defaults
+    (its `job_file` is ""); may raise UsageError. "": that job as it is, kept under the name `doctor`."""
     after: str = ""
     """`(Sequence[JobSpec], Sequence[Handle]) -> list[JobSpec]`: jobs that start when those have succeeded;
     may raise any DdplaunchError. "": no job there waits for another, and `submit --after` is refused."""
     without_order: str = ""
     """The reason why no job there waits for another, for people."""
+    reach: str = ""
+    """`(JobSpec) -> str`: where jobs go from this machine, for people, without a query; there "" is that they
+    cannot be sent. A target without it is never meant unless it is named."""
     gate_timeout: float = 120.0
     """Seconds of wall clock for the gate, where the job file does not set them."""
 
@@ -72,6 +75,7 @@ SLURM: Final = Target(
     render="ddplaunch.render.slurm:render",
     connect="ddplaunch.backends.slurm.backend:connect",
     after="ddplaunch.backends.slurm.after:jobs",
+    reach="ddplaunch.backends.slurm.reach:here",
 )
 KUBERNETES: Final = Target(
     "kubernetes",
@@ -81,6 +85,7 @@ KUBERNETES: Final = Target(
     render="ddplaunch.render.kubernetes:render",
     connect="ddplaunch.backends.kubernetes.backend:connect",
     check_up="ddplaunch.backends.kubernetes.check_up:job",
+    reach="ddplaunch.backends.kubernetes.reach:here",
     without_order="no Job of Kubernetes can wait for another, with or without Kueue (a JobSet's dependsOn "
     "orders the parts of one job)",
     gate_timeout=POD_GATE_TIMEOUT,

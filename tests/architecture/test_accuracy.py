@@ -75,6 +75,16 @@ def test_every_miss_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
         assert line in page.splitlines()
 
 
+@pytest.mark.parametrize(("restarts", "hasty"), [(0, 1), (1, 0)])
+def test_a_failure_of_an_earlier_round_is_no_accusation_before_time(restarts: int, hasty: int) -> None:
+    """A program that torchrun restarts has failed before it comes to its fault."""
+    case = Case("again", Fault("again", "io-stuck", (0,), (1,), restarts=restarts))
+    row = {"cpus": 2, "torch": "2.15.0", "runs": [{**run("io-stuck", 0), "early": ["rank-failed"]}]}
+    page = accuracy.page({"programs": {"again": row}}, [case])
+
+    assert f"| a rank accused before anything went wrong | {hasty} of 1 | {100 * hasty:.1f} % |" in page
+
+
 def test_some_programs_are_measured_again() -> None:
     """Their rows are new, the others stay, peers are kept, and a program that is gone is forgotten."""
     a, b = {"runs": [1], "peers": {"py-spy": [0]}}, {"runs": [2]}

@@ -11,8 +11,8 @@ from pathlib import Path
 LAYERS = "Layers point one way"
 AGENT_LAYERS = "The agent's layers point one way"
 AGENT = "The agent imports nothing of the launcher, and torch only its children do"
-CONTRACT = "Spec, plan and render know the agent by its contract and its job file alone"
-PURE = "Spec, plan and render touch no process, socket, clock, chance or environment"
+CONTRACT = "Spec, plan, render and inject know the agent by its contract and its job file alone"
+PURE = "Spec, plan, render and inject touch no process, socket, clock, chance or environment"
 
 
 def lint_imports(tree: Path) -> subprocess.CompletedProcess[str]:
@@ -68,6 +68,8 @@ PLANTED = [
     ("plan", "import time", PURE, "time"),
     ("render", "import subprocess", PURE, "subprocess"),
     ("render", "from socket import create_server", PURE, "socket"),
+    ("inject", "import ddplaunch.backends", LAYERS, "ddplaunch.backends"),
+    ("inject", "import os", PURE, "os"),
     *(
         (f"agent.{lower}", f"import ddplaunch.agent.{upper}", AGENT_LAYERS, f"ddplaunch.agent.{upper}")
         for lower, upper in pairwise(AGENT_PACKAGES)

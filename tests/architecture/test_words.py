@@ -54,6 +54,7 @@ PLAIN = (
     "agent/job_file/",
     "agent/join/",
     "agent/local/",
+    "agent/outside/",
     "agent/platforms/",
     "agent/slurm/",
     "agent/supervisor/",
@@ -74,7 +75,7 @@ PLAIN_SOURCES = [
     if path.relative_to(ROOT).as_posix().startswith(PLAIN) and path.name not in NOT_YET
 ]
 
-PACKAGES = ("api", "backends", "cli", "errors.py", "report", "spec", "targets.py")
+PACKAGES = ("api", "backends", "cli", "errors.py", "inject", "report", "spec", "targets.py")
 """Parts of the launcher that hold to the three lists below as well."""
 LAUNCHER = sorted(
     path

@@ -172,16 +172,13 @@ def jobs(*, slips: bool) -> Drawn:
         ),
         st.sampled_from([{"env": "A"}, {"file": "b"}, {}, {"env": "A", "file": "b"}]),
     )
+    hooks = st.fixed_dictionaries(
+        {"webhook": st.fixed_dictionaries({"secret": st.fixed_dictionaries({"name": WORDS, "key": WORDS})})},
+        optional={"format": st.sampled_from(["json", "slack"]), "when": st.just(["end"])},
+    )
     recipients = mostly(
-        st.fixed_dictionaries(
-            {
-                "webhook": st.fixed_dictionaries(
-                    {"secret": st.fixed_dictionaries({"name": WORDS, "key": WORDS})}
-                )
-            },
-            optional={"format": st.sampled_from(["json", "slack"]), "when": st.just(["end"])},
-        ),
-        st.sampled_from([{"command": ["mail"]}, {"command": []}, {}, {"webhook": {"env": "A"}}]),
+        st.one_of(hooks, st.sampled_from([{"command": ["mail"]}, {"events": True}])),
+        st.sampled_from([{"command": []}, {}, {"webhook": {"env": "A"}}, {"events": False}]),
     )
     volumes = st.lists(
         st.builds(
@@ -298,7 +295,7 @@ def jobs(*, slips: bool) -> Drawn:
     if not slips:
         kubernetes = depending(kubernetes, "queue", "queue_priority", "topology")
         resources = depending(resources, "gpus", "gpu_type")
-    return st.fixed_dictionaries(
+    whole = st.fixed_dictionaries(
         {
             "apiVersion": st.just("ddplaunch/v1"),
             "name": mostly(WORDS, st.sampled_from(["a" * 50, "a" * 49, "1a", "My_Job"])),
@@ -312,6 +309,7 @@ def jobs(*, slips: bool) -> Drawn:
         },
         optional={
             "nodes": mostly(st.integers(1, 10_000), st.sampled_from([0, 10_001, "2", 1.5])),
+            "min_nodes": mostly(st.integers(1, 3), st.sampled_from([0, 10_001, "2"])),
             "nproc_per_node": st.integers(1, 8),
             "launch": mostly(st.just("torchrun"), st.just("mpi")),
             "python": st.sampled_from(["python3", "/opt/my python", "$(X)/python"]),
@@ -358,3 +356,13 @@ def jobs(*, slips: bool) -> Drawn:
             "local": st.just({}),
         },
     )
+    return whole if slips else whole.map(_ranged)
+
+
+def _ranged(job: dict[str, Any]) -> dict[str, Any]:
+    """The same job, without a range of nodes where it cannot have one."""
+    gate, meet = job.get("gate", {}), job.get("rendezvous", {})
+    may = meet.get("backend") == "c10d" and gate.get("enabled", True) and not gate.get("smoke_test")
+    if may and job.get("nodes", 1) > job.get("min_nodes", 0):
+        return job
+    return {key: value for key, value in job.items() if key != "min_nodes"}

@@ -101,7 +101,12 @@ def test_its_values_are_the_defaults(helm: Helm, chart: Path, job: Path) -> None
         ("gate: {timeout: 5 minutes}", "at '/gate/timeout'"),
         ("gate: {timeout: 1h2h}", 'gate.timeout: found "1h2h", wanted a duration such as 10s, 2m or 1h30m'),
         ("retries: 1", "retries: found 1, wanted 0, or kubernetes.jobset"),
-        ("launch: mpi", "launch: found mpi, wanted torchrun for --to kubernetes"),
+        ("launch: mpi", "launch: found mpi, wanted torchrun or none for --to kubernetes"),
+        ("nodes: {min: 2, max: 4}", "at '/nodes': got object, want integer"),
+        (
+            "nodes: 4\nmin_nodes: 2",
+            "rendezvous.backend: found static with a range of nodes, wanted backend: c10d",
+        ),
         (
             "launch: mpi\nrendezvous: {timeout: 5m}",
             "rendezvous: found settings of torchrun's rendezvous, wanted none with launch: mpi",
@@ -126,6 +131,15 @@ def test_what_is_wrong_is_said(helm: Helm, light: Path, job: Path, line: str, sa
 
     assert [] != words
     assert said in "\n".join(words)
+
+
+@pytest.mark.parametrize(("version", "code"), [("1.30.9", 1), ("1.31.0", 0)])
+def test_an_older_cluster_takes_no_range(helm: Helm, light: Path, job: Path, version: str, code: int) -> None:
+    """Its Jobs know no `successPolicy`: the job would wait for pods that never come."""
+    job.write_text(f"{JOB}nodes: 4\nmin_nodes: 2\nrendezvous: {{backend: c10d}}\n")
+    done = helm("template", "x", light, "--values", job, "--kube-version", version, check=False)
+
+    assert (code, bool(code)) == (done.returncode, "wanted 1.31 or newer" in done.stderr)
 
 
 @pytest.mark.parametrize(("nodes", "room"), [(10, 48), (11, 47), (100, 47), (101, 46), (10_000, 45)])
@@ -191,21 +205,26 @@ def test_the_package_holds_the_launchers_agent(
     assert by_chart(whole) == by_chart(again)
 
 
-def test_the_test_is_a_small_job_of_its_own(helm: Helm, light: Path) -> None:
+@pytest.mark.parametrize(
+    ("case", "name", "more"),
+    [
+        ("full", "full", ["nodes=1,rendezvous.backend=static,rendezvous.max_restarts=2"]),  # two never meet
+        ("elastic", "range", ["min_nodes=3"]),
+    ],
+)
+def test_the_test_is_a_small_job_of_its_own(
+    helm: Helm, light: Path, case: str, name: str, more: list[str]
+) -> None:
     """Two nodes and no devices, so that it finds room beside the job; every object of it goes again."""
-    job = ROOT / "tests" / "golden" / "kubernetes" / "full" / "job.yaml"
-    one_node = [
-        "--set",
-        "nodes=1,rendezvous.backend=static,rendezvous.max_restarts=2",
-    ]  # two would never meet
+    job = ROOT / "tests" / "golden" / "kubernetes" / case / "job.yaml"
     test = "templates/tests/all-reduce.yaml"
-    text = helm("template", "x", light, "--values", job, *one_node, "--show-only", test)
+    text = helm("template", "x", light, "--values", job, "--set", *more, "--show-only", test)
     found: list[dict[str, Any]] = [each for each in yaml.safe_load_all(text.stdout) if each]
     workload = next(each for each in found if each["kind"] == "Job")
     containers = workload["spec"]["template"]["spec"]["containers"]
 
     assert {"Job", "ConfigMap", "Service", "NetworkPolicy"} == {each["kind"] for each in found}
-    assert {"full-test"} == {each["metadata"]["name"] for each in found}
+    assert {f"{name}-test"} == {each["metadata"]["name"] for each in found}
     assert {"test"} == {each["metadata"]["annotations"]["helm.sh/hook"] for each in found}
     assert (2, [False]) == (workload["spec"]["parallelism"], ["resources" in each for each in containers])
     assert [] == by_chart(text.stdout)
@@ -247,3 +266,42 @@ def test_an_installer_is_told_how_to_go_on(helm: Helm, light: Path, job: Path) -
 
     for command in ("ddplaunch status kubernetes://ml/run", "helm test run1 --namespace ml"):
         assert command in done.stdout
+
+
+ROLE = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]}
+
+
+@pytest.mark.parametrize(
+    ("more", "account", "made"), [("", "run", ["run"]), ("service_account: ann", "ann", [])]
+)
+def test_the_right_to_create_events_is_given_when_it_is_asked_for(
+    helm: Helm, light: Path, job: Path, more: str, account: str, made: list[str]
+) -> None:
+    """To the pods' service account, which is created unless the job file names one; and nothing else is.
+
+    `helm test` tells nobody, and needs none of it.
+    """
+    job.write_text(f"{JOB}notify: [{{events: true}}]\nkubernetes: {{{more}}}\n")
+    words = ["template", "x", light, "--values", job]
+    plain = {each["kind"] for each in yaml.safe_load_all(helm(*words).stdout)}
+    done = [each for each in yaml.safe_load_all(helm(*words, "--set", "createRole=true").stdout) if each]
+    found: dict[str, list[dict[str, Any]]] = {each["kind"]: [] for each in done}
+    for each in done:
+        found[each["kind"]].append(each)
+
+    assert {*plain, "Role", "RoleBinding", *(["ServiceAccount"] if made else [])} == set(found)
+    assert made == [each["metadata"]["name"] for each in found.get("ServiceAccount", [])]
+    assert [[ROLE]] == [each["rules"] for each in found["Role"]]
+    (binding,) = found["RoleBinding"]
+    assert [{"kind": "ServiceAccount", "name": account}] == binding["subjects"]
+    assert ("Role", found["Role"][0]["metadata"]["name"]) == (
+        binding["roleRef"]["kind"],
+        binding["roleRef"]["name"],
+    )
+    pod, test = (each["spec"]["template"]["spec"] for each in found["Job"])
+    names = [volume["name"] for volume in (*pod["volumes"], *test["volumes"])]
+    assert (1, account if not made else None) == (
+        names.count("service-account"),
+        test.get("serviceAccountName"),
+    )
+    assert (account, False) == (pod["serviceAccountName"], pod["automountServiceAccountToken"])

@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tests.corpus import accuracy, harness, peers
+from tests.corpus import accuracy, harness, outside, peers
 from tests.corpus.accuracy import KINDS, WRONG, Score
 from tests.corpus.cases import PORT_TAKEN, Case, cases
 from tests.corpus.faults import Fault
@@ -31,12 +31,13 @@ AT_MOST_WRONG = 0.02
 def main() -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.corpus", description=__doc__)
-    parser.add_argument("--runs", type=int, default=3, help="of each program (default: 3)")
+    parser.add_argument("--runs", type=int, default=3, help="of each program (default: 3; 0: peers alone)")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these; the others keep their rows")
     parser.add_argument("--new", action="store_true", help="only those that were never measured")
     parser.add_argument("--add", action="store_true", help="add to the runs that the table has")
     parser.add_argument("-j", "--jobs", type=int, default=2, help="programs at a time (default: 2)")
     parser.add_argument("--peers", action="store_true", help="ask torchrun, torchfrtrace and py-spy as well")
+    parser.add_argument("--outside", action="store_true", help="diagnose each under plain torchrun as well")
     asked = parser.parse_args()
     every = cases()
     if unknown := set(asked.only or ()) - {case.name for case in every}:
@@ -54,24 +55,25 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
         ThreadPoolExecutor(asked.jobs) as pool,
     ):
-        tried = {pool.submit(_row, case, Path(folder), asked.runs, asked.peers): case for case in possible}
+        earlier = {case.name: _runs(case, known) if asked.add or not asked.runs else [] for case in possible}
+        tried = {pool.submit(_row, case, Path(folder), asked, earlier[case.name]): case for case in possible}
         try:
             for row in as_completed(tried):
-                case = tried[row]
-                if (found := row.result())["runs"]:
-                    rows[case.name] = found
-                    if asked.add:
-                        found = found | {"runs": [*_runs(case, known), *found["runs"]]}
-                    _write(every, {case.name: found})
+                name = tried[row].name
+                rows[name] = row.result()
+                if runs := [*earlier[name], *rows[name]["runs"]]:
+                    _write(every, {name: rows[name] | {"runs": runs}})
         finally:
             pool.shutdown(cancel_futures=True)
     return _report(possible, rows)
 
 
-def _row(case: Case, folder: Path, runs: int, with_peers: bool) -> dict[str, Any]:
-    """What was measured of one program."""
+def _row(
+    case: Case, folder: Path, asked: argparse.Namespace, earlier: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """What was measured of one program, without its earlier runs; these say how long its peers may take."""
     done = []
-    for number in range(runs):
+    for number in range(asked.runs):
         with _port(case) as env:
             run = _run(case, folder / f"{case.name}-{number}", env)
         if run is None:
@@ -80,11 +82,15 @@ def _row(case: Case, folder: Path, runs: int, with_peers: bool) -> dict[str, Any
         done.append({**run, "load": round(os.getloadavg()[0], 1)})
         print(_line(case, run), flush=True)
     row: dict[str, Any] = {"cpus": os.cpu_count(), "torch": version("torch").partition("+")[0], "runs": done}
-    if with_peers and isinstance(case.job, Fault) and peers.applies(case.job):
-        took = [run["seconds"] for run in done if run["seconds"] is not None]
+    if asked.peers and isinstance(case.job, Fault) and peers.applies(case.job):
+        took = [run["seconds"] for run in (*earlier, *done) if run["seconds"] is not None]
         with _port(case) as env:
             row["peers"] = peers.ask(case.job, folder / f"{case.name}-peers", max(took, default=0.0), env)
         print(f"{case.name}: {row['peers']}", flush=True)
+    if asked.outside and isinstance(case.job, Fault) and peers.applies(case.job):
+        with _port(case) as env:
+            row["outside"] = outside.ask(case.job, folder / f"{case.name}-outside", env)
+        print(f"{case.name}: {row['outside']}", flush=True)
     return row
 
 

@@ -10,15 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.corpus.accuracy_text import HEAD, MISSES, PEERS, PROGRAMS, SCORES
+from tests.corpus.accuracy_text import HEAD, MISSES, OUTSIDE_HEAD, PEERS, PROGRAMS, SCORES
 from tests.corpus.cases import Case
+from tests.corpus.faults import Fault
 from tests.corpus.why import WHY
 
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "docs/reference/corpus.json"
-PEER_NAMES = ("torchrun", "torchfrtrace", "torchfrtrace, mended dumps", "py-spy")
+PEER_NAMES = (
+    "torchrun",
+    "torchfrtrace",
+    "torchfrtrace, mended dumps",
+    "py-spy",
+)
+OUTSIDE = {"py-spy": "with py-spy", "none": "without py-spy"}
 
 Measured = dict[str, Any]
 """{"programs": {name: {"cpus", "torch", "runs": [run], "peers": {peer: ranks or None}}}}
@@ -99,12 +106,12 @@ def text(measured: Measured) -> str:
 def merge(old: Measured, new: dict[str, dict[str, Any]], names: Iterable[str]) -> Measured:
     """The new rows in the place of the old; programs that are not in the corpus any more are forgotten.
 
-    A row without peers keeps those that were measured before.
+    A row without peers, or without a look from outside, keeps those that were measured before.
     """
     kept = {name: row for name, row in old["programs"].items() if name in set(names)}
     for name, row in new.items():
-        peers = kept.get(name, {}).get("peers")
-        kept[name] = {**row, **({"peers": peers} if peers and "peers" not in row else {})}
+        before = {key: kept[name][key] for key in ("peers", "outside") if key in kept.get(name, {})}
+        kept[name] = {**before, **row}
     return {"programs": kept}
 
 
@@ -117,6 +124,7 @@ def page(measured: Measured, cases: Iterable[Case]) -> str:
     scores = [Score(case, run) for case in faults for run in rows.get(case.name, {}).get("runs", ())]
     parts = [HEAD, *_figures(scores, healthy, rows), "", SCORES, *matrix(scores), ""]
     parts += [MISSES, *_misses(faults, healthy, rows), "", PEERS, *_peers(faults, rows), ""]
+    parts += [OUTSIDE_HEAD, *_outside(faults, rows), ""]
     parts += [PROGRAMS, *_programs(faults, healthy, rows)]
     return "\n".join(parts) + "\n"
 
@@ -151,7 +159,9 @@ def _figures(scores: list[Score], healthy: list[Case], rows: dict[str, Any]) -> 
 
 
 def _hasty(score: Score) -> bool:
-    return _accused({**score.run, "code": "none"})
+    """Return whether a cause was named before its time; a program with restarts has failed once by then."""
+    restarts = isinstance(score.case.job, Fault) and score.case.job.restarts
+    return not restarts and _accused({**score.run, "code": "none"})
 
 
 def _accused(run: dict[str, Any]) -> bool:
@@ -226,8 +236,32 @@ def _peers(faults: list[Case], rows: dict[str, Any]) -> Iterator[str]:
     own = [(case, rows[case.name]["runs"][0]["ranks"]) for case in asked if rows[case.name]["runs"]]
     yield _peer_row("ddplaunch, first run", own)
     for peer in PEER_NAMES:
-        named = [(case, rows[case.name]["peers"].get(peer)) for case in asked]
-        yield _peer_row(peer, [(case, ranks or []) for case, ranks in named])
+        named = [(case, rows[case.name]["peers"][peer]) for case in asked if peer in rows[case.name]["peers"]]
+        if named or not asked:
+            yield _peer_row(peer, [(case, ranks or []) for case, ranks in named])
+
+
+def _outside(faults: list[Case], rows: dict[str, Any]) -> Iterator[str]:
+    looks = [(case, rows[case.name]["outside"]) for case in faults if "outside" in rows.get(case.name, {})]
+    loads = [look["load"] for _, look in looks]
+    yield f"{len(looks)} programs" + (f", under a load of {min(loads)} to {max(loads)}." if loads else ".")
+    yield ""
+    yield "| | ended before | looked at | right rank | some of the ranks | abstained | wrong | seconds |"
+    yield "|---|---|---|---|---|---|---|---|"
+    wrong = []
+    for kind, name in OUTSIDE.items():
+        seen = [(case, look[kind]) for case, look in looks if look[kind]["seconds"] is not None]
+        kinds = Counter(_of_ranks(set(case.ranks), set(run["ranks"])) for case, run in seen)
+        cells = [f"{kinds[each]}" for each in (RIGHT, PART, ABSTAINED, WRONG)]
+        seconds = f"{statistics.median(run['seconds'] for _, run in seen):.1f}" if seen else ""
+        yield f"| {name} | {len(looks) - len(seen)} | {len(seen)} | {' | '.join(cells)} | {seconds} |"
+        wrong += [
+            f"- wrong {name}: `{case.name}`, {_named(case.code, case.ranks)} is true; got "
+            f"{_named(run['code'], run['ranks'])}"
+            for case, run in seen
+            if _of_ranks(set(case.ranks), set(run["ranks"])) == WRONG
+        ]
+    yield from ["", *wrong] if wrong else []
 
 
 def _peer_row(name: str, named: list[tuple[Case, list[int]]]) -> str:

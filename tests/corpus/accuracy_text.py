@@ -52,6 +52,16 @@ output:
   more.
 """
 
+OUTSIDE_HEAD = """\
+## From outside
+
+Programs of the corpus once more under plain `torchrun`, and `ddplaunch diagnose pid:…` of them, once with
+py-spy and once on a machine that does not have it, 13 s after progress has stopped. A job that has ended by
+then, or whose ranks have, leaves nothing to look at, and counts apart. It is a random sample (seed 18) of
+the programs that may hang, cut off when time was up. Only the ranks are compared. Seconds: from the call to
+the sentence, in the median. The machine was busy with other work.
+"""
+
 PROGRAMS = """\
 ## Every program
 

@@ -115,6 +115,7 @@ def _plan(case: Fault | Healthy, folder: Path, env: Mapping[str, str]) -> JobPla
         else mpi or [*launch, *(case.launch if isinstance(case, Fault) else ())],
         max_restarts=restarts,
         mpi=case.mpi,
+        keepers=case.mpi or None,
         command=[case.file, *case.arguments],
         python=sys.executable,
         env={"CORPUS_SCENE": str(folder), "CORPUS_SECONDS": str(seconds), **AS_ROOT, **env},

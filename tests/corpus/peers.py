@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import signal
-import socket
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
+from tests.corpus import plain
 from tests.corpus.faults import Fault
 from tests.corpus.harness import HERE, living
 
 SHORTEST, LONGEST = 15.0, 40.0
 """Seconds that a job gets at least and at most, from the moment progress stops."""
-STARTED = 120.0
-"""Seconds for which that moment is waited for, on a busy machine."""
 DUMPS_WITHIN = 5.0
 _ROOT_CAUSE = re.compile(
     r"Root Cause \(first observed failure\):\s*\[0\]:\s*time\s*:\s*(\S+).*?rank\s*:\s*(\d+)", re.S
@@ -46,11 +41,12 @@ def ask(fault: Fault, folder: Path, took: float, env: dict[str, str] | None = No
     folder.mkdir(parents=True)
     for name in ("raw", "mended"):
         (folder / name).mkdir()
-    with _job(fault, folder, env or {}) as launchers:
+    own = {"PEER_DUMPS": str(folder), "PYTHONPATH": str(HERE / "peer_hook")}
+    with plain.job(fault, folder, {**own, **(env or {})}) as launchers:
         start = time.monotonic()
-        limit = start + STARTED
+        limit = start + plain.STARTED
         while any(each.poll() is None for each in launchers) and time.monotonic() < limit:
-            if limit == start + STARTED and list(folder.glob("stopped-*")):
+            if limit == start + plain.STARTED and list(folder.glob("stopped-*")):
                 limit = time.monotonic() + min(LONGEST, max(SHORTEST, 2 * took))
             time.sleep(0.1)
         ranks = _ranks(folder, {each.pid for each in launchers})
@@ -66,43 +62,6 @@ def ask(fault: Fault, folder: Path, took: float, env: dict[str, str] | None = No
         "torchfrtrace, mended dumps": _torchfrtrace(folder / "mended"),
         "py-spy": spied,
     }
-
-
-@contextlib.contextmanager
-def _job(fault: Fault, folder: Path, env: dict[str, str]) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Its launchers, one a node; at the end nothing of it is left."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        port = str(holder.getsockname()[1])
-    own = {"CORPUS_SCENE": str(folder), "PEER_DUMPS": str(folder), "PYTHONPATH": str(HERE / "peer_hook")}
-    launchers = []
-    try:
-        for node in range(fault.nodes):
-            words = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(fault.nodes)]
-            words += ["--nproc-per-node", str(fault.nproc), "--node-rank", str(node)]
-            words += ["--master-addr", "127.0.0.1", "--master-port", port, *fault.launch, fault.file]
-            with (folder / f"output-{node}").open("wb") as output:
-                launcher = subprocess.Popen(
-                    [*words, *fault.arguments],
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    cwd=HERE / fault.folder,
-                    env={**os.environ, **own, **env},
-                    start_new_session=True,
-                )
-            launchers.append(launcher)
-        yield launchers
-    finally:
-        for each in launchers:
-            if each.poll() is None:
-                each.kill()
-            each.wait()
-        until = time.monotonic() + 10
-        while (left := living(folder)) and time.monotonic() < until:
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.1)
 
 
 def _ranks(folder: Path, launchers: set[int]) -> dict[int, int]:

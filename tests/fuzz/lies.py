@@ -156,7 +156,7 @@ class _Supervisor(Supervisor):
         self.noted = False
         self.link = cast("HubLink", _Link())
 
-    def evidence(self, seconds: float, quick: bool = False, dumps: int = 0) -> NodeEvidence:
+    def evidence(self, seconds: float, why: str = "", dumps: int = 0, quick: bool = False) -> NodeEvidence:
         assert 0 <= seconds <= _LONGEST
         return NodeEvidence(0, "n0", 1.0, "running")
 

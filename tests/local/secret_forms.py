@@ -29,6 +29,16 @@ def unpacked(log: str) -> str:
     return head + _members(io.BytesIO(base64.b64decode(rest.partition(Marks.BUNDLE_END)[0])))
 
 
+def texts(folder: Path) -> dict[str, str]:
+    """All files below a folder as text, by their names in it; of a job's log and archives what is inside."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            text = archived(path) if path.suffix == ".zip" else path.read_text(errors="replace")
+            found[str(path.relative_to(folder))] = unpacked(text) if Marks.BUNDLE_END in text else text
+    return found
+
+
 def archived(path: Path) -> str:
     """All that is in an archive, as text."""
     return _members(io.BytesIO(path.read_bytes()))

@@ -20,6 +20,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "api.md"
 EXAMPLES = re.findall(r"```pycon\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
 JOB = 'name: digits\nnproc_per_node: 2\nsource: train.py\ncommand: [train.py, --steps, "5"]\n'
 SWEEP = 'name: rates\nsource: train.py\ncommand: [train.py, --steps, "2"]\nsweep: {env.LR: [0.1, 0.01]}\n'
+CONFIG = "default: gpu\nprofiles: {gpu: {target: slurm, job: {slurm: {partition: gpu}}}}\n"
 WRONG = "name: a\nnodes: 0\ncommand: [train.py]\nnproc_per_nod: 2\n"
 
 
@@ -27,10 +28,14 @@ def test_the_examples_of_the_page_are_true(desk: Desk, monkeypatch: pytest.Monke
     """Each answers what the page shows, one after the other."""
     for name in ("XDG_STATE_HOME", "PATH", "OMP_NUM_THREADS", "DDPLAUNCH_TEST"):
         monkeypatch.setenv(name, desk.env[name])
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(desk.folder / "config"))
+    monkeypatch.delenv("DDPLAUNCH_PROFILE", raising=False)
     monkeypatch.chdir(desk.folder)
     shutil.copy(TRAIN, "train.py")
     Path("job.yaml").write_text(f"apiVersion: ddplaunch/v1\n{JOB}")
     Path("sweep.yaml").write_text(f"apiVersion: ddplaunch/v1\n{SWEEP}")
+    Path("config/ddplaunch").mkdir(parents=True)
+    Path("config/ddplaunch/config.yaml").write_text(CONFIG)
     Path("wrong.yaml").write_text(f"apiVersion: ddplaunch/v1\n{WRONG}")
     examples = doctest.DocTestParser().get_doctest("\n".join(EXAMPLES), {}, PAGE.name, str(PAGE), 0)
     wrong: list[str] = []

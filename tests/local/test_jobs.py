@@ -281,6 +281,22 @@ def test_the_doctor_says_when_the_way_is_clear(desk: Desk) -> None:
     gone(desk)
 
 
+def test_the_doctor_without_a_job_file_checks_what_the_profile_says(desk: Desk) -> None:
+    """Its Python, which is missing here, and its checks; `--profile none` asks for none of it."""
+    config = desk.folder / "ddplaunch" / "config.yaml"
+    config.parent.mkdir()
+    config.write_text("default: lab\nprofiles:\n  lab: {job: {python: /nowhere/python3}}\n")
+    desk.env |= {"XDG_CONFIG_HOME": str(desk.folder), "DDPLAUNCH_PROFILE": ""}
+    seen = desk.call("doctor")
+    without = desk.call("doctor", "--profile", "none")
+
+    assert 104 == seen.returncode, seen.stdout + seen.stderr
+    assert "/nowhere/python3" in seen.stdout
+    assert seen.stderr.startswith(f"profile lab of {config}\n")
+    assert 0 == without.returncode, without.stdout + without.stderr
+    gone(desk)
+
+
 @pytest.mark.slow
 def test_the_first_job_trains_and_its_hang_is_explained_once(desk: Desk) -> None:
     """What `init --example` writes, and the command that it prints, with nothing done by hand in between."""

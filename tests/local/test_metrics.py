@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -42,10 +43,26 @@ def answer(port: int, path: str) -> Any:
         return {}
 
 
+def panels() -> dict[str, str]:
+    """The dashboard's questions by their titles, as Grafana asks them for the job `tiny`."""
+    dashboard = json.loads((MONITORING / "grafana-dashboard.json").read_text())
+    return {
+        panel["title"]: target["expr"].replace("$job_name", "tiny")
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+    }
+
+
+def shown(port: int, expr: str) -> Any:
+    """What Prometheus has known in the last minutes of a question; None for one that it refuses."""
+    asked = urllib.parse.urlencode({"query": f"last_over_time(({expr})[10m:1s])"})
+    return answer(port, f"query?{asked}").get("result")
+
+
 @needs_prometheus
 @pytest.mark.whole
 def test_a_hang_raises_the_alert(desk: Desk, tmp_path: Path) -> None:
-    """And every figure is one that Prometheus knows by then."""
+    """And every panel of the dashboard shows something by then."""
     port = free_port()
     figures = port + 1
     more = f"watchdog: {{notice_after: 4s, kill_after: never}}\nmetrics: {{port: {figures}}}\n"
@@ -69,6 +86,7 @@ def test_a_hang_raises_the_alert(desk: Desk, tmp_path: Path) -> None:
                 return [each["labels"]["alertname"] for each in alerts if each["state"] == "firing"]
 
             eventually(lambda: "TrainingHasVerdict" in firing(), "the alert fires", 90)
+            empty = {title: found for title, expr in panels().items() if not (found := shown(port, expr))}
             with urllib.request.urlopen(f"http://127.0.0.1:{figures}/metrics", timeout=5) as served:
                 text = served.read()
         finally:
@@ -76,6 +94,7 @@ def test_a_hang_raises_the_alert(desk: Desk, tmp_path: Path) -> None:
             desk.call("cancel", handle)
     subprocess.run(["promtool", "check", "metrics"], input=text, check=True)
     assert b'ddplaunch_ranks{job_name="tiny"} 2\n' in text
+    assert {"Step: fastest rank, median, slowest": []} == empty  # of two steps there is no duration
 
 
 @needs_prometheus

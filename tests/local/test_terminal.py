@@ -10,8 +10,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import IO
 
+import pytest
 from tests.busy import BUSY
 from tests.local.conftest import SCRIPT, Desk
 
@@ -24,8 +26,13 @@ sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
 
 def at_terminal(desk: Desk, *words: str) -> subprocess.Popen[bytes]:
     """`ddplaunch` on a terminal of its own; what is written to it is typed there."""
+    return spawned(desk, sys.executable, "-c", SCRIPT, *words)
+
+
+def spawned(desk: Desk, *words: str) -> subprocess.Popen[bytes]:
+    """Any program on a terminal of its own."""
     return subprocess.Popen(
-        [sys.executable, "-c", SPAWN, sys.executable, "-c", SCRIPT, *words],
+        [sys.executable, "-c", SPAWN, *words],
         cwd=desk.folder,
         env=desk.env,
         stdin=subprocess.PIPE,
@@ -42,6 +49,13 @@ def read_until(stream: IO[bytes] | None, text: bytes) -> bytes:
         assert piece, f"{text!r} never came: {seen[-2000:]!r}"
         seen += piece
     return seen
+
+
+def typed(process: subprocess.Popen[bytes], text: bytes) -> None:
+    """Types it at the terminal."""
+    assert process.stdin is not None
+    process.stdin.write(text)
+    process.stdin.flush()
 
 
 def test_the_picture_shows_every_node_and_ctrl_c_detaches(desk: Desk) -> None:
@@ -94,6 +108,52 @@ def test_watch_fills_the_terminal_and_gives_it_back_on_ctrl_c(desk: Desk) -> Non
     assert lines[1].startswith("ddplaunch: notice: rank-in-user-code: rank 1 is in load_slowly")
     assert f"{handle}  cancelled after " in rest
     assert "\x1b" not in "".join(lines) + rest
+
+
+def test_ctrl_z_gives_the_terminal_to_the_shell_and_fg_draws_again(desk: Desk) -> None:
+    """With its cursor and its own screen, as often as a shell asks for it."""
+    path = desk.job("--hang-at", "1", nproc=1)
+    handle = desk.call("submit", path).stdout.strip()
+    watch = f"{sys.executable} -c '{SCRIPT}' watch {handle}\n"
+    with spawned(desk, "bash", "--norc", "--noprofile", "-i") as process:
+        typed(process, watch.encode())
+        for _ in range(2):
+            read_until(process.stdout, handle.encode() + b"  ")
+            typed(process, b"\x1a")
+            left = read_until(process.stdout, b"Stopped")
+            typed(process, b"fg\n")
+            again = read_until(process.stdout, b"\x1b[?1049h")
+            assert left.index(b"\x1b[?25h") < left.index(b"Stopped")
+            assert left.index(b"\x1b[?1049l") < left.index(b"Stopped")
+            assert b"\x1b[?1049h" not in left + again.rpartition(b"\x1b[?1049h")[0]
+        read_until(process.stdout, handle.encode() + b"  ")
+        typed(process, b"\x03")
+        read_until(process.stdout, b"\x1b[?1049l")
+        typed(process, b"echo code $?\n")
+        read_until(process.stdout, b"code 130")
+        typed(process, b"exit\n")
+        process.wait(BUSY * 30)
+    desk.call("cancel", handle)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_the_watching_gives_the_terminal_back(desk: Desk, number: signal.Signals) -> None:
+    """And ends it as it ends any program."""
+    path = desk.job("--hang-at", "1", nproc=1)
+    handle = desk.call("submit", path).stdout.strip()
+    with at_terminal(desk, "watch", handle) as process:
+        read_until(process.stdout, handle.encode() + b"  ")
+        (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(child), number)
+        left = read_until(process.stdout, b"\x1b[?1049l")
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(BUSY * 30)
+    desk.call("cancel", handle)
+
+    assert 256 - number == process.returncode  # as SPAWN passes on the end by a signal
+    assert b"\x1b[?25h" in left
+    assert b"Traceback" not in left
 
 
 def test_a_browser_sees_the_job_until_its_end(desk: Desk) -> None:

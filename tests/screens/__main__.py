@@ -1,6 +1,7 @@
 """`python -m tests.screens DIR`: pictures of eight pages of the report, in Chromium, to be looked at.
 
-Light, dark, and on a phone; CASE: only these.
+Light, dark, and on a phone; CASE: only these. `python -m tests.screens --docs` draws the pictures of the
+documentation again, without a browser.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 from pathlib import Path
 
 from tests.screens import chromium
-from tests.unit.report.cases import cases
+from tests.unit.report.cases import cases, docs_pictures
 
 from ddplaunch.report import html
 
@@ -21,9 +22,16 @@ HEIGHT = 2600
 def main() -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.screens", description=__doc__)
-    parser.add_argument("folder", metavar="DIR", type=Path)
+    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?")
+    parser.add_argument("--docs", action="store_true", help="write the pictures of the documentation")
     parser.add_argument("only", metavar="CASE", nargs="*", choices=[[], *cases()])
     args = parser.parse_args()
+    if args.docs:
+        for path, text in docs_pictures().items():
+            path.write_text(text, "utf-8")
+            print(path)
+    if args.folder is None:
+        return 0 if args.docs else parser.error("name the folder")
     if chromium.program() is None:
         print(
             "error: no Chromium is installed\n\nhint: apt-get install chromium-headless-shell",

@@ -14,7 +14,7 @@
 
 {{/* The job file, from which the agent derives the plan; Helm's own values are no part of it. */}}
 {{- define "ddplaunch.jobFile" -}}
-{{- omit .Values "sourceArchive" "global" | toJson -}}
+{{- omit .Values "sourceArchive" "createRole" "global" | toJson -}}
 {{- end -}}
 
 {{/* What made an object, and of which job file. */}}

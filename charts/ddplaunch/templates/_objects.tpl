@@ -126,15 +126,17 @@ backoffLimit: 0
 {{- with .Values.kubernetes.active_deadline }}
 activeDeadlineSeconds: {{ include "ddplaunch.wholeSeconds" . }}{{ end }}
 podReplacementPolicy: Failed
+{{- if .Values.min_nodes }} {{- /* Node 0's pod succeeds when those of all nodes that have started have ended; the others may never come. */}}
+successPolicy: {rules: [{succeededIndexes: "0"}]}{{ end }}
 podFailurePolicy:
   rules:
+    {{- if .Values.min_nodes }} {{- /* A pod that is stopped at the gate gets another one. */}}
+    - {action: Ignore, onExitCodes: {containerName: gate, operator: In, values: [61]}}{{ end }}
     {{- /* What is only counted fails the Job by its backoffLimit, on which a JobSet starts it again. */}}
     - action: {{ ternary "Count" "FailJob" $again }}
       onPodConditions: [{type: DisruptionTarget, status: "True"}]
     {{- range list "python" "gate" "trainer" }}
-    - action: FailJob
-      onExitCodes: {containerName: {{ . }}, operator: NotIn, values: {{ toJson $passed }}}
-    {{- end }}
+    - {action: FailJob, onExitCodes: {containerName: {{ . }}, operator: NotIn, values: {{ toJson $passed }}}}{{ end }}
 template:
   {{- include "ddplaunch.podTemplate" . | nindent 2 }}
 {{- end -}}

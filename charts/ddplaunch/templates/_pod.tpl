@@ -49,7 +49,7 @@ terminationGracePeriodSeconds: 90
 enableServiceLinks: false
 automountServiceAccountToken: false
 {{- $asked := dict
-  "serviceAccountName" $options.service_account "priorityClassName" $options.priority_class
+  "serviceAccountName" ($options.service_account | default (ternary .Values.name "" (not (empty .Values.createRole)))) "priorityClassName" $options.priority_class
   "hostNetwork" $options.host_network "dnsPolicy" (ternary "ClusterFirstWithHostNet" "" $options.host_network)
   "affinity" (include "ddplaunch.affinity" . | fromJson) "nodeSelector" (deepCopy $options.node_selector) "imagePullSecrets" list
 -}}
@@ -90,8 +90,12 @@ initContainers:
   {{- include "ddplaunch.agent" (list . "hub" "hub" "--folder" "/ddplaunch") | nindent 2 }}
     restartPolicy: Always
     env:
-      {{- include "ddplaunch.environment" . | nindent 6 }}{{ range $index, $each := .Values.notify }}{{ with ($each.webhook | default dict).secret }}{{ list (dict "name" (printf "DDPLAUNCH_WEBHOOK_%d" $index) "valueFrom" (dict "secretKeyRef" (dict "name" .name "key" .key "optional" true))) | toYaml | nindent 6 }}{{ end }}{{ end }}
+      {{- include "ddplaunch.environment" . | nindent 6 }}
+      {{- include "ddplaunch.webhooks" . | nindent 6 }}
     {{- include "ddplaunch.small" . | nindent 4 }}
+      {{- if include "ddplaunch.events" . }}
+      - {name: service-account, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+      {{- end }}
   {{- /* It sees what the trainer will see: devices are given to each container by itself. */}}
   {{- include "ddplaunch.agent" (list . "gate" "gate" "--folder" "/ddplaunch") | nindent 2 }}
     {{- include "ddplaunch.large" (list . dict list) | nindent 4 }}
@@ -102,6 +106,19 @@ containers:
 volumes:
   {{- include "ddplaunch.volumes" . | nindent 2 }}
 {{- end -}}
+
+{{/* The addresses of webhooks; and with any, a resolver that gives up soon: half of the cluster may be cut off. */}}
+{{- define "ddplaunch.webhooks" -}}
+{{- $addresses := list -}}
+{{- range $index, $each := .Values.notify }}{{ with ($each.webhook | default dict).secret -}}
+{{- $key := dict "name" .name "key" .key "optional" true -}}
+{{- $addresses = append $addresses (dict "name" (printf "DDPLAUNCH_WEBHOOK_%d" $index) "valueFrom" (dict "secretKeyRef" $key)) -}}
+{{- end }}{{ end -}}
+{{- with $addresses }}{{ append . (dict "name" "RES_OPTIONS" "value" "timeout:1 attempts:1") | toYaml }}{{ end -}}
+{{- end -}}
+
+{{/* Whether the hub makes Events: any text, or none. */}}
+{{- define "ddplaunch.events" }}{{ range .Values.notify }}{{ if .events }}yes{{ end }}{{ end }}{{ end -}}
 
 {{/* The user's, and a term of ours: on a machine's own network two nodes of a job would meet on one set of ports. */}}
 {{- define "ddplaunch.affinity" -}}
@@ -146,30 +163,26 @@ volumes:
           name: {{ .Values.name | quote }}
       - configMap:
           name: {{ .agentOf | quote }}
-          items:
-            - key: agent.pyz
-              path: agent.pyz
+          items: [{key: agent.pyz, path: agent.pyz}]
   {{- else }}
   configMap:
     name: {{ .Values.name | quote }}
   {{- end }}
 - name: shm
-  emptyDir:
-    medium: Memory
-    {{- with .Values.resources.shm }}
-    sizeLimit: {{ include "ddplaunch.quantity" . | quote }}
-    {{- end }}
+  emptyDir: {medium: Memory{{ with .Values.resources.shm }}, sizeLimit: {{ include "ddplaunch.quantity" . | quote }}{{ end }}}
+{{- if include "ddplaunch.events" . }}
+- name: service-account
+  projected:
+    sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3600}
+      - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}], optional: true}
+{{- end }}
 {{- range .Values.volumes }}
 - name: {{ .name | quote }}
   {{- if .claim }}
-  persistentVolumeClaim:
-    claimName: {{ .claim | quote }}
-    {{- if .read_only }}
-    readOnly: true
-    {{- end }}
+  persistentVolumeClaim: {claimName: {{ .claim | quote }}{{ if .read_only }}, readOnly: true{{ end }}}
   {{- else if .host_path }}
-  hostPath:
-    path: {{ .host_path | quote }}
+  hostPath: {path: {{ .host_path | quote }}}
   {{- else }}
   emptyDir: {}
   {{- end }}

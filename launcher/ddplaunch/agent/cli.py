@@ -17,9 +17,12 @@ from ddplaunch.agent.platforms import places, slurm, termination
 from ddplaunch.agent.text.printable import HintedError, error_text
 
 if TYPE_CHECKING:
-    from ddplaunch.agent.local import host
+    from collections.abc import Sequence
 
-_WITHOUT_PLAN = {"ask", "interfaces", "keys", *slurm.VERBS}
+    from ddplaunch.agent.local import host
+    from ddplaunch.agent.transport.endpoints import Endpoint
+
+_WITHOUT_PLAN = {"ask", "interfaces", "keys", "look", *slurm.VERBS}
 
 
 class UnusableError(HintedError):
@@ -82,6 +85,16 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
         from ddplaunch.agent.gate import gate
 
         return gate.main(plan, folder, node, attempt, key, where)
+    return _supervise(plan, folder, node, attempt, key, where)
+
+
+def _supervise(
+    plan: contract.JobPlan, folder: str, node: int, attempt: int, key: bytes, where: Sequence[Endpoint]
+) -> int:
+    agreed = os.path.join(folder, Files.NODE.format(node=node), Files.AGREED)
+    if plan.min_nodes and termination.wanted() and not os.path.exists(agreed):
+        print(f"node {node} has nothing to run: it has not passed its gate, which says why", flush=True)
+        return Exit.OK
     from ddplaunch.agent.supervisor import supervisor
 
     return supervisor.main(plan, folder, node, attempt, key, where)
@@ -118,10 +131,18 @@ def _without_plan(arguments: argparse.Namespace, folder: str) -> int:
         from ddplaunch.agent.hub import query
 
         return query.main(folder, arguments.what, arguments.why)
+    if arguments.verb == "look":
+        from ddplaunch.agent.outside import command as look
+
+        return look.main(arguments.of)
     if arguments.verb == "interfaces":
         from ddplaunch.agent.interfaces import command
 
         return command.main(arguments.python, arguments.json)
+    if arguments.verb == "comment":
+        from ddplaunch.agent.platforms import slurm_comment
+
+        return slurm_comment.at_end(folder)
     from ddplaunch.agent.slurm import epilog, prolog, prologue
 
     return {"prolog": prolog.main, "epilog": epilog.main, "prologue": prologue.main}[arguments.verb]()
@@ -166,6 +187,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     here.add_argument("--json", action="store_true", help="for programs")
     here.add_argument("--python", default=sys.executable, help="the one that has torch (default: this one)")
+    look = verbs.add_parser("look", parents=[common], help="look at ranks that ddplaunch did not start")
+    look.add_argument("--of", required=True, metavar="NAME=VALUE", help="a variable of the job's processes")
     for verb, what in slurm.VERBS.items():
         verbs.add_parser(verb, parents=[common], help=what)
     return parser

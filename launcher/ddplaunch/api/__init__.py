@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ddplaunch.api.files import Validation, load, load_all, plan, plan_all, render, validate
 from ddplaunch.api.handles import find, known, last
+from ddplaunch.api.profiles import Choice, choose, config_file, configuration, profile
 from ddplaunch.api.submission import doctor, submit, submit_all
 from ddplaunch.api.submitted import cancel, diagnose, jobs, logs, status
 from ddplaunch.api.waiting import follow, wait, wait_all, watch
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bundle",
+    "Choice",
     "ClusterError",
     "Container",
     "DdplaunchError",
@@ -100,6 +102,9 @@ __all__ = [
     "Volume",
     "Watchdog",
     "cancel",
+    "choose",
+    "config_file",
+    "configuration",
     "diagnose",
     "doctor",
     "find",
@@ -112,6 +117,7 @@ __all__ = [
     "logs",
     "plan",
     "plan_all",
+    "profile",
     "render",
     "status",
     "submit",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ddplaunch.plan.source import Source
     from ddplaunch.render.rendered import Rendered
     from ddplaunch.spec.changes import Change
+    from ddplaunch.spec.config import Profile
     from ddplaunch.spec.models import JobSpec
     from ddplaunch.spec.problems import Problem
 
@@ -26,35 +27,40 @@ class Validation(NamedTuple):
     jobs: int = 1  # more: those of its sweep
 
 
-def load(file: str | Path, changes: Sequence[str] = ()) -> JobSpec:
+def load(file: str | Path, changes: Sequence[str] = (), *, profile: str | None = None) -> JobSpec:
     """Return the only job in a job file (`-`: standard input). Raises SpecError with all its problems.
 
-    `changes`: other values for its keys, as in `env.LR=0.1`; UsageError for text of another form. The job
+    `changes`: other values for its keys, as in `env.LR=0.1`; UsageError for text of another form. `profile`:
+    one of the user's configuration, with its defaults; without a name that is not read. The job
     remembers its file, as `job_file`: `source` is relative to the file's folder. In a job that is built in
     Python, `source` is relative to the current folder.
     """
     from ddplaunch.spec.load import load
 
-    return load(file, _read(changes))
+    return load(file, _read(changes), _profile(profile))
 
 
-def load_all(file: str | Path, changes: Sequence[str] = ()) -> list[JobSpec]:
+def load_all(
+    file: str | Path, changes: Sequence[str] = (), *, profile: str | Profile | None = None
+) -> list[JobSpec]:
     """Return all jobs in a job file: one, or those of its `sweep`. Raises as `load`.
 
     Each job of a sweep remembers its own values, as `sweep_values`.
     """
     from ddplaunch.spec.load import load_all
 
-    return load_all(file, _read(changes))
+    return load_all(file, _read(changes), _profile(profile))
 
 
-def validate(file: str | Path, changes: Sequence[str] = ()) -> Validation:
+def validate(
+    file: str | Path, changes: Sequence[str] = (), *, profile: str | Profile | None = None
+) -> Validation:
     """Return all problems of a job file, and notes on one without. Raises UsageError for bad `changes`."""
     from ddplaunch.spec import smells
     from ddplaunch.spec.problems import SpecError
 
     try:
-        found = load_all(file, changes)
+        found = load_all(file, changes, profile=profile)
     except SpecError as error:
         return Validation(problems=error.problems)
     return Validation(notes=smells.notes(*(each.env for each in found)), jobs=len(found))
@@ -112,17 +118,17 @@ def _ordered(jobs: Sequence[JobSpec], to: str, after: Sequence[Handle | str]) ->
     """Return the jobs as such that start when those of `after` have succeeded. Raises as `plan`."""
     if not after:
         return list(jobs)
-    from ddplaunch.api.connections import parsed
+    from ddplaunch.api import handles as named
     from ddplaunch.targets import find
 
-    handles = [parsed(each) for each in after]
     target = find(to)
     if not target.after:
         reason = target.without_order or f"jobs of {to} do not wait for one another"
         raise UsageError(
             f"--after: {reason}",
-            hint=f"`ddplaunch status --watch {handles[0]} && ddplaunch submit …` waits here",
+            hint=f"`ddplaunch status --watch {after[0]} && ddplaunch submit …` waits here",
         )
+    handles = [named.find(each) if isinstance(each, str) else each for each in after]
     for handle in handles:
         if handle.target != to:
             raise UsageError(
@@ -131,6 +137,15 @@ def _ordered(jobs: Sequence[JobSpec], to: str, after: Sequence[Handle | str]) ->
             )
     ordered: list[JobSpec] = target.load(target.after)(jobs, handles)
     return ordered
+
+
+def _profile(named: str | Profile | None) -> Profile | None:
+    """Return the profile of that name. Raises UsageError, SpecError."""
+    if not isinstance(named, str):
+        return named
+    from ddplaunch.api.profiles import profile
+
+    return profile(named)
 
 
 def _read(changes: Sequence[str]) -> list[Change]:

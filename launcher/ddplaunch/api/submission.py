@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ddplaunch.backends import Backend
     from ddplaunch.backends.job import Handle
     from ddplaunch.plan.plan import Plan
+    from ddplaunch.spec.config import Profile
     from ddplaunch.spec.models import JobSpec
 
 
@@ -78,13 +79,19 @@ def submit_all(
 
 
 def doctor(
-    job: JobSpec | None = None, to: str = "local", *, nodes: int | None = None, smoke_test: bool = False
+    job: JobSpec | None = None,
+    to: str = "local",
+    *,
+    nodes: int | None = None,
+    profile: str | Profile | None = None,
+    smoke_test: bool = False,
 ) -> Handle:
     """Submit the gate of the job alone, which checks all nodes and trains nothing, and return its handle.
 
-    Without a job the checks are those of one without needs, on so many `nodes`, by default 1. With
-    `smoke_test` all ranks also import torch and run a collective. `diagnose` has the results at its end.
-    Raises as `submit`; UsageError for `nodes` beside a job, and for a target that needs a job.
+    Without a job the checks are those of one with the defaults of `profile` alone, on so many `nodes`, by
+    default 1. With `smoke_test` all ranks also import torch and run a collective. `diagnose` has the results
+    at its end. Raises as `submit`; UsageError for `nodes` or `profile` beside a job, and for a target that
+    needs an image where there is none.
     """
     from ddplaunch.backends import interrupts
     from ddplaunch.render import render
@@ -95,12 +102,12 @@ def doctor(
         raise UsageError(
             "--nodes and a job file exclude each other", hint="the job file sets the number of nodes"
         )
+    if job is not None and profile is not None:
+        raise UsageError("a job has its profile's defaults already", hint="`load` takes the profile")
+    if job is None:
+        job = _without_job_file(nodes or 1, profile)
     if target.check_up:
         job = target.load(target.check_up)(job)
-    if job is None:
-        from ddplaunch.spec.models import job_model
-
-        job = job_model()(apiVersion="ddplaunch/v1", name="doctor", nodes=nodes or 1, command=("true",))
     if smoke_test:
         job = job.model_copy(update={"gate": job.gate.model_copy(update={"smoke_test": True})})
     with interrupts.let_through():
@@ -109,6 +116,16 @@ def doctor(
         rendered = dataclasses.replace(rendered, job="doctor")
     with connected(to) as backend:
         return backend.submit(rendered)
+
+
+def _without_job_file(nodes: int, profile: str | Profile | None) -> JobSpec:
+    """Return a job for so many nodes with the defaults of the profile. Raises SpecError, UsageError."""
+    from ddplaunch.api import profiles
+    from ddplaunch.spec.load import parse_all
+
+    found = profiles.profile(profile) if isinstance(profile, str) else profile
+    text = f"apiVersion: ddplaunch/v1\nname: doctor\nnodes: {nodes}\ncommand: ['true']\n"
+    return parse_all(text.encode(), found.file if found else "doctor", profile=found)[0]
 
 
 def _planned(jobs: Sequence[JobSpec | Plan], to: str | None, after: Sequence[Handle | str]) -> list[Plan]:

@@ -55,14 +55,23 @@ def diagnose(job: Handle | str | Path, *, attempt: int | None = None, again: boo
     """Return the job with its evidence and its verdicts, the cause to fix first at the front.
 
     Of a job that runs, this collects the evidence of all ranks now, and the job goes on. In place of a
-    handle, `job` may be the file of a bundle; with `again`, that is judged by the rules of this version.
+    handle, `job` may be the file of a bundle; with `again`, that is judged by the rules of this version. It
+    may be `pid:1234`, a process of this machine that belongs to a job which ddplaunch did not start.
     `attempt`: of a job that came back, an earlier one, from 0 on, by what it left.
     Raises as `status`; UsageError for a file that is no bundle, for `again` without one, and for an attempt
     that has left nothing.
     """
-    from ddplaunch.backends import saved
+    from ddplaunch.backends import outside, saved
     from ddplaunch.report.diagnosis import diagnose
 
+    pid = outside.process_named(str(job))
+    if pid is not None:
+        if attempt is not None or again:
+            raise UsageError(
+                "a process has no attempts, and no bundle that could be judged again",
+                hint=f"`ddplaunch diagnose pid:{pid}` looks at it now",
+            )
+        return diagnose(*outside.diagnose(pid))
     if isinstance(job, Path) or (isinstance(job, str) and saved.names_file(job)):
         if attempt is not None:
             raise UsageError("only a job has attempts", hint="a bundle is of one: leave out the number")
@@ -78,7 +87,7 @@ def diagnose(job: Handle | str | Path, *, attempt: int | None = None, again: boo
             return diagnose(*saved.open_attempt(now, attempt))
         handle = now.handle
         bundle = backend.collect(handle)
-        return diagnose(backend.job(handle), bundle)
+        return diagnose(outside.explained(backend.job(handle), bundle), bundle)
 
 
 def cancel(handle: Handle | str) -> Job:

@@ -24,7 +24,17 @@ _MAX_WEIGHT: Final = 3_700_000
 _WEIGHTS: Final = {"{": 3, "[": 2, ",": 1}  # of an object, a list, and a value in either
 _MAX_KEYS: Final = 1_200_000
 
-_COUNTS: Final = ("node", "nodes", "nproc_per_node", "rank", "ranks", "peer", "victims", "waiting_for")
+_COUNTS: Final = (
+    "node",
+    "nodes",
+    "nproc_per_node",
+    "rank",
+    "ranks",
+    "others",
+    "peer",
+    "victims",
+    "waiting_for",
+)
 _MOST: Final = 10**6
 _TIMES: Final = ("at", "since", "started", "updated", "written")
 _LATEST: Final = 253402300799.0  # the end of the year 9999, which a calendar can show

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ddplaunch.agent.contract import JobStatus, Verdict
 from ddplaunch.errors import UsageError
@@ -38,11 +38,15 @@ class Handle:
         return cls(match[1], match[2])
 
 
+PROCESS: Final = "pid"
+"""The target of a handle that names a process of this machine, and a job that ddplaunch did not start."""
+
+
 class Known(NamedTuple):
     """A job that is known here without a query of its scheduler."""
 
     handle: Handle
-    about: str  # for completion: its state, or its name
+    about: str | Callable[[], str]  # for completion: its state, or its name; a function where it reads files
     name: str  # of the job file; empty when it is not known
     at: float  # when it was submitted, in seconds since the epoch
 
@@ -122,8 +126,11 @@ def with_silence(job: Job, patience: float, now: float) -> Job:
     if now - status.updated <= patience:
         return job
     since = time.strftime("%H:%M:%S", time.localtime(status.updated))
-    silence = f"the hub has not answered since {since}"
-    hint = "each node now watches its own ranks, and ends them when they make no progress for `kill_after`"
+    silence = f"no word of the hub since {since}"
+    hint = (
+        "this may pass, as on a busy machine: until the hub speaks again, each node watches its own ranks, "
+        "and ends them when they make no progress for `watchdog.kill_after`"
+    )
     if job.detail:  # the scheduler knows why: in a suspended job no node watches
         return replace(job, detail=f"{job.detail}; {silence}")
     return replace(job, detail=silence, hint=job.hint or hint)

@@ -86,13 +86,18 @@ def _values(action: argparse.Action) -> list[Word]:
 
 
 def _handles() -> list[Word]:
-    return [(str(each.handle), each.about) for each in api.known()]
+    known = api.known()
+    return [(str(each.handle), each.about if isinstance(each.about, str) else each.about()) for each in known]
 
 
 def _codes() -> list[Word]:
     from ddplaunch.report import explain
 
     return list(explain.meanings().items())
+
+
+def _profiles() -> list[Word]:
+    return [(each.name, each.target) for each in api.configuration().profiles.values()]
 
 
 def _targets() -> list[Word]:
@@ -109,6 +114,7 @@ _OF_METAVAR: Final[dict[str, Callable[[], list[Word]]]] = {
     "HANDLE": _handles,
     "CODE": _codes,
     "TARGET": _targets,
+    "PROFILE": _profiles,
     "FILE": _files,
     "DIR": _files,
     "-- COMMAND": _files,

@@ -23,13 +23,16 @@ this reads the evidence that the job left. The cause to fix first is printed fir
 In place of a job, name a bundle: the zip archive in which a job leaves its evidence, run/bundle.zip in the
 job's folder, or a file of --bundle. That works anywhere, without the cluster, without torch.
 
+A job that ddplaunch did not start is looked at from outside while it hangs, and is left as it is. `pid:1234`
+names its torchrun, its mpirun or any of its ranks on this machine.
+
 The exit code is 0 whatever is wrong with the job; that of `ddplaunch status` shows the job's result.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    arguments.handle(parser, ", or the file of a bundle; by default the last job")
+    arguments.handle(parser, ", the file of a bundle, or pid:1234, a process; by default the last job")
     printed = parser.add_mutually_exclusive_group()
     arguments.as_json(printed)
     printed.add_argument("--markdown", action="store_true", help="print Markdown, for an issue or a chat")

@@ -13,13 +13,15 @@ from ddplaunch.errors import UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.report.diagnosis import Diagnosis
+    from ddplaunch.spec.config import Profile
     from ddplaunch.spec.models import JobSpec
 
 HELP = """
 Runs every check that a job runs before its training starts, on every node and between all nodes, and starts
-no training. It prints who reaches whom and how long that takes, each node's address, interface and MTU, and
-what each check has found: n/a where a node has nothing to check, such as GPUs. Of many nodes those that are
-alike share a line. With a job file, the checks use that job's nodes, ports and settings.
+no training. It prints who reaches whom and how long that takes, round trip and path MTU as the kernel of the
+node that tries knows them, each node's address, interface and MTU, and what each check has found: n/a where a
+node has nothing to check, such as GPUs. Of many nodes those that are alike share a line. With a job file, the
+checks use that job's nodes, ports and settings; without one, those of the profile.
 
 The exit code is 0 when a job could start, else 104.
 
@@ -60,9 +62,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.html is not None:
         report_file.check(Path(args.html))
-    job = _job(args)
+    job, profile = _job(args)
     with interrupts.kept() as interrupt:
-        handle = api.doctor(job, args.to, nodes=args.nodes, smoke_test=args.smoke)
+        handle = api.doctor(job, args.to, nodes=args.nodes, profile=profile, smoke_test=args.smoke)
     try:
         if interrupt.came:
             raise KeyboardInterrupt
@@ -86,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
     return exits.of_job(found.job)
 
 
-def _job(args: argparse.Namespace) -> JobSpec | None:
-    """Return the job of the job file; None: there is no job file. Raises SpecError, UsageError."""
+def _job(args: argparse.Namespace) -> tuple[JobSpec | None, Profile | None]:
+    """Return the job of the job file; without one, None and the profile. Raises SpecError, UsageError."""
     from ddplaunch.cli import jobs
 
     if args.file is None:
@@ -95,11 +97,13 @@ def _job(args: argparse.Namespace) -> JobSpec | None:
             raise UsageError(
                 "--set is for a job file", hint="name one, or set the number of nodes by --nodes"
             )
-        return None
-    first, *more = jobs.load(args.file, args.changes)
+        profile = jobs.profile(args)
+        jobs.choose(args, [], profile)
+        return None, profile
+    first, *more = jobs.load(args)
     if more:
         sys.stderr.write(f"note: this checks the first of the sweep's {1 + len(more)} jobs\n")
-    return first
+    return first, None
 
 
 def _print(found: Diagnosis) -> None:

@@ -8,6 +8,7 @@ import time
 from ddplaunch import api
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.cli import terminal
+from ddplaunch.cli.drawing import drawn
 from ddplaunch.cli.frames import Frames
 from ddplaunch.report import live, progress, verdict
 from ddplaunch.report.diagnosis import Diagnosis
@@ -20,7 +21,8 @@ def until_end(handle: Handle) -> Diagnosis:
     """
     frames = Frames(handle)
     attempt = 0
-    with live.view(sys.stderr) as view:
+    view = live.view(sys.stderr)
+    with drawn(view):
         for each in api.follow(handle):
             if isinstance(each, str):
                 lines = frames.shown(each)

@@ -21,10 +21,12 @@ def meant(text: str | None) -> str:
 
 
 def meant_or_file(text: str | None) -> str:
-    """Return the path of a bundle as it is, and else what `meant` returns."""
-    from ddplaunch.backends import saved
+    """Return the path of a bundle, or a process, as it is, and else what `meant` returns."""
+    from ddplaunch.backends import outside, saved
 
-    return text if text is not None and saved.names_file(text) else meant(text)
+    if text is not None and (saved.names_file(text) or outside.process_named(text) is not None):
+        return text
+    return meant(text)
 
 
 def named(text: str | None) -> str:

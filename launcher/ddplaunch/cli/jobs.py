@@ -2,34 +2,59 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddplaunch import api
+from ddplaunch.agent.text.printable import printable
 
 if TYPE_CHECKING:
     from ddplaunch.plan.plan import Plan
+    from ddplaunch.spec.config import Profile
     from ddplaunch.spec.models import JobSpec
 
 _NAMED = 5
 """Excluded files that a note names."""
 
 
-def load(path: str, changes: Sequence[str]) -> list[JobSpec]:
-    """Return the jobs in the file at `path`, and print notes once. Raises SpecError, UsageError."""
+def load(args: argparse.Namespace) -> list[JobSpec]:
+    """Return the jobs in the file that is named, and print notes once. Raises SpecError, UsageError.
+
+    Where no target is named, one is chosen and stands in `args.to`, and a note says which, and why.
+    """
     from ddplaunch.spec import smells
 
-    found = api.load_all(path, changes)
+    its = profile(args)
+    found = api.load_all(args.file, args.changes, profile=its)
+    choose(args, found, its)
     for text in smells.notes(*(each.env for each in found)):
         sys.stderr.write(f"note: {text}\n")
     return found
 
 
-def plan(path: str, target: str, changes: Sequence[str], after: Sequence[str] = ()) -> list[Plan]:
-    """Return the plan of each job in the file at `path`, and print notes once. Raises as `api.plan`."""
-    plans = api.plan_all(load(path, changes), target, after=after)
+def profile(args: argparse.Namespace) -> Profile | None:
+    """Return the profile that holds, and print which; None: none holds. Raises SpecError, UsageError."""
+    found = api.profile(args.profile, args.to)
+    if found is not None:
+        sys.stderr.write(f"profile {found.name} of {printable(found.file)}\n")
+    return found
+
+
+def choose(args: argparse.Namespace, jobs: Sequence[JobSpec], its: Profile | None) -> None:
+    """Set `args.to` where no target is named, and print which it is, and why. `its`: the profile."""
+    if args.to is None:
+        args.to, why = api.choose(jobs, its)
+        if why:
+            sys.stderr.write(f"to {args.to}: {printable(why)}\n")
+
+
+def plan(args: argparse.Namespace, after: Sequence[str] = ()) -> list[Plan]:
+    """Return the plan of each job in the file, and print notes once, as `load`. Raises as `api.plan`."""
+    specs = load(args)
+    plans = api.plan_all(specs, args.to, after=after)
     for names in dict.fromkeys(each.left_out for each in plans if each.left_out):
         sys.stderr.write(f"{_note(names)}\n")
     return plans

@@ -11,7 +11,7 @@ from ddplaunch import api
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.cli import parser as arguments
 from ddplaunch.cli.jobs import print_json
-from ddplaunch.errors import ExitCode
+from ddplaunch.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.backends.job import Job
@@ -25,13 +25,17 @@ _LINES = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    arguments.target(parser, "the scheduler whose jobs to list")
+    arguments.target(parser, "the scheduler whose jobs to list", "the profile's, else local, this machine")
     parser.add_argument("-a", "--all", action="store_true", help="list every job, however old")
     arguments.as_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
+    named = args.to is not None
+    if named and args.profile:
+        api.profile(args.profile, args.to)  # refuses a profile of another target
+    args.to = args.to or _target(args.profile)
     found = api.jobs(args.to)
     kept = [job for index, job in enumerate(found) if args.all or index < _LINES or not job.state.ended]
     if args.json:
@@ -39,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
         print_json([job_data(job) for job in kept])
         return ExitCode.SUCCEEDED
-    target = "" if args.to == "local" else f" --to {args.to}"
+    target = f" --to {args.to}" if named else ""
     if kept:
         print(table(kept, time.time()))
     else:
@@ -47,6 +51,20 @@ def run(args: argparse.Namespace) -> int:
     if len(kept) < len(found):
         sys.stderr.write(f"{len(found) - len(kept)} older jobs: `ddplaunch list{target} --all`\n")
     return ExitCode.SUCCEEDED
+
+
+def _target(profile: str | None) -> str:
+    """Return the target of the profile; this machine, with a message, where the configuration is broken.
+
+    Raises UsageError, SpecError for a profile that is named.
+    """
+    try:
+        return api.choose(profile=api.profile(profile)).target
+    except (UsageError, api.SpecError) as error:
+        if profile:
+            raise
+        sys.stderr.write(f"{error}\n\nnote: these are the jobs of this machine\n")
+        return "local"
 
 
 def table(jobs: list[Job], now: float) -> str:

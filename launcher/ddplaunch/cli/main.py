@@ -32,6 +32,7 @@ VERBS: Final = {
     "cancel": "collect evidence, then stop a job",
     "diagnose": "explain what is wrong with a job, where, and what to do",
     "doctor": "check the nodes: run the gate alone, without training",
+    "inject": "put gate and supervisor into a manifest or batch script of another controller",
     "interfaces": "show which network interfaces NCCL and Gloo use on this machine, and why",
     "explain": "print the page on a verdict code",
     "schema": "print the JSON Schema of the job file, or of what `diagnose --json` prints",
@@ -48,7 +49,7 @@ EXIT_CODES: Final = {
     ExitCode.NOT_FOUND: "there is no such job or verdict code",
     ExitCode.CANCELLED: "the job was cancelled, or stopped from outside",
     ExitCode.GATE: "the preflight check failed, or the job can never start: nothing was trained",
-    ExitCode.HANG: "the job hung, and was ended after its evidence was collected",
+    ExitCode.HANG: "the job hung and was ended, or failed because its ranks did not match",
     ExitCode.CLUSTER: "the scheduler refused, or cannot be reached",
 }
 

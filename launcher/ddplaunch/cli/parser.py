@@ -99,13 +99,27 @@ def as_json(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
 
 
-def target(parser: argparse.ArgumentParser, what: str = "the scheduler to use") -> None:
-    """Add the option --to."""
+def target(
+    parser: argparse.ArgumentParser,
+    what: str = "the scheduler to use",
+    default: str = "the profile's, else that of the job file's only section, else local, this machine",
+) -> None:
+    """Add the options --to and --profile."""
     parser.add_argument(
         "--to",
-        default="local",
+        default=None,
         metavar="TARGET",
-        help=f"{what}: local, slurm or kubernetes (default: local, this machine)",
+        help=f"{what}: local, slurm or kubernetes (default: {default})",
+    )
+    profile(parser)
+
+
+def profile(parser: argparse.ArgumentParser) -> None:
+    """Add the option --profile."""
+    parser.add_argument(
+        "--profile",
+        metavar="PROFILE",
+        help="the profile of your configuration, or none (default: $DDPLAUNCH_PROFILE, else its default)",
     )
 
 

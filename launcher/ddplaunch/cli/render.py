@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
-    plans = jobs.plan(args.file, args.to, args.changes)
+    plans = jobs.plan(args)
     if args.source_archive is not None:
         _write_source(jobs.only(plans, args.file), args.source_archive)
         return ExitCode.SUCCEEDED

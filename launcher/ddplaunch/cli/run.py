@@ -37,7 +37,8 @@ watches all ranks, and all nodes end with one verdict. Node rank, number of node
 torchrun's arguments, from PET_* and from the variables of Slurm, Indexed Jobs and Open MPI.
 
 The exit code is 0 when the command succeeds, the command's own when it fails (with --join, 100 on all nodes),
-103 when it was stopped, 104 when the preflight check failed, 105 when it hung and was ended.
+103 when it was stopped, 104 when the preflight check failed, 105 when it hung and was ended, or failed
+because its ranks did not match.
 
 examples:
   ddplaunch run -- torchrun --nproc-per-node=2 train.py --epochs 3

@@ -18,10 +18,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "of",
         nargs="?",
-        choices=("job", "diagnose"),
+        choices=("job", "config", "diagnose"),
         default="job",
         metavar="OF",
-        help="`job` for the job file, which is the default; `diagnose` for what `diagnose --json` prints",
+        help="`job` for the job file, which is the default; `config` for the user's "
+        "configuration; `diagnose` for what `diagnose --json` prints",
     )
 
 
@@ -29,6 +30,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
     if args.of == "diagnose":
         from ddplaunch.report.diagnosis_schema import json_schema
+    elif args.of == "config":
+        from ddplaunch.spec.config import json_schema
     else:
         from ddplaunch.spec.schema import json_schema
     print_json(json_schema())

@@ -48,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="HANDLE",
-        help="start when that job has succeeded (Slurm); may be given several times",
+        help="start when that job has succeeded (Slurm), by its handle, its number or its name; may be given "
+        "several times",
     )
     parser.add_argument("--wait", action="store_true", help="wait until the job has ended")
     parser.add_argument("--dry-run", action="store_true", help="send nothing; print what `render` prints")
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
-    plans = jobs.plan(args.file, args.to, args.changes, args.after)
+    plans = jobs.plan(args, args.after)
     if args.dry_run:
         from ddplaunch.cli import abridged
         from ddplaunch.cli.render import shown

@@ -25,12 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="a job file, or - for standard input")
     arguments.changes(parser)
+    arguments.profile(parser)
     arguments.as_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command, and return the exit code."""
-    checked = [(file, api.validate(file, args.changes)) for file in args.files]
+    profile = api.profile(args.profile)
+    checked = [(file, api.validate(file, args.changes, profile=profile)) for file in args.files]
     if args.json:
         jobs.print_json(
             [

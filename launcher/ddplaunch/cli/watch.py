@@ -48,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
         if args.web:
             from ddplaunch.cli.page_server import WebView
 
-            job = until_end(job.handle, WebView(sys.stderr, args.port or 0))
+            with WebView(sys.stderr, args.port or 0) as view:
+                job = _until_end(job.handle, view)
         else:
             job = on(sys.stdout, job.handle)
     print(board.text(board.of(job, time.time())))
@@ -57,14 +58,15 @@ def run(args: argparse.Namespace) -> int:
 
 def on(stream: IO[str], handle: Handle) -> Job:
     """Show the job on the stream until it has ended, and return it then. Raises as `api.watch`."""
+    from ddplaunch.cli.drawing import drawn
     from ddplaunch.report import screen
 
-    return until_end(handle, screen.view(stream))
+    view = screen.view(stream)
+    with drawn(view):
+        return _until_end(handle, view)
 
 
-def until_end(handle: Handle, view: StateView) -> Job:
-    """Show the job until it has ended, and return it then. Raises as `api.watch`."""
-    with view:
-        for job in api.watch(handle):
-            view.show(job)
+def _until_end(handle: Handle, view: StateView) -> Job:
+    for job in api.watch(handle):
+        view.show(job)
     return job

@@ -26,6 +26,7 @@ class KubernetesPlan:
     volumes: tuple[Volume, ...] = ()
     secrets: Mapping[str, SecretKey] = field(default_factory=dict)
     webhooks: Mapping[int, SecretKey] = field(default_factory=dict)  # by their place in `notify`
+    events: bool = False  # the hub makes them
     rdma: int = 0  # devices on every node
     gpu_type: str | None = None  # the value of a label of machines
     store_port: int | None = None  # torchrun's, where the job file names one
@@ -55,6 +56,7 @@ def _settings(spec: JobSpec) -> KubernetesPlan:
             for index, each in enumerate(spec.notify)
             if each.webhook is not None and each.webhook.secret is not None
         },
+        events=any(each.events for each in spec.notify),
         rdma=spec.resources.rdma or 0,
         gpu_type=spec.resources.gpu_type,
         store_port=spec.rendezvous.port,

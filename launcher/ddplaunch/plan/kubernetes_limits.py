@@ -13,8 +13,9 @@ from ddplaunch.plan import kubernetes_names as names
 
 FOLDER = "/ddplaunch"
 SHM = "/dev/shm"  # noqa: S108 - a mount point
-VOLUMES = ("ddplaunch", "files", "shm")
-"""Names of the volumes that every pod has."""
+ACCOUNT = "service-account"
+VOLUMES = ("ddplaunch", "files", "shm", ACCOUNT)
+"""Names of the volumes that a pod has without being asked."""
 
 QUEUED = ("queue_priority", "topology")
 AFFINITY = ("nodeAffinity", "podAffinity", "podAntiAffinity")
@@ -44,12 +45,6 @@ def _image(job: Job) -> _Found:
         yield "image", "no image", "the trainer's image", "pods run in it: python 3.9 or newer, and torch"
     elif wanted := names.image(image):
         yield "image", f'"{image}"', wanted, "the repository is in lower case, the tag comes last"
-
-
-def _elastic(job: Job) -> _Found:
-    if job["min_nodes"]:
-        hint = "a Job of Kubernetes is complete when all its pods are, and so waits for those that never come"
-        yield "nodes", "a range", "a number for --to kubernetes", hint
 
 
 def _secrets(job: Job) -> _Found:
@@ -93,7 +88,7 @@ def _volumes(job: Job) -> _Found:
                 f"{at}.name",
                 volume["name"],
                 "another name",
-                "every pod of ddplaunch has a volume of this name",
+                "a volume of ddplaunch's own has this name",
             )
         path = volume["mount_path"].rstrip("/")
         if path == SHM:
@@ -203,7 +198,6 @@ def _restricted(job: Job) -> _Found:
 
 _RULES: tuple[Callable[[Job], _Found], ...] = (
     _image,
-    _elastic,
     _secrets,
     _recipients,
     _devices,

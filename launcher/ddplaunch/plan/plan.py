@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ddplaunch.agent.contract import JobPlan, WatchdogPlan
+from ddplaunch.agent.contract import JobPlan, NotifyPlan, WatchdogPlan
 from ddplaunch.agent.job_file import plan as job_file
 from ddplaunch.errors import UsageError
-from ddplaunch.plan import local, mpi, source
+from ddplaunch.plan import local, source, starter
 from ddplaunch.plan.source import SourceFile
 from ddplaunch.plan.target import TargetPlan, problem
 from ddplaunch.spec.problems import SpecError
@@ -59,6 +59,9 @@ def make(
     if problems := [*found, *there.load(there.problems)(spec)]:
         raise SpecError(problems)
     made: TargetPlan = there.load(there.plan)(spec)
+    if spec.launch == "srun" and not made.starter:
+        hint = "srun starts processes inside of a job of Slurm: --to slurm, or launch: torchrun"
+        raise SpecError([problem(spec, "launch", "srun", f"another value for --to {target}", hint)])
     if travels is None:
         travels = source.read(spec.source, base, made.source_limit)
     job = job_file.make(
@@ -68,8 +71,10 @@ def make(
         hub_port=made.hub_port,
         names=made.names,
         master_addr=made.master_addr,
-        mpi=mpi.launch(spec, made.mpi) if spec.launch == "mpi" else (),
+        starter=starter.launch(spec, made.starter) if spec.launch in job_file.KEPT else (),
     )
+    if made.shows_messages and not any(each.events for each in job.notify or []):
+        job = replace(job, notify=[*(job.notify or []), NotifyPlan(events=True)])
     if made.settles_nodes:
         job = replace(job, min_nodes=None)
     return Plan(target, job, made.settings, travels.files, travels.left_out, spec.sweep_values)

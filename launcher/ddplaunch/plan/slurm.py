@@ -31,9 +31,14 @@ class SlurmPlan:
 
 
 def make(spec: JobSpec) -> TargetPlan:
-    """Return sbatch's options for `spec`, those of `slurm.extra` last, and what starts MPI ranks."""
-    mpi = tuple(_srun(spec))
-    return TargetPlan(_settings(spec), hub_port=spec.gate.port, mpi=mpi, settles_nodes=True)
+    """Return sbatch's options for `spec`, those of `slurm.extra` last, and srun's for ranks with keepers."""
+    return TargetPlan(
+        _settings(spec),
+        hub_port=spec.gate.port,
+        starter=tuple(_srun(spec)),
+        shows_messages=spec.slurm.comment is None,
+        settles_nodes=True,
+    )
 
 
 def _settings(spec: JobSpec) -> SlurmPlan:
@@ -89,10 +94,10 @@ def _options(spec: JobSpec) -> Iterator[str]:
 
 
 def _srun(spec: JobSpec) -> Iterator[str]:
-    if spec.slurm.mpi is None:
+    if spec.slurm.mpi is None and spec.launch != "srun":
         return
     cores_of_a_rank = max(1, int(spec.resources.cpus or 0) // spec.nproc_per_node)
-    yield from ("srun", f"--mpi={spec.slurm.mpi}", f"--nodes={spec.nodes}")
+    yield from ("srun", f"--mpi={spec.slurm.mpi or 'none'}", f"--nodes={spec.nodes}")
     yield f"--ntasks={spec.nodes * spec.nproc_per_node}"
     yield f"--ntasks-per-node={spec.nproc_per_node}"
     yield f"--cpus-per-task={cores_of_a_rank}"

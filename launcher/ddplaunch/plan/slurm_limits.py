@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from ddplaunch.agent.job_file.plan import KEPT
 from ddplaunch.plan import target
 
 if TYPE_CHECKING:
@@ -48,11 +49,11 @@ def _container(spec: JobSpec) -> Iterator[Problem]:
         )
     if runtime == "oci":
         yield from _bundle(spec)
-    if spec.launch == "mpi":
+    if spec.launch in KEPT:
         yield target.problem(
             spec,
             "slurm.container.runtime",
-            f"{runtime} with launch: mpi",
+            f"{runtime} with launch: {spec.launch}",
             "none",
             "what starts the ranks would have to be in the container too: name programs of the nodes",
         )

@@ -20,7 +20,8 @@ class TargetPlan:
     names: tuple[str, ...] = ()  # name or address of every node, where they are known beforehand
     master_addr: str | None = None  # node 0's address, likewise
     hub_port: int | None = None  # likewise; 0: every node derives it from the job's key
-    mpi: tuple[str, ...] = ()  # the words that start MPI ranks in place of mpirun's
+    starter: tuple[str, ...] = ()  # the words that start ranks with keepers, in place of mpirun's
+    shows_messages: bool = False  # the scheduler, without being asked
     settles_nodes: bool = False  # the scheduler decides how many nodes of a range start, and all of them come
     source_limit: int = LIMIT  # bytes of source that can travel with the job
 
@@ -59,4 +60,15 @@ def no_secrets(spec: JobSpec, target: str) -> list[Problem]:
         )
         for index, each in enumerate(spec.notify)
         if each.webhook is not None and each.webhook.secret is not None
+    ]
+
+
+def no_events(spec: JobSpec, target: str) -> list[Problem]:
+    """Return a problem for each `events`, which `target` has no place for."""
+    wanted = f"`webhook` or `command` for --to {target}"
+    hint = "no scheduler shows the job there"
+    return [
+        problem(spec, f"notify[{index}].events", "true", wanted, hint)
+        for index, each in enumerate(spec.notify)
+        if each.events
     ]

@@ -16,18 +16,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from ddplaunch.render import private_names, short_names
 from ddplaunch.render.minify import minify
-from ddplaunch.render.short_names import shorten
 
 _PACKAGE = Path(__file__).parents[1]
-_PACKERS = [Path(__file__).with_name(name) for name in ("agent_archive.py", "minify.py", "short_names.py")]
+_PACKERS = [
+    Path(__file__).with_name(f"{name}.py")
+    for name in ("agent_archive", "minify", "private_names", "short_names")
+]
 _JOIN = ("key", "launchers", "munge", "prepare", "run", "spot")
 _NO_MPI = "hook/without_mpi.py"
+_HOOK = "/hook/"
+"""Modules whose functions users see in the stacks of their own processes: they keep their names."""
 ARCHIVES: Final = {
-    "agent.pyz": ("job_file", _NO_MPI),
+    "agent.pyz": ("job_file", "platforms/kubernetes_events.py", _NO_MPI),
     "agent-for-pods.pyz": (
         "slurm",
         "local",
+        "outside",
         "hub/orphaned_job.py",
         "diagnosis/run/mpi.py",  # no job of MPI runs in pods
         "diagnosis/run/mpi_lost.py",
@@ -35,6 +41,7 @@ ARCHIVES: Final = {
         "supervisor/torchrun_options.py",  # pods have a job file, and no command line of a user's own
         "platforms/hostlist.py",
         "platforms/scheduler_variables.py",
+        "platforms/slurm_comment.py",
         *(f"join/{name}.py" for name in _JOIN),
     ),
 }
@@ -48,7 +55,7 @@ _ORDERS: Final[Sequence[Callable[[str], object]]] = (
     str,
     lambda name: name.rpartition("/")[2],
     lambda name: name[::-1],
-    lambda name: "/hook/" not in name,
+    lambda name: _HOOK not in name,
     lambda name: "/diagnosis/" in name,
     len,
 )
@@ -119,11 +126,16 @@ def _packed(head: bytes, sources: Mapping[str, bytes]) -> bytes:
 
 def _members(sources: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the zip file's members: Python finds the entry and the finder, and the finder all others."""
-    files = {name: minify(shorten(source.decode())).encode() for name, source in sources.items()}
+    files = {name: minify(_shortened(name, source.decode())).encode() for name, source in sources.items()}
     first = {name: files.pop(f"ddplaunch/agent/{name}") for name in (_ENTRY, *_BESIDE)}
     orders = [sorted(files, key=lambda name: (key(name), name)) for key in _ORDERS]
     # bzip2 packs one order up to a kilobyte better than another, and which one changes with every edit.
     return {**first, _MODULES: min((_compressed(files, order) for order in orders), key=len)}
+
+
+def _shortened(name: str, source: str) -> str:
+    short = short_names.shorten(source)
+    return short if _HOOK in name else private_names.shorten(short)
 
 
 def _compressed(files: Mapping[str, bytes], order: Iterable[str]) -> bytes:

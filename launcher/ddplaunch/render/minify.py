@@ -14,7 +14,7 @@ _TOKEN = re.compile(
       (?P<text>    \n [ ]* """ (?: [^"\\] | \\. | "(?!"") )* """ (?=\n) )  # a docstring, mostly
     | (?P<head>    \n [ ]* (?: async[ ] )? def[ ] \w+
                    \( (?: [^()"'#] | "[^"\n]*" | \( [^()]* \) )* \) (?: [ ]->[ ] [^:\n]+ )? : )
-    | (?P<name>    \n [ ]+ (?: self\. | (?<=[ ]{8}) ) \w+ ) : [ ] [^=\n"'#]+ (?=[ ]=)  # typed, in a method
+    | (?P<name>    \n [ ]+ (?: self\. | (?<=[ ]{8}) ) \w+ ) : [ ] [^=\n"'#]+ (?=[ ]=[ ])  # typed, in a method
     | (?P<margin>  \n [ ]+ )
     | (?P<comment> [ ]* \# [^\n]* )
     | (?P<string>

@@ -81,7 +81,7 @@ class _Names(ast.NodeVisitor):
                 continue
             if (owner, node.id) not in short:
                 taken = owner.outermost().taken
-                short[owner, node.id] = next(name for name in _short_names() if name not in taken)
+                short[owner, node.id] = next(name for name in short_names() if name not in taken)
                 taken.add(short[owner, node.id])
             places.append((node, short[owner, node.id]))
         return places
@@ -177,7 +177,8 @@ class _Names(ast.NodeVisitor):
         self._scope.outermost().taken.add(name)
 
 
-def _short_names() -> Iterator[str]:
+def short_names() -> Iterator[str]:
+    """Yield 'a', 'b', … 'aa', … without Python's keywords."""
     for length in itertools.count(1):
         for letters in itertools.product(string.ascii_lowercase, repeat=length):
             name = "".join(letters)

@@ -53,7 +53,7 @@ class Changes:
         else:
             self._patience *= 2
         self._remind_at = now + self._patience
-        lines = [f"{progress.headline(job, now)}{_other_nodes(job)}"]
+        lines = [f"{progress.headline(job, now)}{_other_nodes(job, now)}"]
         hint = progress.hint(job)
         if hint != self._hint:
             self._hint = hint
@@ -91,12 +91,12 @@ def _notices(status: JobStatus | None) -> list[Verdict]:
     return status.verdicts
 
 
-def _other_nodes(job: Job) -> str:
+def _other_nodes(job: Job, now: float) -> str:
     """Return a text on the nodes in another phase than the job, or with a detail that it does not have."""
     if job.status is None or job.state.ended or job.status.phase == Phase.ENDED:
         return ""
     texts = [
-        progress.elsewhere(row, job.status.phase)
+        progress.elsewhere(row, job.status.phase, now)
         for row in progress.rows(job.status)
         if not set(row.nodes) <= set(job.status.waiting_for) and not (row.detail and row.detail in job.detail)
     ]

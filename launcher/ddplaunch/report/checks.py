@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ddplaunch.agent.contract import Bundle, Status
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.report import measured, reachability
+from ddplaunch.report import links, measured, reachability
 from ddplaunch.report.paint import PLAIN, Paint
 from ddplaunch.report.words import count, some
 
@@ -112,6 +112,7 @@ def _mesh(bundle: Bundle, paint: Paint, names: Sequence[str]) -> list[str]:
         + (f"; those that passed took {took}, a large message included" if took else "")
     ]
     lines += reachability.map_lines(bundle)
+    lines += links.lines(bundle, names)
     lines += [
         paint.bad(
             f"{phrases.node(each.node, names)} to {phrases.node(each.peer, names)}, "

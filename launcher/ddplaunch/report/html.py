@@ -14,7 +14,17 @@ from markupsafe import Markup
 
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.report import checks, gallery, rank_table, same_stacks, sentence, sources, spots, words
+from ddplaunch.report import (
+    checks,
+    fact_sources,
+    gallery,
+    rank_table,
+    same_stacks,
+    sentence,
+    sources,
+    spots,
+    words,
+)
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.scene import Scene
 from ddplaunch.report.verdict import culprits, node_names
@@ -54,6 +64,7 @@ def page(diagnosis: Diagnosis, otherwise: str = "no verdict") -> str:
         spots=spots.spots(scene),
         pieces=sentence.pieces,
         sources=sources.sources(scene),
+        fact_sources=fact_sources.of(view, verdicts[0]) if view and verdicts else {},
         unseen=sources.unseen(scene),
         stacks=same_stacks.groups(view, at_fault)[:_STACKS] if view else [],
         merged=rank_table.merged(view, at_fault) if view else [],

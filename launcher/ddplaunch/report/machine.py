@@ -9,7 +9,7 @@ from typing import Any
 from ddplaunch.agent.contract import Status, Verdict, codec
 from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.backends.job import Earlier, Job
-from ddplaunch.report import measured, reachability, verdict
+from ddplaunch.report import links, measured, reachability, verdict
 from ddplaunch.report.diagnosis import Diagnosis, known_verdicts
 from ddplaunch.report.diagnosis_schema import DiagnosisData, EvidenceData, NodeData, VerdictData
 
@@ -57,10 +57,15 @@ def verdicts_data(verdicts: Sequence[Verdict]) -> list[VerdictData]:
 def doctor_data(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return `doctor --json`: `diagnosis_data`, the checks of each node, how it is reached, and by which.
 
-    `rows` of the latter has a word for each node that tried, with a letter for each node that it tried.
+    `rows` of the latter has a word for each node that tried, with a letter for each node that it tried;
+    `links` has round trip and MTU of each path that passes, null where they were not seen.
     """
     bundle = diagnosis.bundle
-    reached = bundle and {"legend": reachability.STATES, "rows": reachability.rows(bundle)}
+    reached = bundle and {
+        "legend": reachability.STATES,
+        "rows": reachability.rows(bundle),
+        "links": [each._asdict() for each in links.links(bundle)],
+    }
     checks = [
         {
             "node": check_in.node,

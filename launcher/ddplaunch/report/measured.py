@@ -174,6 +174,8 @@ def _between(numbers: Sequence[float], shown: Any) -> str:
 
 
 def _time(seconds: float) -> str:
+    if 0 < seconds < 0.00005:
+        return f"{seconds * 1e6:.0f} µs"
     if seconds < 0.0095:
         return f"{seconds * 1000:.1f} ms"
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable
 from dataclasses import replace
 from typing import NamedTuple
 
-from ddplaunch.agent.contract import Exit, JobStatus, Phase, Verdict
+from ddplaunch.agent.contract import Exit, JobStatus, NodeStatus, NodeWait, Phase, Verdict
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends.job import Job, State
 from ddplaunch.report.words import count, duration, some
@@ -17,10 +16,12 @@ _ENDED_BY: dict[int | None, str] = {
     Exit.MISCONFIGURED: "because the job is misconfigured",
     Exit.WORKER_FAILED: "a worker failed",
     Exit.OUT_OF_MEMORY: "a worker was killed for memory",
-    Exit.HANG: "it hung, and was ended",
+    Exit.HANG: "its ranks could not go on",
     Exit.STOPPED: "it was stopped from outside",
     Exit.UNUSABLE: "the agent cannot run here",
 }
+_HANG_BY = {"deadline": "it hung, and was ended", "death": "a worker failed"}
+"""How a job came to Exit.HANG, by the reason for its evidence: ranks whose calls differ may crash."""
 _IN_PHASE = (Exit.NODE_AT_FAULT, Exit.MISCONFIGURED)
 """Exit codes that are used at the gate and in training."""
 
@@ -34,18 +35,17 @@ _AT = {
 """The phase of a node or a job, as part of a sentence; other phases read well as they are."""
 
 
-_WAITED = re.compile(r"(.*, for )(\d+(?:\.\d)?) (s|min|h)")
-"""A detail that ends with for how long its node waits, which differs a little from node to node."""
-_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
-
-
 class Row(NamedTuple):
-    """Nodes with the same phase and detail, and since when the first of them has it."""
+    """Nodes in the same phase that say the same, and since when the first of them is in it.
+
+    `waits_since`: since when ranks of all of them wait; None: none do.
+    """
 
     nodes: list[int]
     phase: str
     since: float
     detail: str
+    waits_since: float | None = None
 
 
 def rows(status: JobStatus) -> list[Row]:
@@ -56,20 +56,28 @@ def rows(status: JobStatus) -> list[Row]:
     """
     grouped: dict[tuple[str, str], Row] = {}
     for node in status.nodes:
-        detail = printable(node.detail) if node.exit_code is None else f"exit code {node.exit_code}"
-        phase = printable(node.phase)
-        cause, waited = _cause_and_time(detail)
-        row = grouped.setdefault((phase, cause), Row([], phase, node.since, detail))
+        waits = _waits(node)
+        phase, detail, since = printable(node.phase), _detail(node), waits.since if waits else None
+        row = grouped.setdefault((phase, detail), Row([], phase, node.since, detail))
         row.nodes.append(node.node)
-        least = detail if waited < _cause_and_time(row.detail)[1] else row.detail
-        grouped[phase, cause] = row._replace(since=min(row.since, node.since), detail=least)
+        latest = max(filter(None, (row.waits_since, since)), default=None)
+        grouped[phase, detail] = row._replace(since=min(row.since, node.since), waits_since=latest)
     return sorted(grouped.values(), key=lambda row: (len(row.nodes), _place(row.phase), row.nodes))
 
 
-def _cause_and_time(detail: str) -> tuple[str, float]:
-    """Return a node's detail without the time for which it waits, and that time in seconds."""
-    match = _WAITED.fullmatch(detail)
-    return (match[1], float(match[2]) * _SECONDS[match[3]]) if match else (detail, 0.0)
+def _detail(node: NodeStatus) -> str:
+    """Return how a node has ended, or what its hub says of it, or for which of its ranks the others wait."""
+    if node.exit_code is not None:
+        return f"exit code {node.exit_code}"
+    waits = _waits(node)
+    if waits is None:
+        return printable(node.detail)
+    return f"waits for {some('rank', waits.others)}" if waits.others else "all wait"
+
+
+def _waits(node: NodeStatus) -> NodeWait | None:
+    """Return which ranks of a node wait; None where its hub says something else of it."""
+    return node.waits if node.exit_code is None and not node.detail else None
 
 
 def headline(job: Job, now: float, *, verdicts_below: bool = False) -> str:
@@ -103,7 +111,7 @@ def earlier(job: Job) -> list[str]:
 def _end(status: JobStatus) -> str:
     if status.verdicts:
         return printable(status.verdicts[0].sentence) + _checkpoint(status)
-    why = ended_by(status.exit_code, gate_passed=status.gate_passed) or "its hub left no result"
+    why = ended_by(status.exit_code, status) or "its hub left no result"
     return why + _checkpoint(status)
 
 
@@ -118,7 +126,7 @@ def _checkpoint(status: JobStatus | None) -> str:
 def _headline(job: Job, now: float, *, preliminary: bool) -> str:
     if job.state.ended:
         took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
-        why = printable(job.detail) or ended_by(job.exit_code, gate_passed=job.gate_passed)
+        why = printable(job.detail) or ended_by(job.exit_code, job.status, gate_passed=job.gate_passed)
         left = f"; {printable(job.lingers)}" if job.lingers else ""
         return f"{job.state}{took}" + (f": {why}" if why else "") + _checkpoint(job.status) + left
     if job.status is None:
@@ -130,10 +138,15 @@ def _headline(job: Job, now: float, *, preliminary: bool) -> str:
     return f"{_phase_text(job.status, now)}{_waited_for(job.status)}{besides}"
 
 
-def ended_by(code: int | None, *, gate_passed: bool) -> str:
-    """Return why the job ended, by the agent's exit code; empty for a code without a meaning."""
+def ended_by(code: int | None, status: JobStatus | None, *, gate_passed: bool = False) -> str:
+    """Return why the job ended, by the agent's exit code; empty for a code without a meaning.
+
+    `gate_passed`: that is known, whatever the status of the hub says.
+    """
+    gate_passed = gate_passed or (status is not None and status.gate_passed)
     phase = ("in training, " if gate_passed else "at the gate, ") if code in _IN_PHASE else ""
-    return phase + _ENDED_BY.get(code, "")
+    known = _HANG_BY.get(status.why) if status is not None and code == Exit.HANG else None
+    return phase + (known or _ENDED_BY.get(code, ""))
 
 
 def hint(job: Job) -> str:
@@ -160,21 +173,27 @@ def _waited_for(status: JobStatus) -> str:
     return f", waits for {some('node', status.waiting_for)}" if waits else ""
 
 
-def elsewhere(row: Row, phase: str) -> str:
+def elsewhere(row: Row, phase: str, now: float) -> str:
     """Return a text on nodes that differ from a job in `phase`: `node 0 ended (exit code 0)`."""
-    nodes = some("node", row.nodes)
+    nodes, detail = some("node", row.nodes), _dated(row, now)
     if row.phase == phase:
-        return f"{nodes}: {row.detail}" if row.detail else ""
+        return f"{nodes}: {detail}" if detail else ""
     released = (row.phase, phase) == (Phase.GATE, Phase.RENDEZVOUS)  # the next heartbeat will show its phase
     where = "through the gate" if released else _AT.get(row.phase, row.phase)
-    return f"{nodes} {where}" + (f" ({row.detail})" if row.detail else "")
+    return f"{nodes} {where}" + (f" ({detail})" if detail else "")
+
+
+def _dated(row: Row, now: float) -> str:
+    """Return what the nodes say, and for how long their ranks wait."""
+    waited = "" if row.waits_since is None else f", for {duration(now - row.waits_since)}"
+    return f"{row.detail}{waited}"
 
 
 def _phase_text(status: JobStatus, now: float) -> str:
     """Return the job's phase and for how long it has lasted."""
     took = duration(now - status.since)
     if status.phase == Phase.ENDED:
-        why = ended_by(status.exit_code, gate_passed=status.gate_passed)
+        why = ended_by(status.exit_code, status)
         return f"ended {took} ago" + (f": {why}" if why else "")
     if status.phase == Phase.RUNNING:
         left = [node for node in status.nodes if node.phase != Phase.ENDED]
@@ -184,7 +203,7 @@ def _phase_text(status: JobStatus, now: float) -> str:
 
 def row_text(row: Row, now: float) -> tuple[str, str, str, str]:
     """Return nodes, phase, time in the phase, and detail as text."""
-    return some("node", row.nodes), row.phase, duration(now - row.since), row.detail
+    return some("node", row.nodes), row.phase, duration(now - row.since), _dated(row, now)
 
 
 def place(job: Job) -> Hashable:

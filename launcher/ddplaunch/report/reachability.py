@@ -31,7 +31,7 @@ def tried(bundle: Bundle) -> dict[Cell, list[MeshResult]]:
     """Return all results by (from node, to node); the master's port counts as node 0."""
     check_ins = {each.node: each for each in bundle.check_ins}
     found: dict[Cell, list[MeshResult]] = {}
-    for result in [*bundle.mesh, *paths.whole(bundle.passed, check_ins)]:
+    for result in [*bundle.mesh, *paths.whole(bundle.passed, check_ins, bundle.links)]:
         found.setdefault((result.node, result.peer), []).append(result)
     return found
 

@@ -58,7 +58,7 @@ class Screen:
         )
 
     def __enter__(self) -> Self:
-        self._live.start()
+        self._live.start(refresh=self._job is not None)
         return self
 
     def __exit__(

@@ -44,9 +44,12 @@ def spots(scene: Scene) -> list[Spot]:
 def _of_ways(view: JobView, parting: calls.Parting) -> Iterable[Spot]:
     for way in parting.ways:
         if way.site is not None:
-            doing = (
-                f"called {calls.described(way.call)}" if way.call else f"never got to call {parting.number}"
-            )
+            if not way.numbered:
+                doing = f"in {way.place}"
+            elif way.call:
+                doing = f"called {calls.described(way.call)}"
+            else:
+                doing = f"never got to call {parting.number}"
             yield _spot(view, way.ranks, way.culprit, doing, way.site)
 
 

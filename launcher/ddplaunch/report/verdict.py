@@ -9,7 +9,7 @@ from ddplaunch.agent.contract import JobEvidence, Verdict
 from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.backends.job import Job, State
+from ddplaunch.backends.job import PROCESS, Job, State
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.paint import PLAIN, Paint
 from ddplaunch.report.words import clock, count, duration, some
@@ -62,7 +62,8 @@ def about_text(diagnosis: Diagnosis, width: int | None = None) -> str:
     """Return what was looked at: the job, its evidence, and what could not be seen."""
     job = diagnosis.job
     took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
-    lines = _entry("job", [f"{job.handle}, submitted {clock(job.submitted)}, {job.state}{took}"], width)
+    begun = "started" if job.handle.target == PROCESS else "submitted"
+    lines = _entry("job", [f"{job.handle}, {begun} {clock(job.submitted)}, {job.state}{took}"], width)
     events = diagnosis.bundle.events if diagnosis.bundle else []
     lines += _entry("checkpoint", [each.text for each in events if each.kind == "checkpoint"], width)
     evidence = diagnosis.evidence
@@ -73,6 +74,8 @@ def about_text(diagnosis: Diagnosis, width: int | None = None) -> str:
         if evidence.silent:
             lines += _entry("silent", [f"{some('node', evidence.silent)} gave no evidence in time"], width)
         lines += _entry("unseen", missing(diagnosis), width)
+        if diagnosis.verdicts and job.hint and job.status is None:  # a job that ddplaunch did not start
+            lines += _entry("see more", [job.hint], width)
         if not diagnosis.verdicts:  # else the verdict has what matters of it
             lines += _entry("pace", paces(evidence), width)
     return "\n".join(lines)

@@ -12,6 +12,7 @@ from ddplaunch.spec.problems import Problem, SpecError
 
 _STEP = re.compile(r"((?:\\.|[^\\.=\[\]])+)((?:\[\d{1,5}\])*)")
 _MAX_SHOWN = 60
+_PLACE = ("line", "column", "option", "file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +85,23 @@ def _put(node: Node | None, path: Path, depth: int, value: Node | None) -> Node 
     if isinstance(node, Sequence) and isinstance(step, str) and step.isdecimal():
         step = int(step)  # command.2, as in a dotted path of other programs
     place = node or value
-    line, column, option = (place.line, place.column, place.option) if place else (0, 0, "")
+    at: dict[str, Any] = {key: getattr(place, key) for key in _PLACE} if place else {"line": 0, "column": 0}
     if isinstance(step, int):
         items = node.items if isinstance(node, Sequence) else ()
         if step > len(items):
             raise SpecError([_beyond(path[: depth + 1], len(items))])
         below = _put(items[step] if step < len(items) else None, path, depth + 1, value)
         items = (*items[:step], *([below] if below else []), *items[step + 1 :])
-        return Sequence(line=line, column=column, option=option, items=items)
+        return Sequence(**at, items=items)
     entries = dict(node.entries) if isinstance(node, Mapping) else {}
     old = entries.pop(step, None)
     below = _put(old.node if old else None, path, depth + 1, value)
     if below is None:
-        return Mapping(line=line, column=column, option=option, entries=entries) if old else node
-    entries[step] = replace(old, node=below) if old else Entry(below.line, below.column, below, below.option)
-    return Mapping(line=line, column=column, option=option, entries=entries)
+        return Mapping(**at, entries=entries) if old else node
+    entries[step] = (
+        replace(old, node=below) if old else Entry(below.line, below.column, below, below.option, below.file)
+    )
+    return Mapping(**at, entries=entries)
 
 
 def _beyond(path: Path, length: int) -> Problem:

@@ -27,20 +27,23 @@ _PLAIN_TAGS = {None, "!", _STR, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"[-+]?[0-9]{1,20}\.[0-9]{0,20}([eE][-+][0-9]{1,3})?")
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Class that makes plain data of YAML, and objects of no other kind: in C, where PyYAML has it so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
     """A value and where it begins (from 1). `size` counts the values in it, itself included.
 
-    `option` is the option of the command line that gave the value; line and column are 0 then.
+    `option` is the option of the command line that gave the value; line and column are 0 then. `file` is the
+    user's configuration, where the value comes from there; "": the job file.
     """
 
     line: int
     column: int
     size: int = 1
     option: str = ""
+    file: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,12 +64,13 @@ class Sequence(Node):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Line and column of a key, and its value; `option` as in `Node`."""
+    """Line and column of a key, and its value; `option` and `file` as in `Node`."""
 
     line: int
     column: int
     node: Node
     option: str = ""
+    file: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +133,7 @@ class _Builder:
 
     def document(self) -> tuple[Node, list[Problem]]:
         try:
-            self.loader = _LOADER(self.text)
+            self.loader = LOADER(self.text)
             self.next()
             if isinstance(event := self.loader.peek_event(), yaml.StreamEndEvent):
                 self.fail(event, found="no job in it", wanted="a job file", hint=syntax.START_HINT)
@@ -281,7 +285,7 @@ def problem(
 ) -> Problem:
     """Return a problem of the value or key `at`, with its place in the file or its option."""
     return Problem(
-        file=file,
+        file=at.file or file,
         line=at.line,
         column=at.column,
         path=join(path),

@@ -12,12 +12,16 @@ from ddplaunch.spec.document import Entry, Mapping, Node, Scalar, find, problem
 from ddplaunch.spec.models import API_VERSION, RULE, job_model
 from ddplaunch.spec.problems import UNKNOWN_KEY, Problem
 
-_STAND_INS = {"apiVersion": API_VERSION, "name": "job", "command": ("train.py",)}
-"""Values for required keys that are wrong; no finding of the rules about them is reported."""
+STAND_INS = {"apiVersion": API_VERSION, "name": "job", "command": ("train.py",)}
+"""Values for required keys that are wrong, or not there; no finding of the rules about them is reported."""
 
 
-def explain(error: ValidationError, root: Node, values: dict[str, Any], file: str) -> list[Problem]:
+def explain(
+    error: ValidationError, root: Node, values: dict[str, Any], file: str, *, with_rules: bool = True
+) -> list[Problem]:
     """Return the problems of *root*, whose plain *values* the model refused with *error*; changes *values*.
+
+    `with_rules`: also those of the rules, for a tree that is a whole job.
 
     The rules only run when every value is valid. So invalid values are removed, which gives their defaults,
     and no rule's finding about a removed value is reported.
@@ -41,7 +45,7 @@ def explain(error: ValidationError, root: Node, values: dict[str, Any], file: st
         *(
             _of_rule(finding, root, file)
             for finding in found
-            if not any(_touch(path, other) for path in finding.paths for other in replaced)
+            if with_rules and not any(_touch(path, other) for path in finding.paths for other in replaced)
         ),
     ]
 
@@ -64,7 +68,7 @@ def _take_out(values: dict[Any, Any], paths: list[Path]) -> list[Path]:
         gone.append((holder, key, path[:depth]))
     for holder, key, _ in gone:
         holder.pop(key, None)
-    values |= {key: value for key, value in _STAND_INS.items() if key not in values}
+    values |= {key: value for key, value in STAND_INS.items() if key not in values}
     return [*paths, *(path for *_, path in gone)]
 
 

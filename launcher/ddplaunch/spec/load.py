@@ -14,6 +14,7 @@ from ddplaunch.spec.problems import UNKNOWN_KEY, Problem, SpecError
 
 if TYPE_CHECKING:
     from ddplaunch.spec.changes import Change
+    from ddplaunch.spec.config import Profile
 
 MAX_BYTES = 2**20
 """The most bytes of a job file; code and data belong into `source`."""
@@ -24,21 +25,23 @@ STDIN = "<stdin>"
 _WANTED = "a job file"
 
 
-def load(path: str | Path, changes: "Sequence[Change]" = ()) -> JobSpec:
+def load(path: str | Path, changes: "Sequence[Change]" = (), profile: "Profile | None" = None) -> JobSpec:
     """Return the only job in the file at *path* (`-`: standard input), with *changes* of its values.
 
     Raises `SpecError` with all problems.
     """
-    return _only(load_all(path, changes))
+    return _only(load_all(path, changes, profile))
 
 
-def load_all(path: str | Path, changes: "Sequence[Change]" = ()) -> list[JobSpec]:
+def load_all(
+    path: str | Path, changes: "Sequence[Change]" = (), profile: "Profile | None" = None
+) -> list[JobSpec]:
     """Return all jobs in the file at *path*: one, or those of its sweep. Raises `SpecError`."""
     if str(path) == "-":
-        jobs, name = parse_all(sys.stdin.buffer.read(MAX_BYTES + 1), STDIN, changes), STDIN
+        jobs, name = _parse_all(sys.stdin.buffer.read(MAX_BYTES + 1), STDIN, changes, profile), STDIN
     else:
-        jobs, name = parse_all(_read(Path(path)), str(path), changes), str(path)
-    return [each.read_from(name, each.sweep_values) for each in jobs]
+        jobs, name = _parse_all(_read(Path(path)), str(path), changes, profile), str(path)
+    return [each.read_from(name, each.sweep_values, each.sections) for each in jobs]
 
 
 def parse(data: bytes, file: str, changes: "Sequence[Change]" = ()) -> JobSpec:
@@ -55,10 +58,29 @@ def _only(jobs: list[JobSpec]) -> JobSpec:
     return jobs[0]
 
 
-def parse_all(data: bytes, file: str, changes: "Sequence[Change]" = ()) -> list[JobSpec]:
-    """Return all jobs in *data*, the bytes of *file*. Raises `SpecError` with all problems."""
+def parse_all(
+    data: bytes, file: str, changes: "Sequence[Change]" = (), profile: "Profile | None" = None
+) -> list[JobSpec]:
+    """Return all jobs in *data*, the bytes of *file*, with the defaults of *profile* and then *changes*.
+
+    Raises `SpecError` with all problems.
+    """
+    # Where a job comes from is no part of it: the same text gives equal jobs.
+    return [job.read_from("", job.sweep_values) for job in _parse_all(data, file, changes, profile)]
+
+
+def _parse_all(
+    data: bytes, file: str, changes: "Sequence[Change]", profile: "Profile | None"
+) -> list[JobSpec]:
+    """Return the jobs as `parse_all`, with the keys of the file itself."""
     root, problems = document.parse(_text(data, file), file)
     _refuse_other_versions(root, file)
+    if profile is not None and profile.job is not None:
+        from ddplaunch.spec import defaults  # few users have one
+
+        refused = defaults.problems(profile)
+        problems += refused
+        root = root if refused else defaults.under(root, profile.job)
     if changes:
         from ddplaunch.spec.changes import apply  # few command lines have one
 
@@ -74,8 +96,8 @@ def parse_all(data: bytes, file: str, changes: "Sequence[Change]" = ()) -> list[
     of_values: dict[object, Problem] = {}  # one for all jobs of a sweep that share it
     for one, values in points:
         try:
-            job = _checked(one, file)
-            jobs.append(job.read_from("", values) if values else job)
+            job = _checked(one, file).read_from("", values, _sections(one))
+            jobs.append(job)
         except SpecError as error:
             for problem in error.problems:
                 found = "" if problem.path == "name" else problem.found  # each job has another name
@@ -84,6 +106,12 @@ def parse_all(data: bytes, file: str, changes: "Sequence[Change]" = ()) -> list[
     if problems or of_values:
         raise SpecError([*problems, *of_values.values()])
     return jobs
+
+
+def _sections(root: document.Node) -> tuple[str, ...]:
+    """Return the keys of a job file that are its own, and no default of a profile."""
+    assert isinstance(root, document.Mapping)
+    return tuple(key for key, entry in root.entries.items() if not entry.file)
 
 
 def _checked(root: document.Node, file: str) -> JobSpec:

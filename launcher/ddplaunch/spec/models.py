@@ -17,7 +17,6 @@ from ddplaunch import targets
 from ddplaunch.agent.contract import CHECKS
 from ddplaunch.agent.job_file import rules
 from ddplaunch.errors import UsageError
-from ddplaunch.spec import elastic
 from ddplaunch.spec.fields import (
     AbsolutePath,
     ByteCount,
@@ -230,10 +229,14 @@ class JobSpec(Section):
             "x-wanted": "a list: the script, then one item for each argument",
             "x-hint": 'for example [train.py, --epochs, "3"]',
         },
-        description="The training script and its arguments, without torchrun and without python.",
+        description="The training script and its arguments, without torchrun and without python; with "
+        "`launch: none` a whole command line.",
     )
-    launch: Literal["torchrun", "mpi"] = Field(
-        default="torchrun", description="What starts the ranks; torchrun, or mpirun/srun for MPI."
+    launch: Literal["torchrun", "mpi", "srun", "none"] = Field(
+        default="torchrun",
+        description="What starts the ranks: torchrun; `mpi`, mpirun or srun for MPI; `srun`, Slurm alone, "
+        "one task for each rank; `none`, the command itself, which is started once on each node, with "
+        "NODE_RANK, MASTER_ADDR and MASTER_PORT.",
     )
     python: Line = Field(
         default="python3", description="The Python that has torch, on the nodes; python3 is what images have."
@@ -302,6 +305,7 @@ class JobSpec(Section):
 
     _job_file: str = PrivateAttr(default="")
     _sweep_values: dict[str, str] = PrivateAttr(default={})
+    _sections: tuple[str, ...] = PrivateAttr(default=())
 
     @property
     def job_file(self) -> str:
@@ -313,9 +317,17 @@ class JobSpec(Section):
         """Return its own values in the sweep of its file, as text by key; {} for a job of no sweep."""
         return self._sweep_values
 
-    def read_from(self, file: str, sweep_values: Mapping[str, str] | None = None) -> "JobSpec":
-        """Return it as the job of that file, with these values in its sweep."""
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """Return the keys that stand in its file itself, and not in a profile; () for one built in Python."""
+        return self._sections
+
+    def read_from(
+        self, file: str, sweep_values: Mapping[str, str] | None = None, sections: tuple[str, ...] = ()
+    ) -> "JobSpec":
+        """Return it as the job of that file, which has these keys, with these values in its sweep."""
         made = self.model_copy()
+        made._sections = sections  # noqa: SLF001 - of its own class
         made._job_file = file  # noqa: SLF001 - of its own class
         made._sweep_values = dict(sweep_values or {})  # noqa: SLF001
         return made
@@ -333,7 +345,7 @@ class JobSpec(Section):
     def _cross_field_rules(self) -> "JobSpec":
         """Refuse values that are right each for itself and wrong together, with all that the rules find."""
         job = self.model_dump()
-        if findings := [*elastic.check(job), *rules.check(job)]:
+        if findings := rules.check(job):
             raise ValidationError.from_exception_data("JobSpec", list(map(_error, findings)))
         return self
 

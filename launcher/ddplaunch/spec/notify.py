@@ -15,7 +15,7 @@ else:
 
 
 class Notify(Section):
-    """One recipient: a webhook or a command, which gets one message of one sentence at a time."""
+    """One recipient, which gets one message of one sentence at a time: a webhook, a command, or events."""
 
     webhook: SecretRef | None = Field(
         default=None,
@@ -28,6 +28,12 @@ class Notify(Section):
         description="Program with its arguments that is run for each message, with the message on its "
         "standard input, where the hub runs: on node 0, in a pod in the hub's container. It is ended after "
         "10 seconds.",
+    )
+    events: bool = Field(
+        default=False,
+        description="Show each message where the scheduler shows the job: on Kubernetes as an Event of the "
+        "Job, which the pods' service account must be allowed to create; on Slurm as the job's comment, "
+        "which it becomes without being asked unless the job has one of its own.",
     )
     format: Literal["json", "slack"] = Field(
         default="json",

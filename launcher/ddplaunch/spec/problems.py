@@ -55,7 +55,8 @@ class SpecError(DdplaunchError):
 def describe(problems: Sequence[Problem]) -> str:
     """Return all problems as text: how many in which file, a blank line, then each with its hint below it."""
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-    lines = [f"{count} in {_shown(problems[0].file)}", "", *map(str, problems[:MAX_SHOWN])]
+    files = " and ".join(dict.fromkeys(each.file for each in problems))
+    lines = [f"{count} in {_shown(files)}", "", *map(str, problems[:MAX_SHOWN])]
     if len(problems) > MAX_SHOWN:
         lines.append(f"… and {len(problems) - MAX_SHOWN} more")
     return "\n".join(lines)

@@ -13,8 +13,8 @@ from ddplaunch.spec.models import job_model
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ID = "urn:ddplaunch:job:v1"
 
-_MARKS = ("x-hint", "x-slug", "x-unit", "x-wanted")
-"""Keys for `messages` only; see `fields`."""
+_MARKS = ("x-hint", "x-slug", "x-unit", "x-wanted", "x-whole")
+"""Keys for `messages`, and `x-whole` for `defaults`; see `fields`."""
 
 
 def json_schema() -> dict[str, Any]:

@@ -17,6 +17,7 @@ class SecretRef(Section):
 
     model_config = ConfigDict(
         json_schema_extra={
+            "x-whole": True,
             "x-wanted": "{env: NAME}, {file: PATH} or {secret: {name: …, key: …}}",
             "x-hint": "a secret's value never stands in the job file; say where it is to be found",
         }

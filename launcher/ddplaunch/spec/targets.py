@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from ddplaunch.spec.fields import (
     BindMount,
@@ -56,6 +56,8 @@ class TopologySpread(Section):
 
 class Topology(Section):
     """Part of the cluster's topology in which Kueue puts all pods of the job; one of the two."""
+
+    model_config = ConfigDict(json_schema_extra={"x-whole": True})
 
     required: Word | None = Field(
         default=None, description="Label of the level, such as a rack: the job waits for room in one."
@@ -247,7 +249,7 @@ class Slurm(Section):
     mpi: Word | None = Field(
         default=None,
         description="With launch: mpi, srun starts the ranks with this --mpi=TYPE, such as pmix; by "
-        "default mpirun does.",
+        "default mpirun does. With launch: srun it is `none` by default.",
     )
     extra: tuple[SbatchOption, ...] = Field(
         default=(),

@@ -28,7 +28,7 @@ command: [{script}]  # the script and its arguments, numbers in quotes: [train.p
 #workdir: /work
 #python: python3
 #image: registry.example.com/trainer:1.0
-#launch: torchrun
+#launch: torchrun  # or mpi; srun: one task of Slurm for each rank; none: the command starts the ranks
 #retries: 0  # whole-job resubmissions when a node or the network was at fault
 #retry_hangs: false  # resubmit after a hang, too
 
@@ -98,6 +98,7 @@ command: [{script}]  # the script and its arguments, numbers in quotes: [train.p
 #    format: slack  # or json
 #    when: [notice, withdrawn, end]
 #  - command: [mail, -s, digits, me@example.com]
+#  - events: true  # of the Job, on Kubernetes; on Slurm the comment, without being asked
 
 # The job's figures for Prometheus, from the hub on node 0; by default none.
 #metrics:

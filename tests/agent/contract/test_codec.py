@@ -133,3 +133,23 @@ def test_a_word_that_a_field_does_not_know_is_refused(phase: object) -> None:
 
     with pytest.raises(codec.ContractError, match=r"Beat\.phase: wanted one of starting, gate, .*, found "):
         codec.load(Beat, told)
+
+
+def test_a_place_is_named_however_deep_it_lies() -> None:
+    """Lists, objects by key and objects in one another all give their part."""
+    data = codec.dump(BUNDLE)
+    data["evidence"]["evidence"][0]["ranks"][0]["pid"] = "17"
+
+    with pytest.raises(codec.ContractError) as caught:
+        codec.load(Bundle, data)
+
+    assert "Bundle.evidence.evidence[0].ranks[0].pid: wanted int, found str" == str(caught.value)
+
+
+def test_a_place_within_an_object_by_key_is_named() -> None:
+    """As that of a port."""
+    data = codec.dump(BUNDLE)
+    data["check_ins"][0]["ports"]["master"] = 1.5
+
+    with pytest.raises(codec.ContractError, match=r"^Bundle\.check_ins\[0\]\.ports\.master: wanted int"):
+        codec.load(Bundle, data)

@@ -8,6 +8,7 @@ import random
 import struct
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -108,6 +109,25 @@ def test_a_call_has_its_line_its_tensor_and_its_number(writer: Writer) -> None:
     assert ([[4]], ["float32"]) == (call.sizes, call.dtypes)
     assert (True, "returned", False, None) == (call.done, call.state, call.p2p, call.peer)
     assert ("test_a_call_has_its_line_its_tensor_and_its_number", __file__) == (frame.name, frame.file)
+
+
+def test_the_end_of_a_call_is_its_return_or_the_end_of_a_wait_for_it(writer: Writer) -> None:
+    """An asynchronous call that nobody has waited for, and one that has raised, have no end."""
+    writer.torch.all_reduce(FOUR)
+    first = writer.torch.all_reduce(FOUR, async_op=True)
+    writer.torch.all_reduce(FOUR, async_op=True)
+    with pytest.raises(RuntimeError):
+        writer.torch.send(FOUR, 9)
+    begun = time.time()
+    time.sleep(0.02)
+    first.wait()
+    synchronous, waited, issued, raised = writer.calls()
+
+    assert synchronous.took is not None
+    assert waited.took is not None
+    assert 0 <= synchronous.took < waited.took
+    assert begun + 0.02 <= waited.at + waited.took + 1e-4
+    assert [None, None] == [issued.took, raised.took]
 
 
 def test_an_asynchronous_call_is_not_done_when_it_returns(writer: Writer) -> None:
@@ -238,7 +258,7 @@ def test_only_the_newest_are_kept(writer: Writer) -> None:
         writer.torch.all_reduce(FOUR)
 
     assert [call.seq for call in writer.calls()] == list(range(669, 701))
-    assert writer.file.stat().st_size == len(ring.HEADER) + 256 * 96 + (1 << 16)
+    assert writer.file.stat().st_size == len(ring.HEADER) + 256 * 104 + (1 << 16)
 
 
 def test_a_text_without_room_is_left_out(writer: Writer) -> None:

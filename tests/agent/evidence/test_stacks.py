@@ -112,3 +112,22 @@ def test_the_native_function_of_the_thread_that_owns_the_gil(how: str, function:
 
     assert (thread["os_thread_id"], function) == stacks.native_holder(json.dumps([thread]))
     assert (0, "") == stacks.native_holder(json.dumps([{**thread, "owns_gil": False}]))
+
+
+def test_the_number_of_a_process_that_mp_spawn_has_started() -> None:
+    """By the argument of torch's own function; a user's function of that name has none."""
+    local = {"name": "i", "addr": 1, "arg": True, "repr": "2"}
+    wrap = {
+        "name": "_wrap",
+        "filename": "/venv/torch/multiprocessing/spawn.py",
+        "line": 90,
+        "locals": [local],
+    }
+    users = {**wrap, "filename": "/src/train.py"}
+
+    def dump(frame: dict[str, object]) -> str:
+        return json.dumps([{"frames": [frame]}])
+
+    assert [2, None, None, None] == [
+        stacks.spawned_number(text) for text in (dump(wrap), dump(users), dump({**wrap, "locals": None}), "")
+    ]

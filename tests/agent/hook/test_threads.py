@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+
 from tests.agent.hook.conftest import Supervisor
 
 from ddplaunch.agent.supervisor.thread_waits import ThreadWaits
+from ddplaunch.agent.system import proc
 
 LOCKED = """
 import multiprocessing, threading
@@ -35,9 +40,11 @@ def test_a_wait_that_only_its_own_process_can_end(supervisor: Supervisor) -> Non
     def wait() -> bool:
         answer = supervisor.ask(supervisor.line("rank"), "dump")
         threads = {thread["name"]: thread["tid"] for thread in answer["threads"]}
-        waits = ThreadWaits((process.pid, tid) for tid in threads.values())
-        supervisor.hooks.listen(0.05)
-        waits.again()
+        its_threads = [(process.pid, tid) for tid in threads.values()]
+        waits = ThreadWaits(its_threads, its_threads)
+        while waits.open:
+            supervisor.hooks.listen(0.02)
+            waits.again()
         found = {name for name, tid in threads.items() if waits.on_lock((process.pid, tid))}
         assert not any(waits.asks((process.pid, tid)) for tid in threads.values())
         return len(threads) == 4 and found == {"MainThread", "for ever"}
@@ -50,16 +57,36 @@ def test_a_hook_that_asks_for_the_gil_in_vain(supervisor: Supervisor) -> None:
     process = supervisor.start(HOLDS)
     line = supervisor.line("rank")
     supervisor.ask(line, "count")
-    idle = ThreadWaits([(process.pid, line.thread)])
-    idle.again()
+    idle = ThreadWaits((), [(process.pid, line.thread)])
+    while idle.open:
+        idle.again()
     assert not idle.asks((process.pid, line.thread))
     (supervisor.folder / "go").touch()
 
     def asks() -> bool:
         line.ask(b"count")
-        waits = ThreadWaits([(process.pid, line.thread)])
-        supervisor.hooks.listen(max(0.0, waits.due - waits.at))
-        waits.again()
+        waits = ThreadWaits((), [(process.pid, line.thread)])
+        while waits.open:
+            supervisor.hooks.listen(0.02)
+            waits.again()
         return line.request is not None and waits.asks((process.pid, line.thread))
 
     supervisor.until(asks)
+
+
+def test_a_second_look_is_taken_however_late() -> None:
+    """The collector does other things in between, for longer than the looks must be apart."""
+    lock = threading.Lock()
+    with lock:
+        thread = threading.Thread(target=lock.acquire, daemon=True)
+        thread.start()
+        waiting = (os.getpid(), thread.native_id or 0)
+        while proc.thread_wait(*waiting) is None:
+            time.sleep(0.01)
+        waits = ThreadWaits([waiting])
+        time.sleep(0.6)  # longer than any bound of the looks
+        while waits.open:
+            waits.again()
+
+        assert waits.on_lock(waiting)
+    thread.join()

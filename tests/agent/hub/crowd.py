@@ -90,8 +90,10 @@ class Crowd:
         if kind == "mesh":
             self.stages.setdefault("mesh", self._now())
             tasks = codec.load(list[MeshTask], body["tasks"])
-            told, passed = paths.parted([self._tried(node, task) for task in tasks])
-            channel.send("mesh-results", {"results": codec.dump(told), "passed": passed}, PATIENCE)
+            told, passed, links = paths.parted([self._tried(node, task) for task in tasks])
+            channel.send(
+                "mesh-results", {"results": codec.dump(told), "passed": passed, "links": links}, PATIENCE
+            )
         elif kind == "unbind":
             channel.send("unbound", {})
         elif kind in ("release", "verdict"):

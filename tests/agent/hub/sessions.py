@@ -91,9 +91,9 @@ class Hub:
             self.says(node, "beat", {"beat": codec.dump(Beat(node, "running", NOW, mine))})
         self.ticks(0.1)
 
-    def answers(self, node: int, *ranks: RankEvidence, kind: str = "collect") -> None:
+    def answers(self, node: int, *ranks: RankEvidence, kind: str = "collect", **more: Any) -> None:
         """The node's evidence for the last request that it got."""
-        evidence = NodeEvidence(node, f"n{node}", NOW, "running", list(ranks))
+        evidence = NodeEvidence(node, f"n{node}", NOW, "running", list(ranks), **more)
         body = {"id": self.wires[node].got(kind)[-1]["id"], "evidence": codec.dump(evidence)}
         self.says(node, "evidence", body)
 

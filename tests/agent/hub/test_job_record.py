@@ -19,9 +19,11 @@ from ddplaunch.agent.contract import (
     Event,
     Exit,
     Files,
+    JobEvidence,
     JobPace,
     JobPlan,
     JobStatus,
+    NodeWait,
     Phase,
     RankPace,
     Verdict,
@@ -86,7 +88,7 @@ def test_the_pace_is_in_the_status_while_the_job_runs(
     record.node(0, phase=Phase.RUNNING)
     record.flush()
     for paces in (ranks, []):
-        record.beat(Beat(0, Phase.RUNNING, 1.0, paces=paces), "")
+        record.beat(Beat(0, Phase.RUNNING, 1.0, paces=paces), None)
 
     assert record.is_written
     assert JobPace(2, 0.5, 0.3, 0.0, ranks[::-1]) == record.status().pace
@@ -105,6 +107,35 @@ def test_since_follows_the_phase(record: JobRecord) -> None:
     assert (record.nodes[1].since, record.nodes[1].host) == (since, "n1")
     record.node(1, phase=Phase.RUNNING)
     assert record.nodes[1].since >= since
+
+
+def test_ranks_that_go_on_waiting_change_nothing(record: JobRecord) -> None:
+    """The start of a wait is known to a second or so; other ranks, or a new wait, are a change."""
+    moments = [(101.5, [0], []), (101.5, [0], [1]), (140.0, [0], [1])]
+    record.beat(Beat(0, Phase.RUNNING, 1.0), NodeWait(100.0, [0]))
+    record.flush()
+    written = []
+    for since, ranks, others in moments:
+        record.beat(Beat(0, Phase.RUNNING, 1.0), NodeWait(since, ranks, others))
+        written.append((record.is_written, record.nodes[0].waits))
+        record.flush()
+
+    assert [
+        (True, NodeWait(100.0, [0])),
+        (False, NodeWait(100.0, [0], [1])),
+        (False, NodeWait(140.0, [0], [1])),
+    ] == written
+    assert record.nodes[0].waits == status(record).nodes[0].waits
+
+
+def test_the_status_says_on_which_evidence_a_job_was_ended(record: JobRecord) -> None:
+    """Ranks whose calls differ hang, or crash: both end the job with one exit code."""
+    evidence = JobEvidence("trial", 2, 2, "death", 1.0)
+    record.judge([], evidence)
+    assert "" == status(record).why
+    record.decide(Exit.HANG)
+    record.judge([], evidence)
+    assert "death" == status(record).why
 
 
 def test_a_job_does_not_go_back_to_a_gate_that_it_has_passed(record: JobRecord) -> None:

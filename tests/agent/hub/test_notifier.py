@@ -18,6 +18,7 @@ from ddplaunch.agent.contract import Env, JobPlan, NotifyPlan, Occasion
 from ddplaunch.agent.hub import notifier
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.notifier import Notifier
+from ddplaunch.agent.system import delivery
 
 Made = Callable[..., Notifier]
 URL = {"env": "THE_URL"}
@@ -56,15 +57,15 @@ def test_a_message_arrives_as_json(make: Made, capfd: pytest.CaptureFixture[str]
 def test_what_may_pass_is_tried_again(
     make: Made, passing: int | str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Three times in all; a message that arrives in the end is no failure."""
-    monkeypatch.setattr(notifier, "_PAUSES", (0.1, 0.1, None))
-    with webhook(passing, passing, 200) as server:
+    """Five times in all; a message that arrives in the end is no failure."""
+    monkeypatch.setattr(notifier, "_PAUSES", tuple(pause and 0.1 for pause in notifier._PAUSES))
+    with webhook(passing, passing, passing, passing, 200) as server:
         told = make(server.url)
         told.send(Occasion.NOTICE)
-        server.wait_for(3)
+        server.wait_for(5)
         told.close()
 
-    assert 3 == len(server.got)
+    assert 5 == len(server.got)
     assert "" == capfd.readouterr().out
 
 
@@ -142,9 +143,10 @@ def test_a_url_that_is_not_there_is_said(
 
 
 def test_a_webhook_that_does_not_answer_holds_nothing_up(
-    make: Made, capfd: pytest.CaptureFixture[str]
+    make: Made, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Telling takes no time, the end takes five seconds at most, and another recipient is told at once."""
+    """Telling takes no time, the end takes AT_END at most, and another recipient is told at once."""
+    monkeypatch.setattr(notifier, "AT_END", 2.0)
     with webhook("slow") as slow, webhook() as quick:
         told = make(slow.url, quick.url)
         begun = time.monotonic()
@@ -198,7 +200,7 @@ def test_a_command_is_ended_with_all_that_it_has_started(
     make: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """After its time, however it clings to it."""
-    monkeypatch.setattr(notifier, "COMMAND", 1.0)
+    monkeypatch.setattr(delivery, "COMMAND", 1.0)
     monkeypatch.setattr(notifier, "_PAUSES", (None,))
     pids = tmp_path / "pids"
     told = make(command=["/bin/sh", "-c", f"trap '' TERM; sleep 60 & echo $$ $! > {pids}; wait"])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.agent.diagnosis.build import NOW, PEER_GONE, dead, in_evaluate, raised, rank
 from tests.agent.hub.sessions import HUNG, Hub, Wire
 
-from ddplaunch.agent.contract import Beat, Exit, Verdict, codec
+from ddplaunch.agent.contract import Beat, Exit, Ras, Verdict, codec
 from ddplaunch.agent.contract.messages import AskDiagnosis, Finished
 from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.agent.diagnosis.run.stages import Stage
@@ -84,6 +85,30 @@ def test_at_kill_after_fresh_evidence_then_the_end(hub: Hub) -> None:
     assert hub.record.exit_code is None
     hub.finish(Exit.HANG, Exit.HANG)
     assert Exit.HANG == hub.record.exit_code
+
+
+@pytest.mark.parametrize(
+    ("number", "asked", "code"),
+    [
+        (11, {"ras": Ras("2.30.7", 1, [], [])}, "rank-in-user-code"),
+        (11, {"missing": ["NCCL RAS: no whole answer in 2.5 s"]}, "rank-in-user-code"),
+        (11, {}, "rank-killed"),
+        (9, {"ras": Ras("2.30.7", 1, [], [])}, "rank-killed"),
+    ],
+)
+def test_a_crash_while_nccl_is_asked(hub: Hub, number: int, asked: dict[str, Any], code: str) -> None:
+    """At the deadline NCCL is asked, which has crashed ranks: such an end is not why the job hangs.
+
+    In a job without NCCL nobody asks, and a crash is the program's own.
+    """
+    late = rank(0, in_evaluate(), called=16, stuck_for=61.0, still_for=61.0)
+    hub.beats(*(replace(each, stuck_for=61.0, still_for=61.0) for each in HUNG))
+    hub.answers(0, late, rank(1, stuck_for=61.0), **asked)
+    hub.death(0, dead(1, 0, signal=number))
+    hub.answers(1, rank(2, stuck_for=61.0), rank(3, stuck_for=61.0))
+
+    (end,) = hub.wires[0].got("end")
+    assert code == end["verdicts"][0]["code"]
 
 
 def test_moving_again_takes_the_verdict_back(hub: Hub) -> None:

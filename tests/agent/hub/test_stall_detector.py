@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Callable
 
-from ddplaunch.agent.contract import Beat, RankBeat, WatchdogPlan
+from ddplaunch.agent.contract import Beat, NodeWait, RankBeat, WatchdogPlan
 from ddplaunch.agent.diagnosis.run.progress import BUSY
-from ddplaunch.agent.hub.stall_detector import AGE, COMPUTES, LAUNCH, LONG, SILENT, START, StallDetector
+from ddplaunch.agent.hub.stall_detector import (
+    AGE,
+    COMPUTES,
+    LAUNCH,
+    LONG,
+    SILENT,
+    START,
+    StallDetector,
+    waits,
+)
 
 PLAN = WatchdogPlan(notice_after=10.0, kill_after=60.0)
 PATIENT = WatchdogPlan(notice_after=10.0, kill_after=600.0)
@@ -132,12 +141,16 @@ def test_learned_patience_does_not_put_off_the_deadline() -> None:
 
 
 def test_a_launch_command_that_others_wait_for_keeps_the_deadline() -> None:
-    """It has a minute at least; where no rank is seen anywhere, nothing shows that it hangs."""
+    """It has a minute at least; where no rank is seen anywhere, nothing shows that it hangs.
+
+    So it is looked at every minute.
+    """
     waited = run(StallDetector(PLAN, NODES[2]), 200, lambda t: {0: [rank(0, t, waits=True)], 1: []})
     alone = run(StallDetector(PLAN, NODES[1]), 400, lambda t: {0: []})
 
     assert [(60, "still"), (90, "deadline")] == waited
-    assert [(60, "still"), (360, "deadline")] == alone
+    assert ((60, "still"), (360, "deadline")) == (alone[0], alone[-1])
+    assert [*["still"] * 5, "deadline"] == [why for _, why in alone]
 
 
 def test_who_waits_counts_as_quiet_though_he_spins() -> None:
@@ -184,6 +197,27 @@ def test_moving_again_is_said_once_and_teaches_patience() -> None:
     said = run(StallDetector(PLAN, NODES[1]), 100, ranks)
 
     assert [(10, "still"), (12, "moving again"), (54, "still"), (90, "deadline")] == said
+
+
+def test_a_slow_start_teaches_no_patience() -> None:
+    """Ranks that were first seen after more than a minute, and then hang, are noticed as soon as any."""
+    said = run(
+        StallDetector(PATIENT, NODES[1]),
+        120,
+        lambda t: {0: [] if t < 80 else [rank(0, t - 80, waits=True), rank(1, t - 80)]},
+    )
+
+    assert [(60, "still"), (80, "moving again"), (90, "still")] == said
+
+
+def test_for_how_long_no_rank_has_been_seen() -> None:
+    """On any node: 0 once there is one."""
+    watch = StallDetector(PLAN, NODES[2])
+    assert 0 == watch.launching_for(1.0)
+    run(watch, 20, lambda t: {0: [], 1: []})
+    assert 30 == watch.launching_for(30.0)
+    run(watch, 1, lambda t: {0: [], 1: [rank(1)]}, start=31)
+    assert 0 == watch.launching_for(32.0)
 
 
 def test_a_culprit_that_prints_now_and_then_is_not_noticed_again() -> None:
@@ -251,3 +285,22 @@ def test_never_killed_when_the_plan_says_so() -> None:
 def test_ranks_that_have_all_ended_do_not_hang() -> None:
     """Nobody is left who could move."""
     assert [] == run(StallDetector(PLAN, NODES[1]), 100, lambda t: {0: [rank(0, t, alive=False)]})
+
+
+def test_the_status_has_since_when_which_ranks_of_a_node_wait() -> None:
+    """Since the last of them began to; a living rank that does not wait is named, a dead one is not."""
+    beats = [
+        rank(0, 30.0, waits=True),
+        rank(1, 12.0, waits=True),
+        rank(2, 0.5),
+        rank(3, 90.0, waits=True, alive=False),
+    ]
+
+    assert NodeWait(988.0, [0, 1], [2]) == waits(Beat(0, "running", 5.0, beats), 1000.0)
+    assert NodeWait(988.0, [0, 1]) == waits(Beat(0, "running", 5.0, beats[:2]), 1000.0)
+
+
+def test_a_short_wait_is_none() -> None:
+    """As each step has: the status would change all the time."""
+    assert None is waits(Beat(0, "running", 5.0, [rank(0, 2.9, waits=True), rank(1)]), 1000.0)
+    assert None is waits(Beat(0, "running", 5.0, [rank(0, 60.0), rank(1)]), 1000.0)

@@ -62,14 +62,18 @@ def test_all_that_the_rules_find_is_said_at_once() -> None:
         "the job file cannot be used: env.RANK: found a name that ddplaunch sets itself, wanted another name",
         'the job file cannot be used: command[0]: found "torchrun", wanted the script and its arguments only',
     ] == [each.sentence for each in found]
-    assert ["remove it", "ddplaunch calls torchrun itself"] == [each.hint for each in found]
+    assert [
+        "remove it",
+        "ddplaunch calls torchrun itself; with `launch: none` the command is the launcher",
+    ] == [each.hint for each in found]
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({"retries": 1}, "retries: found 1, wanted 0, or kubernetes.jobset"),
-        ({"launch": "mpi"}, "launch: found mpi, wanted torchrun for --to kubernetes"),
+        ({"launch": "mpi"}, "launch: found mpi, wanted torchrun or none for --to kubernetes"),
+        ({"launch": "srun"}, "launch: found srun, wanted torchrun or none for --to kubernetes"),
         (
             {"resources": {"gpus": 2}},
             "resources.gpus: found 2, wanted at least nproc_per_node, which is 4",

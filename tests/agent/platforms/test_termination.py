@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ddplaunch.agent.contract import Env, Verdict
+from ddplaunch.agent.contract import GATE_LEAVES, Env, Exit, JobPlan, Verdict
 from ddplaunch.agent.platforms import termination
 
 
@@ -68,3 +68,41 @@ def test_outside_of_a_container_nothing_is_written(monkeypatch: pytest.MonkeyPat
     termination.write(0, [])
 
     assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("node", "code", "elastic", "last"),
+    [
+        (0, Exit.HANG, False, False),
+        (1, Exit.HANG, False, True),
+        (1, Exit.HANG, True, True),
+        (0, Exit.OK, False, False),
+        (0, Exit.OK, True, True),
+        (1, Exit.OK, True, False),
+    ],
+)
+def test_the_pod_that_ends_the_job_does_not_take_the_logs_of_others_with_it(
+    monkeypatch: pytest.MonkeyPatch, node: int, code: int, elastic: bool, last: bool
+) -> None:
+    """Node 0's fails first, for it has the bundle; where its success is the Job's, it ends last."""
+    monkeypatch.setenv(Env.TERMINATION, "/dev/termination-log")
+    assert last == termination.goes_last(node, code, elastic)
+    monkeypatch.delenv(Env.TERMINATION)
+    assert not termination.goes_last(node, code, elastic)
+
+
+@pytest.mark.parametrize(
+    ("least", "node", "in_pod", "code"),
+    [(2, 1, True, 0), (2, 0, True, 20), (None, 1, True, 20), (2, 1, False, 20)],
+)
+def test_of_an_elastic_job_node_zero_alone_fails_the_job(
+    monkeypatch: pytest.MonkeyPatch, least: int | None, node: int, in_pod: bool, code: int
+) -> None:
+    """In pods, where one that fails would end those that go on without it."""
+    monkeypatch.setenv(Env.TERMINATION, "/dev/termination-log" if in_pod else "")
+    plan = JobPlan("job", 3, 1, [], ["train.py"], min_nodes=least)
+
+    assert code == termination.of_gate(plan, node, Exit.NODE_AT_FAULT)
+    assert Exit.OK == termination.of_gate(plan, node, Exit.OK)
+    stopped = Exit.STOPPED if code else GATE_LEAVES  # by which it is given another pod
+    assert stopped == termination.of_gate(plan, node, Exit.STOPPED)

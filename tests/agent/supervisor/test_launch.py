@@ -123,6 +123,29 @@ def test_defaults_yield_to_whoever_set_them(place: LaunchContext) -> None:
     assert "OMP_NUM_THREADS" not in environment(replace(PLAN, nproc_per_node=1), place, {})
 
 
+def test_nccl_listens_on_a_port_of_the_job_and_node(place: LaunchContext) -> None:
+    """On the usual port ranks of two jobs would answer for each other."""
+    names = {
+        launch.environment(replace(PLAN, job=job), node, 0, None, place, {})["NCCL_RAS_ADDR"]
+        for job in ("first", "second")
+        for node in (0, 1)
+    }
+
+    assert 4 == len(names)
+    assert all(name.startswith("127.0.0.1:") for name in names)
+    assert names.isdisjoint({"127.0.0.1:28028"})
+
+
+def test_where_nccl_listens_is_the_users_choice(place: LaunchContext, tmp_path: Path) -> None:
+    """In the environment, or in a file of NCCL's, which the environment would override."""
+    assert environment(PLAN, place, {"NCCL_RAS_ADDR": "mine:1"})["NCCL_RAS_ADDR"] == "mine:1"
+
+    (tmp_path / "nccl.conf").write_text("NCCL_RAS_ADDR=theirs:2\n")
+    given = {"NCCL_CONF_FILE": str(tmp_path / "nccl.conf")}
+    assert "NCCL_RAS_ADDR" not in environment(PLAN, place, given)
+    assert "NCCL_RAS_ADDR" not in environment(PLAN, place, {"NCCL_RAS_ENABLE": "0"})
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

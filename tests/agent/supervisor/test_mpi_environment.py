@@ -19,7 +19,7 @@ from ddplaunch.agent.supervisor import mpi_environment
 from ddplaunch.agent.system import processes
 
 PACKAGE = Path(processes.__file__).parents[3]
-PLAN = JobPlan("job", 3, 2, ["mpirun", "-n", "6", "{keeper}"], ["true"], mpi=True)
+PLAN = JobPlan("job", 3, 2, ["mpirun", "-n", "6", "{keeper}"], ["true"], keepers=True)
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 SECONDS = BUSY * 60.0
 
@@ -91,7 +91,7 @@ def test_on_slurm_what_sets_up_pmix_is_kept(name: str) -> None:
 
 def test_on_slurm_what_the_job_file_sets_is_kept() -> None:
     """Its `env` is nobody's step."""
-    plan = JobPlan("job", 3, 2, ["srun", "{keeper}"], ["true"], mpi=True, env={"SLURM_CPU_BIND": "none"})
+    plan = JobPlan("job", 3, 2, ["srun", "{keeper}"], ["true"], keepers=True, env={"SLURM_CPU_BIND": "none"})
     given = {"SLURM_JOB_ID": "7", "SLURM_CPU_BIND": "none"}
 
     assert "none" == mpi_environment.environment(plan, given)["SLURM_CPU_BIND"]
@@ -125,7 +125,7 @@ class Job:
             "env": AS_ROOT,
         }
         values.update({"names": ["127.0.0.1"] * nodes, "master_addr": "127.0.0.1", **plan})
-        values = {"nproc_per_node": 2, "mpi": True, "python": sys.executable, **values}
+        values = {"nproc_per_node": 2, "keepers": True, "python": sys.executable, **values}
         made = JobPlan("job", nodes, **values)  # type: ignore[arg-type]
         codec.write(str(self.folder / Files.PLAN), made)
         self.process = subprocess.Popen(
@@ -268,7 +268,7 @@ def test_an_mpirun_of_the_users_own_has_its_ranks(job: Job) -> None:
     )
     # One write for a line: mpirun mixes what two ranks write in pieces.
     words = ["mpirun", "--oversubscribe", "-n", "2", sys.executable, "own.py"]
-    job.start("", nodes=1, launch=[], command=words, mpi=False, nproc_per_node=None)
+    job.start("", nodes=1, launch=[], command=words, keepers=None, nproc_per_node=None)
 
     assert Exit.WORKER_FAILED == job.end()
     (verdict,) = job.bundle.verdicts

@@ -128,11 +128,45 @@ def test_bytes_through_a_real_connection() -> None:
     with left, right:
         inodes = {os.fstat(left.fileno()).st_ino, os.fstat(right.fileno()).st_ino}
         assert inodes <= proc.socket_inodes(os.getpid())
-        before = tcp.bytes_by_inode()
+        before = tcp.traffic_by_inode()
         left.sendall(b"x" * 100_000)
         received = 0
         while received < 100_000:
             received += len(right.recv(1 << 16))
-        after = tcp.bytes_by_inode()
+        after = tcp.traffic_by_inode()
 
-    assert [after[inode] - before[inode] for inode in inodes] == [100_000, 100_000]
+    assert [after[inode].moved - before[inode].moved for inode in inodes] == [100_000, 100_000]
+    assert all(0 <= after[inode].idle < BUSY * 5 for inode in inodes)
+
+
+def test_how_long_a_socket_has_been_idle() -> None:
+    """From its last data on, in either direction."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        left = socket.create_connection(listener.getsockname())
+        right, _ = listener.accept()
+    with left, right:
+        left.sendall(b"x")
+        right.recv(1)
+        time.sleep(0.5)
+        idle = tcp.traffic_by_inode()[os.fstat(right.fileno()).st_ino].idle
+
+    assert 0.4 <= idle < BUSY * 5
+
+
+def test_since_when_a_process_sleeps(child: subprocess.Popen[str]) -> None:
+    """By the kernel's own clock, where it tells: ours runs, and the child does not."""
+    until = time.monotonic() + 30
+    while (slept := proc.off_cpu_for(child.pid)) is not None and slept < 0.4:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+    ours = [proc.off_cpu_for(os.getpid()) for _ in range(20)]  # between two reads others may get the CPU
+    if slept is None:
+        assert {None} == {*ours}
+    else:
+        assert min(each for each in ours if each is not None) < 0.4
+
+
+def test_no_process_has_slept() -> None:
+    """Where there is none, nothing is known."""
+    assert (None, "") == (proc.off_cpu_for(2**22 + 1), proc.program(2**22 + 1))

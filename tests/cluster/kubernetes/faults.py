@@ -131,6 +131,14 @@ class Faults:
         self._undo["dns"] = partial(self.scale_dns, _DNS_PODS)
         self._dns_answers(replicas)
 
+    def move_dns(self, away_from: str) -> None:
+        """CoreDNS with no pod on that node; returns when all of its pods answer."""
+        selected = (_SYSTEM, "--selector=k8s-app=kube-dns", f"--field-selector=spec.nodeName={away_from}")
+        self.cordon(away_from)
+        self.cluster.kubectl("delete", "pods", *selected)
+        self._dns_answers(_DNS_PODS)
+        self.uncordon(away_from)
+
     def _dns_answers(self, replicas: int) -> None:
         what = f"{replicas} pods of CoreDNS, known to all nodes"
         self.cluster.until(lambda: self._dns_pods() == replicas, what, 90, lambda: str(self._dns_pods()))

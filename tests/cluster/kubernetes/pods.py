@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.cluster.kubernetes import images
@@ -35,3 +36,11 @@ def ended(cluster: Cluster, namespace: str, name: str) -> Any:
         lambda: cluster.describe(namespace),
     )
     return cluster.get("pod", name, "-n", namespace)["status"]
+
+
+def evict(cluster: Cluster, namespace: str, name: str) -> None:
+    """Take a pod away as a drain does it, or an administrator."""
+    meta = {"name": name, "namespace": namespace}
+    text = json.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta})
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+    cluster.kubectl("create", "--raw", path, "--filename", "-", stdin=text)

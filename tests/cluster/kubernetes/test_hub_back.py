@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cluster.kubernetes.cluster import Cluster
@@ -19,10 +20,14 @@ pytestmark = pytest.mark.slow
 def test_a_hang_after_the_hubs_container_was_killed(
     cluster: Cluster, faults: Faults, namespace: str, tmp_path: Path
 ) -> None:
-    """Both supervisors come back to the hub in its place, which ends the job and names the stopped rank."""
+    """Both supervisors come back to the hub in its place, which ends the job and names the stopped rank.
+
+    It lacks the right to make Events, and says once which.
+    """
     stop = "os.path.exists('/tmp/stop') and os.kill(os.getpid(), 19)"
     watchdog = {"notice_after": "5s", "kill_after": "10s"}
-    job = Job.submit(cluster, namespace, tmp_path, TRAIN.format(before="", step=stop), watchdog=watchdog)
+    keys: dict[str, Any] = {"watchdog": watchdog, "notify": [{"events": True}]}
+    job = Job.submit(cluster, namespace, tmp_path, TRAIN.format(before="", step=stop), **keys)
     for node in (0, 1):
         job.said(node, "trainer", "] up", seconds=START)
     faults.run(job.machine(0), "pkill", "-KILL", "-f", "agent.pyz hub")
@@ -37,6 +42,10 @@ def test_a_hang_after_the_hubs_container_was_killed(
     assert [("rank-stopped", [1], [1])] == [(each.code, each.ranks, each.nodes) for each in found.verdicts]
     assert Exit.HANG == found.exit_code
     assert [0, 1] == [each.node for each in found.check_ins]
+    (line,) = [each for each in (tmp_path / "hub.log").read_text().splitlines() if "got no message" in each]
+    right = f'"system:serviceaccount:{namespace}:default" cannot create resource "events" in API group '
+    assert line.startswith("the Job's Events got no message: the API server answers 403: ")
+    assert right + '"events.k8s.io"' in line
 
 
 @pytest.mark.whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,13 @@ import pytest
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.faults import Faults
 from tests.cluster.kubernetes.jobs import Job, unplaced
+from tests.cluster.kubernetes.told import KEYS, Receiver
 from tests.cluster.training import GREEDY, NEVER, TRAIN
+from tests.local.secret_forms import unpacked
+from tests.webhook import SECRET
 
 from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.platforms import kubernetes_events
 
 ROOT = Path(__file__).resolve().parents[3]
 START = 240.0
@@ -116,15 +121,51 @@ def test_a_whole_container_is_killed(faults: Faults, start: Start) -> None:
 
 
 @pytest.mark.fault("network-lost")
-def test_a_pod_is_cut_off(faults: Faults, start: Start) -> None:
-    """All packets to and from one machine's pods: the node is named, though it lives."""
-    job = start()
+def test_a_pod_is_cut_off(
+    cluster: Cluster, faults: Faults, start: Start, namespace: str, tmp_path: Path
+) -> None:
+    """All packets to and from one machine's pods: the node is named, though it lives.
+
+    A webhook, the Job's Events and Prometheus' figures say so. The URL is in none of what others can read,
+    and the token, with which the hub makes Events, is in no other container.
+    """
+    receiver = Receiver(cluster, namespace)
+    receiver.allow()
+    job = start(**KEYS)
+    receiver.start(job.machine(0))
     up(job)
+    faults.move_dns(away_from=job.machine(1))  # the webhook's name would be lost with it
+    in_trainer = ["exec", "--namespace", namespace, job.pod(0), "--container=trainer", "--"]
+    assert "" == cluster.kubectl(
+        *in_trainer, "sh", "-c", f"ls {kubernetes_events.ACCOUNT} 2>/dev/null || true"
+    )
+    figures = receiver.figures(job.address(0))
     faults.nft(job.machine(1), "drop")
+    pods = json.dumps(list(job.pods().values()))
     found = ended(job, Exit.NODE_AT_FAULT)
 
     assert ("network-lost", [1], [0]) == (found.code, found.nodes, found.victims)
     assert unplaced(found).startswith("node 1 (job-1) stopped answering at ")
+    # The hub may still send when the Job has failed: it has some seconds for it.
+    cluster.until(
+        lambda: len(receiver.got()) > 1 and len(receiver.events(job.name)) > 1,
+        "all messages arrive",
+        30,
+        lambda: f"{receiver.got()}, {receiver.events(job.name)}",
+    )
+    got, shown = receiver.got(), receiver.events(job.name)
+    assert ["notice", "end"] == [each["occasion"] for each in got]
+    assert {(f"/{SECRET}", f"kubernetes://{namespace}/job")} == {
+        (each["path"], each["handle"]) for each in got
+    }
+    assert [("Warning", "Notice"), ("Warning", "Ended")] == [each[:2] for each in shown]
+    assert [each["text"] for each in got] == [each[2] for each in shown]
+    assert "network-lost: node 1 (job-1 on " in got[0]["text"]
+    assert 'ddplaunch_ranks{job_name="job"} 2\n' in figures
+    described = cluster.kubectl("describe", "job", job.name, "--namespace", namespace)
+    assert got[1]["text"] in described
+    for text in (pods, described, str(job.bundle()), unpacked((tmp_path / "hub.log").read_text())):
+        assert SECRET not in text
 
 
 @pytest.mark.fault("node-evicted")

@@ -92,6 +92,18 @@ class Job:
         text = self.cluster.login(["scontrol", "--oneliner", "show", "job", str(self.number)]).stdout
         return dict(word.partition("=")[::2] for word in text.split())["ExitCode"]
 
+    @property
+    def comment(self) -> str:
+        """As squeue shows it."""
+        words = ["squeue", "--states=all", "--noheader", "--format=%k", f"--jobs={self.number}"]
+        return self.cluster.login(words).stdout.strip()
+
+    def comes(self, comment: str) -> None:
+        """Wait until its comment begins so."""
+        self.cluster.until(
+            lambda: self.comment.startswith(comment), f"the comment {comment!r}", 20, lambda: self.comment
+        )
+
     def bundle(self, run: str = Files.RUN) -> Bundle:
         """What its hub left; `run` names an earlier attempt's folder."""
         return bundle_file.read(str(self.folder / run / Path(Files.BUNDLE).name))

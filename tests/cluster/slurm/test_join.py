@@ -90,7 +90,13 @@ def test_torchrun_needs_no_arguments(cluster: Cluster, srun: Srun) -> None:
         for line in text.splitlines()
         if "trained" in line
     ]
-    assert {node: [] for node in cluster.nodes} == {node: cluster.leftovers(node) for node in cluster.nodes}
+    left = {node: cluster.leftovers(node) for node in cluster.nodes}
+    assert [] == [file for files in left.values() for file in files if not _torchs_own(file)]
+
+
+def _torchs_own(file: str) -> bool:
+    """Whether torch's compiler has made it, in any process that imports it."""
+    return file.startswith("/tmp/torchinductor_")
 
 
 @pytest.mark.whole

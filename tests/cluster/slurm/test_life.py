@@ -149,10 +149,7 @@ def test_without_retries_a_node_at_fault_ends_the_job(cluster: Cluster, work: Pa
 
     assert ("FAILED", "20:0", [1]) == (job.ended(40), job.exit_code, job.verdict.nodes)
     assert "(n2)" in job.verdict.sentence
-    shown = cluster.login(
-        ["squeue", "--states=all", "--noheader", "--format=%k", f"--jobs={job.number}"]
-    ).stdout
-    assert f"{job.verdict.code}: {job.verdict.sentence}"[:200] == shown.strip()
+    assert f"ddplaunch: {job.verdict.code}: {job.verdict.sentence}"[:200] == job.comment
     job.leaves_nothing()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,22 +12,27 @@ import pytest
 from tests.busy import BUSY
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.jobs import Job
+from tests.cluster.slurm.machines import ROOT
 from tests.cluster.training import GREEDY, NEVER, TRAIN
+from tests.local.secret_forms import texts
+from tests.webhook import SECRET
 
 from ddplaunch.agent.contract import Verdict
 
 pytestmark = pytest.mark.slow
 Start = Callable[..., Job]
+RECEIVER = ROOT / "tests/cluster/receiver.py"
+FETCH = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).read().decode())"
 
 
 @pytest.fixture(name="start")
 def _start(cluster: Cluster, work: Path) -> Start:
     """A function that submits two nodes with a rank each, whose loop has this fault."""
 
-    def start(before: str = "", step: str = "pass", **keys: Any) -> Job:
+    def start(before: str = "", step: str = "pass", *options: str, **keys: Any) -> Job:
         watchdog = {"notice_after": "5s", "kill_after": "12s", **keys.pop("watchdog", {})}
         program = TRAIN.format(before=before, step=step)
-        return Job.submit(cluster, work, program, watchdog=watchdog, **keys)
+        return Job.submit(cluster, work, program, *options, watchdog=watchdog, **keys)
 
     return start
 
@@ -46,8 +53,11 @@ def at(job: Job, kind: str, text: str = "") -> float:
 
 @pytest.mark.fault("network-lost")
 def test_a_node_is_cut_off(cluster: Cluster, start: Start) -> None:
-    """All but Slurm's own connections: Slurm sees nothing, and the node is known within ten seconds."""
-    job = start()
+    """All but Slurm's own connections: Slurm sees nothing, and the node is known within ten seconds.
+
+    A comment that was given to sbatch stays.
+    """
+    job = start("", "pass", "--comment=mine")
     job.up()
     cluster.nft("n2", "drop")
     cluster.nft("n2", "drop", hook="output")
@@ -60,23 +70,49 @@ def test_a_node_is_cut_off(cluster: Cluster, start: Start) -> None:
     assert lost is not None
     assert at(job, "notice") - lost.lost[0].at < 8 + BUSY * 3
     assert "n2\n" == (job.folder / "run/faulty").read_text()
+    job.ended(60)
+    assert "mine" == job.comment
 
 
 def test_a_cut_that_is_mended_ends_nothing(cluster: Cluster, work: Path) -> None:
-    """The notice is taken back, and the job runs to its end."""
+    """The notice is taken back and the job runs to its end; a webhook and Slurm's comment say so.
+
+    The webhook's URL is in no file but the one that holds it, and Prometheus' figures are served meanwhile.
+    """
     program = (
         f"import os, time\nprint('up', flush=True)\nwhile not os.path.exists('{work}/go'): time.sleep(0.2)\n"
     )
-    job = Job.submit(cluster, work, program)
-    job.up()
-    cluster.nft("n2", "drop")
-    job.said("network-lost: node 1 (n2) stopped answering")
-    cluster.run("n2", ["nft", "flush", "ruleset"])
-    job.said("node 1 (n2) answers again")
-    (work / "go").touch()
+    hook = work / "hook"
+    hook.write_text(f"http://{cluster.address('ctl')}:8000/{SECRET}\n")
+    hook.chmod(0o600)
+    with cluster.start("ctl", [sys.executable, RECEIVER, "8000"]) as server:
+        assert server.stdout is not None
+        assert "ready\n" == server.stdout.readline()
+        notify, metrics = [{"webhook": {"file": str(hook)}}], {"port": 9400, "address": "0.0.0.0"}
+        job = Job.submit(cluster, work, program, notify=notify, metrics=metrics)
+        job.up()
+        cluster.nft("n2", "drop")
+        job.said("network-lost: node 1 (n2) stopped answering")
+        job.comes("ddplaunch: notice: network-lost: node 1 (n2) stopped answering")
+        url = f"http://{cluster.address('n1')}:9400/metrics"
+        figures = cluster.run("n3", [sys.executable, "-c", FETCH, url]).stdout
+        cluster.run("n2", ["nft", "flush", "ruleset"])
+        job.said("node 1 (n2) answers again")
+        job.comes("ddplaunch: the notice is withdrawn")
+        (work / "go").touch()
+        assert ("COMPLETED", "0:0") == (job.ended(60), job.exit_code)
+        server.terminate()
+        got = [json.loads(line) for line in server.stdout]
 
-    assert ("COMPLETED", "0:0") == (job.ended(60), job.exit_code)
     assert [] == job.bundle().verdicts
+    assert ["notice", "withdrawn", "end"] == [each["occasion"] for each in got]
+    assert {(f"/{SECRET}", f"slurm://{job.number}")} == {(each["path"], each["handle"]) for each in got}
+    assert got[0]["text"].startswith(
+        "job goes on, with a notice: network-lost: node 1 (n2) stopped answering"
+    )
+    assert 'ddplaunch_verdicts{job_name="job",code="network-lost"} 1\n' in figures
+    assert 'ddplaunch_job_info{job_name="job",attempt="0",nodes="2"} 1\n' in figures
+    assert ["hook"] == [name for name, text in texts(work).items() if SECRET in text]
 
 
 def test_a_node_whose_disk_is_full_ends_nothing(cluster: Cluster, work: Path) -> None:

@@ -71,15 +71,17 @@ def test_order_is_refused_where_jobs_do_not_wait() -> None:
         api.submit(job, after=["local://digits/1"])
     with pytest.raises(api.UsageError, match="--after: local://digits/1 is no job of slurm"):
         api.plan(job, to="slurm", after=[api.Handle("local", "digits/1")])
-    with pytest.raises(api.UsageError, match="'7' is not a job handle"):
+    with pytest.raises(api.NotFoundError, match="no job called '7' has been submitted from here"):
         api.submit_all([job], "slurm", after=["7"])
 
 
 def test_a_check_up_takes_a_job_or_a_number_of_nodes() -> None:
-    """Not both; Kubernetes needs a job, since its pods need an image."""
+    """Not both; Kubernetes needs an image, of a job or of a profile, since it runs in pods."""
     job = api.load_all("job.yaml")[0]
 
     with pytest.raises(api.UsageError, match="--nodes and a job file exclude each other"):
         api.doctor(job, nodes=2)
-    with pytest.raises(api.UsageError, match="a check-up on Kubernetes needs a job file"):
+    with pytest.raises(api.UsageError, match="a job has its profile's defaults already"):
+        api.doctor(job, profile="none")
+    with pytest.raises(api.UsageError, match="a check-up on Kubernetes runs in pods"):
         api.doctor(to="kubernetes")

@@ -32,7 +32,7 @@ from ddplaunch.agent.contract.codec import ContractError, dump
 from ddplaunch.agent.platforms import scheduler_log
 from ddplaunch.backends import files, folder, hub, lines, printed
 from ddplaunch.backends.job import Selection
-from ddplaunch.backends.kubernetes import outcomes
+from ddplaunch.backends.kubernetes import termination
 from ddplaunch.backends.local import output
 from ddplaunch.backends.local.backend import LocalBackend
 from ddplaunch.backends.slurm import last_words, parse, parse_json
@@ -194,6 +194,6 @@ def test_a_line_without_end_is_shown_in_pieces(tmp_path: Path) -> None:
 def test_deep_json_of_pods_and_gates_is_no_answer(text: str) -> None:
     """Whoever prints it ends nobody's look."""
     assert None is scheduler_log.read(('{"unreached":' + text).encode())
-    assert None is outcomes._parse(text)
+    assert None is termination.parse(text)
     with pytest.raises(parse.NonsenseError):
         parse_json.squeue(text)

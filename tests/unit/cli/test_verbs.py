@@ -308,7 +308,7 @@ def test_doctor_takes_a_file_or_a_number(call: Call, job_file: Path) -> None:
 
 
 def test_doctor_needs_an_image_for_pods(call: Call) -> None:
-    """Which only a job file names."""
+    """Which a job file names, or a profile."""
     answer = call("doctor", "--nodes", "2", "--to", "kubernetes")
 
     assert (2, "") == (answer.code, answer.out)

@@ -10,6 +10,7 @@ from ddplaunch.plan import plan
 from ddplaunch.plan.slurm import SlurmPlan
 from ddplaunch.spec.models import JobSpec, Rendezvous
 from ddplaunch.spec.problems import SpecError
+from ddplaunch.spec.targets import Kubernetes
 
 HERE = Path(__file__).parent
 
@@ -39,7 +40,20 @@ def test_slurm_settles_the_number_when_it_starts_the_job() -> None:
     assert (4, None) == (there.job.nodes, there.job.min_nodes)
 
 
-def test_kubernetes_refuses_a_range_and_says_why() -> None:
-    """A pod that never comes would keep the Job from its end."""
-    with pytest.raises(SpecError, match="complete when all its pods are"):
-        made("kubernetes", image="registry.example.com/trainer:1")
+def test_on_kubernetes_the_gate_settles_the_number() -> None:
+    """All pods are asked for, and those that come by the deadline start."""
+    job = made("kubernetes", image="registry.example.com/trainer:1").job
+
+    assert (4, 2, "--nnodes={nnodes}") == (job.nodes, job.min_nodes, job.launch[3])
+
+
+@pytest.mark.parametrize(("version", "fine"), [("1.30", False), ("1.31", True), (None, True)])
+def test_an_older_kubernetes_takes_no_range(version: str | None, fine: bool) -> None:
+    """A pod that never comes would keep its Job from its end; it takes a number."""
+    image, options = "registry.example.com/trainer:1", Kubernetes(version=version)
+    if fine:
+        made("kubernetes", image=image, kubernetes=options)
+    else:
+        with pytest.raises(SpecError, match=r"wanted 1\.31 or newer for a range of nodes"):
+            made("kubernetes", image=image, kubernetes=options)
+    made("kubernetes", image=image, kubernetes=options, nodes=4)

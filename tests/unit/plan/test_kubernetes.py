@@ -62,6 +62,7 @@ STOP = {"spec": {"containers": [{"name": "a", "lifecycle": {"stopSignal": "SIGTE
         ({"image": "Trainer:1"}, {"image": "trainer:1"}, "image", '"Trainer:1"'),
         ({"image": "a/b:c/d"}, {"image": "a.io:5000/b_c/d@sha256:" + "0" * 64}, "image", '"a/b:c/d"'),
         ({"launch": "mpi"}, {"launch": "torchrun"}, "launch", "mpi"),
+        ({"launch": "srun"}, {"launch": "none", "command": ["accelerate"]}, "launch", "srun"),
         ({"secrets": {"A": {"env": "A"}}}, {"secrets": {"A": SECRET}}, "secrets.A", "env or file"),
         ({"secrets": {"A": {"file": "a"}}}, {}, "secrets.A", "env or file"),
         (

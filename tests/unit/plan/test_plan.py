@@ -14,6 +14,7 @@ from ddplaunch.spec.models import (
     Volume,
     Watchdog,
 )
+from ddplaunch.spec.notify import Notify
 from ddplaunch.spec.problems import SpecError
 from ddplaunch.spec.secrets import SecretKey, SecretRef
 
@@ -98,19 +99,20 @@ def test_secrets_travel_as_references() -> None:
 
 
 def test_all_that_a_local_run_cannot_do_is_said_at_once() -> None:
-    """Volumes, cluster Secrets, a choice of GPUs, a smoke test of what has no torch are reported together."""
+    """Volumes, cluster Secrets, Events, a choice of GPUs, a smoke test without torch are reported at once."""
     job = spec(
         gate=Gate(smoke_test=True),
         launch="mpi",
         resources=Resources(gpus=4, gpu_type="h100"),
         volumes=(Volume(name="data", mount_path="/data", claim="data"),),
         secrets={"TOKEN": SecretRef(secret=SecretKey(name="hf", key="token"))},
+        notify=(Notify(events=True),),
     )
 
     with pytest.raises(SpecError) as caught:
         plan.make(job, "local", HERE)
 
-    assert ["gate.smoke_test", "resources.gpu_type", "secrets.TOKEN", "volumes[0]"] == [
+    assert ["gate.smoke_test", "notify[0].events", "resources.gpu_type", "secrets.TOKEN", "volumes[0]"] == [
         problem.path for problem in caught.value.problems
     ]
 

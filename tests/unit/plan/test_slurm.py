@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from ddplaunch.agent.contract import NotifyPlan
 from ddplaunch.plan import plan, slurm, slurm_limits
 from ddplaunch.spec.models import JobSpec, Resources, Resume, Volume
 from ddplaunch.spec.notify import Notify
@@ -62,6 +64,20 @@ def test_a_core_for_each_rank_at_least(cpus: float | None, expected: str) -> Non
     made = spec(nproc_per_node=4, resources=Resources(cpus=cpus))
 
     assert expected == options(made)["--cpus-per-task"]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, [NotifyPlan(events=True)]),
+        ({"notify": (Notify(events=True, when=("notice",)),)}, [NotifyPlan(["notice"], events=True)]),
+        ({"slurm": Slurm(comment="mine")}, None),
+        ({"notify": (Notify(command=("mail",)),)}, [NotifyPlan(command=["mail"]), NotifyPlan(events=True)]),
+    ],
+)
+def test_a_notice_becomes_the_comment(more: dict[str, Any], expected: list[NotifyPlan] | None) -> None:
+    """Without being asked, where the job file has no comment."""
+    assert expected == plan.make(spec(**more), "slurm", Path()).job.notify
 
 
 def test_retries_decide_about_requeue() -> None:

@@ -73,6 +73,21 @@ def test_a_schema_that_lacks_a_field_says_so() -> None:
         kubernetes_validate.validate(found, OLDEST, strict=True)
 
 
+@pytest.mark.parametrize("jobset", [False, True])
+def test_a_range_of_nodes_is_known_since_1_31(jobset: bool) -> None:
+    """Whose schema has the `successPolicy`; a number needs none."""
+    job = {"apiVersion": "ddplaunch/v1", "name": "job", "image": "a", "command": ["a.py"]}
+    more = {"rendezvous": {"backend": "c10d"}, "kubernetes": {"jobset": jobset}}
+    found = checkable({**job, **more, "nodes": 4, "min_nodes": 2})[-1]
+
+    assert {"rules": [{"succeededIndexes": "0"}]} == found["spec"]["successPolicy"]
+    for version in ("1.31", TESTED, NEWEST):
+        kubernetes_validate.validate(found, version, strict=True)
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(found, OLDEST, strict=True)
+    assert "successPolicy" not in checkable({**job, **more, "nodes": 4})[-1]["spec"]
+
+
 def test_more_than_a_config_map_holds_is_refused() -> None:
     """With the size, the limit and a way out."""
     job = {

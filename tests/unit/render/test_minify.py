@@ -88,6 +88,10 @@ def test_no_file_of_the_agent_reads_its_docstring(path: Path) -> None:
             "class A:\n    def f(self):\n        self.x: d[int, T] = {}\n        self.y: T\n        z: T = 1",
             "class A:\n def f(self):\n  self.x = {}\n  self.y: T\n  z = 1",
         ),
+        (
+            "def f():\n    x = {\n        a: any(b for b in c if b == a)\n        for a in c\n    }\n",
+            "def f():\n x = {\n  a: any(b for b in c if b == a)\n  for a in c\n }\n",
+        ),
     ],
 )
 def test_only_docstrings_comments_types_and_margins_go(source: str, short: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 from tests.unit.report import conftest as given
 from tests.unit.report.pictures import stuck
@@ -21,9 +22,13 @@ from ddplaunch.agent.diagnosis.gate import failed_paths, paths
 from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.agent.hub import mesh_plan
 from ddplaunch.backends.job import State
+from ddplaunch.report import gallery
 from ddplaunch.report.diagnosis import Diagnosis
+from ddplaunch.report.pictures import svg
+from ddplaunch.report.scene import Scene
 
 GATE_NODES = 64
+DOCS = Path(__file__).parents[3] / "docs" / "how-to" / "pictures"
 
 
 def cases() -> dict[str, Diagnosis]:
@@ -38,6 +43,16 @@ def cases() -> dict[str, Diagnosis]:
         "cut": _cut(),
         "lost": Diagnosis(given.job(State.LOST, detail="its process 7 is gone"), None, []),
     }
+
+
+def docs_pictures() -> dict[Path, str]:
+    """The pictures of the documentation, as files."""
+    wanted = {"ranks-over-time": "mismatch", "who-waits-for-whom": "circle"}
+    drawn = {
+        name: next(each for each in gallery.pictures(Scene(cases()[case])) if each.name == name)
+        for name, case in wanted.items()
+    }
+    return {DOCS / f"{name}.svg": svg.alone(picture.svg) for name, picture in drawn.items()}
 
 
 def _judged(ranks: list[RankEvidence], per_node: int = 2) -> Diagnosis:

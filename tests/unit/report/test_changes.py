@@ -49,7 +49,7 @@ def test_a_notice_on_other_ranks_is_another_one() -> None:
 
 def test_the_end_of_a_job_cures_nothing() -> None:
     """Its notice stands until the end, and is not called past then."""
-    over = running(phase=Phase.ENDED, exit_code=50, verdicts=[HUNG])
+    over = running(phase=Phase.ENDED, exit_code=50, why="deadline", verdicts=[HUNG])
 
     assert ["ended 1.0 s ago: it hung, and was ended"] == lines((1.0, running(verdicts=[HUNG])), (6.0, over))[
         3:
@@ -75,4 +75,4 @@ def test_the_end_is_no_change() -> None:
     ended = given.job(State.FAILED, exit_code=50)
 
     assert [] == lines((1.0, ended))
-    assert ["failed after 1 min 10 s: it hung, and was ended"] == lines((1.0, ended), with_output=True)
+    assert ["failed after 1 min 10 s: its ranks could not go on"] == lines((1.0, ended), with_output=True)

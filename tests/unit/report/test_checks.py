@@ -17,6 +17,7 @@ from 1  t.
 . not tried
 o passes
 t no answer, or no route
+round trips and path MTU: not seen
 node 1 to node 0, 10.0.0.1:4000: timeout (5 s)
 
 NODE  HOST   ADDRESS

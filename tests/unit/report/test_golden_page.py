@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.report.cases import cases
+from tests.unit.report.cases import cases, docs_pictures
 from tests.unit.report.pages import outline, read
 
-from ddplaunch.report import gallery, html
-from ddplaunch.report.pictures import svg
-from ddplaunch.report.scene import Scene
+from ddplaunch.report import html
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "report"
-DOCS = Path(__file__).parents[3] / "docs" / "how-to" / "pictures"
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.txt")), ids=lambda path: path.stem)
@@ -44,11 +41,7 @@ def test_a_thousand_ranks_are_a_page_like_that_of_four() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "case"), [("ranks-over-time", "mismatch"), ("who-waits-for-whom", "circle")]
-)
-def test_the_pictures_of_the_documentation_are_those_of_today(name: str, case: str) -> None:
+@pytest.mark.parametrize("path", docs_pictures(), ids=lambda path: path.stem)
+def test_the_pictures_of_the_documentation_are_those_of_today(path: Path) -> None:
     """They show what the program draws."""
-    [picture] = [each for each in gallery.pictures(Scene(cases()[case])) if each.name == name]
-
-    assert (DOCS / f"{name}.svg").read_text("utf-8") == svg.alone(picture.svg)
+    assert path.read_text("utf-8") == docs_pictures()[path]

@@ -10,7 +10,7 @@ import pytest
 from tests.busy import BUSY
 from tests.unit.report import conftest as given
 
-from ddplaunch.agent.contract import JobStatus, NodeStatus, Phase, Verdict
+from ddplaunch.agent.contract import JobStatus, NodeStatus, NodeWait, Phase, Verdict, codec
 from ddplaunch.backends.job import Job, State
 from ddplaunch.report import live, progress
 
@@ -51,7 +51,7 @@ def waiting(**changes: object) -> Job:
             "running on 2 nodes for 7.0 s; its state in Slurm is SUSPENDED on n[1-2]",
         ),
         (given.job(State.SUCCEEDED), "succeeded after 1 min 10 s"),
-        (given.job(State.FAILED, exit_code=50), "failed after 1 min 10 s: it hung, and was ended"),
+        (given.job(State.FAILED, exit_code=50), "failed after 1 min 10 s: its ranks could not go on"),
         (given.job(State.LOST, detail="its process is gone"), "lost after 1 min 10 s: its process is gone"),
     ],
 )
@@ -76,13 +76,61 @@ def test_nodes_that_stand_together_share_a_row() -> None:
 
 
 def test_nodes_that_wait_for_the_same_share_a_row() -> None:
-    """Each says for how long by its own clock; the row has the time that all of them have waited."""
-    details = ["all wait, for 12 s", "waits for rank 3", "all wait, for 9.4 s", "all wait, for 2 min"]
-    nodes = [NodeStatus(n, "", Phase.RUNNING, AT, detail) for n, detail in enumerate(details)]
-
-    assert [([1], "waits for rank 3"), ([0, 2, 3], "all wait, for 9.4 s")] == [
-        (row.nodes, row.detail) for row in progress.rows(given.status(nodes=nodes))
+    """Each has its own time; the row has the time that all of them have waited."""
+    waits = [([0], [], 12), ([2], [3], 40), ([4, 5], [], 9.4), ([6, 7], [], 120)]
+    nodes = [
+        NodeStatus(n, "", Phase.RUNNING, AT, waits=NodeWait(AT + 200 - seconds, ranks, others))
+        for n, (ranks, others, seconds) in enumerate(waits)
     ]
+
+    assert [("node 1", "waits for rank 3, for 40 s"), ("nodes 0, 2-3", "all wait, for 9.4 s")] == [
+        (nodes, detail)
+        for nodes, _, _, detail in (
+            progress.row_text(row, AT + 200) for row in progress.rows(given.status(nodes=nodes))
+        )
+    ]
+
+
+def test_what_the_hub_says_of_a_node_goes_before_its_ranks() -> None:
+    """A node that does not answer, or has ended, is not one whose ranks wait."""
+    waits = NodeWait(AT, [0], [])
+    nodes = [
+        NodeStatus(0, "", Phase.RUNNING, AT, "does not answer", waits=waits),
+        NodeStatus(1, "", Phase.ENDED, AT, exit_code=40, waits=waits),
+    ]
+
+    rows = [progress.row_text(row, AT + 9) for row in progress.rows(given.status(nodes=nodes))]
+    assert {"does not answer", "exit code 40"} == {detail for *_, detail in rows}
+
+
+def test_a_record_of_an_older_agent_is_shown_as_it_is() -> None:
+    """Its sentence has the time, too; nodes that say the same share a row."""
+    data = codec.dump(given.status())
+    for node in data["nodes"]:
+        node["detail"] = "all wait, for 12 s"
+    old = codec.load(JobStatus, data)
+
+    assert [("nodes 0-1", "all wait, for 12 s")] == [
+        (nodes, detail)
+        for nodes, _, _, detail in (progress.row_text(row, AT + 9) for row in progress.rows(old))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("why", "text"),
+    [
+        ("deadline", "it hung, and was ended"),
+        ("death", "a worker failed"),
+        ("", "its ranks could not go on"),
+    ],
+)
+def test_a_job_whose_ranks_do_not_match_may_hang_or_crash(why: str, text: str) -> None:
+    """Both end with the same exit code; a record of an older agent does not say which it was."""
+    status = given.status(phase=Phase.ENDED, exit_code=50, decided=50, why=why)
+
+    assert f"failed after 1 min 10 s: {text}" == progress.headline(
+        given.job(State.FAILED, exit_code=50, status=status), AT + 12
+    )
 
 
 def said(*moments: tuple[float, Job]) -> list[str]:
@@ -177,7 +225,8 @@ def test_numbers_alone_are_no_news() -> None:
 
     def waits(*seconds: float) -> Job:
         nodes = [
-            NodeStatus(n, "", Phase.RUNNING, AT, f"all wait, for {each} s") for n, each in enumerate(seconds)
+            NodeStatus(n, "", Phase.RUNNING, AT, waits=NodeWait(AT - each, [n]))
+            for n, each in enumerate(seconds)
         ]
         return given.job(State.RUNNING, status=given.status(nodes=nodes))
 

@@ -7,7 +7,7 @@ import io
 import pytest
 from tests.unit.report import conftest as given
 
-from ddplaunch.agent.contract import JobPace, JobStatus, NodeStatus, Phase, RankPace, Verdict
+from ddplaunch.agent.contract import JobPace, JobStatus, NodeStatus, NodeWait, Phase, RankPace, Verdict
 from ddplaunch.backends.job import Job, State
 from ddplaunch.report import board, live, screen
 
@@ -22,8 +22,8 @@ rank-in-user-code: rank 43 is in evaluate() (train.py:140) for 96 s, the others 
   hint: call evaluate() on all ranks, or none
 `ddplaunch diagnose local://digits/3` says why
 
-node 5            running  1 h 3 min  waits for rank 43
-nodes 0-4, 6-127  running  1 h 3 min  all wait, for 9.1 s
+node 5            running  1 h 3 min  waits for rank 43, for 10 s
+nodes 0-4, 6-127  running  1 h 3 min  all wait, for 10 s
 
 a step takes 420 ms, 2.4 a second; rank 43 is in collectives 8% of the last minute, the others 60%
 1,024 ranks; in collectives least: rank 43 8%, rank 7 40%
@@ -40,7 +40,9 @@ def large() -> Job:
             f"n{node}",
             Phase.RUNNING,
             AT + 5,
-            "waits for rank 43" if node == 5 else f"all wait, for {9.1 if node % 2 else 9.4} s",
+            waits=NodeWait(
+                AT + (3790 if node % 2 else 3789), *(([40], [43]) if node == 5 else ([8 * node], []))
+            ),
         )
         for node in range(128)
     ]

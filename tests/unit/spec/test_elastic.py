@@ -60,6 +60,7 @@ def test_what_is_no_range_is_refused_once(text: str) -> None:
     [
         ("", "rendezvous.backend"),
         ("launch: mpi", "nodes"),
+        ("launch: srun", "nodes"),
         (f"{C10D}gate: {{enabled: false}}", "gate.enabled"),
         (f"{C10D}gate: {{smoke_test: true}}", "gate.smoke_test"),
     ],

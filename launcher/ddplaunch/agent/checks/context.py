@@ -53,7 +53,11 @@ class Context:
         A program that does not get the gate's address uses its user's MASTER_ADDR. Without a program the
         gate's address replaces any that was set before.
         """
-        gate_sets_it = not self.plan.command or any("{master_addr}" in word for word in self.plan.launch)
+        gate_sets_it = (
+            not self.plan.command
+            or bool(self.plan.keepers)
+            or any("{master_addr}" in word for word in self.plan.launch)
+        )
         return self.plan.master_addr or ("" if gate_sets_it else self.variable("MASTER_ADDR"))
 
     @property

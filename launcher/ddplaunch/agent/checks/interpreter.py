@@ -50,12 +50,12 @@ def _require(context: Context, facts: dict[str, Any]) -> None:
 
 
 def _launcher(context: Context) -> None:
-    """Look for MPI's launcher, which node 0 runs for all. Raises Lacks when it is not there."""
-    if not context.plan.mpi or context.node != 0:
+    """Look for mpirun or srun, which node 0 runs for all. Raises Lacks when it is not there."""
+    if not context.plan.keepers or context.node != 0:
         return
     wanted, path = context.plan.launch[0], python.search_path(context)
     if shutil.which(wanted, path=path) is None:
-        hint = "load the module of your MPI before you submit, or name its folder in `env: {PATH: …}`"
+        hint = "load the module that has it before you submit, or name its folder in `env: {PATH: …}`"
         raise Lacks(f"no {wanted} on PATH", wanted, hint, path)
 
 

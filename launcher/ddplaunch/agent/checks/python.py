@@ -79,9 +79,7 @@ def started(plan: JobPlan) -> list[Start]:
     """Return the programs, scripts and modules that the job's command certainly starts."""
     if plan.launch and plan.command[:1] == ["-m"]:
         return [Start(MODULE, plan.command[1])]
-    by_python = (
-        plan.launch and "--no-python" not in plan.launch and (not plan.mpi or "{python}" in plan.launch)
-    )
+    by_python = "{python}" in plan.launch and "--no-python" not in plan.launch
     return starts(plan.command, SCRIPT if by_python else PROGRAM)
 
 
@@ -89,7 +87,7 @@ def module(plan: JobPlan) -> str:
     """Return the module that the job's own Python will run; "": none, or another Python's."""
     chain = started(plan)
     programs = [each for each in chain if each.kind == PROGRAM]
-    own = not programs or (not plan.launch and len(programs) == 1)
+    own = not programs or ("{python}" not in plan.launch and len(programs) == 1)
     return chain[-1].word if chain and chain[-1].kind == MODULE and own else ""
 
 
@@ -106,8 +104,10 @@ def search_path(context: Context) -> str:
 def _interpreter(context: Context) -> str:
     """Return the path of the plan's `python`, or of the user's own program's. Raises Lacks."""
     path, name = search_path(context), context.plan.python
-    if not context.plan.launch and context.plan.command:
-        own = _of_program(context.plan.command[0], path)
+    launch, command = context.plan.launch, context.plan.command
+    # What travels with a job file is on no PATH.
+    if command and "{python}" not in launch and not (launch and shutil.which(command[0], path=path) is None):
+        own = _of_program(command[0], path)
         if own:
             return own
     program = shutil.which(name, path=path)

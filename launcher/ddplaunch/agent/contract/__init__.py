@@ -28,13 +28,21 @@ from ddplaunch.agent.contract.evidence import Raised as Raised
 from ddplaunch.agent.contract.evidence import RankBeat as RankBeat
 from ddplaunch.agent.contract.evidence import RankEvidence as RankEvidence
 from ddplaunch.agent.contract.evidence import RankPace as RankPace
+from ddplaunch.agent.contract.evidence import Ras as Ras
+from ddplaunch.agent.contract.evidence import RasCommunicator as RasCommunicator
+from ddplaunch.agent.contract.evidence import RasCount as RasCount
+from ddplaunch.agent.contract.evidence import RasRank as RasRank
 from ddplaunch.agent.contract.evidence import Rendezvous as Rendezvous
 from ddplaunch.agent.contract.evidence import Setting as Setting
 from ddplaunch.agent.contract.evidence import Stack as Stack
 from ddplaunch.agent.contract.evidence import Stand as Stand
 from ddplaunch.agent.contract.evidence import Wait as Wait
 from ddplaunch.agent.contract.evidence import Xid as Xid
+from ddplaunch.agent.contract.status import JobStatus as JobStatus
+from ddplaunch.agent.contract.status import NodeStatus as NodeStatus
+from ddplaunch.agent.contract.status import NodeWait as NodeWait
 from ddplaunch.agent.contract.verdict import Verdict as Verdict
+from ddplaunch.agent.contract.words import VERSION as VERSION
 from ddplaunch.agent.contract.words import Marks as Marks
 from ddplaunch.agent.contract.words import Occasion as Occasion
 from ddplaunch.agent.contract.words import Outcome as Outcome
@@ -43,9 +51,6 @@ from ddplaunch.agent.contract.words import PhaseName as PhaseName
 from ddplaunch.agent.contract.words import Status as Status
 from ddplaunch.agent.contract.words import StatusName as StatusName
 from ddplaunch.agent.contract.words import Where as Where
-
-VERSION = 1
-"""Raised when a message or a file of an older agent would be misread. Both sides refuse another version."""
 
 
 class Exit:
@@ -59,6 +64,10 @@ class Exit:
     HANG = 50
     STOPPED = 60
     UNUSABLE = 79  # this Python is too old, or the agent cannot work here
+
+
+GATE_LEAVES = 61
+"""Exit code of a gate that is stopped in a pod of an elastic job, but for node 0's: it gets another pod."""
 
 
 class Env:
@@ -175,12 +184,13 @@ class ResourcePlan:
 
 @dataclass(frozen=True)
 class NotifyPlan:
-    """One recipient of messages about the job: `webhook` or `command`, the other is None."""
+    """One recipient of messages about the job: `webhook`, `command` or `events`, the others are None."""
 
     when: list[str] = field(default_factory=lambda: list(Occasion.ALL))
     webhook: Optional[dict[str, str]] = None  # of its URL: {"env": NAME} | {"file": PATH}
     command: Optional[list[str]] = None
     format: str = "json"  # or "slack"
+    events: Optional[bool] = None  # where the scheduler shows its jobs, see `Platform.show`
 
 
 @dataclass(frozen=True)
@@ -202,14 +212,15 @@ class JobPlan:
 
     job: str
     nodes: int
-    nproc_per_node: Optional[int]  # None: only the launch command knows (`ddplaunch run -- …`)
+    nproc_per_node: Optional[int]  # None: only the user's own command line knows
     launch: list[str]
     command: list[str]
     python: str = "python3"
     names: list[str] = field(default_factory=list)  # name or address of each node; empty: learnt at check-in
     master_addr: Optional[str] = None  # None: node 0's address as learnt by the gate
     master_port: Optional[int] = None  # None: chosen at run time outside the ephemeral range
-    mpi: bool = False  # `launch` runs on node 0 alone, and starts the ranks of all nodes through {keeper}
+    mpi: bool = False  # the ranks speak MPI, so that torch's own libraries count for nothing
+    keepers: Optional[bool] = None  # `launch` runs on node 0 alone, and starts all ranks through {keeper}
     max_restarts: int = 0
     min_nodes: Optional[int] = None  # the job starts with so many of its nodes, node 0 among them; None: all
     retries: int = 0  # attempts after the first
@@ -302,6 +313,8 @@ class MeshResult:
     outcome: Outcome
     detail: str = ""  # a stranger's greeting, errno's name; of "ok": that some tries failed
     seconds: float = 0.0
+    rtt: Optional[int] = None  # microseconds of the shortest round trip; None: no connection, or not seen
+    mtu: Optional[int] = None  # bytes of the path's MTU, as the kernel took it
 
 
 @dataclass(frozen=True)
@@ -326,34 +339,6 @@ class SmokeRank:
 
 
 @dataclass(frozen=True)
-class NodeStatus:
-    node: int
-    host: str = ""
-    phase: PhaseName = Phase.STARTING
-    since: float = 0.0
-    detail: str = ""  # "waits for ranks 2, 5", "3 of 4 ranks in all_reduce"
-    exit_code: Optional[int] = None
-
-
-@dataclass(frozen=True)
-class JobStatus:
-    job: str
-    attempt: int
-    phase: PhaseName
-    since: float
-    nodes: list[NodeStatus]
-    started: float
-    updated: float
-    waiting_for: list[int] = field(default_factory=list)  # nodes
-    verdicts: list[Verdict] = field(default_factory=list)
-    exit_code: Optional[int] = None  # Exit, once the job has ended
-    decided: Optional[int] = None  # Exit by which the hub has decided to end the job
-    gate_passed: bool = False  # the nodes may start their ranks: an end of the job now ends a training
-    pace: Optional[JobPace] = None  # while it runs, and where it is known
-    version: int = VERSION
-
-
-@dataclass(frozen=True)
 class Event:
     at: float
     kind: str  # phase, check-in, waiting, mesh, smoke, verdict, notice, lost, death, ending, checkpoint, end
@@ -375,6 +360,7 @@ class Bundle:
     check_ins: list[CheckIn] = field(default_factory=list)
     mesh: list[MeshResult] = field(default_factory=list)  # paths that failed, or passed with a remark
     passed: dict[str, dict[str, int]] = field(default_factory=dict)  # the other paths, see `paths`
+    links: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # theirs, in the same form
     agreed: Optional[RendezvousSettings] = None
     evidence: Optional[JobEvidence] = None  # the basis of the verdicts
     verdicts: list[Verdict] = field(default_factory=list)

@@ -86,7 +86,7 @@ class Rows:
     def __init__(self, data: dict[str, Any]) -> None:
         self._frames = [Frame(*row) for row in _rows(data, "frames", (str, str, int))]
         self._stacks = [
-            Stack(thread, main, self._of(frames, "stacks"))
+            Stack(thread, main, self._of(frames))
             for thread, main, frames in _rows(data, "stacks", (str, bool, list[int]))
         ]
         kinds = (str, str, list[list[int]], list[str], bool, Optional[int], list[int])
@@ -94,7 +94,7 @@ class Rows:
         for group, op, sizes, dtypes, p2p, peer, frames in _rows(data, "calls", kinds):
             if peer is not None and not -1 <= peer <= MOST_RANK:
                 raise ContractError(f"calls: the peer {peer} cannot be")
-            self._calls.append((group, op, sizes, dtypes, p2p, peer, self._of(frames, "calls")))
+            self._calls.append((group, op, sizes, dtypes, p2p, peer, self._of(frames)))
 
         self._groups = []
         for name, text, ranks in _rows(data, "groups", (str, str, list[int])):
@@ -102,38 +102,38 @@ class Rows:
                 raise ContractError("groups: a rank that cannot be")
             self._groups.append((name, text, ranks))
 
-    def frame(self, data: Any, where: str) -> Any:
-        return _at(self._frames, data, where)
+    def frame(self, data: Any) -> Any:
+        return _at(self._frames, data)
 
-    def stack(self, data: Any, where: str) -> Any:
+    def stack(self, data: Any) -> Any:
         number, others = data, None
         if type(data) is list and len(data) == len(("number", "others")):
             number, others = data
-        return _with_others(_at(self._stacks, number, where), others, where)
+        return _with_others(_at(self._stacks, number), others)
 
-    def collective(self, data: Any, where: str) -> Collective:
+    def collective(self, data: Any) -> Collective:
         data, others = _apart(data)
         if list(map(type, data)) not in _COLLECTIVE:
-            raise ContractError(f"{where}: wanted a call, its number, its time and its state")
+            raise ContractError("wanted a call, its number, its time and its state")
         call, seq, at, done, state = data
         if not -1 << 63 <= seq < 1 << 63 or not 0 <= at <= _LATEST:
-            raise ContractError(f"{where}: a number that cannot be")
-        group, op, sizes, dtypes, p2p, peer, frames = _at(self._calls, call, where)
+            raise ContractError("a number that cannot be")
+        group, op, sizes, dtypes, p2p, peer, frames = _at(self._calls, call)
         if state not in _STATES:
             state = codec.load(str, state)
-        made = Collective(group, seq, op, sizes, dtypes, done, p2p, float(at), frames, peer, state)
-        return _with_others(made, others, where)
+        more = {} if others is None else _fields(Collective, others)
+        return Collective(group, seq, op, sizes, dtypes, done, p2p, float(at), frames, peer, state, **more)
 
-    def group(self, data: Any, where: str) -> Group:
+    def group(self, data: Any) -> Group:
         data, others = _apart(data)
         if list(map(type, data)) != [int, int, int]:
-            raise ContractError(f"{where}: wanted a group and two numbers")
+            raise ContractError("wanted a group and two numbers")
         group, enqueued, completed = codec.load(list[int], data)
-        name, text, ranks = _at(self._groups, group, where)
-        return _with_others(Group(name, ranks, enqueued, completed, text), others, where)
+        name, text, ranks = _at(self._groups, group)
+        return _with_others(Group(name, ranks, enqueued, completed, text), others)
 
-    def _of(self, numbers: list[int], where: str) -> list[Frame]:
-        return [_at(self._frames, number, where) for number in numbers]
+    def _of(self, numbers: list[int]) -> list[Frame]:
+        return [_at(self._frames, number) for number in numbers]
 
 
 _COLLECTIVE = ([int, int, float, bool, str], [int, int, int, bool, str])
@@ -146,17 +146,19 @@ def _apart(data: Any) -> tuple[list[Any], Any]:
     return (row[:-1], row[-1]) if row and type(row[-1]) is dict else (row, None)
 
 
-def _with_others(made: T, others: Any, where: str) -> T:
+def _with_others(made: T, others: Any) -> T:
     """Return the object with further fields. Raises ContractError."""
     if others is None:
         return made
-    kind = type(made)
+    return dataclasses.replace(made, **_fields(type(made), others))  # type: ignore[type-var]
+
+
+def _fields(kind: type, others: Any) -> dict[str, Any]:
     if type(others) is not dict:
-        raise ContractError(f"{where}: wanted further fields")
-    hints = _hints(kind)  # type: ignore[arg-type]
+        raise ContractError("wanted further fields")
+    hints = _hints(kind)
     names = [name for name in others if name in hints and name not in _PLACED[kind]]
-    fields: Any = {name: codec.load(hints[name], others[name]) for name in names}
-    return dataclasses.replace(made, **fields)  # type: ignore[type-var]
+    return {name: codec.load(hints[name], others[name]) for name in names}
 
 
 @functools.cache
@@ -172,7 +174,7 @@ def _rows(data: dict[str, Any], name: str, kinds: tuple[Any, ...]) -> Iterator[l
         yield [codec.load(kind, value) for kind, value in zip(kinds, row)]
 
 
-def _at(table: list[Any], number: Any, where: str) -> Any:
+def _at(table: list[Any], number: Any) -> Any:
     if type(number) is not int or not 0 <= number < len(table):
-        raise ContractError(f"{where}: refers to an entry that is not there")
+        raise ContractError("it refers to an entry that is not there")
     return table[number]

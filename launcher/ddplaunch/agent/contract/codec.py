@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import types
@@ -13,7 +14,8 @@ from ddplaunch.agent.text import mentions
 from ddplaunch.agent.text.mentions import Template
 
 T = TypeVar("T")
-Short = dict[type, Callable[[Any, str], Any]]
+Short = dict[type, Callable[[Any], Any]]
+_Loader = Callable[[Any, Short], Any]
 
 _UNIONS = (Union, getattr(types, "UnionType", Union))  # Optional[X]; X | None, from Python 3.10
 _PLAIN = frozenset({str, int, float, bool, type(None)})
@@ -21,12 +23,17 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 _MOST_FLOAT = 1e18
 _MOST_INT = 1 << 64
 
-_hints: dict[type, dict[str, Any]] = {}
 _fields: dict[type, list[tuple[str, bool]]] = {}
 
 
 class ContractError(ValueError):
-    """A message or file does not have the shape that the contract defines."""
+    """A message or file does not have the shape that the contract defines. `place`: where in it."""
+
+    place = ""
+
+    def below(self, place: str) -> None:
+        """Note the place in which its own lies."""
+        self.place = place + self.place
 
 
 def dump(obj: Any) -> Any:
@@ -57,41 +64,130 @@ def load(cls: type[T], data: Any, short: Optional[Short] = None) -> T:
 
     `short`: what makes an object of these classes of anything but a JSON object.
     """
-    value: T = _load(cls, data, getattr(cls, "__name__", "value"), short or {})
+    kind: Any = cls
+    try:
+        value: T = _loader(kind)(data, short or {})
+    except ContractError as error:
+        where = getattr(cls, "__name__", "value")
+        raise ContractError(f"{where}{error.place}: {error}") from error
     return value
 
 
-def _load(kind: Any, data: Any, where: str, short: Short) -> Any:
+@functools.cache
+def _loader(kind: Any) -> _Loader:
+    """Return the function that makes a `kind` of plain data. Each type is inspected once."""
+    origin, words = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
-        return _unmarked(data)
-    origin = typing.get_origin(kind)
+        return lambda data, _: _unmarked(data)
     if origin is typing.Literal:
-        words = typing.get_args(kind)
-        if not isinstance(data, str) or data not in words:
-            raise ContractError(f"{where}: wanted one of {', '.join(words)}, found {_shown(data)}")
-        return data
+        return lambda data, _: _word(data, words)
     if origin in _UNIONS:
-        return None if data is None else _load(typing.get_args(kind)[0], data, where, short)
+        item = _loader(words[0])
+        return lambda data, short: None if data is None else item(data, short)
     if origin is list:
-        _expect(isinstance(data, list), where, "a list", data)
-        (item,) = typing.get_args(kind)
-        return [_load(item, value, f"{where}[{i}]", short) for i, value in enumerate(data)]
+        return _list_loader(_loader(words[0]))
     if origin is dict:
-        _expect(isinstance(data, dict), where, "an object", data)
-        item = typing.get_args(kind)[1]
-        return {key: _load(item, value, f"{where}.{key}", short) for key, value in data.items()}
+        return _dict_loader(_loader(words[1]))
     if dataclasses.is_dataclass(kind):
-        return _load_dataclass(kind, data, where, short)
-    if kind is Template:
-        _expect(isinstance(data, str), where, "a text", data)
-        return Template(data)
-    if kind is float:
-        _expect(isinstance(data, (int, float)) and not isinstance(data, bool), where, "a number", data)
-        _expect(-_MOST_FLOAT <= data <= _MOST_FLOAT, where, "a finite number", data)  # NaN is not
-        return float(data)
-    _expect(type(data) is kind, where, kind.__name__, data)
-    _expect(kind is not int or -_MOST_INT <= data < _MOST_INT, where, "64 bits", data)
-    return mentions.escaped(data) if kind is str else data
+        return _object_loader(kind)
+    plain = {Template: _template, float: _number, int: _whole, str: _text}.get(kind)
+    return plain or (lambda data, _: _same(kind, data))
+
+
+def _word(data: Any, words: tuple[str, ...]) -> Any:
+    if not isinstance(data, str) or data not in words:
+        raise ContractError(f"wanted one of {', '.join(words)}, found {_shown(data)}")
+    return data
+
+
+def _list_loader(item: _Loader) -> _Loader:
+    def load_list(data: Any, short: Short) -> Any:
+        _expect(isinstance(data, list), "a list", data)
+        loaded: list[Any] = []
+        try:
+            loaded.extend(item(value, short) for value in data)
+        except ContractError as error:
+            error.below(f"[{len(loaded)}]")
+            raise
+        return loaded
+
+    return load_list
+
+
+def _dict_loader(item: _Loader) -> _Loader:
+    def load_dict(data: Any, short: Short) -> Any:
+        _expect(isinstance(data, dict), "an object", data)
+        loaded = {}
+        for key, value in data.items():
+            try:
+                loaded[key] = item(value, short)
+            except ContractError as error:
+                error.below(f".{key}")
+                raise
+        return loaded
+
+    return load_dict
+
+
+def _object_loader(kind: Any) -> _Loader:
+    hints = typing.get_type_hints(kind)
+    absent = dataclasses.MISSING
+    fields = [
+        (
+            each.name,
+            _loader(hints[each.name]),
+            each.default is absent and each.default_factory is absent,
+            typing.get_origin(hints[each.name]) in _UNIONS,
+        )
+        for each in dataclasses.fields(kind)
+    ]
+
+    def load_object(data: Any, short: Short) -> Any:
+        if kind in short and type(data) is not dict:
+            return short[kind](data)
+        _expect(isinstance(data, dict), "an object", data)
+        values = {}
+        for name, item, needed, may_be_none in fields:
+            if name in data:
+                try:
+                    values[name] = item(data[name], short)
+                except ContractError as error:
+                    error.below(f".{name}")
+                    raise
+            elif needed:
+                if not may_be_none:
+                    raise ContractError(f"the key {name} is missing")
+                values[name] = None
+        return kind(**values)
+
+    return load_object
+
+
+def _template(data: Any, _: Short) -> Any:
+    _expect(isinstance(data, str), "a text", data)
+    return Template(data)
+
+
+def _number(data: Any, _: Short) -> Any:
+    _expect(isinstance(data, (int, float)) and not isinstance(data, bool), "a number", data)
+    _expect(-_MOST_FLOAT <= data <= _MOST_FLOAT, "a finite number", data)  # NaN is not
+    return float(data)
+
+
+def _whole(data: Any, _: Short) -> Any:
+    _expect(type(data) is int, "int", data)
+    _expect(-_MOST_INT <= data < _MOST_INT, "64 bits", data)
+    return data
+
+
+def _text(data: Any, _: Short) -> Any:
+    _expect(type(data) is str, "str", data)
+    return mentions.escaped(data)
+
+
+def _same(kind: type, data: Any) -> Any:
+    _expect(type(data) is kind, kind.__name__, data)
+    return data
 
 
 def _unmarked(data: Any) -> Any:
@@ -105,31 +201,13 @@ def _unmarked(data: Any) -> Any:
     return data
 
 
-def _load_dataclass(kind: Any, data: Any, where: str, short: Short) -> Any:
-    if kind in short and type(data) is not dict:
-        return short[kind](data, where)
-    _expect(isinstance(data, dict), where, "an object", data)
-    hints = _hints.get(kind)
-    if hints is None:
-        hints = _hints[kind] = typing.get_type_hints(kind)
-    values = {}
-    for field in dataclasses.fields(kind):
-        if field.name in data:
-            values[field.name] = _load(hints[field.name], data[field.name], f"{where}.{field.name}", short)
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            if typing.get_origin(hints[field.name]) not in _UNIONS:
-                raise ContractError(f"{where}: the key {field.name} is missing")
-            values[field.name] = None
-    return kind(**values)
-
-
 def _shown(data: Any) -> str:
     return repr(data[:20]) if isinstance(data, str) else type(data).__name__
 
 
-def _expect(ok: bool, where: str, wanted: str, data: Any) -> None:
+def _expect(ok: bool, wanted: str, data: Any) -> None:
     if not ok:
-        raise ContractError(f"{where}: wanted {wanted}, found {type(data).__name__}")
+        raise ContractError(f"wanted {wanted}, found {type(data).__name__}")
 
 
 def read(cls: type[T], path: str) -> T:

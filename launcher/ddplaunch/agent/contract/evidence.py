@@ -69,6 +69,7 @@ class Collective:
     # "issued" (it returned, and completes later) | "waiting" (the main thread is in its wait()) | "waited" |
     # "raised"; "": unknown
     tag: Optional[int] = None  # of a point-to-point operation; None: unknown
+    took: Optional[float] = None  # seconds until it returned or was waited for; None: not yet, or unknown
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,7 @@ class RankEvidence:
     stands: list[Stand] = field(default_factory=list)  # of the last minute, the most frequent first
     device: str = ""  # GPU of its process groups, as in CUDA_VISIBLE_DEVICES; "": not known
     broadcasting: int = 0  # bytes of the model's state that torch broadcasts in the call where it stands
+    stands_in: Optional[Collective] = None  # its main thread's call, by its stack's arguments; from outside
 
 
 @dataclass(frozen=True)
@@ -251,6 +253,41 @@ class Dump:
     size: int  # bytes of the pickle
     crc: int  # of the pickle, as in a zip archive
     packed: str  # the pickle deflated, without a header, as base64; free of secrets
+
+
+@dataclass(frozen=True)
+class RasRank:
+    rank: int  # in its communicator
+    host: str = ""  # address of its node; "": NCCL does not say
+    pid: int = 0
+
+
+@dataclass(frozen=True)
+class RasCount:
+    """Ranks of a communicator that have launched equally many operations of one kind."""
+
+    op: str  # "AllReduce"; "" before NCCL 2.26, which counts all kinds together
+    count: int
+    size: int
+    ranks: list[RasRank] = field(default_factory=list)  # empty: not named
+
+
+@dataclass(frozen=True)
+class RasCommunicator:
+    name: str  # NCCL's hash
+    size: int
+    counts: list[RasCount] = field(default_factory=list)  # of kinds in which ranks differ, the most first
+    silent: list[RasRank] = field(default_factory=list)  # whose processes did not answer NCCL
+
+
+@dataclass(frozen=True)
+class Ras:
+    """NCCL's word on all communicators of the job."""
+
+    version: str
+    total: int  # communicators
+    communicators: list[RasCommunicator] = field(default_factory=list)  # not in order; at most 8
+    dead: list[str] = field(default_factory=list)  # "process 4711 on 10.0.0.5", unreachable for a minute
 
 
 @dataclass(frozen=True)
@@ -286,6 +323,7 @@ class NodeEvidence:
     dumps_left_out: int = 0
     lines: dict[str, str] = field(default_factory=dict)  # text of source lines at which threads stand, by
     # "FILE:LINE" as in their frames
+    ras: Optional[Ras] = None  # of node 0, where ranks with NCCL make no progress
 
 
 @dataclass(frozen=True)

@@ -94,10 +94,11 @@ class CheckingIn(Message, kind="check-in", way=Way.GATE_TO_HUB, limit=LONG):
 
 @dataclass(frozen=True)
 class MeshResults(Message, kind="mesh-results", way=Way.GATE_TO_HUB, limit=LONG):
-    """The results of `Mesh`. `passed`: see `diagnosis.gate.paths`."""
+    """The results of `Mesh`. `passed`, `links`: see `diagnosis.gate.paths`."""
 
     results: list[MeshResult]
     passed: dict[str, int] = field(default_factory=dict)
+    links: dict[str, list[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

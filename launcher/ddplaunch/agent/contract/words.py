@@ -1,8 +1,14 @@
-"""The words of fields that take one of a few. mypy checks them where they are written, `codec` when read."""
+"""The contract's version, and the words of fields that take one of a few.
+
+mypy checks the words where they are written, `codec` when they are read.
+"""
 
 from __future__ import annotations
 
 from typing import Final, Literal
+
+VERSION = 1
+"""Raised when a message or a file of an older agent would be misread. Both sides refuse another version."""
 
 PhaseName = Literal[
     "starting",

@@ -26,11 +26,11 @@ class Cpu(NamedTuple):
     limit: float = 0.0  # CPUs
 
 
-def memory(root: str = "/") -> Memory:
-    """Return limit, use and kills of our group. `root` replaces "/" in tests."""
+def memory(root: str = "/", pid: str = "self") -> Memory:
+    """Return limit, use and kills of a process's group. `root` replaces "/" in tests."""
     tightest: tuple[int, Optional[int]] = (_UNLIMITED, None)
     kills = 0
-    for folder in _folders("memory", root):
+    for folder in _folders("memory", root, pid):
         limit = _number(folder, "memory.max") or _number(folder, "memory.limit_in_bytes")
         used = _number(folder, "memory.current") or _number(folder, "memory.usage_in_bytes")
         if limit is not None and limit < tightest[0]:

@@ -162,7 +162,14 @@ def _collective(entry: dict[str, Any], members: dict[str, list[int]]) -> Collect
         frames=[Frame(str(name), str(file), int(line)) for name, file, line in entry.get("frames", [])],
         peer=peer,
         state="completed" if _done(entry) else str(entry.get("state", "")),
+        took=_took(entry),
     )
+
+
+def _took(entry: dict[str, Any]) -> Optional[float]:
+    """Return the seconds until torch saw that it had completed, which it does of NCCL's calls."""
+    end, begun = (entry.get(f"time_{name}_ns") or 0 for name in ("discovered_completed", "created"))
+    return round((end - begun) / 1e9, 6) if end > begun > 0 else None
 
 
 def _operation(entry: dict[str, Any]) -> int:

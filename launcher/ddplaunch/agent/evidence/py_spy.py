@@ -14,6 +14,9 @@ from typing import Optional
 from ddplaunch.agent.contract import Stack
 from ddplaunch.agent.evidence import stacks
 
+_VARIABLES = "-llllllll"
+"""Prints each variable in up to 1,024 characters, 128 for each `l`: room for a list of 30 tensors."""
+
 
 def find(python: str) -> Optional[str]:
     """Find py-spy on PATH, beside the interpreter that trains, or beside the agent; None: nowhere."""
@@ -27,8 +30,37 @@ def dump(program: str, pids: Sequence[int], deadline: float) -> tuple[dict[int, 
     py-spy does not stop the processes: that could end collectives of their peers.
     """
     results: dict[int, list[Stack]] = {}
+    texts, missing = _texts(program, pids, deadline)
+    for pid, (output, errors) in texts.items():
+        try:
+            results[pid] = stacks.from_py_spy(output, pid)
+        except (ValueError, KeyError, TypeError):
+            missing[pid] = f"py-spy: {_reason(errors)}"
+    return results, missing
+
+
+def with_variables(program: str, pids: Sequence[int], deadline: float) -> dict[int, str]:
+    """Return by pid py-spy's JSON of the stacks, with the variables of each function."""
+    return {pid: output for pid, (output, _) in _texts(program, pids, deadline, _VARIABLES)[0].items()}
+
+
+def spawned(program: str, pids: Sequence[int], deadline: float) -> dict[int, int]:
+    """Return by pid which of its parent's children it is, where torch's mp.spawn has started it."""
+    numbers = {}
+    for pid, (output, _) in _texts(program, pids, deadline, "--locals")[0].items():
+        number = stacks.spawned_number(output)
+        if number is not None:
+            numbers[pid] = number
+    return numbers
+
+
+def _texts(
+    program: str, pids: Sequence[int], deadline: float, *more: str
+) -> tuple[dict[int, tuple[str, str]], dict[int, str]]:
+    """Return by pid what py-spy has written to stdout and stderr, and reasons for pids without."""
+    texts: dict[int, tuple[str, str]] = {}
     missing: dict[int, str] = {}
-    running = {pid: _start(program, pid) for pid in pids}
+    running = {pid: _start(program, pid, "--nonblocking", *more) for pid in pids}
     for pid, process in running.items():
         try:
             output, errors = process.communicate(timeout=max(0.01, deadline - time.monotonic()))
@@ -38,11 +70,8 @@ def dump(program: str, pids: Sequence[int], deadline: float) -> tuple[dict[int, 
                 process.communicate(timeout=1)
             missing[pid] = "py-spy did not answer in time"
             continue
-        try:
-            results[pid] = stacks.from_py_spy(output.decode(errors="replace"), pid)
-        except (ValueError, KeyError, TypeError):
-            missing[pid] = f"py-spy: {_reason(errors.decode(errors='replace'))}"
-    return results, missing
+        texts[pid] = output.decode(errors="replace"), errors.decode(errors="replace")
+    return texts, missing
 
 
 def native(program: str, pid: int, deadline: float) -> tuple[int, str]:
@@ -63,8 +92,8 @@ def native(program: str, pid: int, deadline: float) -> tuple[int, str]:
     return 0, ""
 
 
-def _start(program: str, pid: int, how: str = "--nonblocking") -> subprocess.Popen[bytes]:
-    argv = [program, "dump", "--json", how, "--pid", str(pid)]
+def _start(program: str, pid: int, *how: str) -> subprocess.Popen[bytes]:
+    argv = [program, "dump", "--json", *how, "--pid", str(pid)]
     pipe = subprocess.PIPE
     return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
 

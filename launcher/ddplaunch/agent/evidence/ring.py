@@ -14,9 +14,9 @@ from typing import Any, Optional
 
 from ddplaunch.agent.contract import Collective, Frame
 
-HEADER = b"ddplaunch ring 2\n".ljust(64, b"\0")
+HEADER = b"ddplaunch ring 3\n".ljust(64, b"\0")
 SLOTS = 256
-SLOT = struct.Struct("<QBBHidIHHHHB3x6qQ")
+SLOT = struct.Struct("<QBBHiddIHHHHB3x6qQ")
 """As in hook/ddplaunch_ring.py, which cannot be imported here."""
 KEPT = 32
 """Calls of a rank that are kept."""
@@ -77,24 +77,26 @@ def newest(calls: list[Collective], kept: int) -> list[Collective]:
 
 
 def _call(slot: tuple[Any, ...], names: list[Any]) -> Optional[Collective]:
-    _, state, later, tag, peer, at, number, function, group, site, dtype, length, *shape, _ = slot
+    _, state, later, tag, peer, at, end, number, function, group, site, dtype, length, *shape, _ = slot
     op, its_group, its_dtype = (_name(names, index) for index in (function, group, dtype))
     if not op or state not in _STATES or not 0 < at < _LATEST:
         return None
     returned = "issued" if later else "returned"
+    done = state == 5 or (state == 2 and not later)
     return Collective(
         group=its_group,
         seq=number,
         op=op,
         sizes=[shape[:length]] if its_dtype and length <= _DIMENSIONS else [],
         dtypes=[its_dtype] if its_dtype else [],
-        done=state == 5 or (state == 2 and not later),
+        done=done,
         p2p=op in _P2P,
         at=at,
         frames=_frames(names[site]) if 0 < site < len(names) else [],
         peer=None if peer == _NOBODY else peer,
         tag=None if tag == _NO_TAG else tag,
         state=returned if state == 2 else _STATES[state],
+        took=round(end - at, 6) if done and at <= end < _LATEST else None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from typing import Any
+from typing import Any, Optional
 
 from ddplaunch.agent.contract import Frame, Stack
 
@@ -16,6 +16,7 @@ THREADS_KEPT = 40
 _THREAD = re.compile(
     r"(?P<current>Current thread|Thread) 0x[0-9a-f]+(?: \[(?P<name>.*)\])? \(most recent call first\):"
 )
+_SPAWN = "torch/multiprocessing/spawn.py"
 _PYTHONS = re.compile(r"libpython|python\d|libffi|_ctypes")
 """Libraries through which Python calls native code."""
 _SYSTEMS = re.compile(r"lib(c|m|pthread|rt|dl|stdc\+\+)[.-]|ld-|\[vdso\]")
@@ -51,6 +52,21 @@ def from_py_spy(text: str, pid: int) -> list[Stack]:
         tid, owns = int(thread.get("os_thread_id") or 0), thread.get("owns_gil") is True
         stacks.append(Stack(str(thread.get("thread_name") or ""), main, _cut(frames), tid, owns_gil=owns))
     return _main_first(stacks)
+
+
+def spawned_number(text: str) -> Optional[int]:
+    """Return the number that torch's mp.spawn has given to the process of this dump with its locals.
+
+    None where it has started no such process, and for text that is no dump.
+    """
+    try:
+        for frame in (frame for thread in json.loads(text) for frame in thread["frames"]):
+            if frame["name"] == "_wrap" and str(frame["filename"]).endswith(_SPAWN):
+                numbers = [each["repr"] for each in frame["locals"] if each["name"] == "i"]
+                return int(numbers[0]) if numbers else None
+    except (ValueError, KeyError, TypeError):
+        pass
+    return None
 
 
 def native_holder(text: str) -> tuple[int, str]:

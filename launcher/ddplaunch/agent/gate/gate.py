@@ -94,7 +94,7 @@ def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: S
     except HubUnreachedError as error:
         code = gate.fail([error.verdict])
     termination.write(code, gate.verdicts)
-    return code
+    return termination.of_gate(plan, node, code)
 
 
 def _stop(number: int, _: Any) -> None:
@@ -305,8 +305,7 @@ class Gate:
 
     def _mesh(self, mesh: Mesh) -> None:
         results = probe.run(self._node, mesh.tasks, self._context.key, self._context.attempt)
-        kept, passed = paths.parted(results)
-        self._send(MeshResults(kept, passed))
+        self._send(MeshResults(*paths.parted(results)))
         self._show(
             "paths to the peers",
             [_summary([r for r in results if r.what not in paths.BESIDE], self._plan.names)],

@@ -54,6 +54,7 @@ class _Try(NamedTuple):
     silent: bool = False  # no answer, or half of one: packets may have been lost
     met: bool = False  # a node of this job accepted the connection
     moved: bool = False  # part of the payload arrived
+    link: tuple[int, ...] = (0, 0)  # see `Channel.link`
 
 
 def run(node: int, tasks: list[MeshTask], key: bytes, attempt: int) -> list[MeshResult]:
@@ -72,7 +73,8 @@ def run(node: int, tasks: list[MeshTask], key: bytes, attempt: int) -> list[Mesh
                 result = _together_with(result, _all_at_once(again))
             seconds = time.monotonic() - started
         path = (task.peer, task.address, task.port, task.what)
-        return MeshResult(node, *path, result.outcome, result.detail, seconds)
+        rtt, mtu = result.link
+        return MeshResult(node, *path, result.outcome, result.detail, seconds, rtt or None, mtu or None)
 
     return _all_at_once([lambda task=task: work(task) for task in tasks])  # type: ignore[misc]
 
@@ -97,7 +99,8 @@ def _together_with(first: _Try, again: list[_Try]) -> _Try:
     tries = [first, *again]
     failed = sum(each.outcome != "ok" for each in tries)
     if failed < len(tries):
-        return _Try("ok", f"packets are lost, {failed} of {len(tries)} tries failed")
+        link = next(each.link for each in tries if each.outcome == "ok")
+        return _Try("ok", f"packets are lost, {failed} of {len(tries)} tries failed", link=link)
     partly = [each for each in tries if each.met]
     if any(each.moved for each in partly) or (partly and len(partly) < len(tries)):
         return _Try("lossy", f"none of {len(tries)} tries came through whole, {len(partly)} did in part")
@@ -112,7 +115,8 @@ def _patient(task: MeshTask, key: bytes, attempt: int, data: str) -> _Try:
         time.sleep(_PAUSE)
         result = _try(task, key, attempt, data, _AGAIN_SECONDS)
         if result.outcome == "ok":
-            return _Try("ok", f"{first.outcome} for {time.monotonic() - started:.1f} s before it was open")
+            how = f"{first.outcome} for {time.monotonic() - started:.1f} s before it was open"
+            return result._replace(detail=how)
     return first
 
 
@@ -139,7 +143,7 @@ def _try(task: MeshTask, key: bytes, attempt: int, data: str, seconds: float) ->
     try:
         channel.send(*Payload(data).pack(), seconds)
         answer = channel.receive(seconds)
-        moved = channel.acknowledged > _MOVED
+        moved, link = channel.acknowledged > _MOVED, channel.link()
     except LostError as error:
         if "does not read" not in str(error):
             return _Try("reset", str(error))
@@ -148,7 +152,7 @@ def _try(task: MeshTask, key: bytes, attempt: int, data: str, seconds: float) ->
         channel.close()
     if answer is None:
         detail = f"{PAYLOAD // 1024} kB were sent and no answer came"
-        return _Try("stalled", detail, silent=True, met=True, moved=moved)
+        return _Try("stalled", detail, silent=True, met=True, moved=moved, link=link)
     if answer != Digest(digest(data)).pack():
         return _Try("reset", "what came through was not what was sent")
-    return _Try("ok")
+    return _Try("ok", link=link)

@@ -1,6 +1,6 @@
 """Writes the last calls of torch.distributed into a file that outlives the process.
 
-The file is mapped: a call is written by one `pack_into` and one byte more when it returns, without a system
+The file is mapped: a call is written by one `pack_into`, and its end by a time and a byte, without a system
 call, and stays when the process is killed, aborts in C++ or is frozen. It has a header, SLOTS slots that are
 written in turn, and text: one line of JSON for each group, function, dtype and user's line, to which slots
 refer by number. The program's calls of public functions are recorded; calls by C++ itself, as of DDP in
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType, ModuleType
     from typing import Any, Optional
 
-HEADER = b"ddplaunch ring 2\n".ljust(64, b"\0")
+HEADER = b"ddplaunch ring 3\n".ljust(64, b"\0")
 SLOTS = 256
 _DIMENSIONS = 6
 _CALL = struct.Struct("<HHHHB3x%dq" % _DIMENSIONS)
 """The part that calls from one line mostly share: function, group, line, dtype, dimensions, shape."""
-_WRITTEN = struct.Struct("<QBBHidI%dsQ" % _CALL.size)
-"""A slot as written: mark, state, asynchronous, tag, peer, time, number, the call, mark. The marks are the
-number of the call in the process; they differ where a write was cut."""
-SLOT = struct.Struct("<QBBHidI%sQ" % _CALL.format[1:])
+_WRITTEN = struct.Struct("<QBBHiddI%dsQ" % _CALL.size)
+"""A slot as written: mark, state, asynchronous, tag, peer, time, end, number, the call, mark. The marks are
+the number of the call in the process; they differ where a write was cut."""
+SLOT = struct.Struct("<QBBHiddI%sQ" % _CALL.format[1:])
 TEXT = 1 << 16
 ENTERED, RETURNED, RAISED = 1, 2, 3  # and those of ddplaunch_work
 LARGE = 0xFFFF  # a tag that does not fit, or is not known
@@ -274,6 +274,7 @@ def recorded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
                 _raised(ring, place, error)  # type: ignore[arg-type]
             raise
         if place:
+            ddplaunch_work.END.pack_into(ring.map, place + ddplaunch_work.TO_END, time())  # type: ignore[union-attr]
             ring.map[place] = RETURNED  # type: ignore[union-attr]
             if ring.map[place + 1] and result is not None:  # type: ignore[union-attr]
                 ddplaunch_work.issued(ring.map, place, result)  # type: ignore[union-attr]
@@ -289,8 +290,8 @@ def _raised(ring: _Ring, place: int, error: BaseException) -> None:
         # A refused call need not match one of another rank: the next call has its number.
         slot = SLOT.unpack_from(ring.map, place - _STATE)
         for group in ring.by_name.values():
-            if group.name == slot[8]:
-                group.made[_FUNCTIONS[slot[7]] in POINT_TO_POINT] -= 1
+            if group.name == slot[9]:
+                group.made[_FUNCTIONS[slot[8]] in POINT_TO_POINT] -= 1
 
 
 def _open() -> Optional[_Ring]:
@@ -377,7 +378,7 @@ def _write(
     made[kind] = number = made[kind] + 1
     mark = next(ring.marks)
     place = _FIRST + mark % SLOTS * _SIZE
-    _WRITTEN.pack_into(ring.map, place, mark, ENTERED, later, tag, peer, time(), number, content, mark)
+    _WRITTEN.pack_into(ring.map, place, mark, ENTERED, later, tag, peer, time(), 0.0, number, content, mark)
     return place + _STATE
 
 

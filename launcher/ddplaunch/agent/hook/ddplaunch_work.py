@@ -8,8 +8,10 @@ recorded call has issued, as within a synchronous collective, costs one look int
 
 from __future__ import annotations
 
+import struct
 from functools import wraps
 from threading import get_ident, main_thread
+from time import time
 from weakref import ref
 
 TYPE_CHECKING = False
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 RAISED, WAITING, WAITED = 3, 4, 5
 _MARK = 8  # bytes of a slot before its state: the number of the call
+END = struct.Struct("<d")
+TO_END = 16  # bytes from its state to the time when it returned, or was waited for
 
 
 class _State:
@@ -70,4 +74,5 @@ def _marking(inner: Callable[..., Any]) -> Callable[..., Any]:
 def _mark(known: tuple[Any, ...], state: int) -> None:
     slots, place, mark, _ = known
     if slots[place - _MARK : place] == mark:  # else a later call has its slot
+        END.pack_into(slots, place + TO_END, time())
         slots[place] = state

@@ -31,6 +31,7 @@ def leave_out(record: JobRecord, out: Set[int], verdicts: list[Verdict]) -> None
     for node in out:
         record.check_ins.pop(node, None)
         record.passed.pop(str(node), None)
+        record.links.pop(str(node), None)
         record.node(node, phase=Phase.ENDED, detail="the job goes on without it")
     if record.agreed is not None:
         record.agreed = replace(record.agreed, nodes=len(record.members))

@@ -6,6 +6,7 @@ clock is off; beyond SKEW the hub moves the node's times onto its own clock, so 
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Callable, Optional
@@ -22,6 +23,7 @@ from ddplaunch.agent.contract import (
     Verdict,
 )
 from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
+from ddplaunch.agent.contract.messages import RankEnded
 
 if TYPE_CHECKING:
     from ddplaunch.agent.hub.server import Session
@@ -47,6 +49,14 @@ class EvidenceRound:
     deadline: float = 0.0  # on the hub's monotonic clock
     wanted: set[int] = field(default_factory=set)
     got: dict[int, NodeEvidence] = field(default_factory=dict)
+    crashes: list[tuple[int, RankEnded]] = field(default_factory=list)  # by node; see `keeps`
+
+    @property
+    def own_crashes(self) -> list[tuple[int, RankEnded]]:
+        """Return the kept deaths that no question to NCCL has caused: node 0, which asks, has answered."""
+        node = self.got.get(0)
+        excused = node is None or node.ras or any(text.startswith("NCCL RAS:") for text in node.missing)
+        return [] if excused else self.crashes
 
 
 class EvidenceRounds:
@@ -83,6 +93,17 @@ class EvidenceRounds:
             return None
         self.current = None
         return done
+
+    def keeps(self, node: int, ended: RankEnded) -> bool:
+        """Keep a death for the round's end if it may be of our own making, and return whether it is.
+
+        At the end of a hang NCCL is asked, see `evidence.ras`.
+        """
+        done, end = self.current, ended.rank.exit
+        if done is None or done.why != "deadline" or end is None or end.signal != signal.SIGSEGV:
+            return False
+        done.crashes.append((node, ended))
+        return True
 
     def give_up(self) -> list[Session]:
         """End all rounds; return the sessions that still wait for an answer."""

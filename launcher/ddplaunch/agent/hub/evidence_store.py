@@ -13,7 +13,6 @@ from ddplaunch.agent.contract import (
     NodeEvidence,
     Phase,
     RankEvidence,
-    RendezvousSettings,
     codec,
 )
 from ddplaunch.agent.hub.evidence_rounds import Clocks, EvidenceRound, job_evidence
@@ -90,19 +89,13 @@ class EvidenceStore:
         self._members.clear()
         self._known.clear()
 
-    def whole(
-        self,
-        why: str,
-        lost: list[Lost],
-        hosts: dict[int, str],
-        done: Optional[EvidenceRound] = None,
-        agreed: Optional[RendezvousSettings] = None,
-    ) -> JobEvidence:
+    def whole(self, why: str, lost: list[Lost], done: Optional[EvidenceRound] = None) -> JobEvidence:
         """Return the job's evidence: of round `done`, or without one the last of each node."""
         late = set() if done is None else done.wanted - done.got.keys()
         known = {node: evidence for node, evidence in self._known.items() if node not in late}
         silent = sorted({*(each.node for each in lost), *late})
-        plan = replace(self._record.plan, nodes=len(self._record.members))
+        plan, agreed = replace(self._record.plan, nodes=len(self._record.members)), self._record.agreed
+        hosts = {number: node.host for number, node in self._record.nodes.items()}
         evidence = job_evidence(plan, why, time.time(), known, silent, self._deaths, hosts, lost)
         if agreed is None:
             return evidence

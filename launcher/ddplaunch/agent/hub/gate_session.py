@@ -100,8 +100,7 @@ class GateSession:
             self._checked_in(session, message.check_in)
         elif isinstance(message, messages.MeshResults):
             self._library += [each for each in message.results if each.what in paths.BESIDE]
-            at_gates = [each for each in message.results if each.what not in paths.BESIDE]
-            self._results(session, at_gates, message.passed)
+            self._results(session, message)
         elif isinstance(message, (messages.SmokeReady, messages.SmokeResults)):
             self._smoke.received(session, message)
         elif isinstance(message, messages.Unbound):
@@ -166,12 +165,13 @@ class GateSession:
         if self.state == GateState.RELEASED and self._record.agreed is not None:
             self._send_release([session])  # its gate was started again after the others had gone on
 
-    def _results(self, session: Session, results: list[MeshResult], passed: dict[str, int]) -> None:
+    def _results(self, session: Session, message: messages.MeshResults) -> None:
         if session.node is not None and self.state == GateState.MESHING:
-            kept, more = paths.parted(results)
+            kept, more, links = paths.parted(m for m in message.results if m.what not in paths.BESIDE)
             self._reported.add(session.node)
             self._record.mesh += kept
-            self._record.passed[str(session.node)] = {**passed, **more}
+            self._record.passed[str(session.node)] = {**message.passed, **more}
+            self._record.links[str(session.node)] = {**message.links, **links}
 
     def _leaves(self, session: Session) -> None:
         """Take leave of a gate that was stopped from outside. The job ends when the last one leaves."""

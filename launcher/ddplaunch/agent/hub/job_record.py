@@ -29,6 +29,7 @@ from ddplaunch.agent.contract import (
     JobStatus,
     MeshResult,
     NodeStatus,
+    NodeWait,
     Phase,
     PhaseName,
     RankPace,
@@ -48,6 +49,8 @@ FLUSH_EVERY = 0.2
 """Seconds between two writes of the status: only people read it."""
 HEARTBEAT = 10.0
 """Seconds after which an unchanged status is written again: it shows that the hub lives."""
+_SAME = 2.0
+"""Seconds by which the start of a wait may differ between heartbeats, as messages take their time."""
 _PACE_HOLDS = 30.0
 """Seconds after which the pace of a node's ranks is forgotten, as when they have ended."""
 _QUICK = 0.01
@@ -79,6 +82,7 @@ class JobRecord:
         self.check_ins: dict[int, CheckIn] = {}
         self.mesh: list[MeshResult] = []
         self.passed: dict[str, dict[str, int]] = {}
+        self.links: dict[str, dict[str, list[int]]] = {}
         self.refused: set[str] = set()  # addresses of clients that do not know the key
         self.agreed: Optional[RendezvousSettings] = None
         self.gate_passed = False
@@ -149,9 +153,12 @@ class JobRecord:
         if new != old:
             self.nodes[node], self._changed = new, True
 
-    def beat(self, beat: Beat, detail: str) -> None:
+    def beat(self, beat: Beat, waits: Optional[NodeWait]) -> None:
         """Note a node's heartbeat. The pace changes all the time, and writes no file by itself."""
-        self.node(beat.node, phase=beat.phase, detail=detail)
+        old = self.nodes[beat.node].waits
+        if waits and old and abs(waits.since - old.since) < _SAME:
+            waits = dataclasses.replace(waits, since=old.since)
+        self.node(beat.node, phase=beat.phase, detail="", waits=waits)
         if beat.paces:
             self.paces[beat.node] = time.monotonic(), beat.paces
 
@@ -205,6 +212,7 @@ class JobRecord:
             verdicts=self.verdicts,
             exit_code=self.exit_code,
             decided=self.decided,
+            why=self.evidence.why if self.evidence and self.decided is not None else "",
             gate_passed=self.gate_passed,
             pace=self._pace(),
         )
@@ -228,6 +236,7 @@ class JobRecord:
             check_ins=[self.check_ins[n] for n in sorted(self.check_ins)],
             mesh=self.mesh,
             passed=self.passed,
+            links=self.links,
             agreed=self.agreed,
             evidence=self.evidence,
             verdicts=self.verdicts,

@@ -8,9 +8,13 @@ from ddplaunch.agent.contract import JobEvidence, Occasion, Verdict
 from ddplaunch.agent.contract.messages import Alive, Notice
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.server import Session, send_all
+from ddplaunch.agent.system import phrases
 
 SIGN = 2.0
 """Seconds between two Alive messages to every supervisor: without them it detects stalls by itself."""
+
+STARTS = 300.0
+"""Seconds for which no rank need be seen: until then the hub says that it waits, and notices no hang."""
 
 
 class Notices:
@@ -28,9 +32,16 @@ class Notices:
             self._signed = now
             send_all(self._sessions.values(), Alive())
 
-    def give(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:
-        """Send the notice once; again only when its codes or its ranks at fault have changed."""
+    def give(self, verdicts: list[Verdict], evidence: JobEvidence, launching_for: float = 0.0) -> None:
+        """Send the notice once; again only when its codes or its ranks at fault have changed.
+
+        `launching_for`: seconds for which no rank has been seen on any node. That alone is no reason for one.
+        """
         notice = [(verdict.code, verdict.ranks) for verdict in verdicts]
+        if notice == [("unknown", [])] and 0 < launching_for < STARTS:
+            span = phrases.span(launching_for)
+            self._record.event("waiting", f"waiting for the ranks to start: none has been seen for {span}")
+            return
         if not verdicts or notice == self._last:
             return
         self._last = notice
@@ -47,9 +58,10 @@ class Notices:
         """Let the next notice be sent, even if it equals the last."""
         self._last = None
 
-    def withdraw(self) -> None:
-        """Clear the verdicts: the job is well again."""
+    def withdraw(self) -> bool:
+        """Clear the verdicts: the job is well again. Returns whether there were any."""
         self._last, known = None, self._record.verdicts
         self._record.judge([])
         if known:
             self._record.send_message(Occasion.WITHDRAWN)
+        return bool(known)

@@ -1,4 +1,4 @@
-"""Sends messages about the job to webhooks and commands, and never gets in the job's way.
+"""Sends messages about the job to webhooks, commands and the scheduler, and never gets in the job's way.
 
 Each recipient has a thread of its own, which begins with its first message, and a short queue. What does not
 arrive is dropped, which the hub's log says once for each recipient. A URL is a secret: no text here has it.
@@ -9,37 +9,24 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import signal
-import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Optional
 
-from ddplaunch.agent.contract import Env, NotifyPlan
+from ddplaunch.agent import platforms
+from ddplaunch.agent.contract import NotifyPlan
 from ddplaunch.agent.hub import message
 from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.platforms import Platform
 from ddplaunch.agent.system import secrets
+from ddplaunch.agent.system.delivery import UndeliveredError, post, run
 
-TIMEOUT = 5.0
-"""Seconds for a webhook to answer."""
-COMMAND = 10.0
-"""Seconds for a command to end."""
-AT_END = 5.0
+AT_END = 15.0
 """Seconds that the end of the job is held up for messages, all together."""
-_PAUSES = (1.0, 4.0, None)
+_PAUSES = (1.0, 2.0, 4.0, 8.0, None)
 """Seconds after each try."""
 _QUEUE = 16
-_PASSING = (408, 429)
-"""Answers of a webhook, below 500, after which another try may go well."""
-
-
-class UndeliveredError(Exception):
-    """A message did not arrive. `lasts`: another try would not change that."""
-
-    def __init__(self, why: str, lasts: bool = False) -> None:
-        super().__init__(why)
-        self.lasts = lasts
 
 
 class Notifier:
@@ -48,7 +35,10 @@ class Notifier:
     def __init__(self, record: JobRecord, handle: str, recipients: Sequence[NotifyPlan]) -> None:
         self._record, self._handle = record, handle
         self._closing = threading.Event()
-        self._recipients = [_Recipient(n, each, self._closing) for n, each in enumerate(recipients)]
+        self._recipients = [
+            _Recipient(number, each, platforms.named(record.plan.platform), self._closing)
+            for number, each in enumerate(recipients)
+        ]
 
     def send(self, occasion: str) -> None:
         """Send a message of what the record says now."""
@@ -81,10 +71,11 @@ class Notifier:
 
 
 class _Recipient:
-    def __init__(self, index: int, plan: NotifyPlan, closing: threading.Event) -> None:
+    def __init__(self, index: int, plan: NotifyPlan, platform: Platform, closing: threading.Event) -> None:
         self.failure = ""
-        self._name, self._plan, self._closing = f"notify[{index}]", plan, closing
-        self._queue: queue.Queue[Optional[bytes]] = queue.Queue(_QUEUE)
+        self._plan, self._platform, self._closing = plan, platform, closing
+        self._name = platform.place if plan.events else f"notify[{index}]"
+        self._queue: queue.Queue[Optional[dict[str, Any]]] = queue.Queue(_QUEUE)
         self._thread: Optional[threading.Thread] = None
 
     def put(self, occasion: str, made: dict[str, Any]) -> None:
@@ -94,7 +85,7 @@ class _Recipient:
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
         try:
-            self._queue.put_nowait(message.encoded(made, self._plan.format))
+            self._queue.put_nowait(made)
         except queue.Full:
             self._fail("too many messages wait for it")
 
@@ -112,13 +103,13 @@ class _Recipient:
         self.failure = self.failure or f"{self._name} got no message: {why}"
 
     def _run(self) -> None:
-        while (body := self._queue.get()) is not None:
-            self._deliver(body)
+        while (made := self._queue.get()) is not None:
+            self._deliver(made)
 
-    def _deliver(self, body: bytes) -> None:
+    def _deliver(self, made: dict[str, Any]) -> None:
         for pause in _PAUSES:
             try:
-                return self._send(body)
+                return self._send(made)
             except UndeliveredError as error:
                 if pause is None or error.lasts:
                     return self._fail(str(error))
@@ -127,75 +118,19 @@ class _Recipient:
             self._closing.wait(pause)
         return None
 
-    def _send(self, body: bytes) -> None:
-        if self._plan.command:
-            _run(self._plan.command, body)
-        elif self._plan.webhook:
+    def _send(self, made: dict[str, Any]) -> None:
+        plan = self._plan
+        if plan.events and self._platform.show:
+            return self._platform.show(made)
+        body = message.encoded(made, plan.format)
+        if plan.command:
+            run(plan.command, body)
+        elif plan.webhook:
             try:
-                url = secrets.value(f"{self._name}.webhook", self._plan.webhook, os.environ)
+                url = secrets.value(f"{self._name}.webhook", plan.webhook, os.environ).strip()
             except secrets.MissingSecretError as error:
                 raise UndeliveredError(str(error), lasts=True) from error
-            _post(url.strip(), body)
-
-
-def _post(url: str, body: bytes) -> None:
-    """Send the body to the URL. Raises UndeliveredError."""
-    from http.client import HTTPException  # which most jobs do without
-    from urllib import error, request
-
-    if not url.lower().startswith(("http://", "https://")):
-        raise UndeliveredError("its URL does not begin with http:// or https://", lasts=True)
-    headers = {"Content-Type": "application/json", "User-Agent": "ddplaunch"}
-
-    class NoRedirect(request.HTTPRedirectHandler):
-        """Follows nowhere: what the URL lets in is for its own server alone."""
-
-        def redirect_request(self, *_: Any) -> None:
-            return None
-
-    try:
-        post = request.Request(url, body, headers)  # noqa: S310 - the scheme is known
-        request.build_opener(NoRedirect).open(post, timeout=TIMEOUT).close()
-    except error.HTTPError as answer:
-        answer.close()
-        lasts = answer.code < 500 and answer.code not in _PASSING
-        raise UndeliveredError(f"its webhook answers {answer.code}", lasts) from None
-    except (OSError, HTTPException, ValueError) as failed:
-        raise UndeliveredError(f"its webhook does not answer: {_reason(failed)}") from None
-
-
-def _reason(error: BaseException) -> str:
-    """Return the system's own words, or the kind of the error: its text may quote the URL."""
-    inner = getattr(error, "reason", None)
-    if isinstance(inner, OSError):
-        return _reason(inner)
-    if isinstance(error, TimeoutError) or type(error).__name__ == "timeout":  # before Python 3.10
-        return f"not within {TIMEOUT:.0f} s"
-    known = inner if type(error).__name__.startswith("SSL") else getattr(error, "strerror", None)
-    return str(known or type(error).__name__)
-
-
-def _run(command: list[str], body: bytes) -> None:
-    """Run the command with the body on its standard input. Raises UndeliveredError."""
-    environment: Mapping[str, str] = {k: v for k, v in os.environ.items() if k not in (Env.KEY, Env.UID)}
-    try:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        raise UndeliveredError(f"its command does not start: {_reason(error)}", lasts=True) from error
-    try:
-        child.communicate(body, COMMAND)
-    except subprocess.TimeoutExpired:
-        raise UndeliveredError(f"its command has not ended within {COMMAND:.0f} s") from None
-    finally:
-        with contextlib.suppress(OSError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    if child.returncode:
-        raise UndeliveredError(f"its command ends with exit code {child.returncode}")
+            if not url.lower().startswith(("http://", "https://")):
+                raise UndeliveredError("its URL does not begin with http:// or https://", lasts=True)
+            post(url, body)
+        return None

@@ -47,7 +47,8 @@ def restore(record: JobRecord, state: Left) -> None:
     record.gate_passed, record.decided = status.gate_passed, status.decided
     record.exit_code = status.exit_code
     record.check_ins = {each.node: each for each in bundle.check_ins}
-    record.mesh, record.passed, record.agreed = bundle.mesh, bundle.passed, bundle.agreed
+    record.mesh, record.passed, record.links = bundle.mesh, bundle.passed, bundle.links
+    record.agreed = bundle.agreed
     record.evidence = bundle.evidence
     # A notice is given again where it still holds.
     is_final = status.decided is not None or status.exit_code is not None

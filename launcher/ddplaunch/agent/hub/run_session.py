@@ -30,7 +30,7 @@ from ddplaunch.agent.hub.recheck import DOUBT, Recheck
 from ddplaunch.agent.hub.reconnects import Reconnects
 from ddplaunch.agent.hub.run_states import NEXT, RunState
 from ddplaunch.agent.hub.server import Session
-from ddplaunch.agent.hub.stall_detector import StallDetector, detail
+from ddplaunch.agent.hub.stall_detector import StallDetector, waits
 from ddplaunch.agent.hub.supervisor_join import SupervisorJoin
 
 SETTLE = 1.0
@@ -145,6 +145,8 @@ class RunSession:
         self._look_for_missing(now)
         self._look_for_lost(now)
         if (done := self.rounds.finished(now)) is not None:
+            for node, crash in done.own_crashes:
+                self._death(node, crash, now)
             self._settle(done, now)
             self.rounds.start(now)
         if self.state == RunState.CLOSING or self._heeds_eviction(now):
@@ -194,11 +196,11 @@ class RunSession:
             return
         self.liveness.received(beat.node, now, sum(rank.completed for rank in beat.ranks))
         self.watch.add(beat, now)
-        self.record.beat(beat, detail(beat))
+        self.record.beat(beat, waits(beat, time.time()))
         self.record.follow(self.finished)
 
     def _death(self, node: int, ended: messages.RankEnded, now: float) -> None:
-        if self.evidence_store.is_known(node, ended.rank):
+        if self.evidence_store.is_known(node, ended.rank) or self.rounds.keeps(node, ended):
             return
         rank = self.evidence_store.death(node, ended.rank)
         end = rank.exit
@@ -216,7 +218,7 @@ class RunSession:
         self.finished[node] = exit_code
         self.eviction.ended(node)
         self.watch.forget(node, now)
-        self.record.node(node, phase=Phase.ENDED, exit_code=exit_code, detail="")
+        self.record.node(node, phase=Phase.ENDED, exit_code=exit_code, detail="", waits=None)
         self.record.follow(self.finished)
         if self.state == RunState.CLOSING:
             return
@@ -226,7 +228,7 @@ class RunSession:
             self._end(exit_code, verdicts, self._all_evidence("death"), now)
         elif exit_code != Exit.OK:
             self._expect_verdict(now)
-        elif self.plan.mpi and node == 0:  # the launcher has seen all ranks of all nodes end well
+        elif self.plan.keepers and node == 0:  # the launcher has seen all ranks of all nodes end well
             self.record.event("end", "all ranks have finished")
             self._end(Exit.OK, [], None, now)
 
@@ -260,8 +262,7 @@ class RunSession:
 
     def _look_for_missing(self, now: float) -> None:
         """Judge nodes that have not come after the gate."""
-        fault = self.supervisor_join.look(now)
-        if fault is None:
+        if (fault := self.supervisor_join.look(now)) is None:
             return
         verdicts, evidence = fault.verdicts, self._all_evidence("joining")
         if fault.certain:
@@ -289,12 +290,10 @@ class RunSession:
             self._expect_verdict(now)
 
     def _watch(self, now: float) -> None:
-        if self.watch.moving_again(now):
-            self.notices.withdraw()
+        if self.watch.moving_again(now) and self.notices.withdraw():
             self.record.event("notice", "the job is moving again")
         odd = self.calls.due(now) and is_odd_start(self._all_evidence("call"))
-        why = "call" if odd else self.watch.decide(now)
-        if why is not None:
+        if (why := "call" if odd else self.watch.decide(now)) is not None:
             self._request(why, now)
 
     # ---------------------------------------------------------------- evidence and verdicts
@@ -319,7 +318,8 @@ class RunSession:
         elif done.why == "call":
             self.notices.give(never_meet(evidence, self.record.complain), evidence)
         elif done.why in ("still", "silence", "apart"):
-            self.notices.give(judge(evidence, self.record.complain), evidence)
+            launching_for = self.watch.launching_for(now)
+            self.notices.give(judge(evidence, self.record.complain), evidence, launching_for)
         elif done.why == "deadline":
             # A rank that failed may leave the others, or itself, hanging: its failure is what happened.
             verdicts = self.recheck.surer(judge(evidence, self.record.complain), self.record.verdicts)
@@ -343,8 +343,7 @@ class RunSession:
             client.send(messages.BundleAnswer(bundle_file.as_text(bundle)))
 
     def _all_evidence(self, why: str, done: Optional[EvidenceRound] = None) -> JobEvidence:
-        hosts = {number: node.host for number, node in self.record.nodes.items()}
-        return self.evidence_store.whole(why, self.liveness.lost, hosts, done, self.record.agreed)
+        return self.evidence_store.whole(why, self.liveness.lost, done)
 
     def _report_ending(self, evidence: JobEvidence) -> None:
         """Print the verdicts on a job that is about to be ended; without any, how far it was."""

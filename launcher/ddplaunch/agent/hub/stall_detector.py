@@ -15,9 +15,8 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Optional
 
-from ddplaunch.agent.contract import Beat, Phase, RankBeat, WatchdogPlan
+from ddplaunch.agent.contract import Beat, NodeWait, Phase, RankBeat, WatchdogPlan
 from ddplaunch.agent.diagnosis.run.progress import BUSY, quiet_for
-from ddplaunch.agent.system import phrases
 
 START = 12.0
 """How much longer a rank may use CPU without progress than lie still, before the first collective (imports,
@@ -84,6 +83,8 @@ class StallDetector:
     def decide(self, now: float) -> Optional[str]:
         """Return why evidence must be collected now, once per state of the job; None: not now.
 
+        While no rank has been seen on any node, it is collected every LAUNCH seconds.
+
         "still": nothing moves, for a notice. "deadline": nothing has moved for `kill_after`. "asked": some
         ranks have waited for long while others move: slowness, or a fault that never ends. "apart": so they
         have, and the others may be of another world.
@@ -95,8 +96,9 @@ class StallDetector:
             self._killing = True
             return "deadline"
         if quiet >= self.patience:
-            if self._noticed is None or self._noticed[2] != self._living():
-                self._noticed = (now, self.completed(), self._living())
+            living, noticed = self._living(), self._noticed
+            if noticed is None or noticed[2] != living or (not living and now - noticed[0] >= LAUNCH):
+                self._noticed = (now, self.completed(), living)
                 return "still"
             return None
         apart = self._worlds_are_several()
@@ -107,17 +109,21 @@ class StallDetector:
         return None
 
     def moving_again(self, now: float) -> bool:
-        """Whether the job has moved since the last notice; true once. Such a pause raises the patience."""
+        """Whether the job has moved since the last notice; true once. Such a pause raises the patience.
+
+        The start of the ranks does not: it says nothing of pauses in the training.
+        """
         if self._noticed is None:
             return False
-        noticed_at, completed, _ = self._noticed
+        noticed_at, completed, living = self._noticed
         quiet = self.quiet_for(now)
         freed = quiet is not None and quiet < self.patience / 2 and self.longest_wait(now) < now - noticed_at
         if self.completed() <= completed and not freed:
             return False
         learned = AGAIN * (now - noticed_at + self.patience)
         most = learned if self._kill_after is None else self._kill_after / 2  # so that the notice comes first
-        self.patience = max(self.patience, min(learned, most))
+        if living:
+            self.patience = max(self.patience, min(learned, most))
         self._noticed, self._killing = None, False
         return True
 
@@ -166,6 +172,11 @@ class StallDetector:
         else:
             stuck += [seconds * self._notice_after / LAUNCH for seconds in launching]
         return min(*stuck, now - self._changed)
+
+    def launching_for(self, now: float) -> float:
+        """Return for how long no rank has been seen on any node; 0 once one has been."""
+        beats = self._last.values()
+        return min((0.0 if each.beat.ranks else now - each.launching_since for each in beats), default=0.0)
 
     def since_progress(self, now: float) -> list[float]:
         """Return the seconds since its last progress of each living rank."""
@@ -237,13 +248,13 @@ def _quiet(rank: RankBeat, age: float, waited_for: bool) -> float:
     return quiet_for(rank.stuck_for + age, rank.still_for + age, rank.waits, busy)
 
 
-def detail(beat: Beat) -> str:
-    """Return the node's detail in the status: which ranks wait, after QUIET seconds; else ""."""
+def waits(beat: Beat, now: float) -> Optional[NodeWait]:
+    """Return which ranks of the node have waited for QUIET seconds; None: none. `now`: since the epoch."""
     living = [rank for rank in beat.ranks if rank.alive]
-    waiting = [rank.rank for rank in living if rank.waits and rank.stuck_for >= QUIET]
+    waiting = [rank for rank in living if rank.waits and rank.stuck_for >= QUIET]
     if not waiting:
-        return ""
-    if len(waiting) == len(living):
-        return f"all wait, for {phrases.span(min(rank.stuck_for for rank in living))}"
-    missing = [rank.rank for rank in living if rank.rank not in waiting]
-    return f"waits for {phrases.ranks(missing)}"
+        return None
+    since = now - min(rank.stuck_for for rank in waiting)
+    return NodeWait(
+        since, [rank.rank for rank in waiting], [rank.rank for rank in living if rank not in waiting]
+    )

@@ -18,6 +18,8 @@ HUB_PORT = 29400
 
 OLDEST = (1, 29)
 """The first version that has native sidecars switched on."""
+OLDEST_ELASTIC = (1, 31)
+"""The first version that has a Job's `successPolicy` switched on."""
 
 LABEL = 63
 _DOMAIN = 253
@@ -43,11 +45,10 @@ def hub_port(job: Job) -> int:
 
 
 def _launch(job: Job) -> _Problems:
-    if job["launch"] == "mpi":
-        hint = (
-            "mpirun needs a way to start processes in other pods; on Kubernetes ddplaunch has torchrun only"
-        )
-        yield "launch", "mpi", "torchrun for --to kubernetes", hint
+    program = {"mpi": "mpirun", "srun": "srun"}.get(job["launch"])
+    if program:
+        hint = f"{program} needs a way to start processes in other pods, and there is none"
+        yield "launch", job["launch"], "torchrun or none for --to kubernetes", hint
 
 
 def _lengths(job: Job) -> _Problems:
@@ -127,6 +128,10 @@ def _version(job: Job) -> _Problems:
     if version < OLDEST:
         hint = "older clusters do not start sidecars before the gate"
         yield "kubernetes.version", given, f"{'.'.join(map(str, OLDEST))} or newer", hint
+    elif job.get("min_nodes") and version < OLDEST_ELASTIC:
+        wanted = f"{'.'.join(map(str, OLDEST_ELASTIC))} or newer for a range of nodes"
+        hint = "an older Job is complete when all its pods are, and would wait for those that never come"
+        yield "kubernetes.version", given, wanted, hint
     for path, since in pod_fields.newer(options["pod_template"], version[1]):
         at, hint = f"{_TEMPLATE}.{path}", "an older cluster refuses the field, or drops it silently"
         yield at, f"a field that Kubernetes {given} lacks", f"version 1.{since} or newer", hint

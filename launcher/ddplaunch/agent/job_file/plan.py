@@ -18,6 +18,11 @@ from ddplaunch.agent.contract import (
 from ddplaunch.agent.job_file import kubernetes, torchrun
 from ddplaunch.agent.job_file.data import POD_GATE_TIMEOUT, Job, Problem
 
+_OWN = ("env", "NODE_RANK={node}", "MASTER_ADDR={master_addr}", "MASTER_PORT={master_port}")
+"""Words before a command that is the launcher itself. WORLD_SIZE is for the ranks: the command sets it."""
+KEPT = ("mpi", "srun")
+"""Values of `launch` with which one program on node 0 starts the ranks of all nodes, each under a keeper."""
+
 
 def make(
     job: Job,
@@ -27,27 +32,30 @@ def make(
     hub_port: Optional[int] = None,
     names: Sequence[str] = (),
     master_addr: Optional[str] = None,
-    mpi: Sequence[str] = (),
+    starter: Sequence[str] = (),
 ) -> JobPlan:
     """Return the plan of every node.
 
     `gate_timeout`, in seconds, counts where the job file says nothing. `hub_port`, `names` and `master_addr`
-    are the target's, as far as it knows them beforehand, and `mpi` the words that start MPI's ranks.
+    are the target's, as far as it knows them beforehand, and `starter` the words that start
+    ranks with keepers.
     """
     meet, gate, watchdog, resources = (job[key] for key in ("rendezvous", "gate", "watchdog", "resources"))
-    metrics = job["metrics"]
+    metrics, own = job["metrics"], job["launch"] == "none"
     timeout, cpus, kill_after = gate.get("timeout"), resources.get("cpus"), watchdog["kill_after"]
     return JobPlan(
         job=job["name"],
         nodes=job["nodes"],
         min_nodes=job.get("min_nodes"),
-        nproc_per_node=job["nproc_per_node"],
-        launch=list(mpi) or torchrun.launch(job),
+        # The command is the launcher: how many ranks it starts is seen when they come.
+        nproc_per_node=None if own else job["nproc_per_node"],
+        launch=list(_OWN if own else starter) or torchrun.launch(job),
         command=list(job["command"]),
         python=job["python"],
         names=list(names),
         master_addr=meet.get("address") or master_addr,
         master_port=meet.get("port"),
+        keepers=job["launch"] in KEPT or None,
         mpi=job["launch"] == "mpi",
         max_restarts=meet["max_restarts"],
         retries=job["retries"],
@@ -110,4 +118,5 @@ def _recipient(index: int, given: Mapping[str, Any]) -> NotifyPlan:
         webhook=None if webhook is None else _secret(f"{Env.WEBHOOK}{index}", webhook),
         command=None if command is None else list(command),
         format=given.get("format") or "json",
+        events=given.get("events") or None,
     )

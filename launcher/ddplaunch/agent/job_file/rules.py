@@ -66,6 +66,30 @@ def check(job: Job) -> list[Finding]:
     return [finding for rule in RULES for finding in rule(job)]
 
 
+def elastic(job: Job) -> Iterator[Finding]:
+    """Refuse what a job cannot have that starts with some of its nodes."""
+    least, most, at = job.get("min_nodes"), job["nodes"], ("nodes",)
+    if least is None:
+        return
+    if least >= most:
+        hint = "where the number is fixed, write it alone"
+        yield Finding((at, ("min_nodes",)), f"{least} to {most} nodes", "min below max", hint)
+    backend = job["rendezvous"]["backend"]
+    if job["launch"] != "torchrun":
+        hint = "torchrun alone starts a job with fewer nodes than it may have"
+        yield Finding((at, ("launch",)), f"a range with launch: {job['launch']}", "a number", hint)
+    elif backend != "c10d":
+        hint = "torchrun's static rendezvous waits for a number of nodes that is fixed"
+        paths = (("rendezvous", "backend"), at)
+        yield Finding(paths, f"{backend} with a range of nodes", "backend: c10d", hint)
+    if not job["gate"]["enabled"]:
+        hint = "it is the gate that decides with which nodes the job starts"
+        yield Finding((("gate", "enabled"), at), "false with a range of nodes", "true", hint)
+    if job["gate"]["smoke_test"]:
+        hint = "it is a collective of all ranks, and an elastic job may lack some"
+        yield Finding((("gate", "smoke_test"), at), "true with a range of nodes", "false", hint)
+
+
 def ports(job: Job) -> Iterator[Finding]:
     """Ports that need root, or that the kernel may give to somebody else first."""
     for section in ("rendezvous", "gate", "metrics"):
@@ -157,16 +181,17 @@ def restarts_need_c10d(job: Job) -> Iterator[Finding]:
         )
 
 
-def mpi_has_no_rendezvous(job: Job) -> Iterator[Finding]:
-    """mpirun brings its ranks together itself."""
+def rendezvous_is_torchruns(job: Job) -> Iterator[Finding]:
+    """mpirun brings its ranks together itself; the others read MASTER_ADDR and MASTER_PORT at most."""
+    launch = job["launch"]
     given = {key: value for key, value in job["rendezvous"].items() if value is not None}
-    if job["launch"] == "mpi" and given != RENDEZVOUS:
-        yield Finding(
-            (("rendezvous",), ("launch",)),
-            "settings of torchrun's rendezvous",
-            "none with launch: mpi",
-            "remove the section: MPI brings its ranks together itself",
-        )
+    wanted, hint = "none", "remove the section: MPI brings its ranks together itself"
+    if launch != "mpi":
+        given = {key: value for key, value in given.items() if key not in ("address", "port")}
+        wanted, hint = "address and port at most", "the others are torchrun's own: remove them"
+    if launch != "torchrun" and given != RENDEZVOUS:
+        found = "settings of torchrun's rendezvous"
+        yield Finding((("rendezvous",), ("launch",)), found, f"{wanted} with launch: {launch}", hint)
 
 
 def owned_variables(job: Job) -> Iterator[Finding]:
@@ -213,15 +238,17 @@ def interface_names(job: Job) -> Iterator[Finding]:
 
 
 def script_alone(job: Job) -> Iterator[Finding]:
-    """The command is what torchrun runs: no launcher and no Python before it, no flags of torchrun."""
+    """The command is what the launcher runs: no launcher and no Python before it, no flags of torchrun."""
     if not job["command"]:
         return
     first, *rest = job["command"]
     name = first.rpartition("/")[2]
     at: tuple[Path, ...] = (("command", 0), ("launch",))
     wanted = "the script and its arguments only"
-    if name in _LAUNCHERS:
-        yield Finding(at, f'"{first}"', wanted, f"ddplaunch calls {_launcher(job)} itself")
+    if job["launch"] == "none":
+        yield from _a_program(first, name)
+    elif name in _LAUNCHERS:
+        yield Finding(at, f'"{first}"', wanted, _launcher(job))
     elif job["launch"] == "torchrun" and _PYTHON.fullmatch(name):
         what = "begin with -m" if rest[:1] == ["-m"] else f"begin with {rest[0] if rest else 'the script'}"
         yield Finding(at, f'"{first}"', wanted, f"{what}; another Python is named by `python`")
@@ -236,7 +263,21 @@ def script_alone(job: Job) -> Iterator[Finding]:
 
 
 def _launcher(job: Job) -> str:
-    return "torchrun" if job["launch"] == "torchrun" else "mpirun or srun"
+    """Return the hint for a command that begins with a launcher."""
+    itself = {"torchrun": "torchrun", "mpi": "mpirun or srun"}.get(job["launch"], "srun")
+    return f"ddplaunch calls {itself} itself; with `launch: none` the command is the launcher"
+
+
+def _a_program(first: str, name: str) -> list[Finding]:
+    """Return a finding for what lacks Python before it, and for what starts the ranks of all nodes."""
+    at: tuple[Path, ...] = (("command", 0), ("launch",))
+    if first.startswith("-") or (name == first and first.endswith(".py")):
+        hint = f"the command is started as it is: python3, then {first}"
+        return [Finding(at, f'"{first}"', "a program with launch: none", hint)]
+    if name in ("mpirun", "mpiexec", "srun"):
+        hint = "every node would start the ranks of all: launch: srun, or launch: mpi, starts them once"
+        return [Finding(at, f'"{first}"', "a program that starts the ranks of its own node", hint)]
+    return []
 
 
 def one_source_of_a_secret(job: Job) -> Iterator[Finding]:
@@ -252,13 +293,13 @@ def _one_source(path: Path, reference: Job) -> list[Finding]:
 
 
 def recipients(job: Job) -> Iterator[Finding]:
-    """Refuse a recipient that is none, or both a webhook and a command, and a URL with two sources."""
+    """Refuse a recipient that is none or several, and a URL with two sources."""
     for index, each in enumerate(job["notify"]):
         at: Path = ("notify", index)
-        given = [key for key in ("webhook", "command") if each.get(key) is not None]
+        given = [key for key in ("webhook", "command", "events") if each.get(key) not in (None, False)]
         if len(given) != 1:
             found = " and ".join(given) or "no recipient"
-            yield Finding((at,), found, "exactly one of webhook, command")
+            yield Finding((at,), found, "exactly one of webhook, command, events")
         if not each.get("when", True):
             yield Finding(((*at, "when"),), "an empty list", "one occasion or more", "or leave the key out")
         if (webhook := each.get("webhook")) is not None:
@@ -320,6 +361,7 @@ def container_has_a_runtime(job: Job) -> Iterator[Finding]:
 
 
 RULES: tuple[Rule, ...] = (
+    elastic,
     ports,
     one_port_each,
     address_without_port,
@@ -327,7 +369,7 @@ RULES: tuple[Rule, ...] = (
     shm_is_memory,
     notice_before_kill,
     restarts_need_c10d,
-    mpi_has_no_rendezvous,
+    rendezvous_is_torchruns,
     owned_variables,
     env_or_secret,
     interface_names,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ddplaunch.agent.platforms.platform import Platform
 
 _DENIAL = 30
@@ -99,6 +101,13 @@ _HINTS["port-filtered"] = _HINTS["filtered"] = _HINTS["timeout"]
 _HINTS["port-rejected"] = _HINTS["rejected"]
 _HINTS["host-unreachable"] = _HINTS["unreachable"]
 
+
+def _post_event(message: dict[str, Any]) -> None:
+    from ddplaunch.agent.platforms import kubernetes_events  # which pods alone have
+
+    kubernetes_events.post_event(message)
+
+
 KUBERNETES = Platform(
     "kubernetes",
     hints=_HINTS,
@@ -121,4 +130,6 @@ KUBERNETES = Platform(
     },
     name_delay=2.0 * _DENIAL,
     has_device_plugins=True,
+    place="the Job's Events",
+    show=_post_event,
 )

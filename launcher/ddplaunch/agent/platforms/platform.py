@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import Any, Callable, Optional
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class Platform:
     """Seconds until the name server knows a node that has just started; None: names are known beforehand."""
     has_device_plugins: bool = False
     """Whether a plugin hands out devices, which may count one of them several times."""
+
+    place: str = ""
+    """Where it shows messages about a job, for people; "": nowhere."""
+    show: Optional[Callable[[dict[str, Any]], None]] = None
+    """Shows a message of `hub.message` there; raises `delivery.UndeliveredError`."""
 
     def hint(self, kind: str, otherwise: str) -> str:
         """Return the scheduler's own advice, or `otherwise`."""

@@ -6,7 +6,7 @@ import contextlib
 import re
 import subprocess
 from collections.abc import Mapping
-from typing import Optional
+from typing import Any, Optional
 
 from ddplaunch.agent.platforms.platform import Platform
 
@@ -17,8 +17,16 @@ VERBS = {
     "prolog": "before a job of Slurm: can anything run on this node",
     "epilog": "after a job of Slurm: take away what it left on this node",
     "prologue": "in a batch script of Slurm: the gate, and what to export",
+    "comment": "at the end of a job of Slurm: its verdict as Slurm's comment",
 }
 """Words of the agent's command line on a node of Slurm, and their help."""
+
+
+def _set_comment(message: dict[str, Any]) -> None:
+    from ddplaunch.agent.platforms import slurm_comment  # which no pod has
+
+    slurm_comment.set_comment(message)
+
 
 SLURM = Platform(
     "slurm",
@@ -47,6 +55,8 @@ SLURM = Platform(
         "evicted": "Ask for more time (`slurm.time`), or have the job write checkpoints and go on from the "
         "last.",
     },
+    place="Slurm's comment",
+    show=_set_comment,
 )
 
 

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 
-from ddplaunch.agent.contract import Env, Exit, Verdict, codec
+from ddplaunch.agent.contract import GATE_LEAVES, Env, Exit, JobPlan, Verdict, codec
 from ddplaunch.agent.text import mentions
 
 LIMIT = 4096
@@ -31,9 +31,23 @@ def wanted(environment: Mapping[str, str] = os.environ) -> bool:
     return bool(environment.get(Env.TERMINATION))
 
 
-def goes_last(node: int, exit_code: int) -> bool:
-    """Whether this node's container has to stay for FIRST seconds after the hub has ended."""
-    return wanted() and node != 0 and exit_code != Exit.OK
+def goes_last(node: int, exit_code: int, elastic: bool = False) -> bool:
+    """Whether this node's container has to stay for FIRST seconds after the hub has ended.
+
+    The first pod that fails ends the Job. Of an elastic one, so does node 0's that succeeds.
+    """
+    last = elastic and node == 0 if exit_code == Exit.OK else node != 0
+    return wanted() and last
+
+
+def of_gate(plan: JobPlan, node: int, exit_code: int) -> int:
+    """Return the exit code of the gate's container. Of an elastic job, node 0's pod alone fails the Job.
+
+    A node that is not let pass may be one that the job goes on without.
+    """
+    if not (plan.min_nodes and node and wanted()):
+        return exit_code
+    return GATE_LEAVES if exit_code == Exit.STOPPED else Exit.OK
 
 
 def write(exit_code: int, verdicts: Sequence[Verdict]) -> None:

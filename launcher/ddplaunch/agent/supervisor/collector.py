@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable, Optional
 
-from ddplaunch.agent.contract import Exited, NodeEvidence, PhaseName, Process, Stack
+from ddplaunch.agent.contract import Exited, NodeEvidence, PhaseName, Process, Ras, Stack
 from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import (
     cgroup,
@@ -22,6 +22,7 @@ from ddplaunch.agent.evidence import (
     kernel,
     mpi_stacks,
     py_spy,
+    ras,
     stacks,
     waits,
 )
@@ -35,6 +36,7 @@ from ddplaunch.agent.supervisor.source_lines import SourceLines
 from ddplaunch.agent.supervisor.thread_waits import Thread, ThreadWaits
 from ddplaunch.agent.system import host_identity, proc, processes
 from ddplaunch.agent.system.resolve import is_loopback
+from ddplaunch.agent.text import ranges
 
 _HOOK_WAIT = 1.0
 """Seconds for the hooks. They need milliseconds unless native code holds the GIL."""
@@ -57,16 +59,24 @@ class Look:
     quick: bool = False  # no second stack
     dumps: int = 0  # bytes of whole flight recorders, packed
     hide: Callable[[Any], Any] = lambda data: data
+    why: str = ""  # as in JobEvidence
 
 
 class Collector:
     """Collects evidence. It calls `meanwhile` every 20 ms while it waits, so that no death is missed."""
 
     def __init__(
-        self, node: int, python: str, hooks: Hooks, sampler: Sampler, meanwhile: Callable[[], None]
+        self,
+        node: int,
+        python: str,
+        hooks: Hooks,
+        sampler: Sampler,
+        meanwhile: Callable[[], None],
+        hooked: bool = True,
     ) -> None:
         self._node = node
         self._hooks = hooks
+        self._hooked = hooked  # our launch command has given its ranks the hook
         self._sampler = sampler
         self._meanwhile = meanwhile
         self._py_spy = py_spy.find(python)
@@ -107,6 +117,8 @@ class Collector:
         if self._sampler.sockets_missing:
             self._missing.append(self._sampler.sockets_missing)
         evidence = [rank_evidence.so_far(rank) for rank in ranks]
+        # Last of all: it may crash a rank. Where the job is ended next, that does no harm.
+        answer = self._of_nccl(alive) if stalled and look.why == "deadline" and self._node == 0 else None
         return NodeEvidence(
             node=self._node,
             host=physical_host.host(),
@@ -133,6 +145,7 @@ class Collector:
             dumps_left_out=dumps.left_out,
             loops={} if look.quick else self._source_lines.loops(evidence, self._began),
             lines={} if look.quick else self._source_lines.of(evidence),
+            ras=answer,
         )
 
     def oom_kills(self) -> int:
@@ -146,6 +159,12 @@ class Collector:
     def watch(self) -> None:
         """Note how full /dev/shm is, a few microseconds: what a process holds there may be gone with it."""
         self._shm_peak = max(self._shm_peak, _shared_memory()[1] or 0)
+
+    def _of_nccl(self, alive: Sequence[Rank]) -> Optional[Ras]:
+        where = ras.address(rank.program for rank in alive)
+        answer, silence = ras.ask(where, self._meanwhile) if where is not None else (None, "")
+        self._missing += [silence] if silence else []
+        return answer
 
     def _throttled(self) -> Optional[float]:
         now = cgroup.cpu()
@@ -174,13 +193,13 @@ class Collector:
         sources = dict.fromkeys(traces, "hook")
         self._without_hook(ranks, families, traces, sources, deadline)
         moved: dict[Rank, bool] = {}
-        thread_waits = ThreadWaits([] if look.quick else _threads(traces, lines))
+        thread_waits = ThreadWaits(_threads(traces), _silent(lines)) if not look.quick else ThreadWaits(())
         if not look.quick and time.monotonic() + _SECOND_LOOK < deadline:
             moved = self._look_again(ranks, families, traces)
-        while time.monotonic() < thread_waits.due:
+        while thread_waits.open:
             self._hooks.listen(0.02)
             self._meanwhile()
-        thread_waits.again()
+            thread_waits.again()
         traces = {pid: [_waiting(pid, one, thread_waits) for one in its] for pid, its in traces.items()}
         for rank in ranks:
             rank.read_ring()
@@ -230,6 +249,7 @@ class Collector:
         by_signal = {pid: its for pid, its in self._by_signal(silent, deadline).items() if its}
         traces.update(by_signal)
         sources.update(dict.fromkeys(by_signal, "faulthandler"))
+        blind: dict[str, list[int]] = {}
         for pid, rank in wanted.items():
             if pid in traces:
                 if proc.maps_library(pid, mpi_stacks.LIBRARY):
@@ -238,8 +258,9 @@ class Collector:
                     )
                 continue
             hook = "not connected" if rank.line is None else f"silent for {rank.line.silent_for:.1f} s"
-            spy = reasons.get(pid, "py-spy: not found")
-            self._missing.append(f"stacks of rank {rank.number}: hook {hook}; {spy}")
+            why = f"hook {hook}; " if self._hooked else ""
+            blind.setdefault(why + reasons.get(pid, "py-spy: not found"), []).append(rank.number)
+        self._missing += [f"stacks of {ranges.some('rank', those)}: {why}" for why, those in blind.items()]
 
     def _with_native(self, pid: int, its_stacks: list[Stack], deadline: float) -> list[Stack]:
         """Return the stacks with the native function of the thread that holds the GIL, if it can be had."""
@@ -318,11 +339,15 @@ class Collector:
         return dataclasses.replace(process, role=role, stacks=child_stacks)
 
 
-def _threads(traces: dict[int, list[Stack]], lines: Iterable[Line]) -> Iterator[Thread]:
-    """Yield the threads of processes that wait in no collective, and those that have not answered."""
+def _threads(traces: dict[int, list[Stack]]) -> Iterator[Thread]:
+    """Yield the threads of processes that wait in no collective."""
     for pid, its_stacks in traces.items():
         if reading.collective(reading.main(its_stacks)) is None:
             yield from ((pid, _tid(pid, stack)) for stack in its_stacks)
+
+
+def _silent(lines: Iterable[Line]) -> Iterator[Thread]:
+    """Yield the threads of hooks that owe an answer."""
     yield from ((line.pid, line.thread) for line in lines if line.open and line.request and line.thread)
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Optional, cast
 
 from ddplaunch.agent import hook
 from ddplaunch.agent.contract import Env, Files, JobPlan, NodeEvidence, RendezvousSettings, codec
-from ddplaunch.agent.system import processes, secrets
+from ddplaunch.agent.interfaces import nccl, read
+from ddplaunch.agent.system import ports, processes, secrets
 from ddplaunch.agent.text.printable import HintedError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class LaunchContext:
             unpack(archive, self.source)
 
     def expect_keepers(self, node: int, attempt: int, hook: str) -> None:
-        """Write the file in which the keepers of this node's MPI ranks find their supervisor."""
+        """Write the file in which the keepers of this node's ranks find their supervisor."""
         partial = f"{self.keeper}.tmp"
         with open(partial, "w", encoding="utf-8") as file:
             json.dump({"node": node, "attempt": attempt, "hook": hook}, file)
@@ -95,7 +96,7 @@ class LaunchContext:
 def command(
     plan: JobPlan, node: int, attempt: int, agreed: Optional[RendezvousSettings], folder: str = ""
 ) -> list[str]:
-    """Return the words to execute; `folder` is the job's, for the keepers of MPI ranks."""
+    """Return the words to execute; `folder` is the job's, for the keepers of its ranks."""
     values = {
         "{python}": plan.python,
         "{node}": str(node),
@@ -161,6 +162,12 @@ def environment(
         "TORCH_FR_BUFFER_SIZE": _RECORDER_SIZE,
     }
     defaults.update(_homeless(place))
+    ras = read.settings(env, nccl.NEWEST)
+    if "NCCL_RAS_ADDR" not in ras and ras.get("NCCL_RAS_ENABLE") != "0":
+        # All ranks of this node share it. Ranks of two jobs on the usual one would answer for each other.
+        seed = f"{plan.job} {attempt} ras {node}".encode()
+        port = ports.sequence(seed, ports.ephemeral_range())[0]
+        defaults["NCCL_RAS_ADDR"] = f"127.0.0.1:{port}"
     if plan.nproc_per_node is None and plan.nodes > 1 and agreed is not None:
         from ddplaunch.agent.supervisor import torchrun_options
 

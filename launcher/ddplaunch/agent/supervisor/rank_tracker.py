@@ -71,8 +71,8 @@ class RankTracker:
     # --- coming and going
 
     def discover(self) -> None:
-        """Look for workers without a hook. MPI's ranks are reported by their keepers."""
-        if not self._plan.mpi:
+        """Look for workers without a hook. Ranks with keepers are reported by these."""
+        if not self._plan.keepers:
             self.candidates.find()
             self._review()
 
@@ -80,7 +80,7 @@ class RankTracker:
         """Add a process whose hook has connected, or a rank's keeper."""
         if line.role == "keeper":
             self._keep(line)
-        elif self._plan.mpi:
+        elif self._plan.keepers:
             self._claim(line)
         elif line.role == "rank":
             self.candidates.joined(line)
@@ -93,7 +93,7 @@ class RankTracker:
     def meet(self, line: Line, message: dict[str, Any]) -> Optional[Rank]:
         """Note a process's call of init_process_group. Returns its rank, if it is one."""
         rendezvous = rank_evidence.rendezvous(message)
-        if not self._plan.mpi:
+        if not self._plan.keepers:
             self.candidates.called(line, rendezvous.rank, rendezvous.world_size)
             self._review(line.pid)
         rank = self.rank_of(line)
@@ -104,7 +104,7 @@ class RankTracker:
 
     def spawned(self, line: Line, index: int, parent: int) -> None:
         """Note that torch's mp.spawn has started a process, as its parent's child number `index`."""
-        if not self._plan.mpi:
+        if not self._plan.keepers:
             self.candidates.spawned(line, index, parent)
             self._review(line.pid)
 
@@ -170,7 +170,7 @@ class RankTracker:
         for rank in ended:  # a rank that is the launch command may be known only after that was reaped
             if self.launch is not None and self.launch.pid == rank.pid and self.launch.returncode is not None:
                 rank.learn_exit(self.launch.returncode)
-        if self.launch is None and self._plan.mpi and self._all_have_ended():
+        if self.launch is None and self._plan.keepers and self._all_have_ended():
             code = int(any(ranks.bad(rank.exit) for rank in self.ranks))
             self.launch_exit = Exited(time.time(), code, by_us=self.dismissed)
         return ended

@@ -12,7 +12,7 @@ import select
 import signal
 import time
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Optional
 
 from ddplaunch.agent.contract import Env, Exited, Frame, Phase, PhaseName, Raised, RankEvidence, Rendezvous
@@ -232,7 +232,11 @@ def find(roots: Iterable[int], known: Container[int], of_mpi: bool = False) -> l
 
 def numbers_of(pid: int, of_mpi: bool = False) -> Optional[Numbers]:
     """Return RANK, LOCAL_RANK and WORLD_SIZE of a process's environment, else an MPI launcher's numbers."""
-    environment = proc.environment(pid)
+    return numbers_in(proc.environment(pid), of_mpi)
+
+
+def numbers_in(environment: Mapping[str, str], of_mpi: bool = False) -> Optional[Numbers]:
+    """Return the numbers of a rank in an environment, as `numbers_of` does."""
     size = environment.get("WORLD_SIZE", "")
     rank, local = environment.get("RANK", ""), environment.get("LOCAL_RANK", "")
     if rank.isdecimal() and local.isdecimal():

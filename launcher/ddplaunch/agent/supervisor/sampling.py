@@ -110,14 +110,16 @@ class Sampler:
             return
         self._sockets_at = now
         try:
-            sent = tcp.bytes_by_inode()
+            sent = tcp.traffic_by_inode()
         except OSError as error:
             self.sockets_missing = f"sockets: {error.strerror or error}"
             self._sent = {}
             return
         for rank in suspects:
             inodes = set().union(*(proc.socket_inodes(pid) for pid in [rank.program, *rank.children]))
-            self._sent[rank.program].append((now, sum(sent.get(inode, 0) for inode in inodes)))
+            self._sent[rank.program].append(
+                (now, sum(sent[inode].moved for inode in inodes if inode in sent))
+            )
 
     def look_at_queues(self, ranks: Iterable[Rank]) -> None:
         """Note for how long the suspicious ranks have waited for a CPU, and who has the CPUs then."""

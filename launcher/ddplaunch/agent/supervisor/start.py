@@ -23,9 +23,9 @@ def start(
     agreed = place.agreed()
     words = launch.command(plan, node, attempt, agreed, place.folder)
     env = launch.environment(plan, node, attempt, agreed, place, os.environ)
-    tracker.candidates.of_mpi = not plan.mpi and mpi_environment.is_launcher(words)
+    tracker.candidates.of_mpi = not plan.keepers and mpi_environment.is_launcher(words)
     flags = ["ptrace"] if plan.watchdog.privileges == "ptrace" else []
-    if plan.mpi:
+    if plan.keepers:
         place.expect_keepers(node, attempt, ",".join([hook, *flags]))
         if node != 0:
             return  # node 0 starts the ranks of all nodes
@@ -34,6 +34,6 @@ def start(
         flags += ["mpi"] if tracker.launches_mpi else [] if launch.is_torchrun(words) else ["any"]
         env = launch.with_hook(env, place, ",".join([hook, *flags]))
     workdir = plan.workdir or (place.source if os.path.isdir(place.source) else None)
-    if plan.mpi and workdir == place.source:
+    if plan.keepers and workdir == place.source:
         workdir = place.folder  # MPI's launcher needs it on all nodes; the keepers change to their own
     tracker.launch = launch.start(words, env, workdir, place.launch_log)

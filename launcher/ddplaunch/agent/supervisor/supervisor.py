@@ -181,9 +181,9 @@ class Supervisor:
             self._print_verdicts(self.verdict[1])
             self._stop(self.verdict[0], GRACE)
 
-    def evidence(self, seconds: float, quick: bool = False, dumps: int = 0) -> NodeEvidence:
+    def evidence(self, seconds: float, why: str = "", dumps: int = 0, quick: bool = False) -> NodeEvidence:
         """Return this node's evidence within `seconds`, without secrets: it goes to files, too."""
-        tracker, look = self.tracker, Look(time.monotonic() + seconds, quick, dumps, self.redactor.hide)
+        tracker, look = self.tracker, Look(time.monotonic() + seconds, quick, dumps, self.redactor.hide, why)
         evidence = self.collector.node(
             list(tracker.ranks), tracker.phase, look, tracker.launch_exit, tracker.launch_output
         )
@@ -257,7 +257,7 @@ class Supervisor:
 
     def _obey(self, order: orders.Order) -> None:
         if isinstance(order, messages.Collect):
-            self.link.send(messages.Evidence(order.id, self.evidence(order.deadline, dumps=order.dumps)))
+            self.link.send(messages.Evidence(order.id, self.evidence(order.deadline, order.why, order.dumps)))
             return
         if isinstance(order, (messages.Noted, messages.End)):
             self.noted = True
@@ -384,7 +384,7 @@ class Supervisor:
     def _leave(self, code: int) -> int:
         self._finish(code)
         self._await_hub(lambda: self.noted, exit_status.NOTED)
-        if termination.goes_last(self.node, code):
+        if termination.goes_last(self.node, code, bool(self.plan.min_nodes)):
             self.link.outlive(exit_status.LAST_WORDS, lambda: bool(self.signals))
         self.link.close()
         self.hooks.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -121,6 +121,29 @@ def wchan(pid: int) -> str:
     return "" if name == "0" else name
 
 
+def program(pid: int) -> str:
+    """Return the file name of the process's executable; "" where it cannot be read."""
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return ""
+
+
+def off_cpu_for(pid: int) -> Optional[float]:
+    """Return the seconds since the main thread last had a CPU; None where the kernel does not tell."""
+    ran, now = _ran_at(f"{pid}/task/{pid}"), _ran_at("self")
+    return None if ran is None or now is None else max(0.0, now - ran)
+
+
+def _ran_at(task: str) -> Optional[float]:
+    """Return when a thread last had a CPU, in seconds by the clock of the scheduler."""
+    for line in text(task, "sched").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "se.exec_start":
+            return float(value) / 1000
+    return None
+
+
 class ThreadWait(NamedTuple):
     """The futex for which a thread waits."""
 
@@ -193,7 +216,7 @@ def _pairs(lines: str) -> list[tuple[str, int]]:
     return pairs
 
 
-def text(pid: int, name: str) -> str:
+def text(pid: Union[int, str], name: str) -> str:
     """Return what /proc/PID/NAME says; empty where it cannot be read."""
     try:
         with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:

@@ -25,6 +25,8 @@ _REQUEST = struct.Struct("=BBBxI48x")
 _INODE_OFFSET = 68  # of inet_diag_msg
 _MESSAGE_SIZE = 72
 _ATTRIBUTE = struct.Struct("=HH")
+_IDLE = struct.Struct("=I4xI")
+_IDLE_OFFSET = 44  # tcpi_last_data_sent, tcpi_last_ack_sent, tcpi_last_data_recv: milliseconds
 _BYTES = struct.Struct("=QQ")
 _BYTES_OFFSET = 120  # tcpi_bytes_acked, tcpi_bytes_received; kernels before 4.1 end earlier
 _WAIT = 1.0
@@ -44,6 +46,17 @@ class Tcp(NamedTuple):
     @property
     def port(self) -> int:
         return int(self.local.rpartition(":")[2], 16)
+
+    @property
+    def remote_port(self) -> int:
+        return int(self.remote.rpartition(":")[2], 16)
+
+
+class Traffic(NamedTuple):
+    """The traffic of one socket."""
+
+    moved: int = 0  # bytes acknowledged by the peer, plus those received
+    idle: float = 0.0  # seconds since it last sent or received data
 
 
 def table() -> list[Tcp]:
@@ -68,9 +81,9 @@ def address(text: str) -> str:
     return plain_address(socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data))
 
 
-def bytes_by_inode() -> dict[int, int]:
-    """Return by inode the bytes acknowledged by the peer plus those received. Raises OSError."""
-    counts: dict[int, int] = {}
+def traffic_by_inode() -> dict[int, Traffic]:
+    """Return what each socket has moved. Raises OSError."""
+    counts: dict[int, Traffic] = {}
     with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as connection:
         connection.settimeout(_WAIT)
         for family in (socket.AF_INET, socket.AF_INET6):
@@ -82,7 +95,7 @@ def bytes_by_inode() -> dict[int, int]:
     return counts
 
 
-def _take(data: bytes, counts: dict[int, int]) -> bool:
+def _take(data: bytes, counts: dict[int, Traffic]) -> bool:
     """Read one datagram of the answer into `counts`. Returns whether more will follow. Raises OSError."""
     offset = 0
     while offset + _HEADER.size <= len(data):
@@ -94,17 +107,19 @@ def _take(data: bytes, counts: dict[int, int]) -> bool:
             return False
         body = data[offset + _HEADER.size : offset + size]
         (inode,) = struct.unpack_from("=I", body, _INODE_OFFSET)
-        counts[inode] = _moved(body[_MESSAGE_SIZE:])
+        counts[inode] = _traffic(body[_MESSAGE_SIZE:])
         offset += (size + 3) & ~3
     return True
 
 
-def _moved(attributes: bytes) -> int:
+def _traffic(attributes: bytes) -> Traffic:
     offset = 0
     while offset + _ATTRIBUTE.size <= len(attributes):
         size, kind = _ATTRIBUTE.unpack_from(attributes, offset)
         if kind == _INFO and size >= _ATTRIBUTE.size + _BYTES_OFFSET + _BYTES.size:
-            acknowledged, received = _BYTES.unpack_from(attributes, offset + _ATTRIBUTE.size + _BYTES_OFFSET)
-            return int(acknowledged + received)
+            info = offset + _ATTRIBUTE.size
+            acknowledged, received = _BYTES.unpack_from(attributes, info + _BYTES_OFFSET)
+            sent_at, got_at = _IDLE.unpack_from(attributes, info + _IDLE_OFFSET)
+            return Traffic(acknowledged + received, min(sent_at, got_at) / 1000)
         offset += max((size + 3) & ~3, _ATTRIBUTE.size)
-    return 0
+    return Traffic()

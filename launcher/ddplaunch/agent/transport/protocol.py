@@ -39,8 +39,8 @@ LINE_LIMIT = 32 * 1024 * 1024
 _ADDRESS_SECONDS = 3.0
 """Seconds at most for one address when a name has several: a dead one must leave time for the next."""
 _CHUNK = 256 * 1024
-_BYTES_ACKED = 120
-"""Offset of tcpi_bytes_acked in struct tcp_info (linux/tcp.h), since Linux 4.1."""
+_PMTU, _BYTES_ACKED, _MIN_RTT, _UNSET = 60, 120, 148, 0xFFFFFFFF
+"""Offsets in struct tcp_info (linux/tcp.h), of the second since Linux 4.1, the third since 4.6; no value."""
 
 Body = dict[str, Any]
 Message = tuple[str, Body]
@@ -253,9 +253,13 @@ class Channel:
     @property
     def acknowledged(self) -> int:
         """Return the bytes that the peer's kernel has acknowledged; 0 where ours does not count them."""
-        info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-        end = _BYTES_ACKED + 8
-        return int.from_bytes(info[_BYTES_ACKED:end], sys.byteorder) if len(info) >= end else 0
+        info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)[_BYTES_ACKED:]
+        return int.from_bytes(info[:8], sys.byteorder) if len(info) >= 8 else 0
+
+    def link(self) -> tuple[int, ...]:
+        """Return microseconds of the shortest round trip and the path MTU; 0: the kernel does not tell."""
+        info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256).ljust(256, b"\0")
+        return tuple(int.from_bytes(info[at : at + 4], sys.byteorder) % _UNSET for at in (_MIN_RTT, _PMTU))
 
     def close(self) -> None:
         self._socket.close()

@@ -16,7 +16,7 @@ from ddplaunch.agent.contract import Event, JobStatus, Phase
 from ddplaunch.agent.diagnosis.gate import hub_unreached
 from ddplaunch.agent.platforms import scheduler_log
 from ddplaunch.agent.platforms.scheduler_log import UnreachedReport
-from ddplaunch.backends.kubernetes import evidence, objects, output
+from ddplaunch.backends.kubernetes import evidence, objects, output, termination
 from ddplaunch.backends.kubernetes.api import Api, SilentError
 from ddplaunch.backends.kubernetes.api_errors import RefusedError
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, Json
@@ -51,7 +51,9 @@ def unknown_to_hub(state: ApiState, hub_status: JobStatus | None) -> list[Json]:
 def failed_gates(state: ApiState, nodes: Collection[int]) -> list[Json]:
     """Return those pods of these nodes whose gate has failed."""
     found = [pod for pod in state.pods if objects.node(pod) in nodes]
-    return [pod for pod in found if (objects.state(pod, GATE, "terminated") or {}).get("exitCode")]
+    return [
+        pod for pod in found if objects.state(pod, GATE, "terminated") and not termination.has_passed(pod)
+    ]
 
 
 def not_reaching_hub(before: Collection[int], state: ApiState, hub_status: JobStatus | None) -> set[int]:
@@ -65,11 +67,7 @@ def not_reaching_hub(before: Collection[int], state: ApiState, hub_status: JobSt
         if hub_status is not None
         else set()
     )
-    passed = {
-        objects.node(pod)
-        for pod in state.pods
-        if (objects.state(pod, GATE, "terminated") or {"exitCode": 1}).get("exitCode") == 0
-    }
+    passed = {objects.node(pod) for pod in state.pods if termination.has_passed(pod)}
     at_gate = {node for pod in unknown_to_hub(state, hub_status) if (node := objects.node(pod)) is not None}
     return (set(before) | at_gate) - known - passed
 

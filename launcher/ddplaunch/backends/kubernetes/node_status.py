@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ddplaunch.agent.contract import Exit, JobStatus, NodeStatus, Phase, PhaseName
 from ddplaunch.agent.text import mentions
 from ddplaunch.agent.text.ranges import some
-from ddplaunch.backends.kubernetes import missing_pods, objects, pods
+from ddplaunch.backends.kubernetes import missing_pods, objects, pods, termination
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, TRAINER, Json
 from ddplaunch.backends.kubernetes.pods import PodProblem
 
@@ -59,12 +59,27 @@ def nodes(job: Json, found: Sequence[Json], events: Sequence[Json]) -> list[Node
     """Return all nodes of the job, whose pods are `found`. `events`: warnings about it and its pods."""
     by_number = {objects.node(pod): pod for pod in found}
     absent = missing_pods.failed_create(events)
-    return [
+    made = [
         _node(number, by_number[number], events)
         if number in by_number
         else _without_pod(job, number, events, absent)
         for number in range(int(objects.spec(job).get("completions") or 0))
     ]
+    if not (objects.is_elastic(job) and any(map(termination.has_passed, found))):
+        return made
+    return [each._replace(does=_WITHOUT, problem=None) if _is_missing(each) else each for each in made]
+
+
+_WITHOUT = "the job goes on without it"
+
+
+def _is_missing(node: Node) -> bool:
+    """Whether a node of an elastic job that has started is none of those that it has started with.
+
+    One without a pod may have had one.
+    """
+    never_came = node.problem is not None and node.problem.code == "node-missing"
+    return node.phase == Phase.STARTING and (bool(node.pod) or never_came)
 
 
 def _without_pod(job: Json, number: int, events: Sequence[Json], absent: PodProblem | None) -> Node:
@@ -102,14 +117,15 @@ def _node(number: int, pod: Json, events: Sequence[Json]) -> Node:
     uid = objects.uid(pod)
     mine = [each for each in events if (each.get("involvedObject") or {}).get("uid") == uid]
     phase, since, does = _phase(pod)
+    left_out = termination.is_left_out(pod)
     return Node(
         number,
         objects.name(pod),
         str(objects.spec(pod).get("nodeName") or ""),
-        phase,
+        Phase.ENDED if left_out else phase,
         since,
-        does,
-        exit_code(pod),
+        "it did not pass its gate" if left_out else does,
+        None if left_out else exit_code(pod),
         pods.problem(pod, mine),
     )
 
@@ -253,7 +269,9 @@ def with_end(status: JobStatus, end: JobStatus | None) -> JobStatus:
 def gate_passed(found: Iterable[Json]) -> bool:
     """Whether any trainer has started, which its gate allows only when all may start."""
     return any(
-        objects.state(pod, TRAINER, how) is not None for pod in found for how in ("running", "terminated")
+        objects.state(pod, TRAINER, how) is not None and not termination.is_left_out(pod)
+        for pod in found
+        for how in ("running", "terminated")
     )
 
 

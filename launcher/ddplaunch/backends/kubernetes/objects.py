@@ -162,6 +162,19 @@ def created(found: Mapping[str, Any]) -> float:
     return at(metadata(found).get("creationTimestamp")) or 0.0
 
 
+def job(owner: Json | None) -> Json:
+    """Return the Job: the owner itself, or what its JobSet makes of it; {} where that has none."""
+    if not owner or owner.get("kind") != "JobSet":
+        return owner or {}
+    jobs = spec(owner).get("replicatedJobs") or [{}]
+    return jobs[0].get("template") or {}
+
+
+def is_elastic(job: Json | None) -> bool:
+    """Whether it starts with some of its nodes: then it is complete as soon as node 0 is."""
+    return bool(spec(job or {}).get("successPolicy"))
+
+
 def sweep(found: Mapping[str, Any]) -> dict[str, str]:
     """Return the job's own values in a sweep, as text by key."""
     try:

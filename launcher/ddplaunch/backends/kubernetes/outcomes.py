@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ddplaunch.agent.contract import Exit, Phase, Verdict, codec
-from ddplaunch.backends import files
+from ddplaunch.agent.contract import Exit, Phase, Verdict
 from ddplaunch.backends.job import LINGER, STOPPED_OUTSIDE, Outcome, State
-from ddplaunch.backends.kubernetes import node_status, objects
+from ddplaunch.backends.kubernetes import node_status, objects, termination
 from ddplaunch.backends.kubernetes.node_status import Group
 from ddplaunch.backends.kubernetes.objects import GATE, HUB, PYTHON, TRAINER, Json
 from ddplaunch.backends.kubernetes.queries import ApiState
+from ddplaunch.backends.kubernetes.termination import TerminationMessage
 
 _AGENT_EXIT_CODES = frozenset(value for name, value in vars(Exit).items() if name.isupper())
 
@@ -25,13 +25,6 @@ _CODES = {
     "launch-failed": Exit.WORKER_FAILED,
 }
 """Exit codes by the problem of an agent that was killed or never ran, and left none itself."""
-
-
-class TerminationMessage(NamedTuple):
-    """Termination message of an agent, or the combined one of a job's agents."""
-
-    exit_code: int | None
-    verdicts: list[Verdict]
 
 
 def outcome(state: ApiState, now: float, groups: Sequence[Group] = ()) -> Outcome | None:
@@ -140,11 +133,13 @@ def termination_message(pods: Iterable[Json]) -> TerminationMessage:
     messages: list[tuple[int, TerminationMessage]] = []
     codes: list[tuple[float, int]] = []
     for pod in pods:
+        if termination.is_left_out(pod):
+            continue
         for rank, name in enumerate((HUB, TRAINER, GATE, PYTHON)):
             ended = objects.state(pod, name, "terminated")
             if not ended:
                 continue
-            message = _parse(str(ended.get("message") or ""))
+            message = termination.parse(str(ended.get("message") or ""))
             if message is not None:
                 messages.append((rank, message))
             code = (
@@ -163,16 +158,6 @@ def termination_message(pods: Iterable[Json]) -> TerminationMessage:
     return TerminationMessage(
         hub_code if hub_code is not None else min(codes, default=(0.0, None))[1], verdicts
     )
-
-
-def _parse(message: str) -> TerminationMessage | None:
-    """Return the agent's termination message; None where the container ended before it wrote one."""
-    try:
-        body = files.parse(message)
-        verdicts = codec.load(list[Verdict], body.get("verdicts", []))
-        return TerminationMessage(codec.load(int, body["exit_code"]), verdicts)
-    except (ValueError, KeyError, AttributeError, codec.ContractError):
-        return None
 
 
 def _merged(lists: Iterable[list[Verdict]]) -> list[Verdict]:

@@ -111,7 +111,8 @@ class Output:
             yield line
         if self._over() and (lost := self._without_pod(state)):
             whose = ranges.some("node", lost)
-            yield f"[ddplaunch] the output of {whose} is gone: it was deleted with the pod".encode()
+            may = ", if there was any" if objects.is_elastic(state.job) else ""
+            yield f"[ddplaunch] the output of {whose} is gone{may}: it was deleted with the pod".encode()
         if self._follow:
             for log in logs:
                 log.follow()

@@ -40,8 +40,7 @@ class ApiState:
     @property
     def nodes(self) -> int:
         """Return the number of the job's nodes."""
-        job = self.job or _template(self.owner)
-        return int(objects.spec(job or {}).get("completions") or 0)
+        return int(objects.spec(self.job or objects.job(self.owner)).get("completions") or 0)
 
     @property
     def attempt(self) -> int:
@@ -69,11 +68,6 @@ class ApiState:
     def _most_restarts(self) -> int:
         policy = objects.spec(self.owner or {}).get("failurePolicy") or {}
         return int(policy.get("maxRestarts") or 0)
-
-
-def _template(owner: Json | None) -> Json | None:
-    jobs = objects.spec(owner or {}).get("replicatedJobs") or []
-    return jobs[0].get("template") if jobs else None
 
 
 class Queries:

@@ -10,8 +10,9 @@ import logging
 import re
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from ddplaunch.agent.job_file import kubernetes
 from ddplaunch.backends import interrupts
 from ddplaunch.backends.kubernetes import access, key, objects
 from ddplaunch.backends.kubernetes.api import Api
@@ -23,8 +24,6 @@ from ddplaunch.errors import ClusterError
 if TYPE_CHECKING:
     from ddplaunch.render.rendered import Rendered
 
-OLDEST = (1, 29)
-"""The oldest Kubernetes whose init containers may be sidecars without a feature gate."""
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _WITHOUT = {
@@ -49,9 +48,10 @@ def documents(rendered: Rendered) -> list[Json]:
     """Return the objects of the rendered file, in its order."""
     import yaml
 
+    from ddplaunch.spec.document import LOADER
+
     content = rendered.files[rendered.command[-1]].content
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return [each for each in yaml.load_all(content, loader) if each]
+    return [each for each in yaml.load_all(content, LOADER) if each]
 
 
 def send(api: Api, queries: Queries, found: Sequence[Json]) -> Sent:
@@ -60,7 +60,7 @@ def send(api: Api, queries: Queries, found: Sequence[Json]) -> Sent:
     namespace = objects.metadata(owner).get("namespace") or api.place.namespace
     name = objects.name(owner)
     with interrupts.let_through():
-        _refuse_old_server(api)
+        _refuse_old_server(api, owner)
         found = _permitted(api, [key.secret(owner), *found], namespace)
         _refuse_missing_parts(api, owner, namespace)
         _refuse_namesakes(api, queries, found, namespace, name)
@@ -177,15 +177,20 @@ class _Made:
                 raise
 
 
-def _refuse_old_server(api: Api) -> None:
+def _refuse_old_server(api: Api, owner: Json) -> None:
     version = api.get("/version", "tell its version")
     numbers = [re.match(r"\d+", str(version.get(key, ""))) for key in ("major", "minor")]
-    if all(numbers) and tuple(int(match[0]) for match in numbers if match) < OLDEST:
-        raise ClusterError(
-            f"the cluster runs Kubernetes {version.get('gitVersion')}; a job needs {OLDEST[0]}.{OLDEST[1]}, "
-            "the first version whose init containers may run beside the trainer",
-            hint="nothing was submitted; ask for an upgrade, or use another cluster",
-        )
+    there = tuple(int(match[0]) for match in numbers if match)
+    needs = [(kubernetes.OLDEST, "a job", "whose init containers may run beside the trainer")]
+    if objects.is_elastic(objects.job(owner)):
+        needs.append((kubernetes.OLDEST_ELASTIC, "a range of nodes", "whose Jobs have a `successPolicy`"))
+    for oldest, what, why in needs:
+        if all(numbers) and there < oldest:
+            raise ClusterError(
+                f"the cluster runs Kubernetes {version.get('gitVersion')}; {what} needs "
+                f"{oldest[0]}.{oldest[1]}, the first version {why}",
+                hint="nothing was submitted; ask for an upgrade, or use another cluster",
+            )
 
 
 def _refuse_missing_parts(api: Api, owner: Json, namespace: str) -> None:

@@ -116,7 +116,7 @@ class LocalBackend:
         return sorted(jobs, key=lambda job: job.submitted, reverse=True)
 
     def known(self) -> list[Known]:
-        return [Known(job.handle, str(job.state), job.name, job.submitted) for job in self.jobs()]
+        return [_known(folder) for folder in reversed(self.store.folders())]
 
     def logs(self, handle: Handle, wanted: Selection, *, follow: bool) -> Iterator[str]:
         folder = self.store.find(handle.path)
@@ -159,6 +159,16 @@ def _handle(folder: Path) -> Handle:
     return Handle("local", f"{folder.parent.name}/{folder.name}")
 
 
+def _known(folder: Path) -> Known:
+    """Return the job without a look at its hub's status, on which a list of jobs spends most of its time."""
+    submitted = _submitted(folder, host.read(folder / store.HOST))
+    return Known(_handle(folder), lambda: str(_read_job(folder).state), folder.parent.name, submitted)
+
+
+def _submitted(folder: Path, process: Host | None) -> float:
+    return process.at if process else folder.stat().st_mtime
+
+
 def _read_job(folder: Path) -> Job:
     process = host.read(folder / store.HOST)
     # Before its files are read: a host that has ended writes no more.
@@ -179,7 +189,7 @@ def _read_job(folder: Path) -> Job:
     job = Job(
         handle=_handle(folder),
         state=state,
-        submitted=process.at if process else folder.stat().st_mtime,
+        submitted=_submitted(folder, process),
         name=folder.parent.name,
         ended=None if alive else _last_written(folder),
         exit_code=code,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ddplaunch.agent.contract import Bundle, Verdict
 from ddplaunch.backends import folder, interrupts, lines
 from ddplaunch.backends.job import SILENT_AFTER_AFAR, Handle, Job, Known, Selection, State, with_silence
-from ddplaunch.backends.slurm import last_words, limits, outcomes, pending, submission
+from ddplaunch.backends.slurm import last_words, limits, outcomes, outside, pending, submission
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.evidence import collect
 from ddplaunch.backends.slurm.parse import SlurmJob
@@ -141,7 +141,8 @@ class SlurmBackend:
                 job, state=State.PENDING, detail=text, hint=why.hint, never_starts=why.never
             )
         if hub_status is None or slurm_job.state in ("SUSPENDED", "STOPPED"):
-            missing = "; its hub is not up yet" if slurm_job.state == "RUNNING" else ""
+            hub_comes = slurm_job.state == "RUNNING" and not snapshot.is_foreign
+            missing = "; its hub is not up yet" if hub_comes else ""
             detail = f"its state in Slurm is {slurm_job.state} on {slurm_job.node_list}{missing}"
             return dataclasses.replace(job, detail="; ".join(filter(None, [detail, snapshot.note])))
         if slurm_job.state == "COMPLETING":
@@ -243,7 +244,11 @@ class SlurmBackend:
 
     def collect(self, handle: Handle) -> Bundle | None:
         snapshot = self._snapshots.at(*parse_handle(handle))
-        return collect(snapshot, self.queries(snapshot.cluster))
+        queries = self.queries(snapshot.cluster)
+        bundle = collect(snapshot, queries)
+        if bundle is None and snapshot.is_foreign and snapshot.slurm_job is not None:
+            return outside.collect(snapshot.slurm_job, queries.commands)
+        return bundle
 
     def close(self) -> None:
         """Wait for its queries."""

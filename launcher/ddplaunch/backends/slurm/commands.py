@@ -104,6 +104,7 @@ class Commands:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         limit: float | None = None,
+        stdin: bytes | None = None,
     ) -> CommandResult:
         """Run a command once. Raises ClusterError when there is no such program.
 
@@ -124,6 +125,7 @@ class Commands:
                 _new_session=True,
                 _env=dict(os.environ if env is None else env),
                 _cwd=cwd,
+                _in=stdin,
             )
             try:
                 done = running.wait()

@@ -76,6 +76,12 @@ class Snapshot:
         )
         return Path(workdir) / f"{name}-{self.job_id}" if name and workdir else None
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it runs, and ddplaunch has not started it."""
+        runs = self.slurm_job is not None and self.slurm_job.state == "RUNNING"
+        return runs and self.record is None and not (self.folder is not None and self.folder.is_dir())
+
     def earlier(self) -> tuple[Earlier, ...]:
         """Return the attempts before the one that Slurm counts; the last of them may still bear no number."""
         restarts = self.slurm_job.restarts if self.slurm_job else None

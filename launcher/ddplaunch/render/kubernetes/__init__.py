@@ -15,6 +15,11 @@ _KEY = (
     "applied: `head -c 32 /dev/urandom | base64 | kubectl create secret generic {job}-key{namespace} "
     "--from-file=key=/dev/stdin`. Without it the key is the Job's uid, which whoever may list pods can read."
 )
+_ROLE = (
+    "its Events need a right, once in a namespace: `kubectl create role events{namespace} --verb=create "
+    "--resource=events.events.k8s.io`, and `kubectl create rolebinding events{namespace} --role=events "
+    "--serviceaccount={account}`"
+)
 
 
 def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
@@ -35,7 +40,9 @@ def render(plan: Plan, *, gate_only: bool = False) -> Rendered:
     content = text.documents(made).encode()
     # kubectl's own way keeps a second copy of each object in it, which for archives is more than fits.
     command = ("kubectl", "apply", "--server-side", "--filename", name)
-    by_hand = _KEY.format(
-        job=plan.job.job, namespace=f" --namespace {options.namespace}" if options.namespace else ""
-    )
+    namespace = f" --namespace {options.namespace}" if options.namespace else ""
+    by_hand = _KEY.format(job=plan.job.job, namespace=namespace)
+    if plan.settings(KubernetesPlan).events:
+        account = f"{options.namespace or 'NAMESPACE'}:{options.service_account or 'default'}"
+        by_hand += f"\nnote: {_ROLE.format(namespace=namespace, account=account)}"
     return Rendered(plan.target, plan.job.job, {name: RenderedFile(content)}, command, by_hand)

@@ -30,6 +30,13 @@ _BESIDE_THE_JOB: Schema = {
         "pattern": r"^[A-Za-z0-9+/=\s]*$",
         "default": "",
     },
+    "createRole": {
+        "description": "Create a Role with the right that `events` under `notify` needs, and give it to the "
+        "pods' service account, which is created as well unless kubernetes.service_account names one. Off, "
+        "because many may create no roles.",
+        "type": "boolean",
+        "default": False,
+    },
     "global": {"description": "Helm passes it to every chart; nothing of it is read.", "type": "object"},
 }
 """The values that are no keys of a job file."""
@@ -47,7 +54,6 @@ def schema() -> Schema:
     made["properties"] |= _BESIDE_THE_JOB
     number = made["properties"]["nodes"]["anyOf"][0]
     made["properties"]["nodes"] = {"description": "Number of nodes.", "default": 1, **number}
-    del made["properties"]["min_nodes"]  # a Job waits for all its pods
     for part in [made, *_sections(made, made)]:
         part["required"] = [
             key

@@ -7,7 +7,7 @@ import itertools
 import math
 from typing import Any
 
-from ddplaunch.agent.contract import Exit, Files
+from ddplaunch.agent.contract import GATE_LEAVES, Exit, Files
 from ddplaunch.errors import SourceTooLargeError
 from ddplaunch.plan.kubernetes import KubernetesPlan
 from ddplaunch.plan.plan import Plan
@@ -26,6 +26,7 @@ _LAST_PORT = 65535
 _FINAL = ["PodFailurePolicy", "DeadlineExceeded"]
 """Reasons for the failure of a Job after which a JobSet does not start it again."""
 
+_LEAVES = {"containerName": GATE, "operator": "In", "values": [GATE_LEAVES]}
 _DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]  # before 1.35 the status must be given
 
 
@@ -176,7 +177,14 @@ def _job_spec(plan: Plan, template: dict[str, Any]) -> dict[str, Any]:
         "backoffLimit": 0,
         **({} if deadline is None else {"activeDeadlineSeconds": math.ceil(deadline)}),
         "podReplacementPolicy": "Failed",
-        "podFailurePolicy": {"rules": _failures(_passed(plan), may_return=options.jobset)},
+        # Its pod succeeds when those of all nodes that have started have ended; the others may never come.
+        **({"successPolicy": {"rules": [{"succeededIndexes": "0"}]}} if plan.job.min_nodes else {}),
+        "podFailurePolicy": {
+            "rules": [
+                *([{"action": "Ignore", "onExitCodes": _LEAVES}] if plan.job.min_nodes else []),
+                *_failures(_passed(plan), may_return=options.jobset),
+            ]
+        },
         "template": template,
     }
 

@@ -17,7 +17,7 @@ from typing import Any
 from ddplaunch.agent.contract import Env, Files
 from ddplaunch.agent.job_file.units import format_quantity
 from ddplaunch.plan.kubernetes import KubernetesPlan
-from ddplaunch.plan.kubernetes_limits import FOLDER, REQUIRED, SHM
+from ddplaunch.plan.kubernetes_limits import ACCOUNT, FOLDER, REQUIRED, SHM
 from ddplaunch.plan.plan import Plan
 from ddplaunch.render.kubernetes.labels import job_annotations, job_labels, pod_selector
 from ddplaunch.spec.models import Volume
@@ -30,6 +30,13 @@ PYTHON, HUB, GATE, TRAINER = "python", "hub", "gate", "trainer"
 
 _TERMINATION = "/dev/termination-log"
 _FOLDER = ("--folder", FOLDER)
+_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
+_RESOLVER = {"name": "RES_OPTIONS", "value": "timeout:1 attempts:1"}
+"""Makes the C library give up a lookup after 1 s: a lost machine may have had one of CoreDNS' two pods.
+
+glibc sends all attempts of a lookup from one port, and kube-proxy sends one port to one pod. So by default a
+lookup would ask the lost pod for 10 s; another lookup may reach the other pod.
+"""
 _SMALL = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
 
 
@@ -165,11 +172,14 @@ def _hub(plan: Plan, *, gate_only: bool) -> dict[str, Any]:
         }
         for index, each in plan.settings(KubernetesPlan).webhooks.items()
     ]
+    small = _small(plan)
+    if plan.settings(KubernetesPlan).events:
+        small["volumeMounts"].append({"name": ACCOUNT, "mountPath": _TOKEN, "readOnly": True})
     return {
         **_container(plan, HUB, "hub", *words),
         "restartPolicy": "Always",
-        "env": [*_environment(plan), *webhooks],
-        **_small(plan),
+        "env": [*_environment(plan), *webhooks, *([_RESOLVER] if webhooks else [])],
+        **small,
     }
 
 
@@ -316,8 +326,16 @@ def _volumes(plan: Plan) -> list[dict[str, Any]]:
         {"name": "ddplaunch", "emptyDir": {}},
         {"name": "files", "configMap": {"name": plan.job.job}},
         {"name": "shm", "emptyDir": shm},
+        *([_account()] if plan.settings(KubernetesPlan).events else []),
         *(_volume(volume) for volume in plan.settings(KubernetesPlan).volumes),
     ]
+
+
+def _account() -> dict[str, Any]:
+    """Return the volume with the token of the pod's service account, for the hub alone."""
+    token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3600}}
+    root = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}], "optional": True}
+    return {"name": ACCOUNT, "projected": {"sources": [token, {"configMap": root}]}}
 
 
 def _volume(volume: Volume) -> dict[str, Any]:

@@ -29,7 +29,14 @@ def _string(dumper: Any, text: str) -> Any:
 _Dumper.add_representer(str, _string)
 
 
+_STYLE: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 1 << 30}
+
+
 def documents(objects: Iterable[dict[str, Any]]) -> str:
     """Return a YAML document for each object."""
-    options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 1 << 30}
-    return str(yaml.dump_all(objects, Dumper=_Dumper, explicit_start=True, **options))
+    return str(yaml.dump_all(objects, Dumper=_Dumper, explicit_start=True, **_STYLE))
+
+
+def block(value: Any) -> str:
+    """Return a mapping or a list in block style, without a document's beginning."""
+    return str(yaml.dump(value, Dumper=_Dumper, **_STYLE))

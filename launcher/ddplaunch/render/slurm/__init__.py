@@ -91,7 +91,8 @@ def _directive(option: str) -> str:
 
 
 def _title(job: JobPlan) -> str:
-    return f"{job.job}, {'1 node' if job.nodes == 1 else f'{job.nodes} nodes'} x {job.nproc_per_node}"
+    ranks = f" x {job.nproc_per_node}" if job.nproc_per_node else ""
+    return f"{job.job}, {'1 node' if job.nodes == 1 else f'{job.nodes} nodes'}{ranks}"
 
 
 def _settings(job: JobPlan, slurm: SlurmPlan, archives: Mapping[str, bytes]) -> Iterator[str]:
@@ -110,8 +111,8 @@ def _settings(job: JobPlan, slurm: SlurmPlan, archives: Mapping[str, bytes]) -> 
     if slurm.least_nodes:
         yield f"least={slurm.least_nodes}"
     yield f"files=({' '.join(archives)})"
-    # MPI starts its ranks by a step of its own, while the supervisors' step holds the job's CPUs.
-    yield f"run_options=({'--overlap' if job.mpi else ''})"
+    # Ranks with keepers get a step of their own, while the supervisors' step holds the job's CPUs.
+    yield f"run_options=({'--overlap' if job.keepers else ''})"
 
 
 def _container(slurm: SlurmPlan) -> Iterator[str]:

@@ -280,12 +280,7 @@ if [ -n "$refused" ]; then
         grep -v ': {"unreached":\|ddplaunch-node ' "$folder/run/gate.log" | tail -n 30
 fi
 
-if [ -z "$comment" ]; then # the verdict where squeue and sacct show it
-    first='import json, sys; print("{code}: {sentence}".format(**json.load(sys.stdin)["verdicts"][0])[:200])'
-    verdict=$("$python" -I -S -c "$first" <"$folder/run/status.json" 2>/dev/null)
-    # A controller that waits for a lost node may keep us waiting, and the nodes are not to idle over it.
-    [ -z "$verdict" ] || timeout 10 scontrol update JobId="$SLURM_JOB_ID" Comment="$verdict"
-fi
+[ -n "$comment" ] || "${own[@]}" comment --folder "$folder" # the verdict where squeue and sacct show it
 if [[ " $retried " == *" $code "* ]] && [ "$attempt" -lt "$retries" ] && [ -z "$stopping" ]; then
     faulty=$(cat "$folder"/run*/faulty 2>/dev/null | sort -u | paste -sd, -)
     exclude=$exclude${exclude:+${faulty:+,}}$faulty

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from ddplaunch.agent.contract import Collective, Frame, Verdict
-from ddplaunch.agent.diagnosis.run import collectives, stacks
-from ddplaunch.agent.diagnosis.run.job_view import JobView, plain
+from ddplaunch.agent.diagnosis.run import collectives, mpi, stacks
+from ddplaunch.agent.diagnosis.run.job_view import IN_MPI, JobView, plain
 from ddplaunch.agent.system import phrases
 from ddplaunch.report.pictures import svg
 from ddplaunch.report.pictures.picture import Picture
@@ -40,16 +40,19 @@ class Way(NamedTuple):
     calls: Calls  # of the first of them
     place: str  # where it is, in words
     site: Frame | None  # its line
+    numbered: bool = True  # calls of MPI are not
 
     def shown(self) -> str:
+        if not self.numbered:
+            return self.place
         return described(self.call) if self.call else f"never called: {self.place}"
 
 
 class Parting(NamedTuple):
-    """The number of a group's call at which ranks go different ways."""
+    """The number of a group's call at which ranks go different ways; None: MPI, where they stand now."""
 
     group: str
-    number: int
+    number: int | None
     ways: list[Way]
 
 
@@ -68,7 +71,23 @@ def find(view: JobView, verdict: Verdict) -> Parting | None:
             parting = None if number is None else _parted(view, culprits, group, number, its)
             if parting is not None:
                 return parting
-    return None
+    return _in_mpi(view, culprits)
+
+
+def _in_mpi(view: JobView, culprits: set[int]) -> Parting | None:
+    """Return the calls of MPI in which ranks stand, where the culprits' differ from the others'."""
+    calls: dict[tuple[bool, str], list[int]] = {}
+    inside = {rank for rank in view.alive if view.locations[rank].kind == IN_MPI}
+    for rank in view.alive if inside else ():
+        words = mpi.described(view, rank) if rank in inside else str(view.locations[rank])
+        calls.setdefault((rank in culprits, words), []).append(rank)
+    ways = [
+        Way(ranks, culprit, None, {}, words, view.locations[ranks[0]].site, numbered=False)
+        for (culprit, words), ranks in sorted(calls.items(), key=lambda item: (not item[0][0], -len(item[1])))
+    ]
+    if len({way.place for way in ways}) < 2 or not any(way.culprit for way in ways):
+        return None
+    return Parting("", None, ways)
 
 
 def picture(parting: Parting | None) -> Picture | None:
@@ -82,19 +101,34 @@ def picture(parting: Parting | None) -> Picture | None:
     for row, number in enumerate(numbers):
         y = 34 + row * _ROW
         parted = number == parting.number
-        parts.append(svg.text(str(number), _LEFT - 14, y + 20, "bad" if parted else "quiet", "end"))
+        parts.append(
+            svg.text(
+                "now" if number is None else str(number),
+                _LEFT - 14,
+                y + 20,
+                "bad" if parted else "quiet",
+                "end",
+            )
+        )
         for column, way in enumerate(ways):
             parts.append(_cell(way, number, parting.number, _LEFT + column * (width + _GAP), y, width))
     for column, way in enumerate(ways):
         words = svg.fitted(_named(way), width)
         parts.append(svg.text(words, _LEFT + column * (width + _GAP), 18, "bad" if way.culprit else ""))
-    label = f"Calls by their numbers. At number {parting.number}: " + "; ".join(
-        f"{some('rank', way.ranks)}: {way.shown()}" for way in ways
+    label = (
+        "Calls of MPI. Now: "
+        if parting.number is None
+        else f"Calls by their numbers. At number {parting.number}: "
     )
-    notes = [
-        f"Calls of {_group(parting.group)} by their number, with the line that made them.",
-        "Each number must be the same call on all ranks.",
-    ]
+    label += "; ".join(f"{some('rank', way.ranks)}: {way.shown()}" for way in ways)
+    notes = (
+        ["Calls of MPI in which the ranks stand, with their lines. MPI's earlier calls are not recorded."]
+        if parting.number is None
+        else [
+            f"Calls of {_group(parting.group)} by their number, with the line that made them.",
+            "Each number must be the same call on all ranks.",
+        ]
+    )
     if len(parting.ways) > len(ways):
         rest = sum(len(way.ranks) for way in parting.ways[_COLUMNS:])
         notes.append(f"{count(rest, 'rank')} with calls of yet other kinds are not drawn.")
@@ -167,15 +201,17 @@ def _way(view: JobView, culprit: bool, ranks: list[int], number: int, its: Mappi
     return Way(ranks, culprit, call, calls, place, site)
 
 
-def _numbers(parting: Parting) -> list[int]:
+def _numbers(parting: Parting) -> list[int] | list[None]:
     """Return the numbers that are drawn: known of a rank, around the parting."""
+    if parting.number is None:
+        return [None]
     known = {number for way in parting.ways[:_COLUMNS] for number in way.calls} | {parting.number}
     around = range(parting.number - _BEFORE, parting.number + _AFTER + 1)
     return [number for number in around if number in known]
 
 
-def _cell(way: Way, number: int, parted: int, x: float, y: float, width: float) -> Markup:
-    call = way.calls.get(number)
+def _cell(way: Way, number: int | None, parted: int | None, x: float, y: float, width: float) -> Markup:
+    call = None if number is None else way.calls.get(number)
     if call is None:
         if number != parted:
             return Markup("")
@@ -186,7 +222,7 @@ def _cell(way: Way, number: int, parted: int, x: float, y: float, width: float) 
     bold = "bad" if number == parted and way.culprit else "" if number == parted else "quiet"
     return svg.tag(
         "g",
-        svg.title(f"{some('rank', way.ranks)}, call {number}: {words}"),
+        svg.title(f"{some('rank', way.ranks)}, {'now' if number is None else f'call {number}'}: {words}"),
         svg.tag("rect", x=x, y=y, width=width, height=_HIGH, rx=4, class_=tone),
         svg.text(svg.fitted(words, width - 20), x + 10, y + 20, bold),
     )

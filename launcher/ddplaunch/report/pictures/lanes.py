@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from ddplaunch.agent.contract import Bundle, RankEvidence, Verdict
+from ddplaunch.agent.contract import Bundle, Collective, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.run.job_view import ELSEWHERE, ENDED, IN_COLLECTIVE, IN_LOADER, JobView
 from ddplaunch.agent.system import phrases
 from ddplaunch.report.pictures import svg
@@ -82,7 +82,7 @@ def picture(bundle: Bundle, view: JobView | None, verdict: Verdict | None) -> Pi
         notes.append(f"{count(left, 'more rank')} in other places are not drawn.")
     notes.append(
         "A tick is the start of a call of torch.distributed: the newest that torch's recorder and the hook "
-        "keep of each rank. When a call of a collective returned is not recorded."
+        "keep of each rank. The line behind it reaches to its end, where that is recorded."
         if any(rank.calls or rank.collectives for rank in view.ranks.values())
         else "No calls of torch.distributed were recorded."
     )
@@ -190,11 +190,25 @@ def _lane(bundle: Bundle, view: JobView, lane: Lane, scale: Scale, y: float) -> 
     if ticks:
         path = "".join(f"M{x} {svg.number(y + 3)}v{_BAR - 6}" for x in sorted(ticks))
         yield svg.tag("path", d=path, class_="call")
+    spans = {(round(scale.x(at)), round(scale.x(end))) for rank in ranks for at, end in _inside(rank, scale)}
+    if spans:
+        path = "".join(f"M{x} {svg.number(y + _BAR / 2)}h{max(end - x, 1)}" for x, end in sorted(spans))
+        yield svg.tag("path", d=path, class_="inside")
     yield from _ends(lane, ranks, scale, y)
 
 
+def _inside(rank: RankEvidence, scale: Scale) -> list[tuple[float, float]]:
+    """Return from when to when the rank was in calls that have ended, of those that are drawn."""
+    ended = [(call.at, call.at + call.took) for call in _recorded(rank) if call.at and call.took is not None]
+    return [(at, end) for at, end in ended if scale.holds(at) or scale.holds(end)]
+
+
+def _recorded(rank: RankEvidence) -> tuple[Collective, ...]:
+    return (*rank.collectives, *rank.calls)
+
+
 def _calls(rank: RankEvidence) -> list[float]:
-    return [call.at for call in (*rank.collectives, *rank.calls) if call.at]
+    return [call.at for call in _recorded(rank) if call.at]
 
 
 def _phases(
@@ -274,7 +288,7 @@ def _legend(y: float) -> Iterable[Markup]:
         ("gate", "gate"),
         ("launch", "processes start"),
         ("init", "init_process_group"),
-        ("call", "calls"),
+        ("call", "calls, with their ends"),
         ("waits", "waits"),
         ("at-fault", "culprit"),
         ("raised", "exception"),
@@ -283,7 +297,8 @@ def _legend(y: float) -> Iterable[Markup]:
     x = float(_LEFT)
     for tone, words in entries:
         if tone == "call":
-            shape = svg.tag("path", d=f"M{x + 4} {y - 10}v12M{x + 8} {y - 10}v12", class_=tone)
+            shape = svg.tag("path", d=f"M{x + 1} {y - 10}v12M{x + 8} {y - 10}v12", class_=tone)
+            shape += svg.tag("path", d=f"M{x + 1} {y - 4}h5M{x + 8} {y - 4}h4", class_="inside")
         elif tone == "raised":
             shape = svg.tag("path", d=f"M{x + 6} {y - 10}l6 11h-12z", class_=tone)
         elif tone == "cross":

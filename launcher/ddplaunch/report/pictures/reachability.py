@@ -16,6 +16,7 @@ from ddplaunch.agent.contract import Bundle, MeshResult
 from ddplaunch.agent.diagnosis.gate import partitions, paths
 from ddplaunch.agent.diagnosis.gate.partitions import Partition
 from ddplaunch.agent.system import phrases
+from ddplaunch.report import links
 from ddplaunch.report.pictures import svg
 from ddplaunch.report.pictures.picture import Picture
 from ddplaunch.report.reachability import OK, STATES, UNTRIED, Cell, failed, state, tried
@@ -63,7 +64,7 @@ def picture(bundle: Bundle) -> Picture | None:
     sentences = [_sentence(cut, names) for cut in cuts[:_CUTS]]
     label = f"Which of {bundle.nodes} nodes reaches which. {' '.join(sentences)}".strip()
     drawing = svg.drawing(label, width, height, [matrix, *_axes(size, step, pixels), *brackets, *legend])
-    notes = [*sentences]
+    notes = [*sentences, *(f"{each[0].upper()}{each[1:]}." for each in links.lines(bundle, names))]
     if len(cuts) > _CUTS:
         notes.append(f"{count(len(cuts) - _CUTS, 'more cut')} are not bracketed.")
     notes.append(
@@ -190,7 +191,7 @@ def _title(results: Sequence[MeshResult], cell: Cell, step: int, names: Sequence
     each = [
         f"{result.address} port {result.port}{' (master)' * (result.what == paths.MASTER)}: {result.outcome}"
         + (f", {result.detail}" if result.detail else "")
-        + f" in {result.seconds:.2f} s"
+        + f" in {result.seconds:.2f} s{links.text(result)}"
         for result in results
     ]
     return f"{way}: {'; '.join(each)}"

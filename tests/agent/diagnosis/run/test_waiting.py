@@ -127,6 +127,7 @@ def test_rank_in_user_code() -> None:
     verdict = only(job(rank(0, in_evaluate(), called=16, stuck_for=96.0), rank(1), rank(2), rank(3)))
 
     assert ("rank-in-user-code", [0], [0], [1, 2, 3]) == blamed(verdict)
+    assert "keep it shorter than `watchdog.kill_after`" in verdict.hint
     assert (
         "rank 0 is in evaluate (eval.py:140) for 96 s, the others wait in all_reduce 17 (train.py:92)"
         == verdict.sentence
@@ -333,6 +334,15 @@ def test_the_network_is_suspected_only_when_every_rank_was_seen() -> None:
     assert "look at the network" not in verdict.hint
     assert verdict.sentence.startswith("ranks 0 and 1 wait in all_reduce 17")
     assert "node 1 did not answer" in verdict.sentence
+
+
+def test_ranks_of_nodes_that_do_not_answer_are_not_called_unseen() -> None:
+    """They may have been seen before; where all nodes answer, there is none."""
+    nobody = job()
+
+    assert only(nobody).sentence.startswith("no rank has been seen; missing: ")
+    unheard = replace(nobody, evidence=[], silent=[0])
+    assert "no word of any rank has come; missing: node 0 did not answer" in only(unheard).sentence
 
 
 def test_healthy_job_has_no_verdict() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.kubernetes import images
+from tests.cluster.kubernetes import images, pods
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.extras import controllers
 from tests.cluster.kubernetes.jobs import with_torch
@@ -110,10 +110,7 @@ class Jobs:
 
     def evict(self, pod: str) -> None:
         """As a drain does it, or an administrator."""
-        meta = {"name": pod, "namespace": self.namespace}
-        text = json.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta})
-        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/eviction"
-        self.cluster.kubectl("create", "--raw", path, "--filename", "-", stdin=text)
+        pods.evict(self.cluster, self.namespace, pod)
 
     def log(self, name: str, container: str = "trainer") -> str:
         """Of all pods that there are now."""

@@ -98,3 +98,13 @@ def test_output_that_was_deleted_is_named(
     source = Output(Api(), lambda: state, Selection(nodes=nodes), follow=False, over=lambda: ended)
 
     assert said == list(source.present())
+
+
+def test_pods_that_an_elastic_job_went_on_without_may_have_said_nothing() -> None:
+    """Kubernetes deletes those that still wait for room, beside pods that have run."""
+    job = {"spec": {"completions": 2, "successPolicy": {"rules": [{"succeededIndexes": "0"}]}}}
+    state = ApiState("lab", "digits", job, job, ())
+    logs = Output(Api(), lambda: state, Selection(), follow=False, over=lambda: True)
+
+    line = b"[ddplaunch] the output of nodes 0-1 is gone, if there was any: it was deleted with the pod"
+    assert [line] == list(logs.present())

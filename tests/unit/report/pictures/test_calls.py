@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from tests.unit.report import conftest as given
 from tests.unit.report.pages import read
 from tests.unit.report.pictures import stuck
 
-from ddplaunch.agent.contract import Collective, Frame, RankEvidence, Stack
+from ddplaunch.agent.contract import Collective, Frame, MpiCall, RankEvidence, Stack
 from ddplaunch.report import spots
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.pictures import calls
@@ -81,3 +82,65 @@ def test_the_lines_of_code_are_those_of_the_two_calls() -> None:
         (each.who, each.culprit, each.line) for each in found
     ]
     assert ["dist.broadcast(x, 0)", "dist.all_reduce(x)"] == [each.text for each in found]
+
+
+def in_mpi(number: int, name: str, line: int, **call: Any) -> RankEvidence:
+    """A rank that stands in a function of MPI, as its main thread's stack and the hook show it."""
+    frames = [Frame(name, "/src/mpi4py/MPI.src/Comm.pyx", 400), Frame("train", stuck.FILE, line)]
+    return RankEvidence(
+        number,
+        number,
+        100 + number,
+        True,
+        stacks=[Stack("MainThread", True, frames)],
+        stack_source="hook",
+        stuck_for=30.0,
+        mpi="ready",
+        mpi_call=MpiCall(name, "MPI_COMM_WORLD", 4, **call),
+        world_size=4,
+    )
+
+
+def test_ranks_in_mpi_part_where_they_stand() -> None:
+    """Its calls have no numbers: what each side waits in now stands side by side, with its line."""
+    ranks = [in_mpi(number, "Allreduce", 9) for number in range(3)] + [in_mpi(3, "Barrier", 14)]
+    found = parting(ranks, "mpi-partial-collective", 3)
+    picture = calls.picture(found)
+
+    assert found is not None
+    assert picture is not None
+    assert (None, [[3], [0, 1, 2]]) == (found.number, [way.ranks for way in found.ways])
+    assert "Now: rank 3: Barrier (train.py:14); ranks 0-2: Allreduce (train.py:9)" in picture.svg
+    assert 1 == picture.svg.count('class="box culprit"')
+    assert "MPI's earlier calls are not recorded." in picture.notes[0]
+
+
+def test_a_send_and_its_receive_stand_side_by_side_with_their_tags() -> None:
+    """Both are named by the verdict."""
+    ranks = [in_mpi(0, "Send", 9, dest=1, sendtag=7), in_mpi(1, "Recv", 14, source=0, recvtag=8)]
+    found = parting(ranks, "mpi-unmatched", 0, 1)
+
+    assert found is not None
+    assert ["Send(dest=1, tag=7) (train.py:9)", "Recv(source=0, tag=8) (train.py:14)"] == [
+        way.shown() for way in found.ways
+    ]
+
+
+def test_ranks_that_are_all_in_one_call_of_mpi_part_nowhere() -> None:
+    """And without a culprit nobody is set apart."""
+    same = [in_mpi(number, "Allreduce", 9) for number in range(4)]
+
+    assert parting(same, "mpi-partial-collective", 3) is None
+    assert parting([*same[:3], in_mpi(3, "Barrier", 14)], "unknown") is None
+
+
+def test_the_lines_of_a_parting_in_mpi_are_shown() -> None:
+    """Culprit first, each with its call."""
+    ranks = [in_mpi(number, "Allreduce", 9) for number in range(3)] + [in_mpi(3, "Barrier", 14)]
+    verdict = stuck.verdict("mpi-partial-collective", 3)
+    found = spots.spots(Scene(Diagnosis(given.job(), stuck.bundle(ranks, verdict), [verdict])))
+
+    assert [
+        ("rank 3", True, "in Barrier (train.py:14)", "dist.broadcast(x, 0)"),
+        ("ranks 0-2", False, "in Allreduce (train.py:9)", "dist.all_reduce(x)"),
+    ] == [(spot.who, spot.culprit, spot.doing, spot.text) for spot in found]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from tests.unit.report import conftest as given
 from tests.unit.report.pages import read
@@ -40,6 +41,32 @@ def test_a_wait_begins_with_the_call() -> None:
     assert drawn(ranks, 3).svg == drawn(stuck.mismatch(), 3).svg.replace(
         "waits for 30 s", "waits for 1.0 s"
     ).replace("waits for 29 s", "waits for 1.0 s")
+
+
+def test_a_line_behind_a_tick_reaches_to_the_end_of_the_call() -> None:
+    """None is drawn of a call that has not ended, or whose end is not recorded."""
+    ranks = stuck.mismatch()
+    unknown = [
+        dataclasses.replace(
+            each,
+            calls=[dataclasses.replace(call, took=None) for call in each.calls],
+            collectives=[dataclasses.replace(call, took=None) for call in each.collectives],
+        )
+        for each in ranks
+    ]
+    longer = [
+        dataclasses.replace(each, calls=[dataclasses.replace(each.calls[0], took=9.0), *each.calls[1:]])
+        for each in ranks
+    ]
+
+    assert [4, 0] == [drawn(each, 3).svg.count('class="inside"') - 1 for each in (ranks, unknown)]
+    assert [12, 138] == [max(_widths(drawn(each, 3).svg)) for each in (ranks, longer)]
+
+
+def _widths(svg: str) -> list[int]:
+    """How far the lines of calls reach, without those of the legend."""
+    paths = re.findall(r'<path d="([^"]*)" class="inside"', svg)
+    return [int(width) for path in paths[:-1] for width in re.findall(r"h(\d+)", path)]
 
 
 def test_many_ranks_that_do_the_same_share_a_lane() -> None:

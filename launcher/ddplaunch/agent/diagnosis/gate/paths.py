@@ -13,27 +13,36 @@ LIBRARY = "library"
 """What a path is that leads to the address which a peer's library will take."""
 STORE = "store"
 """Likewise, to one of several addresses behind node 0's name."""
+_NONE: Mapping[str, Mapping[str, list[int]]] = {}
 BESIDE = (LIBRARY, STORE)
 """What is tried beside the mesh itself."""
 
 
-def parted(results: Iterable[MeshResult]) -> tuple[list[MeshResult], dict[str, int]]:
-    """Return one node's failed or remarkable results, and the milliseconds by peer of the others.
+def parted(
+    results: Iterable[MeshResult],
+) -> tuple[list[MeshResult], dict[str, int], dict[str, list[int]]]:
+    """Return one node's failed or remarkable results; by peer, milliseconds, `rtt` and `mtu` of the others.
 
     Of paths beside the mesh it is only of interest that they fail.
     """
-    remarkable, passed = [], {}
+    remarkable, passed, links = [], {}, {}
     for result in results:
         if result.outcome != "ok" or result.detail:
             remarkable.append(result)
         elif result.what in (MASTER, RESPONDER):
             peer = MASTER if result.what == MASTER else str(result.peer)
             passed[peer] = round(result.seconds * 1000)
-    return remarkable, passed
+            if result.rtt or result.mtu:
+                links[peer] = [result.rtt or 0, result.mtu or 0]
+    return remarkable, passed, links
 
 
-def whole(passed: Mapping[str, Mapping[str, int]], check_ins: Mapping[int, CheckIn]) -> list[MeshResult]:
-    """Return the results from which `passed`, by node, was made; each node under its own address.
+def whole(
+    passed: Mapping[str, Mapping[str, int]],
+    check_ins: Mapping[int, CheckIn],
+    links: Mapping[str, Mapping[str, list[int]]] = _NONE,
+) -> list[MeshResult]:
+    """Return the results of which `passed` and `links`, by node, were made; each node under its own address.
 
     Keys that are no number of a node are left out.
     """
@@ -45,9 +54,9 @@ def whole(passed: Mapping[str, Mapping[str, int]], check_ins: Mapping[int, Check
             what, number = (MASTER, 0) if peer == MASTER else (RESPONDER, int(peer))
             there = check_ins.get(number)
             address, port = (there.address, there.ports.get(what, 0)) if there else ("", 0)
-            found.append(
-                MeshResult(int(node), number, address, port, what, "ok", seconds=milliseconds / 1000)
-            )
+            rtt, mtu, *_ = [*links.get(node, {}).get(peer, []), 0, 0]
+            path = (int(node), number, address, port, what)
+            found.append(MeshResult(*path, "ok", "", milliseconds / 1000, rtt or None, mtu or None))
     return found
 
 

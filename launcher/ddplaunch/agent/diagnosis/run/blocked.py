@@ -70,6 +70,7 @@ def _message(view: JobView, rank: int) -> Optional[Block]:
     call = None if named else last_call.waited_for(evidence)
     if call is None and evidence.calls and evidence.calls[-1].op == named:
         call = evidence.calls[-1] if evidence.calls[-1].state == "entered" else None
+    call = call or evidence.stands_in
     if call is None or not call.p2p or call.peer is None:
         return None
     what = f"{last_call.named(call)}{phrases.at(view.locations[rank].site)}"
@@ -81,7 +82,9 @@ def _may_match(view: JobView, rank: int, call: Collective) -> bool:
     """Whether the peer has called what this operation needs: then something else keeps them apart."""
     assert call.peer is not None
     mine = [each for each in view.ranks[rank].calls if _pairs(each, way(call), call, call.peer)]
-    theirs = [each for each in view.ranks[call.peer].calls if serves(each, call, rank)]
+    peer = view.ranks[call.peer]
+    known = [*peer.calls, *([peer.stands_in] if peer.stands_in else [])]
+    theirs = [each for each in known if serves(each, call, rank)]
     everything = from_the_first(view, rank, call.group) and from_the_first(view, call.peer, call.group)
     if everything and -1 not in {each.peer for each in [*mine, *theirs]}:
         return len(theirs) >= len(mine)

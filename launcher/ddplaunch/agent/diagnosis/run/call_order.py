@@ -274,10 +274,7 @@ def _left_verdict(
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=0.9,
-        facts=[
-            f"{subjects.ranks(camp)}: collective {mismatch.number} is {call}"
-            for call, camp in mismatch.camps.items()
-        ],
+        facts=mismatch.facts,
         hint=_UNEVEN,
     )
 

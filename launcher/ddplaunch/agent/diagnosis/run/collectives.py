@@ -12,8 +12,8 @@ from typing import Optional
 
 from ddplaunch.agent.contract import Collective, Exit, Frame, Verdict
 from ddplaunch.agent.diagnosis.rules import entries
-from ddplaunch.agent.diagnosis.run import consequences, stacks
-from ddplaunch.agent.diagnosis.run.job_view import JobView, plain
+from ddplaunch.agent.diagnosis.run import blocked, consequences, stacks
+from ddplaunch.agent.diagnosis.run.job_view import BACKWARD, JobView, plain
 from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
 from ddplaunch.agent.text import ranges
@@ -39,6 +39,11 @@ _ALIKE = frozenset(["all_reduce", "broadcast", "reduce", "all_gather", "all_gath
 """Collectives whose tensors must be alike on all ranks; in others the root's, or each rank's, may differ."""
 
 
+_MEETING = re.compile(
+    r"all_(gather|reduce)(_into_tensor|_object|_coalesced)?|(monitored_)?barrier|" + BACKWARD
+)
+"""Calls from which no rank returns before all ranks of the group have come."""
+
 Source = dict[int, list[Collective]]
 """Rank -> what one kind of record has of it. Kinds number differently, and are never compared."""
 
@@ -47,8 +52,8 @@ Source = dict[int, list[Collective]]
 class Mismatch:
     """The `camps` that disagree at collective `number` of `group`.
 
-    `culprits` is the minority; all where the camps are of equal size; none where a member whose call is not
-    known would decide.
+    `number` 0: it is not known. `culprits` is the minority; all where the camps are of equal size; none where
+    a member whose call is not known would decide.
     """
 
     group: str
@@ -59,6 +64,11 @@ class Mismatch:
     @property
     def involved(self) -> int:
         return sum(len(ranks) for ranks in self.camps.values())
+
+    @property
+    def facts(self) -> list[str]:
+        which = f"collective {self.number}" if self.number else "the call in which they wait"
+        return [f"{subjects.ranks(ranks)}: {which} is {call}" for call, ranks in self.camps.items()]
 
     @property
     def tie(self) -> bool:
@@ -74,17 +84,18 @@ def collective_mismatch(view: JobView) -> Optional[Verdict]:
 def _verdict(view: JobView, mismatch: Mismatch) -> Verdict:
     return Verdict(
         code="collective-mismatch",
-        sentence=f"at collective {mismatch.number} {_contrast(mismatch)}",
+        sentence=(f"at collective {mismatch.number} " if mismatch.number else "") + _contrast(mismatch),
         where="run",
         nodes=view.nodes_of(mismatch.culprits),
         ranks=mismatch.culprits,
         victims=view.victims_of(mismatch.culprits),
-        confidence=0.97 if not mismatch.tie else 0.7 if mismatch.culprits else 0.5,
+        confidence=(0.97 if mismatch.number else 0.8)
+        if not mismatch.tie
+        else 0.7
+        if mismatch.culprits
+        else 0.5,
         facts=[
-            *(
-                f"{subjects.ranks(ranks)}: collective {mismatch.number} is {call}"
-                for call, ranks in mismatch.camps.items()
-            ),
+            *mismatch.facts,
             f"process group {mismatch.group!r}; known of {mismatch.involved} of {len(view.world)} ranks",
         ],
         hint=_HINT,
@@ -171,7 +182,33 @@ def find(view: JobView, failed_too: bool = False) -> Optional[Mismatch]:
     sources = [recorded, called] if failed_too or len(called) > len(recorded) else [recorded]
     found = [_differing(view, source, failed_too) for source in sources]
     known = [mismatch for mismatch in found if mismatch is not None]
+    if not known and not failed_too:
+        return _by_stacks(view)
     return max(known, key=lambda mismatch: (not mismatch.tie, mismatch.involved), default=None)
+
+
+def _by_stacks(view: JobView) -> Optional[Mismatch]:
+    """Return the mismatch that stacks alone show, of ranks whose calls nobody has counted.
+
+    All must be in calls of the default group that nobody leaves before all have come: then they are all at
+    the same call, or out of step. Where a root may go ahead of the others, the odd one may be innocent.
+    """
+    if view.waiting != view.world or view.stuck_for < view.evidence.notice_after:
+        return None
+    places: dict[str, list[int]] = {}
+    for number in view.world:
+        rank, location = view.ranks[number], view.locations[number]
+        known = location.what == BACKWARD or (rank.stands_in is not None and not rank.groups)
+        asleep = rank.process is not None and rank.process.state == "S" and blocked.is_held(view, number)
+        held = any(stack.owns_gil and not stack.main for stack in rank.stacks)
+        if not known or not asleep or held or not _MEETING.fullmatch(location.what):
+            return None
+        places.setdefault(location.what, []).append(number)
+    camps = sorted(places.values(), key=lambda ranks: (len(ranks), ranks))
+    if len(camps) < 2:
+        return None
+    culprits = camps[0] if len(camps) == 2 and len(camps[0]) < len(camps[1]) else []
+    return Mismatch("0", 0, {str(view.locations[ranks[0]]): ranks for ranks in camps}, culprits)
 
 
 def _differing(view: JobView, source: Source, failed_too: bool) -> Optional[Mismatch]:

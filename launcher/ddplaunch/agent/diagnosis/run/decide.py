@@ -9,7 +9,7 @@ from ddplaunch.agent.contract import JobEvidence, Verdict
 from ddplaunch.agent.diagnosis import rule_runner
 from ddplaunch.agent.diagnosis.rule_runner import Complain
 from ddplaunch.agent.diagnosis.rules import declared_rules
-from ddplaunch.agent.diagnosis.run import ended, progress, rendezvous, worlds
+from ddplaunch.agent.diagnosis.run import ended, nccl_ras, progress, rendezvous, worlds
 from ddplaunch.agent.diagnosis.run.causes import before_timeouts
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.stages import CERTAIN, ENDS, GONE, STANDSTILL, STRAGGLERS, Stage
@@ -29,9 +29,13 @@ def judge(evidence: JobEvidence, complain: Complain = None) -> list[Verdict]:
 
 
 def _judged(evidence: JobEvidence) -> list[Verdict]:
-    found = [each for one in worlds.situations(evidence) for each in worlds.with_unseen(one, _of_world(one))]
+    found = [each for one in worlds.situations(evidence) for each in _of(one)]
     known = [each for each in found if each.code != "unknown"]
     return known or found[:1]
+
+
+def _of(view: JobView) -> list[Verdict]:
+    return nccl_ras.with_facts(view, worlds.with_unseen(view, _of_world(view)))
 
 
 def _of_world(view: JobView) -> list[Verdict]:
@@ -111,7 +115,7 @@ def _stragglers(view: JobView) -> list[Verdict]:
     for stage, rule in _RULES:
         verdict = rule(view) if stage in STRAGGLERS else None
         if verdict is not None:
-            found.append(verdict)
+            found.append(nccl_ras.doubted(view, verdict))
             view.explained.update(verdict.ranks)
     return found
 

@@ -12,7 +12,7 @@ from typing import Optional
 
 from ddplaunch.agent.contract import Collective, Exit, Verdict, Xid
 from ddplaunch.agent.diagnosis.rules import entries
-from ddplaunch.agent.diagnosis.run import stacks
+from ddplaunch.agent.diagnosis.run import nccl_ras, stacks
 from ddplaunch.agent.diagnosis.run.causes import Cause, first_ends
 from ddplaunch.agent.diagnosis.run.job_view import JobView, plain
 from ddplaunch.agent.diagnosis.run.stages import Stage
@@ -97,6 +97,8 @@ def gpu_stuck(view: JobView) -> Optional[Verdict]:
     """Return the verdict on a job whose ranks have all begun the same collective of NCCL, without an end."""
     if view.absent or view.unseen or len(view.alive) < 2 or view.alive != view.world:
         return None
+    if nccl_ras.differ(view):
+        return None  # torch has noted a call that NCCL has not launched
     begun = {rank: entry for rank in view.alive if (entry := _begun(view, rank)) is not None}
     if len(begun) < len(view.alive) or not _complete(view, begun):
         return None

@@ -7,13 +7,14 @@ than those who wait in it. Counters decide where they are known, stacks where th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Optional
 
 from ddplaunch.agent.contract import Collective, Frame, Group, JobEvidence, NodeEvidence, Raised, RankEvidence
-from ddplaunch.agent.diagnosis.run import last_call, stacks
+from ddplaunch.agent.diagnosis.run import last_call, nccl_ras, stacks
 from ddplaunch.agent.system import phrases, subjects
 
 IN_COLLECTIVE = "collective"
@@ -23,6 +24,11 @@ IN_MPI = "mpi"
 IN_FINALIZE = "MPI_Finalize"
 _INITS = dict.fromkeys(["Init", "Init_thread"], "MPI_Init")
 """Mostly called by the import of mpi4py, where no user reads its name."""
+BACKWARD = "backward"
+"""Stands for DDP's collective of gradients, which has no frame of its own."""
+_NATIVE_WAIT = re.compile(r"\.(wait|item|tolist|cpu|numpy|synchronize)\(")
+_ASLEEP = 5.0
+"""Seconds without a movement after which backward waits for other ranks, where no call is counted."""
 ELSEWHERE = "elsewhere"
 ENDED = "ended"
 
@@ -156,7 +162,22 @@ class JobView:
     def may_wait_unseen(self, rank: int) -> bool:
         """Whether it stands where only counters show a collective, and its hook has not given them."""
         its = self.ranks[rank]
+        if rank in self.launched:
+            return False
+        if self.is_uncounted(rank) and self._may_be_native_wait(rank):
+            return True
         return not its.groups and its.initialized is not False and stacks.in_backward(stacks.main(its.stacks))
+
+    def is_uncounted(self, rank: int) -> bool:
+        """Whether it has no hook that answers: none of its calls is known."""
+        its = self.ranks[rank]
+        return its.stack_source in ("", "py-spy") and not its.groups and not its.calls
+
+    def _may_be_native_wait(self, rank: int) -> bool:
+        """Whether the user's line waits in native code: for work begun before, or for the GPU."""
+        frames, site = stacks.main(self.ranks[rank].stacks), self.locations[rank].site
+        inner = frames[:1] == [site] or stacks.users(frames[:1]) == []
+        return site is not None and inner and bool(_NATIVE_WAIT.search(self.line_of(rank, site)))
 
     @cached_property
     def late(self) -> list[int]:
@@ -185,7 +206,12 @@ class JobView:
         ]
         if any(answers):
             return True
-        return None if None in answers or not self.blocked else False
+        return self.launched.get(rank) if None in answers or not self.blocked else False
+
+    @cached_property
+    def launched(self) -> dict[int, bool]:
+        """Return by rank whether it has launched less than others, by NCCL's count, where NCCL was asked."""
+        return nccl_ras.behind(self.evidence.evidence)
 
     def has_called_less(self, rank: int, others: Iterable[int]) -> bool:
         """Whether any of them has called more collectives than this rank, or that is not known.
@@ -243,6 +269,10 @@ class JobView:
 
         A rank that has only sent and received has no such count: its last operation is given instead.
         """
+        return [text for text, _ in self.counted()]
+
+    def counted(self) -> list[tuple[str, list[int]]]:
+        """Return `counts`, each with its ranks."""
         found: dict[str, list[int]] = {}
         for number, rank in sorted(self.ranks.items(), key=lambda item: _called(item[1])):
             pairwise = [entry for entry in rank.collectives if entry.p2p]
@@ -251,7 +281,7 @@ class JobView:
             elif pairwise:
                 found.setdefault(_pairwise(pairwise[-1]), []).append(number)
         return [
-            f"{subjects.ranks(numbers)} {phrases.one_or(numbers, 'has', 'have')} called {what}"
+            (f"{subjects.ranks(numbers)} {phrases.one_or(numbers, 'has', 'have')} called {what}", numbers)
             for what, numbers in found.items()
         ]
 
@@ -292,6 +322,9 @@ def _stand(rank: RankEvidence) -> Location:
     if named or (pending and not stacks.in_loader(frames)):
         group, number, op = pending or ("", None, "")
         return Location(IN_COLLECTIVE, named or op, group, number, site)
+    unseen = rank.stack_source == "py-spy" and not rank.groups and not rank.calls
+    if unseen and rank.still_for >= _ASLEEP and stacks.in_backward(frames):
+        return Location(IN_COLLECTIVE, BACKWARD, site=site)
     if stacks.in_loader(frames):
         return Location(IN_LOADER, site=stacks.loader_caller(frames))
     return Location(ELSEWHERE, site=site)

@@ -134,7 +134,7 @@ def unmatched(view: JobView) -> Optional[Verdict]:
 
 def _unmatched(view: JobView, chain: _Chain) -> Verdict:
     waiting = [rank for rank in chain.ranks if _is_message(_call(view, rank))]
-    parts = [f"rank {rank} is in {_described(view, rank)}" for rank in waiting[:3]]
+    parts = [f"rank {rank} is in {described(view, rank)}" for rank in waiting[:3]]
     parts += ["and so on"] if len(waiting) > 3 else []
     culprits = sorted(chain.ranks)
     return Verdict(
@@ -145,7 +145,7 @@ def _unmatched(view: JobView, chain: _Chain) -> Verdict:
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
         confidence=0.9 if chain.closed else 0.5,
-        facts=[f"rank {rank}: {_described(view, rank)}" for rank in view.waiting[:8]],
+        facts=[f"rank {rank}: {described(view, rank)}" for rank in view.waiting[:8]],
         hint=_PAIR_THEM,
     )
 
@@ -289,7 +289,7 @@ def _sends_to(call: Optional[MpiCall], rank: int) -> bool:
 # --- parts of sentences
 
 
-def _described(view: JobView, rank: int) -> str:
+def described(view: JobView, rank: int) -> str:
     """'Recv(source=1, tag=7) (train.py:31)'."""
     call, location = _call(view, rank), view.locations[rank]
     if call is None:

@@ -56,6 +56,8 @@ def slow(view: JobView) -> Optional[Verdict]:
     step = max((_step(view.ranks[rank].step_times) for rank in view.alive), default=0.0)
     if not movers or max(step, pause) < patience / 2:
         return None
+    if not view.waiting and all(map(view.is_uncounted, movers)):
+        return None  # without counted calls, these ranks may be making progress
     slowest = [rank for rank in view.stragglers if rank in movers] if view.waiting else []
     last = pace.last_to_come([view.ranks[rank] for rank in view.alive]) if not view.unseen else None
     victims = [rank for rank in view.waiting if slowest]
@@ -114,7 +116,7 @@ def unknown(view: JobView) -> Verdict:
     elif view.ranks:
         where = f"{subjects.ranks(view.ranks)} ended, and none by a fault of its own that is known"
     else:
-        where = "no rank has been seen"
+        where = "no word of any rank has come" if view.evidence.silent else "no rank has been seen"
     return Verdict(
         code="unknown",
         sentence=f"{where}; missing: {', '.join(missing) or 'kernel log, network and GPU state'}",

@@ -5,6 +5,8 @@ Each holder belongs to one rule; each rule speaks of all its holders at once.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Optional
 
 from ddplaunch.agent.contract import Exit, Process, Raised, RankEvidence, Verdict
@@ -29,6 +31,11 @@ STARVED = 0.5
 RECENT = 30.0
 """Seconds before the stop within which a caught exception counts as its reason."""
 
+_OF_ITS_OWN = re.compile(r"hrtimer_nanosleep|(anon_)?pipe_read|wait_for_partner|do_wait")
+"""Where the kernel lets a process sleep that wants to sleep, reads a pipe, or waits for a child."""
+_LOOKS = 2.0
+"""Wake-ups a second: TORCH_NCCL_BLOCKING_WAIT sleeps a millisecond between two looks at its collective."""
+
 _CALL_FIRST = (
     "What comes before init_process_group must end on every rank. Call it first and load data afterwards, or "
     "prepare the data before the job starts."
@@ -41,7 +48,10 @@ _SEE_THE_LOADER = (
     "Look at what the loader reads: storage that does not answer, a lock inherited by fork, or a full queue. "
     "DataLoader(timeout=…) turns this into an exception."
 )
-_KEEP_SHORT = "If only some ranks shall do this, keep it short, or let the others wait without a collective."
+_KEEP_SHORT = (
+    "If only some ranks shall do this, keep it shorter than `watchdog.kill_after`, or let the others wait "
+    "without a collective."
+)
 
 
 def rank_late_to_init(view: JobView) -> Optional[Verdict]:
@@ -84,10 +94,7 @@ def exception_swallowed(view: JobView) -> Optional[Verdict]:
         facts.append(f"rank {rank} caught {kind}: {phrases.clipped(raised.message)}")
     mismatch = collectives.find(view)
     if mismatch is not None:
-        facts += [
-            f"{subjects.ranks(camp)}: collective {mismatch.number} is {call}"
-            for call, camp in mismatch.camps.items()
-        ]
+        facts += mismatch.facts
         parts.append(f"at collective {mismatch.number} they are out of step")
     else:
         parts += [f"now {subjects.ranks(ranks)} {_is(ranks)} in {view.locations[ranks[0]]}"]
@@ -139,6 +146,47 @@ def rank_in_user_code(view: JobView) -> Optional[Verdict]:
         holder_facts(view, ranks),
         f"Nobody can go on before {phrases.place(site) if site else 'it'} returns. {_KEEP_SHORT}",
         confidence_in(view, ranks),
+    )
+
+
+def rank_asleep(view: JobView) -> Optional[Verdict]:
+    """Return the verdict on ranks that sleep for something of their own, where no stack could be read.
+
+    A rank that waits in a collective sleeps for a futex. One that has slept for seconds in a call of the
+    system that no collective makes is in its own code.
+    """
+    processes = {rank: view.ranks[rank].process for rank in view.alive}
+    sleeps = {
+        rank: its.wchan.partition(".")[0]
+        for rank, its in processes.items()
+        if its is not None and its.state == "S" and not view.ranks[rank].stacks
+    }
+    ranks = [
+        rank
+        for rank, function in sleeps.items()
+        if _OF_ITS_OWN.fullmatch(function)
+        and (its := processes[rank]) is not None
+        and its.wakeups < _LOOKS
+        and view.ranks[rank].still_for >= view.evidence.notice_after
+    ]
+    others = [rank for rank in sleeps if sleeps[rank].startswith("futex_")]
+    if not ranks or not others or sorted([*ranks, *others]) != view.world:
+        return None
+    wait = ", ".join(sorted({sleeps[rank] for rank in ranks}))
+    sleep, wait_too = phrases.one_or(ranks, "sleeps", "sleep"), phrases.one_or(others, "waits", "wait")
+    return replace(
+        verdict_on(
+            view,
+            "rank-in-user-code",
+            ranks,
+            f"{subjects.ranks(ranks)} {sleep} in the kernel ({wait}), "
+            f"where no collective waits, while {subjects.ranks(others)} {wait_too} "
+            f"for another thread or rank; no stack shows the line",
+            holder_facts(view, ranks),
+            f"Only a stack shows where: let py-spy trace. {_KEEP_SHORT}",
+            0.6,
+        ),
+        victims=others,
     )
 
 
@@ -197,7 +245,7 @@ def verdict_on(
         ranks=ranks,
         victims=victims,
         confidence=confidence,
-        facts=[*facts, *_waiting_facts(view, victims)],
+        facts=[*facts, *waiting_facts(view, victims)],
         hint=hint,
     )
 
@@ -224,7 +272,8 @@ def others(view: JobView, ranks: list[int]) -> str:
     return f", {phrases.others(victims)} wait in collectives"
 
 
-def _waiting_facts(view: JobView, victims: list[int]) -> list[str]:
+def waiting_facts(view: JobView, victims: list[int]) -> list[str]:
+    """'ranks 0-2 wait in all_reduce 17 (train.py:92)', for each place where some of these ranks wait."""
     locations = view.groups_of_ranks(victims).items()
     return [
         f"{subjects.ranks(group)} {phrases.one_or(group, 'waits', 'wait')} in {location}"
@@ -316,4 +365,5 @@ RULES = (
     (Stage.STRAGGLER, rank_late_to_init),
     (Stage.STRAGGLER, rank_in_dataloader),
     (Stage.STRAGGLER, rank_in_user_code),
+    (Stage.STRAGGLER, rank_asleep),
 )

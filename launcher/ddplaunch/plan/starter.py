@@ -1,4 +1,4 @@
-"""Makes the command that starts MPI ranks: mpirun, or srun with its PMI. Only here their flags are known.
+"""Makes the command that starts ranks with keepers: mpirun or srun. Only here mpirun's flags are known.
 
 It runs on node 0 alone and puts `nproc_per_node` ranks on every node, in the order of the nodes.
 """

@@ -1,4 +1,4 @@
-"""What starts the ranks of a job with launch: mpi."""
+"""What starts the ranks of a job with launch: mpi, srun or none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def launch(target: str, *command: str, **more: object) -> list[str]:
     values = {"launch": "mpi", "nodes": 3, "nproc_per_node": 2, "command": command or ("train.py",), **more}
     made = JobSpec(apiVersion="ddplaunch/v1", name="job", **values)  # type: ignore[arg-type]
     job = plan.make(made, target, HERE).job
-    assert job.mpi
+    assert job.keepers
+    assert job.mpi == (made.launch == "mpi")
     return job.launch
 
 
@@ -61,9 +62,40 @@ def test_srun_is_of_slurm_alone() -> None:
     assert "mpirun" == launch("local", slurm=Slurm(mpi="pmix"))[0]
 
 
-def test_no_mpi_from_inside_of_a_container() -> None:
+@pytest.mark.parametrize("by", ["mpi", "srun"])
+def test_no_mpi_from_inside_of_a_container(by: str) -> None:
     """mpirun and srun start the ranks; a container of the trainer has neither."""
     with pytest.raises(SpecError) as caught:
-        launch("slurm", slurm=Slurm(container=Container(runtime="pyxis", image="torch")))
+        launch("slurm", launch=by, slurm=Slurm(container=Container(runtime="pyxis", image="torch")))
 
     assert ["slurm.container.runtime"] == [problem.path for problem in caught.value.problems]
+
+
+def test_srun_alone_starts_one_task_for_each_rank() -> None:
+    """Without a PMI; the ranks are torch's, so that the gate looks at what their libraries take."""
+    words = launch("slurm", launch="srun")
+
+    assert ["srun", "--mpi=none", "--nodes=3", "--ntasks=6", "--ntasks-per-node=2"] == words[:5]
+    assert ["{keeper}", "{python}"] == words[-2:]
+
+
+def test_srun_is_refused_where_there_is_no_slurm() -> None:
+    """Before anything is sent, with what goes there."""
+    with pytest.raises(SpecError) as caught:
+        launch("local", launch="srun")
+
+    (problem,) = caught.value.problems
+    assert ("launch", "srun", "another value for --to local") == (problem.path, problem.found, problem.wanted)
+    assert "--to slurm" in problem.hint
+
+
+@pytest.mark.parametrize("target", ["local", "slurm", "kubernetes"])
+def test_a_command_that_is_the_launcher_is_started_as_it_is(target: str) -> None:
+    """Once on each node, with its number and the gate's address; its ranks are counted when they come."""
+    values = {"name": "job", "nodes": 2, "nproc_per_node": 4, "launch": "none", "image": "torch"}
+    made = JobSpec(apiVersion="ddplaunch/v1", command=("accelerate", "launch"), **values)  # type: ignore[arg-type]
+    job = plan.make(made, target, HERE).job
+
+    where = ["NODE_RANK={node}", "MASTER_ADDR={master_addr}", "MASTER_PORT={master_port}"]
+    assert (["env", *where], ["accelerate", "launch"]) == (job.launch, job.command)
+    assert (None, None, False) == (job.nproc_per_node, job.keepers, job.mpi)

@@ -1,0 +1,49 @@
+"""A job's status: the shape in which the hub writes it, for the launcher and other programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+from ddplaunch.agent.contract.evidence import JobPace
+from ddplaunch.agent.contract.verdict import Verdict
+from ddplaunch.agent.contract.words import VERSION, Phase, PhaseName
+
+
+@dataclass(frozen=True)
+class NodeWait:
+    """Ranks of one node that wait in a collective or in the rendezvous for others."""
+
+    since: float  # when the last of them began to, by the hub's clock
+    ranks: list[int]
+    others: list[int] = field(default_factory=list)  # living ranks of the node that do not wait
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    node: int
+    host: str = ""
+    phase: PhaseName = Phase.STARTING
+    since: float = 0.0
+    detail: str = ""  # "does not answer"; of older agents also which ranks wait, in words
+    exit_code: Optional[int] = None
+    waits: Optional[NodeWait] = None  # None: no rank waits, or not for long
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    job: str
+    attempt: int
+    phase: PhaseName
+    since: float
+    nodes: list[NodeStatus]
+    started: float
+    updated: float
+    waiting_for: list[int] = field(default_factory=list)  # nodes
+    verdicts: list[Verdict] = field(default_factory=list)
+    exit_code: Optional[int] = None  # Exit, once the job has ended
+    decided: Optional[int] = None  # Exit by which the hub has decided to end the job
+    why: str = ""  # it has decided so: as in the JobEvidence that was judged; "": without any, or not yet
+    gate_passed: bool = False  # the nodes may start their ranks: an end of the job now ends a training
+    pace: Optional[JobPace] = None  # while it runs, and where it is known
+    version: int = VERSION

@@ -1,0 +1,113 @@
+"""Reads what NCCL's RAS says about a hang: how many operations of each kind each rank has launched. Pure.
+
+It decides only about ranks whose counters torch does not show. Whom RAS lists may be those ahead
+(nccl#1911), "OK" only means equal counts (nccl#1730), and who does not answer NCCL may have done its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddplaunch.agent.contract import NodeEvidence, Ras, RasCount, RasRank, Verdict
+from ddplaunch.agent.system import subjects
+
+if TYPE_CHECKING:
+    from ddplaunch.agent.diagnosis.run.job_view import JobView
+
+_SHOWN = 4
+_DOUBTED = 0.5
+"""Confidence in a verdict on ranks that NCCL has as far ahead as any."""
+Place = tuple[str, int]
+
+
+def behind(nodes: Sequence[NodeEvidence]) -> dict[int, bool]:
+    """Return by rank whether it has launched fewer operations than others of its communicators.
+
+    Left out is who is ahead in one and behind in another, and whom NCCL does not name.
+    """
+    ranks = _ranks(nodes)
+    most: set[int] = set()
+    fewer: set[int] = set()
+    for ras in _answers(nodes):
+        for each in ras.communicators:
+            for same in each.counts:
+                highest = max(other.count for other in each.counts if other.op == same.op)
+                its = most if same.count == highest else fewer
+                its.update(ranks[place] for place in map(_place, same.ranks) if place in ranks)
+    return {rank: rank in fewer for rank in most ^ fewer}
+
+
+def with_facts(view: JobView, verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Return the verdicts with NCCL's word, where there is any."""
+    word = facts(view)
+    return [replace(each, facts=[*each.facts, *word]) for each in verdicts] if word else list(verdicts)
+
+
+def facts(view: JobView) -> list[str]:
+    """Return what NCCL says, as facts."""
+    nodes = list(view.nodes.values())
+    ranks = _ranks(nodes)
+    return [fact for ras in _answers(nodes) for fact in _facts(ras, ranks)]
+
+
+def doubted(view: JobView, verdict: Verdict) -> Verdict:
+    """Return a verdict on ranks for which others wait, less sure where NCCL has them as far as any other."""
+    ahead = [rank for rank in verdict.ranks if view.launched.get(rank) is False]
+    if not ahead:
+        return verdict
+    fact = f"NCCL RAS contradicts: no rank has launched more than {subjects.ranks(ahead)}"
+    return replace(verdict, confidence=min(verdict.confidence, _DOUBTED), facts=[*verdict.facts, fact])
+
+
+def differ(view: JobView) -> bool:
+    """Whether ranks of a communicator have not launched equally many operations."""
+    return any(each.counts for ras in _answers(view.nodes.values()) for each in ras.communicators)
+
+
+def _answers(nodes: Iterable[NodeEvidence]) -> list[Ras]:
+    return [node.ras for node in nodes if node.ras is not None]
+
+
+def _place(rank: RasRank) -> Place:
+    return rank.host, rank.pid
+
+
+def _ranks(nodes: Iterable[NodeEvidence]) -> dict[Place, int]:
+    """Return ranks by address and pid, those that share both with another left out."""
+    found: dict[Place, set[int]] = {}
+    for node in nodes:
+        for rank in node.ranks:
+            pid = rank.process.pid if rank.process else rank.pid
+            for address in node.addresses:
+                found.setdefault((address, pid), set()).add(rank.rank)
+    return {place: next(iter(its)) for place, its in found.items() if len(its) == 1}
+
+
+def _facts(ras: Ras, ranks: dict[Place, int]) -> list[str]:
+    facts = []
+    for one in ras.communicators[:_SHOWN]:
+        parts = [_launched(each, ranks) for each in one.counts[:_SHOWN]]
+        if one.silent:
+            parts.append(f"{_who(one.silent, ranks)} did not answer NCCL")
+        if parts:
+            facts.append(f"NCCL RAS: communicator {one.name}: {', '.join(parts)}")
+    if ras.dead:
+        facts.append(f"NCCL RAS counts as dead: {', '.join(ras.dead[:_SHOWN])}")
+    if ras.total and not ras.communicators and not ras.dead:
+        facts.append(f"NCCL RAS: equal counts of launched operations in all its communicators ({ras.total})")
+    return facts
+
+
+def _launched(same: RasCount, ranks: dict[Place, int]) -> str:
+    who = _who(same.ranks, ranks) if same.ranks else f"{same.size} ranks"
+    return f"{who} at {same.op or 'operation'} {same.count}"
+
+
+def _who(its: Sequence[RasRank], ranks: dict[Place, int]) -> str:
+    """Return 'ranks 2 and 3'; 'its rank 0', by the communicator's numbers, where not all are found."""
+    known = [ranks[place] for place in map(_place, its) if place in ranks]
+    if len(set(known)) == len(its):
+        return subjects.ranks(known)
+    return f"its {subjects.ranks(each.rank for each in its)}"

@@ -1,0 +1,167 @@
+"""Finds the ranks of a job by the processes of this machine: by environments, and by who started whom.
+
+A rank is the topmost process with its numbers in the environment; its children inherit them. A process with
+numbers above ranks of other numbers is a launcher. Ranks of one job share MASTER_ADDR, MASTER_PORT, the name
+of torchrun's rendezvous, and the size of the world. All but `processes` is pure.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Callable, NamedTuple
+
+from ddplaunch.agent.supervisor import ranks
+from ddplaunch.agent.supervisor.rank_roles import ENVIRONMENT, Member
+from ddplaunch.agent.system import proc
+from ddplaunch.agent.text.printable import HintedError
+
+_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "WORLD_SIZE")
+_MPI_JOB = ("PMIX_NAMESPACE", "PMI_JOBID", "OMPI_COMM_WORLD_SIZE")
+_LIBRARIES = ("libmpi", "libtorch")
+
+
+class NoRanksError(HintedError):
+    """No ranks, or those of several jobs, were found."""
+
+
+class Seen(NamedTuple):
+    """A process. `environment` is empty where it may not be read."""
+
+    pid: int
+    parent: int
+    program: str  # the file name of its executable
+    environment: Mapping[str, str]
+    command: str = ""
+
+
+class JobRanks(NamedTuple):
+    """The ranks of one job on this machine. `port`: where they meet; 0: it is not known."""
+
+    members: list[Member]
+    port: int = 0
+
+
+def processes() -> Tree:
+    """Return all processes that are seen here, without ourselves."""
+    table = {}
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        stat = proc.stat(pid)
+        if stat is not None and stat.state not in "ZX" and pid != os.getpid():
+            table[pid] = Seen(
+                pid, stat.parent, proc.program(pid), proc.environment(pid), proc.command_line(pid)
+            )
+    return Tree(table)
+
+
+class Tree:
+    """Processes, and who started whom. `loaded`: whether a process has loaded a library."""
+
+    def __init__(
+        self, table: Mapping[int, Seen], loaded: Callable[[int, str], bool] = proc.maps_library
+    ) -> None:
+        self.table = table
+        self.loaded = loaded
+        self._children: dict[int, list[int]] = {}
+        for pid in sorted(table):
+            self._children.setdefault(table[pid].parent, []).append(pid)
+
+    def below(self, pid: int) -> list[int]:
+        """Return a process and its descendants, parents first."""
+        pids = [pid] if pid in self.table else []
+        for each in pids:
+            pids += self._children.get(each, [])
+        return pids
+
+    def value(self, pid: int, name: str) -> str:
+        """Return a variable of a process's environment; "" without it."""
+        return self.table[pid].environment.get(name, "")
+
+
+def of_process(pid: int, tree: Tree) -> JobRanks:
+    """Return the ranks of the job to which a process belongs, as launcher, as rank, or as a rank's child.
+
+    Those below other launchers of this machine are among them. Raises NoRanksError for ranks of several jobs.
+    """
+    return _of_one_job(tree.below(pid), tree, f"process {pid}")
+
+
+def of_variable(name: str, value: str, tree: Tree) -> JobRanks:
+    """Return the ranks of the job whose processes have this variable. Raises NoRanksError."""
+    own = {pid: each for pid, each in tree.table.items() if each.environment.get(name) == value}
+    return _of_one_job(list(own), Tree(own, tree.loaded), f"{name}={value}")
+
+
+def _of_one_job(own: list[int], tree: Tree, what: str) -> JobRanks:
+    for of_mpi, names in ((False, _JOB), (True, _MPI_JOB)):
+        claims = _Claims(tree, of_mpi, names)
+        jobs = {claims.jobs[pid] for pid in own if pid in claims.jobs}
+        if len(jobs) > 1:
+            first = {claims.jobs[pid]: f"pid:{pid}" for pid in reversed(own) if pid in claims.jobs}
+            raise NoRanksError(
+                f"{what} has the ranks of {len(jobs)} jobs",
+                f"name one of the ranks of one of them: {', '.join(sorted(first.values()))}",
+            )
+        for job in jobs:
+            port = "" if of_mpi else job[1]
+            return JobRanks(claims.members(job, set(own)), int(port) if port.isdecimal() else 0)
+    return JobRanks([])
+
+
+class _Claims:
+    """The processes that have the number of a rank, without launchers. `jobs`: what names the job of each."""
+
+    def __init__(self, tree: Tree, of_mpi: bool, names: Sequence[str]) -> None:
+        self._tree = tree
+        numbers = {pid: ranks.numbers_in(each.environment, of_mpi) for pid, each in tree.table.items()}
+        known = {
+            pid: each
+            for pid, each in numbers.items()
+            # A scheduler numbers whatever it starts.
+            if each is not None and (not of_mpi or any(tree.loaded(pid, name) for name in _LIBRARIES))
+        }
+        self._numbers = {
+            pid: own
+            for pid, own in known.items()
+            if all(known.get(each, own) == own for each in tree.below(pid))
+        }
+        self.jobs = {pid: tuple(tree.value(pid, name) for name in names) for pid in self._numbers}
+
+    def members(self, job: tuple[str, ...], own: set[int]) -> list[Member]:
+        """Return the ranks of a job; of several processes with one number, that of our `own` tree.
+
+        A number that others claim twice is left out: one of them may be what an earlier job has left.
+        """
+        by_rank: dict[int, list[int]] = {}
+        for pid in self._tops(job):
+            by_rank.setdefault(self._numbers[pid].rank or 0, []).append(pid)
+        members = []
+        for rank, pids in sorted(by_rank.items()):
+            ours = [pid for pid in pids if own.intersection(self._tree.below(pid))] or pids
+            if len(ours) == 1:
+                numbers = self._numbers[ours[0]]
+                program = self._program(ours[0])
+                local = rank if numbers.local_rank is None else numbers.local_rank
+                members.append(Member(program, program, rank, local, numbers.world_size, ENVIRONMENT))
+        return members
+
+    def _tops(self, job: tuple[str, ...]) -> list[int]:
+        """Return the processes of a job that have none of its processes with a number above them."""
+        inside: set[int] = set()
+        for pid in self.jobs:
+            inside.update(self._tree.below(pid)[1:])
+        return [pid for pid, its in self.jobs.items() if its == job and pid not in inside]
+
+    def _program(self, top: int) -> int:
+        """Return the Python of a rank: a shell script around it has the same numbers."""
+        family = [pid for pid in self._tree.below(top) if self._numbers.get(pid) == self._numbers[top]]
+        return next((pid for pid in family if self._tree.table[pid].program.startswith("python")), top)
+
+
+def started(pid: int) -> float:
+    """Return the moment of a process's start, in seconds since the epoch; now without it."""
+    stat, now = proc.stat(pid), time.time()
+    if stat is None:
+        return now
+    return now - time.clock_gettime(time.CLOCK_BOOTTIME) + stat.started / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,207 @@
+"""Takes the evidence of ranks that ddplaunch did not start: samples of some seconds, and their stacks.
+
+Stacks are read twice before the last look, by py-spy where it may, while the rank runs on. For how long
+nothing had happened before we came, the kernel knows: when a main thread last had a CPU, and when a socket
+last had data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Optional
+
+from ddplaunch.agent.contract import Frame, NodeEvidence, Phase, RankEvidence, Stack
+from ddplaunch.agent.diagnosis.run import progress
+from ddplaunch.agent.diagnosis.run import stacks as reading
+from ddplaunch.agent.evidence import cgroup, py_spy, stacks
+from ddplaunch.agent.outside import calls
+from ddplaunch.agent.outside.find_ranks import JobRanks
+from ddplaunch.agent.supervisor.collector import Collector, Look
+from ddplaunch.agent.supervisor.hooks import Hooks
+from ddplaunch.agent.supervisor.rank_roles import Member
+from ddplaunch.agent.supervisor.ranks import Rank
+from ddplaunch.agent.supervisor.sampling import Sampler
+from ddplaunch.agent.system import proc, tcp
+
+NOTICE_AFTER = 10.0
+"""Seconds without progress from which on a job may hang, as by default for a supervised one."""
+SHORTEST, LONGEST = 4.0, NOTICE_AFTER + 1.0
+"""Seconds of the watch: longer where the kernel does not tell since when the ranks have been still."""
+_FIRST = 1.5
+"""Seconds that the first sample may take, before which no rank is known to be still."""
+_SAMPLE = 0.5
+_STACKS = 20.0
+"""Seconds for the stacks of all ranks: py-spy reads the symbols of each, on CPUs that the ranks may use."""
+Traces = dict[int, list[Stack]]
+
+
+def evidence_of(node: int, job_ranks: JobRanks) -> NodeEvidence:
+    """Return the evidence of the ranks that were found on this machine. It takes 5 to 15 seconds."""
+    hooks = Hooks(lambda _line, _message: None)  # none of the ranks has one
+    watch = _Watch(node, job_ranks, hooks)
+    try:
+        return watch.evidence()
+    finally:
+        hooks.close()
+        watch.close()
+
+
+class _Watch:
+    def __init__(self, node: int, job_ranks: JobRanks, hooks: Hooks) -> None:
+        self._port = job_ranks.port
+        self._frames: dict[int, list[Frame]] = {}  # of each main thread, as last read
+        self._standing: dict[int, calls.Standing] = {}
+        self._ranks = [_rank(member) for member in job_ranks.members]
+        python = proc.text(self._ranks[0].pid, "cmdline").partition("\0")[0]
+        self._sampler = Sampler()
+        self._collector = Collector(node, python, hooks, self._sampler, self._sample, hooked=False)
+        self._py_spy = py_spy.find(python)
+        self._began = self._sampled = time.monotonic()
+        if any(_network(rank.pid) != _network(os.getpid()) for rank in self._ranks):
+            self._sampler.sockets_missing = "sockets: the ranks have a network of their own"
+
+    def evidence(self) -> NodeEvidence:
+        self._watch()
+        now = time.monotonic()
+        watched = now - self._began
+        before = {rank.pid: rank.progress.stuck_for(now) for rank in self._ranks}
+        evidence = self._collector.node(self._ranks, Phase.RUNNING, Look(now + _STACKS), None, [])
+        self._sample({each.pid: each.stacks for each in evidence.ranks if each.alive})
+        silence = self._silence()
+        ranks = []
+        for rank, each in zip(self._ranks, map(self._with_call, evidence.ranks)):
+            stuck = rank.progress.stuck_for(time.monotonic())
+            if each.alive and before[rank.pid] >= watched - _FIRST and stuck >= before[rank.pid]:
+                each = _since_before(each, watched, silence.get(rank.pid, 0.0))
+            elif each.alive:
+                each = dataclasses.replace(each, stuck_for=round(min(stuck, each.stuck_for), 1))
+            ranks.append(each)
+        memory = cgroup.memory(pid=str(self._ranks[0].pid))
+        return dataclasses.replace(
+            evidence,
+            ranks=_with_phases(ranks),
+            memory_limit=memory.limit,
+            memory_used=memory.used,
+            oom_kills=0,
+            throttled=None,
+        )
+
+    def close(self) -> None:
+        for rank in self._ranks:
+            rank.close()
+
+    def _watch(self) -> None:
+        """Sample the ranks until it is known whether they move."""
+        with ThreadPoolExecutor(1) as pool:
+            reader: Optional[Future[Traces]] = None
+            next_stacks = self._began
+            while not self._is_enough() or (reader is not None and not reader.done()):
+                if reader is None and self._py_spy is not None and time.monotonic() >= next_stacks:
+                    next_stacks = time.monotonic() + SHORTEST / 2
+                    reader = pool.submit(self._stacks)
+                traces: Traces = {}
+                if reader is not None and reader.done():
+                    traces, reader = reader.result(), None
+                self._sample(traces)
+                time.sleep(_SAMPLE)
+
+    def _stacks(self) -> Traces:
+        pids = [rank.pid for rank in self._ranks if rank.alive]
+        until = time.monotonic() + _STACKS
+        traces: Traces = {}
+        for pid, text in py_spy.with_variables(self._py_spy or "", pids, until).items():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                traces[pid] = stacks.from_py_spy(text, pid)
+                self._standing[pid] = calls.standing(text, pid)
+        left = [pid for pid in pids if pid not in traces]
+        return {**traces, **py_spy.dump(self._py_spy or "", left, until)[0]}
+
+    def _with_call(self, rank: RankEvidence) -> RankEvidence:
+        """Return the evidence with the call in which the rank stands, if it stands there still."""
+        frames, call = self._standing.get(rank.pid, ([], None))
+        same = rank.alive and frames == reading.main(rank.stacks)
+        return dataclasses.replace(rank, stands_in=call) if same else rank
+
+    def _sample(self, traces: Optional[Traces] = None) -> None:
+        """Sample all ranks, twice a second at most unless there are stacks."""
+        if not traces and time.monotonic() - self._sampled < _SAMPLE:
+            return
+        for rank in self._ranks:
+            if not rank.alive or rank.look_for_end():
+                continue
+            frames = reading.main((traces or {}).get(rank.pid, []))
+            if frames:
+                self._frames[rank.pid] = frames
+            rank.progress.take(self._sampler.sample(rank, {})._replace(frames=frames or None))
+            self._collector.remember([rank.pid, *rank.children])
+        self._sampler.look_at_sockets(self._ranks)
+        self._sampler.look_at_queues(self._ranks)
+        self._sampled = time.monotonic()
+
+    def _is_enough(self) -> bool:
+        now = time.monotonic()
+        watched = now - self._began
+        if not SHORTEST <= watched < LONGEST:
+            return watched >= LONGEST
+        alive = [rank for rank in self._ranks if rank.alive]
+        if any(rank.progress.stuck_for(now) < SHORTEST / 2 for rank in alive):
+            return True  # some move
+        silence = self._silence()
+        return all(self._quiet_for(rank.pid, silence.get(rank.pid, 0.0)) >= NOTICE_AFTER for rank in alive)
+
+    def _quiet_for(self, pid: int, silence: float) -> float:
+        """Return for how many seconds a rank has not moved, as far as the kernel shows it at once."""
+        slept, frames = proc.off_cpu_for(pid) or 0.0, self._frames.get(pid, [])
+        waits = bool(reading.collective(frames)) or reading.in_init(frames)
+        return progress.quiet_for(max(slept, silence), slept, waits)
+
+    def _silence(self) -> dict[int, float]:
+        """Return by pid the seconds since a socket of the rank last had data, its store's left out."""
+        try:
+            traffic = tcp.traffic_by_inode()
+        except OSError:
+            return {}
+        stores = {each.inode for each in tcp.table() if self._port in (each.port, each.remote_port)}
+        silence = {}
+        for rank in self._ranks:
+            inodes = traffic.keys() & proc.socket_inodes(rank.pid) - stores
+            its = [traffic[inode].idle for inode in inodes if traffic[inode].moved]
+            if its:
+                silence[rank.pid] = min(its)
+        return silence
+
+
+def _since_before(rank: RankEvidence, watched: float, silence: float) -> RankEvidence:
+    """Return the evidence of a rank that has made no progress since we came, with the time before that."""
+    slept = proc.off_cpu_for(rank.pid) or 0.0
+    still = max(rank.still_for, slept) if rank.still_for >= watched - _FIRST else rank.still_for
+    stuck = max(rank.stuck_for, silence, slept)
+    return dataclasses.replace(rank, stuck_for=round(stuck, 1), still_for=round(still, 1))
+
+
+def _with_phases(ranks: list[RankEvidence]) -> list[RankEvidence]:
+    """Return the ranks as initialized if one of them is in a collective: none comes there before all are."""
+    mains = [reading.main(rank.stacks) for rank in ranks if rank.alive]
+    if not any(reading.collective(frames) and not reading.in_init(frames) for frames in mains):
+        return ranks
+    return [
+        dataclasses.replace(rank, phase=Phase.RUNNING, initialized=True) if rank.alive else rank
+        for rank in ranks
+    ]
+
+
+def _rank(member: Member) -> Rank:
+    rank = Rank(member.rank, member.local_rank, member.program)
+    rank.world_size, rank.numbered_by = member.world_size, member.numbered_by
+    return rank
+
+
+def _network(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return ""

@@ -1,0 +1,111 @@
+"""Jobs that ddplaunch did not start, looked at from outside while they run. Nothing of them is changed."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from ddplaunch.agent.contract import Bundle, JobEvidence, NodeEvidence
+from ddplaunch.agent.diagnosis.run import decide
+from ddplaunch.agent.system.phrases import count
+from ddplaunch.backends.job import PROCESS, Handle, Job, State
+from ddplaunch.errors import NotFoundError, UsageError
+
+_PID: Final = re.compile(r"pid:(?://)?(\d{1,10})")
+_LONGEST: Final = 80
+"""Characters of a job's name."""
+_BLIND: Final = (
+    "stacks need py-spy on the machine of the ranks (`pip install py-spy`) and the right to trace: run this "
+    "as root there, or have root set the sysctl kernel.yama.ptrace_scope to 0"
+)
+_UNCOUNTED: Final = (
+    "from outside no call of torch.distributed can be counted: started by `ddplaunch run -- COMMAND`, the "
+    "job records them next time"
+)
+
+
+def process_named(text: str) -> int | None:
+    """Return the process that the argument of a command names, `pid:1234`; None: it names a job."""
+    match = _PID.fullmatch(text)
+    return int(match[1]) if match else None
+
+
+def diagnose(pid: int) -> tuple[Job, Bundle]:
+    """Return the job to which a process of this machine belongs, and the evidence of its ranks here.
+
+    Raises NotFoundError without that process, and UsageError when it belongs to no job with ranks.
+    """
+    from ddplaunch.agent.outside import find_ranks, spawned
+    from ddplaunch.agent.outside.look import evidence_of
+
+    tree = find_ranks.processes()
+    if pid not in tree.table:
+        raise NotFoundError(
+            f"there is no process {pid} on this machine",
+            hint="name the torchrun, the mpirun, or any rank of the job: `pgrep -af torchrun` shows them",
+        )
+    try:
+        found = find_ranks.of_process(pid, tree)
+        if not found.members:
+            found = spawned.of_process(pid, tree)
+    except find_ranks.NoRanksError as error:
+        raise UsageError(str(error), hint=error.hint) from error
+    if not found.members:
+        raise UsageError(
+            f"process {pid} ({short_name(tree.table[pid].command)}) has started no rank that can be seen",
+            hint="torchrun and mpirun give numbers to their ranks by the environment, and those of mp.spawn "
+            "are seen by py-spy alone; run this as the user of the job, or as root",
+        )
+    name = short_name(tree.table[pid].command)
+    made = bundle(name, find_ranks.started(pid), [evidence_of(0, found)])
+    return explained(Job(Handle(PROCESS, str(pid)), State.RUNNING, made.started, name), made), made
+
+
+def short_name(command: str) -> str:
+    """Return 'python train.py' of a command line, without its arguments: they may hold what is secret."""
+    program, *words = command.split() or [""]
+    script = next((word for word in words if word.endswith(".py") and not word.startswith("-")), "")
+    return " ".join(filter(None, [program.rpartition("/")[2], script.rpartition("/")[2]]))[:_LONGEST]
+
+
+def bundle(name: str, started: float, nodes: Sequence[NodeEvidence], silent: Sequence[int] = ()) -> Bundle:
+    """Return the evidence of the nodes, judged. `silent`: those that gave none."""
+    from ddplaunch.agent.outside.look import NOTICE_AFTER
+
+    evidence = JobEvidence(
+        job=name,
+        nodes=len(nodes) + len(silent),
+        world_size=None,  # ranks that were not found may run on other machines
+        why="asked",
+        at=time.time(),
+        evidence=list(nodes),
+        silent=list(silent),
+        notice_after=NOTICE_AFTER,
+        names=[] if silent else [each.host for each in nodes],
+    )
+    return Bundle(
+        job=name,
+        attempt=0,
+        nodes=evidence.nodes,
+        nproc_per_node=None,
+        started=started,
+        written=evidence.at,
+        evidence=evidence,
+        verdicts=decide.judge(evidence),
+    )
+
+
+def explained(job: Job, bundle: Bundle | None) -> Job:
+    """Return a job that was looked at from outside with what that has shown, and what would show more.
+
+    Any other job is returned as it is: its hub has left a status, and events.
+    """
+    evidence = bundle.evidence if bundle else None
+    if bundle is None or evidence is None or bundle.events or job.status is not None or job.state.ended:
+        return job
+    ranks = [rank for node in evidence.evidence for rank in node.ranks if rank.alive]
+    detail = "" if bundle.verdicts else f"{count(len(ranks), 'rank')} seen, and nothing shows that they hang"
+    return replace(job, detail=detail, hint=_BLIND if any(not rank.stacks for rank in ranks) else _UNCOUNTED)

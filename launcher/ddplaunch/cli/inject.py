@@ -1,0 +1,129 @@
+"""`ddplaunch inject`."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddplaunch.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from ddplaunch.inject.change import Changed
+    from ddplaunch.inject.settings import Settings
+
+_MAX_BYTES = 2**20
+
+HELP = """
+Prints the file with ddplaunch's gate and supervisor in it, for a controller that stays what it is: an Indexed
+Job, a JobSet of one job, a PyTorchJob (training-operator v1), a Job of Volcano, or a batch script in which
+srun starts torchrun. Only what is added changes; the rest stays byte for byte, comments too. What the command
+does not understand it refuses, and prints nothing.
+
+A pod gets an init container that copies the agent from --agent-image, and `run --join --` in front of its
+command. Its nodes know one another by a Secret, which you create once in the namespace:
+
+  kubectl create secret generic ddplaunch --from-literal key="$(head -c 32 /dev/urandom | base64)"
+
+A batch script gets `python3 -I -S agent.pyz run --join --` in front of torchrun, and needs no key: it is
+Slurm's own.
+
+examples:
+  ddplaunch inject train.yaml --agent-image registry.example/ddplaunch-agent:1 | kubectl apply -f -
+  ddplaunch inject train.sbatch --agent /shared/agent.pyz --diff
+  ddplaunch inject train.yaml --remove
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("file", metavar="FILE", help="a manifest or a batch script, or - for standard input")
+    parser.add_argument("--diff", action="store_true", help="print a unified diff instead of the file")
+    parser.add_argument("--remove", action="store_true", help="take out what this command has put in")
+    parser.add_argument(
+        "--agent-image", metavar="IMAGE", help="pods: the image with the agent (docker/agent)"
+    )
+    parser.add_argument(
+        "--key-secret",
+        default="ddplaunch",
+        metavar="NAME",
+        help="pods: the Secret with the nodes' key, under `key` (default: ddplaunch)",
+    )
+    parser.add_argument(
+        "--container", metavar="NAME", help="pods: the container that trains, where there are several"
+    )
+    parser.add_argument(
+        "--agent",
+        default="agent.pyz",
+        metavar="FILE",
+        help="batch scripts: the agent, where all nodes see it (default: agent.pyz in the job's folder)",
+    )
+    parser.add_argument(
+        "--python",
+        default="python3",
+        metavar="PYTHON",
+        help="the Python from 3.9 on that runs the agent (default: python3)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command, and return the exit code."""
+    from ddplaunch.inject import change
+    from ddplaunch.inject.settings import Settings
+
+    name = "<stdin>" if args.file == "-" else args.file
+    text = _read(args.file, name)
+    settings = Settings(
+        agent_image=args.agent_image,
+        key_secret=args.key_secret,
+        container=args.container,
+        agent=args.agent,
+        python=args.python,
+    )
+    changed = change.remove(text, name) if args.remove else change.inject(text, name, settings)
+    sys.stdout.write("".join(_diff(text, changed.text, name)) if args.diff else changed.text)
+    if not args.remove:
+        sys.stderr.writelines(_notes(changed, settings))
+    return ExitCode.SUCCEEDED
+
+
+def _read(path: str, name: str) -> str:
+    """Return the text with its line ends as they are. Raises UsageError."""
+    try:
+        if path == "-":
+            data = sys.stdin.buffer.read(_MAX_BYTES + 1)
+        else:
+            with Path(path).open("rb") as file:
+                data = file.read(_MAX_BYTES + 1)
+        text = data.decode("utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{name} cannot be read: {error.strerror}", "name a manifest or a batch script"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name}: found a byte that is not UTF-8, wanted a text file") from error
+    if len(data) > _MAX_BYTES:
+        raise UsageError(f"{name}: found more than {_MAX_BYTES:,} bytes, wanted a manifest or a batch script")
+    return text
+
+
+def _diff(before: str, after: str, name: str) -> Iterator[str]:
+    """Yield the lines of a diff that patch(1) applies."""
+    old, new = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (before, after))
+    for line in difflib.unified_diff(old, new, name, name):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+def _notes(changed: Changed, settings: Settings) -> Iterator[str]:
+    """Yield what is to be known, and to be done once in each namespace."""
+    yield f"note: gate and supervisor are in {', '.join(changed.objects)}\n"
+    for namespace in changed.namespaces:
+        where = f" --namespace {namespace}" if namespace else ""
+        yield (
+            f"note: its pods need the Secret {settings.key_secret}; once: kubectl create secret generic "
+            f'{settings.key_secret}{where} --from-literal key="$(head -c 32 /dev/urandom | base64)"\n'
+        )

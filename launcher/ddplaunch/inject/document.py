@@ -1,0 +1,124 @@
+"""Reads the documents of a YAML file, each value with its place in the text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import yaml
+
+from ddplaunch.errors import UsageError
+
+_KINDS = {yaml.ScalarNode: "text", yaml.SequenceNode: "a list", yaml.MappingNode: "a mapping"}
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value: its node, its path in the document, and the file, for messages."""
+
+    node: yaml.Node
+    path: str
+    file: str
+
+    def refused(self, found: str, wanted: str, hint: str = "") -> UsageError:
+        """Return the error for this value."""
+        place = f"{self.file}:{self.node.start_mark.line + 1}: {self.path or 'the document'}"
+        return UsageError(f"{place}: found {found}, wanted {wanted}", hint)
+
+    def entries(self) -> list[tuple[yaml.Node, Value]]:
+        """Return the nodes of the keys, and the values. Raises UsageError unless it is a mapping."""
+        if not isinstance(self.node, yaml.MappingNode):
+            raise self.refused(_kind(self.node), "a mapping")
+        return [(key, self._below(f".{key.value}", value)) for key, value in self.node.value]
+
+    def items(self) -> list[Value]:
+        """Return the items. Raises UsageError unless it is a list with items."""
+        if not isinstance(self.node, yaml.SequenceNode):
+            raise self.refused(_kind(self.node), "a list")
+        if not self.node.value:
+            raise self.refused("an empty list", "a list with items, or no such key")
+        return [self._below(f"[{place}]", item) for place, item in enumerate(self.node.value)]
+
+    def key(self, name: str) -> yaml.Node:
+        """Return the node of the key of that name, which must be there."""
+        return next(key for key, _ in self.entries() if key.value == name)
+
+    def get(self, *names: str) -> Value | None:
+        """Return the value under these keys, each below the one before; None where one is missing."""
+        value: Value | None = self
+        for name in names:
+            if value is None:
+                return None
+            value = next((each for key, each in value.entries() if key.value == name), None)
+        return value
+
+    def need(self, *names: str, wanted: str, hint: str = "") -> Value:
+        """Return the value under these keys. Raises UsageError where one is missing."""
+        value = self.get(*names)
+        if value is None:
+            raise self.refused(f"no {'.'.join(names)}", wanted, hint)
+        return value
+
+    def text(self) -> str:
+        """Return a scalar as it is written. Raises UsageError."""
+        if not isinstance(self.node, yaml.ScalarNode):
+            raise self.refused(_kind(self.node), "text")
+        return str(self.node.value)
+
+    def number(self) -> int:
+        """Return a whole number from 1. Raises UsageError."""
+        if not self.text().isdecimal() or int(self.text()) < 1:
+            raise self.refused(self.text() or "nothing", "a number from 1")
+        return int(self.text())
+
+    def in_flow_style(self) -> bool:
+        """Whether it is a list or a mapping in brackets, as in JSON."""
+        return bool(getattr(self.node, "flow_style", False))
+
+    def name(self) -> str:
+        """Return the value of `name`; empty where there is none."""
+        name = self.get("name") if isinstance(self.node, yaml.MappingNode) else None
+        return name.text() if name else ""
+
+    def _below(self, step: str, node: yaml.Node) -> Value:
+        return Value(node, f"{self.path}{step}".lstrip("."), self.file)
+
+
+def read(text: str, file: str) -> list[Value]:
+    """Return the documents that hold something. Raises UsageError for what is no YAML."""
+    try:
+        nodes = list(yaml.compose_all(text, yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{file}:{mark.line + 1}" if mark else file
+        problem = getattr(error, "problem", None) or "a character that YAML forbids"
+        hint = "a template must be rendered first: `helm template … | ddplaunch inject -`"
+        raise UsageError(f"{place}: found {problem}, wanted YAML", hint) from error
+    except RecursionError as error:
+        raise UsageError(f"{file}: found lists or mappings too deep, wanted a manifest") from error
+    return [Value(node, "", file) for node in nodes if isinstance(node, yaml.MappingNode)]
+
+
+def refuse_aliases(document: Value) -> None:
+    """Refuse a document in which a value stands for two: a change of one would change both."""
+    known: set[int] = set()
+    for value in walk(document):
+        if id(value.node) in known and value.node.value:
+            raise value.refused("an alias (*) of another value", "a manifest without aliases", "write it out")
+        known.add(id(value.node))
+
+
+def walk(value: Value) -> Iterator[Value]:
+    """Yield the value and all values in it, the keys of mappings left out."""
+    left = [value]
+    while left:
+        here = left.pop()
+        yield here
+        if isinstance(here.node, yaml.MappingNode):
+            left += [each for _, each in here.entries()]
+        elif isinstance(here.node, yaml.SequenceNode) and here.node.value:
+            left += here.items()
+
+
+def _kind(node: yaml.Node) -> str:
+    return "nothing" if node.value == "" else _KINDS.get(type(node), "something else")

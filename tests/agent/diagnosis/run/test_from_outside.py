@@ -1,0 +1,153 @@
+"""Ranks that ddplaunch did not start: nobody has counted their calls, and stacks may be all there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.agent.diagnosis.build import TORCH, in_collective, in_evaluate, job, only, rank, stack
+
+from ddplaunch.agent.contract import Collective, Frame, JobEvidence, Process, RankEvidence, Stack
+from ddplaunch.agent.diagnosis.run.decide import judge
+
+UNCOUNTED: dict[str, Any] = {"groups": [], "stack_source": "py-spy"}
+
+
+def calls(number: int, op: str, line: int = 92, known: bool = True, **more: Any) -> RankEvidence:
+    """A rank in a call of the default group; of another group where that is not `known`."""
+    p2p = "peer" in more
+    peer = more.pop("peer", None)
+    call = Collective("0", 0, op, p2p=p2p, peer=peer, state="entered", tag=0 if p2p else None)
+    return rank(
+        number, in_collective(op, line), **{**UNCOUNTED, "stands_in": call if known else None, **more}
+    )
+
+
+def backward(number: int, **more: Any) -> RankEvidence:
+    """A rank in DDP's backward."""
+    engine = Frame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 800)
+    return rank(number, stack(engine, Frame("train", "/job/train.py", 93)), **{**UNCOUNTED, **more})
+
+
+def asked(*ranks: RankEvidence, **more: Any) -> JobEvidence:
+    """As `diagnose pid:…` asks."""
+    return job(*ranks, why="asked", per_node=len(ranks), **more)
+
+
+def accused(*ranks: RankEvidence, **more: Any) -> list[int]:
+    """All ranks that any verdict names."""
+    return [number for verdict in judge(asked(*ranks, **more)) for number in verdict.ranks]
+
+
+def test_the_odd_one_of_three() -> None:
+    """Both lines are told."""
+    verdict = only(asked(*(calls(n, "all_reduce") for n in (0, 1)), calls(2, "barrier", 31)))
+
+    assert ("collective-mismatch", [2], [0, 1]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert "rank 2 called barrier (train.py:31), the others all_reduce (train.py:92)" == verdict.sentence
+
+
+def test_the_odd_one_where_the_others_share_gradients() -> None:
+    """Backward has no frame of its collective, and sleeps for it."""
+    verdict = only(asked(backward(0), backward(1), calls(2, "barrier", 31)))
+
+    assert ("collective-mismatch", [2]) == (verdict.code, verdict.ranks)
+
+
+def test_of_two_neither_is_named() -> None:
+    """Either may be wrong; both lines are told."""
+    verdict = only(asked(calls(0, "barrier", 31), calls(1, "all_reduce")))
+
+    assert ("collective-mismatch", []) == (verdict.code, verdict.ranks)
+    assert (
+        "rank 0 called barrier (train.py:31) and rank 1 called all_reduce (train.py:92)" == verdict.sentence
+    )
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        calls(2, "broadcast", 31),
+        calls(2, "reduce", 31),
+        calls(2, "barrier", 31, known=False),
+        calls(2, "all_reduce", 31),
+        calls(2, "barrier", 31, process=Process(1002, "R")),
+        calls(2, "barrier", 31, stuck_for=3.0),
+    ],
+    ids=["behind a root", "a root", "of another group", "the same call", "runs", "has just come"],
+)
+def test_an_odd_one_that_may_be_innocent(odd: RankEvidence) -> None:
+    """The others may have gone ahead of it, by right."""
+    assert [] == accused(calls(0, "all_reduce"), calls(1, "all_reduce"), odd)
+
+
+def test_an_odd_one_whose_other_thread_has_the_gil() -> None:
+    """Its collective may be over."""
+    stacks = [*in_collective("barrier"), Stack("busy", False, [], 7, owns_gil=True)]
+    odd = rank(2, stacks, **UNCOUNTED, stands_in=Collective("0", 0, "barrier", state="entered"))
+
+    assert [] == accused(calls(0, "all_reduce"), calls(1, "all_reduce"), odd)
+
+
+def test_a_circle_of_receives() -> None:
+    """By the arguments on the stacks."""
+    verdict = only(asked(*(calls(n, "recv", peer=(n + 1) % 3) for n in range(3))))
+
+    assert ("p2p-deadlock", [0, 1, 2]) == (verdict.code, verdict.ranks)
+
+
+def test_a_send_and_its_receive_are_no_circle() -> None:
+    """Something below torch keeps them apart."""
+    assert [] == accused(calls(0, "send", peer=1), calls(1, "recv", peer=0))
+
+
+@pytest.mark.parametrize("text", ["work.wait()", "loss = total.item()", "torch.cuda.synchronize()"])
+def test_a_line_that_may_wait_for_others_in_native_code(text: str) -> None:
+    """It may stand in a collective that was begun before; any other line is its own."""
+    own = rank(1, [Stack("MainThread", True, [Frame("train", "/job/train.py", 30)])], **UNCOUNTED)
+    ranks = [calls(0, "barrier"), own]
+
+    assert [] == accused(*ranks, lines={"/job/train.py:30": text})
+    assert [1] == accused(*ranks, lines={"/job/train.py:30": "data = file.read()"})
+
+
+def blind(number: int, wchan: str, wakeups: float = 0.0, **more: Any) -> RankEvidence:
+    """A rank of which no stack was read."""
+    process = Process(1000 + number, "S", wchan=wchan, wakeups=wakeups)
+    return rank(number, [], **{"groups": [], "process": process, **more})
+
+
+def test_who_sleeps_by_itself_is_told_without_stacks() -> None:
+    """No collective waits there."""
+    ranks = [blind(0, "futex_do_wait"), blind(1, "hrtimer_nanosleep"), blind(2, "futex_do_wait")]
+    verdict = only(asked(*ranks))
+
+    assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert "rank 1 sleeps in the kernel (hrtimer_nanosleep), where no collective waits" in verdict.sentence
+
+
+@pytest.mark.parametrize("other", ["futex_do_wait", "do_epoll_wait", ""])
+def test_nobody_is_told_without_stacks_where_the_kernel_does_not(other: str) -> None:
+    """A rank that waits for a socket may wait for another rank."""
+    assert [] == accused(blind(0, "futex_do_wait"), blind(1, other))
+
+
+def test_a_sleeper_is_not_told_where_others_wait_for_a_socket() -> None:
+    """They may be in init_process_group, or read what is no rank's."""
+    assert [] == accused(blind(0, "do_epoll_wait"), blind(1, "hrtimer_nanosleep"))
+
+
+def test_a_sleeper_that_looks_again_and_again_is_not_told() -> None:
+    """NCCL's blocking wait sleeps between two looks at its collective."""
+    assert [] == accused(blind(0, "futex_do_wait"), blind(1, "hrtimer_nanosleep", wakeups=900.0))
+
+
+def test_ranks_that_compute_are_no_reason_for_a_word() -> None:
+    """From outside nobody has seen whether there is anything new."""
+    busy: dict[str, Any] = {"still_for": 0.0, "stuck_for": 9.0, "process": Process(1, "R", cpu_share=1.0)}
+
+    assert [] == judge(asked(*(rank(n, in_evaluate(), **{**UNCOUNTED, **busy}) for n in (0, 1))))
+    assert ["slow"] == [
+        each.code
+        for each in judge(asked(*(rank(n, in_evaluate(), stack_source="hook", **busy) for n in (0, 1))))
+    ]

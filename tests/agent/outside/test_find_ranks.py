@@ -1,0 +1,99 @@
+"""Which processes of a machine are the ranks of a job that ddplaunch did not start."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddplaunch.agent.outside import find_ranks
+from ddplaunch.agent.outside.find_ranks import JobRanks, Seen, Tree
+
+SHELL, TORCHRUN = 10, 20
+
+
+def worker(pid: int, rank: int, parent: int = TORCHRUN, program: str = "python3.9", **more: str) -> Seen:
+    """A process as torchrun starts it."""
+    environment = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": "29500"}
+    return Seen(pid, parent, program, {**environment, **more}, "python train.py")
+
+
+def tree(*processes: Seen, libraries: tuple[str, ...] = ()) -> Tree:
+    """With a shell that has started torchrun; each process has loaded these `libraries`."""
+    launchers = [Seen(SHELL, 1, "bash", {}), Seen(TORCHRUN, SHELL, "python3.9", {})]
+    return Tree(
+        {each.pid: each for each in (*launchers, *processes)}, loaded=lambda pid, name: name in libraries
+    )
+
+
+def members(found: JobRanks) -> list[tuple[int, int]]:
+    """(rank, process) of each."""
+    return [(each.rank, each.program) for each in found.members]
+
+
+@pytest.mark.parametrize("pid", [SHELL, TORCHRUN, 31, 41])
+def test_any_process_of_a_job_leads_to_its_ranks(pid: int) -> None:
+    """What started the launcher, the launcher, a rank, and a data loader's worker, which is no rank."""
+    found = find_ranks.of_process(pid, tree(worker(31, 0), worker(32, 1), worker(41, 1, parent=32)))
+
+    assert ([(0, 31), (1, 32)], 29500) == (members(found), found.port)
+    assert [2, 2] == [each.world_size for each in found.members]
+
+
+def test_a_second_launcher_of_the_job_on_this_machine() -> None:
+    """Two torchruns with one meeting point are one job; a third with another is not."""
+    other = worker(33, 1, parent=21)
+    third = worker(34, 1, parent=22, MASTER_PORT="29501")
+
+    assert [(0, 31), (1, 33)] == members(find_ranks.of_process(TORCHRUN, tree(worker(31, 0), other, third)))
+
+
+def test_several_jobs_below_one_process_are_told_apart() -> None:
+    """The message names a process of each."""
+    with pytest.raises(find_ranks.NoRanksError, match="process 10 has the ranks of 2 jobs") as raised:
+        find_ranks.of_process(SHELL, tree(worker(31, 0), worker(34, 1, MASTER_PORT="29501")))
+
+    assert raised.value.hint.endswith("pid:31, pid:34")
+
+
+def test_a_script_around_a_rank() -> None:
+    """The Python below it is what computes."""
+    script = worker(31, 0, program="bash")
+
+    assert [(0, 35)] == members(find_ranks.of_process(SHELL, tree(script, worker(35, 0, parent=31))))
+
+
+def test_a_launcher_with_numbers_of_its_own() -> None:
+    """As an operator gives them to torchrun: a pod's number in place of a rank's."""
+    launcher = worker(30, 0, WORLD_SIZE="1")
+    ranks = [worker(31, 0, parent=30), worker(32, 1, parent=30)]
+
+    assert [(0, 31), (1, 32)] == members(find_ranks.of_process(SHELL, tree(launcher, *ranks)))
+
+
+def test_a_number_that_two_processes_have() -> None:
+    """That of the own tree counts; of two elsewhere neither does, for one may be left of an earlier job."""
+    elsewhere = [worker(41, 0, parent=SHELL), worker(42, 1, parent=SHELL), worker(43, 1, parent=SHELL)]
+
+    assert [(0, 31)] == members(find_ranks.of_process(TORCHRUN, tree(worker(31, 0), *elsewhere)))
+
+
+@pytest.mark.parametrize(
+    ("libraries", "found"), [(("libmpi",), [(1, 31)]), (("libtorch",), [(1, 31)]), ((), [])]
+)
+def test_ranks_of_mpirun(libraries: tuple[str, ...], found: list[tuple[int, int]]) -> None:
+    """Its numbers count where there are none of torchrun, and of programs that may need one another."""
+    numbers = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "PMIX_NAMESPACE": "prterun-7"}
+    rank = Seen(31, TORCHRUN, "python3.9", numbers)
+
+    assert found == members(find_ranks.of_process(SHELL, tree(rank, libraries=libraries)))
+
+
+def test_ranks_by_a_variable_of_their_job() -> None:
+    """As a scheduler gives it to all processes of a job; others are left out."""
+    ours, theirs = worker(31, 0, JOB="7"), worker(32, 1, JOB="8")
+
+    assert [(0, 31)] == members(find_ranks.of_variable("JOB", "7", tree(ours, theirs)))
+
+
+def test_a_process_without_ranks() -> None:
+    """Nothing is found, and nothing is guessed."""
+    assert [] == members(find_ranks.of_process(SHELL, tree()))

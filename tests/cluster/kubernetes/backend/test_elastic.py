@@ -1,0 +1,215 @@
+"""Jobs that start with the pods that come, with the real torchrun: the Job is complete when node 0 is."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from tests.cluster.kubernetes.backend.conftest import Cli, Make, Write, wait
+from tests.cluster.kubernetes.cluster import Cluster
+from tests.cluster.kubernetes.faults import Faults
+from tests.cluster.kubernetes.gates import GATE
+from tests.cluster.kubernetes.pods import evict
+
+from ddplaunch.backends.job import EVERYTHING, Handle, Job, State
+from ddplaunch.backends.kubernetes.backend import KubernetesBackend
+from ddplaunch.render.rendered import Rendered, RenderedFile
+
+COUNT = """\
+import os, time
+for step in range({steps}):
+    print("step", step, "of", os.environ["WORLD_SIZE"], flush=True)
+    time.sleep(0.5)
+"""
+SLEEP = "import os, time\nprint('one of', os.environ['WORLD_SIZE'], flush=True)\ntime.sleep(600)\n"
+RANGE: dict[str, Any] = {"rendezvous": {"backend": "c10d"}, "nodes": {"min": 2, "max": 3}}
+
+
+def gate(seconds: int) -> dict[str, Any]:
+    """The gate of such a job. That torch is all right, it says in other tests."""
+    return {"timeout": f"{seconds}s", "port": GATE, "skip": ["interpreter", "versions"]}
+
+
+def first(rendered: Rendered, pods: int) -> Rendered:
+    """The same job, whose controller makes so many pods at first, those of the lowest numbers."""
+    ((name, file),) = rendered.files.items()
+    text = re.sub(r"^  parallelism: \d+$", f"  parallelism: {pods}", file.content.decode(), flags=re.M)
+    files = {name: RenderedFile(text.encode())}
+    return Rendered(rendered.target, rendered.job, files, rendered.command, rendered.by_hand)
+
+
+def all_come(cluster: Cluster, namespace: str, name: str) -> None:
+    """Let the controller make the other pods, too."""
+    words = ["patch", "job", name, "--namespace", namespace, "--type=merge", "--patch"]
+    cluster.kubectl(*words, json.dumps({"spec": {"parallelism": 3}}))
+
+
+def pods(cluster: Cluster, namespace: str) -> dict[int, Any]:
+    """By node."""
+    label = "batch.kubernetes.io/job-completion-index"
+    found = cluster.get("pods", "--namespace", namespace)
+    return {int(each["metadata"]["labels"][label]): each for each in found}
+
+
+def words(pod: Any, container: str) -> tuple[int, int, list[str]]:
+    """Exit code of a container, and what it left: an exit code and the codes of verdicts."""
+    both = [*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"]]
+    (end,) = [each["state"]["terminated"] for each in both if each["name"] == container]
+    left = json.loads(end["message"])
+    return end["exitCode"], left["exit_code"], [each["code"] for each in left["verdicts"]]
+
+
+def take_away(cluster: Cluster, namespace: str, pod: str, how: str) -> None:
+    """Evict the pod, as a drain does, or delete it by hand."""
+    if how == "evicted":
+        evict(cluster, namespace, pod)
+    else:
+        cluster.kubectl("delete", "pod", pod, "--namespace", namespace, "--wait=false")
+
+
+def runs(backend: KubernetesBackend, handle: Handle) -> Job:
+    """The job, once its ranks run."""
+    return wait(backend, handle, lambda seen: seen.status and seen.status.phase == "init_process_group", 300)
+
+
+def test_pods_without_room_hold_up_nobody(cluster: Cluster, cli: Cli, write: Write, namespace: str) -> None:
+    """Two machines, one pod on each, and four are asked for: two train to the end, which is the Job's."""
+    path = write(
+        "range",
+        COUNT.format(steps=4),
+        gate=gate(45),
+        **{**RANGE, "nodes": {"min": 2, "max": 4}},
+        kubernetes={"one_per_machine": True},
+    )
+    code, out, said = cli("submit", path, "--to", "kubernetes", "--wait")
+
+    handle = out.strip()
+    assert 0 == code, said
+    two = r"nodes \d \(range-\d\) and \d \(range-\d\)"
+    assert re.search(rf"node-missing: {two} never came", said), said
+    assert re.search(rf"the job goes on without {two}", said), said
+    steps = sorted(line.partition("] ")[2] for line in said.splitlines() if "] step" in line)
+    assert [f"step {step} of 2" for step in range(4) for _ in range(2)] == steps
+    done = cluster.get("job", "range", "--namespace", namespace)["status"]
+    assert {"SuccessPolicy"} == {each["reason"] for each in done["conditions"] if each["status"] == "True"}
+    assert 2 == done["succeeded"]
+    assert "succeeded" in cli("status", handle)[1]
+    assert "nothing is wrong: the job succeeded" in cli("diagnose", handle)[1]
+    assert 8 == cli("logs", handle)[1].count("] step")
+
+
+def test_a_pod_that_comes_late_ends_well(
+    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
+) -> None:
+    """It says why, and neither ends the job that goes on, nor is it called at fault."""
+    handle = backend.submit(first(job("range", COUNT.format(steps=160), gate=gate(45), **RANGE), 2))
+    seen = runs(backend, handle)
+    assert ((), "") == (seen.verdicts, seen.detail)
+
+    all_come(cluster, namespace, "range")
+    cluster.until(
+        lambda: pods(cluster, namespace).get(2, {}).get("status", {}).get("phase") == "Succeeded",
+        "the late pod has ended",
+        120,
+        lambda: cluster.describe(namespace),
+    )
+    late = pods(cluster, namespace)[2]
+    assert (0, 20, ["node-missing"]) == words(late, "gate")
+    said = cluster.kubectl("logs", "--namespace", namespace, late["metadata"]["name"], "--all-containers")
+    assert "came when the job had gone on without it" in said
+    assert "node 2 has nothing to run" in said
+    seen = backend.job(handle)
+    assert (State.RUNNING, ()) == (seen.state, seen.verdicts)
+    assert seen.status is not None
+    assert ("ended", "the job goes on without it") == (
+        seen.status.nodes[2].phase,
+        seen.status.nodes[2].detail,
+    )
+
+    seen = wait(backend, handle, lambda each: each.state.ended)
+    assert (State.SUCCEEDED, 0, ()) == (seen.state, seen.exit_code, seen.verdicts)
+    assert seen.status is not None
+    assert "it did not pass its gate" == seen.status.nodes[2].detail
+
+
+def test_a_pod_that_does_not_reach_the_hub_fails_no_job(
+    faults: Faults, cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
+) -> None:
+    """Its machine's firewall rejects the hub's port: the others start without it."""
+    one, two = cluster.workers
+    faults.cordon(two)
+    faults.nft(two, f"tcp dport {GATE} reject with tcp reset")
+    handle = backend.submit(first(job("range", COUNT.format(steps=120), gate=gate(45), **RANGE), 2))
+    wait(backend, handle, lambda seen: len(pods(cluster, namespace)) == 2)
+    cluster.until(
+        lambda: all("nodeName" in each["spec"] for each in pods(cluster, namespace).values()), "placed", 60
+    )
+    faults.uncordon(two)
+    faults.cordon(one)
+    all_come(cluster, namespace, "range")
+    runs(backend, handle)
+    cluster.until(
+        lambda: pods(cluster, namespace)[2]["status"]["phase"] == "Succeeded",
+        "its pod has ended",
+        150,
+        lambda: cluster.describe(namespace),
+    )
+
+    code, left, codes = words(pods(cluster, namespace)[2], "gate")
+    assert (0, ["port-refused"]) == (code, codes)
+    assert left != 0
+    seen = wait(backend, handle, lambda each: each.state.ended)
+    assert (State.SUCCEEDED, ()) == (seen.state, seen.verdicts)
+
+
+def test_too_few_pods_fail_the_job_at_the_gate(backend: KubernetesBackend, job: Make) -> None:
+    """As one of a fixed size, by the verdict on those that never came."""
+    handle = backend.submit(first(job("range", SLEEP, gate=gate(10), **RANGE), 1))
+    seen = wait(backend, handle, lambda each: each.state.ended)
+
+    assert (State.FAILED, 20) == (seen.state, seen.exit_code)
+    assert [("node-missing", [1, 2])] == [(each.code, each.nodes) for each in seen.verdicts]
+    assert not seen.gate_passed
+
+
+@pytest.mark.parametrize("how", ["evicted", "deleted"])
+def test_a_member_that_is_taken_away_ends_the_job(
+    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str, how: str
+) -> None:
+    """The others would wait for it: the verdict names it, and neither the rest nor who never came."""
+    handle = backend.submit(first(job("range", SLEEP, gate=gate(45), **RANGE), 2))
+    runs(backend, handle)
+    take_away(cluster, namespace, pods(cluster, namespace)[1]["metadata"]["name"], how)
+    seen = wait(backend, handle, lambda each: each.state.ended)
+
+    assert State.LOST is seen.state
+    assert [("node-evicted", [1])] == [(each.code, each.nodes) for each in seen.verdicts]
+
+
+@pytest.mark.parametrize("how", ["evicted", "deleted"])
+def test_a_pod_that_is_taken_away_at_the_gate(
+    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str, how: str
+) -> None:
+    """It is nobody's fault: Kubernetes makes another one, which passes the gate with the others."""
+    keys = {**RANGE, "nodes": {"min": 2, "max": 4}, "gate": gate(90)}
+    handle = backend.submit(first(job("range", COUNT.format(steps=4), **keys), 3))
+    wait(
+        backend,
+        handle,
+        lambda seen: seen.status and [each.phase for each in seen.status.nodes[:3]] == ["gate"] * 3,
+    )
+    pod = pods(cluster, namespace)[2]["metadata"]["name"]
+    take_away(cluster, namespace, pod, how)
+    cluster.until(
+        lambda: pods(cluster, namespace).get(2, {"metadata": {"name": pod}})["metadata"]["name"] != pod,
+        "another pod is node 2",
+        60,
+        lambda: cluster.describe(namespace),
+    )
+    seen = wait(backend, handle, lambda each: each.state.ended)
+
+    assert (State.SUCCEEDED, ()) == (seen.state, seen.verdicts)
+    lines = list(backend.logs(handle, EVERYTHING, follow=False))
+    assert 12 == len([line for line in lines if re.search(r"step \d of 3$", line)]), lines

@@ -1,0 +1,80 @@
+"""Where a job goes for which no target is named, and what a profile gives it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.cluster.kubernetes import images
+from tests.cluster.kubernetes.backend.conftest import Cli, Write
+from tests.cluster.kubernetes.cluster import Cluster
+
+TRAINS = "print('trained', flush=True)\n"
+
+
+class Profile:
+    """The user's configuration, whose default profile is that of this cluster."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "ddplaunch" / "config.yaml"
+
+    def write(self, **job: object) -> None:
+        """Makes these keys its defaults."""
+        self.path.parent.mkdir()
+        profile = {"target": "kubernetes", "job": job}
+        self.path.write_text(yaml.safe_dump({"default": "lab", "profiles": {"lab": profile}}))
+
+
+@pytest.fixture(name="profile")
+def _profile(cli: Cli, tmp_path: Path) -> Profile:
+    """None stands in it yet."""
+    cli.environment |= {"XDG_CONFIG_HOME": str(tmp_path), "DDPLAUNCH_PROFILE": ""}
+    return Profile(tmp_path)
+
+
+@pytest.fixture(name="place")
+def _place(cluster: Cluster, namespace: str) -> str:
+    """As a line on stderr names it."""
+    context = cluster.kubectl("config", "current-context").strip()
+    return f"to kubernetes: context {context}, namespace {namespace}"
+
+
+@pytest.mark.usefixtures("profile")
+def test_the_only_section_of_the_job_file_names_the_target(
+    cli: Cli, write: Write, place: str, namespace: str
+) -> None:
+    """The first line says where it goes and why, before anything is sent."""
+    code, out, said = cli("submit", write("digits", TRAINS, nodes=1), "--wait")
+
+    assert (0, f"kubernetes://{namespace}/digits\n") == (code, out), said
+    why = "the job file has a section kubernetes, and --to local runs it here"
+    assert said.startswith(f"{place}; {why}\n")
+    assert "[0/0] trained" in said
+
+
+def test_a_profile_names_it_with_all_that_is_the_clusters(
+    cli: Cli, write: Write, profile: Profile, place: str, namespace: str
+) -> None:
+    """The job file says nothing of Kubernetes, and runs on this machine without the profile."""
+    path = write("digits", TRAINS, nodes=1)
+    spec = yaml.safe_load(path.read_text())
+    profile.write(**{key: spec.pop(key) for key in ("image", "kubernetes")})
+    path.write_text(yaml.safe_dump(spec))
+    code, out, said = cli("submit", path, "--wait")
+
+    assert (0, f"kubernetes://{namespace}/digits\n") == (code, out), said
+    assert said.startswith(f"profile lab of {profile.path}\n{place}; profile lab\n")
+    assert "[0/0] trained" in said
+
+
+def test_a_check_up_without_a_job_file_takes_the_profiles_image(
+    cli: Cli, profile: Profile, namespace: str
+) -> None:
+    """Pods need one; the rest of the profile holds as well."""
+    own = {"namespace": namespace, "image_pull_policy": "IfNotPresent"}
+    profile.write(image=images.TRAINER, kubernetes=own, gate={"skip": ["interpreter", "versions"]})
+    code, out, said = cli("doctor", "--nodes", "2")
+
+    assert said.startswith(f"profile lab of {profile.path}\nto kubernetes: "), said
+    assert (0, True) == (code, out.endswith("the way is clear: a job could start here\n")), out + said

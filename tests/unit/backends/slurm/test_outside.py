@@ -1,0 +1,63 @@
+"""What a step beside those of anybody's job brings back, and how the agent comes to the nodes."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from ddplaunch.agent.contract import NodeEvidence, Phase, codec
+from ddplaunch.backends.slurm import outside
+from ddplaunch.backends.slurm.commands import Commands
+from ddplaunch.backends.slurm.parse import SlurmJob
+from ddplaunch.errors import ClusterError
+from ddplaunch.render import archive
+
+
+def printed(task: int, host: str, cut: int = 0) -> list[str]:
+    """A node's evidence in lines, as srun labels them; without the last `cut` of these."""
+    evidence = NodeEvidence(0, host, 0.0, Phase.RUNNING, missing=["a source " * 9])
+    text = base64.b64encode(zlib.compress(codec.text(evidence).encode())).decode()
+    lines = [f"{task}: {text[at : at + 20]}" for at in range(0, len(text), 20)]
+    return lines[: len(lines) - cut]
+
+
+def test_lines_of_many_nodes_are_mixed() -> None:
+    """Each node's are put together by its number, which is that of its task."""
+    both = [line for pair in zip(printed(1, "n2"), printed(0, "n1"), strict=True) for line in pair]
+
+    assert [(0, "n1"), (1, "n2")] == [(each.node, each.host) for each in outside.evidence("\n".join(both))]
+
+
+def test_a_node_that_did_not_come_to_its_end() -> None:
+    """And one that prints something else: neither gives evidence, and the others count."""
+    lines = [*printed(0, "n1", cut=1), *printed(10, "n11"), "2: slurmstepd: error: no python3", "srun: error"]
+
+    assert [(10, "n11")] == [(each.node, each.host) for each in outside.evidence("\n".join(lines))]
+
+
+def test_a_step_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in another user's job: srun's own words, and who may."""
+    srun = tmp_path / "srun"
+    srun.write_text("#!/bin/sh\necho 'srun: error: Unable to create step for job 7: denied' >&2\nexit 1\n")
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    with pytest.raises(ClusterError, match=r"no node of job 7 could be looked at: .*denied") as raised:
+        outside.collect(SlurmJob(7, "RUNNING", nodes=2), Commands())
+
+    assert "only the user of the job" in raised.value.hint
+
+
+def test_the_agent_runs_from_memory() -> None:
+    """Its archive comes through standard input, and no file of it is written."""
+    words = [sys.executable, "-I", "-S", "-c", outside.BEGIN, "--version"]
+
+    done = subprocess.run(words, input=archive.agent_archive(), capture_output=True, check=True)
+
+    assert sys.version.split()[0] in done.stdout.decode()

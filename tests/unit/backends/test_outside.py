@@ -1,0 +1,152 @@
+"""Jobs that ddplaunch did not start, by a process of theirs on this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.busy import BUSY
+
+from ddplaunch import api
+from ddplaunch.agent.contract import Event, NodeEvidence, Phase, RankEvidence
+from ddplaunch.backends import outside
+from ddplaunch.backends.job import Handle, Job, State
+from ddplaunch.errors import NotFoundError, UsageError
+from ddplaunch.report.diagnosis import diagnose
+from ddplaunch.report.verdict import diagnosis_text
+
+SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
+RANK = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+
+
+@pytest.fixture(name="rank")
+def _rank() -> Iterator[int]:
+    """A process that looks like a rank, and sleeps."""
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", SLEEPER], env={**os.environ, **RANK}, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("text", "pid"),
+    [("pid:12", 12), ("pid://12", 12), ("digits", None), ("pid:", None), ("pid:x", None), ("12", None)],
+)
+def test_a_process_is_named_by_its_number(text: str, pid: int | None) -> None:
+    """`pid:1234`, or as a handle."""
+    assert pid == outside.process_named(text)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (
+            "/venv/bin/python -m torch.distributed.run src/train.py --key s3cret",
+            "python train.py",
+        ),
+        ("mpirun -n 4 ./solve", "mpirun"),
+        ("", ""),
+    ],
+)
+def test_the_name_of_a_job_holds_no_argument(command: str, name: str) -> None:
+    """An argument may be a password, and the name goes into reports."""
+    assert name == outside.short_name(command)
+
+
+def test_a_process_that_is_gone() -> None:
+    """The message says how to find another."""
+    with pytest.raises(NotFoundError, match="no process 4194305 on this machine") as raised:
+        api.diagnose("pid:4194305")
+
+    assert "pgrep" in raised.value.hint
+
+
+def test_a_process_without_ranks() -> None:
+    """Such as the one that asks."""
+    with subprocess.Popen(["sleep", "100"]) as process:
+        try:
+            with pytest.raises(UsageError, match=rf"process {process.pid} \(sleep\) has started no rank"):
+                api.diagnose(f"pid:{process.pid}")
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("more", [{"attempt": 0}, {"again": True}])
+def test_a_process_has_no_attempts(more: dict[str, object]) -> None:
+    """And there is no bundle yet that could be judged again."""
+    with pytest.raises(UsageError, match="a process has no attempts"):
+        api.diagnose("pid:1", **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.processes
+def test_a_rank_alone_accuses_nobody(rank: int, tmp_path: Path) -> None:
+    """It is seen with its number and left as it is; what others of its world do is not known."""
+    found = api.diagnose(f"pid:{rank}")
+
+    assert found.evidence is not None
+    (node,) = found.evidence.evidence
+    assert [(5, 1, rank, 8, "environment", True)] == [
+        (each.rank, each.local_rank, each.pid, each.world_size, each.numbered_by, each.alive)
+        for each in node.ranks
+    ]
+    assert (None, "asked") == (found.evidence.world_size, found.evidence.why)
+    assert [] == [each for verdict in found.verdicts for each in verdict.victims]
+    assert "S" == Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_what_would_show_more_is_named() -> None:
+    """Where no stack could be had, how to get one."""
+    ranks = [RankEvidence(number, number, 10, True, stuck_for=60, still_for=60) for number in (0, 1)]
+    node = NodeEvidence(
+        0, "n1", 0.0, Phase.RUNNING, ranks, missing=["stacks of ranks 0-1: py-spy: not found"]
+    )
+
+    bundle = outside.bundle("torchrun train.py", 0.0, [node])
+    job = outside.explained(Job(Handle("pid", "7"), State.RUNNING, 0.0, "torchrun train.py"), bundle)
+    text = diagnosis_text(diagnose(job, bundle))
+
+    assert "unseen      stacks of ranks 0-1: py-spy: not found (node 0)" in text
+    assert "see more    stacks need py-spy on the machine of the ranks" in text
+    assert "pid://7, started" in text
+    assert "" == job.detail
+
+
+def test_ranks_that_move() -> None:
+    """How many were seen is said where there is no verdict."""
+    ranks = [RankEvidence(number, number, 10, True) for number in (0, 1)]
+    bundle = outside.bundle("train.py", 0.0, [NodeEvidence(0, "n1", 0.0, Phase.RUNNING, ranks)])
+    job = outside.explained(Job(Handle("pid", "7"), State.RUNNING, 0.0, "train.py"), bundle)
+
+    assert ([], "2 ranks seen, and nothing shows that they hang") == (bundle.verdicts, job.detail)
+
+
+def test_a_job_with_a_hub_is_left_as_it_is() -> None:
+    """Its hub's bundle has events, and says more than a look from outside."""
+    bundle = outside.bundle("train.py", 0.0, [NodeEvidence(0, "n1", 0.0, Phase.RUNNING)])
+    bundle = replace(bundle, events=[Event(0.0, "phase", "the ranks train")])
+    job = Job(Handle("slurm", "7"), State.RUNNING, 0.0, "train", detail="its hub is not up yet")
+
+    assert job == outside.explained(job, bundle)
+
+
+@pytest.mark.processes
+def test_how_long_a_rank_has_slept_before_anybody_looked(rank: int) -> None:
+    """The kernel's word counts, where it gives one: the watch itself is shorter."""
+    time.sleep(8)
+
+    found = api.diagnose(f"pid:{rank}")
+
+    assert found.evidence is not None
+    (each,) = found.evidence.evidence[0].ranks
+    assert BUSY * 60 > each.still_for >= 10
