@@ -79,7 +79,8 @@ class _Watch:
                 each = _since_before(each, watched, silence.get(rank.pid, 0.0))
             elif each.alive:
                 each = dataclasses.replace(each, stuck_for=round(min(stuck, each.stuck_for), 1))
-            ranks.append(each)
+            moves = rank.progress.stack_moves or False  # the last look is one of these
+            ranks.append(dataclasses.replace(each, stack_moves=moves) if each.alive else each)
         memory = cgroup.memory(pid=str(self._ranks[0].pid))
         return dataclasses.replace(
             evidence,

@@ -151,3 +151,20 @@ def test_ranks_that_compute_are_no_reason_for_a_word() -> None:
         each.code
         for each in judge(asked(*(rank(n, in_evaluate(), stack_source="hook", **busy) for n in (0, 1))))
     ]
+
+
+def test_a_rank_that_has_just_come_to_a_collective_waits_for_nobody() -> None:
+    """Ranks that compute for long meet now and then; who is a moment late then is not slow."""
+    busy: dict[str, Any] = {"still_for": 0.0, "stuck_for": 11.0, "process": Process(1, "R", cpu_share=1.0)}
+    late = rank(1, in_evaluate(), **{**UNCOUNTED, **busy, "stack_moves": True})
+
+    assert [] == judge(asked(calls(0, "broadcast", **{**busy, "stack_moves": True}), late))
+
+
+def test_a_rank_that_stays_in_a_collective_waits_for_who_is_late() -> None:
+    """Nobody has counted collectives, so the sentence does not say that there was none."""
+    busy: dict[str, Any] = {"still_for": 0.0, "stuck_for": 11.0, "process": Process(1, "R", cpu_share=1.0)}
+    verdict = only(asked(calls(0, "broadcast", **busy), rank(1, in_evaluate(), **{**UNCOUNTED, **busy})))
+
+    assert ("slow", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.startswith("not hung: 11 s without anything new so far; rank 1 is in ")

@@ -56,7 +56,8 @@ def slow(view: JobView) -> Optional[Verdict]:
     step = max((_step(view.ranks[rank].step_times) for rank in view.alive), default=0.0)
     if not movers or max(step, pause) < patience / 2:
         return None
-    if not view.waiting and all(map(view.is_uncounted, movers)):
+    counted = not all(map(view.is_uncounted, movers))
+    if not counted and not any(_stays(view, rank) for rank in view.waiting):
         return None  # without counted calls, these ranks may be making progress
     slowest = [rank for rank in view.stragglers if rank in movers] if view.waiting else []
     last = pace.last_to_come([view.ranks[rank] for rank in view.alive]) if not view.unseen else None
@@ -69,7 +70,8 @@ def slow(view: JobView) -> Optional[Verdict]:
         parts = _holding(view, slowest)
     hungry = {rank: hunger for rank in slowest or movers if (hunger := starved(view.ranks[rank].process))}
     parts = [*parts[:2], *(f"rank {rank} is {hunger}" for rank, hunger in list(hungry.items())[:1])]
-    paused = f"{phrases.span(pause)} without {'a collective' if view.waiting else 'anything new'} so far"
+    anything = "a collective" if view.waiting and counted else "anything new"
+    paused = f"{phrases.span(pause)} without {anything} so far"
     measure = f"a step takes {phrases.span(step)}" if step >= pause else paused
     return Verdict(
         code="slow",
@@ -200,6 +202,11 @@ def _all(view: JobView) -> str:
 def _quiet(view: JobView, number: int, busy: float = BUSY) -> float:
     rank = view.ranks[number]
     return quiet_for(rank.stuck_for, rank.still_for, number in view.waiting, busy)
+
+
+def _stays(view: JobView, number: int) -> bool:
+    """Whether a waiting rank has been in its call for more than a moment, as all looks at it show."""
+    return not view.ranks[number].stack_moves
 
 
 def _step(times: list[float]) -> float:
