@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from ddplaunch.agent.contract import Verdict
 from ddplaunch.agent.diagnosis.run import collectives, devices, ended, last_call, mpi, nccl_ras, waiting
-from ddplaunch.agent.diagnosis.run.job_view import ENDED, JobView
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.location import ENDED
 from ddplaunch.agent.text.mentions import filled
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.report.words import some

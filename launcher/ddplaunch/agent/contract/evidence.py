@@ -385,6 +385,7 @@ class RankBeat:
     stuck_for: float  # seconds since progress
     still_for: float  # seconds since any movement
     waits: bool = False  # its main thread is in a collective or in the rendezvous
+    makes_communicator: bool = False  # NCCL's first, in its first collective
     completed: int = 0  # collectives completed, all groups
     exit: Optional[Exited] = None
 

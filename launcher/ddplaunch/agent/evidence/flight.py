@@ -28,12 +28,13 @@ _WAY = re.compile(r"(?P<op>\w+) \d+(?:->|<-)(?P<peer>\d+)")
 def counters(dump: dict[str, Any], as_brief: bool = False) -> dict[str, tuple[int, int]]:
     """Return by process group id (last enqueued, last completed); torch's "none yet", -1, is 0 here.
 
-    With Gloo a slow thread may overwrite the number of a later collective with its own: where the dump has
-    entries, those that are done count as well. Without entries, as in the dump of each second, Gloo's numbers
-    include point-to-point operations, and only show progress. `as_brief` numbers a dump with entries
-    likewise: two dumps of one moment must not differ.
+    With Gloo a slow thread may overwrite the number of a later collective with its own, and NCCL's watchdog
+    writes both numbers late: where the dump has entries, they count as well. Without entries, as in the dump
+    of each second, Gloo's numbers include point-to-point operations, and only show progress. `as_brief`
+    numbers a dump with entries likewise: two dumps of one moment must not differ.
     """
     done: dict[str, int] = {}
+    begun: dict[str, int] = {}
     others: dict[str, int] = {}  # operations with Gloo that are no collectives
     for entry in dump.get("entries", []):
         if entry.get("is_p2p"):
@@ -44,13 +45,14 @@ def counters(dump: dict[str, Any], as_brief: bool = False) -> dict[str, tuple[in
             done[number] = max(done.get(number, 0), operation if as_brief else seq)
         if not as_brief:
             others[number] = max(0, operation - seq)
+            begun[number] = max(begun.get(number, 0), seq)
     counts = {}
     for name, status in dump.get("pg_status", {}).items():
         enqueued, completed = (
             max(0, int(status.get(key, 0)) - others.get(name, 0))
             for key in ("last_enqueued_collective", "last_completed_collective")
         )
-        counts[name] = (enqueued, max(completed, done.get(name, 0)))
+        counts[name] = (max(enqueued, begun.get(name, 0)), max(completed, done.get(name, 0)))
     return counts
 
 
@@ -59,6 +61,12 @@ def collectives(
 ) -> list[Collective]:
     """Return the newest `kept` entries, oldest first. `members` as in `groups`: it makes peers global."""
     return [_collective(entry, members or {}) for entry in dump.get("entries", [])[-kept:]]
+
+
+def newest(answer: dict[str, Any]) -> float:
+    """Return when the last call began that the dumps of a hook's answer have, since the epoch; 0: none."""
+    entries = (entry for dump in answer.get("recorders", {}).values() for entry in dump.get("entries", []))
+    return max((entry.get("time_created_ns", 0) for entry in entries), default=0) / 1e9
 
 
 def with_lines(recorded: list[Collective], calls: list[Collective]) -> list[Collective]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 REMEMBERED, EVERY = 8, 0.5  # exceptions kept; seconds between two of one function
 _STANDARD = os.path.dirname(os.__file__) + "/"
+_HOOK = os.path.dirname(os.path.abspath(__file__)) + "/"
 _PLAIN = {str, int, float, bool, type(None)}
 
 
@@ -52,10 +53,10 @@ def watch(memory: list[dict[str, Any]], describe: Describe) -> None:
 
 
 def _is_users(path: str) -> bool:
-    """Whether the file is the user's own: libraries catch exceptions a few times a step."""
+    """Whether the file is the user's own: libraries, and the hook, catch exceptions a few times a step."""
     foreign = _State.foreign.get(path)
     if foreign is None:
-        foreign = path.startswith(("<", _STANDARD)) or "-packages/" in path
+        foreign = path.startswith(("<", _STANDARD, _HOOK)) or "-packages/" in path
         _State.foreign[path] = foreign
     return not foreign
 

@@ -3,7 +3,8 @@
 A rank's quiet is measured in seconds of patience. A rank that waits in a collective is quiet since its last
 real progress, whatever CPU it uses (NCCL spins). A rank that works is quiet since it last moved at all; while
 it uses CPU without progress, its quiet counts BUSY times slower, and START times slower before the first
-collective and while no rank waits for it. The job is as quiet as its liveliest rank.
+collective and while no rank waits for it. So does all quiet while NCCL makes its first communicator on all
+ranks. The job is as quiet as its liveliest rank.
 
 `kill_after` has a stricter clock, so that it is kept: a rank that uses CPU without progress is stuck. Its
 time counts in full where all others wait for it, and else COMPUTES times slower.
@@ -159,8 +160,9 @@ class StallDetector:
         ranks = [rank for each in beats for rank in each.beat.ranks if rank.alive]
         busy = sum(not rank.waits for rank in ranks)
         slower = 1.0 if busy == 1 < len(ranks) else COMPUTES
+        starts = LAUNCH if self._makes_communicators() else 0.0
         stuck = [
-            _stuck(rank, age, slower)
+            max(0.0, _stuck(rank, age, slower) - starts)
             for each in beats
             for age in [min(now - each.at, AGE)]
             for rank in each.beat.ranks
@@ -216,6 +218,11 @@ class StallDetector:
         living = [rank.rank for last in self._last.values() for rank in last.beat.ranks if rank.alive]
         return len(living) > len(set(living))
 
+    def _makes_communicators(self) -> bool:
+        """Whether NCCL makes its first communicator on all living ranks: that may take minutes."""
+        living = [rank for last in self._last.values() for rank in last.beat.ranks if rank.alive]
+        return bool(living) and all(rank.makes_communicator for rank in living)
+
     def _living(self) -> frozenset[int]:
         return frozenset().union(*(_living(last.beat) for last in self._last.values()))
 
@@ -224,7 +231,8 @@ class StallDetector:
         if not last.beat.ranks:
             return [(now - last.launching_since) * self.patience / LAUNCH]
         age = min(now - last.at, AGE)
-        return [_quiet(rank, age, waited_for) for rank in last.beat.ranks if rank.alive]
+        slower = START if self._makes_communicators() else 1.0
+        return [_quiet(rank, age, waited_for) / slower for rank in last.beat.ranks if rank.alive]
 
 
 def _living(beat: Beat) -> frozenset[int]:

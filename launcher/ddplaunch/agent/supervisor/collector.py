@@ -17,6 +17,7 @@ from ddplaunch.agent.contract import Exited, NodeEvidence, PhaseName, Process, R
 from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import (
     cgroup,
+    flight,
     flight_dump,
     gpus,
     kernel,
@@ -205,6 +206,8 @@ class Collector:
             rank.read_ring()
             self.remember([rank.pid, *families[rank]])
             its_stacks, source = traces.get(rank.program, []), sources.get(rank.program, "")
+            newest = flight.newest(answers.get(rank.program, {}))
+            rank.progress.called_at(time.monotonic() - max(0.0, time.time() - newest))
             for entry in answers.get(rank.program, {}).get("handled", []):
                 rank.add(rank_evidence.raised(entry, handled=True))
             if look.dumps:

@@ -27,6 +27,7 @@ def beat(node: int, tracker: RankTracker) -> Beat:
             stuck_for=round(rank.progress.stuck_for(now), 1),
             still_for=round(rank.progress.still_for(now), 1),
             waits=rank.progress.waits(now) or rank.mpi_mute or rank.mpi == "ending",
+            makes_communicator=_has_only_nccl(rank) and rank.progress.makes_communicator(now),
             completed=rank.counted[1] if rank.counted else 0,
             exit=rank.exit,
         )
@@ -35,6 +36,11 @@ def beat(node: int, tracker: RankTracker) -> Beat:
     now_and_then = now % _PACE_EVERY < 1.5
     paces = [_pace(rank, now) for rank in tracker.alive] if now_and_then else []
     return Beat(node, tracker.phase, time.time(), ranks, paces)
+
+
+def _has_only_nccl(rank: Rank) -> bool:
+    answer = rank.line.answer if rank.line is not None else None
+    return list((answer or {}).get("recorders") or {}) == ["nccl"]
 
 
 def _pace(rank: Rank, now: float) -> RankPace:

@@ -92,6 +92,20 @@ class Progress:
         """Whether the main thread's stack changed within the window; None: there are less than two stacks."""
         return len({key for _, key in self._looks}) > 1 if len(self._looks) > 1 else None
 
+    def called_at(self, at: float) -> None:
+        """Note that the rank called a collective at moment `at`: counters that are polled show it later."""
+        if at > self._progressed:
+            self.got_on(at)
+
+    def makes_communicator(self, now: float) -> bool:
+        """Whether the rank is in its first collective, and torch has no record of it yet.
+
+        With NCCL, torch makes the communicator before it records the call: for seconds, in large worlds for
+        minutes.
+        """
+        fresh = bool(self._frames) and now - self._looks[-1][0] < _WINDOW
+        return fresh and self._counted == (0, 0) and bool(stacks.collective(self._frames))
+
     def waits(self, now: float) -> bool:
         """Whether the rank is in a collective or in init_process_group, by the samples so far."""
         if self._frames and now - self._looks[-1][0] < _WINDOW:

@@ -12,7 +12,8 @@ from markupsafe import Markup
 
 from ddplaunch.agent.contract import Collective, Frame, Verdict
 from ddplaunch.agent.diagnosis.run import collectives, mpi, stacks
-from ddplaunch.agent.diagnosis.run.job_view import IN_MPI, JobView, plain
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.location import IN_MPI, plain
 from ddplaunch.agent.system import phrases
 from ddplaunch.report.pictures import svg
 from ddplaunch.report.pictures.picture import Picture

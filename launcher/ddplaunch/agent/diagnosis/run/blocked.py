@@ -12,7 +12,8 @@ from typing import Optional
 
 from ddplaunch.agent.contract import Collective
 from ddplaunch.agent.diagnosis.run import last_call, stacks
-from ddplaunch.agent.diagnosis.run.job_view import IN_COLLECTIVE, JobView
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.location import IN_COLLECTIVE
 from ddplaunch.agent.system import phrases, subjects
 
 _FOLLOWED = 16

@@ -11,7 +11,8 @@ from typing import NamedTuple, Optional
 from ddplaunch.agent.contract import Exit, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.diagnosis.run.job_view import JobView, plain
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.location import plain
 from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
 

@@ -13,7 +13,8 @@ from typing import Optional
 from ddplaunch.agent.contract import Collective, Exit, Frame, Verdict
 from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run import blocked, collectives, stacks
-from ddplaunch.agent.diagnosis.run.job_view import JobView, plain
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.location import plain
 from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
 

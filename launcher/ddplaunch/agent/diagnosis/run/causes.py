@@ -18,7 +18,7 @@ TOGETHER = 2.0
 """Seconds within which equal ends of several ranks count as one event."""
 _ONE_LOOK = 0.5
 """Seconds that one look of a busy supervisor may take: what it sees at once is dated rank by rank."""
-_KILL, _ABORT, _TERM = 9, 6, 15
+_KILL, _ABORT, _SEGV, _TERM = 9, 6, 11, 15
 _OOM_KILL = re.compile(r"Kill(?:ed)? process (\d+)")
 """What Linux logs when it kills for memory, and for nothing else."""
 _SOURCE_LINE = re.compile(r"^\[[^\] ]*\.(cc|cpp|h|cu):\d+\] ")
@@ -87,7 +87,7 @@ def _cause(view: JobView, number: int) -> Optional[Cause]:
         return Cause(number, "memory", end.at, "memory")
     if end.signal == _TERM and (uncaught or _was_sent_away(view, number, end.at)):
         return None
-    if end.signal is not None and not (end.signal == _ABORT and _gave_up(rank)):
+    if end.signal is not None and not (end.signal in (_ABORT, _SEGV) and _gave_up(rank)):
         return Cause(number, "signal", end.at, phrases.signal_name(end.signal))
     if end.code and not uncaught and not consequences.speaks_of_peer(rank.last_output):
         return Cause(number, "code", end.at, f"exit code {end.code}")
@@ -126,7 +126,10 @@ def _was_sent_away(view: JobView, number: int, at: float) -> bool:
 
 
 def _gave_up(rank: RankEvidence) -> bool:
-    """NCCL's watchdog and Gloo abort the process when a peer is gone: then the peer is to blame."""
+    """NCCL's watchdog and Gloo abort the process when a peer is gone: then the peer is to blame.
+
+    A rank that has raised that its peer is gone may crash as well, in torch's threads while Python ends.
+    """
     return consequences.speaks_of_peer(rank.last_output) or any(
         consequences.is_consequence(raised) for raised in rank.raised if not raised.handled
     )

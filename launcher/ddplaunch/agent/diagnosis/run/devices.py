@@ -14,7 +14,8 @@ from ddplaunch.agent.contract import Collective, Exit, Verdict, Xid
 from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run import nccl_ras, stacks
 from ddplaunch.agent.diagnosis.run.causes import Cause, first_ends
-from ddplaunch.agent.diagnosis.run.job_view import JobView, plain
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.location import plain
 from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
 

@@ -12,7 +12,8 @@ from typing import Optional
 from ddplaunch.agent.contract import Exit, Process, Verdict, Wait
 from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.diagnosis.run.job_view import IN_LOADER, JobView
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.location import IN_LOADER
 from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.diagnosis.run.stopped import how_stopped
 from ddplaunch.agent.diagnosis.run.waiting import confidence_in, holder_facts, others, verdict_on

@@ -9,51 +9,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Optional
 
-from ddplaunch.agent.contract import Collective, Frame, Group, JobEvidence, NodeEvidence, Raised, RankEvidence
-from ddplaunch.agent.diagnosis.run import last_call, nccl_ras, stacks
+from ddplaunch.agent.contract import (
+    Collective,
+    Frame,
+    Group,
+    JobEvidence,
+    NodeEvidence,
+    Raised,
+    RankEvidence,
+)
+from ddplaunch.agent.diagnosis.run import nccl_ras, stacks
+from ddplaunch.agent.diagnosis.run.location import (
+    IN_COLLECTIVE,
+    IN_EXIT,
+    IN_FINALIZE,
+    IN_INIT,
+    IN_MPI,
+    Location,
+    plain,
+    stand,
+)
 from ddplaunch.agent.system import phrases, subjects
 
-IN_COLLECTIVE = "collective"
-IN_INIT = "init_process_group"
-IN_LOADER = "loader"
-IN_MPI = "mpi"
-IN_FINALIZE = "MPI_Finalize"
-_INITS = dict.fromkeys(["Init", "Init_thread"], "MPI_Init")
-"""Mostly called by the import of mpi4py, where no user reads its name."""
-BACKWARD = "backward"
-"""Stands for DDP's collective of gradients, which has no frame of its own."""
 _NATIVE_WAIT = re.compile(r"\.(wait|item|tolist|cpu|numpy|synchronize)\(")
-_ASLEEP = 5.0
-"""Seconds without a movement after which backward waits for other ranks, where no call is counted."""
-ELSEWHERE = "elsewhere"
-ENDED = "ended"
-
-
-@dataclass(frozen=True)
-class Location:
-    """Position of a rank. `site` is the user's line, `number` the collective's, where they are known."""
-
-    kind: str
-    what: str = ""  # the collective's name as the user called it
-    group: str = ""
-    number: Optional[int] = None
-    site: Optional[Frame] = None
-
-    def __str__(self) -> str:
-        if self.kind == IN_COLLECTIVE:
-            number = "" if self.number is None else f" {self.number}"
-            return f"{self.what or 'a collective'}{number}{phrases.at(self.site)}"
-        if self.kind == IN_INIT:
-            return f"init_process_group{phrases.at(self.site)}"
-        if self.kind == IN_MPI:
-            return f"{self.what}{phrases.at(self.site)}"
-        if self.kind == IN_LOADER:
-            return f"DataLoader.__next__{phrases.at(self.site)}"
-        return phrases.place(self.site) if self.site else "a place that no stack shows"
 
 
 class JobView:
@@ -117,14 +99,29 @@ class JobView:
 
     @cached_property
     def locations(self) -> dict[int, Location]:
-        return {number: _stand(rank) for number, rank in self.ranks.items()}
+        return {number: stand(rank) for number, rank in self.ranks.items()}
 
     @cached_property
     def waiting(self) -> list[int]:
         """Return the ranks that wait for others: none when all are in MPI_Finalize."""
         if all(self.locations[rank].what == IN_FINALIZE for rank in self.alive):
             return []
-        return [rank for rank in self.alive if self.locations[rank].kind in (IN_COLLECTIVE, IN_INIT, IN_MPI)]
+        return [
+            rank
+            for rank in self.alive
+            if self.locations[rank].kind in (IN_COLLECTIVE, IN_INIT, IN_MPI)
+            or (self.locations[rank].kind == IN_EXIT and self._has_called_most(rank))
+        ]
+
+    def _has_called_most(self, rank: int) -> bool:
+        """Whether it has made all its calls, and others that live have made fewer in each of its groups.
+
+        Calls of NCCL return at once: its program may be over while its GPU waits for other ranks.
+        """
+        mine = _last_calls(self.ranks[rank])
+        others = [_last_calls(self.ranks[other]) for other in self.alive if other != rank]
+        numbers = [(seq, its.get(group, 0)) for group, seq in mine.items() for its in others]
+        return any(seq > its for seq, its in numbers) and all(seq >= its for seq, its in numbers)
 
     @cached_property
     def in_init(self) -> list[int]:
@@ -300,46 +297,9 @@ class JobView:
         return bool(self.ranks[number].initialized or self.ranks[number].groups)
 
 
-def _stand(rank: RankEvidence) -> Location:
-    if not rank.alive:
-        return Location(ENDED, site=stacks.user_frame(rank.raised[-1].frames) if rank.raised else None)
-    frames = stacks.main(rank.stacks)
-    site = stacks.user_frame(frames)
-    if stacks.in_init(frames):
-        return Location(IN_INIT, site=site)
-    if rank.mpi == "ending" and not frames:
-        return Location(IN_MPI, IN_FINALIZE)
-    function = stacks.mpi_function(frames)
-    if function:
-        return Location(IN_MPI, _INITS.get(function, function), site=site)
-    named = stacks.collective(frames) or last_call.entered(rank, site)
-    waited = None if named else last_call.waited_for(rank)
-    if waited is not None and waited.p2p:
-        return Location(IN_COLLECTIVE, last_call.named(waited), waited.group, site=site)
-    pending = _pending(rank)
-    if waited is not None and pending is None:
-        return Location(IN_COLLECTIVE, waited.op, waited.group, site=site)
-    if named or (pending and not stacks.in_loader(frames)):
-        group, number, op = pending or ("", None, "")
-        return Location(IN_COLLECTIVE, named or op, group, number, site)
-    unseen = rank.stack_source == "py-spy" and not rank.groups and not rank.calls
-    if unseen and rank.still_for >= _ASLEEP and stacks.in_backward(frames):
-        return Location(IN_COLLECTIVE, BACKWARD, site=site)
-    if stacks.in_loader(frames):
-        return Location(IN_LOADER, site=stacks.loader_caller(frames))
-    return Location(ELSEWHERE, site=site)
-
-
-def _pending(rank: RankEvidence) -> Optional[tuple[str, Optional[int], str]]:
-    """Group, number and name of the first collective this rank called that is not done."""
-    for group in sorted(rank.groups, key=lambda group: group.name):
-        if group.enqueued > group.completed:
-            first = group.completed + 1
-            for entry in rank.collectives:
-                if entry.group == group.name and entry.seq == first and not entry.p2p:
-                    return group.name, first, plain(entry.op)
-            return group.name, first, ""
-    return None
+def _last_calls(rank: RankEvidence) -> dict[str, int]:
+    """Return the number of the last call in each group, as the hook has noted them."""
+    return {call.group: call.seq for call in rank.calls if not call.p2p}
 
 
 def _counted(rank: RankEvidence, group: Group) -> Group:
@@ -368,11 +328,6 @@ def _pairwise(entry: Collective) -> str:
 
 def _missed(group: Optional[Group], first: int) -> Optional[bool]:
     return None if group is None else group.enqueued < first
-
-
-def plain(op: str) -> str:
-    """'all_reduce' of 'gloo:all_reduce'."""
-    return op.rpartition(":")[2]
 
 
 def _without_numbers(message: str) -> str:

@@ -12,7 +12,8 @@ from typing import Optional
 from ddplaunch.agent.contract import Exit, MpiCall, Verdict
 from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run import stacks, wait_cycle
-from ddplaunch.agent.diagnosis.run.job_view import ENDED, IN_FINALIZE, IN_MPI, JobView
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.location import ENDED, IN_FINALIZE, IN_MPI
 from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
 

@@ -8,7 +8,8 @@ from ddplaunch.agent.contract import Exit, Verdict
 from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.diagnosis.run.causes import left_behind
-from ddplaunch.agent.diagnosis.run.job_view import IN_MPI, JobView
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.location import IN_MPI
 from ddplaunch.agent.diagnosis.run.mpi import others_wait, where_in_mpi
 from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects

@@ -9,7 +9,8 @@ from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import Exit, JobEvidence, Verdict
 from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run import devices, pace
-from ddplaunch.agent.diagnosis.run.job_view import IN_LOADER, JobView
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.location import IN_LOADER
 from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.diagnosis.run.waiting import doing, starved
 from ddplaunch.agent.system import phrases, subjects

@@ -12,7 +12,8 @@ from typing import Optional
 from ddplaunch.agent.contract import Exit, Process, Raised, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run import collectives, stacks
-from ddplaunch.agent.diagnosis.run.job_view import IN_LOADER, JobView
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.location import IN_LOADER
 from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
 

@@ -1,0 +1,97 @@
+"""Finds where a rank stands: in a collective, in its loader, at its exit, or in its own code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from ddplaunch.agent.contract import Frame, Phase, RankEvidence
+from ddplaunch.agent.diagnosis.run import last_call, stacks
+from ddplaunch.agent.system import phrases
+
+IN_COLLECTIVE = "collective"
+IN_INIT = "init_process_group"
+IN_LOADER = "loader"
+IN_MPI = "mpi"
+IN_FINALIZE = "MPI_Finalize"
+IN_EXIT = "exit"
+_INITS = dict.fromkeys(["Init", "Init_thread"], "MPI_Init")
+"""Mostly called by the import of mpi4py, where no user reads its name."""
+BACKWARD = "backward"
+"""Stands for DDP's collective of gradients, which has no frame of its own."""
+_ASLEEP = 5.0
+"""Seconds without a movement after which backward waits for other ranks, where no call is counted."""
+ELSEWHERE = "elsewhere"
+ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Location:
+    """Position of a rank. `site` is the user's line, `number` the collective's, where they are known."""
+
+    kind: str
+    what: str = ""  # the collective's name as the user called it
+    group: str = ""
+    number: Optional[int] = None
+    site: Optional[Frame] = None
+
+    def __str__(self) -> str:
+        if self.kind == IN_COLLECTIVE:
+            number = "" if self.number is None else f" {self.number}"
+            return f"{self.what or 'a collective'}{number}{phrases.at(self.site)}"
+        if self.kind == IN_INIT:
+            return f"init_process_group{phrases.at(self.site)}"
+        if self.kind == IN_MPI:
+            return f"{self.what}{phrases.at(self.site)}"
+        if self.kind == IN_LOADER:
+            return f"DataLoader.__next__{phrases.at(self.site)}"
+        if self.kind == IN_EXIT:
+            return "the exit of Python"
+        return phrases.place(self.site) if self.site else "a place that no stack shows"
+
+
+def stand(rank: RankEvidence) -> Location:
+    """Return where the rank stands, by its stack and by what it has called and not finished."""
+    if not rank.alive:
+        return Location(ENDED, site=stacks.user_frame(rank.raised[-1].frames) if rank.raised else None)
+    frames = stacks.main(rank.stacks)
+    site = stacks.user_frame(frames)
+    if stacks.in_init(frames):
+        return Location(IN_INIT, site=site)
+    if rank.phase == Phase.FINALIZING and not frames:
+        return Location(IN_MPI, IN_FINALIZE) if rank.mpi == "ending" else Location(IN_EXIT)
+    function = stacks.mpi_function(frames)
+    if function:
+        return Location(IN_MPI, _INITS.get(function, function), site=site)
+    named = stacks.collective(frames) or last_call.entered(rank, site)
+    waited = None if named else last_call.waited_for(rank)
+    pending = _pending(rank)
+    if waited is not None and (waited.p2p or pending is None):
+        what = last_call.named(waited) if waited.p2p else waited.op
+        return Location(IN_COLLECTIVE, what, waited.group, site=site)
+    if named or (pending and not stacks.in_loader(frames)):
+        group, number, op = pending or ("", None, "")
+        return Location(IN_COLLECTIVE, named or op, group, number, site)
+    unseen = rank.stack_source == "py-spy" and not rank.groups and not rank.calls
+    if unseen and rank.still_for >= _ASLEEP and stacks.in_backward(frames):
+        return Location(IN_COLLECTIVE, BACKWARD, site=site)
+    if stacks.in_loader(frames):
+        return Location(IN_LOADER, site=stacks.loader_caller(frames))
+    return Location(ELSEWHERE, site=site)
+
+
+def _pending(rank: RankEvidence) -> Optional[tuple[str, Optional[int], str]]:
+    """Group, number and name of the first collective this rank called that is not done."""
+    for group in sorted(rank.groups, key=lambda group: group.name):
+        if group.enqueued > group.completed:
+            first = group.completed + 1
+            for entry in rank.collectives:
+                if entry.group == group.name and entry.seq == first and not entry.p2p:
+                    return group.name, first, plain(entry.op)
+            return group.name, first, ""
+    return None
+
+
+def plain(op: str) -> str:
+    """'all_reduce' of 'gloo:all_reduce'."""
+    return op.rpartition(":")[2]

@@ -1,0 +1,116 @@
+"""The programs of the corpus that run with NCCL as well, all ranks on one GPU, and those that need a GPU.
+
+`python -m tests.corpus --nccl` measures them, on a machine with one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.corpus.cases import Case, cases
+from tests.corpus.faults import Fault, Healthy
+
+WRAPPER = "on_nccl"
+AS_WITH_GLOO = (
+    "accumulation_counts_differently",
+    "accumulation_waits_for_event",
+    "async_send",
+    "before_init_downloads",
+    "collective_mismatch",
+    "ddp_uneven_returns",
+    "ends_exception_chain",
+    "exception_swallowed",
+    "gil_held",
+    "group_circle",
+    "group_half",
+    "group_left_out",
+    "group_mesh",
+    "hang_after_restart",
+    "lock_deadlock",
+    "mesh_stands",
+    "mismatch_in_shape",
+    "objects_asks_first",
+    "objects_other_call",
+    "other_call_extra_barrier",
+    "other_call_other_dtype",
+    "other_call_other_order",
+    "p2p_all_receive",
+    "p2p_and_barrier",
+    "p2p_both_send",
+    "p2p_pipeline",
+    "p2p_sizes_longer",
+    "pipeline_killed",
+    "pipeline_raises",
+    "pipeline_stands",
+    "rank_crashed",
+    "rank_exited_early",
+    "rank_failed",
+    "rank_in_dataloader",
+    "rank_in_user_code",
+    "rank_killed",
+    "rank_late_to_init",
+    "rank_loops",
+    "rank_stopped",
+    "sharded_leaves",
+    "sharded_raises",
+    "sharded_reduces",
+    "sharded_stands",
+    "short_timeout_in_barrier",
+    "short_timeout_in_collective",
+    "skipped_in_loop",
+    "skipped_no_sync",
+    "skipped_silently",
+    "skipped_uneven",
+    "slow",
+    "subgroups_stands",
+    "threads_waits_for_command",
+    "unknown",
+    "healthy_accumulation_long",
+    "healthy_async",
+    "healthy_before_init_long",
+    "healthy_checkpoint",
+    "healthy_compute",
+    "healthy_ddp_uneven_long",
+    "healthy_evaluation",
+    "healthy_one_call",
+    "healthy_overlaps",
+    "healthy_own_pace",
+    "healthy_pipeline_long",
+    "healthy_sharded_long",
+    "healthy_subgroups_long",
+    "healthy_tail",
+    "healthy_uneven",
+    "healthy_validation",
+)
+"""Names of cases: what is true of them does not depend on the backend."""
+
+
+def _on_gpu(how: str, code: str, *ranks: int) -> Case:
+    others = tuple(rank for rank in range(3) if rank not in ranks)
+    fault = Fault(f"gpu_{how}", code, ranks, others, nproc=3, program="on_gpu", arguments=(how,))
+    return _with_nccl(Case(fault.name, fault))
+
+
+def _with_nccl(case: Case) -> Case:
+    """The case with its program run by the wrapper."""
+    job = replace(case.job, program=WRAPPER, arguments=(case.job.file, *case.job.arguments))
+    return Case(case.name, job)
+
+
+def nccl_cases() -> list[Case]:
+    """Those of a GPU first."""
+    known = {case.name: case for case in cases()}
+    shared = Fault("gpu_shared", "device-shared", (0, 1), ())
+    own = [
+        Case(shared.name, shared),
+        _on_gpu("endless_kernel", "gpu-stuck", 1),
+        _on_gpu("out_of_memory", "rank-failed", 1),
+        _on_gpu("index_too_large", "rank-failed", 1),
+        _on_gpu("bad_pointer", "rank-failed", 1),
+    ]
+    calm = [
+        Healthy(f"gpu_{how}", nproc=3, program="on_gpu", arguments=(how,))
+        for how in ("computes_long", "nothing")
+    ]
+    own += [_with_nccl(Case(f"healthy_{each.name}", each)) for each in calm]
+    return [*own, *(_with_nccl(known[name]) for name in AS_WITH_GLOO)]
