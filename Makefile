@@ -46,9 +46,9 @@ faults: $(READY)  ## provoke every fault RUNS times (5), on BACKEND (all), WHERE
 	    $(if $(WHERE),--where $(WHERE)) || code=$$?; \
 	    python scripts/generate-docs && exit $$code
 
-corpus: $(READY)  ## every program of the corpus RUNS times (3), ONLY some, PEERS=1 beside other tools: docs/accuracy.md
+corpus: $(READY)  ## every program of the corpus RUNS times (3), ONLY some, PEERS=1, NCCL=1 on a GPU: docs/accuracy.md
 	@code=0; python -m tests.corpus $(if $(RUNS),--runs $(RUNS)) $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers) \
-	    || code=$$?; \
+	    $(if $(NCCL),--nccl) || code=$$?; \
 	    python scripts/generate-docs && exit $$code
 
 chaos: $(READY)  ## RUNS random jobs (20) on BACKEND (local), each hit at random; SEED repeats: docs/reference/chaos.md

@@ -60,7 +60,7 @@ def test_every_miss_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
         }
     }
     monkeypatch.setitem(WHY, "disk_hangs", "no sign.")
-    page = accuracy.page(measured, [STUCK, CALM, Case("new", STUCK.job)])
+    page = accuracy.page(measured, [STUCK, CALM, Case("new", STUCK.job)], {"programs": {}}, [])
 
     for line in (
         "| right rank | 1 of 3 | 33.3 % |",
@@ -80,7 +80,7 @@ def test_a_failure_of_an_earlier_round_is_no_accusation_before_time(restarts: in
     """A program that torchrun restarts has failed before it comes to its fault."""
     case = Case("again", Fault("again", "io-stuck", (0,), (1,), restarts=restarts))
     row = {"cpus": 2, "torch": "2.15.0", "runs": [{**run("io-stuck", 0), "early": ["rank-failed"]}]}
-    page = accuracy.page({"programs": {"again": row}}, [case])
+    page = accuracy.page({"programs": {"again": row}}, [case], {"programs": {}}, [])
 
     assert f"| a rank accused before anything went wrong | {hasty} of 1 | {100 * hasty:.1f} % |" in page
 

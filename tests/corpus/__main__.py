@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import platform
 import socket
@@ -21,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.corpus import accuracy, harness, outside, peers
-from tests.corpus.accuracy import KINDS, WRONG, Score
+from tests.corpus.accuracy import KINDS, MEASURED, MEASURED_WITH_NCCL, WRONG, Score
 from tests.corpus.cases import PORT_TAKEN, Case, cases
 from tests.corpus.faults import Fault
+from tests.corpus.nccl import nccl_cases
 
 AT_MOST_WRONG = 0.02
 
@@ -38,11 +40,13 @@ def main() -> int:
     parser.add_argument("-j", "--jobs", type=int, default=2, help="programs at a time (default: 2)")
     parser.add_argument("--peers", action="store_true", help="ask torchrun, torchfrtrace and py-spy as well")
     parser.add_argument("--outside", action="store_true", help="diagnose each under plain torchrun as well")
+    parser.add_argument("--nccl", action="store_true", help="those that run with NCCL, on this machine's GPU")
+    parser.add_argument("--keep", metavar="FOLDER", help="keep there what the jobs leave")
     asked = parser.parse_args()
-    every = cases()
+    every, table = (nccl_cases(), MEASURED_WITH_NCCL) if asked.nccl else (cases(), MEASURED)
     if unknown := set(asked.only or ()) - {case.name for case in every}:
         parser.error(f"no program is called {', '.join(sorted(unknown))}")
-    known = accuracy.load()["programs"]
+    known = accuracy.load(table)["programs"]
     wanted = set(asked.only or [case.name for case in every]) - (known.keys() if asked.new else set())
     chosen = [case for case in every if case.name in wanted]
     reason = harness.memory_cgroups_missing()
@@ -52,7 +56,7 @@ def main() -> int:
             print(f"left out: {case.name} {reason}", flush=True)
     rows: dict[str, dict[str, Any]] = {}
     with (
-        tempfile.TemporaryDirectory() as folder,
+        contextlib.nullcontext(asked.keep) if asked.keep else tempfile.TemporaryDirectory() as folder,
         ThreadPoolExecutor(asked.jobs) as pool,
     ):
         earlier = {case.name: _runs(case, known) if asked.add or not asked.runs else [] for case in possible}
@@ -62,9 +66,10 @@ def main() -> int:
                 name = tried[row].name
                 rows[name] = row.result()
                 if runs := [*earlier[name], *rows[name]["runs"]]:
-                    _write(every, {name: rows[name] | {"runs": runs}})
+                    _write(table, every, {name: rows[name] | {"runs": runs}})
         finally:
             pool.shutdown(cancel_futures=True)
+    print(f"{table.relative_to(accuracy.ROOT)} is written")
     return _report(possible, rows)
 
 
@@ -82,6 +87,8 @@ def _row(
         done.append({**run, "load": round(os.getloadavg()[0], 1)})
         print(_line(case, run), flush=True)
     row: dict[str, Any] = {"cpus": os.cpu_count(), "torch": version("torch").partition("+")[0], "runs": done}
+    if asked.nccl:
+        row["gpu"] = _gpu()
     if asked.peers and isinstance(case.job, Fault) and peers.applies(case.job):
         took = [run["seconds"] for run in (*earlier, *done) if run["seconds"] is not None]
         with _port(case) as env:
@@ -92,6 +99,14 @@ def _row(
             row["outside"] = outside.ask(case.job, folder / f"{case.name}-outside", env)
         print(f"{case.name}: {row['outside']}", flush=True)
     return row
+
+
+@functools.cache
+def _gpu() -> str:
+    """'NVIDIA H100 80GB HBM3, NCCL 2.28.9'. In a process of its own: this one makes others by fork."""
+    program = "import torch; print(torch.cuda.get_device_name(), *torch.cuda.nccl.version(), sep=';')"
+    name, *numbers = subprocess.check_output([sys.executable, "-c", program], text=True).strip().split(";")
+    return f"{name}, NCCL {'.'.join(numbers)}"
 
 
 def _run(case: Case, folder: Path, env: dict[str, str]) -> dict[str, Any] | None:
@@ -130,10 +145,10 @@ def _port(case: Case) -> Iterator[dict[str, str]]:
     yield env
 
 
-def _write(every: list[Case], rows: dict[str, dict[str, Any]]) -> None:
+def _write(table: Path, every: list[Case], rows: dict[str, dict[str, Any]]) -> None:
     """At once, so that a measurement which is broken off keeps what it has."""
-    new = accuracy.merge(accuracy.load(), rows, [case.name for case in every])
-    accuracy.MEASURED.write_text(accuracy.text(new), "utf-8")
+    new = accuracy.merge(accuracy.load(table), rows, [case.name for case in every])
+    table.write_text(accuracy.text(new), "utf-8")
 
 
 def _line(case: Case, run: dict[str, Any]) -> str:
@@ -155,7 +170,7 @@ def _report(tried: list[Case], rows: dict[str, dict[str, Any]]) -> int:
     print("\n".join(accuracy.matrix(scores)))
     for kind in KINDS:
         print(f"{kind}: {sum(score.kind == kind for score in scores)} of {len(scores)}")
-    print(f"false alarms: {alarms}; {accuracy.MEASURED.relative_to(accuracy.ROOT)} is written")
+    print(f"false alarms: {alarms}")
     print(f"on {os.cpu_count()} CPUs, Python {platform.python_version()}")
     wrong = sum(score.kind == WRONG for score in scores)
     return 1 if alarms or wrong > AT_MOST_WRONG * len(scores) else 0

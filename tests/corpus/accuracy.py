@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.corpus.accuracy_text import HEAD, MISSES, OUTSIDE_HEAD, PEERS, PROGRAMS, SCORES
+from tests.corpus.accuracy_text import HEAD, MISSES, NCCL_HEAD, OUTSIDE_HEAD, PEERS, PROGRAMS, SCORES
 from tests.corpus.cases import Case
 from tests.corpus.faults import Fault
 from tests.corpus.why import WHY
@@ -19,6 +19,7 @@ from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ROOT / "docs/reference/corpus.json"
+MEASURED_WITH_NCCL = ROOT / "docs/reference/corpus-nccl.json"
 PEER_NAMES = (
     "torchrun",
     "torchfrtrace",
@@ -52,6 +53,7 @@ WIDER = {
     "rank-killed": ("rank-killed-memory", "rank-killed-bus"),
     "collective-mismatch": ("collective-skipped", "group-partial", "exception-swallowed"),
     "collective-skipped": ("exception-swallowed",),
+    "rank-exited-early": ("collective-skipped",),
     "slow": ("slow-broadcast", "cpu-starved"),
 }
 """Codes that are true of another's rank as well, and only say less of why."""
@@ -89,11 +91,11 @@ class Score:
         return set(self.run["ranks"]) == set(self.case.ranks) and self.kind != ABSTAINED
 
 
-def load() -> Measured:
+def load(path: Path = MEASURED) -> Measured:
     """What was measured last; nothing where that was never done."""
-    if not MEASURED.exists():
+    if not path.exists():
         return {"programs": {}}
-    found: Measured = json.loads(MEASURED.read_text("utf-8"))
+    found: Measured = json.loads(path.read_text("utf-8"))
     return found
 
 
@@ -115,7 +117,7 @@ def merge(old: Measured, new: dict[str, dict[str, Any]], names: Iterable[str]) -
     return {"programs": kept}
 
 
-def page(measured: Measured, cases: Iterable[Case]) -> str:
+def page(measured: Measured, cases: Iterable[Case], nccl: Measured, nccl_cases: Iterable[Case]) -> str:
     """accuracy.md."""
     rows = measured["programs"]
     known = {case.name: case for case in cases}
@@ -125,6 +127,7 @@ def page(measured: Measured, cases: Iterable[Case]) -> str:
     parts = [HEAD, *_figures(scores, healthy, rows), "", SCORES, *matrix(scores), ""]
     parts += [MISSES, *_misses(faults, healthy, rows), "", PEERS, *_peers(faults, rows), ""]
     parts += [OUTSIDE_HEAD, *_outside(faults, rows), ""]
+    parts += [NCCL_HEAD, *_with_nccl(nccl["programs"], list(nccl_cases)), ""]
     parts += [PROGRAMS, *_programs(faults, healthy, rows)]
     return "\n".join(parts) + "\n"
 
@@ -133,7 +136,7 @@ def _figures(scores: list[Score], healthy: list[Case], rows: dict[str, Any]) -> 
     kinds = Counter(score.kind for score in scores)
     calm = [run for case in healthy for run in rows.get(case.name, {}).get("runs", ())]
     seconds = [score.run["seconds"] for score in scores if score.run["seconds"] is not None]
-    machines = sorted({f"{row['cpus']} CPUs, torch {row['torch']}" for row in rows.values()})
+    machines = sorted({_machine(row) for row in rows.values()})
     programs = len({score.case.name for score in scores})
     others = sum(case.name in rows for case in healthy)
     yield f"Runs: {len(scores)} of {programs} programs with a fault, {len(calm)} of {others} healthy or slow"
@@ -156,6 +159,20 @@ def _figures(scores: list[Score], healthy: list[Case], rows: dict[str, Any]) -> 
             f"From the last progress to the first word: {statistics.median(seconds):.1f} s in the median, "
             f"{max(seconds):.1f} s at most, `notice_after` of 3 s included."
         )
+
+
+def _machine(row: dict[str, Any]) -> str:
+    gpu = f", {row['gpu']}" if "gpu" in row else ""
+    return f"{row['cpus']} CPUs, torch {row['torch']}{gpu}"
+
+
+def _with_nccl(rows: dict[str, Any], cases: list[Case]) -> Iterator[str]:
+    faults = [case for case in cases if not case.healthy]
+    healthy = [case for case in cases if case.healthy]
+    scores = [Score(case, run) for case in faults for run in rows.get(case.name, {}).get("runs", ())]
+    yield from _figures(scores, healthy, rows)
+    yield from ["", "What was missed:", "", *_misses(faults, healthy, rows), ""]
+    yield from _programs(faults, healthy, rows)
 
 
 def _hasty(score: Score) -> bool:

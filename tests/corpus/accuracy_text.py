@@ -7,10 +7,10 @@ HEAD = """\
 
 Generated from [reference/corpus.json](reference/corpus.json), which `make corpus` measures: every
 program of `tests/corpus` runs for real, on one machine, with torch and Gloo or with MPI, and what
-ddplaunch says of it first is compared with what is true of it. The machine has no GPU: NCCL is not part
-of this. The programs with a fault are written for it, and some of the rules were written with them at
-hand; a program of yours may fail in a way that is not here. A run that was ended, as unknown, before it
-came to its fault, because the machine was too busy to start it, does not count.
+ddplaunch says of it first is compared with what is true of it. The machine has no GPU; with NCCL some of
+the programs were run on another, see below. The programs with a fault are written for it, and some of the
+rules were written with them at hand; a program of yours may fail in a way that is not here. A run that was
+ended, as unknown, before it came to its fault, because the machine was too busy to start it, does not count.
 """
 
 SCORES = """\
@@ -60,6 +60,16 @@ py-spy and once on a machine that does not have it, 13 s after progress has stop
 then, or whose ranks have, leaves nothing to look at, and counts apart. It is a random sample (seed 18) of
 the programs that may hang, cut off when time was up. Only the ranks are compared. Seconds: from the call to
 the sentence, in the median. The machine was busy with other work.
+"""
+
+NCCL_HEAD = """\
+## With NCCL
+
+Programs of the corpus once more with NCCL, and some that need a GPU, on a machine with one GPU. NCCL refuses
+two ranks of a host on one GPU; with a NCCL_HOSTID of its own each rank passes for a host, and they talk over
+sockets of the loopback interface. So NVLink and InfiniBand are not part of this. Several jobs run at a time,
+and share the GPU. With NCCL calls return at once, and ranks run ahead of one another. Measured by
+`python -m tests.corpus --nccl`.
 """
 
 PROGRAMS = """\

@@ -43,10 +43,10 @@ class Case:
 
     @property
     def notes_its_stop(self) -> bool:
-        """Whether its program notes the moment of its fault."""
-        return (
-            not self.healthy and "scene.stops()" in (PROGRAMS / self.job.folder / self.job.file).read_text()
-        )
+        """Whether its program notes the moment of its fault. A wrapper is started with the program's file."""
+        files = [self.job.file, *(word for word in self.job.arguments if word.endswith(".py"))]
+        texts = ((PROGRAMS / self.job.folder / file).read_text() for file in files)
+        return not self.healthy and any("scene.stops()" in text for text in texts)
 
     @property
     def shown(self) -> str:

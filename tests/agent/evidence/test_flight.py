@@ -77,13 +77,56 @@ def test_an_open_collective_keeps_size_and_place() -> None:
     assert (found[0].done, found[0].state, found[1]) == (True, "completed", expected)
 
 
-def test_nccl_says_done_by_its_state() -> None:
-    """Legacy NCCL marks completion in `state` before it retires the entry."""
-    found = flight.collectives(
-        dump(entry(1, profiling_name="nccl:all_reduce", retired=False, state="completed"))
+def of_nccl(number: int, **changes: Any) -> dict[str, Any]:
+    """As NCCL 2.28.9 and torch 2.11 wrote it: done, and retired by the watchdog."""
+    return entry(number, **{"profiling_name": "nccl:all_reduce", "state": "completed", **changes})
+
+
+def test_nccl_says_done_by_its_state_before_it_retires_the_entry() -> None:
+    """But not of the newest: that is so while its call has not come back, as in a full queue of the GPU."""
+    open_one = of_nccl(2, state="scheduled", retired=False)
+    found = flight.collectives(dump(of_nccl(1, retired=False), open_one, of_nccl(3, retired=False)))
+
+    assert [("completed", True), ("scheduled", False), ("scheduled", False)] == [
+        (each.state, each.done) for each in found
+    ]
+    assert (True, "completed") == (flight.collectives(dump(of_nccl(1)))[0].done, found[0].state)
+
+
+def test_a_call_of_nccl_that_has_not_come_back_is_open() -> None:
+    """As a rank showed it whose 528th call did not return: the watchdog's number is one behind."""
+    undone = [of_nccl(number, state="scheduled", retired=False) for number in range(17, 528)]
+    done = [of_nccl(number) for number in range(1, 17)]
+
+    assert {"0": (528, 16)} == flight.counters(
+        dump(*done, *undone, of_nccl(528, retired=False), _0=(527, 16))
     )
 
-    assert [(each.op, each.done) for each in found] == [("all_reduce", True)]
+
+def test_a_rank_that_has_run_far_ahead_keeps_the_first_open_call() -> None:
+    """What is around it, and the newest: 64 in all."""
+    undone = [of_nccl(number, state="scheduled", retired=False) for number in range(17, 529)]
+    found = flight.collectives(dump(*(of_nccl(number) for number in range(1, 17)), *undone))
+
+    assert [*range(1, 49), *range(513, 529)] == [each.seq for each in found]
+
+
+def test_messages_of_nccl_do_not_count_as_collectives() -> None:
+    """torch 2.11 mixes both numbers in its status: the entries alone tell."""
+    message = {"is_p2p": True, "profiling_name": "nccl:send 0->1"}
+    entries = [of_nccl(4), *(of_nccl(4, p2p_seq_id=n, **message) for n in range(1, 26))]
+    barrier = of_nccl(5, state="scheduled", retired=False)
+
+    assert {"0": (5, 4)} == flight.counters(dump(*entries, barrier, _0=(5, 25)))
+    assert {"0": (41, 41)} == flight.counters(dump(_0=(41, 41)), as_brief=True)
+
+
+def test_the_newest_call_of_an_answer() -> None:
+    """Of all recorders; 0 without entries."""
+    answer = {"recorders": {"gloo": dump(entry(4)), "nccl": dump(of_nccl(16), of_nccl(6))}}
+
+    assert SECOND + 8.0 == flight.newest(answer)
+    assert (0.0, 0.0) == (flight.newest({}), flight.newest({"recorders": {"nccl": dump(_0=(3, 3))}}))
 
 
 def test_point_to_point_counts_by_itself() -> None:

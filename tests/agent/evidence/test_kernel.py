@@ -88,3 +88,24 @@ def test_a_real_kernel_message() -> None:
     log.close()
 
     assert found[-1:] == ([] if log.missing else [line])
+
+
+def test_what_another_program_did_on_our_gpu(tmp_path: Path) -> None:
+    """As a driver of an H100 wrote it: an error of a program's own, left out unless the program is ours."""
+    ring = tmp_path / "kmsg"
+    os.mkfifo(ring)
+    log = KernelLog(str(tmp_path / "absent"))
+    log._descriptor = os.open(ring, os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(ring, os.O_WRONLY)
+    lines = [
+        "NVRM: Xid (PCI:0000:00:06): 43, pid=806, name=python3, channel 0x00000064",
+        "NVRM: Xid (PCI:0000:00:06): 79, pid=806, name=python3, GPU has fallen off the bus.",
+    ]
+    for number, line in enumerate(lines):
+        os.write(writer, f"4,{number},1,-;{line}\n".encode())
+        log.xids([], [])
+    ours, others = log.xids([806], ["0000:00:06"]), log.xids([807], ["0000:00:06"])
+    os.close(writer)
+    log.close()
+
+    assert ([43, 79], [79]) == ([xid.number for xid in ours], [xid.number for xid in others])

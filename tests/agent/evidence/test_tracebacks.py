@@ -142,3 +142,34 @@ def test_a_huge_message_is_cut() -> None:
     text = f'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: {"x" * 100_000}\n'
 
     assert [len(raised.message) for raised in read(text)] == [2000]
+
+
+def test_an_exception_of_cpp_that_ends_the_process() -> None:
+    """As torch's watchdog of NCCL printed it after an index that was too large, on a GPU."""
+    what = (
+        "  what():  [PG ID 0 PG GUID 0(default_pg) Rank 1] Process group watchdog thread terminated with "
+        "exception: CUDA error: device-side assert triggered"
+    )
+    lines = [
+        "frame #8: clone3",
+        "",
+        "terminate called after throwing an instance of 'c10::DistBackendError'",
+        what,
+    ]
+
+    assert [
+        Raised("c10::DistBackendError", "CUDA error: device-side assert triggered", 12.0, [], False, "log")
+    ] == read("\n".join([*lines, "Compile with `TORCH_USE_CUDA_DSA`"]))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["terminate called without an active exception"],
+        ["terminate called after throwing an instance of 'int'", "Aborted"],
+        ["  what():  nothing was thrown"],
+    ],
+)
+def test_words_that_are_no_exception_of_cpp(lines: list[str]) -> None:
+    """Without a message there is nothing to tell."""
+    assert [] == read("\n".join(lines))

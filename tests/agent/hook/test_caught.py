@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
+import pytest
 from tests.agent.hook.conftest import Supervisor
+
+from ddplaunch.agent.hook import ddplaunch_caught
 
 CATCHES = """
 import json, time
@@ -65,3 +69,18 @@ def test_a_loop_of_caught_exceptions_is_not_slowed(supervisor: Supervisor) -> No
     )
 
     assert supervisor.run(program) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("file", "is_users"),
+    [
+        ("/job/train.py", True),
+        (ddplaunch_caught.__file__, False),
+        (os.path.join(os.path.dirname(ddplaunch_caught.__file__), "ddplaunch_ring.py"), False),
+        (os.__file__, False),
+        ("/opt/env/lib/python3.12/site-packages/torch/nn/modules/module.py", False),
+    ],
+)
+def test_only_the_users_own_files_count(file: str, is_users: bool) -> None:
+    """The hook catches exceptions of its own at each start: they are nobody's fault."""
+    assert is_users == ddplaunch_caught._is_users(file)

@@ -304,3 +304,31 @@ def test_a_short_wait_is_none() -> None:
     """As each step has: the status would change all the time."""
     assert None is waits(Beat(0, "running", 5.0, [rank(0, 2.9, waits=True), rank(1)]), 1000.0)
     assert None is waits(Beat(0, "running", 5.0, [rank(0, 60.0), rank(1)]), 1000.0)
+
+
+def test_communicators_of_nccl_take_their_time() -> None:
+    """While all are in their first collective, a look comes START times later than else."""
+    watch = StallDetector(PATIENT, NODES[1])
+    more: dict[str, Any] = {
+        "waits": True,
+        "phase": "first collective",
+        "completed": 0,
+        "makes_communicator": True,
+    }
+    said = run(watch, 700, lambda t: {0: [rank(n, t, **more) for n in (0, 1)]})
+
+    assert [(10 * START, "still"), (600 + LAUNCH, "deadline")] == said
+
+
+def test_a_rank_that_does_not_come_to_the_first_collective_is_noticed_as_always() -> None:
+    """The others cannot make a communicator without it."""
+    watch = StallDetector(PATIENT, NODES[1])
+    more: dict[str, Any] = {
+        "waits": True,
+        "phase": "first collective",
+        "completed": 0,
+        "makes_communicator": True,
+    }
+    late: dict[str, Any] = {"phase": "first collective", "completed": 0}
+
+    assert [(10, "still")] == run(watch, 60, lambda t: {0: [rank(0, t, **more), rank(1, t, **late)]})

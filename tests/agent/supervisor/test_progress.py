@@ -325,3 +325,31 @@ def test_a_supervisor_that_was_frozen_counts_no_time_that_it_did_not_see(clock: 
     clock.second()
 
     assert (before + 5, before) == (unseen, clock.stuck)
+
+
+def test_a_call_between_two_samples_is_progress_at_its_own_time(clock: Clock) -> None:
+    """One that is known already takes nothing back."""
+    clock.progress.called_at(clock.now - 1.5)
+    assert (clock.stuck, clock.still) == (1.5, 1.5)
+
+    clock.progress.called_at(clock.now - 20)
+    assert clock.stuck == 1.5
+
+
+@pytest.mark.parametrize(
+    ("frames", "counted", "makes"),
+    [
+        (IN_COLLECTIVE, (0, 0), True),
+        (IN_COLLECTIVE, (1, 0), False),
+        (IN_COLLECTIVE, (5, 5), False),
+        (IN_COLLECTIVE, None, False),
+        (location(("evaluate", 140), ("<module>", 20)), (0, 0), False),
+    ],
+    ids=["in its first", "recorded", "later", "not counted", "elsewhere"],
+)
+def test_who_makes_a_communicator(frames: list[Frame], counted: tuple[int, int] | None, makes: bool) -> None:
+    """A rank in a collective, of which torch has recorded none at all."""
+    clock = Clock()
+    clock.seconds(3, counted=counted, initialized=True, frames=frames)
+
+    assert makes == clock.progress.makes_communicator(clock.now)

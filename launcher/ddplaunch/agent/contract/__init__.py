@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ddplaunch.agent.contract.evidence import Beat as Beat
 from ddplaunch.agent.contract.evidence import Collective as Collective
 from ddplaunch.agent.contract.evidence import Dump as Dump
 from ddplaunch.agent.contract.evidence import Exited as Exited
@@ -25,7 +24,6 @@ from ddplaunch.agent.contract.evidence import MpiCall as MpiCall
 from ddplaunch.agent.contract.evidence import NodeEvidence as NodeEvidence
 from ddplaunch.agent.contract.evidence import Process as Process
 from ddplaunch.agent.contract.evidence import Raised as Raised
-from ddplaunch.agent.contract.evidence import RankBeat as RankBeat
 from ddplaunch.agent.contract.evidence import RankEvidence as RankEvidence
 from ddplaunch.agent.contract.evidence import RankPace as RankPace
 from ddplaunch.agent.contract.evidence import Ras as Ras
@@ -38,6 +36,8 @@ from ddplaunch.agent.contract.evidence import Stack as Stack
 from ddplaunch.agent.contract.evidence import Stand as Stand
 from ddplaunch.agent.contract.evidence import Wait as Wait
 from ddplaunch.agent.contract.evidence import Xid as Xid
+from ddplaunch.agent.contract.heartbeat import Beat as Beat
+from ddplaunch.agent.contract.heartbeat import RankBeat as RankBeat
 from ddplaunch.agent.contract.status import JobStatus as JobStatus
 from ddplaunch.agent.contract.status import NodeStatus as NodeStatus
 from ddplaunch.agent.contract.status import NodeWait as NodeWait

@@ -373,29 +373,3 @@ class JobPace:
     in_collectives: Optional[float] = None
     for_data: Optional[float] = None
     first: list[RankPace] = field(default_factory=list)  # that wait least for the others; at most 8
-
-
-@dataclass(frozen=True)
-class RankBeat:
-    rank: int
-    local_rank: int
-    pid: int
-    alive: bool
-    phase: PhaseName
-    stuck_for: float  # seconds since progress
-    still_for: float  # seconds since any movement
-    waits: bool = False  # its main thread is in a collective or in the rendezvous
-    makes_communicator: bool = False  # NCCL's first, in its first collective
-    completed: int = 0  # collectives completed, all groups
-    exit: Optional[Exited] = None
-
-
-@dataclass(frozen=True)
-class Beat:
-    """The heartbeat that every supervisor sends about once a second."""
-
-    node: int
-    phase: PhaseName
-    at: float
-    ranks: list[RankBeat] = field(default_factory=list)
-    paces: list[RankPace] = field(default_factory=list)  # of living ranks; in one beat of ten or so

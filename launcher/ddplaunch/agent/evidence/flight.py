@@ -1,9 +1,12 @@
 """torch's flight recorder: the groups, the progress of each, the last collectives.
 
-Reads dumps of torch 2.6 to 2.15, from hook/ddplaunch_flight.py. With Gloo an entry's `state` stays
-"scheduled" and its times 0 for ever, so `retired` tells whether it is done; point-to-point operations have no
-entries there, yet `pg_status` counts them with the collectives. With NCCL they have entries with numbers of
-their own, which `pg_status` leaves out. Numbers in JSON are strings.
+Reads dumps of torch 2.6 to 2.15, from hook/ddplaunch_flight.py. Numbers in JSON are strings.
+
+With Gloo an entry's `state` stays "scheduled" and its times 0 for ever, so `retired` tells whether it is
+done; point-to-point operations have no entries there, yet `pg_status` counts them with the collectives.
+
+With NCCL they have entries with numbers of their own, which `pg_status` mixes with those of collectives. The
+newest entry has state "completed" while its call has not come back, for its events are not recorded yet.
 """
 
 from __future__ import annotations
@@ -36,12 +39,14 @@ def counters(dump: dict[str, Any], as_brief: bool = False) -> dict[str, tuple[in
     done: dict[str, int] = {}
     begun: dict[str, int] = {}
     others: dict[str, int] = {}  # operations with Gloo that are no collectives
-    for entry in dump.get("entries", []):
-        if entry.get("is_p2p"):
-            continue
+    mixed: set[str] = set()  # groups of NCCL with point-to-point operations
+    for entry, is_done in _with_ends(dump):
         number, seq = str(entry.get("pg_id", 0)), int(entry.get("collective_seq_id", 0))
+        if entry.get("is_p2p"):
+            mixed.add(number)
+            continue
         operation = _operation(entry)
-        if _done(entry):
+        if is_done:
             done[number] = max(done.get(number, 0), operation if as_brief else seq)
         if not as_brief:
             others[number] = max(0, operation - seq)
@@ -49,7 +54,7 @@ def counters(dump: dict[str, Any], as_brief: bool = False) -> dict[str, tuple[in
     counts = {}
     for name, status in dump.get("pg_status", {}).items():
         enqueued, completed = (
-            max(0, int(status.get(key, 0)) - others.get(name, 0))
+            0 if name in mixed and not as_brief else max(0, int(status.get(key, 0)) - others.get(name, 0))
             for key in ("last_enqueued_collective", "last_completed_collective")
         )
         counts[name] = (max(enqueued, begun.get(name, 0)), max(completed, done.get(name, 0)))
@@ -59,8 +64,26 @@ def counters(dump: dict[str, Any], as_brief: bool = False) -> dict[str, tuple[in
 def collectives(
     dump: dict[str, Any], members: Optional[dict[str, list[int]]] = None, kept: int = KEPT
 ) -> list[Collective]:
-    """Return the newest `kept` entries, oldest first. `members` as in `groups`: it makes peers global."""
-    return [_collective(entry, members or {}) for entry in dump.get("entries", [])[-kept:]]
+    """Return `kept` entries, oldest first: the newest, and those around the first that is not done.
+
+    With NCCL a rank may call hundreds more before it waits. `members` as in `groups`: it makes peers global.
+    """
+    entries = _with_ends(dump)
+    first = next((place for place, (_, is_done) in enumerate(entries) if not is_done), len(entries))
+    if first < len(entries) - kept // 2:
+        start = max(0, first - kept // 4)
+        entries = [*entries[start : start + kept - kept // 4], *entries[-(kept // 4) :]]
+    return [_collective(entry, is_done, members or {}) for entry, is_done in entries[-kept:]]
+
+
+def _with_ends(dump: dict[str, Any]) -> list[tuple[dict[str, Any], bool]]:
+    """Return the entries, each with whether it is done. `state` is not believed of the newest."""
+    entries = dump.get("entries", [])
+    last = len(entries) - 1
+    return [
+        (entry, bool(entry.get("retired")) or (entry.get("state") == "completed" and place < last))
+        for place, entry in enumerate(entries)
+    ]
 
 
 def newest(answer: dict[str, Any]) -> float:
@@ -107,7 +130,7 @@ def _kinds(dump: dict[str, Any]) -> list[list[tuple[int, int]]]:
     Kinds differ in operation and sizes. Small ones are left out, for a loss may be summed every ten steps;
     so are those that no longer come, as at the start. `number` counts the operations of all groups.
     """
-    done = [entry for entry in dump.get("entries", []) if _done(entry) and not entry.get("is_p2p")]
+    done = [entry for entry, is_done in _with_ends(dump) if is_done and not entry.get("is_p2p")]
     kinds: dict[str, list[tuple[int, int]]] = {}
     sizes: dict[str, int] = {}
     first: dict[Any, int] = {}
@@ -149,7 +172,7 @@ def groups(
     return [groups[name] for name in sorted(groups)]
 
 
-def _collective(entry: dict[str, Any], members: dict[str, list[int]]) -> Collective:
+def _collective(entry: dict[str, Any], is_done: bool, members: dict[str, list[int]]) -> Collective:
     p2p = bool(entry.get("is_p2p"))
     group = str((*entry.get("process_group", []), "")[0])
     name = str(entry.get("profiling_name", ""))
@@ -164,13 +187,13 @@ def _collective(entry: dict[str, Any], members: dict[str, list[int]]) -> Collect
         op=op,
         sizes=[[int(size) for size in sizes] for sizes in entry.get("input_sizes", [])],
         dtypes=[str(dtype) for dtype in entry.get("input_dtypes", [])],
-        done=_done(entry),
+        done=is_done,
         p2p=p2p,
         at=entry.get("time_created_ns", 0) / 1e9,
         frames=[Frame(str(name), str(file), int(line)) for name, file, line in entry.get("frames", [])],
         peer=peer,
-        state="completed" if _done(entry) else str(entry.get("state", "")),
-        took=_took(entry),
+        state="completed" if is_done else _state(entry),
+        took=_took(entry) if is_done else None,
     )
 
 
@@ -186,5 +209,7 @@ def _operation(entry: dict[str, Any]) -> int:
     return int(entry.get("op_id" if is_gloo and "op_id" in entry else "collective_seq_id", 0))
 
 
-def _done(entry: dict[str, Any]) -> bool:
-    return bool(entry.get("retired")) or entry.get("state") == "completed"
+def _state(entry: dict[str, Any]) -> str:
+    """Return the state of an entry that is not done."""
+    state = str(entry.get("state", ""))
+    return "scheduled" if state == "completed" else state

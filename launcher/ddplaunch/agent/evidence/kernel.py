@@ -19,6 +19,8 @@ _RECORD = 8192
 _PID = re.compile(r"(?:\bpid[=: ]+|\bprocess |\w\[)(\d+)", re.IGNORECASE)
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:]+)[^)]*\): (\d+)(?:, pid=(\d+))?")
 _KEPT = 200
+_BY_PROGRAMS = frozenset([13, 31, 43, 45])
+"""Xids of one program, which leave the others on its GPU alone: docs.nvidia.com/deploy/xid-errors."""
 
 
 class KernelLog:
@@ -43,9 +45,12 @@ class KernelLog:
         return [line for line in self._lines if wanted.intersection(_PID.findall(line))]
 
     def xids(self, pids: Collection[int], gpus: Collection[str]) -> list[Xid]:
-        """Return the events so far of these processes and GPUs, the latter as `Xid.gpu`, oldest first."""
+        """Return the events so far of these processes and GPUs, the latter as `Xid.gpu`, oldest first.
+
+        Events that another program on these GPUs has caused are left out.
+        """
         self._read()
-        return [xid for xid in self._xids if xid.gpu in gpus or xid.pid in pids]
+        return [xid for xid in self._xids if xid.pid in pids or (xid.gpu in gpus and not _of_a_program(xid))]
 
     def _read(self) -> None:
         while self._descriptor is not None:
@@ -69,6 +74,10 @@ class KernelLog:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _of_a_program(xid: Xid) -> bool:
+    return xid.pid is not None and xid.number in _BY_PROGRAMS
 
 
 def _when(head: str) -> float:

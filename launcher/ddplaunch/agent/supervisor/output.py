@@ -16,7 +16,7 @@ import time
 from typing import Callable, Optional
 
 from ddplaunch.agent.contract import Raised
-from ddplaunch.agent.evidence.tracebacks import Tracebacks
+from ddplaunch.agent.evidence.tracebacks import STARTS, Tracebacks
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
 
@@ -27,7 +27,6 @@ _BACKLOG = 1 << 20
 """Bytes waiting for a slow console; beyond, the files wait."""
 _SHOW_PARTIAL_AFTER = 10.0
 """Seconds until a progress bar or a prompt without newline is shown as a line."""
-_TRACEBACK = b"Traceback (most recent call last):"
 _NATIVE_LOG = re.compile(rb"\s*\[?[WEI]\d{4} |\s*\[W")
 """torch's own warnings repeat while it waits: they are no progress."""
 _NO_READER = (errno.EPIPE, errno.EBADF, errno.EIO)  # EIO: the terminal is gone
@@ -186,7 +185,7 @@ class Tail:
         return True
 
     def _find_tracebacks(self, lines: list[bytes]) -> None:
-        if not self._tracebacks.reading and not any(_TRACEBACK in line for line in lines):
+        if not self._tracebacks.reading and not any(start in line for line in lines for start in STARTS):
             return
         now = time.time()
         for line in lines:

@@ -1,6 +1,7 @@
 """Operations in which the ranks of a job that stands still are blocked, and the ranks they need to go on.
 
-A point-to-point operation is known from the hook's ring, a collective from torch's flight recorder. An edge
+A point-to-point operation is known from the hook's ring, a collective from torch's flight recorder, which has
+both of NCCL: there a call returns at once, and the GPU waits. An edge
 is drawn only where both sides are known: a rank that is not blocked may still come, and who may have sent
 already is not waited for.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from ddplaunch.agent.contract import Collective
+from ddplaunch.agent.contract import Collective, RankEvidence
 from ddplaunch.agent.diagnosis.run import last_call, stacks
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import IN_COLLECTIVE
@@ -71,12 +72,46 @@ def _message(view: JobView, rank: int) -> Optional[Block]:
     call = None if named else last_call.waited_for(evidence)
     if call is None and evidence.calls and evidence.calls[-1].op == named:
         call = evidence.calls[-1] if evidence.calls[-1].state == "entered" else None
-    call = call or evidence.stands_in
+    begun = queued(evidence)
+    call = begun or call or evidence.stands_in
     if call is None or not call.p2p or call.peer is None:
         return None
-    what = f"{last_call.named(call)}{phrases.at(view.locations[rank].site)}"
-    needs = (call.peer,) if call.peer in view.ranks and not _may_match(view, rank, call) else ()
+    site = stacks.user_frame(begun.frames) if begun else view.locations[rank].site
+    what = f"{last_call.named(call)}{phrases.at(site)}"
+    matches = _may_match_in_nccl if begun else _may_match
+    needs = (call.peer,) if call.peer in view.ranks and not matches(view, rank, call) else ()
     return Block(rank, what, needs, call.group, call=call, at=call.at)
+
+
+def queued(evidence: RankEvidence) -> Optional[Collective]:
+    """Return the send or receive of NCCL that has returned, but that all later calls wait for on the GPU."""
+    undone = [entry for entry in evidence.collectives if not entry.done]
+    first = min(undone, key=lambda entry: entry.at, default=None)
+    return first if evidence.backend == "nccl" and first is not None and first.p2p else None
+
+
+def in_order(view: JobView, rank: int, call: Collective) -> Optional[list[Collective]]:
+    """Return what the peer has called on the other side of this rank's calls until `call`, a recorded one.
+
+    NCCL matches them in their order. None: not all calls of both ranks are recorded, or it is not known.
+    """
+    if call.peer is None or call.peer not in view.ranks:
+        return None
+    mine, theirs = view.ranks[rank].collectives, view.ranks[call.peer].collectives
+    for entries in (mine, theirs):
+        numbers = [each.seq for each in entries if each.p2p and each.group == call.group]
+        if numbers != list(range(1, len(numbers) + 1)):
+            return None
+    wanted = sum(_pairs(each, way(call), call, call.peer) and each.seq <= call.seq for each in mine)
+    return [each for each in theirs if serves(each, call, rank)][:wanted]
+
+
+def _may_match_in_nccl(view: JobView, rank: int, call: Collective) -> bool:
+    """Whether the peer has begun as many of the other side, or not all are known."""
+    theirs = in_order(view, rank, call)
+    assert call.peer is not None
+    mine = [each for each in view.ranks[rank].collectives if _pairs(each, way(call), call, call.peer)]
+    return theirs is None or len(theirs) >= sum(each.seq <= call.seq for each in mine)
 
 
 def _may_match(view: JobView, rank: int, call: Collective) -> bool:
@@ -126,7 +161,8 @@ def _meeting(view: JobView, rank: int, known: dict[tuple[str, int], list[int]]) 
     if lacking is None:
         lacking = [other for other in view.members.get(group, []) if _lacks(view, other, group, number)]
         known[group, number] = lacking
-    if not lacking:
+    awaits = [other for other in lacking if other != rank]
+    if not awaits:
         return None
     entries = [
         each.at
@@ -136,7 +172,7 @@ def _meeting(view: JobView, rank: int, known: dict[tuple[str, int], list[int]]) 
     return Block(
         rank,
         f"{location.what or 'a collective'} {number}{phrases.at(location.site)}",
-        tuple(lacking[:_FOLLOWED]),
+        tuple(awaits[:_FOLLOWED]),
         group,
         number,
         at=max(entries, default=0.0),
@@ -147,7 +183,10 @@ def _lacks(view: JobView, rank: int, group: str, number: int) -> bool:
     if rank not in view.ranks:
         return False
     known = {each.name: each.enqueued for each in view.ranks[rank].groups}
-    return group in known and known[group] < number
+    begun = queued(view.ranks[rank])
+    called = [each.at for each in view.ranks[rank].collectives if (each.group, each.seq) == (group, number)]
+    behind = begun is not None and any(begun.at < at for at in called)
+    return group in known and (known[group] < number or behind)
 
 
 def who(view: JobView, group: str) -> str:

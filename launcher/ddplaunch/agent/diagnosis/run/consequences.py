@@ -47,7 +47,8 @@ def last_words(rank: RankEvidence) -> list[str]:
 def is_consequence(raised: Raised) -> bool:
     """Whether this exception only says that another rank is gone, late, or that the job is being stopped."""
     kind = raised.type.rpartition(".")[2]
-    return kind in _SENT_AWAY or (kind in _CARRIERS and speaks_of_peer(raised.message))
+    carries = kind in _CARRIERS or "::" in kind  # C++, as gloo::IoException
+    return kind in _SENT_AWAY or (carries and speaks_of_peer(raised.message))
 
 
 def timed_out(text: str) -> bool:

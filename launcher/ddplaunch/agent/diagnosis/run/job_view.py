@@ -303,14 +303,25 @@ def _last_calls(rank: RankEvidence) -> dict[str, int]:
 
 
 def _counted(rank: RankEvidence, group: Group) -> Group:
-    """Return the group with a count that its records bear out: Gloo's own may lag behind them."""
+    """Return the group with a count that its records bear out: Gloo's own may lag behind them.
+
+    A call of NCCL that makes a communicator first is in the hook's ring alone.
+    """
     done = {
         entry.seq for entry in rank.collectives if entry.group == group.name and entry.done and not entry.p2p
     }
     completed = group.completed
     while completed + 1 in done:
         completed += 1
-    return replace(group, completed=completed)
+    makes = group.enqueued <= completed and rank.backend == "nccl" and _is_entering(rank, group.name)
+    return replace(group, enqueued=completed + 1 if makes else group.enqueued, completed=completed)
+
+
+def _is_entering(rank: RankEvidence, group: str) -> bool:
+    """Whether its main thread is in a collective of this group that has not come back."""
+    last = rank.calls[-1] if rank.calls else None
+    inside = last is not None and last.state == "entered" and last.group == group and not last.p2p
+    return inside and bool(stacks.collective(stacks.main(rank.stacks)))
 
 
 def _called(rank: RankEvidence) -> int:

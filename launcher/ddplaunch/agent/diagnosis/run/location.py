@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -19,6 +21,10 @@ _INITS = dict.fromkeys(["Init", "Init_thread"], "MPI_Init")
 """Mostly called by the import of mpi4py, where no user reads its name."""
 BACKWARD = "backward"
 """Stands for DDP's collective of gradients, which has no frame of its own."""
+SLEEP = re.compile(r"hrtimer_nanosleep|(anon_)?pipe_read|wait_for_partner|do_wait")
+"""Where the kernel lets a process sleep that wants to sleep, reads a pipe, or waits for a child."""
+_LOOKS = 20.0
+"""Wake-ups a second: TORCH_NCCL_BLOCKING_WAIT sleeps a millisecond between two looks at its collective."""
 _ASLEEP = 5.0
 """Seconds without a movement after which backward waits for other ranks, where no call is counted."""
 ELSEWHERE = "elsewhere"
@@ -65,7 +71,7 @@ def stand(rank: RankEvidence) -> Location:
         return Location(IN_MPI, _INITS.get(function, function), site=site)
     named = stacks.collective(frames) or last_call.entered(rank, site)
     waited = None if named else last_call.waited_for(rank)
-    pending = _pending(rank)
+    pending = None if rank.backend == "nccl" and _waits_by_itself(rank, frames) else _pending(rank)
     if waited is not None and (waited.p2p or pending is None):
         what = last_call.named(waited) if waited.p2p else waited.op
         return Location(IN_COLLECTIVE, what, waited.group, site=site)
@@ -78,6 +84,15 @@ def stand(rank: RankEvidence) -> Location:
     if stacks.in_loader(frames):
         return Location(IN_LOADER, site=stacks.loader_caller(frames))
     return Location(ELSEWHERE, site=site)
+
+
+def _waits_by_itself(rank: RankEvidence, frames: Sequence[Frame]) -> bool:
+    """Whether the main thread waits for no GPU, whatever the rank has begun there: it sleeps, or it reads."""
+    own = frames[:1] != [] and not stacks.in_torch(frames[:1])
+    process = rank.process
+    sleeps = process is not None and SLEEP.fullmatch(process.wchan.partition(".")[0]) is not None
+    seldom = process is not None and process.wakeups < _LOOKS
+    return stacks.sleeps_in_python(frames) or (own and sleeps and seldom)
 
 
 def _pending(rank: RankEvidence) -> Optional[tuple[str, Optional[int], str]]:

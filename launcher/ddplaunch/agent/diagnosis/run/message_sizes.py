@@ -1,7 +1,8 @@
-"""p2p-deadlock: a rank ended over a message that is larger than its receive, in shape or in dtype.
+"""p2p-deadlock: a message that is larger than its receive, in shape or in dtype.
 
 Gloo compares bytes (gloo/transport/tcp/pair.cc: "op.preamble.length <= op.nbytes. 32 vs 16"), and ends the
-receiver's process. A message that is smaller than its receive passes without a word.
+receiver's process. A message that is smaller than its receive passes without a word. NCCL compares nothing:
+the receive waits for ever (its documentation wants equal counts and dtypes on both sides).
 """
 
 from __future__ import annotations
@@ -20,6 +21,18 @@ ENTRIES = ()
 _TOO_LARGE = re.compile(r"preamble\.length <= \w+\.nbytes\. (\d+) vs (\d+)")
 _OPEN = frozenset(["entered", "issued", "waiting", "raised"])
 _BITS = re.compile(r"\d+")
+_NAMED = {
+    "bool": 1,
+    "byte": 1,
+    "char": 1,
+    "short": 2,
+    "half": 2,
+    "int": 4,
+    "float": 4,
+    "long": 8,
+    "double": 8,
+}
+"""Bytes of dtypes as the flight recorder names them, without a number."""
 _Pair = tuple[Collective, Collective]
 """A send and its receive."""
 
@@ -33,6 +46,22 @@ def too_large(view: JobView) -> Optional[Verdict]:
         pair = _pair(view, rank, int(found[1]), int(found[2]))
         if pair is not None:
             return _verdict(view, number, *pair)
+    return None
+
+
+def differs_in_nccl(view: JobView) -> Optional[Verdict]:
+    """Return the verdict on a receive of NCCL that is not done, and has another size than its send."""
+    for number, rank in view.ranks.items():
+        need = blocked.queued(rank)
+        if need is None or blocked.way(need) != "recv":
+            continue
+        theirs = blocked.in_order(view, number, need) or []
+        mine = [
+            each for each in rank.collectives if each.p2p and each.peer == need.peer and each.seq <= need.seq
+        ]
+        receives = [each for each in mine if blocked.way(each) == "recv" and each.group == need.group]
+        if len(theirs) == len(receives) and _bytes(theirs[-1]) != _bytes(need):
+            return _verdict(view, number, theirs[-1], need)
     return None
 
 
@@ -57,7 +86,7 @@ def _bytes(call: Collective) -> int:
         return 0
     dtype = call.dtypes[0]
     bits = _BITS.search(dtype)  # the first number of 'float32', 'bfloat16', 'float8_e4m3fn'
-    size = int(bits[0]) // 8 if bits else int(dtype == "bool")
+    size = int(bits[0]) // 8 if bits else _NAMED.get(dtype.lower(), 0)
     return size * sum(math.prod(shape) for shape in call.sizes)
 
 
@@ -67,11 +96,12 @@ def _verdict(view: JobView, receiver: int, send: Collective, receive: Collective
     ranks = sorted([sender, receiver])
     sent, wanted = _tensor(send), _tensor(receive)
     sender_site, receiver_site = (phrases.at(stacks.user_frame(call.frames)) for call in (send, receive))
+    bigger = "larger" if _bytes(send) > _bytes(receive) else "smaller"
     sending, receiving = last_call.described(send), last_call.described(receive)
     return Verdict(
         code="p2p-deadlock",
         sentence=f"rank {sender} sent {sent} to rank {receiver}{sender_site}, which receives "
-        f"{wanted}{receiver_site}: the message is larger than its receive",
+        f"{wanted}{receiver_site}: the message is {bigger} than its receive",
         where="run",
         nodes=view.nodes_of(ranks),
         ranks=ranks,
@@ -91,4 +121,7 @@ def _tensor(call: Collective) -> str:
     return " ".join([*(str(size) for size in call.sizes), *call.dtypes])
 
 
-RULES = ((Stage.MESSAGES_COMPARED, too_large),)
+RULES = (
+    (Stage.MESSAGES_COMPARED, too_large),
+    (Stage.GROUP, differs_in_nccl),
+)

@@ -26,6 +26,7 @@ _MPI4PY = re.compile(r"(^|/)mpi4py/MPI\b")
 _BACKWARD = re.compile(r"(^|/)torch/(autograd/|nn/parallel/distributed\.py$)")
 _LOADER = re.compile(r"(^|/)torch/utils/data/")
 
+_SLEEPS = re.compile(r"(^|/)(threading|queue|subprocess|socket|ssl|selectors)\.py$|(^|/)multiprocessing/")
 _COPY = re.compile(r"/node-\d+/source/")
 _SPAWN = re.compile(r"(^|/)torch/multiprocessing/spawn\.py$")
 
@@ -67,9 +68,20 @@ def users(frames: Sequence[Frame]) -> list[Frame]:
     return [f for f in frames if not (_TORCH.search(f.file) or _STANDARD.search(f.file))]
 
 
+def in_torch(frames: Sequence[Frame]) -> bool:
+    """Whether any of the frames is torch's, or the hook's around it."""
+    return any(_TORCH.search(frame.file) for frame in frames)
+
+
 def is_own(frames: Sequence[Frame]) -> bool:
     """Whether the user's own code is in it, not only that of packages."""
     return any(not _THIRD_PARTY.search(frame.file) for frame in users(frames))
+
+
+def sleeps_in_python(frames: Sequence[Frame]) -> bool:
+    """Whether Python's own library lets this thread wait, and the user's code has called it, not torch."""
+    callers = [frame for frame in frames if not _SLEEPS.search(frame.file)]
+    return len(callers) < len(frames) and frames[0] not in callers and users(callers[:1]) != []
 
 
 def collective(frames: Sequence[Frame]) -> Optional[str]:

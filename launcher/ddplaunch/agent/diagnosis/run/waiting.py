@@ -5,7 +5,6 @@ Each holder belongs to one rule; each rule speaks of all its holders at once.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Optional
 
@@ -13,7 +12,7 @@ from ddplaunch.agent.contract import Exit, Process, Raised, RankEvidence, Verdic
 from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run import collectives, stacks
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.location import IN_LOADER
+from ddplaunch.agent.diagnosis.run.location import IN_LOADER, SLEEP
 from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
 
@@ -32,8 +31,6 @@ STARVED = 0.5
 RECENT = 30.0
 """Seconds before the stop within which a caught exception counts as its reason."""
 
-_OF_ITS_OWN = re.compile(r"hrtimer_nanosleep|(anon_)?pipe_read|wait_for_partner|do_wait")
-"""Where the kernel lets a process sleep that wants to sleep, reads a pipe, or waits for a child."""
 _LOOKS = 2.0
 """Wake-ups a second: TORCH_NCCL_BLOCKING_WAIT sleeps a millisecond between two looks at its collective."""
 
@@ -165,7 +162,7 @@ def rank_asleep(view: JobView) -> Optional[Verdict]:
     ranks = [
         rank
         for rank, function in sleeps.items()
-        if _OF_ITS_OWN.fullmatch(function)
+        if SLEEP.fullmatch(function)
         and (its := processes[rank]) is not None
         and its.wakeups < _LOOKS
         and view.ranks[rank].still_for >= view.evidence.notice_after

@@ -1,0 +1,244 @@
+"""Ranks whose calls of NCCL have returned long before their GPU has done them.
+
+The states are those that real jobs on an H100 have shown, with NCCL 2.28.9 and torch 2.11.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.agent.diagnosis.build import NOW, dead, in_collective, in_evaluate, job, only, raised, rank, stack
+from tests.agent.diagnosis.run.build_blocked import call
+
+from ddplaunch.agent.contract import Collective, Frame, Group, JobEvidence, Process, RankEvidence
+from ddplaunch.agent.diagnosis.run.decide import judge
+
+ALL = [0, 1, 2]
+GONE = (
+    "NCCL error in: ProcessGroupNCCL.cpp:3780, remote process exited or there was a network error, NCCL "
+    "version 2.28.9"
+)
+
+
+def at_its_exit(number: int, called: int) -> RankEvidence:
+    """A rank whose Python is over, after so many calls; its hook is gone, and its counters with it."""
+    calls = [call("all_reduce", seq, 33) for seq in (called - 1, called)]
+    more: dict[str, Any] = {"phase": "finalizing", "groups": [], "calls": calls}
+    return rank(number, [], **more)
+
+
+def asleep(number: int, called: int, wchan: str = "hrtimer_nanosleep", wakeups: float = 2.0) -> RankEvidence:
+    """A rank in a line of its own, with collectives that its GPU has not done."""
+    place = stack(Frame("wait_for_shard", "/job/train.py", 22))
+    process = Process(1000 + number, "S", wchan=wchan, wakeups=wakeups)
+    calls = [call("all_reduce", called, 33)]
+    groups = [Group("0", ALL, called, 3)]
+    return rank(number, place, groups=groups, process=process, calls=calls, backend="nccl")
+
+
+def codes(evidence: JobEvidence) -> list[tuple[str, list[int]]]:
+    """Of all verdicts, with their ranks."""
+    return [(verdict.code, verdict.ranks) for verdict in judge(evidence)]
+
+
+# --- programs that are over, while their GPUs wait
+
+
+def test_ranks_at_their_exit_wait_for_the_one_that_has_called_less() -> None:
+    """They have made all their calls; it sleeps in its own code."""
+    verdict = only(job(at_its_exit(0, 1000), asleep(1, 10), at_its_exit(2, 1000), per_node=3))
+
+    assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert "the others wait in the exit of Python" in verdict.sentence
+
+
+def test_a_rank_at_its_exit_that_has_called_less_is_waited_for() -> None:
+    """Its program ended early, and its interpreter does not end."""
+    groups = [Group("0", ALL, 17, 9)]
+    waiting = [
+        rank(n, calls=[call("all_reduce", 17, 92, "entered")], groups=groups, backend="nccl") for n in (0, 2)
+    ]
+    found = judge(job(waiting[0], at_its_exit(1, 9), waiting[1], per_node=3))
+
+    assert not {0, 2} & {rank for verdict in found for rank in verdict.ranks}
+
+
+def test_all_at_their_exit() -> None:
+    """Nobody is to blame."""
+    assert codes(job(*(at_its_exit(n, 1000) for n in ALL), per_node=3)) == [("unknown", [])]
+
+
+# --- a main thread that waits for no GPU
+
+
+@pytest.mark.parametrize("wchan", ["hrtimer_nanosleep", "pipe_read", "wait_for_partner", "do_wait"])
+def test_a_rank_that_sleeps_is_in_its_own_code_whatever_it_has_begun(wchan: str) -> None:
+    """A thread that waits for its GPU sleeps elsewhere in the kernel, or spins."""
+    found = codes(job(at_its_exit(0, 1000), asleep(1, 10, wchan), at_its_exit(2, 1000), per_node=3))
+
+    assert [("rank-in-user-code", [1])] == found
+
+
+@pytest.mark.parametrize(
+    ("wchan", "wakeups"), [("futex_do_wait", 1.0), ("", 0.0), ("hrtimer_nanosleep", 900.0)]
+)
+def test_a_rank_that_may_wait_for_its_gpu_is_not_accused(wchan: str, wakeups: float) -> None:
+    """`if loss > best:` waits for the GPU; with TORCH_NCCL_BLOCKING_WAIT it sleeps for a millisecond."""
+    found = codes(job(at_its_exit(0, 1000), asleep(1, 10, wchan, wakeups), at_its_exit(2, 1000), per_node=3))
+
+    assert [("unknown", [])] == found
+
+
+def test_a_queue_of_pythons_own_is_no_gpu() -> None:
+    """A stack that ends in Python's library, called by the user, waits there."""
+    place = stack(
+        Frame("wait", "/opt/python/lib/python3.12/threading.py", 355),
+        Frame("get", "/opt/python/lib/python3.12/queue.py", 171),
+        Frame("evaluate", "/job/train.py", 13),
+    )
+    odd = replace(asleep(1, 10, "futex_do_wait"), stacks=place)
+
+    assert [("rank-in-user-code", [1])] == codes(
+        job(at_its_exit(0, 1000), odd, at_its_exit(2, 1000), per_node=3)
+    )
+
+
+# --- a call that makes its communicator first
+
+
+def entering(number: int, group: str, op: str, **groups: tuple[list[int], int]) -> RankEvidence:
+    """A rank in the first collective of a group, of which the flight recorder has nothing yet."""
+    its = [Group(name[1:], members, called, called) for name, (members, called) in groups.items()]
+    seq = next(each.enqueued for each in its if each.name == group) + 1
+    calls = [call(op, seq, 16, "entered", group=group)]
+    return replace(rank(number, in_collective(op, 16)), groups=its, calls=calls, backend="nccl")
+
+
+def test_groups_that_wait_for_one_another_before_they_have_communicators() -> None:
+    """Each of three is in the group with its right neighbour."""
+    ranks = [
+        entering(0, "1", "all_reduce", _0=(ALL, 3), _1=([0, 1], 0), _3=([0, 2], 0)),
+        entering(1, "2", "all_reduce", _0=(ALL, 3), _1=([0, 1], 0), _2=([1, 2], 0)),
+        entering(2, "3", "all_reduce", _0=(ALL, 3), _2=([1, 2], 0), _3=([0, 2], 0)),
+    ]
+    verdict = only(job(*ranks, per_node=3))
+
+    assert ("group-partial", ALL) == (verdict.code, verdict.ranks)
+
+
+def test_all_in_the_first_collective_of_one_group() -> None:
+    """Nobody lacks there: nothing is concluded."""
+    ranks = [entering(n, "1", "all_reduce", _0=(ALL, 3), _1=(ALL, 0)) for n in ALL]
+
+    assert codes(job(*ranks, per_node=3)) == [("unknown", [])]
+
+
+# --- messages that the GPU waits for
+
+
+def recorded(op: str, seq: int, peer: int | None = None, done: bool = True, size: int = 8) -> Collective:
+    """An entry of the flight recorder: a message where it has a peer."""
+    state = "completed" if done else "scheduled"
+    at = NOW - 60 + 2 * seq + (peer is None)
+    p2p = peer is not None
+    return Collective("0", seq, op, [[size]], ["Float"], done, p2p, at, peer=peer, state=state)
+
+
+def in_barrier(number: int, *entries: Collective, rounds: int = 4, sends: int | None = None) -> RankEvidence:
+    """A rank in the last barrier of all rounds; in each it sends to rank 0 or receives from rank 1."""
+    calls = []
+    for turn in range(1, rounds + 1):
+        if number == 0:
+            calls.append(call("recv", turn, 18, peer=1))
+        if number == 1 and turn <= (rounds if sends is None else sends):
+            calls.append(call("send", turn, 14, peer=0))
+        calls.append(call("barrier", turn, 19, "entered" if turn == rounds else "returned"))
+    barriers = [recorded("all_reduce_barrier", n, done=n < rounds) for n in range(1, rounds + 1)]
+    more: dict[str, Any] = {"calls": calls, "collectives": sorted([*entries, *barriers], key=lambda e: e.at)}
+    groups = [Group("0", ALL, rounds, rounds - 1)]
+    return rank(number, in_collective("barrier", 19), groups=groups, backend="nccl", **more)
+
+
+def test_a_send_that_was_left_out_and_a_barrier_that_all_have_called() -> None:
+    """Rank 0's barrier waits on its GPU for the message that rank 1 has not sent."""
+    receives = [recorded("recv", n, peer=1, done=n < 4) for n in range(1, 5)]
+    sends = [recorded("send", n, peer=0) for n in range(1, 4)]
+    verdict = only(job(in_barrier(0, *receives), in_barrier(1, *sends, sends=3), in_barrier(2), per_node=3))
+
+    assert ("p2p-deadlock", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert "rank 1 has left out its send to rank 0 (train.py:14)" in verdict.sentence
+
+
+def test_a_message_that_was_sent_names_nobody() -> None:
+    """It is on its way, or lost: neither rank has left out anything."""
+    receives = [recorded("recv", n, peer=1, done=n < 4) for n in range(1, 5)]
+    sends = [recorded("send", n, peer=0) for n in range(1, 5)]
+
+    assert codes(job(in_barrier(0, *receives), in_barrier(1, *sends), in_barrier(2), per_node=3)) == [
+        ("unknown", [])
+    ]
+
+
+def test_messages_of_which_the_first_are_not_known_any_more() -> None:
+    """How many rank 1 has sent is not known."""
+    receives = [recorded("recv", n, peer=1, done=n < 4) for n in range(3, 5)]
+    sends = [recorded("send", n, peer=0) for n in range(2, 4)]
+
+    found = job(in_barrier(0, *receives), in_barrier(1, *sends, sends=3), in_barrier(2), per_node=3)
+    assert codes(found) == [("unknown", [])]
+
+
+@pytest.mark.parametrize(("size", "word"), [(12, "larger"), (4, "smaller")])
+def test_a_message_of_another_size_than_its_receive(size: int, word: str) -> None:
+    """NCCL compares nothing, and waits: both are named, with what they have called."""
+    receives = [recorded("recv", n, peer=1, done=n < 4) for n in range(1, 5)]
+    sends = [recorded("send", n, peer=0, size=size if n == 4 else 8) for n in range(1, 5)]
+    verdict = only(job(in_barrier(0, *receives), in_barrier(1, *sends), in_barrier(2), per_node=3))
+
+    assert ("p2p-deadlock", [0, 1], [2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert f"rank 1 sent [{size}] Float to rank 0" in verdict.sentence
+    assert verdict.sentence.endswith(f"which receives [8] Float: the message is {word} than its receive")
+
+
+# --- what becomes of the peers of a rank that died
+
+
+def test_a_crash_after_the_loss_of_a_peer_is_no_cause() -> None:
+    """Its peer was killed; NCCL said so, and torch's watchdog crashed while Python ended."""
+    lost = [raised("torch.distributed.DistBackendError", GONE, 0.1)]
+    crashed = [replace(dead(n, 0.4, signal=11), raised=lost) for n in (0, 1)]
+    verdict = only(job(*crashed, dead(2, 0.0, signal=9), why="death", per_node=3))
+
+    assert ("rank-killed", [2], [0, 1]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+def test_a_crash_without_a_word_of_a_peer_is_a_cause() -> None:
+    """Native code crashed."""
+    verdict = only(job(dead(0, 0.0, signal=11), dead(1, 1.0, signal=15, by_us=True), why="death"))
+
+    assert ("rank-killed", [0]) == (verdict.code, verdict.ranks)
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("CUDA error: device-side assert triggered", ("rank-failed", [0])),
+        ("[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5)", ("rank-failed", [])),
+    ],
+)
+def test_an_exception_that_ended_a_thread_of_torch(message: str, told: tuple[str, list[int]]) -> None:
+    """One that speaks of a peer is no cause; any other is the rank's own."""
+    thrown = [replace(raised("c10::DistBackendError", message, 0.0), frames=[], source="log")]
+    ended = replace(dead(0, 0.1, signal=6), raised=thrown)
+    found = codes(job(ended, dead(1, 1.0, signal=15, by_us=True), why="death"))
+
+    assert [told] == found
+
+
+def test_a_rank_in_evaluate_with_nothing_begun() -> None:
+    """As with Gloo: it has called one less."""
+    verdict = only(job(rank(0, backend="nccl"), rank(1, in_evaluate(), called=16, backend="nccl")))
+
+    assert ("rank-in-user-code", [1]) == (verdict.code, verdict.ranks)
