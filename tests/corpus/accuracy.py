@@ -13,7 +13,7 @@ from typing import Any
 from tests.corpus.accuracy_text import HEAD, MISSES, NCCL_HEAD, OUTSIDE_HEAD, PEERS, PROGRAMS, SCORES
 from tests.corpus.cases import Case
 from tests.corpus.faults import Fault
-from tests.corpus.why import WHY
+from tests.corpus.why import WHY, WHY_WITH_NCCL
 
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 
@@ -125,7 +125,7 @@ def page(measured: Measured, cases: Iterable[Case], nccl: Measured, nccl_cases: 
     healthy = [case for case in known.values() if case.healthy]
     scores = [Score(case, run) for case in faults for run in rows.get(case.name, {}).get("runs", ())]
     parts = [HEAD, *_figures(scores, healthy, rows), "", SCORES, *matrix(scores), ""]
-    parts += [MISSES, *_misses(faults, healthy, rows), "", PEERS, *_peers(faults, rows), ""]
+    parts += [MISSES, *_misses(faults, healthy, rows, WHY), "", PEERS, *_peers(faults, rows), ""]
     parts += [OUTSIDE_HEAD, *_outside(faults, rows), ""]
     parts += [NCCL_HEAD, *_with_nccl(nccl["programs"], list(nccl_cases)), ""]
     parts += [PROGRAMS, *_programs(faults, healthy, rows)]
@@ -171,7 +171,7 @@ def _with_nccl(rows: dict[str, Any], cases: list[Case]) -> Iterator[str]:
     healthy = [case for case in cases if case.healthy]
     scores = [Score(case, run) for case in faults for run in rows.get(case.name, {}).get("runs", ())]
     yield from _figures(scores, healthy, rows)
-    yield from ["", "What was missed:", "", *_misses(faults, healthy, rows), ""]
+    yield from ["", "What was missed:", "", *_misses(faults, healthy, rows, WHY_WITH_NCCL), ""]
     yield from _programs(faults, healthy, rows)
 
 
@@ -213,14 +213,16 @@ def matrix(scores: list[Score]) -> Iterator[str]:
         yield f"| {code} | {len(those)} | {got} |"
 
 
-def _misses(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> Iterator[str]:
+def _misses(
+    faults: list[Case], healthy: list[Case], rows: dict[str, Any], whys: dict[str, str]
+) -> Iterator[str]:
     found = False
     for case in faults:
         runs = rows.get(case.name, {}).get("runs", ())
         missed = Counter(_missed(score) for run in runs if (score := Score(case, run)).kind != RIGHT)
         for what, count in missed.items():
             found = True
-            why = WHY.get(case.name, "not explained")
+            why = whys.get(case.name, "not explained")
             true = _named(case.code, case.ranks)
             yield f"- `{case.name}`, {count} of {len(runs)}: {true} is true; {what}. Why: {why}"
     for case in healthy:
@@ -230,7 +232,7 @@ def _misses(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> It
             found = True
             codes = [code for code in alarms[0].get("early", ()) if code in CATALOGUE]
             said = ", ".join(codes) or alarms[0]["code"]
-            why = WHY.get(case.name, "not explained")
+            why = whys.get(case.name, "not explained")
             yield f"- `{case.name}`, {len(alarms)} of {len(runs)}: a false alarm, {said}. Why: {why}"
     if not found:
         yield "None."

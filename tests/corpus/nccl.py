@@ -12,6 +12,20 @@ from tests.corpus.faults import Fault, Healthy
 
 WRAPPER = "on_nccl"
 AS_WITH_GLOO = (
+    "healthy_accumulation_long",
+    "healthy_async",
+    "healthy_checkpoint",
+    "healthy_compute",
+    "healthy_ddp_uneven_long",
+    "healthy_evaluation",
+    "healthy_overlaps",
+    "healthy_own_pace",
+    "healthy_pipeline_long",
+    "healthy_sharded_long",
+    "healthy_subgroups_long",
+    "healthy_tail",
+    "healthy_uneven",
+    "healthy_validation",
     "accumulation_counts_differently",
     "accumulation_waits_for_event",
     "before_init_downloads",
@@ -56,31 +70,16 @@ AS_WITH_GLOO = (
     "slow",
     "subgroups_stands",
     "unknown",
-    "healthy_accumulation_long",
-    "healthy_async",
-    "healthy_before_init_long",
-    "healthy_checkpoint",
-    "healthy_compute",
-    "healthy_ddp_uneven_long",
-    "healthy_evaluation",
-    "healthy_one_call",
-    "healthy_overlaps",
-    "healthy_own_pace",
-    "healthy_pipeline_long",
-    "healthy_sharded_long",
-    "healthy_subgroups_long",
-    "healthy_tail",
-    "healthy_uneven",
-    "healthy_validation",
 )
 """Names of cases whose fault is one with NCCL as well: it buffers sends, and has no monitored_barrier."""
 OTHERWISE = {"other_call_other_dtype": "collective-skipped", "other_call_other_order": "collective-skipped"}
 """What is true with NCCL: the odd call passes, and the rank has made more calls than the others since."""
 
 
-def _on_gpu(how: str, code: str, *ranks: int) -> Case:
-    others = tuple(rank for rank in range(3) if rank not in ranks)
-    fault = Fault(f"gpu_{how}", code, ranks, others, nproc=3, program="on_gpu", arguments=(how,))
+def _on_gpu(how: str, code: str, *more: str) -> Case:
+    """Rank 1 is at fault."""
+    name, words = "_".join(["gpu", how, *more]), (how, *more)
+    fault = Fault(name, code, (1,), (0, 2), nproc=3, program="on_gpu", arguments=words)
     return _with_nccl(Case(fault.name, fault))
 
 
@@ -98,10 +97,11 @@ def nccl_cases() -> list[Case]:
     shared = Fault("gpu_shared", "device-shared", (0, 1), ())
     own = [
         Case(shared.name, shared),
-        _on_gpu("endless_kernel", "gpu-stuck", 1),
-        _on_gpu("out_of_memory", "rank-failed", 1),
-        _on_gpu("index_too_large", "rank-failed", 1),
-        _on_gpu("bad_pointer", "rank-failed", 1),
+        _on_gpu("endless_kernel", "gpu-stuck"),
+        _on_gpu("endless_kernel", "gpu-stuck", "timed"),
+        _on_gpu("out_of_memory", "rank-failed"),
+        _on_gpu("index_too_large", "rank-failed"),
+        _on_gpu("bad_pointer", "rank-failed"),
     ]
     calm = [
         Healthy(f"gpu_{how}", nproc=3, program="on_gpu", arguments=(how,))

@@ -7,5 +7,20 @@ WHY: dict[str, str] = {
     "not known: the scheduler, a person or a memory killer may have sent it, so no rank is accused.",
 }
 """A sentence by the name of the program's case."""
+_RUNS_AHEAD = (
+    "the others have called all of theirs and are at the exit of Python, where their records are gone."
+)
+_NO_INIT = "with NCCL init_process_group waits for nobody."
+WHY_WITH_NCCL: dict[str, str] = {
+    "accumulation_counts_differently": "the two calls that meet differ: that is true, and seen first.",
+    "before_init_downloads": _NO_INIT,
+    "collective_mismatch": _RUNS_AHEAD,
+    "gpu_endless_kernel": "without TORCH_NCCL_ENABLE_TIMING torch does not know what has started on a GPU.",
+    "healthy_gpu_computes_long": "a notice of `unknown` after 3 s in which all GPUs computed. Now they get "
+    "four times as long; not measured since.",
+    "lock_deadlock": "the rank's own collectives were pending on its GPU, too. The rule was mended since: "
+    "of the evidence of this run it tells the cause.",
+    "rank_late_to_init": _NO_INIT,
+}
 UNTESTED = frozenset(["ends_terminated"])
 """Programs whose verdict is not right on a quiet machine either: no test asks for it."""

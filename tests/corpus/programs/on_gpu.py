@@ -1,5 +1,9 @@
-"""In step 10 rank 1 does on its GPU what the argument names; every step ends with the loss on the CPU."""
+"""In step 10 rank 1 does on its GPU what the argument names; every step ends with the loss on the CPU.
 
+With a second argument, `timed`, torch notes what has started on the GPU.
+"""
+
+import os
 import sys
 
 import scene
@@ -43,6 +47,8 @@ def nothing():
 
 def main():
     what = sys.argv[1]
+    if "timed" in sys.argv:
+        os.environ["TORCH_NCCL_ENABLE_TIMING"] = "1"
     dist.init_process_group("nccl")
     model = DistributedDataParallel(torch.nn.Linear(64, 64))
     healthy = what in ("computes_long", "nothing")

@@ -14,6 +14,7 @@ import pytest
 from tests.agent.diagnosis.build import NOW, call, dead, in_evaluate, job, only, raised, rank, stack
 
 from ddplaunch.agent.contract import Frame, Group, JobEvidence, NodeEvidence, RankEvidence, Xid
+from ddplaunch.agent.diagnosis.run.decide import nothing_moves
 
 ERROR = """NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, invalid usage (run with \
 NCCL_DEBUG=WARN for details), NCCL version 2.20.5
@@ -223,3 +224,43 @@ def test_a_failure_of_cuda_comes_with_the_kernels_words() -> None:
 
     assert ("rank-failed", [2]) == (verdict.code, verdict.ranks)
     assert any("Xid (PCI:0000:44:00): 48" in fact for fact in verdict.facts)
+
+
+def test_a_gpu_that_has_not_come_to_what_the_others_have_started() -> None:
+    """With TORCH_NCCL_ENABLE_TIMING: a kernel before it does not end."""
+    ranks = [begun(n, "scheduled" if n == 1 else "started") for n in range(4)]
+    verdict = only(job(*ranks))
+
+    assert ("gpu-stuck", [1], [0], [0, 2, 3]) == (
+        verdict.code,
+        verdict.ranks,
+        verdict.nodes,
+        verdict.victims,
+    )
+    assert (
+        "rank 1 has called all_reduce 17, but on the GPU it has not started, while that of the others has: "
+        "what was queued before it does not end"
+    ) == verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("state", "stuck", "why", "moves"),
+    [
+        ("scheduled", 11.0, "still", True),
+        ("scheduled", 29.0, "still", False),
+        ("scheduled", 11.0, "deadline", False),
+        ("started", 11.0, "still", False),
+    ],
+)
+def test_gpus_that_may_still_compute_get_more_time(state: str, stuck: float, why: str, moves: bool) -> None:
+    """All ranks wait for their GPUs in the same collective: that is a long step as well."""
+    evidence = job(*(begun(n, state, stuck_for=stuck) for n in range(4)), why=why)
+
+    assert moves != nothing_moves(evidence)
+
+
+def test_a_rank_elsewhere_gets_no_more_time() -> None:
+    """The others wait for it."""
+    busy = rank(3, in_evaluate(), called=16, backend="nccl")
+
+    assert nothing_moves(job(*(begun(n, "scheduled") for n in range(3)), busy))

@@ -105,6 +105,20 @@ def test_a_queue_of_pythons_own_is_no_gpu() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "is_own"), [("with self.lock:", True), ("lock.acquire()", True), ("if bad:", False)]
+)
+def test_a_lock_of_pythons_is_no_gpu(text: str, is_own: bool) -> None:
+    """A thread that waits for ever in native code, from a line that takes a lock."""
+    (main,) = stack(Frame("update", "/job/train.py", 24))
+    odd = replace(asleep(1, 10, "futex_do_wait", 0.0), stacks=[replace(main, on_lock=True)])
+    evidence = job(
+        at_its_exit(0, 1000), odd, at_its_exit(2, 1000), per_node=3, lines={"/job/train.py:24": text}
+    )
+
+    assert [1] * is_own == [number for _, ranks in codes(evidence) for number in ranks]
+
+
 # --- a call that makes its communicator first
 
 

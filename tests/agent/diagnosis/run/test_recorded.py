@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.corpus.faults import FAULTS, Fault
+from tests.corpus.nccl import nccl_cases
 
 from ddplaunch.agent.contract import JobEvidence, codec
 from ddplaunch.agent.diagnosis.run.decide import judge, nothing_moves
@@ -24,3 +25,18 @@ def test_recorded_fault(fault: Fault) -> None:
     expected = (fault.code, [*fault.ranks], [*fault.victims])
     assert expected == (verdict.code, verdict.ranks, verdict.victims), verdict
     assert evidence.why == "death" or nothing_moves(evidence)
+
+
+WITH_NCCL = {case.name: case.job for case in nccl_cases()}
+
+
+@pytest.mark.parametrize("path", sorted((RECORDED / "nccl").iterdir()), ids=lambda path: path.stem)
+def test_recorded_with_nccl(path: Path) -> None:
+    """On an H100, with NCCL 2.28.9 and torch 2.11: `python -m tests.corpus --nccl --keep` has left it."""
+    fault = WITH_NCCL[path.stem]
+    assert isinstance(fault, Fault)
+    evidence = codec.read(JobEvidence, str(path))
+    (verdict,) = judge(evidence)
+
+    expected = (fault.code, [*fault.ranks], [*fault.victims])
+    assert expected == (verdict.code, verdict.ranks, verdict.victims), verdict

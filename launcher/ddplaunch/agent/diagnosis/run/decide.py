@@ -9,7 +9,7 @@ from ddplaunch.agent.contract import JobEvidence, Verdict
 from ddplaunch.agent.diagnosis import rule_runner
 from ddplaunch.agent.diagnosis.rule_runner import Complain
 from ddplaunch.agent.diagnosis.rules import declared_rules
-from ddplaunch.agent.diagnosis.run import ended, nccl_ras, progress, rendezvous, worlds
+from ddplaunch.agent.diagnosis.run import devices, ended, nccl_ras, progress, rendezvous, worlds
 from ddplaunch.agent.diagnosis.run.causes import before_timeouts
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.stages import CERTAIN, ENDS, GONE, STANDSTILL, STRAGGLERS, Stage
@@ -81,11 +81,15 @@ def is_odd_start(evidence: JobEvidence) -> bool:
 def nothing_moves(evidence: JobEvidence) -> bool:
     """Whether fresh evidence bears out that nothing moves. Some of the patience passes while it is taken.
 
-    At the deadline a rank that burns CPU without anything new has had its time.
+    At the deadline a rank that burns CPU without anything new has had its time, and so has a GPU.
     """
     busy = 1.0 if evidence.why == "deadline" else progress.BUSY
     patience = ALARM * evidence.notice_after
-    return all(progress.nothing_moves(one, patience, busy) for one in worlds.situations(evidence))
+    return all(
+        progress.nothing_moves(one, patience, busy)
+        and (one.stuck_for >= busy * patience or not devices.may_compute(one))
+        for one in worlds.situations(evidence)
+    )
 
 
 def _why_nothing_moves(view: JobView) -> list[Verdict]:

@@ -39,6 +39,10 @@ _LOOK_BELOW = (
 _MEND_GPU = (
     "`nvidia-smi -q` there shows the GPU's state. Leave the node out, and have the GPU reset or replaced."
 )
+_END_BEFORE = (
+    "A kernel that never ends, most often one of your own (CUDA, Triton), or a copy for which nobody sends: "
+    "CUDA_LAUNCH_BLOCKING=1 in the next run stops that rank in the line that starts it."
+)
 _NOTES = frozenset([63, 64, 92, 154])
 """Xids that only announce: rows remapped, a rate of errors, what is recommended to recover."""
 _FOLLOWS = "caused by previous Xid"
@@ -96,19 +100,17 @@ def _bound_alike(view: JobView, ranks: Iterable[int]) -> list[int]:
 
 def gpu_stuck(view: JobView) -> Optional[Verdict]:
     """Return the verdict on a job whose ranks have all begun the same collective of NCCL, without an end."""
-    if view.absent or view.unseen or len(view.alive) < 2 or view.alive != view.world:
+    begun = _all_begun(view)
+    if not begun:
         return None
-    if nccl_ras.differ(view):
-        return None  # torch has noted a call that NCCL has not launched
-    begun = {rank: entry for rank in view.alive if (entry := _begun(view, rank)) is not None}
-    if len(begun) < len(view.alive) or not _complete(view, begun):
-        return None
-    started = all(entry.state == "started" for entry in begun.values())
+    behind = [rank for rank, entry in begun.items() if entry.state != "started"]
+    if 0 < len(behind) < len(begun):
+        return _behind(view, begun, behind)
+    started = not behind
     events = _at_the_stop(view)
     if not started and not events:
         return None  # a long computation on the GPUs before it looks the same
-    names = sorted({f"{plain(entry.op)} {entry.seq}" for entry in begun.values()})
-    what = " and ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+    what = _names(begun)
     verb = "started" if started else "called"
     sentence = f"all {len(begun)} ranks have {verb} {what} and none has finished"
     ranks: list[int] = []
@@ -131,6 +133,51 @@ def gpu_stuck(view: JobView) -> Optional[Verdict]:
         facts=[*gpu_facts(view, view.nodes), *view.whereabouts(view.alive)[:4], *_unread(view, not events)],
         hint=_MEND_GPU if events else _LOOK_BELOW,
     )
+
+
+def may_compute(view: JobView) -> bool:
+    """Whether all ranks have called one collective of NCCL: GPUs may still compute what comes before it."""
+    begun = _all_begun(view)
+    return (
+        bool(begun) and all(entry.state == "scheduled" for entry in begun.values()) and not _at_the_stop(view)
+    )
+
+
+def _all_begun(view: JobView) -> dict[int, Collective]:
+    """Return the collective of NCCL that all ranks have called, and none has done; empty: there is none."""
+    if view.absent or view.unseen or len(view.alive) < 2 or view.alive != view.world:
+        return {}
+    if nccl_ras.differ(view):
+        return {}  # torch has noted a call that NCCL has not launched
+    begun = {rank: entry for rank in view.alive if (entry := _begun(view, rank)) is not None}
+    return begun if len(begun) == len(view.alive) and _complete(view, begun) else {}
+
+
+def _behind(view: JobView, begun: dict[int, Collective], behind: list[int]) -> Verdict:
+    """Return the verdict on ranks whose GPUs have not come to the collective that the others' have started.
+
+    torch knows what has started with TORCH_NCCL_ENABLE_TIMING alone.
+    """
+    who, has = subjects.ranks(behind), phrases.one_or(behind, "has", "have")
+    what = _names({rank: begun[rank] for rank in behind})
+    return Verdict(
+        code="gpu-stuck",
+        sentence=f"{who} {has} called {what}, but on the GPU it has not started, while that of the others "
+        "has: what was queued before it does not end",
+        where="run",
+        nodes=view.nodes_of(behind),
+        ranks=behind,
+        victims=[rank for rank in view.alive if rank not in behind],
+        confidence=0.85,
+        facts=[*view.whereabouts(view.alive)[:4], *gpu_facts(view, view.nodes_of(behind))],
+        hint=_END_BEFORE,
+    )
+
+
+def _names(begun: dict[int, Collective]) -> str:
+    """'all_reduce 16', 'all_reduce 16 and broadcast 3 and 2 more'."""
+    names = sorted({f"{plain(entry.op)} {entry.seq}" for entry in begun.values()})
+    return " and ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
 
 
 def _begun(view: JobView, number: int) -> Optional[Collective]:

@@ -99,7 +99,11 @@ class JobView:
 
     @cached_property
     def locations(self) -> dict[int, Location]:
-        return {number: stand(rank) for number, rank in self.ranks.items()}
+        return {number: stand(rank, self._innermost_line(number)) for number, rank in self.ranks.items()}
+
+    def _innermost_line(self, rank: int) -> str:
+        frames = stacks.main(self.ranks[rank].stacks)
+        return self.line_of(rank, frames[0]) if frames else ""
 
     @cached_property
     def waiting(self) -> list[int]:

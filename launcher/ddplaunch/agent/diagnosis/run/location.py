@@ -23,6 +23,7 @@ BACKWARD = "backward"
 """Stands for DDP's collective of gradients, which has no frame of its own."""
 SLEEP = re.compile(r"hrtimer_nanosleep|(anon_)?pipe_read|wait_for_partner|do_wait")
 """Where the kernel lets a process sleep that wants to sleep, reads a pipe, or waits for a child."""
+_LOCKS = re.compile(r"^\s*with\b|\.acquire\(")
 _LOOKS = 20.0
 """Wake-ups a second: TORCH_NCCL_BLOCKING_WAIT sleeps a millisecond between two looks at its collective."""
 _ASLEEP = 5.0
@@ -56,8 +57,11 @@ class Location:
         return phrases.place(self.site) if self.site else "a place that no stack shows"
 
 
-def stand(rank: RankEvidence) -> Location:
-    """Return where the rank stands, by its stack and by what it has called and not finished."""
+def stand(rank: RankEvidence, line: str = "") -> Location:
+    """Return where the rank stands, by its stack and by what it has called and not finished.
+
+    `line`: the text of its main thread's innermost line, where it is known.
+    """
     if not rank.alive:
         return Location(ENDED, site=stacks.user_frame(rank.raised[-1].frames) if rank.raised else None)
     frames = stacks.main(rank.stacks)
@@ -71,7 +75,7 @@ def stand(rank: RankEvidence) -> Location:
         return Location(IN_MPI, _INITS.get(function, function), site=site)
     named = stacks.collective(frames) or last_call.entered(rank, site)
     waited = None if named else last_call.waited_for(rank)
-    pending = None if rank.backend == "nccl" and _waits_by_itself(rank, frames) else _pending(rank)
+    pending = None if rank.backend == "nccl" and _waits_by_itself(rank, frames, line) else _pending(rank)
     if waited is not None and (waited.p2p or pending is None):
         what = last_call.named(waited) if waited.p2p else waited.op
         return Location(IN_COLLECTIVE, what, waited.group, site=site)
@@ -86,13 +90,17 @@ def stand(rank: RankEvidence) -> Location:
     return Location(ELSEWHERE, site=site)
 
 
-def _waits_by_itself(rank: RankEvidence, frames: Sequence[Frame]) -> bool:
-    """Whether the main thread waits for no GPU, whatever the rank has begun there: it sleeps, or it reads."""
+def _waits_by_itself(rank: RankEvidence, frames: Sequence[Frame], line: str) -> bool:
+    """Whether the main thread waits for no GPU, whatever the rank has begun there.
+
+    It sleeps, reads, or waits for a lock.
+    """
     own = frames[:1] != [] and not stacks.in_torch(frames[:1])
     process = rank.process
     sleeps = process is not None and SLEEP.fullmatch(process.wchan.partition(".")[0]) is not None
     seldom = process is not None and process.wakeups < _LOOKS
-    return stacks.sleeps_in_python(frames) or (own and sleeps and seldom)
+    locked = any(stack.main and stack.on_lock for stack in rank.stacks) and _LOCKS.search(line) is not None
+    return stacks.sleeps_in_python(frames) or (own and (locked or (sleeps and seldom)))
 
 
 def _pending(rank: RankEvidence) -> Optional[tuple[str, Optional[int], str]]:

@@ -142,8 +142,9 @@ def _deadlock(view: JobView, rank: RankEvidence, threads: Sequence[Stack]) -> Op
     a future; so of these alone, without a lock or a thread that is joined, nothing is concluded. A rank whose
     collective is pending is no straggler, and never comes here.
     """
-    still = _PATIENCE * view.evidence.notice_after
-    if rank.stack_moves or rank.still_for < still:
+    # Native threads of NCCL use CPU all the time.
+    still = rank.stuck_for if rank.backend == "nccl" else rank.still_for
+    if rank.stack_moves or still < _PATIENCE * view.evidence.notice_after:
         return None
     waits = []
     for stack in threads:
