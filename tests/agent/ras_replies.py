@@ -1,7 +1,7 @@
-"""Answers of NCCL's RAS that were recorded elsewhere, and a server that gives them.
+"""Answers of NCCL's RAS that were recorded on machines with GPUs, and a server that gives them.
 
-No GPU is here, and without one NCCL makes no communicator, nor a RAS thread. Each file begins with its
-source.
+Without a GPU NCCL makes no communicator, nor a RAS thread. Each file begins with its source; those that begin
+with `own` are of jobs of our own.
 """
 
 from __future__ import annotations

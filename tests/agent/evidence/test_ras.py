@@ -51,6 +51,28 @@ def test_ranks_that_are_behind_by_their_number() -> None:
     assert ("", Ras("2.28.9", 1, [RasCommunicator("f31e5874c3f25459", 4, counts)])) == (silence, heard)
 
 
+@pytest.mark.parametrize("name", ["own-skips-2.28.9.json", "own-skips-2.28.9.txt"])
+def test_one_hang_in_both_forms(name: str) -> None:
+    """The rank that left out a collective is behind; the text does not name those ahead."""
+    heard, silence = asked(reply(name))
+    assert heard is not None
+    (one,) = heard.communicators
+
+    assert ("", "1200c6a294f95d9c", 3, []) == (silence, one.name, one.size, one.silent)
+    assert [("AllReduce", 6, 2), ("AllReduce", 5, 1)] == [(n.op, n.count, n.size) for n in one.counts]
+    assert [RasRank(2, "127.0.0.1", 513)] == one.counts[1].ranks
+
+
+def test_a_call_that_is_not_launched_does_not_count() -> None:
+    """Rank 2 was in a broadcast that had not come to the GPU: it has one all_reduce less than the others."""
+    heard, _ = asked(reply("own-other-2.28.9.json"))
+    assert heard is not None
+
+    assert [("AllReduce", 6, [0, 1]), ("AllReduce", 5, [2])] == [
+        (same.op, same.count, [rank.rank for rank in same.ranks]) for same in heard.communicators[0].counts
+    ]
+
+
 def test_text_of_a_version_that_refuses_json() -> None:
     """Of many who have launched as much, the text gives the number alone. Those it names may be ahead."""
     heard, _ = asked(reply("ahead-2.26.2.txt"))

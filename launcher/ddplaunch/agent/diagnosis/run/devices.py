@@ -21,7 +21,7 @@ from ddplaunch.agent.system import phrases, subjects
 
 ENTRIES = (
     *entries(Exit.WORKER_FAILED, {"device-shared": "ranks of one node use one GPU"}),
-    *entries(Exit.HANG, {"gpu-stuck": "all ranks began a collective on their GPUs, and none finishes it"}),
+    *entries(Exit.HANG, {"gpu-stuck": "all ranks called a collective, and their GPUs do not finish it"}),
 )
 
 _TWICE = re.compile(r"Duplicate GPU detected : rank \d+ and rank \d+ both on CUDA device ([0-9a-f]+)")
