@@ -29,7 +29,7 @@ GOLDEN = ROOT / "tests" / "golden" / "kubernetes"
 SCHEMA = "values don't meet the specifications of the schema"
 # Every try costs a process: a job that is told apart is shown as it was drawn, not made smaller for minutes.
 MANY = settings(
-    max_examples=200,
+    max_examples=100,
     derandomize=True,
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),

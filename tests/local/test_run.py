@@ -70,6 +70,7 @@ def test_a_command_that_is_not_there_is_said(desk: Desk) -> None:
     assert "torchrunn" in result.stdout + result.stderr
 
 
+@pytest.mark.whole
 def test_a_hang_is_ended_with_its_verdict(desk: Desk) -> None:
     """Exit code 105, and the place where the rank stands."""
     result = desk.call(

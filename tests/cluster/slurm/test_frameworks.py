@@ -25,9 +25,9 @@ FRAMEWORKS = pytest.mark.parametrize(
     ("heading", "program"),
     [
         pytest.param("accelerate launch", "accelerate_loop", id="accelerate"),
-        pytest.param("Lightning", "fabric_loop", id="lightning"),
+        pytest.param("Lightning", "fabric_loop", id="lightning", marks=pytest.mark.whole),
         pytest.param("Hugging Face's Trainer", "trainer_loop", id="trainer", marks=pytest.mark.whole),
-        pytest.param("mp.spawn", "spawn_loop", id="spawn"),
+        pytest.param("mp.spawn", "spawn_loop", id="spawn", marks=pytest.mark.whole),
     ],
 )
 

@@ -54,6 +54,7 @@ def _script(cluster: Cluster, work: Path) -> Script:
     return Script(cluster, work)
 
 
+@pytest.mark.whole
 def test_an_injected_script_trains(script: Script) -> None:
     """On both nodes, behind one gate, with no argument and no key of its user's."""
     code, output = script.submit()

@@ -153,6 +153,7 @@ def test_without_retries_a_node_at_fault_ends_the_job(cluster: Cluster, work: Pa
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 def test_the_node_of_the_batch_script_loses_power(cluster: Cluster, work: Path) -> None:
     """The hub goes with it: then the job's state is Slurm's to tell, and the other nodes are left clean."""
     job = Job.submit(cluster, work, STEPS, command=["program.py", "900"])
