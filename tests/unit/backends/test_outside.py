@@ -95,6 +95,26 @@ def test_the_agent_runs_from_memory() -> None:
         assert sys.version.split()[0] in process.stdout.read().decode()
 
 
+@pytest.mark.processes
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a container's namespaces")
+def test_all_processes_of_a_container() -> None:
+    """All that is seen there are of the job. No file is written: none could be."""
+    agent = archive.agent_archive()
+    look = [sys.executable, "-I", "-S", "-c", outside.BEGIN, str(len(agent)), "look", "--all"]
+    rank = "RANK=3 LOCAL_RANK=1 WORLD_SIZE=4 sleep 100 > /dev/null &"
+    script = f'mount -o remount,bind,ro / && ! touch /file 2> /dev/null && {rank} exec "$@"'
+    words = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    words += ["sh", "-ec", script, "sh"]
+
+    done = subprocess.run([*words, *look], input=agent, capture_output=True, check=False)
+
+    found = outside.unpacked(done.stdout.decode(), 5)
+    assert found is not None, done.stderr.decode()
+    assert [(5, 3, 1, 4)] == [
+        (found.node, rank.rank, rank.local_rank, rank.world_size) for rank in found.ranks
+    ]
+
+
 def test_a_python_that_is_too_old() -> None:
     """The agent is not even read."""
     old = "import sys; sys.version_info = (3, 8, 1)\n"

@@ -109,8 +109,8 @@ def find(api: Api, target: Target) -> list[Json]:
     if kind is POD:
         pods = [] if (pod := _find(api, POD, target)) is None else [pod]
     elif kind is STATEFUL_SET:
-        found = _find(api, STATEFUL_SET, target)
-        pods = [] if found is None else _listed(api, namespace, _selector(found))
+        selector = _selector(_find(api, STATEFUL_SET, target) or {})
+        pods = _listed(api, namespace, selector) if selector else []
     else:
         pods = _listed(api, namespace, f"{kind.label}={target.name}" if kind else target.selector)
     if not pods:
@@ -200,10 +200,7 @@ def obstacle(pod: Json, name: str) -> Obstacle | None:
     if objects.is_being_deleted(pod):
         return Obstacle(Phase.ENDED, "being deleted")
     if phase == "Pending":
-        conditions = status.get("conditions") or []
-        unscheduled = [each.get("message") for each in conditions if each.get("reason") == "Unschedulable"]
-        reason = (waiting or {}).get("reason") or next(iter(unscheduled), "")
-        return Obstacle(Phase.STARTING, f"pending{_in_brackets(reason)}")
+        return Obstacle(Phase.STARTING, f"pending{_in_brackets(_why_pending(pod))}")
     if phase != "Running":
         return Obstacle(Phase.STARTING, "on a machine that does not answer")
     if ended is not None:
@@ -212,6 +209,14 @@ def obstacle(pod: Json, name: str) -> Obstacle | None:
         why = _in_brackets(waiting.get("reason"))
         return Obstacle(Phase.STARTING, f"its container {name} waits{why}")
     return None
+
+
+def _why_pending(pod: Json) -> str:
+    """Return for what a container waits, an init container first, or why no machine takes the pod."""
+    waits = [(objects.state(pod, name, "waiting") or {}).get("reason") for name in objects.containers(pod)]
+    conditions = objects.status(pod).get("conditions") or []
+    unscheduled = [each.get("message") for each in conditions if each.get("reason") == "Unschedulable"]
+    return str(next((each for each in [*waits, *unscheduled] if each not in (None, "PodInitializing")), ""))
 
 
 def _end(ended: Json) -> str:

@@ -82,7 +82,7 @@ def execute(
     try:
         return _converse(connection, time.monotonic() + limit, stdin)
     except websocket.WebSocketTimeoutException as error:
-        raise UnusableError(f"no answer within {limit:.0f} s") from error
+        raise UnusableError(f"nothing came within {limit:.0f} s") from error
     except (websocket.WebSocketException, OSError, ValueError) as error:
         raise UnusableError(f"the connection broke: {objects.line(error)}") from error
     finally:
@@ -127,11 +127,18 @@ def _opened(api: Api, url: str) -> Any:
 
 
 def _converse(connection: Any, deadline: float, stdin: bytes) -> Ran:
+    import websocket
+
     out, errors = bytearray(), bytearray()
     code: int | None = None
     while (left := deadline - time.monotonic()) > 0:
         connection.settimeout(left)
-        opcode, data = connection.recv_data()
+        try:
+            opcode, data = connection.recv_data()
+        except websocket.WebSocketConnectionClosedException:
+            if code is None:
+                raise
+            break  # the end is known, and some servers do not close as they should
         if opcode == _CLOSE:
             break
         if opcode not in (_TEXT, _BINARY) or not data:
