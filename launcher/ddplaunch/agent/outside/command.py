@@ -42,9 +42,9 @@ def main(variable: str) -> int:
 
 def in_container(tree: find_ranks.Tree) -> find_ranks.JobRanks:
     """Return the ranks of the one job in a container. Raises NoRanksError for several jobs."""
-    found = find_ranks.of_all(tree)
-    for root in () if found.members else tree.roots():
-        found = spawned.of_process(root, tree)
-        if found.members:
+    job_ranks = find_ranks.of_all(tree)
+    for root in () if job_ranks.members else tree.roots():
+        job_ranks = spawned.of_process(root, tree)
+        if job_ranks.members:
             break
-    return found
+    return job_ranks

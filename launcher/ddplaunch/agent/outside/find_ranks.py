@@ -101,8 +101,9 @@ def of_variable(name: str, value: str, tree: Tree) -> JobRanks:
 
 def of_all(tree: Tree) -> JobRanks:
     """Return the ranks of the one job of a container. Raises NoRanksError for several jobs."""
-    found = _of_one_job(list(tree.table), tree, "this container")
-    return found if found.members else _of_one_job(list(tree.table), _one_rank_each(tree), "this container")
+    own, what = list(tree.table), "this container"
+    job_ranks = _of_one_job(own, tree, what)
+    return job_ranks if job_ranks.members else _of_one_job(own, _one_rank_each(tree), what)
 
 
 def _one_rank_each(tree: Tree) -> Tree:

@@ -38,8 +38,8 @@ _WITHOUT_PYTHON: Final = (
 )
 
 
-class Seen(NamedTuple):
-    """What one pod has shown: its evidence, or why there is none. `phase`: of a pod without evidence."""
+class Answer(NamedTuple):
+    """Evidence of one pod, or why there is none. `phase`: of a pod without evidence."""
 
     pod: str
     machine: str
@@ -66,10 +66,10 @@ def diagnose(path: str) -> tuple[Job, Bundle | None]:
         )
         if not any(_obstacle(pod) is None for pod in pods):
             return _not_running(job, pods), None
-        seen = _all_seen(api, target, pods)
+        answers = _answers(api, target, pods)
     finally:
         api.close()
-    made = merged(target, seen, job.submitted)
+    made = merged(target, answers, job.submitted)
     return outside.explained(job, made), made
 
 
@@ -95,11 +95,11 @@ def _not_running(job: Job, pods: Sequence[Json]) -> Job:
 # --- one pod
 
 
-def _all_seen(api: Api, target: Target, pods: Sequence[Json]) -> list[Seen]:
+def _answers(api: Api, target: Target, pods: Sequence[Json]) -> list[Answer]:
     """Return what each pod shows, in their order. Raises ClusterError where this user may not ask them."""
     agent = archive.agent_archive()
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[int, Seen | Exception]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[int, Answer | Exception]] = queue.SimpleQueue()
     for number in range(len(pods)):
         waiting.put(number)
 
@@ -110,40 +110,40 @@ def _all_seen(api: Api, target: Target, pods: Sequence[Json]) -> list[Seen]:
             except queue.Empty:
                 return
             try:
-                done.put((number, _seen(api, target.namespace, pods[number], agent)))
+                done.put((number, _answer(api, target.namespace, pods[number], agent)))
             except Exception as error:  # noqa: BLE001 - the caller raises it
                 done.put((number, error))
 
     for _ in range(min(_AT_ONCE, len(pods))):
         threading.Thread(target=work, daemon=True).start()  # Ctrl-C waits for none
-    seen: dict[int, Seen] = {}
-    while len(seen) < len(pods):
+    answers: dict[int, Answer] = {}
+    while len(answers) < len(pods):
         number, found = done.get()
         if isinstance(found, pod_exec.NotAllowedError):
             raise _not_allowed(target, str(found)) from found
         if isinstance(found, Exception):
             raise found
-        seen[number] = found
-    return [seen[number] for number in range(len(pods))]
+        answers[number] = found
+    return [answers[number] for number in range(len(pods))]
 
 
-def _seen(api: Api, namespace: str, pod: Json, agent: bytes) -> Seen:
+def _answer(api: Api, namespace: str, pod: Json, agent: bytes) -> Answer:
     name, (container, many) = objects.name(pod), outside_pods.container(pod)
-    seen = Seen(name, str(objects.spec(pod).get("nodeName") or ""), None, silent=True)
+    answer = Answer(name, str(objects.spec(pod).get("nodeName") or ""), None, silent=True)
     if (obstacle := outside_pods.obstacle(pod, container)) is not None:
-        return seen._replace(why=obstacle.text, phase=obstacle.phase, silent=False)
+        return answer._replace(why=obstacle.text, phase=obstacle.phase, silent=False)
     words = ["python3", "-I", "-S", "-c", _PROGRAM, str(len(agent)), "look", "--all"]
     try:
         ran = pod_exec.execute(api, namespace, name, container, words, _LIMIT, agent)
     except pod_exec.UnusableError as error:
-        return seen._replace(why=_no_answer(str(error)))
+        return answer._replace(why=_no_answer(str(error)))
     evidence = outside.unpacked(ran.out.replace(_READY, "", 1), 0)
     if evidence is None:
-        return seen._replace(why=_why_none(ran))
+        return answer._replace(why=_why_none(ran))
     if evidence.ranks:
-        return seen._replace(evidence=dataclasses.replace(evidence, host=name), silent=False)
+        return answer._replace(evidence=dataclasses.replace(evidence, host=name), silent=False)
     where = f" (in its container {container}, one of {many})" if many > 1 else ""
-    return seen._replace(why=f"no ranks{where}: {'; '.join(evidence.missing)}", silent=False)
+    return answer._replace(why=f"no ranks{where}: {'; '.join(evidence.missing)}", silent=False)
 
 
 def _why_none(ran: pod_exec.Ran) -> str:
@@ -170,18 +170,18 @@ def _not_allowed(target: Target, message: str) -> ClusterError:
 # --- all pods
 
 
-def merged(target: Target, seen: Sequence[Seen], started: float) -> Bundle:
+def merged(target: Target, answers: Sequence[Answer], started: float) -> Bundle:
     """Return the evidence of all pods, judged. Raises ClusterError without any, UsageError for two jobs."""
-    with_ranks = [each for each in seen if each.evidence is not None]
-    if not with_ranks and any(each.silent for each in seen):
-        first = next(each for each in seen if each.silent)
+    with_ranks = [each for each in answers if each.evidence is not None]
+    if not with_ranks and any(each.silent for each in answers):
+        first = next(each for each in answers if each.silent)
         raise ClusterError(
             f"no pod of {target} could be looked at: {first.pod}: {first.why}",
             hint="it takes a python3 >= 3.9 in the container of the ranks, and a node that answers",
         )
     _refuse_several_jobs(target, with_ranks)
     # Pods that are left of an earlier try, and those of launchers, tell nothing where every rank is there.
-    nodes = with_ranks if _is_whole(with_ranks) else list(seen)
+    nodes = with_ranks if _is_whole(with_ranks) else list(answers)
     texts = _texts(nodes)
     evidence = [
         NodeEvidence(number, each.pod, time.time(), each.phase, missing=[texts[each.pod]])
@@ -197,16 +197,16 @@ def merged(target: Target, seen: Sequence[Seen], started: float) -> Bundle:
     return dataclasses.replace(made, verdicts=[each.on(machines) for each in made.verdicts])
 
 
-def _is_whole(seen: Iterable[Seen]) -> bool:
-    ranks = [rank for each in seen if each.evidence for rank in each.evidence.ranks]
+def _is_whole(answers: Iterable[Answer]) -> bool:
+    ranks = [rank for each in answers if each.evidence for rank in each.evidence.ranks]
     size = max((rank.world_size or 0 for rank in ranks), default=0)
     return size > 0 and {rank.rank for rank in ranks} == set(range(size))
 
 
-def _texts(seen: Iterable[Seen]) -> dict[str, str]:
+def _texts(answers: Iterable[Answer]) -> dict[str, str]:
     """Return by pod what is to be known of those without evidence: one text for those with one reason."""
     reasons: dict[str, list[str]] = {}
-    for each in seen:
+    for each in answers:
         if each.evidence is None:
             reasons.setdefault(each.why, []).append(each.pod)
     return {pod: f"{_pods(pods)}: {why}" for why, pods in reasons.items() for pod in pods}
@@ -218,9 +218,9 @@ def _pods(names: Sequence[str]) -> str:
     return f"pod{'s' * (len(names) > 1)} {listing(names)}"
 
 
-def _refuse_several_jobs(target: Target, seen: Iterable[Seen]) -> None:
+def _refuse_several_jobs(target: Target, answers: Iterable[Answer]) -> None:
     pods: dict[int, str] = {}
-    for each in seen:
+    for each in answers:
         for rank in each.evidence.ranks if each.evidence else []:
             if pods.setdefault(rank.rank, each.pod) != each.pod:
                 raise UsageError(

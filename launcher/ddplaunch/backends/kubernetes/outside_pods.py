@@ -52,7 +52,7 @@ _CONTAINERS: Final = ("pytorch", "node", "trainer", "launcher", "worker", "mpi",
 
 
 class Target(NamedTuple):
-    """What the user has named: an object that owns pods, or the labels of these."""
+    """Object that owns pods, or the labels of these, as the user has named it."""
 
     namespace: str
     kind: Kind | None  # None: pods by `selector`
@@ -182,7 +182,7 @@ def container(pod: Json) -> tuple[str, int]:
 
 
 class Obstacle(NamedTuple):
-    """Why nothing can run in a pod's container now. `text` follows the pod's name and a colon."""
+    """Reason why nothing can run in a pod's container now. `text` follows the pod's name and a colon."""
 
     phase: PhaseName
     text: str

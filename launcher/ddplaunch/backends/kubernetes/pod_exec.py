@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -131,31 +132,35 @@ def _converse(connection: Any, deadline: float, stdin: bytes) -> Ran:
 
     out, errors = bytearray(), bytearray()
     code: int | None = None
+    try:
+        for data in _messages(connection, deadline):
+            if data[0] == _OUT:
+                out += data[1:]
+                if len(out) > files.MAX_BYTES:
+                    break
+                if len(data) > 1 and stdin:
+                    _send(connection, stdin)
+                    stdin = b""
+            elif data[0] == _ERRORS and len(errors) < _MOST_ERRORS:
+                errors += data[1:]
+            elif data[0] == _END:
+                code, why = _end(data[1:])
+                errors = errors or bytearray(why.encode())
+    except websocket.WebSocketConnectionClosedException:
+        if code is None:  # else the end is known, and this server does not close as it should
+            raise
+    return Ran(code, out.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
+
+
+def _messages(connection: Any, deadline: float) -> Iterator[bytes]:
+    """Yield what the server sends until it closes, each with its channel first."""
     while (left := deadline - time.monotonic()) > 0:
         connection.settimeout(left)
-        try:
-            opcode, data = connection.recv_data()
-        except websocket.WebSocketConnectionClosedException:
-            if code is None:
-                raise
-            break  # the end is known, and some servers do not close as they should
+        opcode, data = connection.recv_data()
         if opcode == _CLOSE:
-            break
-        if opcode not in (_TEXT, _BINARY) or not data:
-            continue
-        if data[0] == _OUT:
-            out += data[1:]
-            if len(out) > files.MAX_BYTES:
-                break
-            if len(data) > 1 and stdin:
-                _send(connection, stdin)
-                stdin = b""
-        elif data[0] == _ERRORS and len(errors) < _MOST_ERRORS:
-            errors += data[1:]
-        elif data[0] == _END:
-            code, why = _end(data[1:])
-            errors = errors or bytearray(why.encode())
-    return Ran(code, out.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
+            return
+        if opcode in (_TEXT, _BINARY) and data:
+            yield bytes(data)
 
 
 def _send(connection: Any, stdin: bytes) -> None:

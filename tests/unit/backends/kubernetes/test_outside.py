@@ -16,13 +16,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from tests.unit.backends.kubernetes.api_server import Server, kubeconfig
-from tests.unit.backends.kubernetes.test_outside_pods import pod, statuses
+from tests.unit.backends.kubernetes.pods_of_others import pod, statuses
 
 from ddplaunch import api
 from ddplaunch.agent.contract import Bundle, NodeEvidence, Phase, Process, RankEvidence, codec
 from ddplaunch.backends.job import State
 from ddplaunch.backends.kubernetes import outside
-from ddplaunch.backends.kubernetes.outside import Seen
+from ddplaunch.backends.kubernetes.outside import Answer
 from ddplaunch.backends.kubernetes.outside_pods import parse
 from ddplaunch.errors import ClusterError, UsageError
 from ddplaunch.render import archive
@@ -262,22 +262,22 @@ def test_no_pod_runs(cluster: type[Cluster], phases: tuple[str, ...], state: Sta
 # --- what they show together
 
 
-def seen(number: int, *ranks: int, **more: Any) -> Seen:
+def answer(number: int, *ranks: int, **more: Any) -> Answer:
     """Of a pod with these ranks."""
     machine = f"worker{number}"
-    return Seen(f"llm-{number}", machine, evidence(*ranks, **more) if ranks else None)
+    return Answer(f"llm-{number}", machine, evidence(*ranks, **more) if ranks else None)
 
 
-def merged(*pods: Seen) -> Bundle:
+def merged(*pods: Answer) -> Bundle:
     """All of them."""
     return outside.merged(parse("team/job/llm"), pods, 0.0)
 
 
 def test_pods_that_have_ended_are_left_out_where_every_rank_is_there() -> None:
     """As those of an earlier try, and the launcher of MPI: the nodes are those with ranks."""
-    old = Seen("llm-9", "", None, "failed (exit code 1)", Phase.ENDED)
+    old = Answer("llm-9", "", None, "failed (exit code 1)", Phase.ENDED)
 
-    found = merged(old, seen(0, 0), seen(1, 1)).evidence
+    found = merged(old, answer(0, 0), answer(1, 1)).evidence
 
     assert found is not None
     assert (2, ["llm-0", "llm-1"], []) == (found.nodes, found.names, [*found.evidence[0].missing])
@@ -286,9 +286,9 @@ def test_pods_that_have_ended_are_left_out_where_every_rank_is_there() -> None:
 
 def test_a_pod_that_has_failed_while_others_wait() -> None:
     """What is known of it is shown, and which rank ran there is not guessed."""
-    old = Seen("llm-1", "worker1", None, "failed (exit code 1)", Phase.ENDED)
+    old = Answer("llm-1", "worker1", None, "failed (exit code 1)", Phase.ENDED)
 
-    made = merged(seen(0, 0), old)
+    made = merged(answer(0, 0), old)
 
     found = made.evidence
     assert found is not None
@@ -307,10 +307,10 @@ def test_a_pod_that_has_failed_while_others_wait() -> None:
 
 def test_one_reason_of_many_pods() -> None:
     """It stands there once."""
-    silent = [Seen(f"llm-{number}", "", None, "no answer: x", silent=True) for number in range(1, 9)]
+    silent = [Answer(f"llm-{number}", "", None, "no answer: x", silent=True) for number in range(1, 9)]
 
-    found = merged(seen(0, 0, size=9), *silent[:2]).evidence
-    many = merged(seen(0, 0, size=9), *silent).evidence
+    found = merged(answer(0, 0, size=9), *silent[:2]).evidence
+    many = merged(answer(0, 0, size=9), *silent).evidence
 
     assert found is not None
     assert many is not None
@@ -321,12 +321,12 @@ def test_one_reason_of_many_pods() -> None:
 def test_two_pods_with_one_rank() -> None:
     """A selector may match several jobs; the ranks of one are not judged by those of another."""
     with pytest.raises(UsageError, match=r"rank 0 runs in two pods of Job llm .*, llm-0 and llm-1"):
-        merged(seen(0, 0), seen(1, 0))
+        merged(answer(0, 0), answer(1, 0))
 
 
 def test_the_machine_of_the_culprit_is_named() -> None:
     """Beside its pod, where the sentence names a node."""
-    first, second = seen(0, 0), seen(1, 1)
+    first, second = answer(0, 0), answer(1, 1)
     assert second.evidence is not None
     stopped = replace(second.evidence.ranks[0], process=Process(7, "T"))
     second = second._replace(evidence=replace(second.evidence, ranks=[stopped]))

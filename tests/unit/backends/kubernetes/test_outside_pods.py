@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
@@ -11,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from tests.unit.backends.kubernetes.api_server import Server, kubeconfig
-from tests.unit.backends.kubernetes.test_recorded import seen
+from tests.unit.backends.kubernetes.pods_of_others import pod, statuses
 
 from ddplaunch.agent.contract import Phase
 from ddplaunch.backends.kubernetes import objects, outside_pods
@@ -19,14 +20,7 @@ from ddplaunch.backends.kubernetes.api import Api
 from ddplaunch.backends.kubernetes.outside_pods import container, obstacle, parse
 from ddplaunch.errors import ClusterError, NotFoundError, UsageError
 
-
-def pod(name: str, *containers: str, **more: Any) -> dict[str, Any]:
-    """A pod that runs, as a list has it."""
-    return {
-        "metadata": {"name": name, "namespace": "team", **more.pop("metadata", {})},
-        "spec": {"containers": [{"name": each} for each in containers or ("main",)], "nodeName": "worker1"},
-        "status": {"phase": "Running", **more},
-    }
+RECORDED = Path(__file__).parent / "recorded"
 
 
 # --- what is named
@@ -234,11 +228,6 @@ def test_the_container_of_the_ranks(names: tuple[str, ...], annotation: str, cho
     assert (chosen, len(names)) == container(pod("llm-0", *names, metadata={"annotations": annotations}))
 
 
-def statuses(**state: Any) -> list[dict[str, Any]]:
-    """Of the container."""
-    return [{"name": "main", "state": state}]
-
-
 @pytest.mark.parametrize(
     ("status", "phase", "text"),
     [
@@ -298,7 +287,7 @@ def test_a_container_that_runs() -> None:
 )
 def test_pods_of_a_real_cluster(name: str, text: str) -> None:
     """As it has described them."""
-    (first, *_) = seen(name).pods
+    first = json.loads((RECORDED / f"{name}.json").read_text())["pods"][0]
     found = obstacle(first, "trainer")
 
     assert found is not None
