@@ -20,7 +20,7 @@ from ddplaunch.backends.kubernetes import objects, outside_pods, pod_exec
 from ddplaunch.backends.kubernetes.api import Api
 from ddplaunch.backends.kubernetes.objects import Json
 from ddplaunch.backends.kubernetes.outside_pods import Target
-from ddplaunch.errors import ClusterError, UsageError
+from ddplaunch.errors import ClusterError, NotFoundError, UsageError
 from ddplaunch.render import archive
 
 _LIMIT: Final = 60.0
@@ -64,13 +64,33 @@ def diagnose(path: str) -> tuple[Job, Bundle | None]:
             min(map(objects.created, pods)),
             target.name or target.selector,
         )
-        if not any(_obstacle(pod) is None for pod in pods):
-            return _not_running(job, pods), None
-        answers = _answers(api, target, pods)
+        made = collect(api, target, pods)
     finally:
         api.close()
-    made = merged(target, answers, job.submitted)
-    return outside.explained(job, made), made
+    return (_not_running(job, pods), None) if made is None else (outside.explained(job, made), made)
+
+
+def of_owner(api: Api, namespace: str, owner: Json) -> Bundle | None:
+    """Return the evidence of a Job or a JobSet that ddplaunch did not start; None where no pod of it runs.
+
+    Raises UsageError, ClusterError.
+    """
+    kind = next(each for each in outside_pods.KINDS if each.word == owner.get("kind"))
+    target = Target(namespace, kind, objects.name(owner))
+    try:
+        return collect(api, target, outside_pods.find(api, target))
+    except NotFoundError:
+        return None
+
+
+def collect(api: Api, target: Target, pods: Sequence[Json]) -> Bundle | None:
+    """Return the evidence of the ranks in these pods; None where none of them runs.
+
+    Raises UsageError, ClusterError.
+    """
+    if not any(_obstacle(pod) is None for pod in pods):
+        return None
+    return merged(target, _answers(api, target, pods), min(map(objects.created, pods)))
 
 
 def _obstacle(pod: Json) -> outside_pods.Obstacle | None:
