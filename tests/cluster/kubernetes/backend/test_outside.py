@@ -20,7 +20,10 @@ from tests.cluster.training import TRAIN
 SLEEPS = "if rank == 1 and step == 5: time.sleep(3600)"
 _BEFORE = 12.0
 """Seconds for which the fault is there when somebody asks."""
-_TORCHRUN = f"{Path(sys.executable).with_name('torchrun')} --nnodes=2 --nproc-per-node=1 --node-rank=$(JOB_COMPLETION_INDEX) --master-addr=llm-0.llm"
+_TORCHRUN = [
+    *(str(Path(sys.executable).with_name("torchrun")), "--nnodes=2", "--nproc-per-node=1"),
+    *("--node-rank=$(JOB_COMPLETION_INDEX)", "--master-addr=llm-0.llm", "/code/train.py"),
+]
 _LEFT = "import os; print(sorted(os.listdir('/tmp')), [p for p in os.listdir('/proc') if p.isdigit()])"
 
 
@@ -39,7 +42,7 @@ class Training:
             "name": "pytorch",
             "image": images.TRAINER,
             "imagePullPolicy": "IfNotPresent",
-            "command": [*_TORCHRUN.split(), "/code/train.py"],
+            "command": _TORCHRUN,
             "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
             "securityContext": {"runAsUser": 0, "readOnlyRootFilesystem": True},
             "volumeMounts": [
