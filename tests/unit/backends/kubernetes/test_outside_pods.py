@@ -256,6 +256,11 @@ def test_the_container_of_the_ranks(names: tuple[str, ...], annotation: str, cho
             Phase.STARTING,
             "pending (ImagePullBackOff)",
         ),
+        (
+            {"phase": "Pending", "containerStatuses": statuses(waiting={"reason": "PodInitializing"})},
+            Phase.STARTING,
+            "pending",
+        ),
         ({"phase": "Unknown"}, Phase.STARTING, "on a machine that does not answer"),
         ({"phase": "Pending"}, Phase.STARTING, "pending"),
     ],
