@@ -22,12 +22,20 @@ import os, sys
 size = int(sys.argv.pop(1))
 if sys.version_info < (3, 9):
     sys.exit("its python3 is %d.%d, and the agent needs 3.9" % sys.version_info[:2])
+try:
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+except OSError:
+    pass
 agent = os.memfd_create("ddplaunch", 0)
 with open(agent, "wb", closefd=False) as file:
     file.write(sys.stdin.buffer.read(size))
 os.execv(sys.executable, [sys.executable, "-I", "-S", f"/proc/self/fd/{agent}", *sys.argv[1:]])
 """
-"""A program that runs the agent from memory. Its first argument: the bytes of the agent, which it reads."""
+"""A program that runs the agent from memory. Its first argument: the bytes of the agent, which it reads.
+
+Where memory runs out meanwhile, the kernel ends this process and no rank, unless it ends whole containers.
+"""
 _LONGEST: Final = 80
 """Characters of a job's name."""
 _BLIND: Final = (

@@ -115,6 +115,17 @@ def test_all_processes_of_a_container() -> None:
     ]
 
 
+def test_no_rank_dies_for_it() -> None:
+    """Where memory runs out, the kernel takes the agent first."""
+    agent = b"print(open('/proc/self/oom_score_adj').read())"
+
+    done = subprocess.run(
+        [sys.executable, "-c", outside.BEGIN, str(len(agent))], input=agent, capture_output=True, check=True
+    )
+
+    assert b"1000" == done.stdout.strip()
+
+
 def test_a_python_that_is_too_old() -> None:
     """The agent is not even read."""
     old = "import sys; sys.version_info = (3, 8, 1)\n"
