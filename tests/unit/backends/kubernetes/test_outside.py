@@ -22,6 +22,7 @@ from ddplaunch import api
 from ddplaunch.agent.contract import Bundle, NodeEvidence, Phase, Process, RankEvidence, codec
 from ddplaunch.backends.job import State
 from ddplaunch.backends.kubernetes import outside
+from ddplaunch.backends.kubernetes.api import Api
 from ddplaunch.backends.kubernetes.outside import Answer
 from ddplaunch.backends.kubernetes.outside_pods import parse
 from ddplaunch.errors import ClusterError, UsageError
@@ -345,3 +346,17 @@ def test_the_pods_containers_that_run(cluster: type[Cluster]) -> None:
     text = diagnosis_text(api.diagnose(JOB))
 
     assert "unseen      pod llm-1: its container main waits (CrashLoopBackOff) (node 1)" in text
+
+
+@pytest.mark.timeout(30)
+def test_a_job_that_is_named_as_one_of_ours(cluster: type[Cluster]) -> None:
+    """Its object says what it is; one without pods has no evidence."""
+    job = {"kind": "Job", "metadata": {"name": "llm"}}
+
+    assert outside.of_owner(Api(), "team", job) is None
+    add(cluster, "llm-0-abc", Pod(evidence(0)))
+    bundle = outside.of_owner(Api(), "team", job)
+
+    assert bundle is not None
+    assert bundle.evidence is not None
+    assert ["llm-0-abc"] == bundle.evidence.names
