@@ -134,7 +134,7 @@ def _without_plan(arguments: argparse.Namespace, folder: str) -> int:
     if arguments.verb == "look":
         from ddplaunch.agent.outside import command as look
 
-        return look.main(arguments.of)
+        return look.main(arguments.of or "")
     if arguments.verb == "interfaces":
         from ddplaunch.agent.interfaces import command
 
@@ -188,7 +188,9 @@ def _parser() -> argparse.ArgumentParser:
     here.add_argument("--json", action="store_true", help="for programs")
     here.add_argument("--python", default=sys.executable, help="the one that has torch (default: this one)")
     look = verbs.add_parser("look", parents=[common], help="look at ranks that ddplaunch did not start")
-    look.add_argument("--of", required=True, metavar="NAME=VALUE", help="a variable of the job's processes")
+    whose = look.add_mutually_exclusive_group(required=True)
+    whose.add_argument("--of", metavar="NAME=VALUE", help="a variable of the job's processes")
+    whose.add_argument("--all", action="store_true", help="all processes are of the job, as in a container")
     for verb, what in slurm.VERBS.items():
         verbs.add_parser(verb, parents=[common], help=what)
     return parser

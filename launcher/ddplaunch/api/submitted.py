@@ -10,6 +10,7 @@ from ddplaunch.api.connections import connected, connected_to
 from ddplaunch.errors import UsageError
 
 if TYPE_CHECKING:
+    from ddplaunch.agent.contract import Bundle
     from ddplaunch.backends.job import Handle, Job
     from ddplaunch.report.diagnosis import Diagnosis
 
@@ -56,7 +57,8 @@ def diagnose(job: Handle | str | Path, *, attempt: int | None = None, again: boo
 
     Of a job that runs, this collects the evidence of all ranks now, and the job goes on. In place of a
     handle, `job` may be the file of a bundle; with `again`, that is judged by the rules of this version. It
-    may be `pid:1234`, a process of this machine that belongs to a job which ddplaunch did not start.
+    may name a job which ddplaunch did not start: `pid:1234`, a process of it on this machine, or its pods,
+    `kubernetes://NAMESPACE/KIND/NAME` or `kubernetes://NAMESPACE?selector=KEY=VALUE`.
     `attempt`: of a job that came back, an earlier one, from 0 on, by what it left.
     Raises as `status`; UsageError for a file that is no bundle, for `again` without one, and for an attempt
     that has left nothing.
@@ -64,14 +66,14 @@ def diagnose(job: Handle | str | Path, *, attempt: int | None = None, again: boo
     from ddplaunch.backends import outside, saved
     from ddplaunch.report.diagnosis import diagnose
 
-    pid = outside.process_named(str(job))
-    if pid is not None:
+    pid, pods = outside.process_named(str(job)), outside.pods_named(str(job))
+    if pid is not None or pods is not None:
         if attempt is not None or again:
             raise UsageError(
-                "a process has no attempts, and no bundle that could be judged again",
-                hint=f"`ddplaunch diagnose pid:{pid}` looks at it now",
+                "a job that ddplaunch did not start has no attempts, and no bundle to be judged again",
+                hint=f"`ddplaunch diagnose '{job}'` looks at it now",
             )
-        return diagnose(*outside.diagnose(pid))
+        return diagnose(*(outside.diagnose(pid) if pid is not None else _in_pods(pods or "")))
     if isinstance(job, Path) or (isinstance(job, str) and saved.names_file(job)):
         if attempt is not None:
             raise UsageError("only a job has attempts", hint="a bundle is of one: leave out the number")
@@ -88,6 +90,12 @@ def diagnose(job: Handle | str | Path, *, attempt: int | None = None, again: boo
         handle = now.handle
         bundle = backend.collect(handle)
         return diagnose(outside.explained(backend.job(handle), bundle), bundle)
+
+
+def _in_pods(path: str) -> tuple[Job, Bundle | None]:
+    from ddplaunch.backends.kubernetes import outside
+
+    return outside.diagnose(path)
 
 
 def cancel(handle: Handle | str) -> Job:

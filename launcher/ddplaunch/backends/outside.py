@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from ddplaunch.agent.contract import Bundle, JobEvidence, NodeEvidence
+from ddplaunch.agent.contract import Bundle, JobEvidence, NodeEvidence, codec
 from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.agent.system.phrases import count
+from ddplaunch.backends import files
 from ddplaunch.backends.job import PROCESS, Handle, Job, State
 from ddplaunch.errors import NotFoundError, UsageError
 
 _PID: Final = re.compile(r"pid:(?://)?(\d{1,10})")
+BEGIN: Final = """
+import os, sys
+size = int(sys.argv.pop(1))
+if sys.version_info < (3, 9):
+    sys.exit("its python3 is %d.%d, and the agent needs 3.9" % sys.version_info[:2])
+try:
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+except OSError:
+    pass
+agent = os.memfd_create("ddplaunch", 0)
+with open(agent, "wb", closefd=False) as file:
+    file.write(sys.stdin.buffer.read(size))
+os.execv(sys.executable, [sys.executable, "-I", "-S", f"/proc/self/fd/{agent}", *sys.argv[1:]])
+"""
+"""A program that runs the agent from memory. Its first argument: the bytes of the agent, which it reads.
+
+Where memory runs out meanwhile, the kernel ends this process and no rank, unless it ends whole containers.
+"""
 _LONGEST: Final = 80
 """Characters of a job's name."""
 _BLIND: Final = (
     "stacks need py-spy on the machine of the ranks (`pip install py-spy`) and the right to trace: run this "
     "as root there, or have root set the sysctl kernel.yama.ptrace_scope to 0"
+)
+_BLIND_IN_PODS: Final = (
+    "stacks need py-spy in the image of the ranks (`pip install py-spy`) and the right to trace: that of "
+    "their user where the nodes' sysctl kernel.yama.ptrace_scope is 0, else the capability SYS_PTRACE"
 )
 _UNCOUNTED: Final = (
     "from outside no call of torch.distributed can be counted: started by `ddplaunch run -- COMMAND`, the "
@@ -31,6 +56,15 @@ def process_named(text: str) -> int | None:
     """Return the process that the argument of a command names, `pid:1234`; None: it names a job."""
     match = _PID.fullmatch(text)
     return int(match[1]) if match else None
+
+
+def pods_named(text: str) -> str | None:
+    """Return what stands after kubernetes:// where that names pods of anybody's; None: it names a job.
+
+    An object that owns them, as in kubernetes://NAMESPACE/KIND/NAME, or labels behind a `?`.
+    """
+    scheme, _, path = text.partition("://")
+    return path if scheme == "kubernetes" and ("?" in path or path.count("/") > 1) else None
 
 
 def diagnose(pid: int) -> tuple[Job, Bundle]:
@@ -71,20 +105,39 @@ def short_name(command: str) -> str:
     return " ".join(filter(None, [program.rpartition("/")[2], script.rpartition("/")[2]]))[:_LONGEST]
 
 
-def bundle(name: str, started: float, nodes: Sequence[NodeEvidence], silent: Sequence[int] = ()) -> Bundle:
-    """Return the evidence of the nodes, judged. `silent`: those that gave none."""
+def unpacked(text: str, node: int) -> NodeEvidence | None:
+    """Return the evidence that `agent.pyz look` has printed; None where it is not whole."""
+    try:
+        data = files.inflate(base64.b64decode("".join(text.split()), validate=True))
+        return replace(files.load(NodeEvidence, data), node=node)
+    except (ValueError, codec.ContractError):
+        return None
+
+
+def bundle(
+    name: str,
+    started: float,
+    nodes: Sequence[NodeEvidence],
+    silent: Sequence[int] = (),
+    names: Sequence[str] = (),
+) -> Bundle:
+    """Return the evidence of the nodes, judged. `silent`: those that gave none.
+
+    `names`: of all nodes, in order; without them, the hosts' names where all have answered.
+    """
     from ddplaunch.agent.outside.look import NOTICE_AFTER
 
+    answered = {each.node for each in nodes}
     evidence = JobEvidence(
         job=name,
-        nodes=len(nodes) + len(silent),
+        nodes=len(answered.union(silent)),
         world_size=None,  # ranks that were not found may run on other machines
         why="asked",
         at=time.time(),
         evidence=list(nodes),
         silent=list(silent),
         notice_after=NOTICE_AFTER,
-        names=[] if silent else [each.host for each in nodes],
+        names=list(names) or ([] if silent else [each.host for each in nodes]),
     )
     return Bundle(
         job=name,
@@ -108,4 +161,5 @@ def explained(job: Job, bundle: Bundle | None) -> Job:
         return job
     ranks = [rank for node in evidence.evidence for rank in node.ranks if rank.alive]
     detail = "" if bundle.verdicts else f"{count(len(ranks), 'rank')} seen, and nothing shows that they hang"
-    return replace(job, detail=detail, hint=_BLIND if any(not rank.stacks for rank in ranks) else _UNCOUNTED)
+    blind = _BLIND_IN_PODS if job.handle.target == "kubernetes" else _BLIND
+    return replace(job, detail=detail, hint=blind if any(not rank.stacks for rank in ranks) else _UNCOUNTED)

@@ -24,7 +24,9 @@ In place of a job, name a bundle: the zip archive in which a job leaves its evid
 job's folder, or a file of --bundle. That works anywhere, without the cluster, without torch.
 
 A job that ddplaunch did not start is looked at from outside while it hangs, and is left as it is. `pid:1234`
-names its torchrun, its mpirun or any of its ranks on this machine.
+names its torchrun, its mpirun or any of its ranks on this machine, `slurm://5678` its Slurm job, and
+`kubernetes://team/pytorchjob/llm` what owns its pods (job, jobset, pytorchjob, trainjob, mpijob, vcjob,
+statefulset, pod), or `'kubernetes://team?selector=app=llm'` their labels.
 
 The exit code is 0 whatever is wrong with the job; that of `ddplaunch status` shows the job's result.
 """
@@ -32,7 +34,11 @@ The exit code is 0 whatever is wrong with the job; that of `ddplaunch status` sh
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    arguments.handle(parser, ", the file of a bundle, or pid:1234, a process; by default the last job")
+    arguments.handle(
+        parser,
+        ", the file of a bundle, pid:1234, a process, or kubernetes://namespace/kind/name, anybody's pods; "
+        "by default the last job",
+    )
     printed = parser.add_mutually_exclusive_group()
     arguments.as_json(printed)
     printed.add_argument("--markdown", action="store_true", help="print Markdown, for an issue or a chat")

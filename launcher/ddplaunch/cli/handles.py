@@ -21,12 +21,13 @@ def meant(text: str | None) -> str:
 
 
 def meant_or_file(text: str | None) -> str:
-    """Return the path of a bundle, or a process, as it is, and else what `meant` returns."""
+    """Return the path of a bundle, a process, or anybody's pods, as it is, and else what `meant` returns."""
     from ddplaunch.backends import outside, saved
 
-    if text is not None and (saved.names_file(text) or outside.process_named(text) is not None):
-        return text
-    return meant(text)
+    if text is None:
+        return meant(None)
+    is_outside = outside.process_named(text) is not None or outside.pods_named(text) is not None
+    return text if is_outside or saved.names_file(text) else meant(text)
 
 
 def named(text: str | None) -> str:

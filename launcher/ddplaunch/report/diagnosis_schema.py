@@ -65,7 +65,11 @@ class DiagnosisData(TypedDict):
 
     schema: Annotated[Literal["urn:ddplaunch:diagnosis:v1"], "this schema and its version"]
     verdicts: Annotated[list[VerdictData], "the cause to fix first is first; empty: none is known"]
-    handle: Annotated[str, "the job, `target://path`; of a bundle, its file; of a process, `pid://1234`"]
+    handle: Annotated[
+        str,
+        "the job, `target://path`; of a bundle, its file; of a process, `pid://1234`; of "
+        "anybody's pods, `kubernetes://team/job/llm`",
+    ]
     state: Annotated[State, "`lost`: it is gone, and `ddplaunch cancel` was not the cause"]
     exit_code: Annotated[int | None, "of the job's agents; null: it runs, or left none"]
     detail: Annotated[str, "why it is pending or lost, for people"]

@@ -9,7 +9,7 @@ from ddplaunch.agent.contract import RankEvidence
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.system import phrases
 from ddplaunch.report.scene import Scene
-from ddplaunch.report.verdict import missing
+from ddplaunch.report.verdict import missing, unexplained
 from ddplaunch.report.words import count, some
 
 
@@ -78,7 +78,7 @@ def unseen(scene: Scene) -> list[str]:
     if evidence is None or view is None:
         return ["No evidence of ranks was taken."] if diagnosis.bundle else ["The job has left no bundle."]
     lost = {each.node for each in evidence.lost}
-    silent = [node for node in evidence.silent if node not in lost]
+    silent = [node for node in unexplained(evidence) if node not in lost]
     lines = []
     if lost:
         lines.append(f"{some('node', lost)} stopped answering before the evidence was taken.")

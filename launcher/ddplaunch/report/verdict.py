@@ -51,8 +51,9 @@ def culprits(verdict: Verdict, names: Sequence[str] = ()) -> str:
 
 def node_names(diagnosis: Diagnosis) -> list[str]:
     """Return the nodes' names, the scheduler's for nodes that never came; none for nodes of one host."""
-    status, bundle = diagnosis.job.status, diagnosis.bundle
-    hosts = {each.node: each.host for each in (status.nodes if status else [])}
+    status, bundle, evidence = diagnosis.job.status, diagnosis.bundle, diagnosis.evidence
+    hosts = {each.node: each.host for each in (evidence.evidence if evidence else [])}
+    hosts |= {each.node: each.host for each in (status.nodes if status else []) if each.host}
     hosts |= {each.node: each.host for each in (bundle.check_ins if bundle else [])}
     names = [printable(hosts.get(node, "")) for node in range(max(hosts, default=-1) + 1)]
     return names if len(set(filter(None, names))) > 1 else []
@@ -69,16 +70,28 @@ def about_text(diagnosis: Diagnosis, width: int | None = None) -> str:
     evidence = diagnosis.evidence
     if evidence is not None:
         ranks = sum(len(node.ranks) for node in evidence.evidence)
-        seen = f"{clock(evidence.at)}, of {count(ranks, 'rank')} on {count(len(evidence.evidence), 'node')}"
+        answered = count(len(evidence.evidence) - len(_explained(evidence)), "node")
+        seen = f"{clock(evidence.at)}, of {count(ranks, 'rank')} on {answered}"
         lines += _entry("evidence", [seen], width)
-        if evidence.silent:
-            lines += _entry("silent", [f"{some('node', evidence.silent)} gave no evidence in time"], width)
+        if silent := unexplained(evidence):
+            lines += _entry("silent", [f"{some('node', silent)} gave no evidence in time"], width)
         lines += _entry("unseen", missing(diagnosis), width)
         if diagnosis.verdicts and job.hint and job.status is None:  # a job that ddplaunch did not start
             lines += _entry("see more", [job.hint], width)
         if not diagnosis.verdicts:  # else the verdict has what matters of it
             lines += _entry("pace", paces(evidence), width)
     return "\n".join(lines)
+
+
+def unexplained(evidence: JobEvidence) -> list[int]:
+    """Return the nodes that gave no evidence, and no reason either, which `missing` would have."""
+    return [node for node in evidence.silent if node not in _explained(evidence)]
+
+
+def _explained(evidence: JobEvidence) -> set[int]:
+    """Return the nodes without ranks of which is known why they gave no evidence."""
+    rankless = {each.node for each in evidence.evidence if each.missing and not each.ranks}
+    return rankless.intersection(evidence.silent)
 
 
 def paces(evidence: JobEvidence) -> list[str]:

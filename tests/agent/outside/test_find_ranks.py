@@ -97,3 +97,63 @@ def test_ranks_by_a_variable_of_their_job() -> None:
 def test_a_process_without_ranks() -> None:
     """Nothing is found, and nothing is guessed."""
     assert [] == members(find_ranks.of_process(SHELL, tree()))
+
+
+def numbered(pid: int, rank: int, parent: int = 0, command: str = "python train.py", **more: str) -> Seen:
+    """A process with a container's number, as Kubeflow and Volcano give it: without LOCAL_RANK."""
+    environment = {
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "llm-master-0",
+        "MASTER_PORT": "23456",
+    }
+    return Seen(pid, parent, "python3.9", {**environment, **more}, command)
+
+
+def container(*processes: Seen, torch: tuple[int, ...] = ()) -> Tree:
+    """Of these alone; those with `torch` have loaded it."""
+    return Tree({each.pid: each for each in processes}, loaded=lambda pid, _name: pid in torch)
+
+
+def test_every_process_of_a_container() -> None:
+    """Its ranks are those of torchrun, whatever number the container has; what came by exec is none."""
+    torchrun, shell = numbered(1, 1), numbered(90, 1)
+    workers = [numbered(pid, rank, 1, LOCAL_RANK=str(rank)) for pid, rank in ((7, 0), (8, 1))]
+
+    found = find_ranks.of_all(container(torchrun, *workers, shell, torch=(7, 8)))
+
+    assert ([(0, 7), (1, 8)], 23456) == (members(found), found.port)
+
+
+def test_a_container_that_is_one_rank() -> None:
+    """Without torchrun: the program with torch is, and neither its data loader's workers nor a shell."""
+    script, program, loader = numbered(1, 1, command="sh -c ..."), numbered(7, 1, 1), numbered(8, 1, 7)
+    found = find_ranks.of_all(container(script, program, loader, numbered(90, 1), torch=(7, 8)))
+
+    assert [(1, 7)] == members(found)
+    assert [(0, 2)] == [(each.local_rank, each.world_size) for each in found.members]
+
+
+def test_a_container_whose_program_spawns_others() -> None:
+    """These may be the ranks, and their parent none: nothing is guessed."""
+    spawned = numbered(7, 1, 1, command="python -c ... --multiprocessing-fork")
+
+    assert [] == members(find_ranks.of_all(container(numbered(1, 1), spawned, torch=(1, 7))))
+
+
+def test_a_container_with_two_programs() -> None:
+    """Neither is taken for the rank."""
+    assert [] == members(find_ranks.of_all(container(numbered(1, 1), numbered(7, 1), torch=(1, 7))))
+
+
+def test_a_container_with_two_jobs() -> None:
+    """They are told apart."""
+    workers = [numbered(pid, 0, LOCAL_RANK="0", MASTER_PORT=f"{pid}") for pid in (7, 8)]
+
+    with pytest.raises(find_ranks.NoRanksError, match="this container has the ranks of 2 jobs"):
+        find_ranks.of_all(container(*workers))
+
+
+def test_processes_that_nobody_here_has_started() -> None:
+    """The first of a container, and what came by exec."""
+    assert [1, 90] == container(numbered(1, 0), numbered(7, 0, 1), numbered(90, 0)).roots()

@@ -45,6 +45,33 @@ def test_a_culprit_that_never_came_has_a_name(diagnosis: Diagnosis) -> None:
     assert "  culprit     node 2 (host2)" in text.splitlines()
 
 
+def test_nodes_without_a_gate_have_the_names_of_their_evidence(diagnosis: Diagnosis) -> None:
+    """As those of a job that ddplaunch did not start: nobody has checked in."""
+    assert diagnosis.bundle is not None
+    assert diagnosis.evidence is not None
+    nodes = [dataclasses.replace(each, host=f"llm-{each.node}-x8k2d") for each in diagnosis.evidence.evidence]
+    evidence = dataclasses.replace(diagnosis.evidence, evidence=nodes)
+    bundle = dataclasses.replace(diagnosis.bundle, check_ins=[], evidence=evidence)
+    text = verdict.diagnosis_text(dataclasses.replace(diagnosis, bundle=bundle))
+
+    assert "  culprit     rank 0 on node 0 (llm-0-x8k2d)" in text.splitlines()
+
+
+def test_a_silence_that_is_explained(diagnosis: Diagnosis) -> None:
+    """The reason says it all, and the node is none that was looked at."""
+    assert diagnosis.bundle is not None
+    assert diagnosis.evidence is not None
+    blind = NodeEvidence(2, "llm-2", given.AT, Phase.STARTING, missing=["pod llm-2: no answer"])
+    nodes = [*diagnosis.evidence.evidence, blind]
+    evidence = dataclasses.replace(diagnosis.evidence, evidence=nodes, silent=[2, 3])
+    bundle = dataclasses.replace(diagnosis.bundle, evidence=evidence)
+    lines = verdict.diagnosis_text(dataclasses.replace(diagnosis, bundle=bundle)).splitlines()
+
+    assert "  evidence    2023-11-14 22:14:20, of 4 ranks on 2 nodes" in lines
+    assert "  silent      node 3 gave no evidence in time" in lines
+    assert "              pod llm-2: no answer (node 2)" in lines
+
+
 def test_several_verdicts_keep_their_order(diagnosis: Diagnosis) -> None:
     """What must be mended first stands first."""
     second = dataclasses.replace(

@@ -11,25 +11,40 @@ import time
 import zlib
 
 from ddplaunch.agent.contract import Exit, NodeEvidence, Phase, codec
-from ddplaunch.agent.outside import find_ranks, look
+from ddplaunch.agent.outside import find_ranks, look, spawned
 from ddplaunch.agent.platforms import physical_host
 
 _WIDTH = 1000
+NO_RANKS = "no process with RANK and LOCAL_RANK in its environment is seen"
 
 
 def main(variable: str) -> int:
-    """Print the evidence of the job whose processes have `variable`, NAME=VALUE. Returns the exit code."""
+    """Print the evidence of the job whose processes have `variable`, NAME=VALUE. Returns the exit code.
+
+    "": all processes that are seen here are of the job, as in a container.
+    """
     name, _, value = variable.partition("=")
     missing = []
     try:
-        job_ranks = find_ranks.of_variable(name, value, find_ranks.processes())
+        tree = find_ranks.processes()
+        job_ranks = find_ranks.of_variable(name, value, tree) if variable else in_container(tree)
     except find_ranks.NoRanksError as error:
         job_ranks, missing = find_ranks.JobRanks([]), [str(error)]
     if job_ranks.members:
         evidence = look.evidence_of(0, job_ranks)
     else:
-        missing = missing or ["no process with RANK and LOCAL_RANK in its environment is seen"]
+        missing = missing or [NO_RANKS]
         evidence = NodeEvidence(0, physical_host.host(), time.time(), Phase.STARTING, missing=missing)
     packed = base64.b64encode(zlib.compress(codec.text(evidence).encode(), 9)).decode()
     print("\n".join(textwrap.wrap(packed, _WIDTH)), flush=True)
     return Exit.OK
+
+
+def in_container(tree: find_ranks.Tree) -> find_ranks.JobRanks:
+    """Return the ranks of the one job in a container. Raises NoRanksError for several jobs."""
+    job_ranks = find_ranks.of_all(tree)
+    for root in () if job_ranks.members else tree.roots():
+        job_ranks = spawned.of_process(root, tree)
+        if job_ranks.members:
+            break
+    return job_ranks

@@ -20,6 +20,8 @@ from ddplaunch.agent.text.printable import HintedError
 _JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "WORLD_SIZE")
 _MPI_JOB = ("PMIX_NAMESPACE", "PMI_JOBID", "OMPI_COMM_WORLD_SIZE")
 _LIBRARIES = ("libmpi", "libtorch")
+SPAWNED = "--multiprocessing-fork"
+"""Last word of the command line of a process that multiprocessing has started as a new program."""
 
 
 class NoRanksError(HintedError):
@@ -74,6 +76,10 @@ class Tree:
             pids += self._children.get(each, [])
         return pids
 
+    def roots(self) -> list[int]:
+        """Return the processes whose parents are not seen here."""
+        return [pid for pid, each in sorted(self.table.items()) if each.parent not in self.table]
+
     def value(self, pid: int, name: str) -> str:
         """Return a variable of a process's environment; "" without it."""
         return self.table[pid].environment.get(name, "")
@@ -91,6 +97,29 @@ def of_variable(name: str, value: str, tree: Tree) -> JobRanks:
     """Return the ranks of the job whose processes have this variable. Raises NoRanksError."""
     own = {pid: each for pid, each in tree.table.items() if each.environment.get(name) == value}
     return _of_one_job(list(own), Tree(own, tree.loaded), f"{name}={value}")
+
+
+def of_all(tree: Tree) -> JobRanks:
+    """Return the ranks of the one job of a container. Raises NoRanksError for several jobs."""
+    own, what = list(tree.table), "this container"
+    job_ranks = _of_one_job(own, tree, what)
+    return job_ranks if job_ranks.members else _of_one_job(own, _one_rank_each(tree), what)
+
+
+def _one_rank_each(tree: Tree) -> Tree:
+    """Return the processes of a container that may be its only rank, with the local number of such a one.
+
+    The operators of Kubernetes number containers, and give no LOCAL_RANK. Where multiprocessing has started
+    programs, these may be the ranks.
+    """
+    if any(each.command.endswith(SPAWNED) for each in tree.table.values()):
+        return Tree({})
+    own = {
+        pid: each._replace(environment={**each.environment, "LOCAL_RANK": "0"})
+        for pid, each in tree.table.items()
+        if each.environment.get("MASTER_ADDR") and tree.loaded(pid, "libtorch")
+    }
+    return Tree(own, tree.loaded)
 
 
 def _of_one_job(own: list[int], tree: Tree, what: str) -> JobRanks:

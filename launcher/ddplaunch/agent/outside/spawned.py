@@ -6,12 +6,10 @@ import sys
 import time
 
 from ddplaunch.agent.evidence import py_spy
-from ddplaunch.agent.outside.find_ranks import JobRanks, Tree
+from ddplaunch.agent.outside.find_ranks import SPAWNED, JobRanks, Tree
 from ddplaunch.agent.supervisor.rank_roles import SPAWN, Member
 
 _STACKS = 10.0
-_SPAWNED = "--multiprocessing-fork"
-"""Last word of the command line of a process that multiprocessing has started as a new program."""
 
 
 def of_process(pid: int, tree: Tree) -> JobRanks:
@@ -36,4 +34,4 @@ def _may_be_one(pid: int, tree: Tree) -> bool:
     own, parent = tree.table[pid], tree.table.get(tree.table[pid].parent)
     if not own.program.startswith("python"):
         return False
-    return own.command.endswith(_SPAWNED) or (parent is not None and own.command == parent.command)
+    return own.command.endswith(SPAWNED) or (parent is not None and own.command == parent.command)

@@ -32,6 +32,7 @@ from ddplaunch.backends.kubernetes import (
     node_status,
     objects,
     outcomes,
+    outside,
     submission,
 )
 from ddplaunch.backends.kubernetes.api import Api
@@ -162,7 +163,7 @@ class KubernetesBackend:
         verdicts = tuple(outcomes.verdicts(state, groups, snapshot.machines))
         job = dataclasses.replace(job, detail=_joined(*detail, snapshot.note), hint=hint, verdicts=verdicts)
         if snapshot.hub_status is None and not outcomes.has_begun(nodes):
-            waiting = detail or [_startup(nodes)]
+            waiting = detail or [node_status.startup(nodes)]
             return dataclasses.replace(job, state=State.PENDING, detail=_joined(*waiting, snapshot.note))
         job = with_silence(
             dataclasses.replace(job, status=snapshot.hub_status), SILENT_AFTER_AFAR, time.time()
@@ -310,6 +311,13 @@ class KubernetesBackend:
             return self.records.bundle(record, last)
         if record is not None and not _is_of(record, state):
             record = None
+        bundle = self._collected(snapshot, record)
+        if bundle is None and record is None and not (snapshot.ended or objects.is_ours(state.owner)):
+            return outside.of_owner(self.api, namespace, state.owner)
+        return bundle
+
+    def _collected(self, snapshot: Snapshot, record: Submission | None) -> Bundle | None:
+        state = snapshot.state
         bundle = None if snapshot.ended else evidence.diagnose(self.api, state)
         if bundle is None:
             bundle = evidence.left(self.api, state)
@@ -348,7 +356,8 @@ class KubernetesBackend:
         if match is None:
             raise UsageError(
                 f"{handle} is not the handle of a Kubernetes job",
-                hint="kubernetes://NAMESPACE/NAME, as `ddplaunch submit` prints it",
+                hint="kubernetes://NAMESPACE/NAME, as `ddplaunch submit` prints it; KIND/NAME and labels are "
+                "for `ddplaunch diagnose` alone",
             )
         return match[1] or self.api.place.namespace, match[2]
 
@@ -378,14 +387,6 @@ def _standing(
 
 def _joined(*texts: str) -> str:
     return "; ".join(filter(None, texts))
-
-
-def _startup(nodes: Sequence[node_status.Node]) -> str:
-    """Return what nodes do whose agent does not run yet: `node 0 (pod …): getting its image and volumes`."""
-    doing: dict[str, list[node_status.Node]] = {}
-    for each in nodes:
-        doing.setdefault(each.does, []).append(each)
-    return "; ".join(f"{node_status.where(group)}: {does}" for does, group in doing.items() if does)
 
 
 def _not_found(namespace: str, name: str) -> NotFoundError:

@@ -189,6 +189,14 @@ def troubled(found: Iterable[Node]) -> list[Group]:
     ]
 
 
+def startup(nodes: Sequence[Node]) -> str:
+    """Return what nodes do whose agent does not run yet: `node 0 (pod …): getting its image and volumes`."""
+    doing: dict[str, list[Node]] = {}
+    for each in nodes:
+        doing.setdefault(each.does, []).append(each)
+    return "; ".join(f"{where(group)}: {does}" for does, group in doing.items() if does)
+
+
 def where(found: Sequence[Node]) -> str:
     """`node 2 (pod digits-2-x7k on worker2)`, `nodes 0-3 (pods digits-0-x7k, …)`."""
     numbers = [each.number for each in found]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -14,45 +15,87 @@ from ddplaunch.backends.kubernetes.api import Api
 LIMIT = 45.0
 """Seconds for new evidence of all ranks, collected in a container with a tenth of a CPU."""
 _CONNECT = 10.0
-_OUT, _END = 1, 3
+_CHUNK = 32 << 10
+_MOST_ERRORS = 4 << 10
+_IN, _OUT, _ERRORS, _END = 0, 1, 2, 3
 _TEXT, _BINARY, _CLOSE = 1, 2, 8
 
 
 class NotAllowedError(Exception):
-    """The user may not use pods/exec, or the server does not offer it."""
+    """The user may not use pods/exec, or the server does not offer it. The text is the server's message."""
+
+
+class UnusableError(Exception):
+    """The command could not be run in the pod. The text says why."""
 
 
 class Ran(NamedTuple):
-    """Exit code and output of a command. `code` None: the connection ended first."""
+    """Exit code and output of a command. `code` None: the connection ended first.
+
+    `errors`: what it wrote to stderr; of one that did not start, why.
+    """
 
     code: int | None
     out: str
+    errors: str = ""
 
 
 def run(
     api: Api, namespace: str, pod: str, container: str, words: list[str], limit: float = LIMIT
 ) -> Ran | None:
     """Run a command in a container; return None where it cannot run now. Raises NotAllowedError."""
+    try:
+        return execute(api, namespace, pod, container, words, limit)
+    except UnusableError:
+        return None
+
+
+def execute(
+    api: Api,
+    namespace: str,
+    pod: str,
+    container: str,
+    words: list[str],
+    limit: float = LIMIT,
+    stdin: bytes = b"",
+) -> Ran:
+    """Run a command in a container. Raises NotAllowedError and UnusableError.
+
+    The command gets `stdin` after the first bytes that it prints, so that one which does not start is known
+    at once. Its end is not marked, which version 4 of the protocol cannot do: the command counts the bytes.
+    """
     import websocket
 
     query = [("command", word) for word in words]
-    query += [("container", container), ("stdout", "true"), ("stderr", "false"), ("stdin", "false")]
+    query += [("container", container), ("stdout", "true"), ("stderr", str(bool(stdin)).lower())]
+    query += [("stdin", str(bool(stdin)).lower())]
     path = f"{objects.collection('v1', 'pods', namespace)}/{pod}/exec"
     url = f"{api.place.server.replace('http', 'ws', 1)}{path}?{urlencode(query)}"
     try:
         connection = _opened(api, url)
     except websocket.WebSocketBadStatusException as error:
+        message = _message(error.resp_body or b"") or f"HTTP status {error.status_code}"
         if error.status_code in (401, 403, 405):
-            raise NotAllowedError from error
-        return None
-    except (websocket.WebSocketException, OSError):
-        return None
+            raise NotAllowedError(message) from error
+        raise UnusableError(message) from error
+    except (websocket.WebSocketException, OSError) as error:
+        raise UnusableError(f"no connection: {objects.line(error)}") from error
     try:
-        return _converse(connection, time.monotonic() + limit)
-    except (websocket.WebSocketException, OSError, ValueError):
-        return None
+        return _converse(connection, time.monotonic() + limit, stdin)
+    except websocket.WebSocketTimeoutException as error:
+        raise UnusableError(f"nothing came within {limit:.0f} s") from error
+    except (websocket.WebSocketException, OSError, ValueError) as error:
+        raise UnusableError(f"the connection broke: {objects.line(error)}") from error
     finally:
         connection.shutdown()
+
+
+def _message(body: bytes) -> str:
+    """Return the message of an API error; of a proxy's, the beginning of its text."""
+    try:
+        return objects.line(files.parse(body).get("message"))
+    except (ValueError, AttributeError):
+        return objects.line(body[:200].decode("utf-8", "replace"))
 
 
 def _opened(api: Api, url: str) -> Any:
@@ -84,29 +127,52 @@ def _opened(api: Api, url: str) -> Any:
     )
 
 
-def _converse(connection: Any, deadline: float) -> Ran:
-    out = bytearray()
+def _converse(connection: Any, deadline: float, stdin: bytes) -> Ran:
+    import websocket
+
+    out, errors = bytearray(), bytearray()
     code: int | None = None
+    try:
+        for data in _messages(connection, deadline):
+            if data[0] == _OUT:
+                out += data[1:]
+                if len(out) > files.MAX_BYTES:
+                    break
+                if len(data) > 1 and stdin:
+                    _send(connection, stdin)
+                    stdin = b""
+            elif data[0] == _ERRORS and len(errors) < _MOST_ERRORS:
+                errors += data[1:]
+            elif data[0] == _END:
+                code, why = _end(data[1:])
+                errors = errors or bytearray(why.encode())
+    except websocket.WebSocketConnectionClosedException:
+        if code is None:  # else the end is known, and this server does not close as it should
+            raise
+    return Ran(code, out.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
+
+
+def _messages(connection: Any, deadline: float) -> Iterator[bytes]:
+    """Yield what the server sends until it closes, each with its channel first."""
     while (left := deadline - time.monotonic()) > 0:
         connection.settimeout(left)
         opcode, data = connection.recv_data()
         if opcode == _CLOSE:
-            break
-        if opcode not in (_TEXT, _BINARY) or not data:
-            continue
-        if data[0] == _OUT:
-            out += data[1:]
-            if len(out) > files.MAX_BYTES:
-                break
-        elif data[0] == _END:
-            code = _code(data[1:])
-    return Ran(code, out.decode("utf-8", "replace"))
+            return
+        if opcode in (_TEXT, _BINARY) and data:
+            yield bytes(data)
 
 
-def _code(data: bytes) -> int:
+def _send(connection: Any, stdin: bytes) -> None:
+    for at in range(0, len(stdin), _CHUNK):
+        connection.send_binary(bytes([_IN]) + stdin[at : at + _CHUNK])
+
+
+def _end(data: bytes) -> tuple[int, str]:
+    """Return the exit code, and why the command ended with another than 0, or did not start."""
     result = files.parse(data)
     if result.get("status") == "Success":
-        return 0
+        return 0, ""
     causes = (result.get("details") or {}).get("causes") or []
     code = next((each["message"] for each in causes if each.get("reason") == "ExitCode"), "")
-    return int(code) if code.isdecimal() else 126
+    return int(code) if code.isdecimal() else 126, objects.line(result.get("message"))

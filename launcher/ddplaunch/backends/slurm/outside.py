@@ -5,14 +5,12 @@ The agent travels through the step's standard input into memory, and leaves noth
 
 from __future__ import annotations
 
-import base64
-import dataclasses
 import re
 from collections.abc import Iterable
 from typing import Final
 
-from ddplaunch.agent.contract import Bundle, NodeEvidence, codec
-from ddplaunch.backends import files, outside
+from ddplaunch.agent.contract import Bundle, NodeEvidence
+from ddplaunch.backends import outside
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.parse import SlurmJob
 from ddplaunch.errors import ClusterError
@@ -20,13 +18,6 @@ from ddplaunch.render import archive
 
 _LIMIT: Final = 90.0
 """Seconds for the step to start, and to watch the ranks."""
-BEGIN: Final = """
-import os, sys
-agent = os.memfd_create("ddplaunch", 0)
-with open(agent, "wb", closefd=False) as file:
-    file.write(sys.stdin.buffer.read())
-os.execv(sys.executable, [sys.executable, "-I", "-S", f"/proc/self/fd/{agent}", *sys.argv[1:]])
-"""
 _LINE: Final = re.compile(r"\s*(\d+): (\S*)")
 """A line of output that srun has labelled with the number of its task, which is that of the node."""
 
@@ -35,8 +26,10 @@ def collect(job: SlurmJob, commands: Commands) -> Bundle:
     """Return the evidence of all nodes of a running job. Raises ClusterError without a step in it."""
     step = [f"--jobid={job.job_id}", "--overlap", f"--nodes={job.nodes}", f"--ntasks={job.nodes}"]
     step += ["--ntasks-per-node=1", "--mpi=none", "--label", "--quiet"]
-    agent = ["python3", "-I", "-S", "-c", BEGIN, "look", "--of", f"SLURM_JOB_ID={job.job_id}"]
-    answer = commands.run("srun", *step, *agent, limit=_LIMIT, stdin=archive.agent_archive())
+    agent = archive.agent_archive()
+    words = ["python3", "-I", "-S", "-c", outside.BEGIN, str(len(agent))]
+    words += ["look", "--of", f"SLURM_JOB_ID={job.job_id}"]
+    answer = commands.run("srun", *step, *words, limit=_LIMIT, stdin=agent)
     nodes = evidence(answer.out)
     if not nodes:
         raise ClusterError(
@@ -49,14 +42,8 @@ def collect(job: SlurmJob, commands: Commands) -> Bundle:
 
 def evidence(output: str) -> list[NodeEvidence]:
     """Return the evidence of the nodes that have printed theirs whole, by their numbers."""
-    found = []
-    for node, text in sorted(_by_task(output.splitlines()).items()):
-        try:
-            data = files.inflate(base64.b64decode(text, validate=True))
-            found.append(dataclasses.replace(files.load(NodeEvidence, data), node=node))
-        except (ValueError, codec.ContractError):
-            continue
-    return found
+    texts = sorted(_by_task(output.splitlines()).items())
+    return [found for node, text in texts if (found := outside.unpacked(text, node)) is not None]
 
 
 def _by_task(lines: Iterable[str]) -> dict[int, str]:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.agent.diagnosis.build import TORCH, in_collective, in_evaluate, job, only, rank, stack
 
-from ddplaunch.agent.contract import Collective, Frame, JobEvidence, Process, RankEvidence, Stack
+from ddplaunch.agent.contract import (
+    Collective,
+    Frame,
+    JobEvidence,
+    NodeEvidence,
+    Phase,
+    Process,
+    RankEvidence,
+    Stack,
+)
+from ddplaunch.agent.contract.words import PhaseName
 from ddplaunch.agent.diagnosis.run.decide import judge
 
 UNCOUNTED: dict[str, Any] = {"groups": [], "stack_source": "py-spy"}
@@ -168,3 +179,29 @@ def test_a_rank_that_stays_in_a_collective_waits_for_who_is_late() -> None:
 
     assert ("slow", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
     assert verdict.sentence.startswith("not hung: 11 s without anything new so far; rank 1 is in ")
+
+
+def without_ranks(*silent: int, phase: PhaseName = Phase.STARTING) -> JobEvidence:
+    """Rank 0 waits on node 0; of node 1 there is only the reason why nothing is known."""
+    evidence = asked(calls(0, "all_reduce", world_size=2))
+    blind = NodeEvidence(1, "llm-1", 0.0, phase, missing=["pod llm-1: its reason"])
+    nodes = [*evidence.evidence, blind]
+    return replace(evidence, nodes=2, world_size=None, evidence=nodes, silent=list(silent))
+
+
+def test_a_node_whose_silence_is_explained() -> None:
+    """The reason stands in place of the bare fact, and it is not said to have started no worker."""
+    verdict = only(without_ranks(1))
+
+    assert ("unknown", []) == (verdict.code, verdict.ranks)
+    assert "pod llm-1: its reason" in verdict.sentence
+    assert "did not answer" not in verdict.sentence
+    assert not any("has started no worker" in fact for fact in verdict.facts)
+
+
+@pytest.mark.parametrize(("phase", "told"), [(Phase.STARTING, True), (Phase.ENDED, False)])
+def test_a_node_that_does_not_run(phase: PhaseName, told: bool) -> None:
+    """One that has ended may have had workers."""
+    verdict = only(without_ranks(phase=phase))
+
+    assert told == any("has started no worker" in fact for fact in verdict.facts)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from tests.cluster.kubernetes.backend.conftest import SLEEP, Cli, Write, left
+from tests.cluster.kubernetes.backend.conftest import SLEEP, As, Cli, Write, left
 from tests.cluster.kubernetes.cluster import ROOT, Cluster
-
-As = Callable[[dict[str, Any] | None], Cli]
 
 _LONG = "batch.kubernetes.io/job-name=long,batch.kubernetes.io/job-completion-index=0"
 QUICK = "import os\nprint('trained by', os.environ['RANK'], flush=True)\n"
@@ -31,33 +28,6 @@ def without(*resources: str) -> dict[str, Any]:
     role = documented()
     rules = [rule for rule in role["rules"] if not set(rule["resources"]) & set(resources)]
     return {**role, "rules": rules}
-
-
-@pytest.fixture(name="as_user")
-def _as_user(cluster: Cluster, namespace: str, environment: dict[str, str], tmp_path: Path) -> As:
-    """`ddplaunch` as a service account that has just this Role, or a token that is no good."""
-
-    def cli(role: dict[str, Any] | None) -> Cli:
-        token = "nonsense"
-        if role is not None:
-            account = {"kind": "ServiceAccount", "name": "ann", "namespace": namespace}
-            binding = {
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "RoleBinding",
-                "metadata": {"name": "ann"},
-                "subjects": [account],
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "ddplaunch"},
-            }
-            made = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "ann"}}
-            cluster.apply(made, role, binding, namespace=namespace)
-            token = cluster.kubectl("create", "token", "ann", "--namespace", namespace).strip()
-        config = yaml.safe_load(cluster.kubeconfig.read_text())
-        config["users"] = [{"name": each["name"], "user": {"token": token}} for each in config["users"]]
-        path = tmp_path / "ann"
-        path.write_text(yaml.safe_dump(config))
-        return Cli({**environment, "KUBECONFIG": str(path)})
-
-    return cli
 
 
 def _until_it_trains(ann: Cli, handle: str) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from ddplaunch.backends.slurm import outside
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.parse import SlurmJob
 from ddplaunch.errors import ClusterError
-from ddplaunch.render import archive
 
 
 def printed(task: int, host: str, cut: int = 0) -> list[str]:
@@ -52,12 +49,3 @@ def test_a_step_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         outside.collect(SlurmJob(7, "RUNNING", nodes=2), Commands())
 
     assert "only the user of the job" in raised.value.hint
-
-
-def test_the_agent_runs_from_memory() -> None:
-    """Its archive comes through standard input, and no file of it is written."""
-    words = [sys.executable, "-I", "-S", "-c", outside.BEGIN, "--version"]
-
-    done = subprocess.run(words, input=archive.agent_archive(), capture_output=True, check=True)
-
-    assert sys.version.split()[0] in done.stdout.decode()

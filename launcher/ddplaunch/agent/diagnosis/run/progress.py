@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Optional
 
 from ddplaunch.agent import platforms
-from ddplaunch.agent.contract import Exit, JobEvidence, Verdict
+from ddplaunch.agent.contract import Exit, JobEvidence, Phase, Verdict
 from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run import devices, pace
 from ddplaunch.agent.diagnosis.run.job_view import JobView
@@ -97,7 +97,8 @@ def _holding(view: JobView, slowest: list[int]) -> list[str]:
 def unknown(view: JobView) -> Verdict:
     """Return the verdict that the evidence does not decide: where all ranks stand, and what is missing."""
     locations = view.groups_of_ranks(view.alive)
-    missing = [f"{view.node(node)} did not answer" for node in view.evidence.silent]
+    silent = [node for node in view.evidence.silent if node not in view.nodes or not view.nodes[node].missing]
+    missing = [f"{view.node(node)} did not answer" for node in silent]
     missing += sorted(
         {f"{view.node(node.node)}: {text}" for node in view.nodes.values() for text in node.missing}
     )
@@ -185,7 +186,7 @@ def _oddities(view: JobView) -> list[str]:
         if rank.process is not None and rank.process.state in ("D", "T", "t")
     ]
     for number, node in view.nodes.items():
-        if not node.ranks:
+        if not node.ranks and node.phase != Phase.ENDED and number not in view.evidence.silent:
             found.append(f"{view.node(number)} has started no worker yet")
             found += [f"{view.node(number)}: {phrases.clipped(line)}" for line in node.launch_output[-2:]]
     return found

@@ -1,0 +1,362 @@
+"""Pods of a job that ddplaunch did not start: how each is asked, and what all of them show together."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from tests.unit.backends.kubernetes.api_server import Server, kubeconfig
+from tests.unit.backends.kubernetes.pods_of_others import pod, statuses
+
+from ddplaunch import api
+from ddplaunch.agent.contract import Bundle, NodeEvidence, Phase, Process, RankEvidence, codec
+from ddplaunch.backends.job import State
+from ddplaunch.backends.kubernetes import outside
+from ddplaunch.backends.kubernetes.api import Api
+from ddplaunch.backends.kubernetes.outside import Answer
+from ddplaunch.backends.kubernetes.outside_pods import parse
+from ddplaunch.errors import ClusterError, UsageError
+from ddplaunch.render import archive
+from ddplaunch.report.machine import diagnosis_data
+from ddplaunch.report.verdict import diagnosis_text
+
+JOB = "kubernetes://team/job/llm"
+ABSENT = (
+    "Internal error occurred: OCI runtime exec failed: exec failed: unable to start container process: "
+    'exec: "python3": executable file not found in $PATH: unknown'
+)
+
+
+def evidence(*ranks: int, size: int = 2, missing: tuple[str, ...] = ()) -> NodeEvidence:
+    """A container's, whose ranks have been still for a minute."""
+    each = [
+        RankEvidence(rank, 0, 7, True, stuck_for=60, still_for=60, world_size=size, numbered_by="environment")
+        for rank in ranks
+    ]
+    return NodeEvidence(0, "a-host", 0.0, Phase.RUNNING, each, missing=list(missing))
+
+
+# --- an API server with pods in which the agent is run, as far as it prints
+
+
+class Pod:
+    """What its containers do with a command, and the agent that it got."""
+
+    def __init__(self, prints: NodeEvidence | None = None, fails: str = "", status: int = 101) -> None:
+        self.prints, self.fails, self.status = prints, fails, status
+        self.container = ""
+        self.words: list[str] = []
+        self.got = b""
+
+
+class Cluster(Server):
+    """Pods of the Job llm."""
+
+    protocol_version = "HTTP/1.1"
+    pods: dict[str, Pod]
+    listed: list[dict[str, Any]]
+
+    def got(self) -> None:
+        """List them, or run a command."""
+        path, query = urlsplit(self.path)[2:4]
+        if path.endswith("/exec"):
+            return self.run(self.pods[path.split("/")[-2]], parse_qs(query))
+        return self.answer(200, {"kind": "PodList", "items": self.listed})
+
+    def run(self, pod: Pod, query: dict[str, list[str]]) -> None:
+        """As a kubelet does."""
+        pod.container, pod.words = query["container"][0], query["command"]
+        self.close_connection = True
+        if pod.status != 101:
+            user = 'User "ann" cannot get resource "pods/exec" in API group "" in the namespace "team"'
+            return self.answer(pod.status, {"message": user})
+        digest = hashlib.sha1(
+            f"{self.headers['Sec-WebSocket-Key']}258EAFA5-E914-47DA-95CA-C5AB0DC85B11".encode()
+        )
+        self.send_response(101)
+        self.send_header("Upgrade", "websocket")
+        self.send_header("Connection", "Upgrade")
+        self.send_header("Sec-WebSocket-Accept", base64.b64encode(digest.digest()).decode())
+        self.send_header("Sec-WebSocket-Protocol", "v4.channel.k8s.io")
+        self.end_headers()
+        if pod.prints is not None:
+            self.send(1, b"ready.\n")
+            size = int(pod.words[pod.words.index("-c") + 2])
+            while len(pod.got) < size:
+                pod.got += self.received()
+            packed = base64.b64encode(zlib.compress(codec.text(pod.prints).encode()))
+            self.send(1, packed[:50] + b"\n")
+            self.send(1, packed[50:] + b"\n")
+            return self.send(3, b'{"status": "Success"}')
+        self.send(3, codec.text({"status": "Failure", "message": pod.fails}).encode())
+        self.wfile.write(bytes([0x88, 0]))  # close
+        return None
+
+    def send(self, channel: int, data: bytes) -> None:
+        """Send a frame, which a server does not mask."""
+        length = 1 + len(data)
+        head = bytes([0x82, length]) if length < 126 else bytes([0x82, 126]) + length.to_bytes(2, "big")
+        self.wfile.write(head + bytes([channel]) + data)
+        self.wfile.flush()
+
+    def received(self) -> bytes:
+        """The next frame of standard input."""
+        length = self.rfile.read(2)[1] & 0x7F
+        if length >= 126:
+            length = int.from_bytes(self.rfile.read(2 if length == 126 else 8), "big")
+        mask, data = self.rfile.read(4), self.rfile.read(length)
+        plain = bytes(byte ^ mask[index % 4] for index, byte in enumerate(data))
+        assert 0 == plain[0]
+        return plain[1:]
+
+
+@pytest.fixture(name="cluster")
+def _cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Cluster]]:
+    cluster = type("_Cluster", (Cluster,), {"pods": {}, "listed": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), cluster) as server:
+        kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_address[1]}")
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield cluster
+        server.shutdown()
+
+
+def add(cluster: type[Cluster], name: str, does: Pod, *containers: str, **status: Any) -> Pod:
+    """A pod, in the order of their names."""
+    cluster.pods[name] = does
+    cluster.listed.append(pod(name, *containers, **status))
+    return does
+
+
+@pytest.mark.timeout(30)
+def test_all_pods_are_asked(cluster: type[Cluster]) -> None:
+    """The whole agent comes into each through standard input; the pods' names are the nodes'."""
+    first = add(cluster, "llm-0-abc", Pod(evidence(0)), "pytorch", "istio-proxy")
+    second = add(cluster, "llm-1-xyz", Pod(evidence(1)))
+
+    found = api.diagnose(JOB)
+
+    assert [archive.agent_archive()] * 2 == [first.got, second.got]
+    assert ["pytorch", "main"] == [first.container, second.container]
+    assert ["look", "--all"] == first.words[-2:]
+    assert [(0, "llm-0-abc"), (1, "llm-1-xyz")] == [
+        (each["node"], each["host"]) for each in diagnosis_data(found)["nodes"]
+    ]
+    assert (JOB, State.RUNNING, "llm") == (str(found.job.handle), found.job.state, found.job.name)
+    assert found.evidence is not None
+    assert ([0, 1], []) == (
+        [rank.rank for node in found.evidence.evidence for rank in node.ranks],
+        found.evidence.silent,
+    )
+    assert ["llm-0-abc", "llm-1-xyz"] == found.evidence.names
+
+
+@pytest.mark.timeout(30)
+def test_a_pod_without_python(cluster: type[Cluster]) -> None:
+    """It is named as unseen at once, with the reason; nothing is concluded from it."""
+    add(cluster, "llm-0-abc", Pod(evidence(0)))
+    add(cluster, "llm-1-xyz", Pod(fails=ABSENT))
+    began = time.monotonic()
+
+    found = api.diagnose(JOB)
+
+    assert time.monotonic() - began < 10
+    text = diagnosis_text(found)
+    assert "unseen      pod llm-1-xyz: no answer: its image has no python3" in text
+    assert "`kubectl debug --target`" in text
+    assert "of 1 rank on 1 node\n" in text
+    assert "in time" not in text
+    assert found.evidence is not None
+    assert [1] == found.evidence.silent
+    assert "did not answer" not in text
+
+
+@pytest.mark.timeout(30)
+def test_no_pod_has_python(cluster: type[Cluster]) -> None:
+    """There is nothing to diagnose."""
+    add(cluster, "llm-0-abc", Pod(fails=ABSENT))
+
+    with pytest.raises(ClusterError, match="no pod of Job llm in namespace team could be looked at: llm-0"):
+        api.diagnose(JOB)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_user_who_may_not_run_commands(cluster: type[Cluster], status: int) -> None:
+    """The rule that is missing is named, and the server's words."""
+    add(cluster, "llm-0-abc", Pod(status=status))
+
+    with pytest.raises(ClusterError, match="may not run a command in the pods of namespace team") as raised:
+        api.diagnose(JOB)
+
+    assert 'User "ann" cannot get resource "pods/exec"' in raised.value.message
+    assert '{apiGroups: [""], resources: [pods/exec], verbs: [get, create]}' in raised.value.hint
+
+
+@pytest.mark.timeout(30)
+def test_a_machine_that_does_not_answer(cluster: type[Cluster]) -> None:
+    """The server says so of one pod; the others count."""
+    add(cluster, "llm-0-abc", Pod(evidence(0)))
+    add(cluster, "llm-1-xyz", Pod(status=500))
+
+    found = api.diagnose(JOB)
+
+    assert found.evidence is not None
+    assert [1] == found.evidence.silent
+    assert "pod llm-1-xyz: no answer: User" in diagnosis_text(found)
+
+
+@pytest.mark.timeout(30)
+def test_a_pod_that_takes_too_long(cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has a deadline of its own."""
+    monkeypatch.setattr(outside, "_LIMIT", 0.5)
+    add(cluster, "llm-0-abc", Pod(evidence(0)))
+    slow = Pod(evidence(1))
+    add(cluster, "llm-1-xyz", slow)
+    monkeypatch.setattr(cluster, "received", _held_up(cluster.received, slow))
+
+    found = api.diagnose(JOB)
+
+    assert "pod llm-1-xyz: no answer: nothing came within" in diagnosis_text(found)
+
+
+def _held_up(received: Any, slow: Pod) -> Any:
+    def wait(self: Cluster) -> bytes:
+        if self.path.find("llm-1-xyz") >= 0 and slow.got:
+            time.sleep(1.5)
+        return bytes(received(self))
+
+    return wait
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("phases", "state", "text"),
+    [
+        (("Pending", "Pending"), State.PENDING, "no verdict: the job is pending; none of its pods runs: "),
+        (("Succeeded", "Succeeded"), State.SUCCEEDED, "nothing is wrong: the job succeeded"),
+        (("Succeeded", "Failed"), State.FAILED, "no verdict: the job failed; none of its pods runs: "),
+        (("Failed", "Pending"), State.PENDING, "pod llm-0: failed; pod llm-1: pending"),
+    ],
+)
+def test_no_pod_runs(cluster: type[Cluster], phases: tuple[str, ...], state: State, text: str) -> None:
+    """None is asked, and what they do is what is known."""
+    for number, phase in enumerate(phases):
+        add(cluster, f"llm-{number}", Pod(), phase=phase)
+
+    found = api.diagnose(JOB)
+
+    assert (state, None) == (found.job.state, found.bundle)
+    assert text in diagnosis_text(found)
+
+
+# --- what they show together
+
+
+def answer(number: int, *ranks: int, **more: Any) -> Answer:
+    """Of a pod with these ranks."""
+    machine = f"worker{number}"
+    return Answer(f"llm-{number}", machine, evidence(*ranks, **more) if ranks else None)
+
+
+def merged(*pods: Answer) -> Bundle:
+    """All of them."""
+    return outside.merged(parse("team/job/llm"), pods, 0.0)
+
+
+def test_pods_that_have_ended_are_left_out_where_every_rank_is_there() -> None:
+    """As those of an earlier try, and the launcher of MPI: the nodes are those with ranks."""
+    old = Answer("llm-9", "", None, "failed (exit code 1)", Phase.ENDED)
+
+    found = merged(old, answer(0, 0), answer(1, 1)).evidence
+
+    assert found is not None
+    assert (2, ["llm-0", "llm-1"], []) == (found.nodes, found.names, [*found.evidence[0].missing])
+    assert [0, 1] == [node.node for node in found.evidence]
+
+
+def test_a_pod_that_has_failed_while_others_wait() -> None:
+    """What is known of it is shown, and which rank ran there is not guessed."""
+    old = Answer("llm-1", "worker1", None, "failed (exit code 1)", Phase.ENDED)
+
+    made = merged(answer(0, 0), old)
+
+    found = made.evidence
+    assert found is not None
+    assert (2, ["pod llm-1: failed (exit code 1)"], []) == (
+        found.nodes,
+        found.evidence[1].missing,
+        found.silent,
+    )
+    assert all(verdict.ranks == [] for verdict in made.verdicts)
+    facts = [fact for verdict in made.verdicts for fact in verdict.facts]
+    assert not any("started no worker" in fact for fact in facts), facts
+    assert all(
+        "1 of 2 ranks seen; rank 1 has not started, or runs where" in each.sentence for each in made.verdicts
+    )
+
+
+def test_one_reason_of_many_pods() -> None:
+    """It stands there once."""
+    silent = [Answer(f"llm-{number}", "", None, "no answer: x", silent=True) for number in range(1, 9)]
+
+    found = merged(answer(0, 0, size=9), *silent[:2]).evidence
+    many = merged(answer(0, 0, size=9), *silent).evidence
+
+    assert found is not None
+    assert many is not None
+    assert ["pods llm-1 and llm-2: no answer: x"] * 2 == [node.missing[0] for node in found.evidence[1:]]
+    assert {"8 pods, such as llm-1: no answer: x"} == {node.missing[0] for node in many.evidence[1:]}
+
+
+def test_two_pods_with_one_rank() -> None:
+    """A selector may match several jobs; the ranks of one are not judged by those of another."""
+    with pytest.raises(UsageError, match=r"rank 0 runs in two pods of Job llm .*, llm-0 and llm-1"):
+        merged(answer(0, 0), answer(1, 0))
+
+
+def test_the_machine_of_the_culprit_is_named() -> None:
+    """Beside its pod, where the sentence names a node."""
+    first, second = answer(0, 0), answer(1, 1)
+    assert second.evidence is not None
+    stopped = replace(second.evidence.ranks[0], process=Process(7, "T"))
+    second = second._replace(evidence=replace(second.evidence, ranks=[stopped]))
+
+    (verdict,) = merged(first, second).verdicts
+
+    assert ("rank-stopped", [1]) == (verdict.code, verdict.ranks)
+    assert "node 1 (llm-1 on worker1)" in verdict.sentence
+
+
+def test_the_pods_containers_that_run(cluster: type[Cluster]) -> None:
+    """One whose container is about to be started again is not asked."""
+    add(cluster, "llm-0", Pod(evidence(0)))
+    add(cluster, "llm-1", Pod(), containerStatuses=statuses(waiting={"reason": "CrashLoopBackOff"}))
+
+    text = diagnosis_text(api.diagnose(JOB))
+
+    assert "unseen      pod llm-1: its container main waits (CrashLoopBackOff) (node 1)" in text
+
+
+@pytest.mark.timeout(30)
+def test_a_job_that_is_named_as_one_of_ours(cluster: type[Cluster]) -> None:
+    """Its object says what it is; one without pods has no evidence."""
+    job = {"kind": "Job", "metadata": {"name": "llm"}}
+
+    assert outside.of_owner(Api(), "team", job) is None
+    add(cluster, "llm-0-abc", Pod(evidence(0)))
+    bundle = outside.of_owner(Api(), "team", job)
+
+    assert bundle is not None
+    assert bundle.evidence is not None
+    assert ["llm-0-abc"] == bundle.evidence.names
