@@ -121,6 +121,23 @@ def test_messages_of_nccl_do_not_count_as_collectives() -> None:
     assert {"0": (41, 41)} == flight.counters(dump(_0=(41, 41)), as_brief=True)
 
 
+@pytest.mark.parametrize("is_done", [True, False])
+@pytest.mark.parametrize(
+    ("p2p", "names"),
+    [
+        (True, ["nccl:send 0->1", "nccl:recv 0<-1", "nccl:coalesced"]),
+        (False, ["nccl:_broadcast_oop", "nccl:_broadcast_oop", "nccl:all_gather_into_tensor_coalesced"]),
+    ],
+)
+def test_calls_that_nccl_does_as_one(p2p: bool, names: list[str], is_done: bool) -> None:
+    """torch records them without events, so that they look open for ever; the last tells of all of them."""
+    each = {"is_p2p": p2p, "retired": False, "state": "scheduled", "p2p_seq_id": 3}
+    entries = [of_nccl(4, **each, profiling_name=name) for name in names]
+    found = flight.collectives(dump(*entries[:2], {**entries[2], "retired": is_done}, of_nccl(5)))
+
+    assert [is_done] * 3 == [each.done for each in found[:3]]
+
+
 def test_the_newest_call_of_an_answer() -> None:
     """Of all recorders; 0 without entries."""
     answer = {"recorders": {"gloo": dump(entry(4)), "nccl": dump(of_nccl(16), of_nccl(6))}}

@@ -77,13 +77,29 @@ def collectives(
 
 
 def _with_ends(dump: dict[str, Any]) -> list[tuple[dict[str, Any], bool]]:
-    """Return the entries, each with whether it is done. `state` is not believed of the newest."""
+    """Return the entries, each with whether it is done. `state` is not believed of the newest.
+
+    Calls that NCCL does as one, as those of a `batch_isend_irecv`, have no events; the entry of all of them,
+    which comes last and has their number, has.
+    """
     entries = dump.get("entries", [])
     last = len(entries) - 1
-    return [
-        (entry, bool(entry.get("retired")) or (entry.get("state") == "completed" and place < last))
+    done = [
+        bool(entry.get("retired")) or (entry.get("state") == "completed" and place < last)
         for place, entry in enumerate(entries)
     ]
+    together = {
+        _number(entry)
+        for entry, is_done in zip(entries, done)
+        if is_done and str(entry.get("profiling_name")).endswith("coalesced")
+    }
+    return [(entry, is_done or _number(entry) in together) for entry, is_done in zip(entries, done)]
+
+
+def _number(entry: dict[str, Any]) -> tuple[Any, bool, Any]:
+    """Return group, whether it is point-to-point, and the number among such entries of the group."""
+    p2p = bool(entry.get("is_p2p"))
+    return entry.get("pg_id"), p2p, entry.get("p2p_seq_id" if p2p else "collective_seq_id")
 
 
 def newest(answer: dict[str, Any]) -> float:

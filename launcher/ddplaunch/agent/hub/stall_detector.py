@@ -145,8 +145,9 @@ class StallDetector:
         waited_for = any(
             rank.alive and rank.waits for last in self._last.values() for rank in last.beat.ranks
         )
+        slower = START if self._makes_communicators() else 1.0
         quiets = [
-            quiet
+            quiet / slower
             for last in self._last.values()
             if now - last.at < SILENT
             for quiet in self._quiets(last, now, waited_for)
@@ -220,8 +221,11 @@ class StallDetector:
 
     def _makes_communicators(self) -> bool:
         """Whether NCCL makes its first communicator on all living ranks: that may take minutes."""
-        living = [rank for last in self._last.values() for rank in last.beat.ranks if rank.alive]
-        return bool(living) and all(rank.makes_communicator for rank in living)
+        beats = [last.beat for last in self._last.values()]
+        living = [rank for beat in beats for rank in beat.ranks if rank.alive]
+        return (
+            bool(living) and all(beat.ranks for beat in beats) and all(r.makes_communicator for r in living)
+        )
 
     def _living(self) -> frozenset[int]:
         return frozenset().union(*(_living(last.beat) for last in self._last.values()))
@@ -231,8 +235,7 @@ class StallDetector:
         if not last.beat.ranks:
             return [(now - last.launching_since) * self.patience / LAUNCH]
         age = min(now - last.at, AGE)
-        slower = START if self._makes_communicators() else 1.0
-        return [_quiet(rank, age, waited_for) / slower for rank in last.beat.ranks if rank.alive]
+        return [_quiet(rank, age, waited_for) for rank in last.beat.ranks if rank.alive]
 
 
 def _living(beat: Beat) -> frozenset[int]:
