@@ -251,6 +251,29 @@ def test_an_exception_that_ended_a_thread_of_torch(message: str, told: tuple[str
     assert [told] == found
 
 
+def test_an_error_of_cuda_is_raised_late() -> None:
+    """Its line only asked for a result, and torch's advice is the same for all of them."""
+    message = (
+        "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in the docs of CUDA.\n"
+        "CUDA kernel errors might be asynchronously reported at some other API call."
+    )
+    failed = replace(dead(1, 0.1, code=1), raised=[raised("torch.AcceleratorError", message, 0.0)])
+    verdict = only(job(dead(0, 1.0, signal=15, by_us=True), failed, why="death"))
+
+    said = "rank 1 raised AcceleratorError: CUDA error: device-side assert triggered (train.py:61)"
+    assert said == verdict.sentence
+    assert "CUDA_LAUNCH_BLOCKING=1" in verdict.hint
+    assert "Mend" not in verdict.hint
+
+
+def test_the_loss_of_a_peer_in_nccls_words() -> None:
+    """Without the line of torch's source."""
+    lost = [raised("torch.distributed.DistBackendError", GONE, 0.1)]
+    verdict = only(job(dead(0, 0.0, signal=9), replace(dead(1, 0.4, code=1), raised=lost), why="death"))
+
+    assert any("a victim: DistBackendError: remote process exited or" in fact for fact in verdict.facts)
+
+
 def test_a_rank_in_evaluate_with_nothing_begun() -> None:
     """As with Gloo: it has called one less."""
     verdict = only(job(rank(0, backend="nccl"), rank(1, in_evaluate(), called=16, backend="nccl")))

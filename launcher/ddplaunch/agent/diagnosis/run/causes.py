@@ -21,8 +21,10 @@ _ONE_LOOK = 0.5
 _KILL, _ABORT, _SEGV, _TERM = 9, 6, 11, 15
 _OOM_KILL = re.compile(r"Kill(?:ed)? process (\d+)")
 """What Linux logs when it kills for memory, and for nothing else."""
-_SOURCE_LINE = re.compile(r"^\[[^\] ]*\.(cc|cpp|h|cu):\d+\] ")
+_SOURCE_LINE = re.compile(r"^(\[[^\] ]*\.(cc|cpp|h|cu):\d+\] |NCCL error in: \S+:\d+, )")
 """What Gloo and c10d begin their messages with: the line of their own source."""
+_ADVICE = re.compile(r"\s*(Search for `cuda|CUDA kernel errors might be).*", re.DOTALL)
+"""What torch says after each error of CUDA."""
 
 
 @dataclass(frozen=True)
@@ -182,12 +184,16 @@ def _revived(rank: RankEvidence) -> RankEvidence:
     return replace(rank, alive=True) if sent_away else rank
 
 
+def words_of(raised: Raised) -> str:
+    """Return an exception's message without what torch puts around each."""
+    return _ADVICE.sub("", _SOURCE_LINE.sub("", raised.message))
+
+
 def complaint(rank: RankEvidence) -> str:
     """Return what the rank itself gave as the reason of its end."""
     for raised in reversed(rank.raised):
         if not raised.handled:
-            message = _SOURCE_LINE.sub("", raised.message)
-            return f"{raised.type.rpartition('.')[2]}: {phrases.clipped(message, 120)}"
+            return f"{raised.type.rpartition('.')[2]}: {phrases.clipped(words_of(raised), 120)}"
     if rank.exit is None:
         return "it lives"
     return phrases.exited(rank.exit)

@@ -16,6 +16,7 @@ from ddplaunch.agent.diagnosis.run.causes import (
     complaint,
     first_ends,
     left_behind,
+    words_of,
 )
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.stages import Stage
@@ -46,6 +47,10 @@ _TERMINATE = "terminate called without an active exception"
 _GOODBYE = (
     "A thread still ran while the process ended, most often one of torch's own: call "
     "torch.distributed.destroy_process_group() as the program's last act."
+)
+_LATE = (
+    "A GPU's error is raised late, by any line that asks for a result. CUDA_LAUNCH_BLOCKING=1 in the next "
+    "run raises it in the line that causes it; look there"
 )
 _TRACEBACK = "Traceback (most recent call last):"
 _QUOTED = 10
@@ -246,21 +251,23 @@ def _failure(view: JobView, causes: list[Cause], confidence: float) -> Verdict:
     raised = first.raised
     kind = raised.type.rpartition(".")[2]
     site = stacks.user_frame(raised.frames)
-    message = f": {phrases.clipped(raised.message)}" if raised.message else ""
+    message = f": {phrases.clipped(words_of(raised))}" if raised.message else ""
     facts = []
     if raised.frames:
         facts.append(f"rank {first.rank} raised it in {stacks.chain(raised.frames)}")
     facts += last_lines(view, first)
+    hint = f"Mend {phrases.place(site) if site else 'what the traceback names'}"
     if "CUDA" in raised.message:
         facts += devices.gpu_facts(view, view.nodes_of(numbers))
+    if "CUDA error" in raised.message:
+        hint = _LATE
     return verdict_on(
         view,
         "rank-failed",
         causes,
         f"{who} raised {kind}{message}{phrases.at(site)}",
         facts,
-        f"Mend {phrases.place(site) if site else 'what the traceback names'}; what the others report follows "
-        "from it.",
+        f"{hint}; what the others report follows from it.",
         confidence,
     )
 
