@@ -332,3 +332,12 @@ def test_a_rank_that_does_not_come_to_the_first_collective_is_noticed_as_always(
     late: dict[str, Any] = {"phase": "first collective", "completed": 0}
 
     assert [(10, "still")] == run(watch, 60, lambda t: {0: [rank(0, t, **more), rank(1, t, **late)]})
+
+
+def test_gpus_that_may_compute_are_looked_at_once_more_and_no_sooner() -> None:
+    """Each look stops the ranks for a moment."""
+    watch = StallDetector(PATIENT, NODES[1])
+    assert [(10, "still")] == run(watch, 12, lambda t: {0: [rank(0, t, waits=True)]})
+    watch.stand_down(12.0, at_least=17.0)
+
+    assert [(29, "still")] == run(watch, 40, lambda t: {0: [rank(0, t, waits=True)]}, start=12)

@@ -15,7 +15,7 @@ from ddplaunch.agent.contract import Exit, JobEvidence, JobPlan, Phase, Verdict,
 from ddplaunch.agent.contract.messages import Message, Way
 from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.diagnosis.run.causes import complaint
-from ddplaunch.agent.diagnosis.run.decide import is_odd_start, judge, never_meet, nothing_moves
+from ddplaunch.agent.diagnosis.run.decide import computing_for, is_odd_start, judge, never_meet, nothing_moves
 from ddplaunch.agent.diagnosis.run.progress import node_evicted
 from ddplaunch.agent.hub.closing import Closing
 from ddplaunch.agent.hub.ending import exit_code, farewell
@@ -314,7 +314,7 @@ class RunSession:
         """Act on a finished round. Deaths are judged by their own time."""
         evidence = self._all_evidence(done.why, done)
         if done.why in ("still", "deadline") and not nothing_moves(evidence):
-            self.watch.stand_down(now)
+            self.watch.stand_down(now, at_least=computing_for(evidence))
         elif done.why == "call":
             self.notices.give(never_meet(evidence, self.record.complain), evidence)
         elif done.why in ("still", "silence", "apart"):

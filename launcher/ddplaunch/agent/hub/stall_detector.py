@@ -128,10 +128,10 @@ class StallDetector:
         self._noticed, self._killing = None, False
         return True
 
-    def stand_down(self, now: float) -> None:
-        """Start again after half the patience: the evidence shows that the job moves after all."""
+    def stand_down(self, now: float, at_least: float = 0.0) -> None:
+        """Start again after half the patience, and `at_least` seconds: the evidence shows no hang."""
         self._noticed, self._killing = None, False
-        self._not_before = now + self.patience / 2
+        self._not_before = now + max(self.patience / 2, at_least)
 
     def wake(self, now: float) -> None:
         """Give all ranks their time again: the hub itself was frozen, and got no beats."""

@@ -14,7 +14,7 @@ import pytest
 from tests.agent.diagnosis.build import NOW, call, dead, in_evaluate, job, only, raised, rank, stack
 
 from ddplaunch.agent.contract import Frame, Group, JobEvidence, NodeEvidence, RankEvidence, Xid
-from ddplaunch.agent.diagnosis.run.decide import nothing_moves
+from ddplaunch.agent.diagnosis.run.decide import computing_for, nothing_moves
 
 ERROR = """NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:275, invalid usage (run with \
 NCCL_DEBUG=WARN for details), NCCL version 2.20.5
@@ -257,6 +257,7 @@ def test_gpus_that_may_still_compute_get_more_time(state: str, stuck: float, why
     evidence = job(*(begun(n, state, stuck_for=stuck) for n in range(4)), why=why)
 
     assert moves != nothing_moves(evidence)
+    assert (pytest.approx(17.0) if moves else 0.0) == computing_for(evidence)
 
 
 def test_a_rank_elsewhere_gets_no_more_time() -> None:

@@ -85,11 +85,17 @@ def nothing_moves(evidence: JobEvidence) -> bool:
     """
     busy = 1.0 if evidence.why == "deadline" else progress.BUSY
     patience = ALARM * evidence.notice_after
-    return all(
-        progress.nothing_moves(one, patience, busy)
-        and (one.stuck_for >= busy * patience or not devices.may_compute(one))
-        for one in worlds.situations(evidence)
-    )
+    still = all(progress.nothing_moves(one, patience, busy) for one in worlds.situations(evidence))
+    return still and not computing_for(evidence)
+
+
+def computing_for(evidence: JobEvidence) -> float:
+    """Return the seconds for which GPUs that may compute are not called stuck yet; 0: there are none."""
+    if evidence.why == "deadline":
+        return 0.0
+    patience = progress.BUSY * ALARM * evidence.notice_after
+    left = [patience - one.stuck_for for one in worlds.situations(evidence) if devices.may_compute(one)]
+    return max([0.0, *left])
 
 
 def _why_nothing_moves(view: JobView) -> list[Verdict]:
