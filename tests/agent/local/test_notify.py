@@ -12,6 +12,7 @@ from tests.webhook import SECRET, webhook
 
 from ddplaunch.agent.contract import Exit, Files, NotifyPlan
 from ddplaunch.agent.hub import notifier
+from ddplaunch.agent.local import host
 
 RECIPIENT = NotifyPlan(webhook={"env": "THE_URL"})
 
@@ -33,6 +34,11 @@ def test_the_end_is_told(
     assert server.texts()[0].startswith(end)
     files = [path for path in job.folder.rglob("*") if path.is_file()]
     assert [] == [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+def test_the_hub_has_time_for_its_last_messages() -> None:
+    """Who ends a hub that does not end by itself waits for longer."""
+    assert notifier.AT_END + 10 <= host.HUB_END
 
 
 def test_a_webhook_that_hangs_delays_no_job(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,9 @@ from ddplaunch.agent.transport.endpoints import Endpoint
 
 HUB_START = 60.0
 """Seconds until the hub must listen. It needs a fraction of one on a free processor."""
-HUB_END = 15.0
-"""Seconds for the hub to end once every node has ended; and for gates to end once the hub has."""
+HUB_END = 30.0
+"""Seconds for the hub to end once every node has ended, of which its last messages may take 15; and for gates
+to end once the hub has."""
 HUBS = 5
 """Restarts of a hub that is killed while nodes are at the gate."""
 HUB_STOPPED = 5.0
