@@ -182,6 +182,9 @@ def test_a_send_that_was_left_out_and_a_barrier_that_all_have_called() -> None:
     verdict = only(job(in_barrier(0, *receives), in_barrier(1, *sends, sends=3), in_barrier(2), per_node=3))
 
     assert ("p2p-deadlock", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert verdict.sentence.startswith(
+        "ranks wait in a circle: 0 → 1 → 0: rank 0 is in recv from rank 1 on its GPU"
+    )
     assert "rank 1 has left out its send to rank 0 (train.py:14)" in verdict.sentence
 
 

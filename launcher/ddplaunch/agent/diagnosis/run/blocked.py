@@ -77,7 +77,7 @@ def _message(view: JobView, rank: int) -> Optional[Block]:
     if call is None or not call.p2p or call.peer is None:
         return None
     site = stacks.user_frame(begun.frames) if begun else view.locations[rank].site
-    what = f"{last_call.named(call)}{phrases.at(site)}"
+    what = f"{last_call.named(call)}{phrases.at(site)}{' on its GPU' if begun else ''}"
     matches = _may_match_in_nccl if begun else _may_match
     needs = (call.peer,) if call.peer in view.ranks and not matches(view, rank, call) else ()
     return Block(rank, what, needs, call.group, call=call, at=call.at)
