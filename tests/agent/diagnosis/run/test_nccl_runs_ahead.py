@@ -142,6 +142,15 @@ def test_groups_that_wait_for_one_another_before_they_have_communicators() -> No
     assert ("group-partial", ALL) == (verdict.code, verdict.ranks)
 
 
+def test_all_in_the_first_collective_of_the_job() -> None:
+    """Nobody is accused, and the hint is about the connections that NCCL makes first."""
+    verdict = only(job(*(entering(n, "0", "all_reduce", _0=(ALL, 0)) for n in ALL), per_node=3))
+
+    assert ("unknown", []) == (verdict.code, verdict.ranks)
+    assert verdict.sentence.startswith("all ranks wait in all_reduce 1 (train.py:16) and nothing moves")
+    assert "NCCL has not made its first communicator" in verdict.hint
+
+
 def test_all_in_the_first_collective_of_one_group() -> None:
     """Nobody lacks there: nothing is concluded."""
     ranks = [entering(n, "1", "all_reduce", _0=(ALL, 3), _1=(ALL, 0)) for n in ALL]

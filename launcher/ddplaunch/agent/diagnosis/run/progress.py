@@ -26,6 +26,11 @@ ENTRIES = entries(
 _LOOK_BELOW = (
     "All called the same collective: look at the network between the nodes, and at the GPUs (dmesg, Xid)."
 )
+_NO_COMMUNICATOR = (
+    "NCCL has not made its first communicator: for that the ranks connect to one another, on ports of NCCL's "
+    "choosing. NCCL_DEBUG=INFO in the next run shows by which interface (NCCL_SOCKET_IFNAME); with "
+    "`gate: {smoke_test: true}` the gate tries it before the job starts."
+)
 _CHECKPOINTS = "Have the job write checkpoints, and go on from the last."
 _MORE_CPUS = (
     "Ask for more CPUs (`resources.cpus`), start fewer threads (OMP_NUM_THREADS, num_workers), or end what "
@@ -135,8 +140,16 @@ def unknown(view: JobView) -> Verdict:
             *_oddities(view),
             *devices.gpu_facts(view, view.nodes),
         ],
-        hint=_LOOK_BELOW if len(locations) == 1 and view.blocked and _all_seen(view) else _SEE_MORE,
+        hint=_where_to_look(view),
     )
+
+
+def _where_to_look(view: JobView) -> str:
+    alike = len(view.groups_of_ranks(view.alive)) == 1 and bool(view.blocked) and _all_seen(view)
+    ranks = [view.ranks[rank] for rank in view.alive]
+    if alike and all(rank.backend == "nccl" and not rank.collectives for rank in ranks):
+        return _NO_COMMUNICATOR
+    return _LOOK_BELOW if alike else _SEE_MORE
 
 
 def node_evicted(
