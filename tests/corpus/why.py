@@ -10,7 +10,7 @@ WHY: dict[str, str] = {
 _RUNS_AHEAD = (
     "the others have called all of theirs and are at the exit of Python, where their records are gone."
 )
-_NO_INIT = "with NCCL init_process_group waits for nobody."
+_NO_INIT = "with NCCL init_process_group returns before all have called it; the others wait in a later call."
 WHY_WITH_NCCL: dict[str, str] = {
     "accumulation_counts_differently": "the two calls that meet differ: that is true, and seen first.",
     "before_init_downloads": _NO_INIT,
@@ -18,8 +18,8 @@ WHY_WITH_NCCL: dict[str, str] = {
     "gpu_endless_kernel": "without TORCH_NCCL_ENABLE_TIMING torch does not know what has started on a GPU.",
     "healthy_gpu_computes_long": "a notice of `unknown` after 3 s in which all GPUs computed. Now they get "
     "four times as long; not measured since.",
-    "lock_deadlock": "the rank's own collectives were pending on its GPU, too. The rule was mended since: "
-    "of the evidence of this run it tells the cause.",
+    "lock_deadlock": "the GPU of that rank had not done its own calls either, and the rule took it for a "
+    "rank that waits in them. The rule is mended, and finds the cause in the evidence of this run.",
     "rank_late_to_init": _NO_INIT,
 }
 UNTESTED = frozenset(["ends_terminated"])

@@ -2,8 +2,9 @@
 
 Reads dumps of torch 2.6 to 2.15, from hook/ddplaunch_flight.py. Numbers in JSON are strings.
 
-With Gloo an entry's `state` stays "scheduled" and its times 0 for ever, so `retired` tells whether it is
-done; point-to-point operations have no entries there, yet `pg_status` counts them with the collectives.
+With Gloo torch never changes an entry's `state` from "scheduled", nor its times from 0: `retired` shows
+whether it is done. Point-to-point operations have no entries there, yet `pg_status` counts them with the
+collectives.
 
 With NCCL they have entries with numbers of their own, which `pg_status` mixes with those of collectives. The
 newest entry has state "completed" while its call has not come back, for its events are not recorded yet.

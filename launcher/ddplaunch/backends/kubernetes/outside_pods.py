@@ -163,7 +163,7 @@ def _no_pods(api: Api, target: Target) -> NotFoundError:
             f"there are no pods of {target}", hint=f"`kubectl get pods -n {namespace}` shows what is there"
         )
     if is_there:
-        why = f"`kubectl describe {kind.full} {target.name} -n {namespace}` tells why"
+        why = f"`kubectl describe {kind.full} {target.name} -n {namespace}` shows why"
         return NotFoundError(f"{target} has no pods", hint=why)
     return NotFoundError(f"there is no {target}", hint=f"`kubectl get {kind.full} -n {namespace}` lists them")
 

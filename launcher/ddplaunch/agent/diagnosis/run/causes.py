@@ -24,7 +24,7 @@ _OOM_KILL = re.compile(r"Kill(?:ed)? process (\d+)")
 _SOURCE_LINE = re.compile(r"^(\[[^\] ]*\.(cc|cpp|h|cu):\d+\] |NCCL error in: \S+:\d+, )")
 """What Gloo and c10d begin their messages with: the line of their own source."""
 _ADVICE = re.compile(r"\s*(Search for `cuda|CUDA kernel errors might be).*", re.DOTALL)
-"""What torch says after each error of CUDA."""
+"""Advice that torch adds to the message of every CUDA error."""
 
 
 @dataclass(frozen=True)

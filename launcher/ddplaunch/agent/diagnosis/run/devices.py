@@ -40,8 +40,8 @@ _MEND_GPU = (
     "`nvidia-smi -q` there shows the GPU's state. Leave the node out, and have the GPU reset or replaced."
 )
 _END_BEFORE = (
-    "A kernel that never ends, most often one of your own (CUDA, Triton), or a copy for which nobody sends: "
-    "CUDA_LAUNCH_BLOCKING=1 in the next run stops that rank in the line that starts it."
+    "The usual reason is a kernel of your own (CUDA, Triton) that never ends. CUDA_LAUNCH_BLOCKING=1 in the "
+    "next run stops that rank in the line that starts it."
 )
 _NOTES = frozenset([63, 64, 92, 154])
 """Xids that only announce: rows remapped, a rate of errors, what is recommended to recover."""
