@@ -120,14 +120,11 @@ def merge(old: Measured, new: dict[str, dict[str, Any]], names: Iterable[str]) -
 def page(measured: Measured, cases: Iterable[Case], nccl: Measured, nccl_cases: Iterable[Case]) -> str:
     """accuracy.md."""
     rows = measured["programs"]
-    known = {case.name: case for case in cases}
-    faults = [case for case in known.values() if not case.healthy]
-    healthy = [case for case in known.values() if case.healthy]
-    scores = [Score(case, run) for case in faults for run in rows.get(case.name, {}).get("runs", ())]
+    faults, healthy, scores = _scored(cases, rows)
     parts = [HEAD, *_figures(scores, healthy, rows), "", SCORES, *matrix(scores), ""]
     parts += [MISSES, *_misses(faults, healthy, rows, WHY), "", PEERS, *_peers(faults, rows), ""]
     parts += [OUTSIDE_HEAD, *_outside(faults, rows), ""]
-    parts += [NCCL_HEAD, *_with_nccl(nccl["programs"], list(nccl_cases)), ""]
+    parts += [NCCL_HEAD, *_with_nccl(nccl["programs"], nccl_cases), ""]
     parts += [PROGRAMS, *_programs(faults, healthy, rows)]
     return "\n".join(parts) + "\n"
 
@@ -166,10 +163,16 @@ def _machine(row: dict[str, Any]) -> str:
     return f"{row['cpus']} CPUs, torch {row['torch']}{gpu}"
 
 
-def _with_nccl(rows: dict[str, Any], cases: list[Case]) -> Iterator[str]:
-    faults = [case for case in cases if not case.healthy]
-    healthy = [case for case in cases if case.healthy]
+def _scored(cases: Iterable[Case], rows: dict[str, Any]) -> tuple[list[Case], list[Case], list[Score]]:
+    """Return the programs with a fault, the healthy ones, and the scores of the former."""
+    known = list({case.name: case for case in cases}.values())
+    faults = [case for case in known if not case.healthy]
     scores = [Score(case, run) for case in faults for run in rows.get(case.name, {}).get("runs", ())]
+    return faults, [case for case in known if case.healthy], scores
+
+
+def _with_nccl(rows: dict[str, Any], cases: Iterable[Case]) -> Iterator[str]:
+    faults, healthy, scores = _scored(cases, rows)
     yield from _figures(scores, healthy, rows)
     yield from ["", "What was missed:", "", *_misses(faults, healthy, rows, WHY_WITH_NCCL), ""]
     yield from _programs(faults, healthy, rows)

@@ -9,13 +9,18 @@ from pathlib import Path
 from ddplaunch.agent.evidence.kernel import KernelLog
 
 
+def opened(folder: Path) -> tuple[KernelLog, int]:
+    """A log that reads a pipe, and the descriptor at the pipe's other end: the caller closes both."""
+    ring = folder / "kmsg"
+    os.mkfifo(ring)
+    log = KernelLog(str(folder / "absent"))
+    log._descriptor = os.open(ring, os.O_RDONLY | os.O_NONBLOCK)
+    return log, os.open(ring, os.O_WRONLY)
+
+
 def test_only_new_lines_that_name_our_processes(tmp_path: Path) -> None:
     """Numbers that are no pids, other pids, and lines from before we listened are left out."""
-    ring = tmp_path / "kmsg"
-    os.mkfifo(ring)
-    log = KernelLog(str(tmp_path / "absent"))
-    log._descriptor = os.open(ring, os.O_RDONLY | os.O_NONBLOCK)
-    writer = os.open(ring, os.O_WRONLY)
+    log, writer = opened(tmp_path)
     records = [
         b"6,812,1,-;Out of memory: Killed process 812 (python) total-vm:99kB, anon-rss:7kB\n",
         b"6,813,1,-;oom-kill:constraint=CONSTRAINT_MEMCG,task=python,pid=812,uid=0\n SUBSYSTEM=x\n",
@@ -39,11 +44,7 @@ def test_events_of_gpus(tmp_path: Path) -> None:
     The lines are real: issues 155 of NVIDIA/NVSentinel and 1150 of NVIDIA/open-gpu-kernel-modules, an older
     driver's without a process, and one whose process is not known.
     """
-    ring = tmp_path / "kmsg"
-    os.mkfifo(ring)
-    log = KernelLog(str(tmp_path / "absent"))
-    log._descriptor = os.open(ring, os.O_RDONLY | os.O_NONBLOCK)
-    writer = os.open(ring, os.O_WRONLY)
+    log, writer = opened(tmp_path)
     written = time.monotonic() - 5
     lines = [
         "NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus",
@@ -92,11 +93,7 @@ def test_a_real_kernel_message() -> None:
 
 def test_what_another_program_did_on_our_gpu(tmp_path: Path) -> None:
     """As a driver of an H100 wrote it: an error of a program's own, left out unless the program is ours."""
-    ring = tmp_path / "kmsg"
-    os.mkfifo(ring)
-    log = KernelLog(str(tmp_path / "absent"))
-    log._descriptor = os.open(ring, os.O_RDONLY | os.O_NONBLOCK)
-    writer = os.open(ring, os.O_WRONLY)
+    log, writer = opened(tmp_path)
     lines = [
         "NVRM: Xid (PCI:0000:00:06): 43, pid=806, name=python3, channel 0x00000064",
         "NVRM: Xid (PCI:0000:00:06): 79, pid=806, name=python3, GPU has fallen off the bus.",

@@ -20,6 +20,13 @@ from ddplaunch.agent.hub.stall_detector import (
 
 PLAN = WatchdogPlan(notice_after=10.0, kill_after=60.0)
 PATIENT = WatchdogPlan(notice_after=10.0, kill_after=600.0)
+IN_FIRST: dict[str, Any] = {
+    "waits": True,
+    "phase": "first collective",
+    "completed": 0,
+    "makes_communicator": True,
+}
+"""A rank on which NCCL makes its first communicator."""
 NODES = [frozenset(), frozenset([0]), frozenset([0, 1])]
 """The nodes of a job, by their number."""
 
@@ -309,13 +316,7 @@ def test_a_short_wait_is_none() -> None:
 def test_communicators_of_nccl_take_their_time() -> None:
     """While all are in their first collective, a look comes START times later than else."""
     watch = StallDetector(PATIENT, NODES[1])
-    more: dict[str, Any] = {
-        "waits": True,
-        "phase": "first collective",
-        "completed": 0,
-        "makes_communicator": True,
-    }
-    said = run(watch, 700, lambda t: {0: [rank(n, t, **more) for n in (0, 1)]})
+    said = run(watch, 700, lambda t: {0: [rank(n, t, **IN_FIRST) for n in (0, 1)]})
 
     assert [(10 * START, "still"), (600 + LAUNCH, "deadline")] == said
 
@@ -323,15 +324,9 @@ def test_communicators_of_nccl_take_their_time() -> None:
 def test_a_rank_that_does_not_come_to_the_first_collective_is_noticed_as_always() -> None:
     """The others cannot make a communicator without it."""
     watch = StallDetector(PATIENT, NODES[1])
-    more: dict[str, Any] = {
-        "waits": True,
-        "phase": "first collective",
-        "completed": 0,
-        "makes_communicator": True,
-    }
     late: dict[str, Any] = {"phase": "first collective", "completed": 0}
 
-    assert [(10, "still")] == run(watch, 60, lambda t: {0: [rank(0, t, **more), rank(1, t, **late)]})
+    assert [(10, "still")] == run(watch, 60, lambda t: {0: [rank(0, t, **IN_FIRST), rank(1, t, **late)]})
 
 
 def test_gpus_that_may_compute_are_looked_at_once_more_and_no_sooner() -> None:

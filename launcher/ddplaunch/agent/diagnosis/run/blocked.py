@@ -1,7 +1,7 @@
 """Operations in which the ranks of a job that stands still are blocked, and the ranks they need to go on.
 
-A point-to-point operation is known from the hook's ring, a collective from torch's flight recorder, which has
-both of NCCL: there a call returns at once, and the GPU waits. An edge
+A point-to-point operation is known from the hook's ring, a collective from torch's flight recorder. With NCCL
+the recorder has both: there a call returns at once, and the GPU waits. An edge
 is drawn only where both sides are known: a rank that is not blocked may still come, and who may have sent
 already is not waited for.
 """
@@ -90,28 +90,26 @@ def queued(evidence: RankEvidence) -> Optional[Collective]:
     return first if evidence.backend == "nccl" and first is not None and first.p2p else None
 
 
-def in_order(view: JobView, rank: int, call: Collective) -> Optional[list[Collective]]:
-    """Return what the peer has called on the other side of this rank's calls until `call`, a recorded one.
+def in_order(
+    view: JobView, rank: int, call: Collective
+) -> Optional[tuple[list[Collective], list[Collective]]]:
+    """Return this rank's recorded calls like `call`, up to that one, and what the peer has called for them.
 
-    NCCL matches them in their order. None: not all calls of both ranks are recorded, or it is not known.
+    NCCL matches them in their order. None: not all messages of both ranks are recorded.
     """
     if call.peer is None or call.peer not in view.ranks:
         return None
     mine, theirs = view.ranks[rank].collectives, view.ranks[call.peer].collectives
-    for entries in (mine, theirs):
-        numbers = [each.seq for each in entries if each.p2p and each.group == call.group]
-        if numbers != list(range(1, len(numbers) + 1)):
-            return None
-    wanted = sum(_pairs(each, way(call), call, call.peer) and each.seq <= call.seq for each in mine)
-    return [each for each in theirs if serves(each, call, rank)][:wanted]
+    if not (_is_whole(mine, call.group) and _is_whole(theirs, call.group)):
+        return None
+    own = [each for each in mine if _pairs(each, way(call), call, call.peer) and each.seq <= call.seq]
+    return own, [each for each in theirs if serves(each, call, rank)][: len(own)]
 
 
 def _may_match_in_nccl(view: JobView, rank: int, call: Collective) -> bool:
     """Whether the peer has begun as many of the other side, or not all are known."""
-    theirs = in_order(view, rank, call)
-    assert call.peer is not None
-    mine = [each for each in view.ranks[rank].collectives if _pairs(each, way(call), call, call.peer)]
-    return theirs is None or len(theirs) >= sum(each.seq <= call.seq for each in mine)
+    pairs = in_order(view, rank, call)
+    return pairs is None or len(pairs[0]) == len(pairs[1])
 
 
 def _may_match(view: JobView, rank: int, call: Collective) -> bool:
@@ -146,8 +144,14 @@ def _pairs(call: Collective, direction: str, other: Collective, peer: int) -> bo
 
 def from_the_first(view: JobView, rank: int, group: str) -> bool:
     """Whether all point-to-point operations of this rank in this group are known."""
-    numbers = [call.seq for call in view.ranks[rank].calls if call.p2p and call.group == group]
-    return bool(numbers) and numbers == list(range(1, len(numbers) + 1))
+    calls = view.ranks[rank].calls
+    return any(call.p2p and call.group == group for call in calls) and _is_whole(calls, group)
+
+
+def _is_whole(calls: list[Collective], group: str) -> bool:
+    """Whether these have the group's point-to-point operations from the first on, if there are any."""
+    numbers = [call.seq for call in calls if call.p2p and call.group == group]
+    return numbers == list(range(1, len(numbers) + 1))
 
 
 def _meeting(view: JobView, rank: int, known: dict[tuple[str, int], list[int]]) -> Optional[Block]:
@@ -183,10 +187,15 @@ def _lacks(view: JobView, rank: int, group: str, number: int) -> bool:
     if rank not in view.ranks:
         return False
     known = {each.name: each.enqueued for each in view.ranks[rank].groups}
-    begun = queued(view.ranks[rank])
-    called = [each.at for each in view.ranks[rank].collectives if (each.group, each.seq) == (group, number)]
-    behind = begun is not None and any(begun.at < at for at in called)
-    return group in known and (known[group] < number or behind)
+    return group in known and (known[group] < number or _is_held_before(view.ranks[rank], group, number))
+
+
+def _is_held_before(evidence: RankEvidence, group: str, number: int) -> bool:
+    """Whether its GPU waits for a message that the rank has called before this collective."""
+    begun = queued(evidence)
+    return begun is not None and any(
+        begun.at < each.at for each in evidence.collectives if (each.group, each.seq) == (group, number)
+    )
 
 
 def who(view: JobView, group: str) -> str:

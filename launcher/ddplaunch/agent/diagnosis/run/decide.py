@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Optional
 
 from ddplaunch.agent.contract import JobEvidence, Verdict
@@ -85,16 +85,21 @@ def nothing_moves(evidence: JobEvidence) -> bool:
     """
     busy = 1.0 if evidence.why == "deadline" else progress.BUSY
     patience = ALARM * evidence.notice_after
-    still = all(progress.nothing_moves(one, patience, busy) for one in worlds.situations(evidence))
-    return still and not computing_for(evidence)
+    views = worlds.situations(evidence)
+    return all(progress.nothing_moves(one, patience, busy) for one in views) and not _computing_for(views)
 
 
 def computing_for(evidence: JobEvidence) -> float:
     """Return the seconds for which GPUs that may compute are not called stuck yet; 0: there are none."""
-    if evidence.why == "deadline":
-        return 0.0
-    patience = progress.BUSY * ALARM * evidence.notice_after
-    left = [patience - one.stuck_for for one in worlds.situations(evidence) if devices.may_compute(one)]
+    return _computing_for(worlds.situations(evidence))
+
+
+def _computing_for(views: Sequence[JobView]) -> float:
+    left = [
+        progress.BUSY * ALARM * one.evidence.notice_after - one.stuck_for
+        for one in views
+        if one.evidence.why != "deadline" and devices.may_compute(one)
+    ]
     return max([0.0, *left])
 
 

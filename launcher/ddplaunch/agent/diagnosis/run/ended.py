@@ -256,11 +256,10 @@ def _failure(view: JobView, causes: list[Cause], confidence: float) -> Verdict:
     if raised.frames:
         facts.append(f"rank {first.rank} raised it in {stacks.chain(raised.frames)}")
     facts += last_lines(view, first)
-    hint = f"Mend {phrases.place(site) if site else 'what the traceback names'}"
     if "CUDA" in raised.message:
         facts += devices.gpu_facts(view, view.nodes_of(numbers))
-    if "CUDA error" in raised.message:
-        hint = _LATE
+    mend = f"Mend {phrases.place(site) if site else 'what the traceback names'}"
+    hint = _LATE if "CUDA error" in raised.message else mend
     return verdict_on(
         view,
         "rank-failed",

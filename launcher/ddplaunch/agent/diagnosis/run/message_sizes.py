@@ -55,13 +55,9 @@ def differs_in_nccl(view: JobView) -> Optional[Verdict]:
         need = blocked.queued(rank)
         if need is None or blocked.way(need) != "recv":
             continue
-        theirs = blocked.in_order(view, number, need) or []
-        mine = [
-            each for each in rank.collectives if each.p2p and each.peer == need.peer and each.seq <= need.seq
-        ]
-        receives = [each for each in mine if blocked.way(each) == "recv" and each.group == need.group]
-        if len(theirs) == len(receives) and _bytes(theirs[-1]) != _bytes(need):
-            return _verdict(view, number, theirs[-1], need)
+        receives, sends = blocked.in_order(view, number, need) or ([], [])
+        if sends and len(sends) == len(receives) and _bytes(sends[-1]) != _bytes(need):
+            return _verdict(view, number, sends[-1], need)
     return None
 
 
