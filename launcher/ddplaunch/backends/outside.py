@@ -17,25 +17,6 @@ from ddplaunch.backends.job import PROCESS, Handle, Job, State
 from ddplaunch.errors import NotFoundError, UsageError
 
 _PID: Final = re.compile(r"pid:(?://)?(\d{1,10})")
-BEGIN: Final = """
-import os, sys
-size = int(sys.argv.pop(1))
-if sys.version_info < (3, 9):
-    sys.exit("its python3 is %d.%d, and the agent needs 3.9" % sys.version_info[:2])
-try:
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
-except OSError:
-    pass
-agent = os.memfd_create("ddplaunch", 0)
-with open(agent, "wb", closefd=False) as file:
-    file.write(sys.stdin.buffer.read(size))
-os.execv(sys.executable, [sys.executable, "-I", "-S", f"/proc/self/fd/{agent}", *sys.argv[1:]])
-"""
-"""A program that runs the agent from memory. Its first argument: the bytes of the agent, which it reads.
-
-Where memory runs out meanwhile, the kernel ends this process and no rank, unless it ends whole containers.
-"""
 _LONGEST: Final = 80
 """Characters of a job's name."""
 _BLIND: Final = (
@@ -43,8 +24,9 @@ _BLIND: Final = (
     "as root there, or have root set the sysctl kernel.yama.ptrace_scope to 0"
 )
 _BLIND_IN_PODS: Final = (
-    "stacks need py-spy in the image of the ranks (`pip install py-spy`) and the right to trace: that of "
-    "their user where the nodes' sysctl kernel.yama.ptrace_scope is 0, else the capability SYS_PTRACE"
+    "stacks need the right to trace: that of the ranks' user where the nodes' sysctl "
+    "kernel.yama.ptrace_scope is 0, else the capability SYS_PTRACE; and py-spy, in their image or on a "
+    "machine of their kind from which this is run"
 )
 _UNCOUNTED: Final = (
     "from outside no call of torch.distributed can be counted: started by `ddplaunch run -- COMMAND`, the "

@@ -15,7 +15,7 @@ from tests.busy import BUSY
 
 from ddplaunch import api
 from ddplaunch.agent.contract import Event, NodeEvidence, Phase, RankEvidence
-from ddplaunch.backends import outside
+from ddplaunch.backends import in_memory, outside
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.errors import NotFoundError, UsageError
 from ddplaunch.render import archive
@@ -82,25 +82,12 @@ def test_pods_are_named_by_their_owner_or_their_labels(text: str, path: str | No
     assert path == outside.pods_named(text)
 
 
-def test_the_agent_runs_from_memory() -> None:
-    """Its archive comes through standard input, whose end is not waited for, and no file of it is written."""
-    agent = archive.agent_archive()
-    words = [sys.executable, "-I", "-S", "-c", outside.BEGIN, str(len(agent)), "--version"]
-
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(agent)
-        process.stdin.flush()
-        assert sys.version.split()[0] in process.stdout.read().decode()
-
-
 @pytest.mark.processes
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a container's namespaces")
 def test_all_processes_of_a_container() -> None:
     """All that is seen there are of the job. No file is written: none could be."""
     agent = archive.agent_archive()
-    look = [sys.executable, "-I", "-S", "-c", outside.BEGIN, str(len(agent)), "look", "--all"]
+    look = [sys.executable, "-I", "-S", "-c", in_memory.AGENT, str(len(agent)), "look", "--all"]
     rank = "RANK=3 LOCAL_RANK=1 WORLD_SIZE=4 sleep 100 > /dev/null &"
     script = f'mount -o remount,bind,ro / && ! touch /file 2> /dev/null && {rank} exec "$@"'
     words = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
@@ -113,28 +100,6 @@ def test_all_processes_of_a_container() -> None:
     assert [(5, 3, 1, 4)] == [
         (found.node, rank.rank, rank.local_rank, rank.world_size) for rank in found.ranks
     ]
-
-
-def test_no_rank_dies_for_it() -> None:
-    """Where memory runs out, the kernel takes the agent first."""
-    agent = b"print(open('/proc/self/oom_score_adj').read())"
-
-    done = subprocess.run(
-        [sys.executable, "-c", outside.BEGIN, str(len(agent))], input=agent, capture_output=True, check=True
-    )
-
-    assert b"1000" == done.stdout.strip()
-
-
-def test_a_python_that_is_too_old() -> None:
-    """The agent is not even read."""
-    old = "import sys; sys.version_info = (3, 8, 1)\n"
-
-    done = subprocess.run(
-        [sys.executable, "-c", old + outside.BEGIN, "1000"], capture_output=True, check=False, text=True
-    )
-
-    assert (1, "its python3 is 3.8, and the agent needs 3.9\n") == (done.returncode, done.stderr)
 
 
 def test_a_process_that_is_gone() -> None:

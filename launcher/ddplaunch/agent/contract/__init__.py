@@ -89,6 +89,7 @@ class Env:
     JOB = "DDPLAUNCH_JOB"  # the job's name, for the trainer's own use
     SOURCE = "DDPLAUNCH_SOURCE"  # folder where the job's source was unpacked
     WEBHOOK = "DDPLAUNCH_WEBHOOK_"  # and a number: in a pod, a URL of the job file's `notify`
+    PY_SPY = "DDPLAUNCH_PY_SPY"  # path of a py-spy that the launcher has brought
     HOOK = "DDPLAUNCH_HOOK"  # the supervisor's socket, for the worker hook
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Optional
 
-from ddplaunch.agent.contract import Stack
+from ddplaunch.agent.contract import Env, Stack
 from ddplaunch.agent.evidence import stacks
 
 _VARIABLES = "-llllllll"
@@ -19,9 +19,10 @@ _VARIABLES = "-llllllll"
 
 
 def find(python: str) -> Optional[str]:
-    """Find py-spy on PATH, beside the interpreter that trains, or beside the agent; None: nowhere."""
+    """Find py-spy on PATH, beside the interpreter that trains or the agent, or as brought; None: nowhere."""
     folders = [os.path.dirname(shutil.which(python) or python), os.path.dirname(sys.argv[0])]
-    return shutil.which("py-spy") or shutil.which("py-spy", path=os.pathsep.join(filter(None, folders)))
+    beside = shutil.which("py-spy", path=os.pathsep.join(filter(None, folders)))
+    return shutil.which("py-spy") or beside or shutil.which(os.environ.get(Env.PY_SPY, ""))
 
 
 def dump(program: str, pids: Sequence[int], deadline: float) -> tuple[dict[int, list[Stack]], dict[int, str]]:
@@ -60,7 +61,12 @@ def _texts(
     """Return by pid what py-spy has written to stdout and stderr, and reasons for pids without."""
     texts: dict[int, tuple[str, str]] = {}
     missing: dict[int, str] = {}
-    running = {pid: _start(program, pid, "--nonblocking", *more) for pid in pids}
+    running = {}
+    for pid in pids:
+        try:
+            running[pid] = _start(program, pid, "--nonblocking", *more)
+        except OSError as error:  # of a program that was brought, too: memory may not be run here
+            missing[pid] = f"py-spy: {error.strerror}"
     for pid, process in running.items():
         try:
             output, errors = process.communicate(timeout=max(0.01, deadline - time.monotonic()))

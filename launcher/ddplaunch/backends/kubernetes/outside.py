@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from ddplaunch.agent.contract import Bundle, NodeEvidence, Phase, PhaseName
 from ddplaunch.agent.text.ranges import listing
-from ddplaunch.backends import outside
+from ddplaunch.backends import in_memory, outside
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.backends.kubernetes import objects, outside_pods, pod_exec
 from ddplaunch.backends.kubernetes.api import Api
@@ -29,9 +29,6 @@ _AT_ONCE: Final = 64
 """Pods that are looked at together: a thousand take some minutes, and the API server other requests."""
 _NAMED: Final = 4
 """Pods that a text names; more of them share a number."""
-_READY: Final = "ready."
-"""The line for which the agent is held back: it is no base64."""
-_PROGRAM: Final = f"print({_READY!r}, flush=True)\n{outside.BEGIN}"
 _WITHOUT_PYTHON: Final = (
     "its image has no python3, which the look needs; a container beside it could have one, by "
     "`kubectl debug --target`, but ddplaunch starts none"
@@ -152,12 +149,17 @@ def _answer(api: Api, namespace: str, pod: Json, agent: bytes) -> Answer:
     answer = Answer(name, str(objects.spec(pod).get("nodeName") or ""), None, silent=True)
     if (obstacle := outside_pods.obstacle(pod, container)) is not None:
         return answer._replace(why=obstacle.text, phase=obstacle.phase, silent=False)
-    words = ["python3", "-I", "-S", "-c", _PROGRAM, str(len(agent)), "look", "--all"]
+    spy = in_memory.packed_py_spy()
+    words = ["python3", "-I", "-S", "-c", in_memory.AGENT_WITH_PY_SPY, *spy.words, str(len(agent))]
+
+    def stdin(printed: str) -> bytes:
+        return spy.packed + agent if in_memory.WANTED in printed else agent
+
     try:
-        ran = pod_exec.execute(api, namespace, name, container, words, _LIMIT, agent)
+        ran = pod_exec.execute(api, namespace, name, container, [*words, "look", "--all"], _LIMIT, stdin)
     except pod_exec.UnusableError as error:
         return answer._replace(why=_no_answer(str(error)))
-    evidence = outside.unpacked(ran.out.replace(_READY, "", 1), 0)
+    evidence = outside.unpacked(ran.out.partition("\n")[2], 0)
     if evidence is None:
         return answer._replace(why=_why_none(ran))
     if evidence.ranks:

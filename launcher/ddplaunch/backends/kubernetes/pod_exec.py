@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -57,12 +57,13 @@ def execute(
     container: str,
     words: list[str],
     limit: float = LIMIT,
-    stdin: bytes = b"",
+    stdin: Callable[[str], bytes] | None = None,
 ) -> Ran:
     """Run a command in a container. Raises NotAllowedError and UnusableError.
 
-    The command gets `stdin` after the first bytes that it prints, so that one which does not start is known
-    at once. Its end is not marked, which version 4 of the protocol cannot do: the command counts the bytes.
+    `stdin` is given the first line that the command prints, and returns what it reads: one that does not
+    start is known at once. Its end is not marked, which version 4 of the protocol cannot do: the command
+    counts the bytes.
     """
     import websocket
 
@@ -127,7 +128,7 @@ def _opened(api: Api, url: str) -> Any:
     )
 
 
-def _converse(connection: Any, deadline: float, stdin: bytes) -> Ran:
+def _converse(connection: Any, deadline: float, stdin: Callable[[str], bytes] | None) -> Ran:
     import websocket
 
     out, errors = bytearray(), bytearray()
@@ -138,9 +139,9 @@ def _converse(connection: Any, deadline: float, stdin: bytes) -> Ran:
                 out += data[1:]
                 if len(out) > files.MAX_BYTES:
                     break
-                if len(data) > 1 and stdin:
-                    _send(connection, stdin)
-                    stdin = b""
+                if stdin is not None and b"\n" in out:
+                    _send(connection, stdin(out.decode("utf-8", "replace")))
+                    stdin = None
             elif data[0] == _ERRORS and len(errors) < _MOST_ERRORS:
                 errors += data[1:]
             elif data[0] == _END:

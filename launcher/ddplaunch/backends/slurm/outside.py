@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ddplaunch.agent.contract import Bundle, NodeEvidence
-from ddplaunch.backends import outside
+from ddplaunch.backends import in_memory, outside
 from ddplaunch.backends.slurm.commands import Commands
 from ddplaunch.backends.slurm.parse import SlurmJob
 from ddplaunch.errors import ClusterError
@@ -27,9 +27,10 @@ def collect(job: SlurmJob, commands: Commands) -> Bundle:
     step = [f"--jobid={job.job_id}", "--overlap", f"--nodes={job.nodes}", f"--ntasks={job.nodes}"]
     step += ["--ntasks-per-node=1", "--mpi=none", "--label", "--quiet"]
     agent = archive.agent_archive()
-    words = ["python3", "-I", "-S", "-c", outside.BEGIN, str(len(agent))]
+    words = ["python3", "-I", "-S", "-c", in_memory.AGENT, str(len(agent))]
     words += ["look", "--of", f"SLURM_JOB_ID={job.job_id}"]
-    answer = commands.run("srun", *step, *words, limit=_LIMIT, stdin=agent)
+    environment = in_memory.environment_with_py_spy()
+    answer = commands.run("srun", *step, *words, env=environment, limit=_LIMIT, stdin=agent)
     nodes = evidence(answer.out)
     if not nodes:
         raise ClusterError(

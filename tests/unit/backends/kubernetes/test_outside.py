@@ -20,6 +20,7 @@ from tests.unit.backends.kubernetes.pods_of_others import pod, statuses
 
 from ddplaunch import api
 from ddplaunch.agent.contract import Bundle, NodeEvidence, Phase, Process, RankEvidence, codec
+from ddplaunch.backends import in_memory
 from ddplaunch.backends.job import State
 from ddplaunch.backends.kubernetes import outside
 from ddplaunch.backends.kubernetes.api import Api
@@ -52,8 +53,10 @@ def evidence(*ranks: int, size: int = 2, missing: tuple[str, ...] = ()) -> NodeE
 class Pod:
     """What its containers do with a command, and the agent that it got."""
 
-    def __init__(self, prints: NodeEvidence | None = None, fails: str = "", status: int = 101) -> None:
-        self.prints, self.fails, self.status = prints, fails, status
+    def __init__(
+        self, prints: NodeEvidence | None = None, fails: str = "", status: int = 101, wants: str = ""
+    ) -> None:
+        self.prints, self.fails, self.status, self.wants = prints, fails, status, wants
         self.container = ""
         self.words: list[str] = []
         self.got = b""
@@ -90,8 +93,10 @@ class Cluster(Server):
         self.send_header("Sec-WebSocket-Protocol", "v4.channel.k8s.io")
         self.end_headers()
         if pod.prints is not None:
-            self.send(1, b"ready.\n")
-            size = int(pod.words[pod.words.index("-c") + 2])
+            self.send(1, b"rea")  # a line may come in parts
+            self.send(1, f"dy. {pod.wants}\n".encode())
+            py_spy, _, agent = pod.words[pod.words.index("-c") + 2 :][:3]
+            size = int(agent) + (int(py_spy) if pod.wants else 0)
             while len(pod.got) < size:
                 pod.got += self.received()
             packed = base64.b64encode(zlib.compress(codec.text(pod.prints).encode()))
@@ -115,7 +120,8 @@ class Cluster(Server):
         if length >= 126:
             length = int.from_bytes(self.rfile.read(2 if length == 126 else 8), "big")
         mask, data = self.rfile.read(4), self.rfile.read(length)
-        plain = bytes(byte ^ mask[index % 4] for index, byte in enumerate(data))
+        repeated = (mask * (len(data) // 4 + 1))[: len(data)]
+        plain = (int.from_bytes(data, "big") ^ int.from_bytes(repeated, "big")).to_bytes(len(data), "big")
         assert 0 == plain[0]
         return plain[1:]
 
@@ -136,6 +142,18 @@ def add(cluster: type[Cluster], name: str, does: Pod, *containers: str, **status
     cluster.pods[name] = does
     cluster.listed.append(pod(name, *containers, **status))
     return does
+
+
+def test_py_spy_comes_where_it_is_wanted(cluster: type[Cluster]) -> None:
+    """Before the agent, and to no other pod: a pod of many is told apart by what it prints first."""
+    without = add(cluster, "llm-0-abc", Pod(evidence(0), wants="py-spy"))
+    with_it = add(cluster, "llm-1-xyz", Pod(evidence(1)))
+
+    api.diagnose(JOB)
+
+    agent, spy = archive.agent_archive(), in_memory.packed_py_spy()
+    assert (spy.packed + agent, agent) == (without.got, with_it.got)
+    assert len(spy.packed) > 1_000_000
 
 
 @pytest.mark.timeout(30)
