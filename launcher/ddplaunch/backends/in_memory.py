@@ -55,7 +55,7 @@ if is_wanted:
     os.environ[{Env.PY_SPY!r}] = in_memory(zlib.decompress(sys.stdin.buffer.read(size)))
 """
 AGENT_WITH_PY_SPY: Final = _BEGIN + _PY_SPY + _END
-"""Takes the words of a `PySpy` before those of AGENT. Prints READY, and WANTED where it reads py-spy first."""
+"""Takes the words of a `PySpy` before those of AGENT. Prints READY, and WANTED if it reads py-spy first."""
 _MACHINES: Final = {62: "x86_64", 183: "aarch64"}
 """By their number in the header of an ELF file (elf.h), as uname calls them."""
 
