@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.agent.diagnosis.build import NOW, dead, in_evaluate, raised, rank
-from tests.agent.hub.sessions import Hub, Wire
+from tests.agent.hub.sessions import HUNG, Hub, Wire
 
 from ddplaunch.agent.contract import Exit, NodeEvidence, codec
 from ddplaunch.agent.contract.messages import Ending
@@ -23,6 +23,21 @@ def test_stop_takes_evidence_first(hub: Hub) -> None:
     assert hub.record.evidence is not None
     hub.finish(Exit.STOPPED, Exit.STOPPED)
     assert Exit.STOPPED == hub.record.exit_code
+
+
+def test_nobody_waits_for_ranks_that_are_being_ended(hub: Hub) -> None:
+    """They move, and are not what the others wait for."""
+    hub.beats(*HUNG)
+    assert [([1], [0]), ([2, 3], [])] == [
+        (node.waits.ranks, node.waits.others) for node in hub.record.nodes.values() if node.waits
+    ]
+
+    asyncio.run(hub.handler.stop("cancelled"))
+    hub.answers(0, rank(0), rank(1))
+    hub.answers(1, rank(2), rank(3))
+    hub.beats(*HUNG)
+
+    assert [None, None] == [node.waits for node in hub.record.nodes.values()]
 
 
 def ending(hub: Hub) -> Wire:

@@ -196,7 +196,8 @@ class RunSession:
             return
         self.liveness.received(beat.node, now, sum(rank.completed for rank in beat.ranks))
         self.watch.add(beat, now)
-        self.record.beat(beat, waits(beat, time.time()))
+        # Ranks that are being ended move again, and are not what the others wait for.
+        self.record.beat(beat, waits(beat, time.time()) if self.exit_code is None else None)
         self.record.follow(self.finished)
 
     def _death(self, node: int, ended: messages.RankEnded, now: float) -> None:
