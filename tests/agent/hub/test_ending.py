@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.agent.diagnosis.build import NOW, dead, in_evaluate, raised, rank
-from tests.agent.hub.sessions import HUNG, Hub, Wire
+from tests.agent.hub.sessions import Hub, Wire, beat
 
 from ddplaunch.agent.contract import Exit, NodeEvidence, codec
 from ddplaunch.agent.contract.messages import Ending
@@ -27,7 +27,8 @@ def test_stop_takes_evidence_first(hub: Hub) -> None:
 
 def test_nobody_waits_for_ranks_that_are_being_ended(hub: Hub) -> None:
     """They move, and are not what the others wait for."""
-    hub.beats(*HUNG)
+    ranks = [beat(0, 8, waits=False), beat(1, 8), beat(2, 8), beat(3, 8)]
+    hub.beats(*ranks)
     assert [([1], [0]), ([2, 3], [])] == [
         (node.waits.ranks, node.waits.others) for node in hub.record.nodes.values() if node.waits
     ]
@@ -35,7 +36,7 @@ def test_nobody_waits_for_ranks_that_are_being_ended(hub: Hub) -> None:
     asyncio.run(hub.handler.stop("cancelled"))
     hub.answers(0, rank(0), rank(1))
     hub.answers(1, rank(2), rank(3))
-    hub.beats(*HUNG)
+    hub.beats(*ranks)
 
     assert [None, None] == [node.waits for node in hub.record.nodes.values()]
 
