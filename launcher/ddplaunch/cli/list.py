@@ -11,7 +11,7 @@ from ddplaunch import api
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.cli import parser as arguments
 from ddplaunch.cli.jobs import print_json
-from ddplaunch.errors import ExitCode, UsageError
+from ddplaunch.errors import ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from ddplaunch.backends.job import Job
@@ -25,7 +25,8 @@ _LINES = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    arguments.target(parser, "the scheduler whose jobs to list", "the profile's, else local, this machine")
+    default = "the profile's, else where the last job went, else local, this machine"
+    arguments.target(parser, "the scheduler whose jobs to list", default)
     parser.add_argument("-a", "--all", action="store_true", help="list every job, however old")
     arguments.as_json(parser)
 
@@ -54,17 +55,28 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _target(profile: str | None) -> str:
-    """Return the target of the profile; this machine, with a message, where the configuration is broken.
+    """Return the target of the profile, else that of the last job, which is said, else this machine.
 
-    Raises UsageError, SpecError for a profile that is named.
+    Raises UsageError, SpecError for a profile that is named, and broken.
     """
     try:
-        return api.choose(profile=api.profile(profile)).target
+        chosen = api.profile(profile)
     except (UsageError, api.SpecError) as error:
         if profile:
             raise
         sys.stderr.write(f"{error}\n\nnote: these are the jobs of this machine\n")
         return "local"
+    if chosen is not None and chosen.target:
+        return chosen.target
+    try:
+        target = api.last().target
+    except NotFoundError:
+        return "local"
+    if target != "local":
+        sys.stderr.write(
+            f"jobs on {target}, where the last one went; `--to local` lists those of this machine\n"
+        )
+    return target
 
 
 def table(jobs: list[Job], now: float) -> str:

@@ -131,3 +131,15 @@ def test_nobody_has_a_last_job_before_the_first(
 
     assert (102, "") == (answer.code, answer.out)
     assert answer.err.startswith("error: no job has been submitted from here yet\n\nhint: `ddplaunch submit")
+
+
+def test_list_shows_the_target_of_the_last_job(call: Call) -> None:
+    """And says so; a job that went to a cluster is not hidden behind "no jobs yet"."""
+    here = call("list")
+    slurm("newest", 78, 99.0)
+
+    there = call("list")
+
+    assert ("", True) == (here.err, "local://digits/2" in here.out)
+    assert there.err.startswith("jobs on slurm, where the last one went; `--to local` lists ")
+    assert here == call("list", "--to", "local")
