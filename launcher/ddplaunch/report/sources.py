@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from ddplaunch.agent.contract import RankEvidence
 from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.progress import unexplained
 from ddplaunch.agent.system import phrases
 from ddplaunch.report.scene import Scene
-from ddplaunch.report.verdict import missing, unexplained
+from ddplaunch.report.verdict import missing
 from ddplaunch.report.words import count, some
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ddplaunch.agent.contract import JobEvidence, Verdict
 from ddplaunch.agent.diagnosis.run import pace
+from ddplaunch.agent.diagnosis.run.progress import unexplained
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends.job import PROCESS, Job, State
@@ -70,10 +71,11 @@ def about_text(diagnosis: Diagnosis, width: int | None = None) -> str:
     evidence = diagnosis.evidence
     if evidence is not None:
         ranks = sum(len(node.ranks) for node in evidence.evidence)
-        answered = count(len(evidence.evidence) - len(_explained(evidence)), "node")
+        silent = unexplained(evidence)
+        answered = count(len(evidence.evidence) - len(evidence.silent) + len(silent), "node")
         seen = f"{clock(evidence.at)}, of {count(ranks, 'rank')} on {answered}"
         lines += _entry("evidence", [seen], width)
-        if silent := unexplained(evidence):
+        if silent:
             lines += _entry("silent", [f"{some('node', silent)} gave no evidence in time"], width)
         lines += _entry("unseen", missing(diagnosis), width)
         if diagnosis.verdicts and job.hint and job.status is None:  # a job that ddplaunch did not start
@@ -81,17 +83,6 @@ def about_text(diagnosis: Diagnosis, width: int | None = None) -> str:
         if not diagnosis.verdicts:  # else the verdict has what matters of it
             lines += _entry("pace", paces(evidence), width)
     return "\n".join(lines)
-
-
-def unexplained(evidence: JobEvidence) -> list[int]:
-    """Return the nodes that gave no evidence, and no reason either, which `missing` would have."""
-    return [node for node in evidence.silent if node not in _explained(evidence)]
-
-
-def _explained(evidence: JobEvidence) -> set[int]:
-    """Return the nodes without ranks of which is known why they gave no evidence."""
-    rankless = {each.node for each in evidence.evidence if each.missing and not each.ranks}
-    return rankless.intersection(evidence.silent)
 
 
 def paces(evidence: JobEvidence) -> list[str]:

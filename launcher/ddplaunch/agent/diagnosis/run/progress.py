@@ -102,8 +102,7 @@ def _holding(view: JobView, slowest: list[int]) -> list[str]:
 def unknown(view: JobView) -> Verdict:
     """Return the verdict that the evidence does not decide: where all ranks stand, and what is missing."""
     locations = view.groups_of_ranks(view.alive)
-    silent = [node for node in view.evidence.silent if node not in view.nodes or not view.nodes[node].missing]
-    missing = [f"{view.node(node)} did not answer" for node in silent]
+    missing = [f"{view.node(node)} did not answer" for node in unexplained(view.evidence)]
     missing += sorted(
         {f"{view.node(node.node)}: {text}" for node in view.nodes.values() for text in node.missing}
     )
@@ -142,6 +141,12 @@ def unknown(view: JobView) -> Verdict:
         ],
         hint=_where_to_look(view),
     )
+
+
+def unexplained(evidence: JobEvidence) -> list[int]:
+    """Return the silent nodes for whose silence nothing in the evidence is a reason."""
+    explained = [each.node for each in evidence.evidence if each.missing and not each.ranks]
+    return [node for node in evidence.silent if node not in explained]
 
 
 def _where_to_look(view: JobView) -> str:
