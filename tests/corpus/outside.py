@@ -8,26 +8,44 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.corpus import plain
-from tests.corpus.faults import Fault
+from tests.corpus import peers, plain
+from tests.corpus.faults import Fault, Healthy
+from tests.corpus.harness import living
 
 HANGS_FOR = 13.0
 """Seconds from the moment progress stops to the call: a hang is one after ten."""
+RUNS_FOR = 20.0
+"""Seconds from the moment all ranks of a healthy job are there to the call: all that takes long has begun."""
 NOTHING = {"ranks": [], "confidence": 0.0, "seconds": None}
 
 
-def ask(fault: Fault, folder: Path, env: dict[str, str]) -> dict[str, Any]:
+def applies(job: Fault | Healthy) -> bool:
+    """Whether torchrun starts it, as it is; a fault needs ranks that are at fault."""
+    return peers.applies(job) if isinstance(job, Fault) else not (job.mpi or job.plain)
+
+
+def ask(job: Fault | Healthy, folder: Path, env: dict[str, str]) -> dict[str, Any]:
     """With py-spy, and as if there were none: {"py-spy": asked, "none": asked, "load": …}."""
     folder.mkdir(parents=True)
-    with plain.job(fault, folder, env) as launchers:
+    with plain.job(job, folder, env) as launchers:
         until = time.monotonic() + plain.STARTED
-        stopped = False
+        comes = False
         while time.monotonic() < until and any(each.poll() is None for each in launchers):
-            if not stopped and list(folder.glob("stopped-*")):
-                stopped, until = True, time.monotonic() + HANGS_FOR
+            if not comes and _has_come(job, folder):
+                comes = True
+                until = time.monotonic() + (HANGS_FOR if isinstance(job, Fault) else RUNS_FOR)
             time.sleep(0.2)
+        load = round(os.getloadavg()[0], 1)
         found: dict[str, Any] = {"py-spy": _asked(launchers, True), "none": _asked(launchers, False)}
-    return {**found, "load": round(os.getloadavg()[0], 1)}
+    return {**found, "load": load}
+
+
+def _has_come(job: Fault | Healthy, folder: Path) -> bool:
+    """Whether the fault is there, or all ranks of a healthy job are."""
+    if isinstance(job, Fault):
+        return bool(list(folder.glob("stopped-*")))
+    ranks = set(living(folder).values()) - {None}
+    return len(ranks) == job.nodes * job.nproc
 
 
 def _asked(launchers: list[subprocess.Popen[bytes]], spy: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.corpus.faults import Fault
+from tests.corpus.faults import Fault, Healthy
 from tests.corpus.harness import HERE, living
 
 STARTED = 120.0
@@ -27,7 +27,7 @@ _HIDDEN = ("unshare", "--mount", "sh", "-c", 'mount --bind /dev/null "$0" && exe
 
 @contextlib.contextmanager
 def job(
-    case: Fault, folder: Path, env: Mapping[str, str] | None = None
+    case: Fault | Healthy, folder: Path, env: Mapping[str, str] | None = None
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Its launchers, one a node; at the end nothing of it is left."""
     with socket.socket() as holder:
@@ -35,11 +35,12 @@ def job(
         port = str(holder.getsockname()[1])
     own = {"CORPUS_SCENE": str(folder), **(env or {})}
     launchers = []
+    launch = case.launch if isinstance(case, Fault) else ()
     try:
         for node in range(case.nodes):
             words = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(case.nodes)]
             words += ["--nproc-per-node", str(case.nproc), "--node-rank", str(node)]
-            words += ["--master-addr", "127.0.0.1", "--master-port", port, *case.launch, case.file]
+            words += ["--master-addr", "127.0.0.1", "--master-port", port, *launch, case.file]
             with (folder / f"output-{node}").open("wb") as output:
                 launcher = subprocess.Popen(
                     [*words, *case.arguments],
