@@ -10,7 +10,7 @@ from tests.corpus import accuracy
 from tests.corpus.accuracy import ABSTAINED, PART, RIGHT, WRONG, Score
 from tests.corpus.cases import Case
 
-KINDS = {"py-spy": "with py-spy", "none": "without py-spy"}
+KINDS = {"py-spy": "with py-spy", "none": "without py-spy", "forbidden": "without the right to trace"}
 COLUMNS = (
     "ended before",
     "looked at",
@@ -40,8 +40,8 @@ def section(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> It
     for kind, name in KINDS.items():
         yield f"| {name} | {' | '.join(_figures(kind, looks, calm))} |"
     yield ""
-    yield "| program | true | load | with py-spy | | s | without | | s |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield f"| program | true | load | {' | '.join(f'{name} | | s' for name in KINDS.values())} |"
+    yield "|---" * (3 + 3 * len(KINDS)) + "|"
     for case, look in [*looks, *calm]:
         cells = [cell for kind in KINDS for cell in _cells(case, look[kind])]
         true = accuracy.named(case.code, case.ranks) if case.code else "healthy"

@@ -16,6 +16,7 @@ HANGS_FOR = 13.0
 """Seconds from the moment progress stops to the call: a hang is one after ten."""
 RUNS_FOR = 20.0
 """Seconds from the moment all ranks of a healthy job are there to the call: all that takes long has begun."""
+WAYS = ("py-spy", "none", "forbidden")
 NOTHING = {"ranks": [], "confidence": 0.0, "seconds": None}
 
 
@@ -25,7 +26,7 @@ def applies(job: Fault | Healthy) -> bool:
 
 
 def ask(job: Fault | Healthy, folder: Path, env: dict[str, str]) -> dict[str, Any]:
-    """With py-spy, and as if there were none: {"py-spy": asked, "none": asked, "load": …}."""
+    """In each of the WAYS: {way: asked, …, "load": …}."""
     folder.mkdir(parents=True)
     with plain.job(job, folder, env) as launchers:
         until = time.monotonic() + plain.STARTED
@@ -36,7 +37,7 @@ def ask(job: Fault | Healthy, folder: Path, env: dict[str, str]) -> dict[str, An
                 until = time.monotonic() + (HANGS_FOR if isinstance(job, Fault) else RUNS_FOR)
             time.sleep(0.2)
         load = round(os.getloadavg()[0], 1)
-        found: dict[str, Any] = {"py-spy": _asked(launchers, True), "none": _asked(launchers, False)}
+        found: dict[str, Any] = {way: _asked(launchers, way) for way in WAYS}
     return {**found, "load": load}
 
 
@@ -48,12 +49,12 @@ def _has_come(job: Fault | Healthy, folder: Path) -> bool:
     return len(ranks) == job.nodes * job.nproc
 
 
-def _asked(launchers: list[subprocess.Popen[bytes]], spy: bool) -> dict[str, Any]:
+def _asked(launchers: list[subprocess.Popen[bytes]], way: str) -> dict[str, Any]:
     pid = next((each.pid for each in launchers if each.poll() is None), None)
     if pid is None:
         return {"code": "ended", **NOTHING}
     began = time.monotonic()
-    answer = plain.diagnosed(pid, spy)
+    answer = plain.diagnosed(pid, way)
     return reduced(answer, round(time.monotonic() - began, 1))
 
 

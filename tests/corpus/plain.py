@@ -23,6 +23,17 @@ _DIAGNOSED = 120.0
 _BIN = Path(sys.executable).parent
 _HIDDEN = ("unshare", "--mount", "sh", "-c", 'mount --bind /dev/null "$0" && exec "$@"')
 """Before a program's path and a command, to which that program is none."""
+_FORBIDDEN = """
+import sys
+from ddplaunch.agent.system import proc
+read = proc.text
+proc.text = lambda pid, name: "" if name.endswith(("syscall", "/stack")) or name == "stack" else read(pid, name)
+from ddplaunch.agent.evidence import waits
+waits._string = lambda pid, address: ""
+from ddplaunch.cli.main import main
+sys.exit(main())
+"""
+"""The command, as the kernel answers it where tracing is forbidden: these files of /proc are not to be read."""
 
 
 @contextlib.contextmanager
@@ -65,14 +76,16 @@ def job(
             time.sleep(0.1)
 
 
-def diagnosed(pid: int, spy: bool = True) -> dict[str, Any]:
+def diagnosed(pid: int, how: str = "py-spy") -> dict[str, Any]:
     """What `ddplaunch diagnose pid:… --json` prints; {"error": …} with its message where it fails.
 
-    Without `spy`, which only root can ask for, as on a machine where nobody has installed py-spy.
+    `how`: "py-spy"; "none", which only root can ask for, as on a machine where nobody has installed it;
+    "forbidden", as for a user who may not trace.
     """
-    command = [str(_BIN / "ddplaunch"), "diagnose", f"pid:{pid}", "--json"]
+    program = [sys.executable, "-c", _FORBIDDEN] if how == "forbidden" else [str(_BIN / "ddplaunch")]
+    command = [*program, "diagnose", f"pid:{pid}", "--json"]
     done = subprocess.run(
-        command if spy else [*_HIDDEN, str(_BIN / "py-spy"), *command],
+        command if how == "py-spy" else [*_HIDDEN, str(_BIN / "py-spy"), *command],
         capture_output=True,
         text=True,
         timeout=_DIAGNOSED,

@@ -151,7 +151,7 @@ def test_what_may_not_be_seen_is_named(tmp_path: Path) -> None:
         pytest.skip("only root can hide py-spy")
     case = FAULT["rank_in_dataloader"]
     with hanging(case, tmp_path) as launchers:
-        found = plain.diagnosed(launchers[0].pid, spy=False)
+        found = plain.diagnosed(launchers[0].pid, "none")
 
     assert [] == [rank for verdict in found["verdicts"] for rank in verdict["ranks"]]
     assert ["stacks of ranks 0-2: py-spy: not found (node 0)"] == found["evidence"]["missing"]

@@ -126,7 +126,7 @@ def _verdict(
 
 RULES = (
     (Stage.STRAGGLER, not_connected),
-    (Stage.STRAGGLER, in_no_collective),
     (Stage.STRAGGLER, asleep),
+    (Stage.STRAGGLER, in_no_collective),
     (Stage.SLOW, runs_on),
 )
