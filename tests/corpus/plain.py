@@ -25,15 +25,16 @@ _HIDDEN = ("unshare", "--mount", "sh", "-c", 'mount --bind /dev/null "$0" && exe
 """Before a program's path and a command, to which that program is none."""
 _FORBIDDEN = """
 import sys
-from ddplaunch.agent.system import proc
-read = proc.text
-proc.text = lambda pid, name: "" if name.endswith(("syscall", "/stack")) or name == "stack" else read(pid, name)
 from ddplaunch.agent.evidence import waits
-waits._string = lambda pid, address: ""
+from ddplaunch.agent.system import proc
 from ddplaunch.cli.main import main
+read = proc.text
+hidden = ("syscall", "stack")
+proc.text = lambda pid, name: "" if name.rpartition("/")[2] in hidden else read(pid, name)
+waits._string = lambda pid, address: ""
 sys.exit(main())
 """
-"""The command, as the kernel answers it where tracing is forbidden: these files of /proc are not to be read."""
+"""The command with the files of /proc that a user may not read where tracing is forbidden."""
 
 
 @contextlib.contextmanager

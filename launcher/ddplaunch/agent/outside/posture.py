@@ -1,7 +1,7 @@
 """Finds where a rank stands without its stack: by its connection to the store, and by Gloo's threads.
 
-A thread of Gloo that works on a collective waits for a futex with a timeout, an idle one without. It takes the
-right to trace to see that, and no tracer. A rank that has not called init_process_group has no connection to
+A thread of Gloo that works on a collective waits for a futex with a timeout, an idle one without. To see that
+takes the right to trace, and no tracer. A rank that has not called init_process_group has no connection to
 the place where the ranks meet.
 """
 
@@ -25,8 +25,11 @@ def of(pids: Sequence[int], port: int) -> dict[int, str]:
     postures = {}
     for pid, inodes in sockets.items():
         workers = _workers(pid)
-        own = [each for each in table if each.inode in inodes]
-        postures[pid] = _by_threads(pid, workers) if workers else _by_sockets(own, port)
+        if workers:
+            postures[pid] = _by_threads(pid, workers)
+        elif port:
+            others = set().union(*sockets.values()) - inodes
+            postures[pid] = _by_sockets(inodes, [each for each in table if each.inode not in others], port)
     return postures
 
 
@@ -43,17 +46,18 @@ def _by_threads(pid: int, workers: Sequence[int]) -> str:
     if any(each is not None and each.timed for each in waits):
         return Posture.COLLECTIVE
     main = proc.thread_wait(pid, pid)
-    # Sends and receives wait in the main thread, with a timeout.
+    # Sends and receives wait in the main thread, with a timeout; so may NCCL, of which nothing is seen here.
     may_wait = not proc.text(pid, "syscall") or (main is not None and main.timed)
+    may_wait = may_wait or proc.maps_library(pid, "libcuda")
     return "" if None in waits or may_wait else Posture.OWN
 
 
-def _by_sockets(own: Collection[tcp.Tcp], port: int) -> str:
-    if not port:
-        return ""
+def _by_sockets(inodes: Collection[int], table: Sequence[tcp.Tcp], port: int) -> str:
+    """Return the posture by the sockets of one rank. `table`: without those of the other ranks."""
+    own = [each for each in table if each.inode in inodes]
     others = [each for each in own if each.remote_port != port]
     if len(others) < len(own):
         return "" if others else Posture.INIT
-    ends = {(each.local, each.remote) for each in own}
+    ends = {(each.local, each.remote) for each in table}
     strangers = [each for each in own if (each.remote, each.local) not in ends]
     return "" if any(each.remote_port >= _OWN_PORTS for each in strangers) else Posture.BEFORE

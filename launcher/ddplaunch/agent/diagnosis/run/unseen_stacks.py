@@ -9,12 +9,13 @@ from ddplaunch.agent.contract import Posture, Verdict
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import SLEEP
 from ddplaunch.agent.diagnosis.run.stages import Stage
-from ddplaunch.agent.diagnosis.run.waiting import CALL_FIRST, KEEP_SHORT, doing, holder_facts, verdict_on
+from ddplaunch.agent.diagnosis.run.waiting import CALL_FIRST, KEEP_SHORT, holder_facts, verdict_on
 from ddplaunch.agent.system import phrases, subjects
 
 ENTRIES = ()  # the codes are those of `waiting` and `progress`
 _LOOKS = 2.0
 """Wake-ups a second: TORCH_NCCL_BLOCKING_WAIT sleeps a millisecond between two looks at its collective."""
+_LET_TRACE = f"Only a stack shows where: let py-spy trace. {KEEP_SHORT}"
 _POLL = "poll_schedule_timeout"
 
 
@@ -29,7 +30,7 @@ def not_connected(view: JobView) -> Optional[Verdict]:
         "rank-late-to-init",
         late,
         there,
-        f"{subjects.ranks(late)} {has} no connection to the store of the job, where {subjects.ranks(there)} "
+        f"{subjects.ranks(late)} {has} no connection to the job's store, where {subjects.ranks(there)} "
         f"{are}: {phrases.one_or(late, 'it has', 'they have')} not called init_process_group, or with another "
         "address",
         CALL_FIRST,
@@ -42,16 +43,14 @@ def in_no_collective(view: JobView) -> Optional[Verdict]:
     if not own or not there or sorted([*own, *there]) != view.world:
         return None
     are, wait = phrases.one_or(own, "is", "are"), phrases.one_or(there, "waits", "wait")
-    process = view.ranks[own[0]].process
-    what = f", its process is {doing(process)}" if process is not None and len(own) == 1 else ""
     return _verdict(
         view,
         "rank-in-user-code",
         own,
         there,
-        f"{subjects.ranks(own)} {are} in no collective of Gloo{what}, while {subjects.ranks(there)} {wait} in "
-        "one; no stack shows the line",
-        f"Only a stack shows where: let py-spy trace. {KEEP_SHORT}",
+        f"{subjects.ranks(own)} {are} in no collective of Gloo, while {subjects.ranks(there)} {wait} in one; "
+        "no stack shows the line",
+        _LET_TRACE,
     )
 
 
@@ -71,7 +70,10 @@ def asleep(view: JobView) -> Optional[Verdict]:
     ranks = [
         rank
         for rank, function in sleeps.items()
-        if (SLEEP.fullmatch(function) or (function == _POLL and _has_loader(view, rank)))
+        if (
+            SLEEP.fullmatch(function)
+            or (function == _POLL and any(each.role == "loader" for each in view.ranks[rank].children))
+        )
         and (its := processes[rank]) is not None
         and its.wakeups < _LOOKS
         and view.ranks[rank].still_for >= view.evidence.notice_after
@@ -90,12 +92,12 @@ def asleep(view: JobView) -> Optional[Verdict]:
         f"{subjects.ranks(ranks)} {sleep} in the kernel ({wait}), "
         f"where no collective waits, while {subjects.ranks(others)} {wait_too} "
         f"for another thread or rank; no stack shows the line",
-        f"Only a stack shows where: let py-spy trace. {KEEP_SHORT}",
+        _LET_TRACE,
     )
 
 
 def runs_on(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on ranks that run outside of any collective, and for which the others have waited."""
+    """Return the verdict on ranks that run outside of collectives while the others have waited for long."""
     found = in_no_collective(view)
     patience = view.evidence.notice_after
     if found is None or any(view.ranks[rank].still_for < patience for rank in found.victims):
@@ -107,14 +109,8 @@ def _postures(view: JobView, posture: str) -> list[int]:
     return [
         rank
         for rank in view.alive
-        if view.ranks[rank].posture == posture
-        and not view.ranks[rank].stacks
-        and rank not in view.explained
+        if view.ranks[rank].posture == posture and not view.ranks[rank].stacks and rank not in view.explained
     ]
-
-
-def _has_loader(view: JobView, rank: int) -> bool:
-    return any(child.role == "loader" for child in view.ranks[rank].children)
 
 
 def _verdict(
