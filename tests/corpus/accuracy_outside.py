@@ -21,6 +21,7 @@ COLUMNS = (
     "wrong rank",
     "right rank, wrong cause",
     "healthy ones accused",
+    "healthy ones called slow",
     "seconds",
 )
 
@@ -55,7 +56,9 @@ def _figures(kind: str, looks: list[Any], calm: list[Any]) -> Iterator[str]:
     cells += [sum(score.kind == RIGHT for score in seen), ranks.count(PART), ranks.count(ABSTAINED)]
     cells += [ranks.count(WRONG), sum(rank_score(each) == RIGHT and each.kind == WRONG for each in seen)]
     yield from map(str, cells)
-    yield f"{sum(bool(look[kind]['ranks']) for _, look in calm)} of {len(calm)}"
+    told = [look[kind]["code"] for _, look in calm if look[kind]["ranks"]]
+    alive = sum(look[kind]["seconds"] is not None for _, look in calm)
+    yield from (f"{len(told) - told.count('slow')} of {alive}", f"{told.count('slow')} of {alive}")
     yield f"{statistics.median(score.run['seconds'] for score in seen):.1f}" if seen else ""
 
 
@@ -64,7 +67,7 @@ def _cells(case: Case, run: dict[str, Any]) -> list[str]:
         return ["ended before", "", ""]
     said = accuracy.named(run["code"], run["ranks"])
     if case.healthy:
-        return [said, "accused" if run["ranks"] else "", str(run["seconds"])]
+        return [said, "accused" if run["ranks"] and run["code"] != "slow" else "", str(run["seconds"])]
     score = Score(case, run)
     kind = rank_score(score)
     kind = f"right rank, {score.kind}" if kind == RIGHT != score.kind else kind

@@ -31,8 +31,7 @@ def not_connected(view: JobView) -> Optional[Verdict]:
         late,
         there,
         f"{subjects.ranks(late)} {has} no connection to the job's store, where {subjects.ranks(there)} "
-        f"{are}: {phrases.one_or(late, 'it has', 'they have')} not called init_process_group, or with another "
-        "address",
+        f"{are}: init_process_group was not called there, or with another address",
         CALL_FIRST,
     )
 
