@@ -196,6 +196,17 @@ def test_nobody_is_told_where_not_all_ranks_are_seen() -> None:
     assert [] == accused(*standing(Posture.COLLECTIVE, Posture.OWN, world_size=3))
 
 
+@pytest.mark.parametrize(
+    ("others", "own"), [(Posture.COLLECTIVE, Posture.OWN), (Posture.INIT, Posture.BEFORE)]
+)
+@pytest.mark.parametrize(("wchan", "told"), [("futex_do_wait", [1, 2]), ("locks_lock_inode_wait", [])])
+def test_of_two_one_may_wait_for_the_other(others: str, own: str, wchan: str, told: list[int]) -> None:
+    """For a lock that it holds; who sleep at the same place are told."""
+    first, second, _ = standing(others, own, own)
+
+    assert told == accused(first, second, blind(2, wchan, posture=own))
+
+
 def test_who_polls_is_told_if_it_has_a_data_loader() -> None:
     """Any other may wait for the store."""
     poll, loader = "poll_schedule_timeout.constprop.0", [Process(7, "S", role="loader")]

@@ -24,14 +24,14 @@ def not_connected(view: JobView) -> Optional[Verdict]:
     late, there = _postures(view, Posture.BEFORE), _postures(view, Posture.INIT)
     if not late or not there or sorted([*late, *there]) != view.world:
         return None
-    has, are = phrases.one_or(late, "has", "have"), phrases.one_or(there, "is", "are")
+    has = phrases.one_or(late, "has", "have")
     return _verdict(
         view,
         "rank-late-to-init",
         late,
         there,
-        f"{subjects.ranks(late)} {has} no connection to the job's store, where {subjects.ranks(there)} "
-        f"{are}: init_process_group was not called there, or with another address",
+        f"{subjects.ranks(late)} {has} no connection to the job's store, unlike {subjects.ranks(there)}: "
+        "init_process_group was not called, or with another address",
         CALL_FIRST,
     )
 
@@ -41,13 +41,13 @@ def in_no_collective(view: JobView) -> Optional[Verdict]:
     own, there = _postures(view, Posture.OWN), _postures(view, Posture.COLLECTIVE)
     if not own or not there or sorted([*own, *there]) != view.world:
         return None
-    are, wait = phrases.one_or(own, "is", "are"), phrases.one_or(there, "waits", "wait")
+    are = phrases.one_or(own, "is", "are")
     return _verdict(
         view,
         "rank-in-user-code",
         own,
         there,
-        f"{subjects.ranks(own)} {are} in no collective of Gloo, while {subjects.ranks(there)} {wait} in one; "
+        f"{subjects.ranks(own)} {are} in no collective of Gloo, unlike {subjects.ranks(there)}; "
         "no stack shows the line",
         _LET_TRACE,
     )
@@ -114,7 +114,10 @@ def _postures(view: JobView, posture: str) -> list[int]:
 
 def _verdict(
     view: JobView, code: str, ranks: list[int], victims: list[int], sentence: str, hint: str
-) -> Verdict:
+) -> Optional[Verdict]:
+    """Return the verdict; None where the ranks sleep in different places: one may wait for another."""
+    if len({its.wchan for rank in ranks if (its := view.ranks[rank].process) is not None}) > 1:
+        return None
     found = verdict_on(view, code, ranks, sentence, holder_facts(view, ranks), hint, 0.6)
     return replace(found, victims=victims)
 
