@@ -212,7 +212,8 @@ def test_who_polls_is_told_if_it_has_a_data_loader() -> None:
     poll, loader = "poll_schedule_timeout.constprop.0", [Process(7, "S", role="loader")]
 
     assert [] == accused(blind(0, "futex_do_wait"), blind(1, poll))
-    verdict = only(asked(blind(0, "futex_do_wait"), blind(1, poll, children=loader)))
+    looks = {"still_for": 4.0, "stuck_for": 44.0}  # it looks every five seconds whether its workers live
+    verdict = only(asked(blind(0, "futex_do_wait"), blind(1, poll, children=loader, **looks)))
     assert ("rank-in-dataloader", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
 
 

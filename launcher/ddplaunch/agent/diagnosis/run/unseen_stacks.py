@@ -75,7 +75,7 @@ def asleep(view: JobView) -> Optional[Verdict]:
         )
         and (its := processes[rank]) is not None
         and its.wakeups < _LOOKS
-        and view.ranks[rank].still_for >= view.evidence.notice_after
+        and view.ranks[rank].stuck_for >= view.evidence.notice_after
         and rank not in view.explained
     ]
     others = [rank for rank in sleeps if sleeps[rank].startswith("futex_")]
