@@ -67,9 +67,9 @@ busy with other work.
 What is missed has these reasons. With py-spy: where a root may go ahead of the others, and in groups of which
 not all is seen, the odd call may be that of an innocent rank. Without py-spy: all ranks wait in calls of
 torch.distributed (mismatches, sends and receives, groups), and only stacks show which calls. Where tracing is
-forbidden as well: a rank that waits for a lock looks like one that waits in a collective. One verdict had named
-an innocent rank, which waited for a lock of the culprit (`lock_of_a_rank`, where tracing is forbidden); the rule
-was mended, and the two programs with such locks were measured once more.
+forbidden as well: a rank that waits for a lock looks like one that waits in a collective. There one verdict had
+named an innocent rank, which waited for a lock of the culprit (`lock_of_a_rank`); the rule was mended, and the
+two programs with such locks were measured once more.
 """
 
 NCCL_HEAD = """\
