@@ -85,6 +85,38 @@ def test_a_failure_of_an_earlier_round_is_no_accusation_before_time(restarts: in
     assert f"| a rank accused before anything went wrong | {hasty} of 1 | {100 * hasty:.1f} % |" in page
 
 
+def test_what_is_said_from_outside_is_on_the_page() -> None:
+    """A line for each program, and a healthy one that is accused counts."""
+
+    def asked(code: str, *ranks: int, seconds: float | None = 8.0) -> dict[str, Any]:
+        return {"code": code, "ranks": list(ranks), "confidence": 0.6, "seconds": seconds}
+
+    seen = {
+        "py-spy": asked("io-stuck", 0, 1),
+        "none": asked("slow", 1),
+        "forbidden": asked("none"),
+        "load": 9.0,
+    }
+    ended = dict.fromkeys(("py-spy", "none", "forbidden"), asked("ended", seconds=None))
+    row = {"cpus": 2, "torch": "2.15.0", "runs": []}
+    rows = {
+        "disk_hangs": {**row, "outside": seen},
+        "gone": {**row, "outside": {**ended, "load": 3.0}},
+        "healthy_long": {**row, "outside": {**seen, "none": asked("slow", 1)}},
+    }
+    cases = [STUCK, CALM, Case("gone", STUCK.job)]
+    page = accuracy.page({"programs": rows}, cases, {"programs": {}}, [])
+
+    for line in (
+        "2 programs with a fault and 1 healthy ones, under a load of 3.0 to 9.0, 9.0 in the median.",
+        "| with py-spy | 1 | 1 | 1 | 1 | 0 | 0 | 0 | 0 | 1 of 1 | 0 of 1 | 8.0 |",
+        "| without py-spy | 1 | 1 | 0 | 0 | 1 | 0 | 0 | 0 | 0 of 1 | 1 of 1 | 8.0 |",
+        "| without the right to trace | 1 | 1 | 0 | 0 | 0 | 1 | 0 | 0 | 0 of 1 | 0 of 1 | 8.0 |",
+        "| gone | io-stuck [0, 1] | 3.0 | ended before |  |  | ended before |  |  | ended before |  |  |",
+    ):
+        assert line in page.splitlines()
+
+
 def test_some_programs_are_measured_again() -> None:
     """Their rows are new, the others stay, peers are kept, and a program that is gone is forgotten."""
     a, b = {"runs": [1], "peers": {"py-spy": [0]}}, {"runs": [2]}

@@ -94,7 +94,7 @@ def _row(
         with _port(case) as env:
             row["peers"] = peers.ask(case.job, folder / f"{case.name}-peers", max(took, default=0.0), env)
         print(f"{case.name}: {row['peers']}", flush=True)
-    if asked.outside and isinstance(case.job, Fault) and peers.applies(case.job):
+    if asked.outside and outside.applies(case.job):
         with _port(case) as env:
             row["outside"] = outside.ask(case.job, folder / f"{case.name}-outside", env)
         print(f"{case.name}: {row['outside']}", flush=True)

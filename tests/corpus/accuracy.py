@@ -26,7 +26,6 @@ PEER_NAMES = (
     "torchfrtrace, mended dumps",
     "py-spy",
 )
-OUTSIDE = {"py-spy": "with py-spy", "none": "without py-spy"}
 
 Measured = dict[str, Any]
 """{"programs": {name: {"cpus", "torch", "runs": [run], "peers": {peer: ranks or None}}}}
@@ -119,11 +118,13 @@ def merge(old: Measured, new: dict[str, dict[str, Any]], names: Iterable[str]) -
 
 def page(measured: Measured, cases: Iterable[Case], nccl: Measured, nccl_cases: Iterable[Case]) -> str:
     """accuracy.md."""
+    from tests.corpus import accuracy_outside
+
     rows = measured["programs"]
     faults, healthy, scores = _scored(cases, rows)
     parts = [HEAD, *_figures(scores, healthy, rows), "", SCORES, *matrix(scores), ""]
     parts += [MISSES, *_misses(faults, healthy, rows, WHY), "", PEERS, *_peers(faults, rows), ""]
-    parts += [OUTSIDE_HEAD, *_outside(faults, rows), ""]
+    parts += [OUTSIDE_HEAD, *accuracy_outside.section(faults, healthy, rows), ""]
     parts += [NCCL_HEAD, *_with_nccl(nccl["programs"], nccl_cases), ""]
     parts += [PROGRAMS, *_programs(faults, healthy, rows)]
     return "\n".join(parts) + "\n"
@@ -226,7 +227,7 @@ def _misses(
         for what, count in missed.items():
             found = True
             why = whys.get(case.name, "not explained")
-            true = _named(case.code, case.ranks)
+            true = named(case.code, case.ranks)
             yield f"- `{case.name}`, {count} of {len(runs)}: {true} is true; {what}. Why: {why}"
     for case in healthy:
         runs = rows.get(case.name, {}).get("runs", ())
@@ -242,10 +243,11 @@ def _misses(
 
 
 def _missed(score: Score) -> str:
-    return f"got {_named(score.run['code'], score.run['ranks'])} ({score.kind})"
+    return f"got {named(score.run['code'], score.run['ranks'])} ({score.kind})"
 
 
-def _named(code: str, ranks: Iterable[int]) -> str:
+def named(code: str, ranks: Iterable[int]) -> str:
+    """'rank-failed [2, 3]'."""
     numbers = ", ".join(str(rank) for rank in ranks)
     return f"{code} [{numbers}]" if numbers else code
 
@@ -263,41 +265,19 @@ def _peers(faults: list[Case], rows: dict[str, Any]) -> Iterator[str]:
             yield _peer_row(peer, [(case, ranks or []) for case, ranks in named])
 
 
-def _outside(faults: list[Case], rows: dict[str, Any]) -> Iterator[str]:
-    looks = [(case, rows[case.name]["outside"]) for case in faults if "outside" in rows.get(case.name, {})]
-    loads = [look["load"] for _, look in looks]
-    yield f"{len(looks)} programs" + (f", under a load of {min(loads)} to {max(loads)}." if loads else ".")
-    yield ""
-    yield "| | ended before | looked at | right rank | some of the ranks | abstained | wrong | seconds |"
-    yield "|---|---|---|---|---|---|---|---|"
-    wrong = []
-    for kind, name in OUTSIDE.items():
-        seen = [(case, look[kind]) for case, look in looks if look[kind]["seconds"] is not None]
-        kinds = Counter(_of_ranks(set(case.ranks), set(run["ranks"])) for case, run in seen)
-        cells = [f"{kinds[each]}" for each in (RIGHT, PART, ABSTAINED, WRONG)]
-        seconds = f"{statistics.median(run['seconds'] for _, run in seen):.1f}" if seen else ""
-        yield f"| {name} | {len(looks) - len(seen)} | {len(seen)} | {' | '.join(cells)} | {seconds} |"
-        wrong += [
-            f"- wrong {name}: `{case.name}`, {_named(case.code, case.ranks)} is true; got "
-            f"{_named(run['code'], run['ranks'])}"
-            for case, run in seen
-            if _of_ranks(set(case.ranks), set(run["ranks"])) == WRONG
-        ]
-    yield from ["", *wrong] if wrong else []
-
-
 def _peer_row(name: str, named: list[tuple[Case, list[int]]]) -> str:
-    kinds = Counter(_of_ranks(set(case.ranks), set(ranks)) for case, ranks in named)
+    kinds = Counter(of_ranks(set(case.ranks), set(ranks)) for case, ranks in named)
     cells = [f"{kinds[kind]}" for kind in (RIGHT, PART, ABSTAINED, WRONG)]
     return f"| {name} | {len(named)} | {' | '.join(cells)} |"
 
 
-def _of_ranks(true: set[int], named: set[int]) -> str:
-    if not named:
+def of_ranks(true: set[int], told: set[int]) -> str:
+    """Return how the ranks that were told compare with the true ones."""
+    if not told:
         return ABSTAINED
-    if named == true:
+    if told == true:
         return RIGHT
-    return PART if named < true else WRONG
+    return PART if told < true else WRONG
 
 
 def _programs(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> Iterator[str]:
@@ -305,7 +285,7 @@ def _programs(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> 
     yield "|---|---|---|---|---|"
     for case in [*faults, *healthy]:
         runs = rows.get(case.name, {}).get("runs")
-        true = "healthy" if case.healthy else _named(case.code, case.ranks)
+        true = "healthy" if case.healthy else named(case.code, case.ranks)
         if not runs:
             yield f"| {case.shown} | {case.world} | {true} | not measured | |"
             continue

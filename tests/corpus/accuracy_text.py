@@ -55,11 +55,20 @@ output:
 OUTSIDE_HEAD = """\
 ## From outside
 
-Programs of the corpus once more under plain `torchrun`, and `ddplaunch diagnose pid:…` of them, once with
-py-spy and once on a machine that does not have it, 13 s after progress has stopped. A job that has ended by
-then, or whose ranks have, leaves nothing to look at, and counts apart. It is a random sample (seed 18) of
-the programs that may hang, cut off when time was up. Only the ranks are compared. Seconds: from the call to
-the sentence, in the median. The machine was busy with other work.
+Programs of the corpus once more under plain `torchrun`, and `ddplaunch diagnose pid:…` of them: with py-spy,
+as on a machine that does not have it, and as for a user who may not trace, to whom the kernel does not show
+what threads wait for. A job is asked about 13 s after progress has stopped, a healthy one when all its ranks
+have been there for 20 s. One that has ended by then, or whose ranks have, leaves nothing to look at, and
+counts apart. It is a random sample (seed 18): half the programs of each cause that may hang, all that were
+measured before, and twelve healthy ones. `slow` says of a job that it moves, and for whom its ranks
+wait. Seconds: from the call to the sentence, in the median. The machine was busy with other work.
+
+What is missed has these reasons. With py-spy: where a root may go ahead of the others, and in groups of which
+not all is seen, the odd call may be that of an innocent rank. Without py-spy: all ranks wait in calls of
+torch.distributed (mismatches, sends and receives, groups), and only stacks show which calls. Where tracing is
+forbidden as well: a rank that waits for a lock looks like one that waits in a collective. There one verdict
+had named an innocent rank, which waited for a lock of the culprit (`lock_of_a_rank`); the rule was mended,
+and the two programs with such locks were measured once more.
 """
 
 NCCL_HEAD = """\

@@ -8,34 +8,53 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.corpus import plain
-from tests.corpus.faults import Fault
+from tests.corpus import peers, plain
+from tests.corpus.faults import Fault, Healthy
+from tests.corpus.harness import living
 
 HANGS_FOR = 13.0
 """Seconds from the moment progress stops to the call: a hang is one after ten."""
+RUNS_FOR = 20.0
+"""Seconds from the moment all ranks of a healthy job are there to the call: all that takes long has begun."""
+WAYS = ("py-spy", "none", "forbidden")
 NOTHING = {"ranks": [], "confidence": 0.0, "seconds": None}
 
 
-def ask(fault: Fault, folder: Path, env: dict[str, str]) -> dict[str, Any]:
-    """With py-spy, and as if there were none: {"py-spy": asked, "none": asked, "load": …}."""
+def applies(job: Fault | Healthy) -> bool:
+    """Whether torchrun starts it, as it is; a fault needs ranks that are at fault."""
+    return peers.applies(job) if isinstance(job, Fault) else not (job.mpi or job.plain)
+
+
+def ask(job: Fault | Healthy, folder: Path, env: dict[str, str]) -> dict[str, Any]:
+    """In each of the WAYS: {way: asked, …, "load": …}."""
     folder.mkdir(parents=True)
-    with plain.job(fault, folder, env) as launchers:
+    with plain.job(job, folder, env) as launchers:
         until = time.monotonic() + plain.STARTED
-        stopped = False
+        comes = False
         while time.monotonic() < until and any(each.poll() is None for each in launchers):
-            if not stopped and list(folder.glob("stopped-*")):
-                stopped, until = True, time.monotonic() + HANGS_FOR
+            if not comes and _has_come(job, folder):
+                comes = True
+                until = time.monotonic() + (HANGS_FOR if isinstance(job, Fault) else RUNS_FOR)
             time.sleep(0.2)
-        found: dict[str, Any] = {"py-spy": _asked(launchers, True), "none": _asked(launchers, False)}
-    return {**found, "load": round(os.getloadavg()[0], 1)}
+        load = round(os.getloadavg()[0], 1)
+        found: dict[str, Any] = {way: _asked(launchers, way) for way in WAYS}
+    return {**found, "load": load}
 
 
-def _asked(launchers: list[subprocess.Popen[bytes]], spy: bool) -> dict[str, Any]:
+def _has_come(job: Fault | Healthy, folder: Path) -> bool:
+    """Whether the fault is there, or all ranks of a healthy job are."""
+    if isinstance(job, Fault):
+        return bool(list(folder.glob("stopped-*")))
+    ranks = set(living(folder).values()) - {None}
+    return len(ranks) == job.nodes * job.nproc
+
+
+def _asked(launchers: list[subprocess.Popen[bytes]], way: str) -> dict[str, Any]:
     pid = next((each.pid for each in launchers if each.poll() is None), None)
     if pid is None:
         return {"code": "ended", **NOTHING}
     began = time.monotonic()
-    answer = plain.diagnosed(pid, spy)
+    answer = plain.diagnosed(pid, way)
     return reduced(answer, round(time.monotonic() - began, 1))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.corpus.faults import Fault
+from tests.corpus.faults import Fault, Healthy
 from tests.corpus.harness import HERE, living
 
 STARTED = 120.0
@@ -23,11 +23,23 @@ _DIAGNOSED = 120.0
 _BIN = Path(sys.executable).parent
 _HIDDEN = ("unshare", "--mount", "sh", "-c", 'mount --bind /dev/null "$0" && exec "$@"')
 """Before a program's path and a command, to which that program is none."""
+_FORBIDDEN = """
+import sys
+from ddplaunch.agent.evidence import waits
+from ddplaunch.agent.system import proc
+from ddplaunch.cli.main import main
+read = proc.text
+hidden = ("syscall", "stack")
+proc.text = lambda pid, name: "" if name.rpartition("/")[2] in hidden else read(pid, name)
+waits._string = lambda pid, address: ""
+sys.exit(main())
+"""
+"""The command with the files of /proc that a user may not read where tracing is forbidden."""
 
 
 @contextlib.contextmanager
 def job(
-    case: Fault, folder: Path, env: Mapping[str, str] | None = None
+    case: Fault | Healthy, folder: Path, env: Mapping[str, str] | None = None
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Its launchers, one a node; at the end nothing of it is left."""
     with socket.socket() as holder:
@@ -35,11 +47,12 @@ def job(
         port = str(holder.getsockname()[1])
     own = {"CORPUS_SCENE": str(folder), **(env or {})}
     launchers = []
+    launch = case.launch if isinstance(case, Fault) else ()
     try:
         for node in range(case.nodes):
             words = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(case.nodes)]
             words += ["--nproc-per-node", str(case.nproc), "--node-rank", str(node)]
-            words += ["--master-addr", "127.0.0.1", "--master-port", port, *case.launch, case.file]
+            words += ["--master-addr", "127.0.0.1", "--master-port", port, *launch, case.file]
             with (folder / f"output-{node}").open("wb") as output:
                 launcher = subprocess.Popen(
                     [*words, *case.arguments],
@@ -64,14 +77,16 @@ def job(
             time.sleep(0.1)
 
 
-def diagnosed(pid: int, spy: bool = True) -> dict[str, Any]:
+def diagnosed(pid: int, how: str = "py-spy") -> dict[str, Any]:
     """What `ddplaunch diagnose pid:… --json` prints; {"error": …} with its message where it fails.
 
-    Without `spy`, which only root can ask for, as on a machine where nobody has installed py-spy.
+    `how`: "py-spy"; "none", which only root can ask for, as on a machine where nobody has installed it;
+    "forbidden", as for a user who may not trace.
     """
-    command = [str(_BIN / "ddplaunch"), "diagnose", f"pid:{pid}", "--json"]
+    program = [sys.executable, "-c", _FORBIDDEN] if how == "forbidden" else [str(_BIN / "ddplaunch")]
+    command = [*program, "diagnose", f"pid:{pid}", "--json"]
     done = subprocess.run(
-        command if spy else [*_HIDDEN, str(_BIN / "py-spy"), *command],
+        command if how == "py-spy" else [*_HIDDEN, str(_BIN / "py-spy"), *command],
         capture_output=True,
         text=True,
         timeout=_DIAGNOSED,

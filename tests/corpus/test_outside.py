@@ -145,14 +145,18 @@ def test_ranks_of_mp_spawn(tmp_path: Path) -> None:
     )
 
 
-def test_what_may_not_be_seen_is_named(tmp_path: Path) -> None:
-    """Without py-spy no rank is accused for a stack that nobody has read."""
-    if os.getuid() != 0:
-        pytest.skip("only root can hide py-spy")
-    case = FAULT["rank_in_dataloader"]
-    with hanging(case, tmp_path) as launchers:
-        found = plain.diagnosed(launchers[0].pid, spy=False)
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can hide py-spy")
+@pytest.mark.parametrize(
+    ("name", "ranks"), [("lock_deadlock", [2]), pytest.param("p2p_all_receive", [], marks=pytest.mark.whole)]
+)
+def test_without_stacks(name: str, ranks: list[int], tmp_path: Path) -> None:
+    """A rank that is in no collective is told, and nobody where all wait for one another.
 
-    assert [] == [rank for verdict in found["verdicts"] for rank in verdict["ranks"]]
+    What may not be seen is named.
+    """
+    with hanging(FAULT[name], tmp_path) as launchers:
+        found = plain.diagnosed(launchers[0].pid, "none")
+
+    assert ranks == [rank for verdict in found["verdicts"] for rank in verdict["ranks"]], found
     assert ["stacks of ranks 0-2: py-spy: not found (node 0)"] == found["evidence"]["missing"]
     assert "stacks need py-spy" in found["hint"]

@@ -231,6 +231,7 @@ class RankEvidence:
     device: str = ""  # GPU of its process groups, as in CUDA_VISIBLE_DEVICES; "": not known
     broadcasting: int = 0  # bytes of the model's state that torch broadcasts in the call where it stands
     stands_in: Optional[Collective] = None  # its main thread's call, by its stack's arguments; from outside
+    posture: str = ""  # of Posture; "": unknown
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,15 @@ class Phase:
     )
 
 
+class Posture:
+    """Places where a rank stands, by its sockets and threads alone."""
+
+    BEFORE: Final = "before"  # not connected to the store
+    INIT: Final = "store"  # connected to the store alone
+    COLLECTIVE: Final = "collective"
+    OWN: Final = "own"  # in no collective
+
+
 StatusName = Literal["pass", "fail", "unknown"]
 
 

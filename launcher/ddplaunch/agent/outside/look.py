@@ -18,7 +18,7 @@ from ddplaunch.agent.contract import Frame, NodeEvidence, Phase, RankEvidence, S
 from ddplaunch.agent.diagnosis.run import progress
 from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import cgroup, py_spy, stacks
-from ddplaunch.agent.outside import calls
+from ddplaunch.agent.outside import calls, posture
 from ddplaunch.agent.outside.find_ranks import JobRanks
 from ddplaunch.agent.supervisor.collector import Collector, Look
 from ddplaunch.agent.supervisor.hooks import Hooks
@@ -81,6 +81,12 @@ class _Watch:
                 each = dataclasses.replace(each, stuck_for=round(min(stuck, each.stuck_for), 1))
             moves = rank.progress.stack_moves or False  # the last look is one of these
             ranks.append(dataclasses.replace(each, stack_moves=moves) if each.alive else each)
+        port = 0 if self._sampler.sockets_missing else self._port
+        postures = posture.of([rank.program for rank in self._ranks if rank.alive], port)
+        ranks = [
+            dataclasses.replace(each, posture=postures.get(rank.program, ""))
+            for rank, each in zip(self._ranks, ranks)
+        ]
         memory = cgroup.memory(pid=str(self._ranks[0].pid))
         return dataclasses.replace(
             evidence,

@@ -14,6 +14,7 @@ from ddplaunch.agent.contract import (
     JobEvidence,
     NodeEvidence,
     Phase,
+    Posture,
     Process,
     RankEvidence,
     Stack,
@@ -151,6 +152,80 @@ def test_a_sleeper_is_not_told_where_others_wait_for_a_socket() -> None:
 def test_a_sleeper_that_looks_again_and_again_is_not_told() -> None:
     """NCCL's blocking wait sleeps between two looks at its collective."""
     assert [] == accused(blind(0, "futex_do_wait"), blind(1, "hrtimer_nanosleep", wakeups=900.0))
+
+
+def standing(*postures: str, **more: Any) -> list[RankEvidence]:
+    """Ranks of which no stack was read, all asleep in a futex."""
+    return [blind(n, "futex_do_wait", posture=each, **more) for n, each in enumerate(postures)]
+
+
+@pytest.mark.parametrize(
+    ("others", "own", "code"),
+    [
+        (Posture.COLLECTIVE, Posture.OWN, "rank-in-user-code"),
+        (Posture.INIT, Posture.BEFORE, "rank-late-to-init"),
+    ],
+)
+def test_who_is_not_where_the_others_are(others: str, own: str, code: str) -> None:
+    """Told without stacks, by threads or by sockets."""
+    verdict = only(asked(*standing(others, own, others)))
+
+    assert (code, [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+@pytest.mark.parametrize(
+    "postures",
+    [
+        (Posture.COLLECTIVE, "", Posture.OWN),
+        (Posture.INIT, Posture.BEFORE, ""),
+        (Posture.COLLECTIVE, Posture.BEFORE),
+        (Posture.INIT, Posture.OWN),
+        (Posture.COLLECTIVE, Posture.COLLECTIVE),
+        (Posture.OWN, Posture.OWN),
+        (Posture.BEFORE, Posture.BEFORE),
+    ],
+    ids="-".join,
+)
+def test_nobody_is_told_where_one_rank_may_stand_elsewhere(postures: tuple[str, ...]) -> None:
+    """A rank of which it is not known may be the one that the others wait for."""
+    assert [] == accused(*standing(*postures))
+
+
+def test_nobody_is_told_where_not_all_ranks_are_seen() -> None:
+    """The one that the others wait for may run on another machine."""
+    assert [] == accused(*standing(Posture.COLLECTIVE, Posture.OWN, world_size=3))
+
+
+@pytest.mark.parametrize(
+    ("others", "own"), [(Posture.COLLECTIVE, Posture.OWN), (Posture.INIT, Posture.BEFORE)]
+)
+@pytest.mark.parametrize(("wchan", "told"), [("futex_do_wait", [1, 2]), ("locks_lock_inode_wait", [])])
+def test_of_two_one_may_wait_for_the_other(others: str, own: str, wchan: str, told: list[int]) -> None:
+    """For a lock that it holds; who sleep at the same place are told."""
+    first, second, _ = standing(others, own, own)
+
+    assert told == accused(first, second, blind(2, wchan, posture=own))
+
+
+def test_who_polls_is_told_if_it_has_a_data_loader() -> None:
+    """Any other may wait for the store."""
+    poll, loader = "poll_schedule_timeout.constprop.0", [Process(7, "S", role="loader")]
+
+    assert [] == accused(blind(0, "futex_do_wait"), blind(1, poll))
+    looks = {"still_for": 4.0, "stuck_for": 44.0}  # it looks every five seconds whether its workers live
+    verdict = only(asked(blind(0, "futex_do_wait"), blind(1, poll, children=loader, **looks)))
+    assert ("rank-in-dataloader", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
+
+
+@pytest.mark.parametrize(("still", "told"), [(11.0, [1]), (9.0, [])])
+def test_who_runs_while_the_others_wait(still: float, told: list[int]) -> None:
+    """Not hung for all that is known, and told when the others have waited for long."""
+    waits = standing(Posture.COLLECTIVE, still_for=still)
+    runs = blind(1, "", posture=Posture.OWN, still_for=0.0, stuck_for=12.0)
+    found = judge(asked(*waits, runs))
+
+    assert told == [rank for each in found for rank in each.ranks]
+    assert {"slow"} >= {each.code for each in found}
 
 
 def test_ranks_that_compute_are_no_reason_for_a_word() -> None:

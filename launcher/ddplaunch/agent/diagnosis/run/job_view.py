@@ -19,6 +19,7 @@ from ddplaunch.agent.contract import (
     Group,
     JobEvidence,
     NodeEvidence,
+    Posture,
     Raised,
     RankEvidence,
 )
@@ -163,7 +164,7 @@ class JobView:
     def may_wait_unseen(self, rank: int) -> bool:
         """Whether it stands where only counters show a collective, and its hook has not given them."""
         its = self.ranks[rank]
-        if rank in self.launched:
+        if rank in self.launched or its.posture == Posture.OWN:
             return False
         if self.is_uncounted(rank) and self._may_be_native_wait(rank):
             return True

@@ -5,14 +5,13 @@ Each holder belongs to one rule; each rule speaks of all its holders at once.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Optional
 
 from ddplaunch.agent.contract import Exit, Process, Raised, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run import collectives, stacks
 from ddplaunch.agent.diagnosis.run.job_view import JobView
-from ddplaunch.agent.diagnosis.run.location import IN_LOADER, SLEEP
+from ddplaunch.agent.diagnosis.run.location import IN_LOADER
 from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.system import phrases, subjects
 
@@ -31,10 +30,7 @@ STARVED = 0.5
 RECENT = 30.0
 """Seconds before the stop within which a caught exception counts as its reason."""
 
-_LOOKS = 2.0
-"""Wake-ups a second: TORCH_NCCL_BLOCKING_WAIT sleeps a millisecond between two looks at its collective."""
-
-_CALL_FIRST = (
+CALL_FIRST = (
     "What comes before init_process_group must end on every rank. Call it first and load data afterwards, or "
     "prepare the data before the job starts."
 )
@@ -46,7 +42,7 @@ _SEE_THE_LOADER = (
     "Look at what the loader reads: storage that does not answer, a lock inherited by fork, or a full queue. "
     "DataLoader(timeout=…) turns this into an exception."
 )
-_KEEP_SHORT = (
+KEEP_SHORT = (
     "If only some ranks shall do this, keep it shorter than `watchdog.kill_after`, or let the others wait "
     "without a collective."
 )
@@ -71,7 +67,7 @@ def rank_late_to_init(view: JobView) -> Optional[Verdict]:
         who,
         f"{subjects.ranks(who)} never reached init_process_group; {'; '.join(parts[:3])}",
         holder_facts(view, late),
-        _CALL_FIRST,
+        CALL_FIRST,
         0.95 if all(view.ranks[rank].stacks for rank in late) else 0.75,
     )
 
@@ -142,49 +138,8 @@ def rank_in_user_code(view: JobView) -> Optional[Verdict]:
         ranks,
         f"{'; '.join(parts[:3])} for {phrases.span(longest)}{others(view, ranks)}",
         holder_facts(view, ranks),
-        f"Nobody can go on before {phrases.place(site) if site else 'it'} returns. {_KEEP_SHORT}",
+        f"Nobody can go on before {phrases.place(site) if site else 'it'} returns. {KEEP_SHORT}",
         confidence_in(view, ranks),
-    )
-
-
-def rank_asleep(view: JobView) -> Optional[Verdict]:
-    """Return the verdict on ranks that sleep for something of their own, where no stack could be read.
-
-    A rank that waits in a collective sleeps for a futex. One that has slept for seconds in a call of the
-    system that no collective makes is in its own code.
-    """
-    processes = {rank: view.ranks[rank].process for rank in view.alive}
-    sleeps = {
-        rank: its.wchan.partition(".")[0]
-        for rank, its in processes.items()
-        if its is not None and its.state == "S" and not view.ranks[rank].stacks
-    }
-    ranks = [
-        rank
-        for rank, function in sleeps.items()
-        if SLEEP.fullmatch(function)
-        and (its := processes[rank]) is not None
-        and its.wakeups < _LOOKS
-        and view.ranks[rank].still_for >= view.evidence.notice_after
-    ]
-    others = [rank for rank in sleeps if sleeps[rank].startswith("futex_")]
-    if not ranks or not others or sorted([*ranks, *others]) != view.world:
-        return None
-    wait = ", ".join(sorted({sleeps[rank] for rank in ranks}))
-    sleep, wait_too = phrases.one_or(ranks, "sleeps", "sleep"), phrases.one_or(others, "waits", "wait")
-    return replace(
-        verdict_on(
-            view,
-            "rank-in-user-code",
-            ranks,
-            f"{subjects.ranks(ranks)} {sleep} in the kernel ({wait}), "
-            f"where no collective waits, while {subjects.ranks(others)} {wait_too} "
-            f"for another thread or rank; no stack shows the line",
-            holder_facts(view, ranks),
-            f"Only a stack shows where: let py-spy trace. {_KEEP_SHORT}",
-            0.6,
-        ),
-        victims=others,
     )
 
 
@@ -363,5 +318,4 @@ RULES = (
     (Stage.STRAGGLER, rank_late_to_init),
     (Stage.STRAGGLER, rank_in_dataloader),
     (Stage.STRAGGLER, rank_in_user_code),
-    (Stage.STRAGGLER, rank_asleep),
 )

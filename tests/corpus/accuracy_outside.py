@@ -1,0 +1,79 @@
+"""'From outside' of docs/accuracy.md: what `diagnose pid:…` says of jobs that plain torchrun has started."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+from tests.corpus import accuracy
+from tests.corpus.accuracy import ABSTAINED, PART, RIGHT, WRONG, Score
+from tests.corpus.cases import Case
+
+KINDS = {"py-spy": "with py-spy", "none": "without py-spy", "forbidden": "without the right to trace"}
+COLUMNS = (
+    "ended before",
+    "looked at",
+    "right rank",
+    "right rank and cause",
+    "some of the ranks",
+    "abstained",
+    "wrong rank",
+    "right rank, wrong cause",
+    "healthy ones accused",
+    "healthy ones called slow",
+    "seconds",
+)
+
+
+def section(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> Iterator[str]:
+    """The figures, the misses, and a line for every program."""
+    looks = [(case, rows[case.name]["outside"]) for case in faults if "outside" in rows.get(case.name, {})]
+    calm = [(case, rows[case.name]["outside"]) for case in healthy if "outside" in rows.get(case.name, {})]
+    loads = [look["load"] for _, look in [*looks, *calm]] or [0.0]
+    yield (
+        f"{len(looks)} programs with a fault and {len(calm)} healthy ones, under a load of {min(loads)} to "
+        f"{max(loads)}, {statistics.median(loads):.1f} in the median."
+    )
+    yield ""
+    yield f"| | {' | '.join(COLUMNS)} |"
+    yield "|---" * (len(COLUMNS) + 1) + "|"
+    for kind, name in KINDS.items():
+        yield f"| {name} | {' | '.join(_figures(kind, looks, calm))} |"
+    yield ""
+    yield f"| program | true | load | {' | '.join(f'{name} | | s' for name in KINDS.values())} |"
+    yield "|---" * (3 + 3 * len(KINDS)) + "|"
+    for case, look in [*looks, *calm]:
+        cells = [cell for kind in KINDS for cell in _cells(case, look[kind])]
+        true = accuracy.named(case.code, case.ranks) if case.code else "healthy"
+        yield f"| {case.name} | {true} | {look['load']} | {' | '.join(cells)} |"
+
+
+def _figures(kind: str, looks: list[Any], calm: list[Any]) -> Iterator[str]:
+    seen = [Score(case, look[kind]) for case, look in looks if look[kind]["seconds"] is not None]
+    ranks = [rank_score(score) for score in seen]
+    cells = [len(looks) - len(seen), len(seen), ranks.count(RIGHT)]
+    cells += [sum(score.kind == RIGHT for score in seen), ranks.count(PART), ranks.count(ABSTAINED)]
+    cells += [ranks.count(WRONG), sum(rank_score(each) == RIGHT and each.kind == WRONG for each in seen)]
+    yield from map(str, cells)
+    told = [look[kind]["code"] for _, look in calm if look[kind]["ranks"]]
+    alive = sum(look[kind]["seconds"] is not None for _, look in calm)
+    yield from (f"{len(told) - told.count('slow')} of {alive}", f"{told.count('slow')} of {alive}")
+    yield f"{statistics.median(score.run['seconds'] for score in seen):.1f}" if seen else ""
+
+
+def _cells(case: Case, run: dict[str, Any]) -> list[str]:
+    if run["seconds"] is None:
+        return ["ended before", "", ""]
+    said = accuracy.named(run["code"], run["ranks"])
+    if case.healthy:
+        return [said, "accused" if run["ranks"] and run["code"] != "slow" else "", str(run["seconds"])]
+    score = Score(case, run)
+    kind = rank_score(score)
+    kind = f"right rank, {score.kind}" if kind == RIGHT != score.kind else kind
+    return [said, kind, str(run["seconds"])]
+
+
+def rank_score(score: Score) -> str:
+    """How the named ranks alone compare."""
+    return accuracy.of_ranks(set(score.case.ranks), set(score.run["ranks"]))
