@@ -17,7 +17,7 @@ import time
 from calendar import timegm
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 from urllib import error, request
 
 CONDITION = "Verdict"
@@ -51,7 +51,7 @@ def main() -> int:
     return 0 if written else 1
 
 
-def first_verdict(file: Path) -> Optional[dict[str, Any]]:
+def first_verdict(file: Path) -> dict[str, Any] | None:
     """Return the verdict in the agent's message; None where there is none, or none whole yet."""
     try:
         message = json.loads(file.read_bytes())
@@ -63,7 +63,7 @@ def first_verdict(file: Path) -> Optional[dict[str, Any]]:
 
 def with_verdict(
     there: Conditions, verdict: dict[str, Any], begun: float, now: float
-) -> Optional[Conditions]:
+) -> Conditions | None:
     """Return the conditions with the verdict; None where that of another node says as much.
 
     `begun`: when this pod began, in seconds since 1970; what is older is of an earlier attempt.
@@ -117,7 +117,7 @@ def _write(verdict: dict[str, Any], begun: float) -> bool:
         time.sleep(_POLL)
 
 
-def _call(method: str, body: Optional[dict[str, Any]] = None) -> dict[str, Any]:
+def _call(method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the TrainJob. Raises HTTPError, OSError, HTTPException, ValueError."""
     own = os.environ
     host = own["KUBERNETES_SERVICE_HOST"]
@@ -131,7 +131,8 @@ def _call(method: str, body: Optional[dict[str, Any]] = None) -> dict[str, Any]:
     tls = ssl.create_default_context(cafile=str(TOKEN / "ca.crt"))
     opener = request.build_opener(request.HTTPSHandler(context=tls), request.ProxyHandler({}))
     data = json.dumps(body).encode() if body else None
-    with opener.open(request.Request(url, data, headers, method=method), timeout=_TIMEOUT) as answer:
+    made = request.Request(url, data, headers, method=method)  # noqa: S310 - https, see above
+    with opener.open(made, timeout=_TIMEOUT) as answer:
         found: dict[str, Any] = json.load(answer)
     return found
 

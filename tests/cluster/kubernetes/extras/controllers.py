@@ -1,4 +1,4 @@
-"""The real controllers of Kueue, JobSet and Trainer, compiled from their modules, installed from their charts.
+"""The real controllers of Kueue, JobSet and Trainer, compiled from modules and installed from charts.
 
 They look at the namespaces that carry LABEL alone, so that a cluster can be shared with tests that know
 nothing of them, and with people. Other programs of these tests are compiled here as well.
