@@ -35,7 +35,7 @@ Conditions = list[dict[str, Any]]
 
 
 def main() -> int:
-    """Wait for a verdict, or for the end of the pod without one. Returns 0, or 1 for a verdict not written."""
+    """Wait for a verdict, or for the end of the pod without one. Returns 0, or 1 if it is not written."""
     begun = time.time()
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,9 +61,7 @@ def first_verdict(file: Path) -> dict[str, Any] | None:
     return found[0] if found else None
 
 
-def with_verdict(
-    there: Conditions, verdict: dict[str, Any], begun: float, now: float
-) -> Conditions | None:
+def with_verdict(there: Conditions, verdict: dict[str, Any], begun: float, now: float) -> Conditions | None:
     """Return the conditions with the verdict; None where that of another node says as much.
 
     `begun`: when this pod began, in seconds since 1970; what is older is of an earlier attempt.
