@@ -17,7 +17,8 @@ from tests.cluster.kubernetes.faults import Faults
 from tests.cluster.kubernetes.jobs import with_torch
 from tests.cluster.training import TRAIN
 
-pytestmark = pytest.mark.usefixtures("trainer")
+pytestmark = [pytest.mark.usefixtures("trainer"), pytest.mark.timeout(2400)]
+"""The first of them may have to wait until two controllers are compiled, and installed."""
 
 CHART = ROOT / "charts/ddplaunch-runtimes"
 TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
@@ -91,7 +92,7 @@ class TrainJobs:
             found.update({each["type"]: each for each in status.get("conditions", [])})
             return bool(found.keys() & {"Complete", "Failed"})
 
-        self.cluster.until(ended, f"{name} ends", 240, lambda: self.cluster.describe(self.namespace))
+        self.cluster.until(ended, f"{name} ends", 480, lambda: self.cluster.describe(self.namespace))
         return found
 
     def logs(self, name: str, container: str = "node") -> str:
@@ -199,7 +200,7 @@ def test_a_trainjob_without_names_is_refused_in_its_status(trainjobs: TrainJobs,
 def test_a_trainjob_without_ddplaunch_is_diagnosed_while_it_hangs(plain: TrainJobs) -> None:
     """Trainer's own runtime and command: rank 1 sleeps, and is named, by the TrainJob and by its JobSet."""
     plain.start("llm", HANGS, {"command": [TORCHRUN, "/code/t.py"]})
-    plain.cluster.until(lambda: plain.logs("llm").count("up") == 2, "all ranks train", 150)
+    plain.cluster.until(lambda: plain.logs("llm").count("up") == 2, "all ranks train", 300)
     time.sleep(_BEFORE)
 
     for kind in ("trainjob", "jobset"):
