@@ -29,7 +29,7 @@ test-kubernetes: $(READY)  ## jobs on a real Kubernetes, which is built and star
 	@scripts/go-toolchain
 	@scripts/run-tests kubernetes
 
-test-extras: $(READY)  ## jobs on Kubernetes with Kueue, JobSet, enforced NetworkPolicies, and of 500 nodes
+test-extras: $(READY)  ## jobs on Kubernetes with Kueue, JobSet, Trainer, enforced NetworkPolicies, and of 500 nodes
 	@scripts/system-packages
 	@scripts/go-toolchain
 	@scripts/run-tests extras

@@ -19,6 +19,15 @@ KINDS: dict[tuple[str, str], Callable[[Value, Settings], list[Pods]]] = {
     ("batch.volcano.sh/v1alpha1", "Job"): volcano.pods,
 }
 """The function that finds the pods of an object, by its apiVersion and kind; other kinds are refused."""
+_TRAINER = "trainer.kubeflow.org/"
+_RUNTIME = (
+    "a TrainJob has no pods of its own to change: install charts/ddplaunch-runtimes, and name its runtime in "
+    "`runtimeRef` (docs/how-to/other-launchers.md)"
+)
+_BY_HAND = (
+    "elsewhere put `python3 -I -S agent.pyz run --join --` before the command by hand: "
+    "docs/how-to/run-on-many-nodes.md"
+)
 _IMAGE = (
     "build docker/agent once, push it, and give --agent-image registry.example/ddplaunch-agent:1 "
     "(docs/how-to/images.md)"
@@ -76,10 +85,9 @@ def _known(text: str, file: str) -> list[Value]:
     if not found:
         kinds = ", ".join(" ".join(filter(None, _key(value))) or "no kind" for value in documents)
         wanted = ", ".join(" ".join(key) for key in KINDS)
+        hint = _RUNTIME if any(_key(value)[0].startswith(_TRAINER) for value in documents) else _BY_HAND
         raise UsageError(
-            f"{file}: found {kinds or 'nothing'}, wanted one of {wanted}, or a batch script of Slurm",
-            "elsewhere put `python3 -I -S agent.pyz run --join --` before the command by hand: "
-            "docs/how-to/run-on-many-nodes.md",
+            f"{file}: found {kinds or 'nothing'}, wanted one of {wanted}, or a batch script of Slurm", hint
         )
     for value in found:
         document.refuse_aliases(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -34,10 +35,12 @@ class Desk:
         self.tmp = folder / "tmp"
         self.tmp.mkdir()
 
-    def join(self, node: int, command: str, *options: str, key: str = KEY) -> Agent:
-        """Node `node`, which runs `command` in a shell."""
+    def join(self, node: int, command: str, *options: str, key: str = KEY, message: str = "") -> Agent:
+        """Node `node`, which runs `command` in a shell. `message`: the file of its container's message."""
         given = ["--nodes", str(len(self._hosts)), "--node-rank", str(node), "--master", "n0", *options]
         env = {"DDPLAUNCH_KEY": key, "TMPDIR": str(self.tmp), MARK: self._mark}
+        if message:
+            env["DDPLAUNCH_TERMINATION"] = message
         words = [*self._hosts[node].words, *self._agent, "run", "--join", *given, "--", "sh", "-c", command]
         log = self._folder / f"node-{node}-{len(self._started)}.log"
         self._started.append(Agent(words, env, self._folder, log))
@@ -107,6 +110,19 @@ def test_a_node_that_fails_ends_all_with_one_verdict(desk: Desk) -> None:
         assert "node 1's launch command ended with exit code 3" in node.output
     (kept,) = desk.tmp.iterdir()
     assert f"the evidence is in {kept}/run" in nodes[0].output
+
+
+def test_in_a_container_each_node_leaves_the_verdict_in_its_message(desk: Desk, tmp_path: Path) -> None:
+    """And the hub, which a container of its own would have, ends with the job as everywhere."""
+    files = [tmp_path / f"message-{node}" for node in range(2)]
+    command = '[ "$DDPLAUNCH_NODE" = 0 ] && sleep 100; echo no such data; exit 3'
+    nodes = [desk.join(node, command, message=str(file)) for node, file in enumerate(files)]
+
+    assert [Exit.WORKER_FAILED] * 2 == [node.wait(60) for node in nodes], [node.output for node in nodes]
+    first, second = (json.loads(file.read_text()) for file in files)
+    assert first == second
+    assert Exit.WORKER_FAILED == first["exit_code"]
+    assert "node 1's launch command ended with exit code 3" in first["verdicts"][0]["sentence"]
 
 
 @pytest.mark.fault("key-differs")

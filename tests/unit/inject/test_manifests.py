@@ -169,6 +169,17 @@ def test_what_is_not_understood_is_refused(case: str, old: str, new: str, messag
     assert said.startswith("train.yaml:")
 
 
+def test_a_trainjob_is_sent_to_its_runtime() -> None:
+    """Its pods are described in a runtime, and that of our chart has everything."""
+    text = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: a}\n"
+
+    said = refused(text)
+
+    assert "found trainer.kubeflow.org/v1alpha1 TrainJob, wanted one of batch/v1 Job," in said
+    assert "charts/ddplaunch-runtimes" in said
+    assert "charts/ddplaunch-runtimes" not in refused("apiVersion: v1\nkind: Pod\n")
+
+
 def test_an_alias_is_refused() -> None:
     """A change of one place would be one of two."""
     text = changed(JOB, "restartPolicy: Never", "restartPolicy: &x Never")

@@ -108,7 +108,7 @@ class Host:
         key = self.part.key if self.part else os.urandom(32).hex()
         with open(os.open(self.path(Files.KEY), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(key)
-        self.env = {**os.environ, Env.KEY: key, Env.ATTEMPT: str(attempt)}
+        self.env = {**os.environ, Env.KEY: key, Env.ATTEMPT: str(attempt), Env.TERMINATION: ""}
         if self.part is None:  # else the nodes have folders of their own, and none of it in common
             self.env[Env.RESUME_DIR] = self.path(Files.RESUME)
             os.makedirs(self.path(Files.RESUME), exist_ok=True)
@@ -175,7 +175,9 @@ class Host:
             self.console.write(b"".join(line for line in lines if not line.startswith(b"{")))
 
     def _start_node(self, verb: str, node: int, line: Callable[[bytes], None]) -> Child:
-        env = {Env.NODE: str(node), Env.HUB: self._where()}
+        # Not for the hub, which would take itself for a container.
+        message = os.environ.get(Env.TERMINATION, "")
+        env = {Env.NODE: str(node), Env.HUB: self._where(), Env.TERMINATION: message}
         return self._start([verb], env, line, lambda code: self._node_ended(verb, node, code))
 
     def _where(self) -> str:

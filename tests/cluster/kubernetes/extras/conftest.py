@@ -1,4 +1,4 @@
-"""Kueue and JobSet, installed for the tests here; namespaces that they look at."""
+"""Kueue, JobSet and Trainer, installed for the tests here; namespaces that they look at."""
 
 from __future__ import annotations
 
@@ -25,6 +25,12 @@ def _kueue(cluster: Cluster) -> Iterator[None]:
 def _jobset(cluster: Cluster) -> Iterator[None]:
     """JobSet."""
     yield from _installed(cluster, controllers.JOBSET)
+
+
+@pytest.fixture(name="trainer", scope="session")
+def _trainer(cluster: Cluster, jobset: None) -> Iterator[None]:
+    """Kubeflow Trainer, which makes JobSets."""
+    yield from _installed(cluster, controllers.TRAINER)
 
 
 def _installed(cluster: Cluster, controller: controllers.Controller) -> Iterator[None]:

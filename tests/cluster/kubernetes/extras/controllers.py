@@ -1,4 +1,4 @@
-"""The real controllers of Kueue and JobSet, compiled from their modules and installed from their charts.
+"""The real controllers of Kueue, JobSet and Trainer, compiled from modules and installed from charts.
 
 They look at the namespaces that carry LABEL alone, so that a cluster can be shared with tests that know
 nothing of them, and with people. Other programs of these tests are compiled here as well.
@@ -6,10 +6,12 @@ nothing of them, and with people. Other programs of these tests are compiled her
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,14 @@ class Controller:
     base: str = "scratch"
     """The image to which its program is added."""
     user: str = "65532:65532"
+    path: str = ""
+    """Of its module, where that is not `home` and `name`."""
+    settings: tuple[str, ...] = ()
+    """Further values of its chart."""
+
+    @property
+    def module(self) -> str:
+        return self.path or f"{self.home}/{self.name}"
 
     @property
     def image(self) -> str:
@@ -58,6 +68,22 @@ _SET = {
 }
 JOBSET = Controller("jobset", "v0.10.1", ".", "image", _SET)
 KUEUE = Controller("kueue", "v0.14.0", "./cmd/kueue", "controllerManager.manager.image", _JOB)
+_RUNTIME = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "ClusterTrainingRuntime",
+    "metadata": {"name": "probe"},
+    "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": _SET["spec"]}},
+}
+TRAINER = Controller(
+    "kubeflow-trainer",
+    "v2.3.0",
+    "./cmd/trainer-controller-manager",
+    "image",
+    _RUNTIME,
+    path="github.com/kubeflow/trainer/v2",
+    settings=("image.registry=docker.io", "jobset.install=false"),
+)
+"""It makes JobSets, which JOBSET's controller runs."""
 
 
 def install(cluster: Cluster, controller: Controller) -> None:
@@ -107,22 +133,37 @@ def _send(cluster: Cluster, controller: Controller, objects: list[dict[str, Any]
             cluster.kubectl(*words, *where, "--filename", "-", stdin=_text(some), timeout=120)
 
 
+@contextlib.contextmanager
+def _chart(controller: Controller) -> Iterator[Path]:
+    """A copy of its chart without the charts on which it depends: helm wants them even where they are off."""
+    with tempfile.TemporaryDirectory() as folder:
+        chart = Path(folder) / controller.name
+        # The files of Go's cache are read-only.
+        shutil.copytree(
+            module(controller) / f"charts/{controller.name}", chart, copy_function=shutil.copyfile
+        )
+        chart.chmod(0o755)
+        about = yaml.safe_load((chart / "Chart.yaml").read_text())
+        about.pop("dependencies", None)
+        (chart / "Chart.yaml").write_text(yaml.safe_dump(about))
+        yield chart
+
+
 def _text(objects: list[dict[str, Any]]) -> str:
     return "\n---\n".join(json.dumps(each) for each in objects)
 
 
 def _objects(cluster: Cluster, controller: Controller) -> list[dict[str, Any]]:
     repository, _, tag = controller.image.partition(":")
-    words: list[str | Path] = [
-        "helm",
-        "template",
-        controller.name,
-        module(controller) / f"charts/{controller.name}",
-    ]
-    words += ["--namespace", controller.namespace, "--include-crds"]
-    for key, value in {"repository": repository, "tag": tag, "pullPolicy": "Never"}.items():
-        words += ["--set", f"{controller.values}.{key}={value}"]
-    objects = [each for each in yaml.safe_load_all(cluster.run(words).stdout) if each]
+    image = {"repository": repository, "tag": tag, "pullPolicy": "Never"}
+    settings = [f"{controller.values}.{key}={value}" for key, value in image.items()]
+    with _chart(controller) as chart:
+        words: list[str | Path] = ["helm", "template", controller.name, chart]
+        words += ["--namespace", controller.namespace, "--include-crds"]
+        for setting in (*settings, *controller.settings):
+            words += ["--set", setting]
+        text = cluster.run(words).stdout
+    objects = [each for each in yaml.safe_load_all(text) if each]
     # While an API behind another server does not answer, no namespace can be deleted. It is not needed here.
     objects = [each for each in objects if each["kind"] != "APIService"]
     for each in objects:
@@ -166,7 +207,7 @@ def compiled(controller: Controller) -> Path:
 
 def module(controller: Controller) -> Path:
     """The folder of its module, charts included, in Go's own cache."""
-    words = ["go", "mod", "download", "-json", f"{controller.home}/{controller.name}@{controller.version}"]
+    words = ["go", "mod", "download", "-json", f"{controller.module}@{controller.version}"]
     done = subprocess.run(
         words, cwd="/", env=docker.environment(), capture_output=True, text=True, check=False
     )

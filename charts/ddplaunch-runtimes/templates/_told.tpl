@@ -1,0 +1,11 @@
+{{- define "ddplaunch.labels" -}}
+app.kubernetes.io/part-of: ddplaunch
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+app.kubernetes.io/version: {{ regexReplaceAll "[^-.0-9A-Za-z_]" .Chart.AppVersion "_" | quote }}
+{{- end -}}
+
+{{/* What both containers are told: the TrainJob's name, which its JobSet has, too; where the verdict is left. */}}
+{{- define "ddplaunch.told" -}}
+- {name: DDPLAUNCH_JOB, valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/jobset-name']"}}}
+- {name: DDPLAUNCH_TERMINATION, value: /ddplaunch-verdict/message}
+{{- end -}}
