@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _target(profile: str | None) -> str:
-    """Return the target of the profile, else that of the last job, which is said, else this machine.
+    """Return the target of the profile, else that of the last job, with a line on stderr, else this machine.
 
     Raises UsageError, SpecError for a profile that is named, and broken.
     """

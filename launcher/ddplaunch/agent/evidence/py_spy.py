@@ -21,8 +21,8 @@ _VARIABLES = "-llllllll"
 def find(python: str) -> Optional[str]:
     """Find py-spy on PATH, as brought, or beside the interpreter that trains or the agent; None: nowhere."""
     folders = [os.path.dirname(shutil.which(python) or python), os.path.dirname(sys.argv[0])]
-    found = shutil.which("py-spy") or shutil.which(os.environ.get(Env.PY_SPY, ""))
-    return found or shutil.which("py-spy", path=os.pathsep.join(filter(None, folders)))
+    program = shutil.which("py-spy") or shutil.which(os.environ.get(Env.PY_SPY, ""))
+    return program or shutil.which("py-spy", path=os.pathsep.join(filter(None, folders)))
 
 
 def dump(program: str, pids: Sequence[int], deadline: float) -> tuple[dict[int, list[Stack]], dict[int, str]]:

@@ -274,6 +274,17 @@ def test_a_node_whose_silence_is_explained() -> None:
     assert not any("has started no worker" in fact for fact in verdict.facts)
 
 
+def test_what_was_missing_before_is_no_reason_for_silence() -> None:
+    """A node that falls silent later is said to, beside what could not be seen of its ranks."""
+    whole = job(rank(0), rank(1), rank(2), rank(3))
+    blind = replace(whole.evidence[1], missing=["py-spy: not permitted (ptrace)"])
+    fell_silent = replace(whole, evidence=[whole.evidence[0], blind], silent=[1])
+
+    sentence = only(fell_silent).sentence
+
+    assert "missing: node 1 did not answer, node 1: py-spy: not permitted (ptrace)" in sentence
+
+
 @pytest.mark.parametrize(("phase", "told"), [(Phase.STARTING, True), (Phase.ENDED, False)])
 def test_a_node_that_does_not_run(phase: PhaseName, told: bool) -> None:
     """One that has ended may have had workers."""

@@ -336,17 +336,6 @@ def test_the_network_is_suspected_only_when_every_rank_was_seen() -> None:
     assert "node 1 did not answer" in verdict.sentence
 
 
-def test_what_was_missing_before_is_no_reason_for_silence() -> None:
-    """A node that falls silent later is said to, beside what could not be seen of its ranks."""
-    whole = job(rank(0), rank(1), rank(2), rank(3))
-    blind = replace(whole.evidence[1], missing=["py-spy: not permitted (ptrace)"])
-    fell_silent = replace(whole, evidence=[whole.evidence[0], blind], silent=[1])
-
-    sentence = only(fell_silent).sentence
-
-    assert "missing: node 1 did not answer, node 1: py-spy: not permitted (ptrace)" in sentence
-
-
 def test_ranks_of_nodes_that_do_not_answer_are_not_called_unseen() -> None:
     """They may have been seen before; where all nodes answer, there is none."""
     nobody = job()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Optional
 
-from ddplaunch.agent.contract import Posture, Verdict
+from ddplaunch.agent.contract import Posture, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import SLEEP
 from ddplaunch.agent.diagnosis.run.stages import Stage
@@ -60,21 +60,17 @@ def asleep(view: JobView) -> Optional[Verdict]:
     system that no collective makes is in its own code, and one that polls is in its data loader if it has
     one.
     """
-    processes = {rank: view.ranks[rank].process for rank in view.alive if not view.ranks[rank].stacks}
-    sleeps = {
-        rank: its.wchan.partition(".")[0]
-        for rank, its in processes.items()
-        if its is not None and its.state == "S"
+    processes = {
+        rank: its
+        for rank in view.alive
+        if (its := view.ranks[rank].process) is not None and its.state == "S" and not view.ranks[rank].stacks
     }
+    sleeps = {rank: its.wchan.partition(".")[0] for rank, its in processes.items()}
     ranks = [
         rank
         for rank, function in sleeps.items()
-        if (
-            SLEEP.fullmatch(function)
-            or (function == _POLL and any(each.role == "loader" for each in view.ranks[rank].children))
-        )
-        and (its := processes[rank]) is not None
-        and its.wakeups < _LOOKS
+        if (SLEEP.fullmatch(function) or (function == _POLL and _has_loaders(view.ranks[rank])))
+        and processes[rank].wakeups < _LOOKS
         and view.ranks[rank].stuck_for >= view.evidence.notice_after
         and rank not in view.explained
     ]
@@ -93,6 +89,10 @@ def asleep(view: JobView) -> Optional[Verdict]:
         f"for another thread or rank; no stack shows the line",
         _LET_TRACE,
     )
+
+
+def _has_loaders(rank: RankEvidence) -> bool:
+    return any(each.role == "loader" for each in rank.children)
 
 
 def runs_on(view: JobView) -> Optional[Verdict]:
