@@ -44,6 +44,17 @@ def test_torchruns_options_from_the_environment(tmp_path: Path) -> None:
     assert "PET_NNODES" in result.observed
 
 
+def test_options_by_which_a_controller_places_the_nodes(tmp_path: Path) -> None:
+    """Kubeflow's Trainer gives all five, and they are meant; any other beside them is named alone."""
+    place = {"NNODES": "2", "NPROC_PER_NODE": "1", "NODE_RANK": "0", "MASTER_ADDR": "n0", "MASTER_PORT": "1"}
+    given = {f"PET_{name}": value for name, value in place.items()}
+    result = configuration.check(make_context(tmp_path, environment=given))
+    more = configuration.check(make_context(tmp_path, environment={**given, "PET_MAX_RESTARTS": "3"}))
+
+    assert (Status.PASS, Status.UNKNOWN) == (result.status, more.status)
+    assert "PET_MAX_RESTARTS will change torchrun's options" == more.observed
+
+
 def test_rank_variables_are_replaced(tmp_path: Path) -> None:
     """A preset RANK or MASTER_ADDR harms nobody, since torchrun gives its workers their own."""
     environment = {"RANK": "3", "MASTER_ADDR": "elsewhere", "WORLD_SIZE": ""}

@@ -14,6 +14,9 @@ from ddplaunch.agent.system import secrets
 _COMPARED = ("NCCL_", "GLOO_", "TORCH_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
+_PLACE = {f"PET_{name}" for name in ("NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")}
+"""Options with which a controller, as Kubeflow's, gives each node its place."""
+
 
 def check(context: Context) -> CheckResult:
     """FAIL for a node index or a secret that is not there; UNKNOWN for what torchrun or NCCL may dislike."""
@@ -46,11 +49,12 @@ def check(context: Context) -> CheckResult:
             hint="`gate.interface` in the job file must be one that every node has",
             **facts,
         )
-    options = sorted(name for name in variables if name.startswith("PET_"))
+    options = {name for name in variables if name.startswith("PET_")}
+    options -= _PLACE if options >= _PLACE else set()
     if options:
         return unknown(
             "configuration",
-            f"{', '.join(options)} will change torchrun's options",
+            f"{', '.join(sorted(options))} will change torchrun's options",
             hint="torchrun reads every PET_ variable as an option; unset what was not meant for this job",
             **facts,
         )
