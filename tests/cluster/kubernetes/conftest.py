@@ -48,6 +48,17 @@ def _cluster() -> Iterator[Cluster]:
     clusters.await_keepers()
 
 
+@pytest.fixture(name="agent", scope="module")
+def _agent(cluster: Cluster) -> str:
+    """The agent's image, on both machines that take pods."""
+    if not cluster.ours:
+        pytest.skip("puts an image into nodes, which only our own take; unset KUBECONFIG")
+    tag = images.python_image("agent")
+    for node in cluster.workers:
+        images.load(node, tag)
+    return tag
+
+
 @pytest.fixture(name="faults")
 def _faults(cluster: Cluster) -> Iterator[Faults]:
     """The cluster to break; whole again after the test."""

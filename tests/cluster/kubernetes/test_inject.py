@@ -119,17 +119,6 @@ def _flow(value: object) -> str:
     return str(yaml.safe_dump(value, default_flow_style=True, width=1 << 20)).strip()
 
 
-@pytest.fixture(name="agent", scope="module")
-def _agent(cluster: Cluster) -> str:
-    """The agent's image, on both machines that take pods."""
-    if not cluster.ours:
-        pytest.skip("puts an image into nodes, which only our own take; unset KUBECONFIG")
-    tag = images.python_image("agent")
-    for node in cluster.workers:
-        images.load(node, tag)
-    return tag
-
-
 @pytest.fixture(name="job")
 def _job(cluster: Cluster, namespace: str, agent: str, tmp_path: Path) -> Injected:
     return Injected(cluster, namespace, agent, tmp_path)

@@ -111,17 +111,6 @@ class TrainJobs:
         return first
 
 
-@pytest.fixture(name="agent", scope="module")
-def _agent(cluster: Cluster) -> str:
-    """The agent's image, on both machines that take pods."""
-    if not cluster.ours:
-        pytest.skip("puts an image into nodes, which only our own take; unset KUBECONFIG")
-    tag = images.python_image("agent")
-    for node in cluster.workers:
-        images.load(node, tag)
-    return tag
-
-
 @pytest.fixture(name="trainjobs")
 def _trainjobs(cluster: Cluster, namespace: str, agent: str) -> Iterator[TrainJobs]:
     """With our chart installed for this namespace, as docs/how-to/other-launchers.md has it."""
