@@ -1,7 +1,7 @@
 """`python -m tests.screens DIR`: pictures of eight pages of the report, in Chromium, to be looked at.
 
-Light, dark, and on a phone; CASE: only these. `python -m tests.screens --docs` draws the pictures of the
-documentation again, without a browser.
+Light, dark, and on a phone; CASE: only these. `python -m tests.screens --docs` makes the pictures of the
+documentation again: drawings, and, where Chromium is, the first screens of two pages.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import sys
 from pathlib import Path
 
 from tests.screens import chromium
-from tests.unit.report.cases import cases, docs_pictures
+from tests.unit.report.cases import DOCS, cases, docs_pictures
 
 from ddplaunch.report import html
 
 HEIGHT = 2600
 """Pixels of each page that are shown."""
+FIRST_SCREENS = {"a-hang": ("mismatch", 1150), "a-gate": ("cut", 1150)}
+"""By the name of the picture: the case, and how many pixels of its page are shown."""
 
 
 def main() -> int:
@@ -29,6 +31,10 @@ def main() -> int:
     if args.docs:
         for path, text in docs_pictures().items():
             path.write_text(text, "utf-8")
+            print(path)
+        for name, (case, height) in FIRST_SCREENS.items() if chromium.program() else ():
+            path = DOCS / f"{name}.png"
+            chromium.picture(html.page(cases()[case]), chromium.SCREENS[0], height, path)
             print(path)
     if args.folder is None:
         return 0 if args.docs else parser.error("name the folder")

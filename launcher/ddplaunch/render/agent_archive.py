@@ -37,6 +37,7 @@ ARCHIVES: Final = {
         "hub/orphaned_job.py",
         "diagnosis/run/mpi.py",  # no job of MPI runs in pods
         "diagnosis/run/mpi_lost.py",
+        "diagnosis/run/unseen_stacks.py",  # its ranks are those of `outside`
         "supervisor/mpi_wrapper.py",
         "supervisor/torchrun_options.py",  # pods have a job file, and no command line of a user's own
         "platforms/hostlist.py",
