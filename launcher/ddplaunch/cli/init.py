@@ -63,10 +63,11 @@ def _example(file: Path) -> int:
         )
     template.create(script, (files("ddplaunch.cli") / "example" / _SCRIPT).read_text("utf-8"))
     template.write_new(file)
+    submit = f"ddplaunch submit {file} --wait"
     sys.stderr.write(
         f"wrote {file} and {script}\n"
-        f"  ddplaunch submit {file} --wait    trains, on 2 nodes of 2 ranks, all on this machine\n"
-        f"  ddplaunch submit {file} --wait --set command[1]=--hang --set watchdog.kill_after=20s\n"
+        f"  {submit}    trains, on 2 nodes of 2 ranks: here, if no profile says otherwise\n"
+        f"  {submit} --set name=hangs --set command[1]=--hang --set watchdog.kill_after=20s\n"
         "                                   hangs, and is explained\n"
     )
     return ExitCode.SUCCEEDED

@@ -250,7 +250,7 @@ def _refuse_namesakes(api: Api, queries: Queries, found: Sequence[Json], namespa
             f"pods of an earlier job {name} are still there, in namespace {namespace}: "
             + ", ".join(objects.name(pod) for pod in pods[:3]),
             hint=f"wait until they are gone (`kubectl get pods -n {namespace}` shows them), "
-            "or give the new job another name",
+            "or give the new job another name by `--set name=NAME`",
         )
     for document in found:
         there = api.find(
@@ -266,7 +266,7 @@ def _taken(document: Json, there: Json, namespace: str) -> ClusterError:
     if objects.is_being_deleted(there):
         return ClusterError(
             f"an earlier {kind} {name} in namespace {namespace} is still being deleted",
-            hint="wait until it is gone, or give the new job another name",
+            hint="wait until it is gone, or give the new job another name by `--set name=NAME`",
         )
     if kind in objects.OWNERS:
         ended = next(
@@ -276,7 +276,8 @@ def _taken(document: Json, there: Json, namespace: str) -> ClusterError:
             return ClusterError(
                 f"there is a {kind} {name} in namespace {namespace} already, which has ended",
                 hint=f"`kubectl delete {kind.lower()} -n {namespace} {name}` deletes it and its logs; or "
-                "give the new job another name, or set `kubernetes.ttl` to have jobs deleted after their end",
+                "give the new job another name by `--set name=NAME`, or set `kubernetes.ttl` to have jobs "
+                "deleted after their end",
             )
         return ClusterError(
             f"there is a {kind} {name} in namespace {namespace} already, and it has not ended",
