@@ -67,11 +67,11 @@ class Job:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def end(self) -> None:
+    def end(self) -> int:
+        """Return its exit code, once it has ended."""
         self.out.with_suffix(".end").touch()
         self.signal(signal.SIGCONT)
-        if self.process.wait(60) != 0:
-            sys.exit(f"error: the job {self.name} ended with {self.process.returncode}")
+        return self.process.wait(60)
 
     def steps(self) -> list[float]:
         """Seconds a step in each turn, of its median block."""
@@ -148,8 +148,10 @@ def _side_by_side(folder: Path, ranks: int) -> tuple[Job, Job, Job]:
             again.take_turn()
         plain.take_turn()
     finally:
-        for job in jobs:
-            job.end()
+        codes = {job.name: job.end() for job in jobs}  # all of them, before one is complained about
+    for name, code in codes.items():
+        if code != 0:
+            sys.exit(f"error: the job {name} ended with {code}")
     return jobs
 
 
