@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import zlib
@@ -42,7 +41,7 @@ agent = in_memory(sys.stdin.buffer.read(int(sys.argv.pop(1))))
 os.execv(sys.executable, [sys.executable, "-I", "-S", agent, *sys.argv[1:]])
 """
 AGENT: Final = _BEGIN + _END
-"""Its first argument: the bytes of the agent, which it reads from stdin. The others are the agent's."""
+"""A program that reads the agent from stdin and runs it. Its first argument: the agent's size in bytes."""
 READY: Final = "ready."
 """Begins the line for which the agent is held back: it is no base64."""
 WANTED: Final = "py-spy"
@@ -57,7 +56,7 @@ if is_wanted:
 AGENT_WITH_PY_SPY: Final = _BEGIN + _PY_SPY + _END
 """Takes the words of a `PySpy` before those of AGENT. Prints READY, and WANTED if it reads py-spy first."""
 _MACHINES: Final = {62: "x86_64", 183: "aarch64"}
-"""By their number in the header of an ELF file (elf.h), as uname calls them."""
+"""The name that uname has for a machine, by its number in the header of an ELF file (elf.h)."""
 
 
 class PySpy(NamedTuple):
@@ -77,7 +76,6 @@ def own_py_spy() -> str | None:
     return py_spy.find(sys.executable)
 
 
-@functools.cache
 def packed_py_spy() -> PySpy:
     """Return this machine's py-spy, as it travels; empty without one for Linux."""
     path = own_py_spy()

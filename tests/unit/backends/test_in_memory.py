@@ -134,7 +134,7 @@ def test_the_kind_of_machine_is_read_from_the_program(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    found = in_memory.packed_py_spy.__wrapped__()
+    found = in_memory.packed_py_spy()
 
     assert (machine, bool(machine)) == (found.machine, bool(found.packed))
 

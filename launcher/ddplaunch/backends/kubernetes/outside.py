@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from ddplaunch.agent.contract import Bundle, NodeEvidence, Phase, PhaseName
 from ddplaunch.agent.text.ranges import listing
 from ddplaunch.backends import in_memory, outside
+from ddplaunch.backends.in_memory import PySpy
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.backends.kubernetes import objects, outside_pods, pod_exec
 from ddplaunch.backends.kubernetes.api import Api
@@ -114,7 +115,7 @@ def _not_running(job: Job, pods: Sequence[Json]) -> Job:
 
 def _answers(api: Api, target: Target, pods: Sequence[Json]) -> list[Answer]:
     """Return what each pod shows, in their order. Raises ClusterError where this user may not ask them."""
-    agent = archive.agent_archive()
+    agent, spy = archive.agent_archive(), in_memory.packed_py_spy()
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[int, Answer | Exception]] = queue.SimpleQueue()
     for number in range(len(pods)):
@@ -127,7 +128,7 @@ def _answers(api: Api, target: Target, pods: Sequence[Json]) -> list[Answer]:
             except queue.Empty:
                 return
             try:
-                done.put((number, _answer(api, target.namespace, pods[number], agent)))
+                done.put((number, _answer(api, target.namespace, pods[number], agent, spy)))
             except Exception as error:  # noqa: BLE001 - the caller raises it
                 done.put((number, error))
 
@@ -144,12 +145,11 @@ def _answers(api: Api, target: Target, pods: Sequence[Json]) -> list[Answer]:
     return [answers[number] for number in range(len(pods))]
 
 
-def _answer(api: Api, namespace: str, pod: Json, agent: bytes) -> Answer:
+def _answer(api: Api, namespace: str, pod: Json, agent: bytes, spy: PySpy) -> Answer:
     name, (container, many) = objects.name(pod), outside_pods.container(pod)
     answer = Answer(name, str(objects.spec(pod).get("nodeName") or ""), None, silent=True)
     if (obstacle := outside_pods.obstacle(pod, container)) is not None:
         return answer._replace(why=obstacle.text, phase=obstacle.phase, silent=False)
-    spy = in_memory.packed_py_spy()
     words = ["python3", "-I", "-S", "-c", in_memory.AGENT_WITH_PY_SPY, *spy.words, str(len(agent))]
 
     def stdin(printed: str) -> bytes:

@@ -31,6 +31,7 @@ _WITHOUT = {
     "NetworkPolicy": "every pod of the cluster can connect to the port of this job's hub",
 }
 """Kinds that a job can do without, and the consequence."""
+_RENAME = "give the new job another name by `--set name=NAME`"
 _LOG = logging.getLogger(__name__)
 _ROLL_BACK = 20.0
 """Seconds to delete what was created, once something failed."""
@@ -249,8 +250,7 @@ def _refuse_namesakes(api: Api, queries: Queries, found: Sequence[Json], namespa
         raise ClusterError(
             f"pods of an earlier job {name} are still there, in namespace {namespace}: "
             + ", ".join(objects.name(pod) for pod in pods[:3]),
-            hint=f"wait until they are gone (`kubectl get pods -n {namespace}` shows them), "
-            "or give the new job another name by `--set name=NAME`",
+            hint=f"wait until they are gone (`kubectl get pods -n {namespace}` shows them), or {_RENAME}",
         )
     for document in found:
         there = api.find(
@@ -266,7 +266,7 @@ def _taken(document: Json, there: Json, namespace: str) -> ClusterError:
     if objects.is_being_deleted(there):
         return ClusterError(
             f"an earlier {kind} {name} in namespace {namespace} is still being deleted",
-            hint="wait until it is gone, or give the new job another name by `--set name=NAME`",
+            hint=f"wait until it is gone, or {_RENAME}",
         )
     if kind in objects.OWNERS:
         ended = next(
@@ -276,8 +276,7 @@ def _taken(document: Json, there: Json, namespace: str) -> ClusterError:
             return ClusterError(
                 f"there is a {kind} {name} in namespace {namespace} already, which has ended",
                 hint=f"`kubectl delete {kind.lower()} -n {namespace} {name}` deletes it and its logs; or "
-                "give the new job another name by `--set name=NAME`, or set `kubernetes.ttl` to have jobs "
-                "deleted after their end",
+                f"{_RENAME}, or set `kubernetes.ttl` to have jobs deleted after their end",
             )
         return ClusterError(
             f"there is a {kind} {name} in namespace {namespace} already, and it has not ended",

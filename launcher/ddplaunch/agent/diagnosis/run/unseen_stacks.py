@@ -22,8 +22,6 @@ _POLL = "poll_schedule_timeout"
 def not_connected(view: JobView) -> Optional[Verdict]:
     """Return the verdict on ranks that are not where all others meet in init_process_group."""
     late, there = _postures(view, Posture.BEFORE), _postures(view, Posture.INIT)
-    if not late or not there or sorted([*late, *there]) != view.world:
-        return None
     has = phrases.one_or(late, "has", "have")
     return _verdict(
         view,
@@ -39,8 +37,6 @@ def not_connected(view: JobView) -> Optional[Verdict]:
 def in_no_collective(view: JobView) -> Optional[Verdict]:
     """Return the verdict on ranks in whose process Gloo does nothing, while it waits in all others."""
     own, there = _postures(view, Posture.OWN), _postures(view, Posture.COLLECTIVE)
-    if not own or not there or sorted([*own, *there]) != view.world:
-        return None
     are = phrases.one_or(own, "is", "are")
     return _verdict(
         view,
@@ -75,8 +71,6 @@ def asleep(view: JobView) -> Optional[Verdict]:
         and rank not in view.explained
     ]
     others = [rank for rank in sleeps if sleeps[rank].startswith("futex_")]
-    if not ranks or not others or sorted([*ranks, *others]) != view.world:
-        return None
     wait = ", ".join(sorted({sleeps[rank] for rank in ranks}))
     sleep, wait_too = phrases.one_or(ranks, "sleeps", "sleep"), phrases.one_or(others, "waits", "wait")
     return _verdict(
@@ -115,7 +109,12 @@ def _postures(view: JobView, posture: str) -> list[int]:
 def _verdict(
     view: JobView, code: str, ranks: list[int], victims: list[int], sentence: str, hint: str
 ) -> Optional[Verdict]:
-    """Return the verdict; None where the ranks sleep in different places: one may wait for another."""
+    """Return the verdict; None where these are not all ranks, or one at fault may wait for another of them.
+
+    Those sleep in different places.
+    """
+    if not ranks or not victims or sorted([*ranks, *victims]) != view.world:
+        return None
     if len({its.wchan for rank in ranks if (its := view.ranks[rank].process) is not None}) > 1:
         return None
     found = verdict_on(view, code, ranks, sentence, holder_facts(view, ranks), hint, 0.6)
