@@ -24,7 +24,7 @@ CONDITION = "Verdict"
 TOKEN = Path("/var/run/secrets/ddplaunch")
 """The folder of token and certificate."""
 _LEAST = "node-missing"
-"""What others say of a node that did not come. What that node itself says is more exact."""
+"""The hub's verdict on a node that did not come. That node's own verdict is more exact, and replaces it."""
 _POLL = 0.5
 _PATIENCE = 20.0
 """Seconds for the API server, of the 30 that a pod has to end."""
@@ -112,7 +112,7 @@ def _write(verdict: dict[str, Any], begun: float) -> bool:
             print(f"the API server does not answer: {failed}", flush=True)
         if time.monotonic() > until:
             return False
-        time.sleep(_POLL)
+        time.sleep(_POLL)  # the API server, or another node's write, needs a moment
 
 
 def _call(method: str, body: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -40,7 +40,7 @@ CONNECTS = """
 import socket, sys, time
 sockets = [socket.create_connection(("127.0.0.1", int(port))) for port in sys.argv[1:]]
 print(flush=True)
-time.sleep(1000)
+time.sleep(1000)  # until the test ends it
 """
 DEADLINE = 10.0
 

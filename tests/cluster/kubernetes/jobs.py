@@ -50,6 +50,13 @@ def with_torch(cluster: Cluster) -> dict[str, Any]:
     return {"python": sys.executable, "volumes": volumes}
 
 
+def torch_in_pods(cluster: Cluster) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The same for a manifest: `volumeMounts` of a container, and `volumes` of its pod."""
+    found = with_torch(cluster)["volumes"]
+    mounts = [{"name": each["name"], "mountPath": each["mount_path"]} for each in found]
+    return mounts, [{"name": each["name"], "hostPath": {"path": each["host_path"]}} for each in found]
+
+
 class Job:
     """One submission: two nodes, on two machines."""
 

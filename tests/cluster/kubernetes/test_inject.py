@@ -10,7 +10,7 @@ import pytest
 import yaml
 from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.cluster import Cluster
-from tests.cluster.kubernetes.jobs import with_torch
+from tests.cluster.kubernetes.jobs import torch_in_pods
 from tests.cluster.kubernetes.test_join import TRAIN
 
 from ddplaunch.agent.contract import Exit
@@ -63,9 +63,7 @@ class Injected:
         self._namespace = namespace
         self._agent = agent
         self._file = work / "train.yaml"
-        python = with_torch(cluster)["volumes"]
-        mounts = [{"name": each["name"], "mountPath": each["mount_path"]} for each in python]
-        volumes = [{"name": each["name"], "hostPath": {"path": each["host_path"]}} for each in python]
+        mounts, volumes = torch_in_pods(cluster)
         mounts.append({"name": "files", "mountPath": "/opt/train"})
         volumes.append({"name": "files", "configMap": {"name": "train"}})
         text = MANIFEST.replace("MOUNTS", _flow(mounts)).replace("VOLUMES", _flow(volumes))

@@ -14,7 +14,7 @@ import yaml
 from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.backend.conftest import As, Cli
 from tests.cluster.kubernetes.cluster import ROOT, Cluster
-from tests.cluster.kubernetes.jobs import with_torch
+from tests.cluster.kubernetes.jobs import torch_in_pods
 from tests.cluster.training import TRAIN
 
 from ddplaunch.backends.kubernetes import outside
@@ -42,7 +42,7 @@ class Training:
     def start(self, step: str) -> None:
         """Train until all ranks have done some steps. `step`: what is done in each."""
         program = TRAIN.format(before="", step=step)
-        volumes = with_torch(self._cluster)["volumes"]
+        mounts, volumes = torch_in_pods(self._cluster)
         container = {
             "name": "pytorch",
             "image": images.TRAINER,
@@ -53,7 +53,7 @@ class Training:
             "volumeMounts": [
                 {"name": "code", "mountPath": "/code"},
                 {"name": "tmp", "mountPath": "/tmp"},
-                *({"name": each["name"], "mountPath": each["mount_path"]} for each in volumes),
+                *mounts,
             ],
         }
         sidecar = {
@@ -70,7 +70,7 @@ class Training:
             "volumes": [
                 {"name": "code", "configMap": {"name": "llm"}},
                 {"name": "tmp", "emptyDir": {}},
-                *({"name": each["name"], "hostPath": {"path": each["host_path"]}} for each in volumes),
+                *volumes,
             ],
         }
         template = {"metadata": {"labels": {"app": "llm"}}, "spec": spec}

@@ -14,7 +14,7 @@ import pytest
 from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.cluster import ROOT, Cluster
 from tests.cluster.kubernetes.faults import Faults
-from tests.cluster.kubernetes.jobs import with_torch
+from tests.cluster.kubernetes.jobs import torch_in_pods
 from tests.cluster.training import TRAIN
 
 pytestmark = [pytest.mark.usefixtures("trainer"), pytest.mark.timeout(2400)]
@@ -59,18 +59,14 @@ class TrainJobs:
 
     def _patch(self, name: str) -> dict[str, Any]:
         """What a user adds to a runtime's pods: volumes, and a machine for each."""
-        volumes = with_torch(self.cluster)["volumes"]
-        mounts = [{"name": each["name"], "mountPath": each["mount_path"]} for each in volumes]
+        mounts, volumes = torch_in_pods(self.cluster)
         apart = {
             "labelSelector": {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": name}},
             "topologyKey": "kubernetes.io/hostname",
         }
         pod = {
             "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
-            "volumes": [
-                {"name": "code", "configMap": {"name": name}},
-                *({"name": each["name"], "hostPath": {"path": each["host_path"]}} for each in volumes),
-            ],
+            "volumes": [{"name": "code", "configMap": {"name": name}}, *volumes],
             "containers": [
                 {
                     "name": "node",
