@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ddplaunch.render import agent_archive as packer
 from ddplaunch.render.archive import agent_archive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +48,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     members = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
 
     assert set() == tracked - members
-    assert {"ddplaunch/render/agent.pyz", "ddplaunch/render/agent-for-pods.pyz"} == members - tracked
+    assert {f"ddplaunch/render/{name}" for name in packer.ARCHIVES} == members - tracked
     assert {"ddplaunch"} == {name.split("/")[0] for name in members}
     assert [] == [name for name in members if "__pycache__" in name]
 

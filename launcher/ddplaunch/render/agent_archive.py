@@ -26,18 +26,33 @@ _PACKERS = [
 ]
 _JOIN = ("key", "launchers", "munge", "prepare", "run", "spot")
 _NO_MPI = "hook/without_mpi.py"
+_OUTSIDE = ("outside", "diagnosis/run/unseen_stacks.py")
+"""What only jobs need that ddplaunch did not start."""
 _HOOK = "/hook/"
 """Modules whose functions users see in the stacks of their own processes: they keep their names."""
 ARCHIVES: Final = {
-    "agent.pyz": ("job_file", "platforms/kubernetes_events.py", _NO_MPI),
+    "agent.pyz": ("job_file", "platforms/kubernetes_events.py", _NO_MPI, *_OUTSIDE),
+    "agent-for-looks.pyz": (
+        "job_file",
+        "checks",
+        "gate",
+        "hub",
+        "local",
+        "slurm",
+        "diagnosis/gate",
+        "platforms/kubernetes_events.py",
+        "supervisor/supervisor.py",
+        "supervisor/without_hub.py",
+        _NO_MPI,
+        *(f"join/{name}.py" for name in _JOIN),
+    ),
     "agent-for-pods.pyz": (
         "slurm",
         "local",
-        "outside",
+        *_OUTSIDE,
         "hub/orphaned_job.py",
         "diagnosis/run/mpi.py",  # no job of MPI runs in pods
         "diagnosis/run/mpi_lost.py",
-        "diagnosis/run/unseen_stacks.py",  # its ranks are those of `outside`
         "supervisor/mpi_wrapper.py",
         "supervisor/torchrun_options.py",  # pods have a job file, and no command line of a user's own
         "platforms/hostlist.py",

@@ -20,6 +20,11 @@ def agent_archive() -> bytes:
     return _agent("agent.pyz")
 
 
+def looking_agent_archive() -> bytes:
+    """`agent.pyz` for `look` alone: it travels to the nodes of a job that ddplaunch did not start."""
+    return _agent("agent-for-looks.pyz")
+
+
 def pod_agent_archive() -> bytes:
     """`agent.pyz` for a pod, without what only other platforms need.
 

@@ -23,7 +23,12 @@ from ddplaunch.errors import ExitCode, SourceTooLargeError
 from ddplaunch.plan.source import LIMIT, SourceFile
 from ddplaunch.render import agent_archive as packer
 from ddplaunch.render import archive
-from ddplaunch.render.archive import agent_archive, pod_agent_archive, source_archive
+from ddplaunch.render.archive import (
+    agent_archive,
+    looking_agent_archive,
+    pod_agent_archive,
+    source_archive,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "launcher" / "ddplaunch"
@@ -114,7 +119,9 @@ def test_a_wheels_archives_are_read_as_they_are(tmp_path: Path, monkeypatch: pyt
         (tmp_path / name).write_text(name)
     monkeypatch.setattr(archive, "__file__", str(tmp_path / "archive.py"))
 
-    assert (b"agent.pyz", b"agent-for-pods.pyz") == (agent_archive(), pod_agent_archive())
+    assert list(packer.ARCHIVES) == [
+        made().decode() for made in (agent_archive, looking_agent_archive, pod_agent_archive)
+    ]
 
 
 def test_an_archive_that_cannot_be_kept_is_made_all_the_same(copy: Path) -> None:
@@ -273,12 +280,13 @@ def test_what_stands_in_for_a_module_has_all_that_is_asked_of_it() -> None:
     assert asked - {"py"} <= vars(without_mpi).keys()
 
 
-def test_a_pods_agent_misses_nothing_that_it_imports(tmp_path: Path) -> None:
-    """What was left out is asked for by verbs that no pod is started with, and by nothing else."""
+@pytest.mark.parametrize("archive_name", packer.ARCHIVES)
+def test_an_agent_misses_nothing_that_it_imports(archive_name: str, tmp_path: Path) -> None:
+    """What was left out is asked for by verbs that this agent is not started with, and by nothing else."""
     copy = tmp_path / "ddplaunch"
     shutil.copytree(PACKAGE / "agent", copy / "agent", ignore=COMPILED)
     (copy / "__init__.py").write_text("")
-    for name in packer.ARCHIVES["agent-for-pods.pyz"]:
+    for name in packer.ARCHIVES[archive_name]:
         path = copy / "agent" / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     names = [path.relative_to(tmp_path).with_suffix("") for path in (copy / "agent").rglob("*.py")]

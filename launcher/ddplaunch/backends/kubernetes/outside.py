@@ -115,7 +115,7 @@ def _not_running(job: Job, pods: Sequence[Json]) -> Job:
 
 def _answers(api: Api, target: Target, pods: Sequence[Json]) -> list[Answer]:
     """Return what each pod shows, in their order. Raises ClusterError where this user may not ask them."""
-    agent, spy = archive.agent_archive(), in_memory.packed_py_spy()
+    agent, spy = archive.looking_agent_archive(), in_memory.packed_py_spy()
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[int, Answer | Exception]] = queue.SimpleQueue()
     for number in range(len(pods)):
