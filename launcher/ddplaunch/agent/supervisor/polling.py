@@ -16,6 +16,8 @@ from ddplaunch.agent.supervisor.sampling import Sampler
 POLL = 0.1
 """Seconds between two looks at log files and, on old kernels, for deaths: no descriptor announces these."""
 
+_MOMENT = 0.1
+"""Seconds in which answers come, of the ranks' children as well."""
 _MEASURED = 8
 """Nodes whose ranks tell what a step takes: reading a full recorder holds a rank's GIL for some 20 ms, and a
 thousand other nodes might wait for it."""
@@ -36,10 +38,13 @@ class Poller:
         self._hooks = hooks
         self._sampler = sampler
         self._collector = collector
+        self._asked_at = 0.0
+        self.has_sampled = True  # since it last asked
 
     def ask(self) -> None:
         """Ask the hooks for counters; for stacks as well where a rank makes no progress."""
-        now = time.monotonic()
+        self._asked_at = now = time.monotonic()
+        self.has_sampled = False
         for line in self._tracker.strangers():
             line.ask(b"who")
         for rank in self._tracker.alive:
@@ -52,8 +57,18 @@ class Poller:
         self._sampler.look_at_sockets(self._tracker.alive)
         self._sampler.look_at_queues(self._tracker.alive)
 
+    def has_answers(self) -> bool:
+        """Return whether the ranks have had a moment, and have answered. Who owes an older answer cannot.
+
+        A flight recorder is a megabyte of text: those of eight ranks take longer than the moment to read.
+        """
+        lines = [rank.line for rank in self._tracker.alive if rank.line is not None]
+        owing = [line for line in lines if line.open and line.request and line.requested_at >= self._asked_at]
+        return not owing and time.monotonic() >= self._asked_at + _MOMENT
+
     def sample(self) -> None:
         """Take the answers, and samples from /proc."""
+        self.has_sampled = True
         self._tracker.recognise()
         for rank in self._tracker.alive:
             rank.progress.take(self._sampler.sample(rank, self._hooks.lines))

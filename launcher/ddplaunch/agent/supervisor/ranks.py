@@ -79,7 +79,7 @@ class Rank:
         `measured`: its recorder may be read for the steps of a healthy job.
         """
         if not suspicious:
-            return b"steps" if measured and self.steps.due(time.monotonic()) else b"count"
+            return b"steps" if measured and self.steps.claim_read(time.monotonic()) else b"count"
         return b"dump" if self.progress.leaves_doubts else b"look"
 
     @property

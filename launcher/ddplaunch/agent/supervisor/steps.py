@@ -31,9 +31,15 @@ class Steps:
         self._due = 0.0
         self._pause = _PAUSE
 
-    def due(self, now: float) -> bool:
-        """Whether to ask for `steps` now."""
-        return len(self._changes) >= _FEWEST and now >= self._due
+    def claim_read(self, now: float) -> bool:
+        """Return whether the recorder is to be read now. Then it is not again before a pause has passed.
+
+        Also where no answer comes: on a busy machine the next one would be as late.
+        """
+        if len(self._changes) < _FEWEST or now < self._due:
+            return False
+        self._due = now + self._pause
+        return True
 
     def take(self, at: float, answer: Optional[dict[str, Any]]) -> None:
         dumps: dict[str, dict[str, Any]] = (answer or {}).get("recorders") or {}

@@ -36,8 +36,6 @@ from ddplaunch.agent.system import processes, secrets
 from ddplaunch.agent.transport.endpoints import Endpoint
 
 BEAT = 1.0
-_ANSWER = 0.1
-"""Seconds given to the hooks before a sample is taken without their answer."""
 _DISCOVER = 2.0
 _MISTAKES = 5
 HASTE = 3.0
@@ -90,7 +88,6 @@ class Supervisor:
         self.kill_at: Optional[float] = None
         self.next_beat = 0.0
         self.next_discovery = 0.0
-        self.sample_at: Optional[float] = None
         self.dumps = 0
         self.rounds = self.reported = 0  # restarts at the last trouble, and at the last report to the hub
         self.mistakes = 0
@@ -148,11 +145,10 @@ class Supervisor:
         if now >= self.next_discovery:
             self.next_discovery = now + (_DISCOVER if self.tracker.ranks else BEAT / 2)
             self.tracker.discover()
-        if self.sample_at is None and now >= self.next_beat:
-            self.next_beat, self.sample_at = now + BEAT, now + _ANSWER
+        if self.poller.has_sampled and now >= self.next_beat:
+            self.next_beat = now + BEAT
             self.poller.ask()
-        elif self.sample_at is not None and now >= self.sample_at:
-            self.sample_at = None
+        elif not self.poller.has_sampled and (self.poller.has_answers() or now >= self.next_beat):
             self._sample()
             self.tracker.reap()
             self.link.keep()
