@@ -87,6 +87,10 @@ class Console:
         self.write(f"[{label}] ".encode(), shown.encode().split(b"\n"))
 
     @property
+    def empty(self) -> bool:
+        return not self._waiting
+
+    @property
     def full(self) -> bool:
         return len(self._waiting) > _BACKLOG
 

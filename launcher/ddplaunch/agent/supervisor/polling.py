@@ -13,9 +13,12 @@ from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler
 
+BEAT = 1.0
+"""Seconds from one question to the next."""
 POLL = 0.1
 """Seconds between two looks at log files and, on old kernels, for deaths: no descriptor announces these."""
-
+_CALM = 0.5
+"""The same in a job that prints nothing: each look takes a moment from a core that a rank may need."""
 _MOMENT = 0.1
 """Seconds in which answers come, of the ranks' children as well."""
 _MEASURED = 8
@@ -23,13 +26,13 @@ _MEASURED = 8
 thousand other nodes might wait for it."""
 
 
-def wait_for(descriptors: Iterable[Optional[int]]) -> None:
-    """Wait until one is readable, or for POLL seconds."""
+def wait_for(descriptors: Iterable[Optional[int]], seconds: float = POLL) -> None:
+    """Wait until one is readable, or for so long."""
     poll = select.poll()
     for descriptor in descriptors:
         if descriptor is not None:
             poll.register(descriptor, select.POLLIN)
-    poll.poll(POLL * 1000)
+    poll.poll(seconds * 1000)
 
 
 class Poller:
@@ -38,13 +41,21 @@ class Poller:
         self._hooks = hooks
         self._sampler = sampler
         self._collector = collector
-        self._asked_at = 0.0
-        self.has_sampled = True  # since it last asked
+        self._asked_at = -BEAT
+        self._has_sampled = True  # since it last asked
+
+    def wait(self, descriptors: Iterable[Optional[int]], is_calm: bool) -> None:
+        """Wait until one is readable, or there may be something to do. `is_calm`: nothing is printed."""
+        left = max(0.0, self._asked_at + BEAT - time.monotonic())
+        wait_for(descriptors, min(_CALM, left) if is_calm and self._has_sampled else POLL)
+
+    def must_ask(self) -> bool:
+        return self._has_sampled and time.monotonic() >= self._asked_at + BEAT
 
     def ask(self) -> None:
         """Ask the hooks for counters; for stacks as well where a rank makes no progress."""
         self._asked_at = now = time.monotonic()
-        self.has_sampled = False
+        self._has_sampled = False
         for line in self._tracker.strangers():
             line.ask(b"who")
         for rank in self._tracker.alive:
@@ -57,18 +68,20 @@ class Poller:
         self._sampler.look_at_sockets(self._tracker.alive)
         self._sampler.look_at_queues(self._tracker.alive)
 
-    def has_answers(self) -> bool:
-        """Return whether the ranks have had a moment, and have answered. Who owes an older answer cannot.
+    def may_sample(self) -> bool:
+        """Return whether the ranks have had a moment, and have answered, or the next beat is due.
 
-        A flight recorder is a megabyte of text: those of eight ranks take longer than the moment to read.
+        A flight recorder is a megabyte of text: those of eight ranks take longer than the moment to read. A
+        rank that owes an older answer cannot answer, and is not waited for.
         """
         lines = [rank.line for rank in self._tracker.alive if rank.line is not None]
-        owing = [line for line in lines if line.open and line.request and line.requested_at >= self._asked_at]
-        return not owing and time.monotonic() >= self._asked_at + _MOMENT
+        owe = any(line.open and line.request and line.requested_at >= self._asked_at for line in lines)
+        patience = BEAT if owe else _MOMENT
+        return not self._has_sampled and time.monotonic() >= self._asked_at + patience
 
     def sample(self) -> None:
         """Take the answers, and samples from /proc."""
-        self.has_sampled = True
+        self._has_sampled = True
         self._tracker.recognise()
         for rank in self._tracker.alive:
             rank.progress.take(self._sampler.sample(rank, self._hooks.lines))

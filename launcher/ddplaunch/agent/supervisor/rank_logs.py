@@ -19,6 +19,8 @@ from ddplaunch.agent.text.redact import Redactor
 
 _LAUNCH_KEPT = 40
 """Last lines of the launch command's own output."""
+_CALM_AFTER = 2.0
+"""Seconds."""
 _RANK_KEPT, _LONGEST = 10, 200
 """Last lines of a rank's output, and characters of each, that a verdict may quote."""
 
@@ -35,6 +37,7 @@ class RankLogs:
         self._tails: dict[str, Tail] = {}
         self._writers: dict[str, list[Rank]] = {}  # path -> the ranks that write there
         self._lossy = False
+        self._grew_at = time.monotonic()
 
     def follow(self, rank: Rank, of_mpi: bool) -> None:
         """Follow the rank's output files. `of_mpi`: an MPI launcher prints the rank's output."""
@@ -51,11 +54,16 @@ class RankLogs:
             if rank in writers:
                 writers.remove(rank)
 
+    def are_calm(self) -> bool:
+        """Return whether there has been nothing new for a while, and all of it is on the console."""
+        return time.monotonic() - self._grew_at >= _CALM_AFTER and self._console.empty
+
     def read(self) -> None:
         """Copy new output to the console, unless that is full."""
         if not self._console.full:
             for path, tail, keep in self._all():
                 if tail.read(self._to_console(path), keep):
+                    self._grew_at = time.monotonic()
                     self._spoke(path, tail)
                 self._note_tracebacks(path, tail)
         self._console.flush()

@@ -18,7 +18,7 @@ from ddplaunch.agent.supervisor.output import Console
 from ddplaunch.agent.supervisor.rank_logs import RankLogs
 from ddplaunch.agent.supervisor.rank_roles import ENVIRONMENT, Member
 from ddplaunch.agent.supervisor.ranks import Rank
-from ddplaunch.agent.system import proc
+from ddplaunch.agent.system import proc, processes
 from ddplaunch.agent.text.redact import NO_SECRETS, Redactor
 
 
@@ -41,6 +41,7 @@ class RankTracker:
         self.logs = RankLogs(node, place, console, redactor)
         self.rounds = 0  # restarts of the workers
         self.launch: Optional[subprocess.Popen[bytes]] = None
+        self._launch_end: list[Optional[int]] = []
         self.launch_exit: Optional[Exited] = None
         self.dismissed = False  # the job has ended, so no more ranks will start
 
@@ -69,6 +70,14 @@ class RankTracker:
         return self.logs.quoted(self.logs.launch.kept)
 
     # --- coming and going
+
+    def begin(self, launch: subprocess.Popen[bytes]) -> None:
+        """Watch a launch command that was started just now."""
+        self.launch, self._launch_end = launch, [processes.open_pid(launch.pid)]
+
+    def ends(self) -> list[Optional[int]]:
+        """Return descriptors, readable once a rank or the launch command ended; None: before Linux 5.3."""
+        return [*self._launch_end, *(rank.fileno() for rank in self.alive)]
 
     def discover(self) -> None:
         """Look for workers without a hook. Ranks with keepers are reported by these."""

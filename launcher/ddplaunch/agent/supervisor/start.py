@@ -36,4 +36,4 @@ def start(
     workdir = plan.workdir or (place.source if os.path.isdir(place.source) else None)
     if plan.keepers and workdir == place.source:
         workdir = place.folder  # MPI's launcher needs it on all nodes; the keepers change to their own
-    tracker.launch = launch.start(words, env, workdir, place.launch_log)
+    tracker.begin(launch.start(words, env, workdir, place.launch_log))

@@ -26,7 +26,7 @@ from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError
 from ddplaunch.agent.supervisor.launchers import Launchers
 from ddplaunch.agent.supervisor.lookups import Lookups
 from ddplaunch.agent.supervisor.output import Console
-from ddplaunch.agent.supervisor.polling import POLL, Poller, wait_for
+from ddplaunch.agent.supervisor.polling import BEAT, POLL, Poller, wait_for
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler
@@ -35,7 +35,6 @@ from ddplaunch.agent.supervisor.without_hub import WithoutHub
 from ddplaunch.agent.system import processes, secrets
 from ddplaunch.agent.transport.endpoints import Endpoint
 
-BEAT = 1.0
 _DISCOVER = 2.0
 _MISTAKES = 5
 HASTE = 3.0
@@ -86,7 +85,6 @@ class Supervisor:
         self.verdict: Optional[tuple[int, list[Verdict]]] = None  # exit code and verdicts of the hub
         self.stop_code: Optional[int] = None
         self.kill_at: Optional[float] = None
-        self.next_beat = 0.0
         self.next_discovery = 0.0
         self.dumps = 0
         self.rounds = self.reported = 0  # restarts at the last trouble, and at the last report to the hub
@@ -126,7 +124,9 @@ class Supervisor:
         time.sleep(POLL)
 
     def _turn(self) -> None:
-        wait_for([self.hooks.fileno(), self.link.fileno(), *(rank.fileno() for rank in self.tracker.alive)])
+        ends = self.tracker.ends()
+        is_calm = self.tracker.logs.are_calm() and None not in ends and self.away_since is None
+        self.poller.wait([self.hooks.fileno(), self.link.fileno(), *ends], is_calm)
         self.collector.watch()
         # A hook connects before its program prints: output up to here is of processes that are known below.
         self.tracker.logs.launch.mark()
@@ -145,10 +145,9 @@ class Supervisor:
         if now >= self.next_discovery:
             self.next_discovery = now + (_DISCOVER if self.tracker.ranks else BEAT / 2)
             self.tracker.discover()
-        if self.poller.has_sampled and now >= self.next_beat:
-            self.next_beat = now + BEAT
+        if self.poller.must_ask():
             self.poller.ask()
-        elif not self.poller.has_sampled and (self.poller.has_answers() or now >= self.next_beat):
+        elif self.poller.may_sample():
             self._sample()
             self.tracker.reap()
             self.link.keep()
