@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -32,6 +33,8 @@ TURN = 2.0
 """Seconds."""
 SETTLED = 0.4
 """Seconds of a turn that do not count: caches fill, and what was due while all stood still is done."""
+PRODUCTS = 8
+"""Of matrices, in a step that computes, so that it takes some 20 ms. Real ones take longer."""
 START = 120.0
 """Seconds in which a job must have begun."""
 
@@ -99,25 +102,29 @@ class Job:
 
 
 def run(folder: Path, runs: int) -> list[Line]:
-    """Step-time ratios for 2 and 4 ranks, with intervals of 95 %, and the CPU of hub and supervisor."""
-    lines = []
-    for ranks in (2, 4):
+    """Step-time ratios, with intervals of 95 %, and the CPU of hub and supervisor."""
+    lines: list[Line] = []
+    # Steps that do nothing but communicate pay most: they have hardly any time of their own.
+    for ranks, words in ((2, ("--products", str(PRODUCTS), "--steps", "5")), (2, ()), (4, ())):
         ratios: list[float] = []
         again: list[float] = []
+        steps: list[float] = []
         shares: dict[str, list[float]] = {"hub": [], "run": []}
         for number in range(runs):
-            plain, watched, other = _side_by_side(folder / f"{ranks}-{number}", ranks)
+            plain, watched, other = _side_by_side(folder / f"{len(lines)}-{number}", ranks, words)
             ratios += _ratios(watched.steps(), plain.steps())
             again += _ratios(other.steps(), plain.steps())
+            steps += plain.steps()
             for verb, share in shares.items():
                 share.append(watched.cpu[verb] / (TURNS * (TURN - SETTLED)))
         detail = f"{interval(ratios)}, {len(ratios)} pairs; without / without {interval(again)}"
-        ratio = statistics.median(ratios)
-        lines.append(Line(f"step time, {ranks} ranks, with / without", ratio, 1.01, detail=detail))
-        for verb, name in (("hub", "hub"), ("run", "supervisor")):
-            lines.append(
-                Line(f"CPU of the {name}, {ranks} ranks", 100 * statistics.median(shares[verb]), 1.0, "%")
-            )
+        name = f"{ranks} ranks, step of {1000 * statistics.median(steps):.1f} ms"
+        limit = 1.005 if words else 1.01
+        lines.append(
+            Line(f"step time, {name}, with / without", statistics.median(ratios), limit, detail=detail)
+        )
+        for verb, whose in (("hub", "hub"), ("run", "supervisor")):
+            lines.append(Line(f"CPU of the {whose}, {name}", 100 * statistics.median(shares[verb]), 1.0, "%"))
     return lines
 
 
@@ -127,12 +134,12 @@ def _ratios(watched: list[float], plain: list[float]) -> list[float]:
     return [step / ((a + b) / 2) for step, (a, b) in zip(watched, pairwise(plain), strict=True)]
 
 
-def _side_by_side(folder: Path, ranks: int) -> tuple[Job, Job, Job]:
+def _side_by_side(folder: Path, ranks: int, words: Sequence[str]) -> tuple[Job, Job, Job]:
     folder.mkdir()
     jobs = plain, watched, again = (
-        _start(folder, ranks, "plain", 29871),
-        _start(folder, ranks, "supervised", 29872),
-        _start(folder, ranks, "again", 29874),
+        _start(folder, ranks, "plain", 29871, words),
+        _start(folder, ranks, "supervised", 29872, words),
+        _start(folder, ranks, "again", 29874, words),
     )
     until = time.monotonic() + START
     while not all(job.begun() for job in jobs):
@@ -149,26 +156,28 @@ def _side_by_side(folder: Path, ranks: int) -> tuple[Job, Job, Job]:
         plain.take_turn()
     finally:
         codes = {job.name: job.end() for job in jobs}  # all of them, before one is complained about
-    for name, code in codes.items():
-        if code != 0:
-            sys.exit(f"error: the job {name} ended with {code}")
+    for job in jobs:
+        if codes[job.name] != 0:
+            output = job.out.with_suffix(".log").read_text(errors="replace")
+            sys.exit(f"{output}\nerror: the job {job.name} ended with {codes[job.name]}")
     return jobs
 
 
-def _start(folder: Path, ranks: int, name: str, port: int) -> Job:
+def _start(folder: Path, ranks: int, name: str, port: int, words: Sequence[str]) -> Job:
     out = folder / name
     python = str(ROOT / ".venv/bin/python")
     torchrun = [
         *(python, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", f"--master-port={port}"),
-        *(str(STEPS), "--out", str(out)),
+        *(str(STEPS), "--out", str(out), *words),
     ]
     around = [str(ROOT / ".venv/bin/ddplaunch"), "run", "--"] if name == "supervised" else []
-    process = subprocess.Popen(
-        [*around, *torchrun],
-        env={**os.environ, "XDG_STATE_HOME": str(folder / "state")},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    with out.with_suffix(".log").open("wb") as log:
+        process = subprocess.Popen(
+            [*around, *torchrun],
+            env={**os.environ, "XDG_STATE_HOME": str(folder / "state")},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
     return Job(name, process, out)
 
 
