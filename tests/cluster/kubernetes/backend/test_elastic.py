@@ -174,7 +174,7 @@ def test_too_few_pods_fail_the_job_at_the_gate(backend: KubernetesBackend, job: 
     assert not seen.gate_passed
 
 
-@pytest.mark.parametrize("how", ["evicted", "deleted"])
+@pytest.mark.parametrize("how", ["evicted", pytest.param("deleted", marks=pytest.mark.whole)])
 def test_a_member_that_is_taken_away_ends_the_job(
     cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str, how: str
 ) -> None:
@@ -188,7 +188,7 @@ def test_a_member_that_is_taken_away_ends_the_job(
     assert [("node-evicted", [1])] == [(each.code, each.nodes) for each in seen.verdicts]
 
 
-@pytest.mark.parametrize("how", ["evicted", "deleted"])
+@pytest.mark.parametrize("how", ["deleted", pytest.param("evicted", marks=pytest.mark.whole)])
 def test_a_pod_that_is_taken_away_at_the_gate(
     cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str, how: str
 ) -> None:
