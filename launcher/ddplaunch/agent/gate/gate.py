@@ -78,12 +78,25 @@ class _StoppedError(BaseException):
     """A signal stops the gate. No Exception, so that no `except Exception` catches it."""
 
 
-def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint]) -> int:
-    """Pass the gate. Returns `Exit.OK` when this node may start; then `Files.AGREED` is in its folder."""
+def main(
+    plan: JobPlan,
+    folder: str,
+    node: int,
+    attempt: int,
+    key: bytes,
+    hub: Sequence[Endpoint],
+    is_back: bool = False,
+) -> int:
+    """Pass the gate. Returns `Exit.OK` when this node may start; then `Files.AGREED` is in its folder.
+
+    `is_back`: its ranks ran until now.
+    """
     for number in STOPPING:
         signal.signal(number, _stop)
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # "dump now": there is nothing to dump yet
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPPING, signal.SIGUSR2))
     gate = Gate(plan, folder, node, attempt, key, hub)
+    gate.is_back = is_back
     try:
         with gate.agreed_file:
             code = gate.run()
@@ -139,6 +152,8 @@ class Gate:
         self._logged = 0.0
         self._checked_in = 0.0
         self._rechecked = 0.0
+        self._held = ""
+        self.is_back = False
         self.verdicts: list[Verdict] = []  # as printed
 
     def run(self) -> int:
@@ -182,6 +197,8 @@ class Gate:
     def _check(self) -> None:
         if self._plan.gate.enabled:
             self._results = checks.run(self._context)
+            if self.is_back:  # what did not hinder the ranks until now must not end the job
+                self._results = [_observed(each) for each in self._results]
             here = phrases.node(self._node, self._plan.names)
             self._show(f"gate of {self._plan.job}, {here} of {self._plan.nodes}", self._results)
         if self._node == 0 and self._plan.master_port is None and self._context.master is None:
@@ -271,6 +288,11 @@ class Gate:
 
     def _wait(self, waiting: Waiting) -> None:
         now = time.monotonic()
+        if waiting.held:
+            self._deadline = now + self._plan.gate.timeout
+            if waiting.held != self._held:
+                self._held = waiting.held
+                self._log(waiting.held)
         if (waiting.missing or waiting.passing) and now - self._logged > _LOG_EVERY:
             self._logged = now
             more = f" and {waiting.more} more" if waiting.more else ""
@@ -382,6 +404,13 @@ class Gate:
         if results:
             self._log(title)
             self._print("\n".join(table.rows(results, sys.stdout.isatty())))
+
+
+def _observed(result: CheckResult) -> CheckResult:
+    """Return the check as one that cannot tell, but for the port, which is held anew."""
+    if result.status != Status.FAIL or result.check == "port":
+        return result
+    return replace(result, status=Status.UNKNOWN, patience=None)
 
 
 def _summary(results: list[MeshResult], names: list[str]) -> CheckResult:

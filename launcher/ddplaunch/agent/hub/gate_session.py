@@ -29,6 +29,7 @@ from ddplaunch.agent.hub import elastic, mesh_plan, rendezvous_settings
 from ddplaunch.agent.hub.gate_states import ENDS, NEXT, GateState
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.membership import Membership
+from ddplaunch.agent.hub.newcomers import Newcomers
 from ddplaunch.agent.hub.preliminary import PreliminaryVerdicts
 from ddplaunch.agent.hub.server import Session, send_all
 from ddplaunch.agent.hub.smoke_session import SmokeTest
@@ -60,10 +61,12 @@ class GateSession:
         record: JobRecord,
         gate_only: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        newcomers: Optional[Newcomers] = None,
     ) -> None:
         self._plan = plan
         self._gate_only = gate_only
         self._record = record
+        self._newcomers = newcomers
         self._clock = clock
         self._membership = Membership(plan, record, clock)
         self._preliminary = PreliminaryVerdicts(record)
@@ -127,6 +130,8 @@ class GateSession:
         self._record.check_ins.pop(node, None)
         self._record.node(node, phase=Phase.STARTING, detail="its gate went away")
         self._membership.lost(node)
+        if node in self._record.newcomers:
+            self._go_on_without({node}, elastic.gone(self._record, [node]))
         if self.state != GateState.CHECKING_IN:
             self._act(self._clock())  # before its gate comes again, and waits for messages that are past
 
@@ -148,6 +153,8 @@ class GateSession:
         self._audience.add(session)
         if self.state == GateState.JUDGED:
             self._send_verdict([session])
+            return
+        if self._newcomers and self._newcomers.keep(session, check_in, self.state == GateState.CHECKING_IN):
             return
         if node in self._record.nodes and node not in self._record.members:
             session.send(elastic.too_late(self._record, node))
@@ -214,6 +221,10 @@ class GateSession:
         if state.verdicts:
             self._end_unless_enough(state.verdicts)
             return
+        late = bool(state.missing) and self._membership.waited_in_vain(now)
+        if late and self._record.newcomers.issuperset(state.missing):
+            self._go_on_without(set(state.missing), elastic.gone(self._record, state.missing))
+            return
         if not awaited:
             self._foreseen = state.foreseen or []
             self._begin_mesh(now)
@@ -271,7 +282,9 @@ class GateSession:
         self._note("mesh")
         view = self._known()
         self._fixes = interfaces.mends(view)
-        agreed = rendezvous_settings.agree(self._plan, self._record.check_ins, self._addresses())
+        agreed = rendezvous_settings.agree(
+            self._plan, self._record.check_ins, self._addresses(), self._record.regroups
+        )
         self._record.agreed = interfaces.for_all(agreed, self._fixes, view)
         if self._plan.gate.enabled and self._plan.gate.smoke_test:
             self._enter(GateState.SMOKING)
@@ -309,6 +322,8 @@ class GateSession:
 
     def _linger_after_release(self, now: float) -> None:
         """End the hub where the gate was the whole job, once all gates have gone."""
+        if self._newcomers:
+            self._newcomers.unfit(self._judge_newcomer)
         if self._gate_only and (not self._gates or now > self._mesh_deadline + LINGER):
             self._record.end(Exit.OK)
 
@@ -334,10 +349,14 @@ class GateSession:
 
     def _end_unless_enough(self, verdicts: list[Verdict]) -> None:
         """End the job by the verdicts, or go on without the nodes that they blame, if it needs fewer."""
-        out = elastic.dispensable(verdicts, self._record.members, self._plan)
-        if not out:
+        record = self._record
+        out = elastic.dispensable(verdicts, record.members, self._plan, record.newcomers)
+        if out:
+            self._go_on_without(out, verdicts)
+        else:
             self._end_with(verdicts)
-            return
+
+    def _go_on_without(self, out: set[int], verdicts: list[Verdict]) -> None:
         gates = [self._gates.pop(node) for node in out if node in self._gates]
         send_all(gates, messages.Judged(verdicts, CATALOGUE[verdicts[0].code].exit_code))
         self._audience.difference_update(gates)
@@ -386,6 +405,11 @@ class GateSession:
 
     def _judge(self, missing: Optional[list[int]] = None) -> list[Verdict]:
         return rules.judge(self._known(missing), self._record.complain)
+
+    def _judge_newcomer(self, check_in: CheckIn) -> list[Verdict]:
+        check_ins = {**self._record.check_ins, check_in.node: check_in}
+        view = dataclasses.replace(self._known(), check_ins=check_ins)
+        return rules.judge(view, self._record.complain)
 
     def _known_notes(self) -> list[str]:
         return rules.notes(self._known(), self._record.complain)

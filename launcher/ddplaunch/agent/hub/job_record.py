@@ -38,6 +38,7 @@ from ddplaunch.agent.contract import (
     bundle_file,
     codec,
 )
+from ddplaunch.agent.contract.status import NEWCOMERS
 from ddplaunch.agent.diagnosis.catalogue import exit_code
 from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.agent.platforms import physical_host
@@ -68,9 +69,12 @@ def _send_nothing(_: str) -> None:
 class JobRecord:
     """The state of one job. `end` sets `exit_code`, and the hub stops serving when it is set."""
 
-    def __init__(self, plan: JobPlan, folder: str, attempt: int) -> None:
+    def __init__(self, plan: JobPlan, folder: str, attempt: int, regroups: int = 0) -> None:
         self.plan = plan
-        self.attempt = attempt
+        self.attempt = attempt + regroups
+        self.regroups = regroups  # how often newcomers were let in before
+        self.regroup = False  # this attempt ends so that newcomers are let into the next
+        self.newcomers: set[int] = set()  # those of `members` without whom the job ran before
         self.started = time.time()
         self.phase: PhaseName = Phase.STARTING
         self.since = self.started
@@ -139,7 +143,7 @@ class JobRecord:
 
         After the release it is never back at the gate, although some nodes have not joined yet.
         """
-        running = [node.phase for number, node in self.nodes.items() if number not in but]
+        running = [self.nodes[number].phase for number in self.members if number not in but]
         if running:
             least: PhaseName = Phase.RENDEZVOUS if self.gate_passed else Phase.STARTING
             self.enter(max(least, min(running, key=Phase.ORDER.index), key=Phase.ORDER.index))
@@ -212,10 +216,14 @@ class JobRecord:
             verdicts=self.verdicts,
             exit_code=self.exit_code,
             decided=self.decided,
-            why=self.evidence.why if self.evidence and self.decided is not None else "",
+            why=self._why(),
             gate_passed=self.gate_passed,
             pace=self._pace(),
         )
+
+    def _why(self) -> str:
+        why = NEWCOMERS if self.regroup else self.evidence.why if self.evidence else ""
+        return why if self.decided is not None else ""
 
     def _pace(self) -> Optional[JobPace]:
         return pace.of_job(self.present_paces()) if self.phase == Phase.RUNNING else None

@@ -32,6 +32,8 @@ to appear."""
 PASSES = 60.0
 """Seconds for a fault that may pass while other nodes are awaited anyway: twice as long as a name server
 caches that there was no such name."""
+NEWCOMER = 10.0
+"""Seconds after the last arrival for a newcomer that was there before the others went back to the gate."""
 LATE = 3.0
 """Seconds of waiting after which the log has a line about it."""
 _LOG_EVERY = 30.0
@@ -146,6 +148,10 @@ class Membership:
         self._failing.pop(node, None)
         self.vanished.discard(node)
         self._stopped.pop(node, None)
+
+    def waited_in_vain(self, now: float) -> bool:
+        """Whether newcomers that are missing will not come: those who were there a moment ago are back."""
+        return bool(self._present) and now - self._arrived > NEWCOMER
 
     def left(self, node: int) -> None:
         """Note that the node has no connection any more."""

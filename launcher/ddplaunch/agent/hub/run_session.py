@@ -178,6 +178,9 @@ class RunSession:
 
     def _join(self, session: Session, join: messages.Join, now: float) -> None:
         node = join.node
+        if join.regroups != self.record.regroups:  # it has missed the end of an earlier attempt
+            session.send(farewell(Exit.STOPPED, [], regroup=True))
+            return
         if node not in self.finished:
             self.supervisor_join.joined(node, join.host, now)
             self.liveness.joined(node, session, now)
@@ -187,7 +190,7 @@ class RunSession:
         self.reconnects.is_back(node)
         self.record.follow(self.finished)
         if self.exit_code is not None:
-            session.send(farewell(self.exit_code, self.record.verdicts))
+            session.send(farewell(self.exit_code, self.record.verdicts, self.record.regroup))
 
     def _beat(self, node: int, heartbeat: messages.Heartbeat, now: float) -> None:
         beat = heartbeat.beat
@@ -199,6 +202,16 @@ class RunSession:
         # Ranks that are being ended move again, and are not what the others wait for.
         self.record.beat(beat, waits(beat, time.time()) if self.exit_code is None else None)
         self.record.follow(self.finished)
+
+    def is_calm(self) -> bool:
+        """Whether all nodes are at work, and the hub has nothing to look into."""
+        busy = self.record.verdicts or self.rounds.current or self.ending or self.eviction.begun
+        odd = self.finished or self.liveness.lost or not self.record.members <= self.sessions.keys()
+        return self.state == RunState.WATCHING and not (busy or odd)
+
+    def regroup(self, now: float) -> None:
+        """End the attempt, and no job."""
+        self._end(Exit.STOPPED, [], None, now)
 
     def _death(self, node: int, ended: messages.RankEnded, now: float) -> None:
         if self.evidence_store.is_known(node, ended.rank) or self.rounds.keeps(node, ended):

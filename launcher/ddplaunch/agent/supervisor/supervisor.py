@@ -10,9 +10,10 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from typing import Callable, Optional
 
-from ddplaunch.agent.contract import Exit, JobPlan, NodeEvidence, Verdict, codec, messages
+from ddplaunch.agent.contract import REGROUP, Exit, JobPlan, NodeEvidence, Verdict, codec, messages
 from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.hub.ending import GRACE
@@ -44,18 +45,28 @@ HASTE = 3.0
 """Seconds for evidence while torchrun is stopped, or a dying rank is held."""
 
 
-def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint]) -> int:
+def main(
+    plan: JobPlan,
+    folder: str,
+    node: int,
+    attempt: int,
+    key: bytes,
+    hub: Sequence[Endpoint],
+    regroups: int = 0,
+) -> int:
     """Run and watch node `node`'s part of the job. Returns an Exit code; no process that it started survives.
 
-    `hub`: the hub's addresses; empty where there is none.
+    `hub`: the hub's addresses; empty where there is none. `regroups`: as in RendezvousSettings. Returns
+    REGROUP where the node has to go back to the gate.
     """
 
     def inside(parent: int) -> int:
         place = LaunchContext(folder, node)
         redactor = secrets.redactor(plan.hidden, os.environ)
         console = Console(sys.stdout.fileno(), redactor)
-        link = HubLink(hub, key, attempt, node, lambda text: console.log(f"{node}/ddplaunch", text), redactor)
-        return Supervisor(plan, place, attempt, parent, console, link).run()
+        log = partial(console.log, f"{node}/ddplaunch")
+        link = HubLink(hub, key, attempt, node, log, redactor, regroups)
+        return Supervisor(plan, place, attempt + regroups, parent, console, link).run()
 
     return reaper.guard(inside)
 
@@ -94,6 +105,7 @@ class Supervisor:
         self.dumps = 0
         self.rounds = self.reported = 0  # restarts at the last trouble, and at the last report to the hub
         self.mistakes = 0
+        self.regroup = False  # the hub ends this attempt alone
         self.finished = False
         self.noted = False  # the hub has noted that we have finished
 
@@ -265,7 +277,9 @@ class Supervisor:
         if isinstance(order, (messages.Notice, messages.End)) and self.verdict is None:
             self._print_verdicts(order.verdicts, isinstance(order, messages.End))
             if isinstance(order, messages.End):
-                self.verdict = order.exit_code, order.verdicts
+                self.verdict, self.regroup = (order.exit_code, order.verdicts), order.regroup
+                if order.regroup:
+                    self.log(f"newcomers can join: SIGTERM, SIGKILL after {order.grace:.0f} s, then the gate")
                 self._stop(order.exit_code, order.grace)
 
     def _handle_signals(self) -> None:
@@ -278,6 +292,7 @@ class Supervisor:
                 reaper.end_all(reaper.PATIENCE, self._reap)
                 os._exit(Exit.STOPPED)
             elif self.stop_code is not None:
+                self.regroup = False
                 # A second Ctrl-C. Slurm sends SIGTERM twice at a time limit, and that counts as one.
                 self.kill_at = 0.0 if number == signal.SIGINT else self.kill_at
             else:
@@ -384,7 +399,9 @@ class Supervisor:
     def _leave(self, code: int) -> int:
         self._finish(code)
         self._await_hub(lambda: self.noted, exit_status.NOTED)
-        if termination.goes_last(self.node, code, bool(self.plan.min_nodes)):
+        if self.regroup:
+            code = REGROUP
+        elif termination.goes_last(self.node, code, bool(self.plan.min_nodes)):
             self.link.outlive(exit_status.LAST_WORDS, lambda: bool(self.signals))
         self.link.close()
         self.hooks.close()
