@@ -70,7 +70,7 @@ class Exit:
 GATE_LEAVES = 61
 """Exit code of a gate that is stopped in a pod of an elastic job, but for node 0's: it gets another pod."""
 REGROUP = 62
-"""Exit code among the agent's own processes: the attempt has ended, and the next one begins at the gate."""
+"""Exit code of an attempt after which all nodes go back to the gate, to begin the next one with newcomers."""
 
 
 class Env:

@@ -275,15 +275,11 @@ class Notice(Message, kind="notice", way=Way.HUB_TO_SUPERVISOR, limit=LONG):
 
 @dataclass(frozen=True)
 class End(Message, kind="end", way=Way.HUB_TO_SUPERVISOR, limit=LONG):
-    """The job ends. `grace`: seconds the ranks have between SIGTERM and SIGKILL.
-
-    `regroup`: only this attempt does, and the node goes back to the gate.
-    """
+    """The job ends; by REGROUP, only this attempt. `grace`: seconds between SIGTERM and SIGKILL."""
 
     exit_code: int
     verdicts: list[Verdict]
     grace: float
-    regroup: bool = False
 
 
 # --- a command, and the hub

@@ -9,9 +9,6 @@ from ddplaunch.agent.contract.evidence import JobPace
 from ddplaunch.agent.contract.verdict import Verdict
 from ddplaunch.agent.contract.words import VERSION, Phase, PhaseName
 
-NEWCOMERS = "newcomers"
-"""Why an attempt was ended after which the next one begins with newcomers."""
-
 
 @dataclass(frozen=True)
 class NodeWait:
@@ -46,7 +43,7 @@ class JobStatus:
     verdicts: list[Verdict] = field(default_factory=list)
     exit_code: Optional[int] = None  # Exit, once the job has ended
     decided: Optional[int] = None  # Exit by which the hub has decided to end the job
-    why: str = ""  # it has decided so: as in the JobEvidence that was judged, or NEWCOMERS; "": without any
+    why: str = ""  # it has decided so: as in the JobEvidence that was judged; "": without any, or not yet
     gate_passed: bool = False  # the nodes may start their ranks: an end of the job now ends a training
     pace: Optional[JobPace] = None  # while it runs, and where it is known
     version: int = VERSION

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Optional
 
-from ddplaunch.agent.contract import Exit, JobEvidence, Verdict
+from ddplaunch.agent.contract import REGROUP, Exit, JobEvidence, Verdict
 from ddplaunch.agent.contract.messages import Noted
 from ddplaunch.agent.hub.ending import CHECKPOINT, farewell
 from ddplaunch.agent.hub.job_record import JobRecord
@@ -33,7 +33,7 @@ class Closing:
         return self.exit_code is not None
 
     def begin(self, code: int, verdicts: list[Verdict], evidence: Optional[JobEvidence], now: float) -> None:
-        self.exit_code, self.leave_at = code, now + FAREWELL + CHECKPOINT * self._record.regroup
+        self.exit_code, self.leave_at = code, now + FAREWELL + CHECKPOINT * (code == REGROUP)
         self._record.decide(code)
         self._record.judge(self._record.placed(verdicts), evidence)
         for verdict in self._record.verdicts:
@@ -50,7 +50,7 @@ class Closing:
         self._send_end(self.exit_code)
 
     def _send_end(self, code: int) -> None:
-        send_all(self._sessions.values(), farewell(code, self._record.verdicts, self._record.regroup))
+        send_all(self._sessions.values(), farewell(code, self._record.verdicts))
 
     def wants_to_go(self, session: Session, checkpoint: str, now: float) -> None:
         """Note a node that has finished. It leaves once our files show it: no later hub must wait for it."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.contract import REGROUP, Exit, Verdict
 from ddplaunch.agent.contract.messages import End
 from ddplaunch.agent.diagnosis import catalogue
 
 GRACE = 5.0
 """Seconds the ranks have between SIGTERM and SIGKILL when the job is ended."""
 CHECKPOINT = 30.0
-"""The same when the job is to go on: they may write a checkpoint."""
+"""The same at REGROUP: they may write a checkpoint."""
 
 
-def farewell(code: int, verdicts: Sequence[Verdict], regroup: bool = False) -> End:
-    """Return the last message of the attempt to every node."""
-    return End(code, list(verdicts), CHECKPOINT if regroup else GRACE, regroup)
+def farewell(code: int, verdicts: Sequence[Verdict]) -> End:
+    """Return the last message to every node."""
+    return End(code, list(verdicts), CHECKPOINT if code == REGROUP else GRACE)
 
 
 def exit_code(verdicts: Sequence[Verdict], finished: Mapping[int, int]) -> int:

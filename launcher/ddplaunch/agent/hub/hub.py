@@ -162,7 +162,7 @@ class Serving(NamedTuple):
         if again:
             left = recovery.left(self.plan, folder, self.record.attempt)
         asyncio.run(self.run(stop, left, alive))
-        return _print_result(self.record, self.notifier, regroup=self.record.regroup and not stop.given)
+        return _print_result(self.record, self.notifier)
 
     async def run(self, stop: StopSignals, left: Optional[recovery.Left], alive: Callable[[], None]) -> None:
         """Serve until the job is over. `left`: state of an earlier hub; `alive` is called at every tick."""
@@ -318,23 +318,23 @@ def _end(record: JobRecord, verdicts: Sequence[Verdict]) -> None:
     record.end(catalogue.exit_code(verdicts[0]))
 
 
-def _print_result(record: JobRecord, notifier: Notifier, regroup: bool = False) -> int:
+def _print_result(record: JobRecord, notifier: Notifier) -> int:
     """Print the verdict, then the bundle, for the log of a finished pod. Returns the job's exit code."""
     assert record.exit_code is not None
-    if not regroup:
+    if record.exit_code != REGROUP:
         notifier.send(Occasion.END)
         termination.write(record.exit_code or Exit.OK, record.verdicts)
     if record.verdicts:
         names = physical_host.names(record.plan.names, physical_host.known(record.nodes.values()))
         record.log("\n".join(verdict_text.block(record.verdicts, True, names)))
-    what = "the attempt has ended for newcomers" if regroup else "the job has ended"
-    record.event("end", f"{what} with exit code {record.exit_code}")
+    what = "attempt" if record.exit_code == REGROUP else "job"
+    record.event("end", f"the {what} has ended with exit code {record.exit_code}")
     text = bundle_file.as_text(record.save(), _PRINTED_DUMPS)
     lines = [text[start : start + _COLUMNS] for start in range(0, len(text), _COLUMNS)]
     record.log("\n".join([Marks.BUNDLE, *lines, Marks.BUNDLE_END]))
     notifier.close()
     record.close()
-    return REGROUP if regroup else record.exit_code
+    return record.exit_code
 
 
 def _raise_file_limit() -> int:

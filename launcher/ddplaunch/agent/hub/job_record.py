@@ -38,7 +38,6 @@ from ddplaunch.agent.contract import (
     bundle_file,
     codec,
 )
-from ddplaunch.agent.contract.status import NEWCOMERS
 from ddplaunch.agent.diagnosis.catalogue import exit_code
 from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.agent.platforms import physical_host
@@ -73,7 +72,6 @@ class JobRecord:
         self.plan = plan
         self.attempt = attempt + regroups
         self.regroups = regroups  # how often newcomers were let in before
-        self.regroup = False  # this attempt ends so that newcomers are let into the next
         self.newcomers: set[int] = set()  # those of `members` without whom the job ran before
         self.started = time.time()
         self.phase: PhaseName = Phase.STARTING
@@ -216,14 +214,10 @@ class JobRecord:
             verdicts=self.verdicts,
             exit_code=self.exit_code,
             decided=self.decided,
-            why=self._why(),
+            why=self.evidence.why if self.evidence and self.decided is not None else "",
             gate_passed=self.gate_passed,
             pace=self._pace(),
         )
-
-    def _why(self) -> str:
-        why = NEWCOMERS if self.regroup else self.evidence.why if self.evidence else ""
-        return why if self.decided is not None else ""
 
     def _pace(self) -> Optional[JobPace]:
         return pace.of_job(self.present_paces()) if self.phase == Phase.RUNNING else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import Callable, NamedTuple, Optional
 
-from ddplaunch.agent.contract import CheckIn, Phase, Status, Verdict
+from ddplaunch.agent.contract import REGROUP, CheckIn, Phase, Status, Verdict
 from ddplaunch.agent.contract.messages import Judged, Message, Waiting
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.hub import elastic
@@ -56,9 +56,10 @@ class Newcomers:
         if node not in record.nodes:
             return False
         if node in record.members:
-            if record.regroup:
+            is_over = record.decided == REGROUP
+            if is_over:
                 self._back.add(session)
-            return record.regroup
+            return is_over
         if open_:
             record.members.add(node)
             record.newcomers.add(node)
@@ -97,7 +98,7 @@ class Newcomers:
             self._calm = None
         elif self._calm is None:
             self._calm = now
-        if self._run.exit_code is not None and not self._record.regroup:
+        if self._record.decided not in (None, REGROUP):
             for node, each in list(self._waiting.items()):
                 each.session.send(elastic.too_late(self._record, node))
                 self._leave(node)
@@ -109,7 +110,6 @@ class Newcomers:
             who = phrases.nodes(sorted(self._waiting), self._record.plan.names)
             text = f"the job stops, with time for a checkpoint, and goes on with {who}"
             self._record.event("notice", text)
-            self._record.regroup = True
             self._run.regroup(now)
 
     async def stop(self, why: str) -> None:
@@ -117,7 +117,7 @@ class Newcomers:
 
     def _is_time(self, now: float) -> bool:
         """Whether the job has run for as long as it waits for nodes at its start, and all that come are here."""
-        if self._calm is None or not self._waiting or self._record.regroup:
+        if self._calm is None or not self._waiting:
             return False
         ready = not any(_may_pass(each.check_in) for each in self._waiting.values())
         return ready and now - self._last >= COMPANY and now - self._calm >= self._record.plan.gate.timeout

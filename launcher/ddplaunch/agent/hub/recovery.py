@@ -11,8 +11,17 @@ import os
 from collections import deque
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Bundle, Event, Files, JobPlan, JobStatus, Phase, bundle_file, codec
-from ddplaunch.agent.contract.status import NEWCOMERS
+from ddplaunch.agent.contract import (
+    REGROUP,
+    Bundle,
+    Event,
+    Files,
+    JobPlan,
+    JobStatus,
+    Phase,
+    bundle_file,
+    codec,
+)
 from ddplaunch.agent.hub.elastic import LEFT_OUT, WAITS
 from ddplaunch.agent.hub.job_record import KEPT_EVENTS, JobRecord
 
@@ -30,7 +39,7 @@ def regroups(plan: JobPlan, folder: str, attempt: int) -> int:
     before = last_status(folder)
     if before is None or before.job != plan.job or not plan.newcomers:
         return 0
-    return max(0, before.attempt - attempt) + (before.why == NEWCOMERS and before.exit_code is not None)
+    return max(0, before.attempt - attempt) + (before.exit_code == REGROUP)
 
 
 def gather(record: JobRecord, before: Optional[JobStatus]) -> None:
@@ -81,7 +90,6 @@ def restore(record: JobRecord, state: Left) -> None:
     record.started, record.phase, record.since = status.started, status.phase, status.since
     record.nodes.update({node.node: node for node in status.nodes if node.node in record.nodes})
     record.members -= _left_out(status) | _waiting(status)
-    record.regroup = status.why == NEWCOMERS
     record.gate_passed, record.decided = status.gate_passed, status.decided
     record.exit_code = status.exit_code
     record.check_ins = {each.node: each for each in bundle.check_ins}

@@ -11,7 +11,17 @@ import time
 from dataclasses import replace
 from typing import Callable, Optional
 
-from ddplaunch.agent.contract import Exit, JobEvidence, JobPlan, Phase, Verdict, bundle_file, codec, messages
+from ddplaunch.agent.contract import (
+    REGROUP,
+    Exit,
+    JobEvidence,
+    JobPlan,
+    Phase,
+    Verdict,
+    bundle_file,
+    codec,
+    messages,
+)
 from ddplaunch.agent.contract.messages import Message, Way
 from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.diagnosis.run.causes import complaint
@@ -179,7 +189,7 @@ class RunSession:
     def _join(self, session: Session, join: messages.Join, now: float) -> None:
         node = join.node
         if join.regroups != self.record.regroups:  # it has missed the end of an earlier attempt
-            session.send(farewell(Exit.STOPPED, [], regroup=True))
+            session.send(farewell(REGROUP, []))
             return
         if node not in self.finished:
             self.supervisor_join.joined(node, join.host, now)
@@ -190,7 +200,7 @@ class RunSession:
         self.reconnects.is_back(node)
         self.record.follow(self.finished)
         if self.exit_code is not None:
-            session.send(farewell(self.exit_code, self.record.verdicts, self.record.regroup))
+            session.send(farewell(self.exit_code, self.record.verdicts))
 
     def _beat(self, node: int, heartbeat: messages.Heartbeat, now: float) -> None:
         beat = heartbeat.beat
@@ -210,8 +220,8 @@ class RunSession:
         return self.state == RunState.WATCHING and not (busy or odd)
 
     def regroup(self, now: float) -> None:
-        """End the attempt, and no job."""
-        self._end(Exit.STOPPED, [], None, now)
+        """End the attempt, so that newcomers are let into the next."""
+        self._end(REGROUP, [], None, now)
 
     def _death(self, node: int, ended: messages.RankEnded, now: float) -> None:
         if self.evidence_store.is_known(node, ended.rank) or self.rounds.keeps(node, ended):

@@ -105,7 +105,6 @@ class Supervisor:
         self.dumps = 0
         self.rounds = self.reported = 0  # restarts at the last trouble, and at the last report to the hub
         self.mistakes = 0
-        self.regroup = False  # the hub ends this attempt alone
         self.finished = False
         self.noted = False  # the hub has noted that we have finished
 
@@ -277,8 +276,8 @@ class Supervisor:
         if isinstance(order, (messages.Notice, messages.End)) and self.verdict is None:
             self._print_verdicts(order.verdicts, isinstance(order, messages.End))
             if isinstance(order, messages.End):
-                self.verdict, self.regroup = (order.exit_code, order.verdicts), order.regroup
-                if order.regroup:
+                self.verdict = order.exit_code, order.verdicts
+                if order.exit_code == REGROUP:
                     self.log(f"newcomers can join: SIGTERM, SIGKILL after {order.grace:.0f} s, then the gate")
                 self._stop(order.exit_code, order.grace)
 
@@ -292,7 +291,7 @@ class Supervisor:
                 reaper.end_all(reaper.PATIENCE, self._reap)
                 os._exit(Exit.STOPPED)
             elif self.stop_code is not None:
-                self.regroup = False
+                self.stop_code = Exit.STOPPED if self.stop_code == REGROUP else self.stop_code
                 # A second Ctrl-C. Slurm sends SIGTERM twice at a time limit, and that counts as one.
                 self.kill_at = 0.0 if number == signal.SIGINT else self.kill_at
             else:
@@ -392,15 +391,16 @@ class Supervisor:
         """Report this node's end, once. `verdicts`: why nothing was launched, which only this node knows."""
         if not self.finished:
             self.finished = True
-            ended = self.away_since if (self.node, code) == (0, Exit.STOPPED) else None
+            stopped = self.node == 0 and code in (Exit.STOPPED, REGROUP)
+            ended = self.away_since if stopped else None
             kept = checkpoint.after(self.plan, ended) if ended else ""
             self.link.report(messages.Finished(code, list(verdicts), kept))
 
     def _leave(self, code: int) -> int:
         self._finish(code)
         self._await_hub(lambda: self.noted, exit_status.NOTED)
-        if self.regroup:
-            code = REGROUP
+        if self.stop_code == REGROUP:
+            code = REGROUP  # also where it was done a moment before
         elif termination.goes_last(self.node, code, bool(self.plan.min_nodes)):
             self.link.outlive(exit_status.LAST_WORDS, lambda: bool(self.signals))
         self.link.close()
