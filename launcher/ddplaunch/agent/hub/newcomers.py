@@ -116,7 +116,7 @@ class Newcomers:
         """Do nothing: the gates that wait end with the job."""
 
     def _is_time(self, now: float) -> bool:
-        """Whether the job has run for as long as it waits for nodes at its start, and all that come are here."""
+        """Whether the job has run for as long as it waits for nodes at its start, and nobody else comes."""
         if self._calm is None or not self._waiting:
             return False
         ready = not any(_may_pass(each.check_in) for each in self._waiting.values())

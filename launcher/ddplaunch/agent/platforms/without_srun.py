@@ -18,6 +18,6 @@ class StepTasks:
     def add(self, lines: Iterable[bytes], now: float) -> None:
         """Read nothing."""
 
-    def ended(self, now: float) -> list[Ended]:
+    def ended(self, _now: float) -> list[Ended]:
         """Return no task."""
         return []
