@@ -131,7 +131,7 @@ class Job:
             self.step += 1
             for node in {0, 1} - {but}:
                 if self.wires[node].node is not None and not self.wires[node].got("end"):
-                    moving = RankBeat(node, 0, 1000 + node, True, "running", 0.1, 0.1, False, self.step)
+                    moving = RankBeat(node, 0, 1000 + node, True, "running", 0.1, 0.1, completed=self.step)
                     self.says(node, Heartbeat(Beat(node, "running", time.time(), [moving])))
             for handler in (self.newcomers, self.gate, self.run):
                 asyncio.run(handler.tick(self.now))

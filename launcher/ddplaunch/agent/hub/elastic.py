@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from ddplaunch.agent.contract import Exit, JobPlan, Phase, Verdict
+from ddplaunch.agent.contract import Exit, Phase, Verdict
 from ddplaunch.agent.contract.messages import Judged
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.system import phrases
@@ -16,17 +16,16 @@ WAITS = "waits until the job lets it in"
 """Details of nodes that are not the job's. A later hub knows them by these."""
 
 
-def dispensable(
-    verdicts: Sequence[Verdict], members: Set[int], plan: JobPlan, newcomers: Set[int] = frozenset()
-) -> set[int]:
+def dispensable(verdicts: Sequence[Verdict], record: JobRecord) -> set[int]:
     """Return the nodes without which no verdict is left; empty where the job ends: it needs them.
 
     A node that differs from node 0, or does not reach it, goes; node 0 has the hub and torchrun's store. Of
     two nodes with a broken path between them the newcomer goes, if one is: the job ran without it.
     """
-    blamed = {node for verdict in verdicts for node in verdict.nodes if node} & members
-    for out in (blamed & newcomers, blamed):
-        enough = len(members - out) >= (plan.min_nodes or plan.nodes)
+    plan = record.plan
+    blamed = {node for verdict in verdicts for node in verdict.nodes if node} & record.members
+    for out in (blamed & record.newcomers, blamed):
+        enough = len(record.members - out) >= (plan.min_nodes or plan.nodes)
         if enough and all(out.intersection(verdict.nodes) for verdict in verdicts):
             return out
     return set()

@@ -19,6 +19,10 @@ def farewell(code: int, verdicts: Sequence[Verdict]) -> End:
     return End(code, list(verdicts), CHECKPOINT if code == REGROUP else GRACE)
 
 
+BACK_TO_GATE = farewell(REGROUP, [])
+"""For a node that has missed the end of an earlier attempt."""
+
+
 def exit_code(verdicts: Sequence[Verdict], finished: Mapping[int, int]) -> int:
     """Return the job's exit code: the first verdict's, else that of the first node that failed, else 0."""
     if verdicts and verdicts[0].code != "unknown":

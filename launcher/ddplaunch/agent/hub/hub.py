@@ -223,7 +223,7 @@ async def _obey(stop: StopSignals, server: Server, run: RunSession, record: JobR
         await asyncio.sleep(2 * TICK)  # the sessions' own end comes first
         if not server.sessions and not run.deliberates:
             break  # no node is left to send anything
-    record.end(Exit.STOPPED if run.exit_code is None else run.exit_code)
+    record.end(Exit.STOPPED if run.closing.exit_code is None else run.closing.exit_code)
 
 
 def _places(place: ListenAddress) -> list[str]:

@@ -9,17 +9,24 @@ others, is judged first, so that nobody is disturbed for a node that cannot join
 from __future__ import annotations
 
 import time
-from typing import Callable, NamedTuple, Optional
+from dataclasses import replace
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
-from ddplaunch.agent.contract import REGROUP, CheckIn, Phase, Status, Verdict
+from ddplaunch.agent.contract import REGROUP, CheckIn, Phase, Status
 from ddplaunch.agent.contract.messages import Judged, Message, Waiting
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
+from ddplaunch.agent.diagnosis.gate import decide as rules
 from ddplaunch.agent.hub import elastic
+from ddplaunch.agent.hub.gate_states import GateState
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.membership import PASSES
 from ddplaunch.agent.hub.run_session import RunSession
+from ddplaunch.agent.hub.run_states import RunState
 from ddplaunch.agent.hub.server import Session
 from ddplaunch.agent.system import phrases
+
+if TYPE_CHECKING:
+    from ddplaunch.agent.hub.gate_session import GateSession
 
 COMPANY = 5.0
 """Seconds after a newcomer in which others may come, to be let in together."""
@@ -48,11 +55,12 @@ class Newcomers:
         self._back: set[Session] = set()  # gates of members that wait for the next attempt
         self._last = 0.0  # when the last newcomer came
         self._told = 0.0
+        self._gates: Optional[GateSession] = None
         self._calm: Optional[float] = None  # since when the job runs
 
-    def keep(self, session: Session, check_in: CheckIn, open_: bool) -> bool:
-        """Take a gate that has to wait, and return True. `open_`: the gate takes check-ins at this moment."""
-        record, node = self._record, check_in.node
+    def keep(self, gates: GateSession, session: Session, check_in: CheckIn) -> bool:
+        """Take a gate that has to wait, and return True; False: it is one of those that `gates` awaits."""
+        record, node, self._gates = self._record, check_in.node, gates
         if node not in record.nodes:
             return False
         if node in record.members:
@@ -60,7 +68,7 @@ class Newcomers:
             if is_over:
                 self._back.add(session)
             return is_over
-        if open_:
+        if gates.state == GateState.CHECKING_IN:
             record.members.add(node)
             record.newcomers.add(node)
             return False
@@ -73,13 +81,16 @@ class Newcomers:
         record.node(node, phase=Phase.GATE, host=check_in.host, detail=elastic.WAITS)
         return True
 
-    def unfit(self, judge: Callable[[CheckIn], list[Verdict]]) -> None:
+    def _turn_away_unfit(self, now: float) -> None:
         """Turn those away that could not join. A fault that may pass is given its time."""
-        now = self._clock()
+        if self._gates is None or self._gates.state != GateState.RELEASED:
+            return
         for node, (session, check_in, since) in list(self._waiting.items()):
             if _may_pass(check_in) and now - since < PASSES:
                 continue
-            verdicts = judge(check_in)
+            view = self._gates.known()
+            view = replace(view, check_ins={**view.check_ins, node: check_in})
+            verdicts = rules.judge(view, self._record.complain)
             if verdicts:
                 session.send(Judged(verdicts, CATALOGUE[verdicts[0].code].exit_code))
                 self._leave(node)
@@ -94,7 +105,7 @@ class Newcomers:
                 self._leave(node)
 
     async def tick(self, now: float) -> None:
-        if not self._run.is_calm():
+        if not self._is_calm():
             self._calm = None
         elif self._calm is None:
             self._calm = now
@@ -102,6 +113,7 @@ class Newcomers:
             for node, each in list(self._waiting.items()):
                 each.session.send(elastic.too_late(self._record, node))
                 self._leave(node)
+        self._turn_away_unfit(now)
         if now - self._told >= _EVERY:
             self._told = now
             for session in [*self._back, *(each.session for each in self._waiting.values())]:
@@ -110,7 +122,7 @@ class Newcomers:
             who = phrases.nodes(sorted(self._waiting), self._record.plan.names)
             text = f"the job stops, with time for a checkpoint, and goes on with {who}"
             self._record.event("notice", text)
-            self._run.regroup(now)
+            self._run.end(REGROUP, [], None, now)
 
     async def stop(self, why: str) -> None:
         """Do nothing: the gates that wait end with the job."""
@@ -121,6 +133,13 @@ class Newcomers:
             return False
         ready = not any(_may_pass(each.check_in) for each in self._waiting.values())
         return ready and now - self._last >= COMPANY and now - self._calm >= self._record.plan.gate.timeout
+
+    def _is_calm(self) -> bool:
+        """Whether all nodes are at work, and the hub has nothing to look into."""
+        run, record = self._run, self._record
+        busy = record.verdicts or run.rounds.current or run.ending or run.eviction.begun or run.liveness.lost
+        all_here = record.members <= run.sessions.keys() and not run.finished
+        return run.state == RunState.WATCHING and all_here and not busy
 
     def _leave(self, node: int) -> None:
         del self._waiting[node]

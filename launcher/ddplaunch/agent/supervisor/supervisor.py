@@ -45,19 +45,10 @@ HASTE = 3.0
 """Seconds for evidence while torchrun is stopped, or a dying rank is held."""
 
 
-def main(
-    plan: JobPlan,
-    folder: str,
-    node: int,
-    attempt: int,
-    key: bytes,
-    hub: Sequence[Endpoint],
-    regroups: int = 0,
-) -> int:
+def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint]) -> int:
     """Run and watch node `node`'s part of the job. Returns an Exit code; no process that it started survives.
 
-    `hub`: the hub's addresses; empty where there is none. `regroups`: as in RendezvousSettings. Returns
-    REGROUP where the node has to go back to the gate.
+    `hub`: the hub's addresses; empty where there is none. After REGROUP the node goes back to the gate.
     """
 
     def inside(parent: int) -> int:
@@ -65,8 +56,8 @@ def main(
         redactor = secrets.redactor(plan.hidden, os.environ)
         console = Console(sys.stdout.fileno(), redactor)
         log = partial(console.log, f"{node}/ddplaunch")
-        link = HubLink(hub, key, attempt, node, log, redactor, regroups)
-        return Supervisor(plan, place, attempt + regroups, parent, console, link).run()
+        link = HubLink(hub, key, attempt, node, log, redactor, place.regroups)
+        return Supervisor(plan, place, attempt + place.regroups, parent, console, link).run()
 
     return reaper.guard(inside)
 
@@ -99,14 +90,11 @@ class Supervisor:
         self.verdict: Optional[tuple[int, list[Verdict]]] = None  # exit code and verdicts of the hub
         self.stop_code: Optional[int] = None
         self.kill_at: Optional[float] = None
-        self.next_beat = 0.0
-        self.next_discovery = 0.0
+        self.next_beat = self.next_discovery = 0.0
         self.sample_at: Optional[float] = None
-        self.dumps = 0
+        self.dumps = self.mistakes = 0
         self.rounds = self.reported = 0  # restarts at the last trouble, and at the last report to the hub
-        self.mistakes = 0
-        self.finished = False
-        self.noted = False  # the hub has noted that we have finished
+        self.finished = self.noted = False  # the hub has been told; it has noted that we have finished
 
     # --- the whole
 
@@ -180,8 +168,7 @@ class Supervisor:
         for rank in self.lookups.finished():
             self.link.send(messages.RendezvousCalled(rank_evidence.so_far(rank)))
         own = beat(self.node, self.tracker)
-        if self.link.up:
-            self.link.send(messages.Heartbeat(own))
+        self.link.send(messages.Heartbeat(own))
         if self.verdict is None and self.stop_code is None and self.alone.must_end(own, self.link.down_for):
             self._end_alone()
 
@@ -269,7 +256,6 @@ class Supervisor:
     def _obey(self, order: orders.Order) -> None:
         if isinstance(order, messages.Collect):
             self.link.send(messages.Evidence(order.id, self.evidence(order.deadline, order.why, order.dumps)))
-            return
         if isinstance(order, (messages.Noted, messages.End)):
             self.noted = True
             self.link.expect_hang_up()
@@ -341,11 +327,9 @@ class Supervisor:
             self.log(left)
         self.tracker.finish_output()
         self._handle_ends()
-        code = (
-            exit_status.own_code(self.tracker, self.collector.oom_kills())
-            if self.stop_code is None
-            else self.stop_code
-        )
+        code = self.stop_code
+        if code is None:
+            code = exit_status.own_code(self.tracker, self.collector.oom_kills())
         if code != Exit.OK and self.verdict is None and self.stop_code is None:
             code = self._explained(code)
         elif code == Exit.OK and self.node == 0 and termination.wanted():
@@ -391,16 +375,15 @@ class Supervisor:
         """Report this node's end, once. `verdicts`: why nothing was launched, which only this node knows."""
         if not self.finished:
             self.finished = True
-            stopped = self.node == 0 and code in (Exit.STOPPED, REGROUP)
-            ended = self.away_since if stopped else None
+            ended = self.away_since if self.node == 0 and code in (Exit.STOPPED, REGROUP) else None
             kept = checkpoint.after(self.plan, ended) if ended else ""
             self.link.report(messages.Finished(code, list(verdicts), kept))
 
     def _leave(self, code: int) -> int:
         self._finish(code)
         self._await_hub(lambda: self.noted, exit_status.NOTED)
-        if self.stop_code == REGROUP:
-            code = REGROUP  # also where it was done a moment before
+        if self.stop_code == REGROUP:  # also where it was done a moment before
+            code = Exit.STOPPED if {*self.signals} - {signal.SIGUSR2} else REGROUP
         elif termination.goes_last(self.node, code, bool(self.plan.min_nodes)):
             self.link.outlive(exit_status.LAST_WORDS, lambda: bool(self.signals))
         self.link.close()

@@ -34,7 +34,9 @@ def last(*_):
 signal.signal(signal.SIGTERM, last)
 attempt = os.environ["DDPLAUNCH_ATTEMPT"]
 print(f"begins with {os.environ['WORLD_SIZE']} ranks, attempt {attempt}, {sys.argv[1:]}", flush=True)
-time.sleep(600 if attempt == "0" else 5)
+for step in range(1200 if attempt == "0" else 10):
+    print("step", step, flush=True)  # a rank that stands still is another matter, and nobody is let in
+    time.sleep(0.5)
 print("done", flush=True)
 """
 RANGE: dict[str, Any] = {"rendezvous": {"backend": "c10d"}, "nodes": {"min": 2, "max": 3}}
