@@ -84,20 +84,32 @@ def _call(arguments: argparse.Namespace, folder: str) -> int:
     if arguments.verb == "gate":
         from ddplaunch.agent.gate import gate
 
-        return gate.main(plan, folder, node, attempt, key, where)
+        return gate.main(plan, folder, node, attempt, key, where, ran=False)
     return _supervise(plan, folder, node, attempt, key, where)
 
 
 def _supervise(
     plan: contract.JobPlan, folder: str, node: int, attempt: int, key: bytes, where: Sequence[Endpoint]
 ) -> int:
+    """Run the ranks of this node; again, beyond its gate, as often as the hub lets newcomers in."""
     agreed = os.path.join(folder, Files.NODE.format(node=node), Files.AGREED)
-    if plan.min_nodes and termination.wanted() and not os.path.exists(agreed):
-        print(f"node {node} has nothing to run: it has not passed its gate, which says why", flush=True)
-        return Exit.OK
-    from ddplaunch.agent.supervisor import supervisor
+    while True:
+        if plan.min_nodes and termination.wanted() and not os.path.exists(agreed):
+            print(f"node {node} has nothing to run: it has not passed its gate, which says why", flush=True)
+            return Exit.OK
+        from ddplaunch.agent.supervisor import launch, reaper, supervisor
 
-    return supervisor.main(plan, folder, node, attempt, key, where)
+        place = launch.LaunchContext(folder, node)
+        code = supervisor.main(plan, folder, node, attempt, key, where)
+        if code != contract.REGROUP:
+            return code
+        place.set_aside(attempt + place.regroups)
+        from ddplaunch.agent.gate import gate
+
+        # In a process of its own: it has threads, and the supervisor forks.
+        code = reaper.guard(lambda _: gate.main(plan, folder, node, attempt, key, where, ran=True))
+        if code != Exit.OK:
+            return code
 
 
 def _hub(

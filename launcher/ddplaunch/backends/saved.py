@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ddplaunch.agent.contract import Bundle, Exit, bundle_file, codec
+from ddplaunch.agent.contract import REGROUP, Bundle, Exit, bundle_file, codec
 from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.backends import files
 from ddplaunch.backends.folder import bundle_in
@@ -13,7 +13,12 @@ from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.errors import UsageError
 
 _SUFFIXES = (".zip", ".json", ".bundle")
-_STATES = {None: State.RUNNING, Exit.OK: State.SUCCEEDED, Exit.STOPPED: State.CANCELLED}
+_STATES = {
+    None: State.RUNNING,
+    Exit.OK: State.SUCCEEDED,
+    Exit.STOPPED: State.CANCELLED,
+    REGROUP: State.CANCELLED,
+}
 
 
 def names_file(text: str) -> bool:
@@ -39,7 +44,7 @@ def open_bundle(path: Path, again: bool = False) -> tuple[Job, Bundle]:
             f"the bundle cannot be read: {error}",
             hint="the file is broken, or ddplaunch did not write it: copy it again from where the job ran",
         ) from error
-    wrong = not bundle.verdicts and bundle.exit_code not in (Exit.OK, Exit.STOPPED)
+    wrong = not bundle.verdicts and bundle.exit_code not in (Exit.OK, Exit.STOPPED, REGROUP)
     if bundle.evidence is not None and (again or wrong):
         bundle = replace(bundle, verdicts=decide.judge(bundle.evidence))
     return _job(Handle("file", str(path)), bundle), bundle

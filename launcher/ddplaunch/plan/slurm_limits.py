@@ -22,6 +22,12 @@ def problems(spec: JobSpec) -> list[Problem]:
     return [found for rule in _RULES for found in rule(spec)] + target.no_secrets(spec, "slurm")
 
 
+def _newcomers(spec: JobSpec) -> Iterator[Problem]:
+    if spec.newcomers == "join":
+        hint = "Slurm settles the number of nodes before the job starts, and none comes later"
+        yield target.problem(spec, "newcomers", "join", "refuse for --to slurm", hint)
+
+
 def _volumes(spec: JobSpec) -> Iterator[Problem]:
     """A container mounts the node's folders, and nothing else; a plain node has them already."""
     for index, volume in enumerate(spec.volumes):
@@ -104,6 +110,7 @@ def _extra(spec: JobSpec) -> Iterator[Problem]:
 
 
 _RULES: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (
+    _newcomers,
     _volumes,
     _container,
     _resume,

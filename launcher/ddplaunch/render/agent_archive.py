@@ -25,13 +25,18 @@ _PACKERS = [
     for name in ("agent_archive", "minify", "private_names", "short_names")
 ]
 _JOIN = ("key", "launchers", "munge", "prepare", "run", "spot")
-_NO_MPI = "hook/without_mpi.py"
+_STAND_INS = {
+    "hook/without_mpi.py": "hook/ddplaunch_mpi.py",
+    "platforms/without_slurm.py": "platforms/slurm_hints.py",
+    "platforms/without_srun.py": "platforms/step_tasks.py",
+}
+"""Small modules that have the place of others in pods."""
 _OUTSIDE = ("outside", "diagnosis/run/unseen_stacks.py")
 """What only jobs need that ddplaunch did not start."""
 _HOOK = "/hook/"
 """Modules whose functions users see in the stacks of their own processes: they keep their names."""
 ARCHIVES: Final = {
-    "agent.pyz": ("job_file", "platforms/kubernetes_events.py", _NO_MPI, *_OUTSIDE),
+    "agent.pyz": ("job_file", "platforms/kubernetes_events.py", *_STAND_INS, *_OUTSIDE),
     "agent-for-looks.pyz": (
         "job_file",
         "checks",
@@ -43,7 +48,7 @@ ARCHIVES: Final = {
         "platforms/kubernetes_events.py",
         "supervisor/supervisor.py",
         "supervisor/without_hub.py",
-        _NO_MPI,
+        *_STAND_INS,
         *(f"join/{name}.py" for name in _JOIN),
     ),
     "agent-for-pods.pyz": (
@@ -62,7 +67,7 @@ ARCHIVES: Final = {
     ),
 }
 """File names, with the folders and modules of the agent that each leaves out."""
-_INSTEAD: Final = {"agent-for-pods.pyz": {_NO_MPI: "hook/ddplaunch_mpi.py"}}
+_INSTEAD: Final = {"agent-for-pods.pyz": _STAND_INS}
 """Modules that have the place of others in an archive."""
 _ENTRY = "__main__.py"
 _BESIDE = ("packed.py", "unpack_bz2.py")  # beside the entry, as they find and unpack all others

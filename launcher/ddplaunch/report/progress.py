@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import NamedTuple
 
-from ddplaunch.agent.contract import Exit, JobStatus, NodeStatus, NodeWait, Phase, Verdict
+from ddplaunch.agent.contract import REGROUP, Exit, JobStatus, NodeStatus, NodeWait, Phase, Verdict
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends.job import Job, State
 from ddplaunch.report.words import count, duration, some
@@ -18,6 +18,7 @@ _ENDED_BY: dict[int | None, str] = {
     Exit.OUT_OF_MEMORY: "a worker was killed for memory",
     Exit.HANG: "its ranks could not go on",
     Exit.STOPPED: "it was stopped from outside",
+    REGROUP: "it made room for newcomers",
     Exit.UNUSABLE: "the agent cannot run here",
 }
 _HANG_BY = {"deadline": "it hung, and was ended", "death": "a worker failed"}
@@ -117,9 +118,9 @@ def _end(status: JobStatus) -> str:
 
 def _checkpoint(status: JobStatus | None) -> str:
     """Return what is known of the last checkpoint of a job that was ended from outside, after a semicolon."""
-    if status is None or status.exit_code != Exit.STOPPED:
+    if status is None or status.exit_code not in (Exit.STOPPED, REGROUP):
         return ""
-    ended = [node for node in status.nodes if node.exit_code == Exit.STOPPED and node.detail]
+    ended = [node for node in status.nodes if node.exit_code == status.exit_code and node.detail]
     return "".join(f"; {printable(node.detail)}" for node in ended)
 
 

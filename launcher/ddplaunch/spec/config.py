@@ -16,7 +16,7 @@ from ddplaunch.spec.problems import Problem, SpecError
 NONE: Final = "none"
 """The name by which `--profile` and `DDPLAUNCH_PROFILE` ask for no profile."""
 
-NOT_DEFAULTS: Final = ("apiVersion", "name", "nodes", "min_nodes", "command", "source", "sweep")
+NOT_DEFAULTS: Final = ("apiVersion", "name", "nodes", "min_nodes", "newcomers", "command", "source", "sweep")
 """Keys that say what one job is: they stand in its file alone."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,49}")

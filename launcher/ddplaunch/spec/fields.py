@@ -207,6 +207,7 @@ def _or_a_range(made: dict[str, Any]) -> None:
             "properties": {
                 "min": {"description": "What `min_nodes` says.", **number},
                 "max": {"description": "What `nodes` says.", **number},
+                "newcomers": {"description": "What `newcomers` says.", "enum": ["refuse", "join"]},
             },
             "required": ["min", "max"],
             "additionalProperties": False,

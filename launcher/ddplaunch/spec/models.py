@@ -207,13 +207,19 @@ class JobSpec(Section):
     nodes: NodeCount = Field(
         default=1,
         description="Number of nodes; 1, where everything begins. `{min: 2, max: 4}`, or `2:4`, is short for "
-        "`nodes: 4` and `min_nodes: 2`.",
+        "`nodes: 4` and `min_nodes: 2`; `newcomers` may stand there, too.",
     )
     min_nodes: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         default=None,
         examples=[1],
         description="Nodes, node 0 among them, that suffice: the gate starts the job with those that have "
         "come and passed by gate.timeout. By default all nodes are needed.",
+    )
+    newcomers: Literal["refuse", "join"] = Field(
+        default="refuse",
+        description="What becomes of a node of the range that comes when the others have started. `join`: on "
+        "Kubernetes, once the job has run for gate.timeout, its ranks get SIGTERM and 30 s for a checkpoint, "
+        "and the next attempt begins with the newcomer: it costs the steps since the last checkpoint.",
     )
     nproc_per_node: int = Field(
         default=1,
@@ -338,8 +344,13 @@ class JobSpec(Section):
         """Read a range of nodes as the two keys that it stands for; what is none stays, to be refused."""
         if not isinstance(values, dict) or "min_nodes" in values:
             return values
-        given = node_range(values.get("nodes"))
-        return values if given is None else {**values, "min_nodes": given[0], "nodes": given[1]}
+        written = values.get("nodes")
+        apart: dict[str, Any] = {}
+        if isinstance(written, dict) and "newcomers" in written and "newcomers" not in values:
+            apart = {"newcomers": written["newcomers"]}
+            written = {key: value for key, value in written.items() if key != "newcomers"}
+        given = node_range(written)
+        return values if given is None else {**values, "min_nodes": given[0], "nodes": given[1], **apart}
 
     @model_validator(mode="after")
     def _cross_field_rules(self) -> "JobSpec":

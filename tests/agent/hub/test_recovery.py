@@ -96,10 +96,10 @@ def test_a_node_that_does_not_come_back_is_lost(hub: Hub) -> None:
     for _ in range(int(reconnects.PATIENCE + GONE) - 1):
         hub.says(0, "beat", {"beat": {"node": 0, "phase": "running", "at": 1.0, "ranks": []}})
         hub.ticks(1)
-    assert [None] == [hub.handler.exit_code]
+    assert [None] == [hub.handler.closing.exit_code]
     hub.ticks(20)
 
-    assert Exit.NODE_AT_FAULT == hub.handler.exit_code
+    assert Exit.NODE_AT_FAULT == hub.handler.closing.exit_code
     assert [("network-lost", [1])] == [(each.code, each.nodes) for each in hub.record.verdicts]
 
 
@@ -108,7 +108,7 @@ def test_an_end_that_was_decided_stands(hub: Hub) -> None:
     hub.beats(*ALL)
     hub.death(1, dead(2, 0.5, signal=9))
     hub.ticks(10)
-    assert Exit.WORKER_FAILED == hub.handler.exit_code
+    assert Exit.WORKER_FAILED == hub.handler.closing.exit_code
     killed(hub, 0, 1)
 
     assert [Exit.WORKER_FAILED] == [body["exit_code"] for body in hub.wires[0].got("end")]

@@ -369,7 +369,7 @@ def test_what_has_ended_without_an_explanation_has_not_hung(hub: Hub) -> None:
     hub.finish(Exit.MISCONFIGURED, Exit.MISCONFIGURED)
     hub.ticks(60)
 
-    assert Exit.MISCONFIGURED == hub.handler.exit_code
+    assert Exit.MISCONFIGURED == hub.handler.closing.exit_code
 
 
 def test_what_could_not_be_launched_is_told_by_its_node(hub: Hub) -> None:

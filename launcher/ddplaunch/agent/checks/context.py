@@ -19,7 +19,8 @@ T = TypeVar("T")
 class Context:
     """One node of one job. `master`: the master port, which the port check holds open.
 
-    `again`: checks are being repeated until they pass, so none need wait by itself.
+    `again`: checks are being repeated until they pass, so none need wait by itself. `ran`: the node's ranks
+    ran until now, before it came back to the gate.
     """
 
     plan: JobPlan
@@ -30,6 +31,7 @@ class Context:
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     master: Optional[socket.socket] = None
     again: bool = False
+    ran: bool = False
     started: float = field(default_factory=time.monotonic)
     _shared: dict[str, Any] = field(default_factory=dict)
     _sharing: threading.Lock = field(default_factory=threading.Lock)

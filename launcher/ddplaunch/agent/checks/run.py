@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from importlib import import_module
 from typing import Callable, Optional
 
 from ddplaunch.agent.checks.context import Context, unknown
 from ddplaunch.agent.contract import CHECKS as NAMES
-from ddplaunch.agent.contract import MESH, CheckResult
+from ddplaunch.agent.contract import MESH, CheckResult, Status
 
 Check = Callable[[Context], CheckResult]
 
@@ -37,6 +38,13 @@ def again(context: Context, name: str, seconds: float) -> Optional[CheckResult]:
     return _Run(name, dict(CHECKS)[name], context).answer(time.monotonic() + seconds)
 
 
+def _observed(result: CheckResult) -> CheckResult:
+    """Return a check that ends no job, but for the port, which is held anew: the ranks ran until now."""
+    if result.status != Status.FAIL or result.check == "port":
+        return result
+    return replace(result, status=Status.UNKNOWN, patience=None)
+
+
 class _Run:
     """One check in a daemon thread, which is abandoned when it overruns: a file system may block it."""
 
@@ -49,7 +57,8 @@ class _Run:
 
     def _work(self, check: Check, context: Context) -> None:
         try:
-            self._result = check(context)
+            result = check(context)
+            self._result = _observed(result) if context.ran else result
         except Exception as error:
             self._result = unknown(self._name, f"the check itself failed: {type(error).__name__}: {error}")
 

@@ -69,6 +69,8 @@ class Exit:
 
 GATE_LEAVES = 61
 """Exit code of a gate that is stopped in a pod of an elastic job, but for node 0's: it gets another pod."""
+REGROUP = 62
+"""Exit code of an attempt after which all nodes go back to the gate, to begin the next one with newcomers."""
 
 
 class Env:
@@ -225,6 +227,7 @@ class JobPlan:
     keepers: Optional[bool] = None  # `launch` runs on node 0 alone, and starts all ranks through {keeper}
     max_restarts: int = 0
     min_nodes: Optional[int] = None  # the job starts with so many of its nodes, node 0 among them; None: all
+    newcomers: Optional[bool] = None  # nodes that come while it runs are let in; None: they are turned away
     retries: int = 0  # attempts after the first
     retry_hangs: Optional[bool] = None  # None: no; only faults of nodes and of the network are retried
     resume_args: Optional[list[str]] = None  # appended to `command` in every attempt but the first
@@ -261,6 +264,7 @@ class RendezvousSettings:
     env: dict[str, str] = field(default_factory=dict)
     why: dict[str, str] = field(default_factory=dict)  # variable -> one sentence
     nodes: Optional[int] = None  # how many of an elastic job start; None: all
+    regroups: Optional[int] = None  # how often newcomers were let in before; the attempt is later by so many
 
 
 # --- gate

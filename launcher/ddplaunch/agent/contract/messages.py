@@ -133,6 +133,7 @@ class Waiting(Message, kind="waiting", way=Way.HUB_TO_GATE):
     more: int = 0
     passing: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    held: str = ""  # a sentence for a newcomer, whose time at the gate begins anew with each
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,7 @@ class Join(Message, kind="join", way=Way.SUPERVISOR_TO_HUB):
     host: str
     pid: int
     at: float
+    regroups: int = 0  # as in RendezvousSettings
 
 
 @dataclass(frozen=True)
@@ -273,7 +275,7 @@ class Notice(Message, kind="notice", way=Way.HUB_TO_SUPERVISOR, limit=LONG):
 
 @dataclass(frozen=True)
 class End(Message, kind="end", way=Way.HUB_TO_SUPERVISOR, limit=LONG):
-    """The job ends. `grace`: seconds the ranks have between SIGTERM and SIGKILL."""
+    """The job ends; by REGROUP, only this attempt. `grace`: seconds between SIGTERM and SIGKILL."""
 
     exit_code: int
     verdicts: list[Verdict]

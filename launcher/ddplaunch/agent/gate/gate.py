@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 from ddplaunch.agent import platforms
 from ddplaunch.agent.checks import port
 from ddplaunch.agent.checks import run as checks
-from ddplaunch.agent.checks.context import Context, passed
+from ddplaunch.agent.checks.context import Context
 from ddplaunch.agent.contract import (
     CheckIn,
     CheckResult,
@@ -25,7 +25,6 @@ from ddplaunch.agent.contract import (
     Files,
     JobPlan,
     JobStatus,
-    MeshResult,
     Status,
     Verdict,
     codec,
@@ -78,12 +77,19 @@ class _StoppedError(BaseException):
     """A signal stops the gate. No Exception, so that no `except Exception` catches it."""
 
 
-def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint]) -> int:
-    """Pass the gate. Returns `Exit.OK` when this node may start; then `Files.AGREED` is in its folder."""
+def main(
+    plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint], *, ran: bool
+) -> int:
+    """Pass the gate. Returns `Exit.OK` when this node may start; then `Files.AGREED` is in its folder.
+
+    `ran`: so did its ranks until now.
+    """
     for number in STOPPING:
         signal.signal(number, _stop)
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # "dump now": there is nothing to dump yet
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPPING, signal.SIGUSR2))
     gate = Gate(plan, folder, node, attempt, key, hub)
+    gate.context.ran = ran
     try:
         with gate.agreed_file:
             code = gate.run()
@@ -116,7 +122,7 @@ class Gate:
         self._status = os.path.join(folder, Files.STATUS)
         self._folder = os.path.join(folder, Files.NODE.format(node=node))
         self.agreed_file = AgreedFile(self._folder)
-        self._context = Context(plan, folder, node, attempt, key)
+        self.context = Context(plan, folder, node, attempt, key)
         twin = plan.job if plan.gate.joined else None
         self._reach = Reach(
             node,
@@ -139,6 +145,7 @@ class Gate:
         self._logged = 0.0
         self._checked_in = 0.0
         self._rechecked = 0.0
+        self._held = ""
         self.verdicts: list[Verdict] = []  # as printed
 
     def run(self) -> int:
@@ -181,19 +188,19 @@ class Gate:
 
     def _check(self) -> None:
         if self._plan.gate.enabled:
-            self._results = checks.run(self._context)
+            self._results = checks.run(self.context)
             here = phrases.node(self._node, self._plan.names)
             self._show(f"gate of {self._plan.job}, {here} of {self._plan.nodes}", self._results)
-        if self._node == 0 and self._plan.master_port is None and self._context.master is None:
-            self._results.append(port.check(self._context))  # the job needs one, even if it skips the check
+        if self._node == 0 and self._plan.master_port is None and self.context.master is None:
+            self._results.append(port.check(self.context))  # the job needs one, even if it skips the check
 
     def _listen(self) -> None:
         """Answer probes of peers from now on, at a free port (as torch uses) and at the master port."""
         self._listener = ports.listen(None, 0)
         self._responder.listen(self._listener)
-        self._context.again = True
-        if self._context.master is not None:
-            self._responder.listen(self._context.master)
+        self.context.again = True
+        if self.context.master is not None:
+            self._responder.listen(self.context.master)
 
     # ---------------------------------------------------------------- with the hub
 
@@ -205,8 +212,8 @@ class Gate:
         assert self._channel is not None
         assert self._listener is not None
         listening = {paths.RESPONDER: ports.number(self._listener)}
-        if self._context.master is not None:
-            listening[paths.MASTER] = ports.number(self._context.master)
+        if self.context.master is not None:
+            listening[paths.MASTER] = ports.number(self.context.master)
         facts = {result.check: result.facts for result in self._results}
         facts["hub"] = {
             "round_trip": self._reach.round_trip,
@@ -271,6 +278,11 @@ class Gate:
 
     def _wait(self, waiting: Waiting) -> None:
         now = time.monotonic()
+        if waiting.held:
+            self._deadline = now + self._plan.gate.timeout
+            if waiting.held != self._held:
+                self._held = waiting.held
+                self._log(waiting.held)
         if (waiting.missing or waiting.passing) and now - self._logged > _LOG_EVERY:
             self._logged = now
             more = f" and {waiting.more} more" if waiting.more else ""
@@ -293,22 +305,22 @@ class Gate:
 
     def _repeat_checks(self, also: str = "") -> None:
         """Repeat the checks whose failures may pass, and the check `also`."""
-        held = self._context.master
+        held = self.context.master
         self._results = [
-            checks.again(self._context, each.check, _RECHECK) or each
+            checks.again(self.context, each.check, _RECHECK) or each
             if each.patience is not None or each.check == also
             else each
             for each in self._results
         ]
-        if self._context.master is not held and self._context.master is not None:
-            self._responder.listen(self._context.master)
+        if self.context.master is not held and self.context.master is not None:
+            self._responder.listen(self.context.master)
 
     def _mesh(self, mesh: Mesh) -> None:
-        results = probe.run(self._node, mesh.tasks, self._context.key, self._context.attempt)
+        results = probe.run(self._node, mesh.tasks, self.context.key, self.context.attempt)
         self._send(MeshResults(*paths.parted(results)))
         self._show(
             "paths to the peers",
-            [_summary([r for r in results if r.what not in paths.BESIDE], self._plan.names)],
+            [table.summary([r for r in results if r.what not in paths.BESIDE], self._plan.names)],
         )
 
     def _begin_smoke(self, begin: SmokeBegin) -> None:
@@ -316,16 +328,16 @@ class Gate:
 
         self._log("smoke test: all ranks import torch")
         self._deadline += smoke.SECONDS
-        self._smoke = smoke.Smoke(self._context, self._folder, begin.agreed, begin.backends, self._show)
+        self._smoke = smoke.Smoke(self.context, self._folder, begin.agreed, begin.backends, self._show)
 
     def _go_on_with_smoke(self, message: Union[SmokeGo, SmokeStop]) -> None:
         if self._smoke is not None:
             self._smoke.received(message)
 
     def _give_up_master_port(self, _: Unbind) -> None:
-        if self._context.master is not None:
-            self._responder.close(self._context.master)
-            self._context.master = None
+        if self.context.master is not None:
+            self._responder.close(self.context.master)
+            self.context.master = None
         self._send(Unbound())
 
     def _released(self, release: Release) -> int:
@@ -375,23 +387,10 @@ class Gate:
                 status = codec.load(JobStatus, json.load(file))
         except (OSError, ValueError, codec.ContractError):
             return None
-        ended = status.attempt == self._context.attempt and status.exit_code is not None
+        ended = status.attempt == self.context.attempt and status.exit_code is not None
         return status.verdicts[0] if ended and status.verdicts else None
 
     def _show(self, title: str, results: list[CheckResult]) -> None:
         if results:
             self._log(title)
             self._print("\n".join(table.rows(results, sys.stdout.isatty())))
-
-
-def _summary(results: list[MeshResult], names: list[str]) -> CheckResult:
-    bad = [result for result in results if result.outcome != "ok"]
-    slowest = max((result.seconds for result in results), default=0.0)
-    if not bad:
-        return passed("mesh", f"{len(results)} paths to peers pass, the slowest in {slowest * 1000:.0f} ms")
-    return CheckResult(
-        "mesh",
-        Status.FAIL,
-        f"{len(bad)} of {len(results)} paths fail, first {phrases.node(bad[0].peer, names)} at "
-        f"{bad[0].address} port {bad[0].port}: {bad[0].outcome}",
-    )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Optional
 
-from ddplaunch.agent.contract import Exit, JobEvidence, Verdict
+from ddplaunch.agent.contract import REGROUP, Exit, JobEvidence, Verdict
 from ddplaunch.agent.contract.messages import Noted
-from ddplaunch.agent.hub.ending import farewell
+from ddplaunch.agent.hub.ending import CHECKPOINT, farewell
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.server import Session, send_all
 
@@ -33,7 +33,7 @@ class Closing:
         return self.exit_code is not None
 
     def begin(self, code: int, verdicts: list[Verdict], evidence: Optional[JobEvidence], now: float) -> None:
-        self.exit_code, self.leave_at = code, now + FAREWELL
+        self.exit_code, self.leave_at = code, now + FAREWELL + CHECKPOINT * (code == REGROUP)
         self._record.decide(code)
         self._record.judge(self._record.placed(verdicts), evidence)
         for verdict in self._record.verdicts:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.contract import REGROUP, Exit, Verdict
 from ddplaunch.agent.contract.messages import End
 from ddplaunch.agent.diagnosis import catalogue
 
 GRACE = 5.0
 """Seconds the ranks have between SIGTERM and SIGKILL when the job is ended."""
+CHECKPOINT = 30.0
+"""The same at REGROUP: they may write a checkpoint."""
 
 
 def farewell(code: int, verdicts: Sequence[Verdict]) -> End:
     """Return the last message to every node."""
-    return End(code, list(verdicts), GRACE)
+    return End(code, list(verdicts), CHECKPOINT if code == REGROUP else GRACE)
+
+
+BACK_TO_GATE = farewell(REGROUP, [])
+"""For a node that has missed the end of an earlier attempt."""
 
 
 def exit_code(verdicts: Sequence[Verdict], finished: Mapping[int, int]) -> int:

@@ -28,7 +28,8 @@ from ddplaunch.agent.diagnosis.gate.job_view import GateView
 from ddplaunch.agent.hub import elastic, mesh_plan, rendezvous_settings
 from ddplaunch.agent.hub.gate_states import ENDS, NEXT, GateState
 from ddplaunch.agent.hub.job_record import JobRecord
-from ddplaunch.agent.hub.membership import Membership
+from ddplaunch.agent.hub.membership import NAMED, Membership
+from ddplaunch.agent.hub.newcomers import Newcomers
 from ddplaunch.agent.hub.preliminary import PreliminaryVerdicts
 from ddplaunch.agent.hub.server import Session, send_all
 from ddplaunch.agent.hub.smoke_session import SmokeTest
@@ -42,11 +43,6 @@ LINGER = 2.0
 _SOON = 1.0
 """Seconds of the mesh after which the verdicts known so far are published; most meshes take less."""
 _READ_LOG_EVERY = 0.5
-_WAITING_EVERY = 1.0
-_EASY = 500
-"""Gates that get a list of the missing nodes every second; with more gates, so many each second."""
-_NAMED = 64
-"""Missing nodes, or facts of a verdict, in a message to each node; the hub's own files have them all."""
 
 
 class GateSession:
@@ -60,17 +56,19 @@ class GateSession:
         record: JobRecord,
         gate_only: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        newcomers: Optional[Newcomers] = None,
     ) -> None:
         self._plan = plan
         self._gate_only = gate_only
         self._record = record
+        self._newcomers = newcomers
         self._clock = clock
         self._membership = Membership(plan, record, clock)
         self._preliminary = PreliminaryVerdicts(record)
         self._gates: dict[int, Session] = {}
         self._audience: set[Session] = set()  # gates that get the verdict, strays included
         self._foreseen: list[Verdict] = []  # known already while the paths are tried
-        self._log_read = self._waiting_sent = 0.0
+        self._log_read = 0.0
         self._noted: set[str] = set()
         self._reported: set[int] = set()
         self._notes: list[str] = []  # sent with the release
@@ -149,6 +147,8 @@ class GateSession:
         if self.state == GateState.JUDGED:
             self._send_verdict([session])
             return
+        if self._newcomers and self._newcomers.keep(self, session, check_in):
+            return
         if node in self._record.nodes and node not in self._record.members:
             session.send(elastic.too_late(self._record, node))
             return
@@ -220,12 +220,8 @@ class GateSession:
             return
         if state.foreseen is not None:
             self._preliminary.publish(state.foreseen)
-        if now - self._waiting_sent >= max(_WAITING_EVERY, len(self._gates) / _EASY):
-            self._waiting_sent = now
-            passing = [self._membership.awaited(node, result) for (node, _), result in state.passing.items()]
-            seconds = round(now - self._membership.opened, 1)
-            missing, more = state.missing[:_NAMED], len(state.missing[_NAMED:])
-            send_all(self._gates.values(), messages.Waiting(missing, more, passing[:_NAMED], seconds))
+        if (waiting := self._membership.waiting(state, now, len(self._gates))) is not None:
+            send_all(self._gates.values(), waiting)
 
     def _begin_mesh(self, now: float) -> None:
         check_ins = self._record.check_ins
@@ -269,9 +265,11 @@ class GateSession:
             return
         self._preliminary.publish([])
         self._note("mesh")
-        view = self._known()
+        view = self.known()
         self._fixes = interfaces.mends(view)
-        agreed = rendezvous_settings.agree(self._plan, self._record.check_ins, self._addresses())
+        agreed = rendezvous_settings.agree(
+            self._plan, self._record.check_ins, self._addresses(), self._record.regroups
+        )
         self._record.agreed = interfaces.for_all(agreed, self._fixes, view)
         if self._plan.gate.enabled and self._plan.gate.smoke_test:
             self._enter(GateState.SMOKING)
@@ -283,7 +281,7 @@ class GateSession:
         """Run the smoke test, where the job asks for it."""
         if self._is_broken_up():
             return
-        verdicts = self._smoke.step(now, self._known(), self._gates)
+        verdicts = self._smoke.step(now, self.known(), self._gates)
         if verdicts:
             self._end_with(verdicts)
         elif verdicts is not None:
@@ -334,7 +332,7 @@ class GateSession:
 
     def _end_unless_enough(self, verdicts: list[Verdict]) -> None:
         """End the job by the verdicts, or go on without the nodes that they blame, if it needs fewer."""
-        out = elastic.dispensable(verdicts, self._record.members, self._plan)
+        out = elastic.dispensable(verdicts, self._record)
         if not out:
             self._end_with(verdicts)
             return
@@ -364,7 +362,7 @@ class GateSession:
 
     def _send_verdict(self, sessions: Iterable[Session]) -> None:
         assert self._end is not None
-        verdicts = [dataclasses.replace(v, facts=v.facts[:_NAMED]) for v in self._record.verdicts]
+        verdicts = [dataclasses.replace(v, facts=v.facts[:NAMED]) for v in self._record.verdicts]
         send_all(sessions, messages.Judged(verdicts, self._end[1]))
 
     def _send_release(self, sessions: Iterable[Session]) -> None:
@@ -385,12 +383,13 @@ class GateSession:
     # ---------------------------------------------------------------- facts
 
     def _judge(self, missing: Optional[list[int]] = None) -> list[Verdict]:
-        return rules.judge(self._known(missing), self._record.complain)
+        return rules.judge(self.known(missing), self._record.complain)
 
     def _known_notes(self) -> list[str]:
-        return rules.notes(self._known(), self._record.complain)
+        return rules.notes(self.known(), self._record.complain)
 
-    def _known(self, missing: Optional[list[int]] = None) -> GateView:
+    def known(self, missing: Optional[list[int]] = None) -> GateView:
+        """Return all that is known of the nodes and of the paths between them."""
         return dataclasses.replace(self._membership.view(missing), library=self._library)
 
     def _addresses(self) -> dict[int, str]:

@@ -9,11 +9,22 @@ import resource
 import socket
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent import platforms
 from ddplaunch.agent.checks.port import in_use
-from ddplaunch.agent.contract import Exit, Files, JobPlan, Marks, Occasion, Verdict, bundle_file, codec
+from ddplaunch.agent.contract import (
+    REGROUP,
+    Exit,
+    Files,
+    JobPlan,
+    Marks,
+    Occasion,
+    Verdict,
+    bundle_file,
+    codec,
+)
 from ddplaunch.agent.contract.messages import AskStatus, Message, StatusAnswer, Stop
 from ddplaunch.agent.diagnosis import catalogue, verdict_text
 from ddplaunch.agent.diagnosis.gate.hub_unreached import ANOTHER_GATE_PORT
@@ -21,6 +32,7 @@ from ddplaunch.agent.hub import parent, recovery
 from ddplaunch.agent.hub.gate_session import GateSession
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.hub.metrics import Exporter
+from ddplaunch.agent.hub.newcomers import Newcomers
 from ddplaunch.agent.hub.notifier import Notifier
 from ddplaunch.agent.hub.run_session import RunSession
 from ddplaunch.agent.hub.server import TICK, MessageHandler, Server, Session
@@ -82,10 +94,10 @@ def main(
     stop = StopSignals()
     in_container = termination.wanted()
     # A container is always started again whole, and finds the folder as it was.
-    left = recovery.left(plan, folder, attempt) if in_container or again else None
-    record = JobRecord(plan, folder, attempt)
-    notifier = Notifier(record, handle(plan, folder, os.environ), plan.notify or [])
-    record.send_message = notifier.send
+    again = again or in_container
+    regroups = recovery.regroups(plan, folder, attempt) if again else 0
+    left = recovery.left(plan, folder, attempt + regroups) if again else None
+    record, notifier = _record(plan, folder, attempt, regroups)
     files = _raise_file_limit()
     if refused:
         _end(record, refused)
@@ -99,17 +111,23 @@ def main(
         else:
             connections = files - _OWN_FILES
             serving = Serving(plan, record, notifier, listener, connections, attempt, key, place, gate_only)
-
-            def hub(alive: Callable[[], None], again: bool) -> int:
-                state = recovery.left(plan, folder, attempt) if again else left
-                asyncio.run(serving.run(stop, state, alive))
-                return _print_result(record, notifier)
-
             with listener:
-                code = parent.keep(hub, stop)
+                while (code := parent.keep(partial(serving.begin, stop, folder, left), stop)) == REGROUP:
+                    record, notifier = _record(plan, folder, attempt, serving.record.regroups + 1)
+                    serving, left = serving._replace(record=record, notifier=notifier), None
             return _stay(stop) if in_container else code
     code = _print_result(record, notifier)
     return _stay(stop) if in_container else code
+
+
+def _record(plan: JobPlan, folder: str, attempt: int, regroups: int) -> tuple[JobRecord, Notifier]:
+    """Return the record of an attempt, and who tells the user's recipients of it."""
+    before = recovery.last_status(folder) if regroups else None
+    record = JobRecord(plan, folder, attempt, regroups)
+    recovery.gather(record, before)
+    notifier = Notifier(record, handle(plan, folder, os.environ), plan.notify or [])
+    record.send_message = notifier.send
+    return record, notifier
 
 
 def _stay(stop: StopSignals) -> int:
@@ -132,14 +150,30 @@ class Serving(NamedTuple):
     place: ListenAddress
     gate_only: bool
 
+    def begin(
+        self,
+        stop: StopSignals,
+        folder: str,
+        left: Optional[recovery.Left],
+        alive: Callable[[], None],
+        again: bool,
+    ) -> int:
+        """Serve one attempt in this process. Returns its exit code, REGROUP where the next one follows."""
+        if again:
+            left = recovery.left(self.plan, folder, self.record.attempt)
+        asyncio.run(self.run(stop, left, alive))
+        return _print_result(self.record, self.notifier)
+
     async def run(self, stop: StopSignals, left: Optional[recovery.Left], alive: Callable[[], None]) -> None:
         """Serve until the job is over. `left`: state of an earlier hub; `alive` is called at every tick."""
         plan, record = self.plan, self.record
-        gates, run = GateSession(plan, record, self.gate_only), RunSession(plan, record)
+        run = RunSession(plan, record)
+        newcomers = Newcomers(record, run) if plan.newcomers else None
+        gates = GateSession(plan, record, self.gate_only, newcomers=newcomers)
         server = Server(
             self.key,
             self.attempt,
-            (gates, run, ControlHandler(record, (gates, run))),
+            (*filter(None, [newcomers]), gates, run, ControlHandler(record, (gates, run))),
             record.log,
             nodes=plan.nodes,
             connections=self.connections,
@@ -189,7 +223,7 @@ async def _obey(stop: StopSignals, server: Server, run: RunSession, record: JobR
         await asyncio.sleep(2 * TICK)  # the sessions' own end comes first
         if not server.sessions and not run.deliberates:
             break  # no node is left to send anything
-    record.end(Exit.STOPPED if run.exit_code is None else run.exit_code)
+    record.end(Exit.STOPPED if run.closing.exit_code is None else run.closing.exit_code)
 
 
 def _places(place: ListenAddress) -> list[str]:
@@ -287,12 +321,14 @@ def _end(record: JobRecord, verdicts: Sequence[Verdict]) -> None:
 def _print_result(record: JobRecord, notifier: Notifier) -> int:
     """Print the verdict, then the bundle, for the log of a finished pod. Returns the job's exit code."""
     assert record.exit_code is not None
-    notifier.send(Occasion.END)
-    termination.write(record.exit_code or Exit.OK, record.verdicts)
+    if record.exit_code != REGROUP:
+        notifier.send(Occasion.END)
+        termination.write(record.exit_code or Exit.OK, record.verdicts)
     if record.verdicts:
         names = physical_host.names(record.plan.names, physical_host.known(record.nodes.values()))
         record.log("\n".join(verdict_text.block(record.verdicts, True, names)))
-    record.event("end", f"the job has ended with exit code {record.exit_code}")
+    what = "attempt" if record.exit_code == REGROUP else "job"
+    record.event("end", f"the {what} has ended with exit code {record.exit_code}")
     text = bundle_file.as_text(record.save(), _PRINTED_DUMPS)
     lines = [text[start : start + _COLUMNS] for start in range(0, len(text), _COLUMNS)]
     record.log("\n".join([Marks.BUNDLE, *lines, Marks.BUNDLE_END]))

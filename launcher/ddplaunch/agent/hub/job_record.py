@@ -68,9 +68,11 @@ def _send_nothing(_: str) -> None:
 class JobRecord:
     """The state of one job. `end` sets `exit_code`, and the hub stops serving when it is set."""
 
-    def __init__(self, plan: JobPlan, folder: str, attempt: int) -> None:
+    def __init__(self, plan: JobPlan, folder: str, attempt: int, regroups: int = 0) -> None:
         self.plan = plan
-        self.attempt = attempt
+        self.attempt = attempt + regroups
+        self.regroups = regroups  # how often newcomers were let in before
+        self.newcomers: set[int] = set()  # those of `members` without whom the job ran before
         self.started = time.time()
         self.phase: PhaseName = Phase.STARTING
         self.since = self.started
@@ -139,7 +141,7 @@ class JobRecord:
 
         After the release it is never back at the gate, although some nodes have not joined yet.
         """
-        running = [node.phase for number, node in self.nodes.items() if number not in but]
+        running = [self.nodes[number].phase for number in self.members if number not in but]
         if running:
             least: PhaseName = Phase.RENDEZVOUS if self.gate_passed else Phase.STARTING
             self.enter(max(least, min(running, key=Phase.ORDER.index), key=Phase.ORDER.index))

@@ -13,9 +13,11 @@ from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent import platforms
 from ddplaunch.agent.contract import CheckIn, CheckResult, Files, JobPlan, Status, Verdict
+from ddplaunch.agent.contract.messages import Waiting
 from ddplaunch.agent.diagnosis.gate import decide as rules
 from ddplaunch.agent.diagnosis.gate import hub_unreached, unstarted
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
+from ddplaunch.agent.hub import elastic
 from ddplaunch.agent.hub.eviction import TOGETHER
 from ddplaunch.agent.hub.job_record import JobRecord
 from ddplaunch.agent.platforms import scheduler_log
@@ -32,9 +34,16 @@ to appear."""
 PASSES = 60.0
 """Seconds for a fault that may pass while other nodes are awaited anyway: twice as long as a name server
 caches that there was no such name."""
+NEWCOMER = 10.0
+"""Seconds after the last arrival for a newcomer that was there before the others went back to the gate."""
 LATE = 3.0
 """Seconds of waiting after which the log has a line about it."""
 _LOG_EVERY = 30.0
+_WAITING_EVERY = 1.0
+_EASY = 500
+"""Gates that get a list of the missing nodes every second; with more gates, so many each second."""
+NAMED = 64
+"""Missing nodes, or facts of a verdict, in a message to each node; the hub's own files have them all."""
 
 Held = dict[tuple[int, str], CheckResult]
 
@@ -72,6 +81,7 @@ class Membership:
         self._known: Optional[list[Verdict]] = None  # certain by now; None: judge again
         self._foreseen: list[Verdict] = []  # the verdicts if nothing passes
         self._held: Held = {}
+        self._told = 0.0  # when the gates were told last whom they wait for
         self._logged = self.opened + LATE - _LOG_EVERY
 
     # ---------------------------------------------------------------- what happens
@@ -205,6 +215,9 @@ class Membership:
             return CheckIns(
                 self._judge([n for n in missing if n not in known], stalled, reports), missing, {}
             )
+        newcomers = self._record.newcomers
+        if missing and newcomers.issuperset(missing) and now - self._arrived > NEWCOMER:
+            return CheckIns(elastic.gone(self._record, missing), missing, {})
         if missing and now - self._arrived <= SETTLE:
             return CheckIns([], missing, held)
         if stalled or self._known is None or held.keys() != self._held.keys():
@@ -245,6 +258,15 @@ class Membership:
             mesh=self._record.mesh,
             passed=self._record.passed,
         )
+
+    def waiting(self, state: CheckIns, now: float, gates: int) -> Optional[Waiting]:
+        """Return what to tell so many gates of whom they wait for; None: they know."""
+        if now - self._told < max(_WAITING_EVERY, gates / _EASY):
+            return None
+        self._told = now
+        passing = [self.awaited(node, result) for (node, _), result in state.passing.items()]
+        missing, more = state.missing[:NAMED], len(state.missing[NAMED:])
+        return Waiting(missing, more, passing[:NAMED], round(now - self.opened, 1))
 
     def _judge(
         self,

@@ -11,7 +11,18 @@ import os
 from collections import deque
 from typing import NamedTuple, Optional
 
-from ddplaunch.agent.contract import Bundle, Event, Files, JobPlan, JobStatus, Phase, bundle_file, codec
+from ddplaunch.agent.contract import (
+    REGROUP,
+    Bundle,
+    Event,
+    Files,
+    JobPlan,
+    JobStatus,
+    Phase,
+    bundle_file,
+    codec,
+)
+from ddplaunch.agent.hub.elastic import LEFT_OUT, WAITS
 from ddplaunch.agent.hub.job_record import KEPT_EVENTS, JobRecord
 
 
@@ -23,18 +34,54 @@ class Left(NamedTuple):
     events: list[Event]
 
 
+def regroups(plan: JobPlan, folder: str, attempt: int) -> int:
+    """Return how often newcomers were let in so far, by the files of an earlier hub."""
+    before = last_status(folder)
+    if before is None or before.job != plan.job or not plan.newcomers:
+        return 0
+    return max(0, before.attempt - attempt) + (before.exit_code == REGROUP)
+
+
+def gather(record: JobRecord, before: Optional[JobStatus]) -> None:
+    """Set who is awaited after a regroup: those of the attempt before, and the newcomers at its gate."""
+    if before is None or not record.regroups:
+        return
+    out = _left_out(before)
+    record.members -= out
+    for node in out:
+        record.node(node, phase=Phase.ENDED, detail=LEFT_OUT)
+    record.newcomers |= _waiting(before)
+
+
+def _left_out(status: JobStatus) -> set[int]:
+    return {each.node for each in status.nodes if each.phase == Phase.ENDED and each.exit_code is None}
+
+
+def _waiting(status: JobStatus) -> set[int]:
+    return {each.node for each in status.nodes if each.detail == WAITS}
+
+
+def last_status(folder: str) -> Optional[JobStatus]:
+    """Return the last status of an earlier hub, of whatever attempt; None where there is none."""
+    try:
+        return codec.read(JobStatus, os.path.join(folder, Files.STATUS))
+    except (OSError, codec.ContractError):
+        return None
+
+
 def left(plan: JobPlan, folder: str, attempt: int) -> Optional[Left]:
     """Return the files of an earlier hub of this attempt; None where the new one begins at the gate."""
+    last = last_status(folder)
     try:
-        status = codec.read(JobStatus, os.path.join(folder, Files.STATUS))
         bundle = bundle_file.read(os.path.join(folder, Files.BUNDLE))
     except (OSError, codec.ContractError):
         return None
     wanted = (plan.job, attempt)
-    past = status.phase not in (Phase.STARTING, Phase.GATE) or status.decided is not None
-    if not past or (status.job, status.attempt) != wanted or (bundle.job, bundle.attempt) != wanted:
+    if last is None or (last.job, last.attempt) != wanted or (bundle.job, bundle.attempt) != wanted:
         return None
-    return Left(status, bundle, _events(os.path.join(folder, Files.EVENTS), status.started) or bundle.events)
+    if last.phase in (Phase.STARTING, Phase.GATE) and last.decided is None:
+        return None
+    return Left(last, bundle, _events(os.path.join(folder, Files.EVENTS), last.started) or bundle.events)
 
 
 def restore(record: JobRecord, state: Left) -> None:
@@ -42,8 +89,7 @@ def restore(record: JobRecord, state: Left) -> None:
     status, bundle = state.status, state.bundle
     record.started, record.phase, record.since = status.started, status.phase, status.since
     record.nodes.update({node.node: node for node in status.nodes if node.node in record.nodes})
-    out = {n for n, each in record.nodes.items() if each.phase == Phase.ENDED and each.exit_code is None}
-    record.members -= out
+    record.members -= _left_out(status) | _waiting(status)
     record.gate_passed, record.decided = status.gate_passed, status.decided
     record.exit_code = status.exit_code
     record.check_ins = {each.node: each for each in bundle.check_ins}

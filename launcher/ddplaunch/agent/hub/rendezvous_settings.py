@@ -21,7 +21,9 @@ def addresses(check_ins: dict[int, CheckIn], reached_at: list[str]) -> dict[int,
     return result
 
 
-def agree(plan: JobPlan, check_ins: dict[int, CheckIn], addresses: dict[int, str]) -> RendezvousSettings:
+def agree(
+    plan: JobPlan, check_ins: dict[int, CheckIn], addresses: dict[int, str], regroups: int = 0
+) -> RendezvousSettings:
     """Return the settings for all nodes. Interfaces are named by the job file alone; nothing is guessed."""
     why = {}
     master = plan.master_addr or addresses[0]
@@ -41,7 +43,8 @@ def agree(plan: JobPlan, check_ins: dict[int, CheckIn], addresses: dict[int, str
     elif len({(c.machine, c.netns) for c in check_ins.values()}) == 1 and not _gloo_finds_address(check_ins):
         env["GLOO_SOCKET_IFNAME"] = "lo"
         why["GLOO_SOCKET_IFNAME"] = "all nodes are one machine, whose own name has no address that it can use"
-    return RendezvousSettings(master, port, env, why, len(check_ins) if plan.min_nodes else None)
+    nodes = len(check_ins) if plan.min_nodes else None
+    return RendezvousSettings(master, port, env, why, nodes, regroups or None)
 
 
 def _gloo_finds_address(check_ins: dict[int, CheckIn]) -> bool:

@@ -18,7 +18,7 @@ from ddplaunch.agent.diagnosis.run.causes import complaint
 from ddplaunch.agent.diagnosis.run.decide import computing_for, is_odd_start, judge, never_meet, nothing_moves
 from ddplaunch.agent.diagnosis.run.progress import node_evicted
 from ddplaunch.agent.hub.closing import Closing
-from ddplaunch.agent.hub.ending import exit_code, farewell
+from ddplaunch.agent.hub.ending import BACK_TO_GATE, exit_code, farewell
 from ddplaunch.agent.hub.eviction import BY_ENDING, Eviction
 from ddplaunch.agent.hub.evidence_rounds import COLLECT, EvidenceRound, EvidenceRounds, dump_room
 from ddplaunch.agent.hub.evidence_store import EvidenceStore
@@ -79,11 +79,6 @@ class RunSession:
         assert state in NEXT[self.state], (self.state, state)
         self.state = state
 
-    @property
-    def exit_code(self) -> Optional[int]:
-        """Return the exit code that the job ends with; None while no end is decided."""
-        return self.closing.exit_code
-
     # ---------------------------------------------------------------- handler
 
     async def received(self, session: Session, message: Message) -> None:
@@ -138,7 +133,7 @@ class RunSession:
         if self.state != RunState.CLOSING:
             self._advance(now)
         elif now >= self.closing.leave_at or self._answering() <= self.finished.keys():
-            self.record.end(self.exit_code or 0)
+            self.record.end(self.closing.exit_code or 0)
 
     def _advance(self, now: float) -> None:
         """Do what is due in WATCHING and JUDGING."""
@@ -178,6 +173,9 @@ class RunSession:
 
     def _join(self, session: Session, join: messages.Join, now: float) -> None:
         node = join.node
+        if join.regroups != self.record.regroups:  # it has missed the end of an earlier attempt
+            session.send(BACK_TO_GATE)
+            return
         if node not in self.finished:
             self.supervisor_join.joined(node, join.host, now)
             self.liveness.joined(node, session, now)
@@ -186,8 +184,8 @@ class RunSession:
         self.sessions[node] = session
         self.reconnects.is_back(node)
         self.record.follow(self.finished)
-        if self.exit_code is not None:
-            session.send(farewell(self.exit_code, self.record.verdicts))
+        if self.closing.exit_code is not None:
+            session.send(farewell(self.closing.exit_code, self.record.verdicts))
 
     def _beat(self, node: int, heartbeat: messages.Heartbeat, now: float) -> None:
         beat = heartbeat.beat
@@ -197,7 +195,7 @@ class RunSession:
         self.liveness.received(beat.node, now, sum(rank.completed for rank in beat.ranks))
         self.watch.add(beat, now)
         # Ranks that are being ended move again, and are not what the others wait for.
-        self.record.beat(beat, waits(beat, time.time()) if self.exit_code is None else None)
+        self.record.beat(beat, waits(beat, time.time()) if self.closing.exit_code is None else None)
         self.record.follow(self.finished)
 
     def _death(self, node: int, ended: messages.RankEnded, now: float) -> None:
@@ -226,12 +224,12 @@ class RunSession:
         if exit_code == Exit.STOPPED:
             self._heeds_eviction(now)
         elif verdicts:  # it could not start its ranks
-            self._end(exit_code, verdicts, self._all_evidence("death"), now)
+            self.end(exit_code, verdicts, self._all_evidence("death"), now)
         elif exit_code != Exit.OK:
             self._expect_verdict(now)
         elif self.plan.keepers and node == 0:  # the launcher has seen all ranks of all nodes end well
             self.record.event("end", "all ranks have finished")
-            self._end(Exit.OK, [], None, now)
+            self.end(Exit.OK, [], None, now)
 
     def _stopping(self, node: int, how: str, now: float) -> None:
         """Ask for evidence before the ranks end. Eviction.is_plain waits for the other nodes."""
@@ -245,7 +243,7 @@ class RunSession:
             self._report_eviction()
         if Exit.STOPPED not in self.finished.values() or not self.eviction.is_plain(now):
             return False
-        self._end(Exit.STOPPED, self.record.verdicts, self._all_evidence("stop"), now)
+        self.end(Exit.STOPPED, self.record.verdicts, self._all_evidence("stop"), now)
         return True
 
     def _expect_verdict(self, now: float) -> None:
@@ -267,7 +265,7 @@ class RunSession:
             return
         verdicts, evidence = fault.verdicts, self._all_evidence("joining")
         if fault.certain:
-            self._end(exit_code(verdicts, self.finished), verdicts, evidence, now)
+            self.end(exit_code(verdicts, self.finished), verdicts, evidence, now)
         else:
             self.notices.give(verdicts, evidence)
 
@@ -325,9 +323,9 @@ class RunSession:
             # A rank that failed may leave the others, or itself, hanging: its failure is what happened.
             verdicts = self.recheck.surer(judge(evidence, self.record.complain), self.record.verdicts)
             code = catalogue.exit_code(verdicts[0]) if verdicts else Exit.HANG
-            self._end(code, verdicts, evidence, now)
+            self.end(code, verdicts, evidence, now)
         elif done.why == "stop":
-            self._end(Exit.STOPPED, self.record.verdicts, evidence, now)
+            self.end(Exit.STOPPED, self.record.verdicts, evidence, now)
         elif done.why == "ending":
             self._report_ending(evidence)
             self._answer(done.clients, evidence, self.record.verdicts)
@@ -367,7 +365,7 @@ class RunSession:
         verdicts = judge(evidence, self.record.complain)
         is_stopping = self.ending is not None or self.eviction.begun
         if is_stopping and all(verdict.code in BY_ENDING for verdict in verdicts):
-            self._end(Exit.STOPPED, self.record.verdicts, evidence, now)
+            self.end(Exit.STOPPED, self.record.verdicts, evidence, now)
         elif self.recheck.lasts(verdicts, evidence, now):
             self.judge_at = now + DOUBT
             self._request("death", now)
@@ -376,7 +374,7 @@ class RunSession:
         else:
             verdicts = self.recheck.surer(verdicts, self.record.verdicts)
             code = Exit.NODE_AT_FAULT if self.liveness.lost else exit_code(verdicts, self.finished)
-            self._end(code, verdicts, evidence, now)
+            self.end(code, verdicts, evidence, now)
 
     def _let_restart(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:
         """Let torchrun restart the workers. They are new processes, so the stall detector starts again."""
@@ -390,7 +388,7 @@ class RunSession:
         self.notices.forget()
         self.watch = StallDetector(self.plan.watchdog, self.record.members)
 
-    def _end(self, code: int, verdicts: list[Verdict], evidence: Optional[JobEvidence], now: float) -> None:
+    def end(self, code: int, verdicts: list[Verdict], evidence: Optional[JobEvidence], now: float) -> None:
         self._enter(RunState.CLOSING)
         self.closing.begin(code, verdicts, evidence, now)
         self._answer(self.rounds.give_up(), self.record.evidence, self.record.verdicts)

@@ -78,6 +78,12 @@ def _retries(job: Job) -> _Problems:
         yield "retries", f"{job['retries']}", "0, or kubernetes.jobset", hint
 
 
+def _newcomers(job: Job) -> _Problems:
+    if job["newcomers"] == "join" and job["kubernetes"]["jobset"]:
+        hint = "each counts the attempts by itself: one of its next would bear the number of an earlier one"
+        yield "newcomers", "join with kubernetes.jobset", "refuse", hint
+
+
 def _resume(job: Job) -> _Problems:
     """Refuse a folder for checkpoints that goes with its pod. A pod template may mount what is not seen."""
     folder = job["resume"].get("dir")
@@ -183,6 +189,7 @@ _RULES: tuple[Callable[[Job], _Problems], ...] = (
     _launch,
     _lengths,
     _retries,
+    _newcomers,
     _resume,
     _resources,
     _host_network,

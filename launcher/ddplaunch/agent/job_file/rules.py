@@ -70,6 +70,8 @@ def elastic(job: Job) -> Iterator[Finding]:
     """Refuse what a job cannot have that starts with some of its nodes."""
     least, most, at = job.get("min_nodes"), job["nodes"], ("nodes",)
     if least is None:
+        if job["newcomers"] == "join":
+            yield Finding((("newcomers",), at), "join", "a range of nodes", "as in nodes: {min: 2, max: 4}")
         return
     if least >= most:
         hint = "where the number is fixed, write it alone"

@@ -42,10 +42,12 @@ class HubLink:
         node: int,
         log: Callable[[str], None],
         redactor: Redactor = NO_SECRETS,
+        regroups: int = 0,
     ) -> None:
         self._hub = list(hub)  # the next one to try first
         self._key = key
         self._attempt = attempt
+        self._regroups = regroups
         self._node = node
         self._log = log
         self.redactor = redactor
@@ -99,7 +101,7 @@ class HubLink:
             self._log("the hub answers again")
         self._last_message = time.monotonic()
         self._was_up, self._lost, self._failed, self._pause = True, False, 0, 1.0
-        self.send(Join(self._node, physical_host.host(), os.getpid(), time.time()))
+        self.send(Join(self._node, physical_host.host(), os.getpid(), time.time(), self._regroups))
         for report in self._reports.values():
             self.send(report)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -82,6 +83,18 @@ class LaunchContext:
         """Return the gate's settings; None without a gate. Raises ContractError for a damaged file."""
         path = os.path.join(self.node, Files.AGREED)
         return codec.read(RendezvousSettings, path) if os.path.exists(path) else None
+
+    @property
+    def regroups(self) -> int:
+        """Return how often newcomers were let in before."""
+        with contextlib.suppress(codec.ContractError):  # which the launch reports
+            agreed = self.agreed()
+            return (agreed.regroups or 0) if agreed else 0
+        return 0
+
+    def set_aside(self, attempt: int) -> None:
+        """Rename the node's folder, with the logs of `attempt` and what the gate had agreed on."""
+        os.rename(self.node, f"{self.node}-{attempt}")
 
     def keep(self, name: str, evidence: NodeEvidence) -> str:
         """Write the evidence into the node's folder. Returns a sentence for the user on where it is."""

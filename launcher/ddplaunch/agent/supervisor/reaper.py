@@ -36,6 +36,7 @@ def guard(inside: Callable[[int], int]) -> int:
         signal.signal(number, lambda received, _: processes.send(child, received))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     status = _wait_for(child)
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # for who comes next, as the node's gate
     left = end_all(PATIENCE, _reap)
     if os.WIFEXITED(status):
         return os.WEXITSTATUS(status)

@@ -10,9 +10,10 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from typing import Callable, Optional
 
-from ddplaunch.agent.contract import Exit, JobPlan, NodeEvidence, Verdict, codec, messages
+from ddplaunch.agent.contract import REGROUP, Exit, JobPlan, NodeEvidence, Verdict, codec, messages
 from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.hub.ending import GRACE
@@ -44,15 +45,16 @@ HASTE = 3.0
 def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint]) -> int:
     """Run and watch node `node`'s part of the job. Returns an Exit code; no process that it started survives.
 
-    `hub`: the hub's addresses; empty where there is none.
+    `hub`: the hub's addresses; empty where there is none. After REGROUP the node goes back to the gate.
     """
 
     def inside(parent: int) -> int:
         place = LaunchContext(folder, node)
         redactor = secrets.redactor(plan.hidden, os.environ)
         console = Console(sys.stdout.fileno(), redactor)
-        link = HubLink(hub, key, attempt, node, lambda text: console.log(f"{node}/ddplaunch", text), redactor)
-        return Supervisor(plan, place, attempt, parent, console, link).run()
+        log = partial(console.log, f"{node}/ddplaunch")
+        link = HubLink(hub, key, attempt, node, log, redactor, place.regroups)
+        return Supervisor(plan, place, attempt + place.regroups, parent, console, link).run()
 
     return reaper.guard(inside)
 
@@ -86,11 +88,9 @@ class Supervisor:
         self.stop_code: Optional[int] = None
         self.kill_at: Optional[float] = None
         self.next_discovery = 0.0
-        self.dumps = 0
+        self.dumps = self.mistakes = 0
         self.rounds = self.reported = 0  # restarts at the last trouble, and at the last report to the hub
-        self.mistakes = 0
-        self.finished = False
-        self.noted = False  # the hub has noted that we have finished
+        self.finished = self.noted = False  # the hub has been told; it has noted that we have finished
 
     # --- the whole
 
@@ -164,8 +164,7 @@ class Supervisor:
         for rank in self.lookups.finished():
             self.link.send(messages.RendezvousCalled(rank_evidence.so_far(rank)))
         own = beat(self.node, self.tracker)
-        if self.link.up:
-            self.link.send(messages.Heartbeat(own))
+        self.link.send(messages.Heartbeat(own))
         if self.verdict is None and self.stop_code is None and self.alone.must_end(own, self.link.down_for):
             self._end_alone()
 
@@ -253,7 +252,6 @@ class Supervisor:
     def _obey(self, order: orders.Order) -> None:
         if isinstance(order, messages.Collect):
             self.link.send(messages.Evidence(order.id, self.evidence(order.deadline, order.why, order.dumps)))
-            return
         if isinstance(order, (messages.Noted, messages.End)):
             self.noted = True
             self.link.expect_hang_up()
@@ -261,6 +259,8 @@ class Supervisor:
             self._print_verdicts(order.verdicts, isinstance(order, messages.End))
             if isinstance(order, messages.End):
                 self.verdict = order.exit_code, order.verdicts
+                if order.exit_code == REGROUP:
+                    self.log(f"newcomers can join: SIGTERM, SIGKILL after {order.grace:.0f} s, then the gate")
                 self._stop(order.exit_code, order.grace)
 
     def _handle_signals(self) -> None:
@@ -273,6 +273,7 @@ class Supervisor:
                 reaper.end_all(reaper.PATIENCE, self._reap)
                 os._exit(Exit.STOPPED)
             elif self.stop_code is not None:
+                self.stop_code = Exit.STOPPED if self.stop_code == REGROUP else self.stop_code
                 # A second Ctrl-C. Slurm sends SIGTERM twice at a time limit, and that counts as one.
                 self.kill_at = 0.0 if number == signal.SIGINT else self.kill_at
             else:
@@ -322,11 +323,9 @@ class Supervisor:
             self.log(left)
         self.tracker.finish_output()
         self._handle_ends()
-        code = (
-            exit_status.own_code(self.tracker, self.collector.oom_kills())
-            if self.stop_code is None
-            else self.stop_code
-        )
+        code = self.stop_code
+        if code is None:
+            code = exit_status.own_code(self.tracker, self.collector.oom_kills())
         if code != Exit.OK and self.verdict is None and self.stop_code is None:
             code = self._explained(code)
         elif code == Exit.OK and self.node == 0 and termination.wanted():
@@ -372,14 +371,16 @@ class Supervisor:
         """Report this node's end, once. `verdicts`: why nothing was launched, which only this node knows."""
         if not self.finished:
             self.finished = True
-            ended = self.away_since if (self.node, code) == (0, Exit.STOPPED) else None
+            ended = self.away_since if self.node == 0 and code in (Exit.STOPPED, REGROUP) else None
             kept = checkpoint.after(self.plan, ended) if ended else ""
             self.link.report(messages.Finished(code, list(verdicts), kept))
 
     def _leave(self, code: int) -> int:
         self._finish(code)
         self._await_hub(lambda: self.noted, exit_status.NOTED)
-        if termination.goes_last(self.node, code, bool(self.plan.min_nodes)):
+        if self.stop_code == REGROUP:  # also where it was done a moment before
+            code = Exit.STOPPED if {*self.signals} - {signal.SIGUSR2} else REGROUP
+        elif termination.goes_last(self.node, code, bool(self.plan.min_nodes)):
             self.link.outlive(exit_status.LAST_WORDS, lambda: bool(self.signals))
         self.link.close()
         self.hooks.close()

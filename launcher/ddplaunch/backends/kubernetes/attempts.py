@@ -9,7 +9,7 @@ import contextlib
 import shutil
 from pathlib import Path
 
-from ddplaunch.agent.contract import Bundle, Files, JobStatus, NodeStatus, Phase, bundle_file, codec
+from ddplaunch.agent.contract import REGROUP, Bundle, Files, JobStatus, NodeStatus, Phase, bundle_file, codec
 from ddplaunch.backends import files, folder
 from ddplaunch.backends.job import Earlier
 
@@ -59,9 +59,11 @@ class Attempts:
 
     @property
     def last(self) -> int:
-        """Return the number of the last attempt of which something was kept; 0 where nothing was."""
+        """Return the number of the last attempt that is known by what was kept; 0 where nothing was."""
         runs = [path.name.rpartition("-")[2] for path in folder.attempts(self._path)]
-        return max((int(name) for name in runs if name.isdecimal()), default=0)
+        last = max((int(name) for name in runs if name.isdecimal()), default=0)
+        end = self.end(last)
+        return last + (end is not None and end.exit_code == REGROUP)
 
     def forget(self) -> None:
         """Remove all of it."""

@@ -99,12 +99,12 @@ class KubernetesBackend:
         kept = self.records.attempts(record)
         if status is not None and status.exit_code is not None:
             kept.note(status)
-        if (record.uid, state.attempt) in self._looked_for or not evidence.is_over(state):
+        begun = snapshot.attempt > state.attempt  # by the hub, whose log has the bundles of those before
+        if (record.uid, snapshot.attempt) in self._looked_for or not (begun or evidence.is_over(state)):
             return
-        self._looked_for.add((record.uid, state.attempt))
-        if kept.bundle(state.attempt) is None:
-            bundle = evidence.left(self.api, state)
-            if bundle is not None:
+        self._looked_for.add((record.uid, snapshot.attempt))
+        if begun or objects.is_elastic(state.job) or kept.bundle(state.attempt) is None:
+            for bundle in evidence.printed_bundles(self.api, state):
                 self.records.keep(record, bundle)
 
     def jobs(self) -> list[Job]:
@@ -138,7 +138,7 @@ class KubernetesBackend:
             return self._gone(record)
         if record is not None and not _is_of(record, state):
             record = None  # another job has that name now
-        nodes = snapshot.nodes
+        nodes, present = snapshot.nodes, self._present(snapshot, record)
         groups = node_status.troubled(nodes)
         job = Job(
             handle(state.namespace, state.name),
@@ -146,8 +146,8 @@ class KubernetesBackend:
             objects.created(state.owner),
             state.name,
             sweep=objects.sweep(state.owner),
-            restarts=state.attempt,
-            earlier=self._earlier(record, state.attempt),
+            restarts=present,
+            earlier=self._earlier(record, present),
         )
         outcome = outcomes.outcome(state, time.time(), groups)
         if outcome is not None:
@@ -165,10 +165,9 @@ class KubernetesBackend:
         if snapshot.hub_status is None and not outcomes.has_begun(nodes):
             waiting = detail or [node_status.startup(nodes)]
             return dataclasses.replace(job, state=State.PENDING, detail=_joined(*waiting, snapshot.note))
-        job = with_silence(
-            dataclasses.replace(job, status=snapshot.hub_status), SILENT_AFTER_AFAR, time.time()
-        )
-        status = node_status.status(state.name, state.attempt, nodes, snapshot.hub_status, time.time())
+        job = dataclasses.replace(job, status=snapshot.hub_status)
+        job = with_silence(job, SILENT_AFTER_AFAR, time.time())
+        status = node_status.status(state.name, present, nodes, snapshot.hub_status, time.time())
         if status.verdicts:
             known = outcomes.enriched(status.verdicts, groups, snapshot.machines)
             status = dataclasses.replace(status, verdicts=known)
@@ -183,13 +182,13 @@ class KubernetesBackend:
         record: Submission | None,
     ) -> Job:
         state = snapshot.state
-        end = self.records.attempts(record).end(state.attempt) if record is not None else None
+        end = self.records.attempts(record).end(job.restarts) if record is not None else None
         if end is not None and outcome.exit_code is None:  # the pods that would say it are gone
             outcome = outcome._replace(exit_code=end.exit_code, detail="")
         verdicts: list[Verdict] = []
         if outcome.state is not State.SUCCEEDED:
             own = outcomes.termination_message(state.pods).verdicts or (end.verdicts if end else [])
-            known = self._explained(record, state, own)
+            known = self._explained(record, job.restarts, own)
             verdicts = (
                 outcomes.enriched(known, groups, snapshot.machines, own)
                 if own
@@ -206,7 +205,7 @@ class KubernetesBackend:
         if outcomes.lingers(state, time.time()):
             job = dataclasses.replace(job, lingers=node_status.left(snapshot.nodes, state.pods))
         if state.job is not None:
-            status = node_status.status(state.name, state.attempt, snapshot.nodes, None, time.time())
+            status = node_status.status(state.name, job.restarts, snapshot.nodes, None, time.time())
             passed = node_status.gate_passed(state.pods)
             status = dataclasses.replace(status, phase=Phase.ENDED, waiting_for=[], gate_passed=passed)
             job = dataclasses.replace(job, status=node_status.with_end(status, end))
@@ -214,11 +213,16 @@ class KubernetesBackend:
             self.records.save(record.with_end(job))
         return job
 
-    def _explained(self, record: Submission | None, state: ApiState, own: list[Verdict]) -> list[Verdict]:
+    def _present(self, snapshot: Snapshot, record: Submission | None) -> int:
+        """Return the number of the present attempt, or of the last."""
+        is_elastic = record is not None and objects.is_elastic(snapshot.state.job)
+        return max(snapshot.attempt, self.records.attempts(record).last if record and is_elastic else 0)
+
+    def _explained(self, record: Submission | None, attempt: int, own: list[Verdict]) -> list[Verdict]:
         """Return the agents' `own` verdicts, or those kept earlier, when the API could explain them."""
         if record is None or not any(map(outcomes.says_node_is_silent, own)):
             return own
-        kept = self.records.bundle(record, state.attempt)
+        kept = self.records.bundle(record, attempt)
         return kept.verdicts if kept is not None else own
 
     def _earlier(self, record: Submission | None, present: int) -> tuple[Earlier, ...]:
@@ -323,7 +327,7 @@ class KubernetesBackend:
             bundle = evidence.left(self.api, state)
         kept = bundle is None  # the hub's pod is gone; a command that followed its log kept the bundle
         if bundle is None and record is not None:
-            bundle = self.records.bundle(record, state.attempt)
+            bundle = self.records.bundle(record, self._present(snapshot, record))
         if bundle is None or (kept and not snapshot.ended):
             return bundle
         own = bundle.verdicts

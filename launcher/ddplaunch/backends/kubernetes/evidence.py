@@ -53,20 +53,25 @@ def stop(api: Api, state: ApiState, why: str) -> bool:
 
 def left(api: Api, state: ApiState, *, follow: bool = False) -> Bundle | None:
     """Return the bundle that the hub printed at its end; with `follow`, wait for it. None: there is none."""
+    return next(reversed(printed_bundles(api, state, follow=follow)), None)
+
+
+def printed_bundles(api: Api, state: ApiState, *, follow: bool = False) -> list[Bundle]:
+    """Return a bundle for each attempt that the hub has seen to its end; with `follow`, wait for the last."""
     pod = hub_pod(state)
     if pod is None:
-        return None
+        return []
     for previous in ("false",) if follow else ("false", "true"):
         query = {"container": HUB, "previous": previous, "follow": str(follow).lower()}
         query["limitBytes"] = str(files.MAX_BYTES)
         try:
             with api.stream(log_path(state, pod), "read the hub's log", query, _SILENCE) as response:
-                found = printed.bundle(response.data.decode("utf-8", "replace").splitlines())
+                found = [*printed.bundles(response.data.decode("utf-8", "replace").splitlines())]
         except (RefusedError, SilentError):
             continue  # the container has not started, or was never restarted
-        if found is not None:
+        if found:
             return found
-    return None
+    return []
 
 
 def is_over(state: ApiState) -> bool:

@@ -53,6 +53,11 @@ class Snapshot:
         return [each._replace(problem=each.problem or self.gate_reports.get(each.number)) for each in found]
 
     @property
+    def attempt(self) -> int:
+        """Return the number of the attempt: its pods', or the hub's, which adds those it began itself."""
+        return max(self.state.attempt, self.hub_status.attempt if self.hub_status else 0)
+
+    @property
     def ended(self) -> bool:
         return self.state.owner is None or outcomes.outcome(self.state, time.time()) is not None
 
@@ -133,7 +138,7 @@ class _Poller(Poller):
             hub_status is None
             and last is not None
             and last.exit_code is not None
-            and last.attempt == state.attempt
+            and last.attempt >= state.attempt
         ):
             hub_status = last  # its end is final, and its pod is deleted before the others
         self._last = hub_status
@@ -202,7 +207,7 @@ def _missed(state: ApiState, hub_status: JobStatus | None, silent: Collection[in
     not reach the hub by then, which count where there is no verdict, because the hub's pod was deleted first.
     """
     verdicts = outcomes.termination_message(state.pods).verdicts if state.owner is not None else []
-    if not verdicts and hub_status is not None and hub_status.attempt == state.attempt:
+    if not verdicts and hub_status is not None and hub_status.attempt >= state.attempt:
         verdicts = hub_status.verdicts
     if not verdicts:
         return set(silent)

@@ -13,8 +13,10 @@ from tests.cluster.kubernetes.faults import Faults
 from tests.cluster.kubernetes.gates import GATE
 from tests.cluster.kubernetes.pods import evict
 
+from ddplaunch.agent.contract import REGROUP, Exit
 from ddplaunch.backends.job import EVERYTHING, Handle, Job, State
 from ddplaunch.backends.kubernetes.backend import KubernetesBackend
+from ddplaunch.backends.saved import open_attempt
 from ddplaunch.render.rendered import Rendered, RenderedFile
 
 COUNT = """\
@@ -24,6 +26,19 @@ for step in range({steps}):
     time.sleep(0.5)
 """
 SLEEP = "import os, time\nprint('one of', os.environ['WORLD_SIZE'], flush=True)\ntime.sleep(600)\n"
+GROWS = """\
+import os, signal, sys, time
+def last(*_):
+    print("writes a checkpoint", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, last)
+attempt = os.environ["DDPLAUNCH_ATTEMPT"]
+print(f"begins with {os.environ['WORLD_SIZE']} ranks, attempt {attempt}, {sys.argv[1:]}", flush=True)
+for step in range(1200 if attempt == "0" else 10):
+    print("step", step, flush=True)  # a rank that stands still is another matter, and nobody is let in
+    time.sleep(0.5)
+print("done", flush=True)
+"""
 RANGE: dict[str, Any] = {"rendezvous": {"backend": "c10d"}, "nodes": {"min": 2, "max": 3}}
 
 
@@ -213,3 +228,39 @@ def test_a_pod_that_is_taken_away_at_the_gate(
     assert (State.SUCCEEDED, ()) == (seen.state, seen.verdicts)
     lines = list(backend.logs(handle, EVERYTHING, follow=False))
     assert 12 == len([line for line in lines if re.search(r"step \d of 3$", line)]), lines
+
+
+def test_a_newcomer_is_let_in_while_the_job_runs(
+    cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
+) -> None:
+    """The others stop for it, with time for a checkpoint, and all pass the gate; they are the same pods."""
+    keys = {**RANGE, "newcomers": "join", "gate": gate(30), "resume": {"args": ["--resume"]}}
+    handle = backend.submit(first(job("range", GROWS, **keys), 2))
+    runs(backend, handle)
+    before = {node: pod["metadata"]["uid"] for node, pod in pods(cluster, namespace).items()}
+
+    all_come(cluster, namespace, "range")
+    seen = wait(backend, handle, lambda each: each.attempt == 1 and each.state.ended, 300)
+    assert (State.SUCCEEDED, 0, ()) == (seen.state, seen.exit_code, seen.verdicts)
+    there = pods(cluster, namespace)
+    assert before == {node: there[node]["metadata"]["uid"] for node in before}
+    assert {0: 0} == restarts(there[0])
+    lines = [line.partition("] ")[2] for line in backend.logs(handle, EVERYTHING, follow=False)]
+    assert 2 == lines.count("begins with 2 ranks, attempt 0, []")
+    assert 2 == lines.count("writes a checkpoint")
+    assert 3 == lines.count("begins with 3 ranks, attempt 1, ['--resume']")
+    assert 3 == lines.count("done")
+    assert [(0, REGROUP)] == [
+        (each.number, each.status and each.status.exit_code) for each in backend.job(handle).earlier
+    ]
+    _, bundle = open_attempt(backend.job(handle), 0)
+    assert "goes on with node 2 (range-2" in "\n".join(event.text for event in bundle.events)
+    left = backend.collect(handle)
+    assert left is not None
+    assert (1, Exit.OK) == (left.attempt, left.exit_code)
+
+
+def restarts(pod: Any) -> dict[int, int]:
+    """Of all containers of the pod: none was started again."""
+    both = [*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"]]
+    return {0: sum(each["restartCount"] for each in both)}

@@ -1,0 +1,404 @@
+"""Nodes that come while the job runs: when the hub lets them in, and when it disturbs nobody for them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.agent.diagnosis.build import dead
+from tests.agent.hub.sessions import Wire
+
+from ddplaunch.agent.contract import (
+    REGROUP,
+    Beat,
+    CheckIn,
+    CheckResult,
+    Exit,
+    GatePlan,
+    JobPlan,
+    MeshResult,
+    Phase,
+    RankBeat,
+    RendezvousSettings,
+    Status,
+    Verdict,
+)
+from ddplaunch.agent.contract.messages import (
+    CheckingIn,
+    Finished,
+    Heartbeat,
+    Join,
+    MeshResults,
+    Message,
+    RankEnded,
+    Stopping,
+    Unbound,
+)
+from ddplaunch.agent.hub import elastic, recovery
+from ddplaunch.agent.hub.closing import FAREWELL
+from ddplaunch.agent.hub.ending import CHECKPOINT
+from ddplaunch.agent.hub.gate_session import GateSession
+from ddplaunch.agent.hub.gate_states import GateState
+from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.hub.membership import NEWCOMER
+from ddplaunch.agent.hub.newcomers import COMPANY, Newcomers
+from ddplaunch.agent.hub.run_session import RunSession
+
+TIMEOUT = 40.0
+FULL = CheckResult("disk", Status.FAIL, "/tmp is full", code="disk-full")
+NAMELESS = CheckResult("names", Status.FAIL, "it has no name yet", code="dns-not-found", patience=30.0)
+MISSING = [Verdict("node-missing", "it never came", "gate")]
+
+
+class Client(Wire):
+    """The connection of a node's gate or supervisor."""
+
+    local = "10.0.0.1"
+
+
+def check_in(node: int, *checks: CheckResult, **changes: Any) -> CheckIn:
+    """What the node's gate reports."""
+    address, ports = f"10.0.0.{node + 1}", {"responder": 5000, **({"master": 29500} if node == 0 else {})}
+    values = {"nodes": 4, "nproc_per_node": 1, "at": time.time(), "pid": node, **changes}
+    return CheckIn(node, f"n{node}", address=address, ports=ports, checks=[*checks], **values)
+
+
+class Job:
+    """Four nodes of which two suffice, and run: 0 and 1. And a clock."""
+
+    def __init__(self, folder: Path, newcomers: bool = True) -> None:
+        gate = GatePlan(timeout=TIMEOUT)
+        self.folder = folder
+        self.plan = JobPlan(
+            "job", 4, 1, [], ["train.py"], min_nodes=2, newcomers=newcomers or None, gate=gate
+        )
+        self.now, self.step = 1000.0, 0
+        self.record = JobRecord(self.plan, str(folder), 0)
+        for node in (0, 1):
+            self.record.check_ins[node] = check_in(node)
+        elastic.leave_out(self.record, {2, 3}, MISSING)
+        self.record.agreed = RendezvousSettings("10.0.0.1", 29500, nodes=2)
+        self.record.gate_passed = True
+        self.record.enter(Phase.RENDEZVOUS)
+        self.serve()
+        self.gate.resume()
+        for node in (0, 1):
+            self.joins(node)
+
+    def serve(self) -> None:
+        """A hub's sessions, as `hub` makes them."""
+        self.run = RunSession(self.plan, self.record, clock=lambda: self.now)
+        self.newcomers = Newcomers(self.record, self.run, clock=lambda: self.now)
+        mine = self.newcomers if self.plan.newcomers else None
+        self.gate = GateSession(self.plan, self.record, clock=lambda: self.now, newcomers=mine)
+        self.gates, self.wires = [Client() for _ in range(4)], [Client() for _ in range(4)]
+
+    def again(self) -> None:
+        """The next attempt, of another hub; all supervisors have gone."""
+        self.record.save()
+        before = recovery.last_status(str(self.folder))
+        self.record.close()
+        self.record = JobRecord(self.plan, str(self.folder), 0, self.record.regroups + 1)
+        recovery.gather(self.record, before)
+        self.serve()
+
+    def comes(self, node: int, *checks: CheckResult, **changes: Any) -> None:
+        self.at_gate(node, CheckingIn(check_in(node, *checks, **changes)))
+
+    def at_gate(self, node: int, message: Message) -> None:
+        asyncio.run(self.gate.received(self.gates[node], message))  # type: ignore[arg-type]
+
+    def says(self, node: int, message: Message) -> None:
+        asyncio.run(self.run.received(self.wires[node], message))  # type: ignore[arg-type]
+
+    def joins(self, node: int, regroups: int = 0) -> None:
+        self.says(node, Join(node, f"n{node}", 1, time.time(), regroups))
+
+    def goes(self, node: int) -> None:
+        """A gate's connection is gone, and its process with it."""
+        for handler in (self.newcomers, self.gate, self.run):
+            asyncio.run(handler.lost(self.gates[node]))  # type: ignore[arg-type]
+
+    def passes(self, seconds: float, but: int | None = None) -> None:
+        """Time goes by, in which the ranks make progress; `but`: a node that sends nothing."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now += 0.5
+            self.step += 1
+            for node in {0, 1} - {but}:
+                if self.wires[node].node is not None and not self.wires[node].got("end"):
+                    moving = RankBeat(node, 0, 1000 + node, True, "running", 0.1, 0.1, completed=self.step)
+                    self.says(node, Heartbeat(Beat(node, "running", time.time(), [moving])))
+            for handler in (self.newcomers, self.gate, self.run):
+                asyncio.run(handler.tick(self.now))
+
+    def ends_attempt(self) -> None:
+        for node in (0, 1):
+            self.says(node, Finished(REGROUP))
+        self.passes(0.5)
+
+    def reach(self, *nodes: int, failed: tuple[int, int] | None = None) -> None:
+        """All paths between these nodes are tried; one of them may be filtered."""
+        for node in nodes:
+            outcomes = {peer: "timeout" if (node, peer) == failed else "ok" for peer in nodes if peer != node}
+            results = [
+                MeshResult(node, peer, f"10.0.0.{peer + 1}", 5000, "responder", outcome)  # type: ignore[arg-type]
+                for peer, outcome in outcomes.items()
+            ]
+            self.at_gate(node, MeshResults(results, {}))
+
+    @property
+    def ended_by(self) -> list[int]:
+        """The codes by which the supervisors of 0 and 1 were told to end."""
+        return [told["exit_code"] for wire in self.wires[:2] for told in wire.got("end")]
+
+    @property
+    def events(self) -> list[str]:
+        return [event.text for event in self.record.bundle().events]
+
+    def turned_away(self, node: int) -> list[str]:
+        return [each["code"] for told in self.gates[node].got("verdict") for each in told["verdicts"]]
+
+
+@pytest.fixture(name="job")
+def _job(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path)
+    yield job
+    job.record.close()
+
+
+def test_a_newcomer_waits_until_the_job_has_run_for_a_while(job: Job) -> None:
+    """For as long as the gate waits for nodes; its own time at the gate begins anew with each word."""
+    job.passes(10)
+    job.comes(2)
+    job.passes(TIMEOUT - 11)
+    assert [] == job.ended_by
+    assert job.gates[2].got("waiting")[-1]["held"]
+    assert ("gate", elastic.WAITS) == (job.record.nodes[2].phase, job.record.nodes[2].detail)
+    assert Phase.RUNNING == job.record.phase
+
+    job.passes(2)
+    assert [REGROUP] * 2 == job.ended_by
+    assert CHECKPOINT == job.wires[0].got("end")[0]["grace"]
+    job.ends_attempt()
+    assert REGROUP == job.record.exit_code
+    assert "the job stops, with time for a checkpoint, and goes on with node 2" in job.events
+
+
+def test_newcomers_that_come_together_join_together(job: Job) -> None:
+    """One pause for both."""
+    job.passes(TIMEOUT)
+    job.comes(2)
+    job.passes(COMPANY - 1)
+    job.comes(3)
+    job.passes(COMPANY - 1)
+    assert [] == job.ended_by
+    job.passes(2)
+
+    assert [REGROUP] * 2 == job.ended_by
+    assert "goes on with nodes 2 and 3" in job.events[-1]
+
+
+@pytest.mark.parametrize("late", [(FULL,), (FULL, NAMELESS)])
+def test_nobody_stops_for_a_newcomer_that_cannot_join(job: Job, late: tuple[CheckResult, ...]) -> None:
+    """It is told its own verdict, also where another fault might have passed."""
+    job.passes(TIMEOUT)
+    job.comes(2, *late)
+    job.passes(90)
+
+    assert "disk-full" in job.turned_away(2)
+    assert ([], None) == (job.ended_by, job.record.exit_code)
+    assert elastic.LEFT_OUT == job.record.nodes[2].detail
+
+
+def test_a_fault_that_may_pass_is_given_its_time(job: Job) -> None:
+    """A name takes a while to appear."""
+    job.passes(TIMEOUT)
+    job.comes(2, NAMELESS)
+    job.passes(10)
+    assert ([], []) == (job.turned_away(2), job.ended_by)
+    job.comes(2)
+    job.passes(COMPANY + 1)
+
+    assert [REGROUP] * 2 == job.ended_by
+
+
+def test_without_the_key_it_is_turned_away(tmp_path: Path) -> None:
+    """As before."""
+    job = Job(tmp_path, newcomers=False)
+    job.passes(TIMEOUT)
+    job.comes(2)
+    job.passes(COMPANY + 1)
+
+    job.record.close()
+    assert (["node-missing"], []) == (job.turned_away(2), job.ended_by)
+
+
+def test_nobody_is_let_in_while_something_is_amiss(job: Job) -> None:
+    """A node whose connection is gone may be lost: that comes first, and then the newcomer is told."""
+    job.passes(TIMEOUT - 1)
+    job.comes(2)
+    asyncio.run(job.run.lost(job.wires[1]))  # type: ignore[arg-type]
+    job.passes(90, but=1)
+
+    assert [Exit.NODE_AT_FAULT] == [told["exit_code"] for told in job.wires[0].got("end")]
+    assert ["node-missing"] == job.turned_away(2)
+
+
+def test_a_node_that_is_being_stopped_is_not_disturbed(job: Job) -> None:
+    """It gets SIGTERM from outside, and the job ends by that."""
+    job.passes(TIMEOUT - 1)
+    job.comes(2)
+    job.passes(1)
+    job.says(1, Stopping("SIGTERM"))
+    job.passes(COMPANY + 1)
+
+    assert [] == job.ended_by
+
+
+def test_a_newcomer_that_goes_disturbs_nobody(job: Job) -> None:
+    """While the job runs, it was none of its nodes."""
+    job.passes(TIMEOUT)
+    job.comes(2)
+    job.passes(1)
+    job.goes(2)
+    job.passes(COMPANY + 1)
+
+    assert ([], {0, 1}) == (job.ended_by, job.record.members)
+    assert "node 2 does not join" in job.events
+
+
+def regrouped(job: Job) -> None:
+    """Node 2 has come, the attempt has ended, and the next hub serves."""
+    job.passes(TIMEOUT)
+    job.comes(2)
+    job.passes(COMPANY + 1)
+    job.ends_attempt()
+    job.again()
+
+
+def test_the_next_attempt_waits_for_those_that_ran_and_for_newcomers(job: Job) -> None:
+    """The fourth node, which never came, is not waited for, and torchrun gets three."""
+    regrouped(job)
+    assert (1, {0, 1, 2}, {2}) == (job.record.attempt, job.record.members, job.record.newcomers)
+    for node in (2, 0, 1):
+        job.comes(node)
+    job.reach(0, 1, 2)
+    job.at_gate(0, Unbound())
+
+    (release,) = job.gates[2].got("release")
+    assert (3, 1) == (release["agreed"]["nodes"], release["agreed"]["regroups"])
+
+
+def test_who_comes_while_the_others_go_back_joins_with_them(job: Job) -> None:
+    """It need not wait for another pause."""
+    regrouped(job)
+    job.comes(3)
+    for node in (2, 0, 1):
+        job.comes(node)
+
+    assert GateState.MESHING == job.gate.state
+    assert {0, 1, 2, 3} == job.record.members
+
+
+@pytest.mark.parametrize("when", ["never back", "at the gate", "on its paths"])
+def test_a_newcomer_that_dies_leaves_the_others_as_they_were(job: Job, when: str) -> None:
+    """They go on without it in seconds, not after the gate's timeout."""
+    regrouped(job)
+    if when == "at the gate":
+        job.comes(2)
+        job.goes(2)
+    for node in (0, 1) if when != "on its paths" else (0, 1, 2):
+        job.comes(node)
+    if when == "on its paths":
+        job.goes(2)
+    job.passes(NEWCOMER + 1)
+    job.reach(0, 1)
+    job.at_gate(0, Unbound())
+
+    assert {0, 1} == job.record.members
+    assert [2, 2] == [job.gates[node].got("release")[0]["agreed"]["nodes"] for node in (0, 1)]
+
+
+def test_of_a_broken_path_the_newcomer_goes(job: Job) -> None:
+    """Either end may be at fault, and the job ran with the other one: it must not end by too few nodes."""
+    regrouped(job)
+    for node in (0, 1, 2):
+        job.comes(node)
+    job.reach(0, 1, 2, failed=(2, 1))
+    job.passes(1)
+
+    assert {0, 1} == job.record.members
+    assert GateState.UNBINDING == job.gate.state
+
+
+def test_a_member_that_is_back_early_waits_for_the_others(job: Job) -> None:
+    """The release of the attempt that ends is not for it."""
+    job.passes(TIMEOUT)
+    job.comes(2)
+    job.passes(COMPANY + 1)
+    job.says(1, Finished(REGROUP))
+    job.comes(1)
+    job.passes(4)
+
+    assert ([], None) == (job.gates[1].got("release"), job.record.exit_code)
+    assert job.gates[1].got("waiting")[-1]["held"]
+    job.passes(FAREWELL + CHECKPOINT)
+    assert REGROUP == job.record.exit_code  # without node 0, which does not answer
+
+
+def test_a_supervisor_of_an_earlier_attempt_is_sent_to_the_gate(job: Job) -> None:
+    """It has missed the end, and must not count as a node of this attempt."""
+    regrouped(job)
+    for node in (2, 0, 1):
+        job.comes(node)
+    job.reach(0, 1, 2)
+    job.at_gate(0, Unbound())
+    job.joins(1, regroups=0)
+    assert [REGROUP] == job.ended_by
+    assert {} == job.run.sessions
+    job.joins(0, regroups=1)
+
+    assert [0] == [*job.run.sessions]
+
+
+def test_a_hub_that_is_killed_knows_who_waits(job: Job) -> None:
+    """The one that waits at its gate is no node of the job, and is not missed as one."""
+    job.passes(TIMEOUT)
+    job.comes(2)
+    job.record.save()
+    found = recovery.left(job.plan, str(job.folder), 0)
+    assert found is not None
+    later = JobRecord(job.plan, str(job.folder / "later"), 0)
+    recovery.restore(later, found)
+    later.close()
+
+    assert ({0, 1}, 0) == (later.members, recovery.regroups(job.plan, str(job.folder), 0))
+
+
+def test_a_hub_that_is_killed_between_two_attempts_begins_the_next(job: Job) -> None:
+    """Its files say that the attempt has ended for newcomers."""
+    job.passes(TIMEOUT)
+    job.comes(2)
+    job.passes(COMPANY + 1)
+    job.ends_attempt()
+
+    assert 1 == recovery.regroups(job.plan, str(job.folder), 0)
+    job.again()
+    assert 1 == recovery.regroups(job.plan, str(job.folder), 0)
+    assert recovery.left(job.plan, str(job.folder), 1) is None
+
+
+def test_a_rank_that_fails_in_the_pause_ends_no_job(job: Job) -> None:
+    """SIGTERM ends it as it likes; what is wrong with it shows in the next attempt."""
+    job.passes(TIMEOUT)
+    job.comes(2)
+    job.passes(COMPANY + 1)
+    job.says(0, RankEnded(dead(0, 1)))
+    job.ends_attempt()
+
+    assert (REGROUP, []) == (job.record.exit_code, job.record.verdicts)
