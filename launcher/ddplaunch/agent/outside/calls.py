@@ -16,6 +16,11 @@ from ddplaunch.agent.evidence import stacks
 DEFAULT_GROUP = "0"
 _WRAPPER = "torch/distributed/c10d_logger.py"
 _PEERS = {"send": ("dst", "group_dst"), "recv": ("src", "group_src")}
+_ROOTS = {
+    **dict.fromkeys(("broadcast", "broadcast_object_list"), _PEERS["recv"]),
+    **dict.fromkeys(("scatter", "scatter_object_list"), _PEERS["recv"]),
+    **dict.fromkeys(("gather", "gather_object"), _PEERS["send"]),
+}
 _CUT = "..."
 """Ends a text that py-spy has cut off."""
 Standing = tuple[list[Frame], Optional[Collective]]
@@ -50,7 +55,8 @@ def _call(frames: list[Frame], raw: list[dict[str, Any]]) -> Optional[Collective
     if _CUT in arguments or "roup" in arguments or site is None:
         return None
     inner = _values(raw[place - 1])
-    peers = [int(inner[each]) for each in _PEERS.get(name, ()) if inner.get(each, "").isdecimal()]
+    others = {**_PEERS, **_ROOTS}.get(name, ())
+    peers = [int(inner[each]) for each in others if inner.get(each, "").isdecimal()]
     tag = inner.get("tag", "")
     if name in _PEERS and not (peers and tag.isdecimal()):
         return None
@@ -62,7 +68,7 @@ def _call(frames: list[Frame], raw: list[dict[str, Any]]) -> Optional[Collective
         frames=[site],
         peer=peers[0] if peers else None,
         state="entered",
-        tag=int(tag) if peers else None,
+        tag=int(tag) if name in _PEERS else None,
     )
 
 

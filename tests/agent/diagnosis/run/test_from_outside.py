@@ -35,6 +35,12 @@ def calls(number: int, op: str, line: int = 92, known: bool = True, **more: Any)
     )
 
 
+def rooted(number: int, op: str, root: int) -> RankEvidence:
+    """A rank in a call of the default group that has a root."""
+    call = Collective("0", 0, op, peer=root, state="entered")
+    return rank(number, in_collective(op, 31), **{**UNCOUNTED, "stands_in": call})
+
+
 def backward(number: int, **more: Any) -> RankEvidence:
     """A rank in DDP's backward."""
     engine = Frame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 800)
@@ -64,6 +70,31 @@ def test_the_odd_one_where_the_others_share_gradients() -> None:
     verdict = only(asked(backward(0), backward(1), calls(2, "barrier", 31)))
 
     assert ("collective-mismatch", [2]) == (verdict.code, verdict.ranks)
+
+
+@pytest.mark.parametrize("op", ["broadcast", "broadcast_object_list", "scatter", "gather", "gather_object"])
+def test_the_odd_one_waits_for_a_root(op: str) -> None:
+    """That is elsewhere, so nobody can have left that call."""
+    odd = rooted(3, op, root=0)
+    verdict = only(asked(*(calls(n, "all_reduce") for n in range(3)), odd))
+
+    assert ("collective-mismatch", [3]) == (verdict.code, verdict.ranks)
+
+
+def test_the_odd_one_is_the_root_for_which_the_others_wait() -> None:
+    """It has not come to their broadcast."""
+    assert [0] == accused(calls(0, "all_reduce"), rooted(1, "broadcast", root=0), rooted(2, "broadcast", root=0))
+
+
+@pytest.mark.parametrize("op", ["broadcast", "scatter", "gather", "reduce"])
+def test_a_root_may_wait_for_one_of_those_that_went_on(op: str) -> None:
+    """Rank 1 may have left it by right, and rank 2 may be the one that skips it."""
+    assert [] == accused(rooted(0, op, root=0), calls(1, "all_reduce"), calls(2, "all_reduce"))
+
+
+def test_who_waits_in_a_reduce_may_wait_for_any_other() -> None:
+    """Parts are added on their way to the root."""
+    assert [] == accused(calls(0, "all_reduce"), calls(1, "all_reduce"), rooted(2, "reduce", root=0))
 
 
 def test_of_two_neither_is_named() -> None:
@@ -291,3 +322,38 @@ def test_a_node_that_does_not_run(phase: PhaseName, told: bool) -> None:
     verdict = only(without_ranks(phase=phase))
 
     assert told == any("has started no worker" in fact for fact in verdict.facts)
+
+
+PACKAGE = "/site/lib/python3.11/site-packages/lightning_fabric/utilities/distributed.py"
+
+
+@pytest.mark.parametrize(
+    ("text", "posture", "told"),
+    [
+        ("self.barrier()", "", []),
+        ("group.monitored_barrier(timeout)", "", []),
+        ("self.library.call()", Posture.COLLECTIVE, []),
+        ("self.library.call()", "", [1]),
+        ("self.barrier()", Posture.OWN, [1]),
+    ],
+)
+def test_a_package_may_wait_for_others_in_native_code(text: str, posture: str, told: list[int]) -> None:
+    """Its own line tells, not the user's that called it; or Gloo's threads, which work."""
+    frames = [Frame("__call__", PACKAGE, 418), Frame("main", "/job/train.py", 35)]
+    waits = rank(1, [Stack("MainThread", True, frames)], **UNCOUNTED, posture=posture)
+    lines = {f"{PACKAGE}:418": text, "/job/train.py:35": "with fabric.rank_zero_first():"}
+
+    assert told == accused(calls(0, "barrier"), waits, lines=lines)
+
+
+def test_a_wait_of_python_is_the_users_own_whatever_gloo_does() -> None:
+    """Its threads may work on a collective that was only begun."""
+    frames = [Frame("wait", "threading.py", 331), Frame("evaluate", "/job/train.py", 35)]
+    own = rank(1, [Stack("MainThread", True, frames)], **UNCOUNTED, posture=Posture.COLLECTIVE)
+
+    assert [1] == accused(calls(0, "barrier"), own)
+
+
+def test_who_waits_for_a_signal_is_told_without_stacks() -> None:
+    """No collective does."""
+    assert [1] == accused(blind(0, "futex_do_wait"), blind(1, "__do_sys_pause"))

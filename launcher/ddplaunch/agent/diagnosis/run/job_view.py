@@ -36,7 +36,7 @@ from ddplaunch.agent.diagnosis.run.location import (
 )
 from ddplaunch.agent.system import phrases, subjects
 
-_NATIVE_WAIT = re.compile(r"\.(wait|item|tolist|cpu|numpy|synchronize)\(")
+_NATIVE_WAIT = re.compile(r"\.(wait|item|tolist|cpu|numpy|synchronize|(monitored_)?barrier)\(")
 
 
 class JobView:
@@ -177,9 +177,11 @@ class JobView:
 
     def _may_be_native_wait(self, rank: int) -> bool:
         """Whether the user's line waits in native code: for work begun before, or for the GPU."""
-        frames, site = stacks.main(self.ranks[rank].stacks), self.locations[rank].site
-        inner = frames[:1] == [site] or stacks.users(frames[:1]) == []
-        return site is not None and inner and bool(_NATIVE_WAIT.search(self.line_of(rank, site)))
+        inner, site = stacks.main(self.ranks[rank].stacks)[:1], self.locations[rank].site
+        calls = stacks.users(inner)  # native code, without torch's Python
+        if site is None or (calls and self.ranks[rank].posture == Posture.COLLECTIVE):
+            return site is not None
+        return bool(_NATIVE_WAIT.search(self.line_of(rank, calls[0] if calls else site)))
 
     @cached_property
     def late(self) -> list[int]:
