@@ -80,7 +80,10 @@ class _Watch:
             elif each.alive:
                 each = dataclasses.replace(each, stuck_for=round(min(stuck, each.stuck_for), 1))
             moves = rank.progress.stack_moves or False  # the last look is one of these
-            ranks.append(dataclasses.replace(each, stack_moves=moves) if each.alive else each)
+            made = each.rendezvous if each.stuck_for >= NOTICE_AFTER else None  # it may meet somebody yet
+            ranks.append(
+                dataclasses.replace(each, stack_moves=moves, rendezvous=made) if each.alive else each
+            )
         port = 0 if self._sampler.sockets_missing else self._port
         postures = posture.of([rank.program for rank in self._ranks if rank.alive], port)
         ranks = [
@@ -123,15 +126,16 @@ class _Watch:
         for pid, text in py_spy.with_variables(self._py_spy or "", pids, until).items():
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 traces[pid] = stacks.from_py_spy(text, pid)
-                self._standing[pid] = calls.standing(text, pid)
+                self._standing[pid] = calls.standing(text, pid, proc.environment(pid))
         left = [pid for pid in pids if pid not in traces]
         return {**traces, **py_spy.dump(self._py_spy or "", left, until)[0]}
 
     def _with_call(self, rank: RankEvidence) -> RankEvidence:
         """Return the evidence with the call in which the rank stands, if it stands there still."""
-        frames, call = self._standing.get(rank.pid, ([], None))
-        same = rank.alive and frames == reading.main(rank.stacks)
-        return dataclasses.replace(rank, stands_in=call) if same else rank
+        its = self._standing.get(rank.pid)
+        if its is None or not rank.alive or its.frames != reading.main(rank.stacks):
+            return rank
+        return dataclasses.replace(rank, stands_in=its.call, rendezvous=its.rendezvous)
 
     def _sample(self, traces: Optional[Traces] = None) -> None:
         """Sample all ranks, twice a second at most unless there are stacks."""

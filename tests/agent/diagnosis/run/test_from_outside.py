@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.agent.diagnosis.build import TORCH, in_collective, in_evaluate, job, only, rank, stack
+from tests.agent.diagnosis.build import TORCH, in_collective, in_evaluate, in_init, job, only, rank, stack
 
 from ddplaunch.agent.contract import (
     Collective,
@@ -17,6 +17,8 @@ from ddplaunch.agent.contract import (
     Posture,
     Process,
     RankEvidence,
+    Rendezvous,
+    Setting,
     Stack,
 )
 from ddplaunch.agent.contract.words import PhaseName
@@ -83,7 +85,9 @@ def test_the_odd_one_waits_for_a_root(op: str) -> None:
 
 def test_the_odd_one_is_the_root_for_which_the_others_wait() -> None:
     """It has not come to their broadcast."""
-    assert [0] == accused(calls(0, "all_reduce"), rooted(1, "broadcast", root=0), rooted(2, "broadcast", root=0))
+    assert [0] == accused(
+        calls(0, "all_reduce"), rooted(1, "broadcast", root=0), rooted(2, "broadcast", root=0)
+    )
 
 
 @pytest.mark.parametrize("op", ["broadcast", "scatter", "gather", "reduce"])
@@ -357,3 +361,21 @@ def test_a_wait_of_python_is_the_users_own_whatever_gloo_does() -> None:
 def test_who_waits_for_a_signal_is_told_without_stacks() -> None:
     """No collective does."""
     assert [1] == accused(blind(0, "futex_do_wait"), blind(1, "__do_sys_pause"))
+
+
+def test_a_store_that_no_rank_opens() -> None:
+    """By the variables of torch's own functions on the stacks: torchrun has the job's store elsewhere."""
+    made = Rendezvous(
+        "env",
+        0.0,
+        "localhost",
+        44991,
+        settings=[Setting("MASTER_PORT", "44991", given="29500")],
+        agent_store=True,
+    )
+    verdict = only(
+        asked(*(rank(n, in_init(), **UNCOUNTED, initialized=None, rendezvous=made) for n in (0, 1)))
+    )
+
+    assert ("rendezvous-overridden", [0, 1]) == (verdict.code, verdict.ranks)
+    assert "the script sets MASTER_PORT to 44991, where no rank opens a store" in verdict.sentence
