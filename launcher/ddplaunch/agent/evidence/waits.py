@@ -116,7 +116,7 @@ def _mount_of(pid: int, path: str) -> tuple[str, str, str]:
 
 
 def _open_file(pid: int, inode: str) -> str:
-    """Return the path of a file that the process has open; "" where the kernel does not tell (before 5.14)."""
+    """Return the path of its open file; "" where the kernel does not tell, before 5.14."""
     try:
         descriptors = os.listdir(f"/proc/{pid}/fdinfo") if inode else []
     except OSError:
@@ -126,7 +126,7 @@ def _open_file(pid: int, inode: str) -> str:
 
 
 def _lock(pid: int) -> tuple[int, str]:
-    """Return who holds the lock for which this process waits, and its inode; -1: unknown, 0: it waits for none."""
+    """Return who holds the lock for which this process waits, and its inode. -1: unknown; 0: none."""
     try:
         with open("/proc/locks", encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()

@@ -18,7 +18,7 @@ from ddplaunch.agent.contract import Frame, NodeEvidence, Phase, RankEvidence, S
 from ddplaunch.agent.diagnosis.run import progress
 from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import cgroup, py_spy, stacks
-from ddplaunch.agent.outside import calls, posture
+from ddplaunch.agent.outside import calls, last_acts, posture
 from ddplaunch.agent.outside.find_ranks import JobRanks
 from ddplaunch.agent.supervisor.collector import Collector, Look
 from ddplaunch.agent.supervisor.hooks import Hooks
@@ -85,9 +85,12 @@ class _Watch:
                 dataclasses.replace(each, stack_moves=moves, rendezvous=made) if each.alive else each
             )
         port = 0 if self._sampler.sockets_missing else self._port
-        postures = posture.of([rank.program for rank in self._ranks if rank.alive], port)
+        programs = [rank.program for rank in self._ranks if rank.alive]
+        postures, acts = posture.of(programs, port), last_acts.of(programs, port)
         ranks = [
-            dataclasses.replace(each, posture=postures.get(rank.program, ""))
+            dataclasses.replace(
+                each, posture=postures.get(rank.program, ""), last_acts=acts.get(rank.program)
+            )
             for rank, each in zip(self._ranks, ranks)
         ]
         memory = cgroup.memory(pid=str(self._ranks[0].pid))

@@ -131,7 +131,9 @@ def program(pid: int) -> str:
 
 
 def off_cpu_for(pid: int, tid: int = 0) -> Optional[float]:
-    """Return the seconds since a thread last had a CPU; None where the kernel does not tell. `tid` 0: its main.
+    """Return the seconds since a thread last had a CPU; None where the kernel does not tell.
+
+    `tid`: 0 for the main thread.
 
     Each CPU has a clock of its own, without the time that the host or interrupts have taken: we go to the
     CPU of that thread to read it.

@@ -12,6 +12,7 @@ from ddplaunch.agent.contract import (
     Collective,
     Frame,
     JobEvidence,
+    LastActs,
     NodeEvidence,
     Phase,
     Posture,
@@ -261,6 +262,67 @@ def test_who_runs_while_the_others_wait(still: float, told: list[int]) -> None:
 
     assert told == [rank for each in found for rank in each.ranks]
     assert {"slow"} >= {each.code for each in found}
+
+
+CAME = LastActs(sent=20.0, spoke=20.0, ran=20.0, worked=20.0)
+RAN_ON = LastActs(sent=21.0, spoke=21.0, ran=12.0, worked=21.0)
+
+
+def acting(*acts: LastActs | None, **more: Any) -> list[RankEvidence]:
+    """Ranks of which no stack was read and no thread's wait, all asleep in a futex."""
+    return [blind(n, "futex_do_wait", last_acts=its, **more) for n, its in enumerate(acts)]
+
+
+def test_who_has_sent_nothing_since_the_others_came_is_told_without_tracing() -> None:
+    """It has run for long since its last message."""
+    verdict = only(asked(*acting(CAME, RAN_ON, CAME)))
+
+    assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert "rank 1 has sent nothing to another rank for 21 s, and has run since" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        (replace(RAN_ON, sent=20.2), CAME),
+        (replace(RAN_ON, ran=17.0), CAME),
+        (replace(RAN_ON, spoke=13.0), CAME),
+        (RAN_ON, replace(CAME, sent=21.0, spoke=21.0, ran=21.0, worked=21.0)),
+        (RAN_ON, replace(CAME, ran=19.0)),
+        (RAN_ON, replace(CAME, worked=22.0)),
+        (RAN_ON, RAN_ON),
+        (RAN_ON, None),
+        (CAME, CAME),
+    ],
+    ids=[
+        "all sent at one time",
+        "it may have begun a collective before it waits",
+        "it waits for the store, or for a server",
+        "another sent nothing later and may be the one",
+        "another has run, too",
+        "another may receive",
+        "one of two may wait for the other",
+        "nothing is known of another",
+        "all have come",
+    ],
+)
+def test_messages_that_do_not_tell_who_is_late(own: LastActs, other: LastActs | None) -> None:
+    """Nobody is accused by times alone that have another reason."""
+    assert [] == accused(*acting(CAME, own, other))
+
+
+@pytest.mark.parametrize(("own", "other"), [(Posture.COLLECTIVE, ""), ("", Posture.OWN)])
+def test_threads_that_tell_more_than_messages(own: str, other: str) -> None:
+    """It waits for one that it has begun before, or another is in none."""
+    first, second = acting(CAME, RAN_ON)
+
+    assert [] == accused(replace(first, posture=other), replace(second, posture=own))
+
+
+def test_messages_say_nothing_where_stacks_do() -> None:
+    """Or where not all ranks are seen."""
+    assert [] == accused(*acting(CAME, RAN_ON, world_size=3))
+    assert [] == accused(calls(0, "all_reduce", last_acts=CAME), calls(1, "all_reduce", last_acts=RAN_ON))
 
 
 def test_ranks_that_compute_are_no_reason_for_a_word() -> None:
