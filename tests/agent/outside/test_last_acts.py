@@ -52,6 +52,7 @@ class Pair(NamedTuple):
     first: subprocess.Popen[str]
     second: subprocess.Popen[str]
     port: int
+    listens: int  # the port at which the first has met the second
 
     def acts(self, port: int | None = None) -> list[LastActs]:
         """Of both, in their order; empty where they say nothing."""
@@ -75,9 +76,10 @@ def pair(connections: int = 1, thread: str = "gloo") -> Iterator[Pair]:
             return process
 
         first = started("0")
-        second = started(_line(first))
+        listens = _line(first)
+        second = started(listens)
         _line(second)
-        yield Pair(first, second, port)
+        yield Pair(first, second, port, int(listens))
 
 
 def _line(process: subprocess.Popen[str]) -> str:
@@ -125,6 +127,7 @@ def test_what_says_nothing() -> None:
         assert [] == ranks.acts()
     with pair() as ranks:
         assert [] == ranks.acts(port=0)
+        assert [] == ranks.acts(port=ranks.listens), "a rank has the store"
         ranks.second.kill()
         ranks.second.wait()
         assert [] == ranks.acts()

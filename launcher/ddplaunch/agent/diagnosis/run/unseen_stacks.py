@@ -60,7 +60,7 @@ def sent_nothing(view: JobView) -> Optional[Verdict]:
     something, and a thread of Gloo has. Times that are close to one another say nothing.
     """
     acts = {rank: its for rank in view.alive if (its := view.ranks[rank].last_acts) is not None}
-    if sorted(acts) != view.world or len(view.nodes) > 1 or any(view.ranks[rank].stacks for rank in acts):
+    if len(view.nodes) > 1 or any(view.ranks[rank].stacks for rank in acts):
         return None
     ran_on = [rank for rank, its in acts.items() if its.spoke - its.ran >= _RAN_ON]
     others = {rank: its for rank, its in acts.items() if rank not in ran_on}
