@@ -46,8 +46,8 @@ def of(pids: Sequence[int], port: int) -> dict[int, LastActs]:
     one_each = {tuple(sorted(pair)): 2 for pair in combinations(pids, 2)}  # a connection has two ends
     if pairs != one_each:
         return {}
-    found = {pid: _last(pid, workers[pid], sent[pid], spoke[pid]) for pid in pids}
-    return {pid: its for pid, its in found.items() if its is not None}
+    acts = {pid: _last(pid, workers[pid], sent[pid], spoke[pid]) for pid in pids}
+    return {pid: its for pid, its in acts.items() if its is not None}
 
 
 def _last(pid: int, workers: Sequence[int], sent: float, spoke: float) -> Optional[LastActs]:

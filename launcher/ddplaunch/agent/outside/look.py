@@ -80,7 +80,9 @@ class _Watch:
             elif each.alive:
                 each = dataclasses.replace(each, stuck_for=round(min(stuck, each.stuck_for), 1))
             moves = rank.progress.stack_moves or False  # the last look is one of these
-            made = each.rendezvous if each.stuck_for >= NOTICE_AFTER else None  # it may meet somebody yet
+            made = (
+                each.rendezvous if each.stuck_for >= NOTICE_AFTER else None
+            )  # before, a store may come up yet
             ranks.append(
                 dataclasses.replace(each, stack_moves=moves, rendezvous=made) if each.alive else each
             )

@@ -30,6 +30,7 @@ from ddplaunch.agent.diagnosis.run.location import (
     IN_FINALIZE,
     IN_INIT,
     IN_MPI,
+    SLEEP,
     Location,
     plain,
     stand,
@@ -179,9 +180,15 @@ class JobView:
         """Whether the user's line waits in native code: for work begun before, or for the GPU."""
         inner, site = stacks.main(self.ranks[rank].stacks)[:1], self.locations[rank].site
         calls = stacks.users(inner)  # native code, without torch's Python
-        if site is None or (calls and self.ranks[rank].posture == Posture.COLLECTIVE):
-            return site is not None
+        if site is None:
+            return False
+        if calls and self.ranks[rank].posture == Posture.COLLECTIVE and not self._sleeps_by_itself(rank):
+            return True
         return bool(_NATIVE_WAIT.search(self.line_of(rank, calls[0] if calls else site)))
+
+    def _sleeps_by_itself(self, rank: int) -> bool:
+        process = self.ranks[rank].process
+        return process is not None and SLEEP.fullmatch(process.wchan.partition(".")[0]) is not None
 
     @cached_property
     def late(self) -> list[int]:
