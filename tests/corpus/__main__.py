@@ -96,7 +96,7 @@ def _row(
         print(f"{case.name}: {row['peers']}", flush=True)
     if asked.outside and outside.applies(case.job):
         with _port(case) as env:
-            seen = outside.ask(case.job, folder / f"{case.name}-outside", env)
+            seen = outside.ask(case, folder / f"{case.name}-outside", env)
         print(f"{case.name}: {seen or 'too busy a machine, it did not come to its fault'}", flush=True)
         row |= {"outside": seen} if seen else {}
     return row

@@ -80,12 +80,10 @@ class _Watch:
             elif each.alive:
                 each = dataclasses.replace(each, stuck_for=round(min(stuck, each.stuck_for), 1))
             moves = rank.progress.stack_moves or False  # the last look is one of these
-            made = (
-                each.rendezvous if each.stuck_for >= NOTICE_AFTER else None
-            )  # before, a store may come up yet
-            ranks.append(
-                dataclasses.replace(each, stack_moves=moves, rendezvous=made) if each.alive else each
-            )
+            lasts = each.stuck_for >= NOTICE_AFTER  # a store may come up later than its clients
+            made = each.rendezvous if lasts else None
+            looked_at = dataclasses.replace(each, stack_moves=moves, rendezvous=made)
+            ranks.append(looked_at if each.alive else each)
         port = 0 if self._sampler.sockets_missing else self._port
         programs = [rank.program for rank in self._ranks if rank.alive]
         postures, acts = posture.of(programs, port), last_acts.of(programs, port)
