@@ -96,8 +96,9 @@ def _row(
         print(f"{case.name}: {row['peers']}", flush=True)
     if asked.outside and outside.applies(case.job):
         with _port(case) as env:
-            row["outside"] = outside.ask(case.job, folder / f"{case.name}-outside", env)
-        print(f"{case.name}: {row['outside']}", flush=True)
+            seen = outside.ask(case, folder / f"{case.name}-outside", env)
+        print(f"{case.name}: {seen or 'too busy a machine, it did not come to its fault'}", flush=True)
+        row |= {"outside": seen} if seen else {}
     return row
 
 

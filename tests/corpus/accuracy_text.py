@@ -61,14 +61,15 @@ what threads wait for. A job is asked about 13 s after progress has stopped, a h
 have been there for 20 s. One that has ended by then, or whose ranks have, leaves nothing to look at, and
 counts apart. It is a random sample (seed 18): half the programs of each cause that may hang, all that were
 measured before, and twelve healthy ones. `slow` says of a job that it moves, and for whom its ranks
-wait. Seconds: from the call to the sentence, in the median. The machine was busy with other work.
+wait. Seconds: from the call to the sentence, in the median. The machine was busy with other work. The rules
+were mended by what these programs had shown, and the figures are those of the mended rules.
 
-What is missed has these reasons. With py-spy: where a root may go ahead of the others, and in groups of which
-not all is seen, the odd call may be that of an innocent rank. Without py-spy: all ranks wait in calls of
-torch.distributed (mismatches, sends and receives, groups), and only stacks show which calls. Where tracing is
-forbidden as well: a rank that waits for a lock looks like one that waits in a collective. There one verdict
-had named an innocent rank, which waited for a lock of the culprit (`lock_of_a_rank`); the rule was mended,
-and the two programs with such locks were measured once more.
+What is missed has these reasons. With py-spy: a stack does not show which group a call is of, nor what an
+asynchronous send or receive waits for. Without py-spy: all ranks wait in calls of torch.distributed
+(mismatches, sends and receives, groups), and only stacks show which calls. Where tracing is forbidden as
+well: a rank that waits for a lock of its own looks like one that waits in a collective. The kernel tells when
+each rank last sent something to another, which a rank does when it comes to a collective; that decides where
+a rank has run on for seconds, and these programs stop within milliseconds.
 """
 
 NCCL_HEAD = """\

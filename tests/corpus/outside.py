@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.corpus import peers, plain
+from tests.corpus.cases import Case
 from tests.corpus.faults import Fault, Healthy
 from tests.corpus.harness import living
 
@@ -25,8 +26,9 @@ def applies(job: Fault | Healthy) -> bool:
     return peers.applies(job) if isinstance(job, Fault) else not (job.mpi or job.plain)
 
 
-def ask(job: Fault | Healthy, folder: Path, env: dict[str, str]) -> dict[str, Any]:
-    """In each of the WAYS: {way: asked, …, "load": …}."""
+def ask(case: Case, folder: Path, env: dict[str, str]) -> dict[str, Any] | None:
+    """In each of the WAYS: {way: asked, …, "load": …}; None: it did not come to its fault, and still runs."""
+    job = case.job
     folder.mkdir(parents=True)
     with plain.job(job, folder, env) as launchers:
         until = time.monotonic() + plain.STARTED
@@ -36,6 +38,8 @@ def ask(job: Fault | Healthy, folder: Path, env: dict[str, str]) -> dict[str, An
                 comes = True
                 until = time.monotonic() + (HANGS_FOR if isinstance(job, Fault) else RUNS_FOR)
             time.sleep(0.2)
+        if case.notes_its_stop and not comes and any(each.poll() is None for each in launchers):
+            return None
         load = round(os.getloadavg()[0], 1)
         found: dict[str, Any] = {way: _asked(launchers, way) for way in WAYS}
     return {**found, "load": load}

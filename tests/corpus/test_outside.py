@@ -56,6 +56,25 @@ while not enough:
 dist.destroy_process_group()
 """
 
+EVALUATES = """
+import os, queue, sys, time
+import torch, torch.distributed as dist
+
+def works(seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        torch.tanh(torch.rand(100, 100))
+
+dist.init_process_group("gloo")
+for step in range(6):
+    works(1)
+    if step == 5 and dist.get_rank() == 1:
+        works(7)
+        open(os.path.join(sys.argv[1], "stopped-1"), "w").close()
+        queue.Queue().get()
+    dist.all_reduce(torch.ones(3))
+"""
+
 
 @contextmanager
 def started(*words: str | Path) -> Iterator[subprocess.Popen[bytes]]:
@@ -160,3 +179,22 @@ def test_without_stacks(name: str, ranks: list[int], tmp_path: Path) -> None:
     assert ranks == [rank for verdict in found["verdicts"] for rank in verdict["ranks"]], found
     assert ["stacks of ranks 0-2: py-spy: not found (node 0)"] == found["evidence"]["missing"]
     assert "stacks need py-spy" in found["hint"]
+
+
+@pytest.mark.whole
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can hide py-spy")
+def test_without_the_right_to_trace(tmp_path: Path) -> None:
+    """Connections tell who has run for long since its last message, which the others sent later."""
+    script = tmp_path / "evaluates.py"
+    script.write_text(EVALUATES)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+    with started(*torchrun, script, tmp_path) as launcher:
+        _stopped(tmp_path)
+        time.sleep(_BEFORE)
+        found = plain.diagnosed(launcher.pid, "forbidden")
+
+    verdict = found["verdicts"][0]
+    assert ("rank-in-user-code", [1], [0, 2]) == (verdict["code"], verdict["ranks"], verdict["victims"]), (
+        found
+    )
+    assert "rank 1 has sent nothing to another rank for" in verdict["sentence"]

@@ -122,6 +122,23 @@ def test_the_holder_of_a_lock_is_named(call: str, tmp_path: Path) -> None:
     assert "cache.lock" in found.command
 
 
+@pytest.mark.parametrize("call", ["fcntl.flock", "fcntl.lockf"])
+def test_a_lock_where_calls_may_not_be_read(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's table of locks shows who waits for whom; who waits for none is not said to."""
+    read = proc.text
+    monkeypatch.setattr(
+        proc, "text", lambda pid, name: "" if name.endswith(("syscall", "stack")) else read(pid, name)
+    )
+    program = f"import time\nfile = open('cache.lock', 'w')\n{call}(file, fcntl.LOCK_EX)\ntime.sleep(60)"
+    with asleep(program, tmp_path, "S") as holder, asleep(program, tmp_path, "S") as pid:
+        found, free = wait_of(pid), wait_of(holder)
+
+    assert found is not None
+    assert (str(tmp_path / "cache.lock"), holder, None) == (found.file, found.holder, free)
+
+
 @needs_root
 @pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="this kernel has no FUSE")
 @pytest.mark.parametrize(("after_mount", "state"), [(False, "D"), (True, "S")])

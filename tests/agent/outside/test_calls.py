@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ddplaunch.agent.contract import Collective, Frame
+from ddplaunch.agent.contract import Collective, Frame, Rendezvous, Setting
 from ddplaunch.agent.outside import calls
 
 RECORDED: dict[str, Any] = json.loads(
@@ -19,7 +19,13 @@ RECORDED: dict[str, Any] = json.loads(
 def standing(name: str) -> Collective | None:
     """The call of a rank of this program of the corpus."""
     its = RECORDED[name]
-    return calls.standing(json.dumps(its["dump"]), its["pid"])[1]
+    return calls.standing(json.dumps(its["dump"]), its["pid"], {}).call
+
+
+def rendezvous(environment: dict[str, str], text: str = "") -> Rendezvous | None:
+    """The call of a rank that connects to the store, with the environment that it was started with."""
+    its = RECORDED["ddp_own_master"]
+    return calls.standing(text or json.dumps(its["dump"]), its["pid"], environment).rendezvous
 
 
 def test_a_receive_has_its_peer() -> None:
@@ -34,10 +40,56 @@ def test_a_receive_has_its_peer() -> None:
 def test_a_collective_of_the_default_group() -> None:
     """As the receive that was recorded, but for its name: it has no peer."""
     its = RECORDED["p2p_all_receive"]
-    found = calls.standing(json.dumps(its["dump"]).replace('"recv"', '"all_reduce"'), its["pid"])[1]
+    found = calls.standing(json.dumps(its["dump"]).replace('"recv"', '"all_reduce"'), its["pid"], {}).call
 
     assert found is not None
     assert ("all_reduce", "0", None, None) == (found.op, found.group, found.peer, found.tag)
+
+
+def test_a_broadcast_has_its_root() -> None:
+    """Which may go ahead of the others."""
+    found = standing("collective_mismatch")
+
+    assert found is not None
+    assert ("broadcast", False, 0, None) == (found.op, found.p2p, found.peer, found.tag)
+
+
+def test_a_port_that_the_program_has_set() -> None:
+    """Torchrun's store is where its variable said when the program began."""
+    made = rendezvous({"MASTER_PORT": "29500"})
+
+    assert made is not None
+    assert ("env", "localhost", 0, 2, True) == (
+        made.method,
+        made.address,
+        made.rank,
+        made.world_size,
+        made.agent_store,
+    )
+    assert [Setting("MASTER_PORT", str(made.port), given="29500")] == made.settings
+    assert Frame("setup", "/job/ddp_own_master.py", 16) == made.frame
+
+
+def test_a_port_that_torchrun_has_set_says_nothing() -> None:
+    """Its store may only be slow to answer."""
+    assert rendezvous({"MASTER_PORT": "44991"}) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"name": "use_libuv"', '"name": "start_daemon"'),
+        ("_env_rendezvous_handler", "_tcp_rendezvous_handler"),
+        ('"repr": "44991"', '"repr": "<int>"'),
+    ],
+    ids=["a rank opens the store", "a URL says where", "no number"],
+)
+def test_another_way_to_a_store_says_nothing(old: str, new: str) -> None:
+    """Somebody may listen there."""
+    text = json.dumps(RECORDED["ddp_own_master"]["dump"])
+
+    assert old in text
+    assert rendezvous({"MASTER_PORT": "29500"}, text.replace(old, new)) is None
 
 
 def test_a_call_of_another_group_is_not_known() -> None:
@@ -52,11 +104,11 @@ def test_arguments_that_are_cut_or_missing_say_nothing(kwargs: str) -> None:
     changed = text.replace(json.dumps('{"src": 1}'), json.dumps(kwargs or "..."))
 
     assert text != changed
-    assert calls.standing(changed, RECORDED["p2p_all_receive"]["pid"])[1] is None
+    assert calls.standing(changed, RECORDED["p2p_all_receive"]["pid"], {}).call is None
 
 
 @pytest.mark.parametrize("text", ["", "Error", "[{}]"])
 def test_what_is_no_dump_raises(text: str) -> None:
     """As a complaint of py-spy is."""
     with pytest.raises((ValueError, KeyError)):
-        calls.standing(text, 1)
+        calls.standing(text, 1, {})

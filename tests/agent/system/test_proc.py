@@ -167,6 +167,27 @@ def test_since_when_a_process_sleeps(child: subprocess.Popen[str]) -> None:
         assert min(each for each in ours if each is not None) < 0.4
 
 
+@pytest.mark.parametrize("cpu", sorted(os.sched_getaffinity(0)))
+def test_each_cpu_has_a_clock_of_its_own(cpu: int) -> None:
+    """They drift apart, by the time that the host takes from each; and our own CPUs are left as they were."""
+    program = (
+        "import os, sys, time; os.sched_setaffinity(0, {int(sys.argv[1])}); print(flush=True); time.sleep(60)"
+    )
+    before = os.sched_getaffinity(0)
+    with subprocess.Popen([sys.executable, "-c", program, str(cpu)], stdout=subprocess.PIPE) as sleeper:
+        try:
+            assert sleeper.stdout is not None
+            sleeper.stdout.readline()
+            began = time.monotonic()
+            time.sleep(0.5)
+            slept, longest = proc.off_cpu_for(sleeper.pid), time.monotonic() - began
+        finally:
+            sleeper.kill()
+
+    assert slept is None or 0.2 < slept < longest + 0.1
+    assert before == os.sched_getaffinity(0)
+
+
 def test_no_process_has_slept() -> None:
     """Where there is none, nothing is known."""
     assert (None, "") == (proc.off_cpu_for(2**22 + 1), proc.program(2**22 + 1))

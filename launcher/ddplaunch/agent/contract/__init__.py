@@ -19,6 +19,7 @@ from ddplaunch.agent.contract.evidence import Frame as Frame
 from ddplaunch.agent.contract.evidence import Group as Group
 from ddplaunch.agent.contract.evidence import JobEvidence as JobEvidence
 from ddplaunch.agent.contract.evidence import JobPace as JobPace
+from ddplaunch.agent.contract.evidence import LastActs as LastActs
 from ddplaunch.agent.contract.evidence import Lost as Lost
 from ddplaunch.agent.contract.evidence import MpiCall as MpiCall
 from ddplaunch.agent.contract.evidence import NodeEvidence as NodeEvidence

@@ -64,7 +64,8 @@ class Collective:
     p2p: bool = False
     at: float = 0.0
     frames: list[Frame] = field(default_factory=list)  # of the call, innermost first
-    peer: Optional[int] = None  # of a point-to-point operation: the other side's global rank; -1: any
+    peer: Optional[int] = None  # of a point-to-point operation: the other side's global rank; -1: any. Of a
+    # broadcast, scatter or gather on a stack: its root
     state: str = ""  # torch's "scheduled" | "started" | "completed", or the ring's "entered" | "returned" |
     # "issued" (it returned, and completes later) | "waiting" (the main thread is in its wait()) | "waited" |
     # "raised"; "": unknown
@@ -192,6 +193,16 @@ class Stand:
 
 
 @dataclass(frozen=True)
+class LastActs:
+    """Seconds since a rank last did this. Of ranks with Gloo that have one connection to each other rank."""
+
+    sent: float  # data to another rank
+    spoke: float  # data by any connection
+    ran: float  # its main thread had a CPU
+    worked: float  # one of Gloo's threads for collectives had one
+
+
+@dataclass(frozen=True)
 class RankEvidence:
     rank: int
     local_rank: int
@@ -232,6 +243,7 @@ class RankEvidence:
     broadcasting: int = 0  # bytes of the model's state that torch broadcasts in the call where it stands
     stands_in: Optional[Collective] = None  # its main thread's call, by its stack's arguments; from outside
     posture: str = ""  # of Posture; "": unknown
+    last_acts: Optional[LastActs] = None  # from outside, without stacks
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Finds out for which file a process waits in the kernel, from /proc. Asked of suspects alone.
 
 `syscall` has the number and the arguments of what it calls, `stack` the kernel's functions, for root alone.
-Where neither may be read, the function in `wchan` is all there is. The file itself is never touched.
+Where neither may be read, there is the function in `wchan`, and for a lock the kernel's table of locks. The
+file itself is never touched.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ _CALLS = {
     },
 }
 """Numbers (asm/unistd.h) of calls that look up, read, write, lock or sync a file."""
-_LOCK = re.compile(r"(\d+): +(?:(->) *)?\w+ +\w+ +\w+ +(-?\d+) ")
-"""A line of /proc/locks: who waits comes after the holder, with the same number."""
+_LOCK = re.compile(r"(\d+): +(?:(->) *)?\w+ +\w+ +\w+ +(-?\d+) +\w+:\w+:(\d+) ")
+"""A line of /proc/locks, with its inode: who waits comes after the holder, with the same number."""
+_INODE = re.compile(r"^ino:\s*(\d+)$", re.MULTILINE)
 _NOWHERE = ("", "", "")
 
 
@@ -48,12 +50,12 @@ def read(pid: int, state: str, wchan: str) -> Optional[Wait]:
     if state not in ("S", "D"):
         return None
     call = _call(pid)
-    path = "" if call is None else _path_of(pid, call)
+    holder, inode = _lock(pid) if state == "S" else (0, "")
+    path = _path_of(pid, call) if call is not None else _open_file(pid, inode)
     is_file = path.startswith("/")
     if state == "S" and not is_file:
         return None
     functions = _FUNCTION.findall(proc.text(pid, "stack")) or ([wchan] if wchan else [])
-    holder = _holder(pid) if state == "S" else 0
     return Wait(
         functions[:_FUNCTIONS_KEPT],
         path if is_file else "",
@@ -113,17 +115,27 @@ def _mount_of(pid: int, path: str) -> tuple[str, str, str]:
     return nearest
 
 
-def _holder(pid: int) -> int:
-    """Return the pid that holds the lock for which this process waits; -1: unknown, 0: it waits for none."""
+def _open_file(pid: int, inode: str) -> str:
+    """Return the path of its open file; "" where the kernel does not tell, before 5.14."""
+    try:
+        descriptors = os.listdir(f"/proc/{pid}/fdinfo") if inode else []
+    except OSError:
+        return ""
+    places = (each for each in descriptors if inode in _INODE.findall(proc.text(pid, f"fdinfo/{each}")))
+    return next((path for path in (_link(pid, f"fd/{each}") for each in places) if path.startswith("/")), "")
+
+
+def _lock(pid: int) -> tuple[int, str]:
+    """Return who holds the lock for which this process waits, and its inode. -1: unknown; 0: none."""
     try:
         with open("/proc/locks", encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
     except OSError:
-        return 0
+        return 0, ""
     holders: dict[str, int] = {}
-    for number, waits, owner in (line.groups() for line in map(_LOCK.match, lines) if line):
+    for number, waits, owner, inode in (line.groups() for line in map(_LOCK.match, lines) if line):
         if not waits:
             holders[number] = int(owner)
         elif int(owner) == pid:
-            return holders.get(number) or -1
-    return 0
+            return holders.get(number) or -1, str(inode)
+    return 0, ""

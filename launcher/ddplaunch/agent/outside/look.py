@@ -18,7 +18,7 @@ from ddplaunch.agent.contract import Frame, NodeEvidence, Phase, RankEvidence, S
 from ddplaunch.agent.diagnosis.run import progress
 from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import cgroup, py_spy, stacks
-from ddplaunch.agent.outside import calls, posture
+from ddplaunch.agent.outside import calls, last_acts, posture
 from ddplaunch.agent.outside.find_ranks import JobRanks
 from ddplaunch.agent.supervisor.collector import Collector, Look
 from ddplaunch.agent.supervisor.hooks import Hooks
@@ -80,11 +80,17 @@ class _Watch:
             elif each.alive:
                 each = dataclasses.replace(each, stuck_for=round(min(stuck, each.stuck_for), 1))
             moves = rank.progress.stack_moves or False  # the last look is one of these
-            ranks.append(dataclasses.replace(each, stack_moves=moves) if each.alive else each)
+            lasts = each.stuck_for >= NOTICE_AFTER  # a store may come up later than its clients
+            made = each.rendezvous if lasts else None
+            looked_at = dataclasses.replace(each, stack_moves=moves, rendezvous=made)
+            ranks.append(looked_at if each.alive else each)
         port = 0 if self._sampler.sockets_missing else self._port
-        postures = posture.of([rank.program for rank in self._ranks if rank.alive], port)
+        programs = [rank.program for rank in self._ranks if rank.alive]
+        postures, acts = posture.of(programs, port), last_acts.of(programs, port)
         ranks = [
-            dataclasses.replace(each, posture=postures.get(rank.program, ""))
+            dataclasses.replace(
+                each, posture=postures.get(rank.program, ""), last_acts=acts.get(rank.program)
+            )
             for rank, each in zip(self._ranks, ranks)
         ]
         memory = cgroup.memory(pid=str(self._ranks[0].pid))
@@ -123,15 +129,16 @@ class _Watch:
         for pid, text in py_spy.with_variables(self._py_spy or "", pids, until).items():
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 traces[pid] = stacks.from_py_spy(text, pid)
-                self._standing[pid] = calls.standing(text, pid)
+                self._standing[pid] = calls.standing(text, pid, proc.environment(pid))
         left = [pid for pid in pids if pid not in traces]
         return {**traces, **py_spy.dump(self._py_spy or "", left, until)[0]}
 
     def _with_call(self, rank: RankEvidence) -> RankEvidence:
         """Return the evidence with the call in which the rank stands, if it stands there still."""
-        frames, call = self._standing.get(rank.pid, ([], None))
-        same = rank.alive and frames == reading.main(rank.stacks)
-        return dataclasses.replace(rank, stands_in=call) if same else rank
+        its = self._standing.get(rank.pid)
+        if its is None or not rank.alive or its.frames != reading.main(rank.stacks):
+            return rank
+        return dataclasses.replace(rank, stands_in=its.call, rendezvous=its.rendezvous)
 
     def _sample(self, traces: Optional[Traces] = None) -> None:
         """Sample all ranks, twice a second at most unless there are stacks."""

@@ -24,16 +24,17 @@ def of(pids: Sequence[int], port: int) -> dict[int, str]:
     table = [each for each in tcp.table() if each.state != tcp.LISTEN and each.port != port] if port else []
     postures = {}
     for pid, inodes in sockets.items():
-        workers = _workers(pid)
-        if workers:
-            postures[pid] = _by_threads(pid, workers)
+        its = workers(pid)
+        if its:
+            postures[pid] = _by_threads(pid, its)
         elif port:
             others = set().union(*sockets.values()) - inodes
             postures[pid] = _by_sockets(inodes, [each for each in table if each.inode not in others], port)
     return postures
 
 
-def _workers(pid: int) -> list[int]:
+def workers(pid: int) -> list[int]:
+    """Return the threads of Gloo that work on collectives, two for each group."""
     try:
         threads = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     except OSError:
@@ -41,8 +42,8 @@ def _workers(pid: int) -> list[int]:
     return [tid for tid in threads if proc.text(pid, f"task/{tid}/comm").strip() == _WORKER]
 
 
-def _by_threads(pid: int, workers: Sequence[int]) -> str:
-    waits = [proc.thread_wait(pid, tid) for tid in workers]
+def _by_threads(pid: int, tids: Sequence[int]) -> str:
+    waits = [proc.thread_wait(pid, tid) for tid in tids]
     if any(each is not None and each.timed for each in waits):
         return Posture.COLLECTIVE
     main = proc.thread_wait(pid, pid)

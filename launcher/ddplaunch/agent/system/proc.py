@@ -11,6 +11,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine)
 _PRIVATE, _WAITS = 128, (0, 9)  # of linux/futex.h: a flag, and the commands WAIT and WAIT_BITSET
+_LAST_CPU = 36  # among the words of /proc/PID/stat after the command
 _PIDFD_GET_INFO = 0xC040FF0B  # of linux/pidfd.h, with the first version of its struct
 _PIDFD_INFO = struct.Struct("=Q52xi")
 _PIDFD_INFO_EXIT = 1 << 3
@@ -129,9 +130,25 @@ def program(pid: int) -> str:
         return ""
 
 
-def off_cpu_for(pid: int) -> Optional[float]:
-    """Return the seconds since the main thread last had a CPU; None where the kernel does not tell."""
-    ran, now = _ran_at(f"{pid}/task/{pid}"), _ran_at("self")
+def off_cpu_for(pid: int, tid: int = 0) -> Optional[float]:
+    """Return the seconds since a thread last had a CPU; None where the kernel does not tell.
+
+    `tid`: 0 for the main thread.
+
+    Each CPU has a clock of its own, without the time that the host or interrupts have taken: we go to the
+    CPU of that thread to read it.
+    """
+    task = f"{pid}/task/{tid or pid}"
+    words = text(task, "stat").rpartition(")")[2].split()
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {int(words[_LAST_CPU])})
+        now = _ran_at("thread-self")
+    except (OSError, IndexError):
+        return None
+    finally:
+        os.sched_setaffinity(0, allowed)
+    ran = _ran_at(task)
     return None if ran is None or now is None else max(0.0, now - ran)
 
 

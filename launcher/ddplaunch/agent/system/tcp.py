@@ -57,6 +57,7 @@ class Traffic(NamedTuple):
 
     moved: int = 0  # bytes acknowledged by the peer, plus those received
     idle: float = 0.0  # seconds since it last sent or received data
+    unsent: float = 0.0  # seconds since it last sent data
 
 
 def table() -> list[Tcp]:
@@ -120,6 +121,6 @@ def _traffic(attributes: bytes) -> Traffic:
             info = offset + _ATTRIBUTE.size
             acknowledged, received = _BYTES.unpack_from(attributes, info + _BYTES_OFFSET)
             sent_at, got_at = _IDLE.unpack_from(attributes, info + _IDLE_OFFSET)
-            return Traffic(acknowledged + received, min(sent_at, got_at) / 1000)
+            return Traffic(acknowledged + received, min(sent_at, got_at) / 1000, sent_at / 1000)
         offset += max((size + 3) & ~3, _ATTRIBUTE.size)
     return Traffic()

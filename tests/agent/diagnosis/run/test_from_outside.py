@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.agent.diagnosis.build import TORCH, in_collective, in_evaluate, job, only, rank, stack
+from tests.agent.diagnosis.build import TORCH, in_collective, in_evaluate, in_init, job, only, rank, stack
+from tests.agent.diagnosis.run.build_outside import UNCOUNTED, accused, asked, calls
 
 from ddplaunch.agent.contract import (
     Collective,
@@ -17,38 +18,24 @@ from ddplaunch.agent.contract import (
     Posture,
     Process,
     RankEvidence,
+    Rendezvous,
+    Setting,
     Stack,
 )
 from ddplaunch.agent.contract.words import PhaseName
 from ddplaunch.agent.diagnosis.run.decide import judge
 
-UNCOUNTED: dict[str, Any] = {"groups": [], "stack_source": "py-spy"}
 
-
-def calls(number: int, op: str, line: int = 92, known: bool = True, **more: Any) -> RankEvidence:
-    """A rank in a call of the default group; of another group where that is not `known`."""
-    p2p = "peer" in more
-    peer = more.pop("peer", None)
-    call = Collective("0", 0, op, p2p=p2p, peer=peer, state="entered", tag=0 if p2p else None)
-    return rank(
-        number, in_collective(op, line), **{**UNCOUNTED, "stands_in": call if known else None, **more}
-    )
+def rooted(number: int, op: str, root: int) -> RankEvidence:
+    """A rank in a call of the default group that has a root."""
+    call = Collective("0", 0, op, peer=root, state="entered")
+    return rank(number, in_collective(op, 31), **{**UNCOUNTED, "stands_in": call})
 
 
 def backward(number: int, **more: Any) -> RankEvidence:
     """A rank in DDP's backward."""
     engine = Frame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 800)
     return rank(number, stack(engine, Frame("train", "/job/train.py", 93)), **{**UNCOUNTED, **more})
-
-
-def asked(*ranks: RankEvidence, **more: Any) -> JobEvidence:
-    """As `diagnose pid:…` asks."""
-    return job(*ranks, why="asked", per_node=len(ranks), **more)
-
-
-def accused(*ranks: RankEvidence, **more: Any) -> list[int]:
-    """All ranks that any verdict names."""
-    return [number for verdict in judge(asked(*ranks, **more)) for number in verdict.ranks]
 
 
 def test_the_odd_one_of_three() -> None:
@@ -64,6 +51,33 @@ def test_the_odd_one_where_the_others_share_gradients() -> None:
     verdict = only(asked(backward(0), backward(1), calls(2, "barrier", 31)))
 
     assert ("collective-mismatch", [2]) == (verdict.code, verdict.ranks)
+
+
+@pytest.mark.parametrize("op", ["broadcast", "broadcast_object_list", "scatter", "gather", "gather_object"])
+def test_the_odd_one_waits_for_a_root(op: str) -> None:
+    """That is elsewhere, so nobody can have left that call."""
+    odd = rooted(3, op, root=0)
+    verdict = only(asked(*(calls(n, "all_reduce") for n in range(3)), odd))
+
+    assert ("collective-mismatch", [3]) == (verdict.code, verdict.ranks)
+
+
+def test_the_odd_one_is_the_root_for_which_the_others_wait() -> None:
+    """It has not come to their broadcast."""
+    assert [0] == accused(
+        calls(0, "all_reduce"), rooted(1, "broadcast", root=0), rooted(2, "broadcast", root=0)
+    )
+
+
+@pytest.mark.parametrize("op", ["broadcast", "scatter", "gather", "reduce"])
+def test_a_root_may_wait_for_one_of_those_that_went_on(op: str) -> None:
+    """Rank 1 may have left it by right, and rank 2 may be the one that skips it."""
+    assert [] == accused(rooted(0, op, root=0), calls(1, "all_reduce"), calls(2, "all_reduce"))
+
+
+def test_who_waits_in_a_reduce_may_wait_for_any_other() -> None:
+    """Parts are added on their way to the root."""
+    assert [] == accused(calls(0, "all_reduce"), calls(1, "all_reduce"), rooted(2, "reduce", root=0))
 
 
 def test_of_two_neither_is_named() -> None:
@@ -121,111 +135,6 @@ def test_a_line_that_may_wait_for_others_in_native_code(text: str) -> None:
 
     assert [] == accused(*ranks, lines={"/job/train.py:30": text})
     assert [1] == accused(*ranks, lines={"/job/train.py:30": "data = file.read()"})
-
-
-def blind(number: int, wchan: str, wakeups: float = 0.0, **more: Any) -> RankEvidence:
-    """A rank of which no stack was read."""
-    process = Process(1000 + number, "S", wchan=wchan, wakeups=wakeups)
-    return rank(number, [], **{"groups": [], "process": process, **more})
-
-
-def test_who_sleeps_by_itself_is_told_without_stacks() -> None:
-    """No collective waits there."""
-    ranks = [blind(0, "futex_do_wait"), blind(1, "hrtimer_nanosleep"), blind(2, "futex_do_wait")]
-    verdict = only(asked(*ranks))
-
-    assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
-    assert "rank 1 sleeps in the kernel (hrtimer_nanosleep), where no collective waits" in verdict.sentence
-
-
-@pytest.mark.parametrize("other", ["futex_do_wait", "do_epoll_wait", ""])
-def test_nobody_is_told_without_stacks_where_the_kernel_does_not(other: str) -> None:
-    """A rank that waits for a socket may wait for another rank."""
-    assert [] == accused(blind(0, "futex_do_wait"), blind(1, other))
-
-
-def test_a_sleeper_is_not_told_where_others_wait_for_a_socket() -> None:
-    """They may be in init_process_group, or read what is no rank's."""
-    assert [] == accused(blind(0, "do_epoll_wait"), blind(1, "hrtimer_nanosleep"))
-
-
-def test_a_sleeper_that_looks_again_and_again_is_not_told() -> None:
-    """NCCL's blocking wait sleeps between two looks at its collective."""
-    assert [] == accused(blind(0, "futex_do_wait"), blind(1, "hrtimer_nanosleep", wakeups=900.0))
-
-
-def standing(*postures: str, **more: Any) -> list[RankEvidence]:
-    """Ranks of which no stack was read, all asleep in a futex."""
-    return [blind(n, "futex_do_wait", posture=each, **more) for n, each in enumerate(postures)]
-
-
-@pytest.mark.parametrize(
-    ("others", "own", "code"),
-    [
-        (Posture.COLLECTIVE, Posture.OWN, "rank-in-user-code"),
-        (Posture.INIT, Posture.BEFORE, "rank-late-to-init"),
-    ],
-)
-def test_who_is_not_where_the_others_are(others: str, own: str, code: str) -> None:
-    """Told without stacks, by threads or by sockets."""
-    verdict = only(asked(*standing(others, own, others)))
-
-    assert (code, [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
-
-
-@pytest.mark.parametrize(
-    "postures",
-    [
-        (Posture.COLLECTIVE, "", Posture.OWN),
-        (Posture.INIT, Posture.BEFORE, ""),
-        (Posture.COLLECTIVE, Posture.BEFORE),
-        (Posture.INIT, Posture.OWN),
-        (Posture.COLLECTIVE, Posture.COLLECTIVE),
-        (Posture.OWN, Posture.OWN),
-        (Posture.BEFORE, Posture.BEFORE),
-    ],
-    ids="-".join,
-)
-def test_nobody_is_told_where_one_rank_may_stand_elsewhere(postures: tuple[str, ...]) -> None:
-    """A rank of which it is not known may be the one that the others wait for."""
-    assert [] == accused(*standing(*postures))
-
-
-def test_nobody_is_told_where_not_all_ranks_are_seen() -> None:
-    """The one that the others wait for may run on another machine."""
-    assert [] == accused(*standing(Posture.COLLECTIVE, Posture.OWN, world_size=3))
-
-
-@pytest.mark.parametrize(
-    ("others", "own"), [(Posture.COLLECTIVE, Posture.OWN), (Posture.INIT, Posture.BEFORE)]
-)
-@pytest.mark.parametrize(("wchan", "told"), [("futex_do_wait", [1, 2]), ("locks_lock_inode_wait", [])])
-def test_of_two_one_may_wait_for_the_other(others: str, own: str, wchan: str, told: list[int]) -> None:
-    """For a lock that it holds; who sleep at the same place are told."""
-    first, second, _ = standing(others, own, own)
-
-    assert told == accused(first, second, blind(2, wchan, posture=own))
-
-
-def test_who_polls_is_told_if_it_has_a_data_loader() -> None:
-    """Any other may wait for the store."""
-    poll, loader = "poll_schedule_timeout.constprop.0", [Process(7, "S", role="loader")]
-
-    assert [] == accused(blind(0, "futex_do_wait"), blind(1, poll))
-    looks = {"still_for": 4.0, "stuck_for": 44.0}  # it looks every five seconds whether its workers live
-    verdict = only(asked(blind(0, "futex_do_wait"), blind(1, poll, children=loader, **looks)))
-    assert ("rank-in-dataloader", [1], [0]) == (verdict.code, verdict.ranks, verdict.victims)
-
-
-@pytest.mark.parametrize(("still", "told"), [(11.0, [1]), (9.0, [])])
-def test_who_runs_while_the_others_wait(still: float, told: list[int]) -> None:
-    """Not hung for all that is known, and told when the others have waited for long."""
-    waits = standing(Posture.COLLECTIVE, still_for=still)
-    runs = blind(1, "", posture=Posture.OWN, still_for=0.0, stuck_for=12.0)
-    found = judge(asked(*waits, runs))
-
-    assert told == [rank for each in found for rank in each.ranks]
-    assert {"slow"} >= {each.code for each in found}
 
 
 def test_ranks_that_compute_are_no_reason_for_a_word() -> None:
@@ -291,3 +200,62 @@ def test_a_node_that_does_not_run(phase: PhaseName, told: bool) -> None:
     verdict = only(without_ranks(phase=phase))
 
     assert told == any("has started no worker" in fact for fact in verdict.facts)
+
+
+PACKAGE = "/site/lib/python3.11/site-packages/lightning_fabric/utilities/distributed.py"
+
+
+@pytest.mark.parametrize(
+    ("text", "posture", "told"),
+    [
+        ("self.barrier()", "", []),
+        ("group.monitored_barrier(timeout)", "", []),
+        ("self.library.call()", Posture.COLLECTIVE, []),
+        ("self.library.call()", "", [1]),
+        ("self.barrier()", Posture.OWN, [1]),
+    ],
+)
+def test_a_package_may_wait_for_others_in_native_code(text: str, posture: str, told: list[int]) -> None:
+    """Its own line tells, not the user's that called it; or Gloo's threads, which work."""
+    frames = [Frame("__call__", PACKAGE, 418), Frame("main", "/job/train.py", 35)]
+    waits = rank(1, [Stack("MainThread", True, frames)], **UNCOUNTED, posture=posture)
+    lines = {f"{PACKAGE}:418": text, "/job/train.py:35": "with fabric.rank_zero_first():"}
+
+    assert told == accused(calls(0, "barrier"), waits, lines=lines)
+
+
+def test_a_wait_for_a_signal_is_no_wait_for_others() -> None:
+    """Whatever Gloo's threads do: one may wait for the GIL."""
+    own = Frame("read_device", "/job/train.py", 16)
+    process = Process(1001, "S", wchan="__do_sys_pause")
+    waits = rank(
+        1, [Stack("MainThread", True, [own])], **UNCOUNTED, posture=Posture.COLLECTIVE, process=process
+    )
+
+    assert [1] == accused(calls(0, "barrier"), waits)
+
+
+def test_a_wait_of_python_is_the_users_own_whatever_gloo_does() -> None:
+    """Its threads may work on a collective that was only begun."""
+    frames = [Frame("wait", "threading.py", 331), Frame("evaluate", "/job/train.py", 35)]
+    own = rank(1, [Stack("MainThread", True, frames)], **UNCOUNTED, posture=Posture.COLLECTIVE)
+
+    assert [1] == accused(calls(0, "barrier"), own)
+
+
+def test_a_store_that_no_rank_opens() -> None:
+    """By the variables of torch's own functions on the stacks: torchrun has the job's store elsewhere."""
+    made = Rendezvous(
+        "env",
+        0.0,
+        "localhost",
+        44991,
+        settings=[Setting("MASTER_PORT", "44991", given="29500")],
+        agent_store=True,
+    )
+    verdict = only(
+        asked(*(rank(n, in_init(), **UNCOUNTED, initialized=None, rendezvous=made) for n in (0, 1)))
+    )
+
+    assert ("rendezvous-overridden", [0, 1]) == (verdict.code, verdict.ranks)
+    assert "the script sets MASTER_PORT to 44991, where no rank opens a store" in verdict.sentence

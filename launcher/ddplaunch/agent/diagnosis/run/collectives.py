@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Optional
 
-from ddplaunch.agent.contract import Collective, Exit, Frame, Verdict
+from ddplaunch.agent.contract import Collective, Exit, Frame, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.diagnosis.run import blocked, consequences, stacks
 from ddplaunch.agent.diagnosis.run.job_view import JobView
@@ -44,6 +44,8 @@ _MEETING = re.compile(
     r"all_(gather|reduce)(_into_tensor|_object|_coalesced)?|(monitored_)?barrier|" + BACKWARD
 )
 """Calls from which no rank returns before all ranks of the group have come."""
+_OF_A_ROOT = re.compile(r"(broadcast|scatter)(_object_list)?|gather(_object)?")
+"""Calls that no rank leaves before the root has come; once it has left, all have their part, or get it."""
 
 Source = dict[int, list[Collective]]
 """Rank -> what one kind of record has of it. Kinds number differently, and are never compared."""
@@ -192,7 +194,8 @@ def _by_stacks(view: JobView) -> Optional[Mismatch]:
     """Return the mismatch that stacks alone show, of ranks whose calls nobody has counted.
 
     All must be in calls of the default group that nobody leaves before all have come: then they are all at
-    the same call, or out of step. Where a root may go ahead of the others, the odd one may be innocent.
+    the same call, or out of step. A rank that waits for a root is, too: the root, which is elsewhere, has not
+    come to that call, so nobody has left it. Where a root waits, another rank may have left it by right.
     """
     if view.waiting != view.world or view.stuck_for < view.evidence.notice_after:
         return None
@@ -202,7 +205,8 @@ def _by_stacks(view: JobView) -> Optional[Mismatch]:
         known = location.what == BACKWARD or (rank.stands_in is not None and not rank.groups)
         asleep = rank.process is not None and rank.process.state == "S" and blocked.is_held(view, number)
         held = any(stack.owns_gil and not stack.main for stack in rank.stacks)
-        if not known or not asleep or held or not _MEETING.fullmatch(location.what):
+        meets = _MEETING.fullmatch(location.what) or _waits_for_root(rank)
+        if not known or not asleep or held or not meets:
             return None
         places.setdefault(location.what, []).append(number)
     camps = sorted(places.values(), key=lambda ranks: (len(ranks), ranks))
@@ -210,6 +214,13 @@ def _by_stacks(view: JobView) -> Optional[Mismatch]:
         return None
     culprits = camps[0] if len(camps) == 2 and len(camps[0]) < len(camps[1]) else []
     return Mismatch("0", 0, {str(view.locations[ranks[0]]): ranks for ranks in camps}, culprits)
+
+
+def _waits_for_root(rank: RankEvidence) -> bool:
+    call = rank.stands_in
+    if call is None or call.peer in (None, rank.rank):
+        return False
+    return _OF_A_ROOT.fullmatch(call.op) is not None
 
 
 def _differing(view: JobView, source: Source, failed_too: bool) -> Optional[Mismatch]:

@@ -30,13 +30,14 @@ from ddplaunch.agent.diagnosis.run.location import (
     IN_FINALIZE,
     IN_INIT,
     IN_MPI,
+    SLEEP,
     Location,
     plain,
     stand,
 )
 from ddplaunch.agent.system import phrases, subjects
 
-_NATIVE_WAIT = re.compile(r"\.(wait|item|tolist|cpu|numpy|synchronize)\(")
+_NATIVE_WAIT = re.compile(r"\.(wait|item|tolist|cpu|numpy|synchronize|(monitored_)?barrier)\(")
 
 
 class JobView:
@@ -177,9 +178,17 @@ class JobView:
 
     def _may_be_native_wait(self, rank: int) -> bool:
         """Whether the user's line waits in native code: for work begun before, or for the GPU."""
-        frames, site = stacks.main(self.ranks[rank].stacks), self.locations[rank].site
-        inner = frames[:1] == [site] or stacks.users(frames[:1]) == []
-        return site is not None and inner and bool(_NATIVE_WAIT.search(self.line_of(rank, site)))
+        inner, site = stacks.main(self.ranks[rank].stacks)[:1], self.locations[rank].site
+        calls = stacks.users(inner)  # native code, without torch's Python
+        if site is None:
+            return False
+        if calls and self.ranks[rank].posture == Posture.COLLECTIVE and not self._sleeps_by_itself(rank):
+            return True
+        return bool(_NATIVE_WAIT.search(self.line_of(rank, calls[0] if calls else site)))
+
+    def _sleeps_by_itself(self, rank: int) -> bool:
+        process = self.ranks[rank].process
+        return process is not None and SLEEP.fullmatch(process.wchan.partition(".")[0]) is not None
 
     @cached_property
     def late(self) -> list[int]:

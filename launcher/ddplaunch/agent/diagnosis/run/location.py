@@ -21,8 +21,10 @@ _INITS = dict.fromkeys(["Init", "Init_thread"], "MPI_Init")
 """Mostly called by the import of mpi4py, where no user reads its name."""
 BACKWARD = "backward"
 """Stands for DDP's collective of gradients, which has no frame of its own."""
-SLEEP = re.compile(r"hrtimer_nanosleep|(anon_)?pipe_read|wait_for_partner|do_wait")
-"""Where the kernel lets a process sleep that wants to sleep, reads a pipe, or waits for a child."""
+SLEEP = re.compile(
+    r"hrtimer_nanosleep|(anon_)?pipe_read|wait_for_partner|do_wait|\w*sys_pause|do_sigtimedwait"
+)
+"""Where the kernel lets a process sleep that wants to, reads a pipe, or waits for a child or a signal."""
 _LOCKS = re.compile(r"^\s*with\b|\.acquire\(")
 _LOOKS = 20.0
 """Wake-ups a second: TORCH_NCCL_BLOCKING_WAIT sleeps a millisecond between two looks at its collective."""

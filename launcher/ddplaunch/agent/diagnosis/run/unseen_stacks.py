@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Optional
 
-from ddplaunch.agent.contract import Posture, RankEvidence, Verdict
+from ddplaunch.agent.contract import LastActs, Posture, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import SLEEP
 from ddplaunch.agent.diagnosis.run.stages import Stage
@@ -15,6 +15,10 @@ from ddplaunch.agent.system import phrases, subjects
 ENTRIES = ()  # the codes are those of `waiting` and `progress`
 _LOOKS = 2.0
 """Wake-ups a second: TORCH_NCCL_BLOCKING_WAIT sleeps a millisecond between two looks at its collective."""
+_RAN_ON = 5.0
+"""Seconds after its last message in which a rank may still prepare to wait for a collective that it began."""
+_APART = 0.25
+"""Seconds by which two events must differ: the kernel counts in steps of up to 10 ms, and CPUs are shared."""
 _LET_TRACE = f"Only a stack shows where: let py-spy trace. {KEEP_SHORT}"
 _POLL = "poll_schedule_timeout"
 
@@ -47,6 +51,41 @@ def in_no_collective(view: JobView) -> Optional[Verdict]:
         "no stack shows the line",
         _LET_TRACE,
     )
+
+
+def sent_nothing(view: JobView) -> Optional[Verdict]:
+    """Return the verdict on a rank that has run since it last sent something, before all others did.
+
+    Each of those has come to a collective of the one group: its main thread has not run since it sent
+    something, and a thread of Gloo has. Times that are close to one another say nothing.
+    """
+    acts = {rank: its for rank in view.alive if (its := view.ranks[rank].last_acts) is not None}
+    if len(view.nodes) > 1 or any(view.ranks[rank].stacks for rank in acts):
+        return None
+    ran_on = [rank for rank, its in acts.items() if its.spoke - its.ran >= _RAN_ON]
+    others = {rank: its for rank, its in acts.items() if rank not in ran_on}
+    if len(ran_on) != 1 or not all(map(_has_come, others.values())):
+        return None
+    waits = view.ranks[ran_on[0]].posture == Posture.COLLECTIVE  # for one that it has begun before
+    if waits or ran_on[0] in view.explained or _postures(view, Posture.OWN) not in ([], ran_on):
+        return None
+    silent = acts[ran_on[0]].sent
+    if silent - max(its.sent for its in others.values()) < _APART:
+        return None
+    return _verdict(
+        view,
+        "rank-in-user-code",
+        ran_on,
+        list(others),
+        f"{subjects.ranks(ran_on)} has sent nothing to another rank for {phrases.span(silent)}, and has run "
+        f"since; {subjects.ranks(others)} sent something later, "
+        "as a rank does that comes to a collective; no stack shows the line",
+        _LET_TRACE,
+    )
+
+
+def _has_come(its: LastActs) -> bool:
+    return its.sent - its.ran < _APART and its.worked - its.ran < _APART
 
 
 def asleep(view: JobView) -> Optional[Verdict]:
@@ -91,7 +130,7 @@ def _has_loaders(rank: RankEvidence) -> bool:
 
 def runs_on(view: JobView) -> Optional[Verdict]:
     """Return the verdict on ranks that run outside of collectives while the others have waited for long."""
-    found = in_no_collective(view)
+    found = in_no_collective(view) or sent_nothing(view)
     patience = view.evidence.notice_after
     if found is None or any(view.ranks[rank].still_for < patience for rank in found.victims):
         return None
@@ -125,5 +164,6 @@ RULES = (
     (Stage.STRAGGLER, not_connected),
     (Stage.STRAGGLER, asleep),
     (Stage.STRAGGLER, in_no_collective),
+    (Stage.STRAGGLER, sent_nothing),
     (Stage.SLOW, runs_on),
 )

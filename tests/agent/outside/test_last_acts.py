@@ -1,0 +1,133 @@
+"""When ranks last sent something: by real sockets, and real threads with the name of Gloo's."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+import pytest
+
+from ddplaunch.agent.contract import LastActs
+from ddplaunch.agent.outside import last_acts
+from ddplaunch.agent.system import proc
+
+PROGRAM = """
+import ctypes, socket, sys, threading
+
+def works():
+    if sys.argv[4] == "gloo":
+        ctypes.CDLL(None).prctl(15, b"pt_gloo_runloop", 0, 0, 0)  # PR_SET_NAME
+    named.set()
+    threading.Event().wait()
+
+named = threading.Event()
+threading.Thread(target=works, daemon=True).start()
+named.wait()
+store = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+port, count = int(sys.argv[2]), int(sys.argv[3])
+if port:
+    peers = [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+    print(flush=True)
+else:
+    server = socket.create_server(("127.0.0.1", 0))
+    print(server.getsockname()[1], flush=True)
+    peers = [server.accept()[0] for _ in range(count)]
+for line in sys.stdin:
+    {"peer": peers[0], "store": store}[line.strip()].send(b"x")
+    print(flush=True)
+"""
+pytestmark = pytest.mark.skipif(
+    proc.off_cpu_for(1) is None, reason="this kernel does not tell when threads last ran"
+)
+
+
+class Pair(NamedTuple):
+    """Two ranks, and the port of their store."""
+
+    first: subprocess.Popen[str]
+    second: subprocess.Popen[str]
+    port: int
+    listens: int  # the port at which the first has met the second
+
+    def acts(self, port: int | None = None) -> list[LastActs]:
+        """Of both, in their order; empty where they say nothing."""
+        pids = [self.first.pid, self.second.pid]
+        found = last_acts.of(pids, self.port if port is None else port)
+        return [found[pid] for pid in pids if pid in found]
+
+
+@contextmanager
+def pair(connections: int = 1, thread: str = "gloo") -> Iterator[Pair]:
+    """Ranks with so many connections to each other."""
+    with ExitStack() as stack:
+        store = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port = store.getsockname()[1]
+
+        def started(peer: str) -> subprocess.Popen[str]:
+            words = [sys.executable, "-c", PROGRAM, str(port), peer, str(connections), thread]
+            pipe = subprocess.PIPE
+            process = stack.enter_context(subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True))
+            stack.callback(process.kill)
+            return process
+
+        first = started("0")
+        listens = _line(first)
+        second = started(listens)
+        _line(second)
+        yield Pair(first, second, port, int(listens))
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def sends(process: subprocess.Popen[str], to: str) -> None:
+    """A byte, to the other rank or to the store."""
+    print(to, file=process.stdin, flush=True)
+    _line(process)
+
+
+def test_who_has_sent_last() -> None:
+    """To another rank, and to anybody; the store is none."""
+    with pair() as ranks:
+        sends(ranks.first, "peer")
+        time.sleep(0.6)
+        sends(ranks.second, "peer")
+        sends(ranks.first, "store")
+        first, second = ranks.acts()
+
+    assert first.sent - second.sent > 0.5
+    assert first.sent - first.spoke > 0.5
+    assert second.sent == second.spoke
+
+
+def test_when_threads_have_run() -> None:
+    """The main one with its last message; the other has only begun to wait."""
+    with pair() as ranks:
+        time.sleep(0.6)
+        sends(ranks.first, "store")
+        first, second = ranks.acts()
+
+    assert first.worked - first.ran > 0.5
+    assert abs(first.spoke - first.ran) < 0.2
+    assert second.ran > 0.5
+
+
+def test_what_says_nothing() -> None:
+    """Several groups, ranks without Gloo, and a store that is not known."""
+    with pair(connections=2) as ranks:
+        assert [] == ranks.acts()
+    with pair(thread="other") as ranks:
+        assert [] == ranks.acts()
+    with pair() as ranks:
+        assert [] == ranks.acts(port=0)
+        assert [] == ranks.acts(port=ranks.listens), "a rank has the store"
+        ranks.second.kill()
+        ranks.second.wait()
+        assert [] == ranks.acts()
