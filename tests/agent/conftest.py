@@ -24,6 +24,12 @@ def _pod_agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _packed("pod_agent_archive", tmp_path_factory)
 
 
+@pytest.fixture(name="chart_agent", scope="session")
+def _chart_agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive of the agent that pods of the chart run: it reads the job file by itself."""
+    return _packed("chart_agent_archive", tmp_path_factory)
+
+
 def _packed(name: str, folders: pytest.TempPathFactory) -> Path:
     # The launcher builds the archive, and needs a newer Python than the one the agent is tried on.
     launcher = sys.executable if sys.version_info >= (3, 11) else str(ROOT / ".venv" / "bin" / "python")

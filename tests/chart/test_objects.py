@@ -20,7 +20,7 @@ from tests.unit.render import kubernetes_jobs
 from ddplaunch.agent.contract import JobPlan, codec
 from ddplaunch.agent.job_file import read
 from ddplaunch.agent.text.printable import printable
-from ddplaunch.render.archive import pod_agent_archive
+from ddplaunch.render.archive import chart_agent_archive
 from ddplaunch.spec.problems import SpecError
 
 pytestmark = MARKS
@@ -40,7 +40,7 @@ CASES = sorted(path.parent.name for path in GOLDEN.glob("*/job.yaml"))
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_golden_job_gives_the_same_objects(helm: Helm, chart: Path, case: str, tmp_path: Path) -> None:
-    """All of them, with the agent and the source to the last byte, and the same plan in the end."""
+    """All of them, with the source to the last byte, and the same plan in the end."""
     job = GOLDEN / case / "job.yaml"
     done = helm("template", "run1", chart, "--values", job, *source_words(job, tmp_path))
     found, expected = by_chart(done.stdout), by_launcher(job)
@@ -49,12 +49,12 @@ def test_every_golden_job_gives_the_same_objects(helm: Helm, chart: Path, case: 
     assert in_common(expected) == in_common(found)
 
 
-def test_the_agent_is_the_launchers(helm: Helm, chart: Path) -> None:
-    """Byte for byte: what a pod runs does not depend on who sent it."""
+def test_the_agent_is_the_one_that_reads_job_files(helm: Helm, chart: Path) -> None:
+    """Byte for byte as the launcher has packed it."""
     job = GOLDEN / "jobset" / "job.yaml"
     config_map = by_chart(helm("template", "run1", chart, "--values", job).stdout)[0]
 
-    assert pod_agent_archive() == base64.b64decode(config_map["binaryData"]["agent.pyz"])
+    assert chart_agent_archive() == base64.b64decode(config_map["binaryData"]["agent.pyz"])
 
 
 @pytest.mark.parametrize("overlay", [*strategies.OVERLAYS, *strategies.WRONG_OVERLAYS], ids=json.dumps)
@@ -162,10 +162,11 @@ def spelled(plan: JobPlan) -> str:
 
 
 def in_common(objects: list[dict[str, Any]]) -> Any:
-    """The objects without what is the launcher's or the chart's alone: plan or job file, and its hash."""
+    """The objects without what is the launcher's or the chart's alone: plan or job file, its hash, the agent."""
     text = json.dumps(objects[1:], sort_keys=True).replace("/job.json", "/plan.json")
     text = text.replace('"job.json"', '"plan.json"')
-    config_map = {**objects[0], "data": None}
+    archives = {name: data for name, data in objects[0]["binaryData"].items() if name != "agent.pyz"}
+    config_map = {**objects[0], "data": None, "binaryData": archives}
     hashes = {each["metadata"]["annotations"]["ddplaunch/spec"] for each in objects}
     assert 1 == len(hashes)
     whole = json.dumps(config_map, sort_keys=True) + text

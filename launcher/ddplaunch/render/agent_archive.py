@@ -35,6 +35,20 @@ _OUTSIDE = ("outside", "diagnosis/run/unseen_stacks.py")
 """What only jobs need that ddplaunch did not start."""
 _HOOK = "/hook/"
 """Modules whose functions users see in the stacks of their own processes: they keep their names."""
+_NOT_IN_PODS = (
+    "slurm",
+    "local",
+    *_OUTSIDE,
+    "hub/orphaned_job.py",
+    "diagnosis/run/mpi.py",  # no job of MPI runs in pods
+    "diagnosis/run/mpi_lost.py",
+    "supervisor/mpi_wrapper.py",
+    "supervisor/torchrun_options.py",  # pods have a job file, and no command line of a user's own
+    "platforms/hostlist.py",
+    "platforms/scheduler_variables.py",
+    "platforms/slurm_comment.py",
+    *(f"join/{name}.py" for name in _JOIN),
+)
 ARCHIVES: Final = {
     "agent.pyz": ("job_file", "platforms/kubernetes_events.py", *_STAND_INS, *_OUTSIDE),
     "agent-for-looks.pyz": (
@@ -51,23 +65,11 @@ ARCHIVES: Final = {
         *_STAND_INS,
         *(f"join/{name}.py" for name in _JOIN),
     ),
-    "agent-for-pods.pyz": (
-        "slurm",
-        "local",
-        *_OUTSIDE,
-        "hub/orphaned_job.py",
-        "diagnosis/run/mpi.py",  # no job of MPI runs in pods
-        "diagnosis/run/mpi_lost.py",
-        "supervisor/mpi_wrapper.py",
-        "supervisor/torchrun_options.py",  # pods have a job file, and no command line of a user's own
-        "platforms/hostlist.py",
-        "platforms/scheduler_variables.py",
-        "platforms/slurm_comment.py",
-        *(f"join/{name}.py" for name in _JOIN),
-    ),
+    "agent-for-pods.pyz": ("job_file", *_NOT_IN_PODS),
+    "agent-for-charts.pyz": _NOT_IN_PODS,
 }
 """File names, with the folders and modules of the agent that each leaves out."""
-_INSTEAD: Final = {"agent-for-pods.pyz": _STAND_INS}
+_INSTEAD: Final = {"agent-for-pods.pyz": _STAND_INS, "agent-for-charts.pyz": _STAND_INS}
 """Modules that have the place of others in an archive."""
 _ENTRY = "__main__.py"
 _BESIDE = ("packed.py", "unpack_bz2.py")  # beside the entry, as they find and unpack all others

@@ -34,6 +34,11 @@ def pod_agent_archive() -> bytes:
     return _agent("agent-for-pods.pyz")
 
 
+def chart_agent_archive() -> bytes:
+    """`agent.pyz` for a pod of the Helm chart, where the agent itself reads the job file."""
+    return _agent("agent-for-charts.pyz")
+
+
 def _agent(name: str) -> bytes:
     try:
         return Path(__file__).with_name(name).read_bytes()  # a wheel holds it

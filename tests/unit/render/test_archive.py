@@ -25,6 +25,7 @@ from ddplaunch.render import agent_archive as packer
 from ddplaunch.render import archive
 from ddplaunch.render.archive import (
     agent_archive,
+    chart_agent_archive,
     looking_agent_archive,
     pod_agent_archive,
     source_archive,
@@ -120,7 +121,8 @@ def test_a_wheels_archives_are_read_as_they_are(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(archive, "__file__", str(tmp_path / "archive.py"))
 
     assert list(packer.ARCHIVES) == [
-        made().decode() for made in (agent_archive, looking_agent_archive, pod_agent_archive)
+        made().decode()
+        for made in (agent_archive, looking_agent_archive, pod_agent_archive, chart_agent_archive)
     ]
 
 
