@@ -162,7 +162,7 @@ def spelled(plan: JobPlan) -> str:
 
 
 def in_common(objects: list[dict[str, Any]]) -> Any:
-    """The objects without what is the launcher's or the chart's alone: plan or job file, its hash, the agent."""
+    """The objects without what is the launcher's or the chart's alone: plan or job file, its hash, agent."""
     text = json.dumps(objects[1:], sort_keys=True).replace("/job.json", "/plan.json")
     text = text.replace('"job.json"', '"plan.json"')
     archives = {name: data for name, data in objects[0]["binaryData"].items() if name != "agent.pyz"}
