@@ -79,7 +79,7 @@ def _retries(job: Job) -> _Problems:
 
 
 def _newcomers(job: Job) -> _Problems:
-    if job["newcomers"] == "join" and job["kubernetes"]["jobset"]:
+    if job.get("newcomers") == "join" and job["kubernetes"]["jobset"]:
         hint = "each counts the attempts by itself: one of its next would bear the number of an earlier one"
         yield "newcomers", "join with kubernetes.jobset", "refuse", hint
 

@@ -47,7 +47,7 @@ def make(
         job=job["name"],
         nodes=job["nodes"],
         min_nodes=job.get("min_nodes"),
-        newcomers=job["newcomers"] == "join" or None,
+        newcomers=job.get("newcomers") == "join" or None,
         # The command is the launcher: how many ranks it starts is seen when they come.
         nproc_per_node=None if own else job["nproc_per_node"],
         launch=list(_OWN if own else starter) or torchrun.launch(job),

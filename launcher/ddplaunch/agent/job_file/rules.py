@@ -70,7 +70,7 @@ def elastic(job: Job) -> Iterator[Finding]:
     """Refuse what a job cannot have that starts with some of its nodes."""
     least, most, at = job.get("min_nodes"), job["nodes"], ("nodes",)
     if least is None:
-        if job["newcomers"] == "join":
+        if job.get("newcomers") == "join":
             yield Finding((("newcomers",), at), "join", "a range of nodes", "as in nodes: {min: 2, max: 4}")
         return
     if least >= most:
