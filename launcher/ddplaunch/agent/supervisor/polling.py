@@ -41,20 +41,20 @@ class Poller:
         self._hooks = hooks
         self._sampler = sampler
         self._collector = collector
-        self._asked_at = -BEAT
+        self._begun_at = -BEAT
         self._has_sampled = True  # since it last asked
 
     def wait(self, descriptors: Iterable[Optional[int]], is_calm: bool) -> None:
         """Wait until one is readable, or there may be something to do. `is_calm`: nothing is printed."""
-        left = max(0.0, self._asked_at + BEAT - time.monotonic())
+        left = max(0.0, self._begun_at + BEAT - time.monotonic())
         wait_for(descriptors, min(_CALM, left) if is_calm and self._has_sampled else POLL)
 
     def must_ask(self) -> bool:
-        return self._has_sampled and time.monotonic() >= self._asked_at + BEAT
+        return self._has_sampled and time.monotonic() >= self._begun_at + BEAT
 
     def ask(self) -> None:
         """Ask the hooks for counters; for stacks as well where a rank makes no progress."""
-        self._asked_at = now = time.monotonic()
+        self._begun_at = now = time.monotonic()
         self._has_sampled = False
         for line in self._tracker.strangers():
             line.ask(b"who")
@@ -75,9 +75,9 @@ class Poller:
         rank that owes an older answer cannot answer, and is not waited for.
         """
         lines = [rank.line for rank in self._tracker.alive if rank.line is not None]
-        owe = any(line.open and line.request and line.requested_at >= self._asked_at for line in lines)
+        owe = any(line.open and line.request and line.requested_at >= self._begun_at for line in lines)
         patience = BEAT if owe else _MOMENT
-        return not self._has_sampled and time.monotonic() >= self._asked_at + patience
+        return not self._has_sampled and time.monotonic() >= self._begun_at + patience
 
     def sample(self) -> None:
         """Take the answers, and samples from /proc."""
