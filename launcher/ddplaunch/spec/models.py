@@ -346,7 +346,8 @@ class JobSpec(Section):
             return values
         written = values.get("nodes")
         apart: dict[str, Any] = {}
-        if isinstance(written, dict) and "newcomers" in written and "newcomers" not in values:
+        named = isinstance(written, dict) and written.get("newcomers") in ("refuse", "join")
+        if named and "newcomers" not in values:  # any other value is one of a range that is none
             apart = {"newcomers": written["newcomers"]}
             written = {key: value for key, value in written.items() if key != "newcomers"}
         given = node_range(written)
