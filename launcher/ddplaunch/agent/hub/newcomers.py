@@ -3,7 +3,7 @@
 Such a gate waits. When the job has run for a while, and nothing is amiss, the hub ends the attempt in good
 order, with time for a checkpoint; all nodes go back to the gate, and the next attempt begins with the
 newcomers. What a newcomer can be blamed for before that, its own checks and what it has in common with the
-others, is judged first, so that nobody is disturbed for a node that cannot join.
+others, is judged first, so that the job does not stop for a node that cannot join.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Newcomers:
         """Do nothing: the gates that wait end with the job."""
 
     def _is_time(self, now: float) -> bool:
-        """Whether the job has run for as long as it waits for nodes at its start, and nobody else comes."""
+        """Whether the job has run for as long as it waits for nodes at its start, and no other node comes."""
         if self._calm is None or not self._waiting:
             return False
         ready = not any(_may_pass(each.check_in) for each in self._waiting.values())
