@@ -344,9 +344,10 @@ class JobSpec(Section):
         """Read a range of nodes as the two keys that it stands for; what is none stays, to be refused."""
         if not isinstance(values, dict) or "min_nodes" in values:
             return values
-        written = values.get("nodes")
+        written: Any = values.get("nodes")
         apart: dict[str, Any] = {}
-        if isinstance(written, dict) and "newcomers" in written and "newcomers" not in values:
+        named = isinstance(written, dict) and written.get("newcomers") in ("refuse", "join")
+        if named and "newcomers" not in values:  # any other value is one of a range that is none
             apart = {"newcomers": written["newcomers"]}
             written = {key: value for key, value in written.items() if key != "newcomers"}
         given = node_range(written)

@@ -19,7 +19,7 @@ TEMPLATE = """\
 # A job of ddplaunch. Its first lines are enough; take the # off a line below to change its default.
 apiVersion: ddplaunch/v1
 name: {name}
-nodes: 2  # or {{min: 1, max: 2}}, with rendezvous.backend: c10d
+nodes: 2  # or {{min: 1, max: 2, newcomers: join}}, with rendezvous.backend: c10d
 nproc_per_node: 2
 command: [{script}]  # the script and its arguments, numbers in quotes: [train.py, --epochs, "3"]
 

@@ -57,3 +57,29 @@ def test_an_older_kubernetes_takes_no_range(version: str | None, fine: bool) -> 
         with pytest.raises(SpecError, match=r"wanted 1\.31 or newer for a range of nodes"):
             made("kubernetes", image=image, kubernetes=options)
     made("kubernetes", image=image, kubernetes=options, nodes=4)
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "path"),
+    [
+        ("slurm", {}, "newcomers"),
+        ("kubernetes", {"kubernetes": Kubernetes(jobset=True)}, "newcomers"),
+    ],
+)
+def test_newcomers_are_refused_where_they_cannot_join(
+    target: str, more: dict[str, object], path: str
+) -> None:
+    """Slurm settles the number before the start, and a JobSet counts the attempts by itself."""
+    with pytest.raises(SpecError) as caught:
+        made(target, image="registry.example.com/trainer:1", newcomers="join", **more)
+
+    assert [path] == [each.path for each in caught.value.problems]
+
+
+@pytest.mark.parametrize("target", ["local", "kubernetes"])
+def test_newcomers_are_in_the_plan(target: str) -> None:
+    """On one machine all nodes start together: there it means nothing, and the same job file is good."""
+    image = "registry.example.com/trainer:1"
+
+    assert made(target, image=image, newcomers="join").job.newcomers
+    assert made(target, image=image).job.newcomers is None

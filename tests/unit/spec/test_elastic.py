@@ -25,6 +25,33 @@ def test_a_range_is_read_as_people_write_it(text: str) -> None:
     assert (4, 2) == (spec.nodes, spec.min_nodes)
 
 
+_RANGE = "a whole number from 1 to 10000, or a range such as {min: 2, max: 4}"
+
+
+@pytest.mark.parametrize("text", ["{min: 2, max: 4, newcomers: join}", "2:4\nnewcomers: join"])
+def test_newcomers_are_asked_for_beside_the_range(text: str) -> None:
+    """In the range itself, or as a key of its own; by default they are refused."""
+    spec = read(f"{C10D}nodes: {text}\n")
+
+    assert (4, 2, "join") == (spec.nodes, spec.min_nodes, spec.newcomers)
+    assert "refuse" == read(f"{C10D}nodes: 2:4\n").newcomers
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "wanted"),
+    [
+        ("nodes: 4\nnewcomers: join", "newcomers", "a range of nodes"),
+        (f"{C10D}nodes: {{min: 2, max: 4, newcomers: welcome}}", "nodes", _RANGE),
+    ],
+)
+def test_newcomers_that_cannot_be_are_refused(text: str, path: str, wanted: str) -> None:
+    """A number that is fixed has none, and other words mean nothing."""
+    with pytest.raises(SpecError) as caught:
+        read(f"{text}\n")
+
+    assert [(path, wanted)] == [(each.path, each.wanted) for each in caught.value.problems]
+
+
 def test_a_number_has_no_range() -> None:
     """All nodes are needed, as ever."""
     assert read("nodes: 4\n").min_nodes is None

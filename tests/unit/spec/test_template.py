@@ -62,7 +62,7 @@ def _compare(
         key = info.alias or field
         name = ".".join((*path, key))
         value = getattr(spec, field)
-        if name == "min_nodes":
+        if name in ("min_nodes", "newcomers"):
             continue  # the line of `nodes` shows the range that it is part of
         if key not in shown:
             missing.append(name)

@@ -39,7 +39,7 @@ def again(context: Context, name: str, seconds: float) -> Optional[CheckResult]:
 
 
 def _observed(result: CheckResult) -> CheckResult:
-    """Return a check that ends no job, but for the port, which is held anew: the ranks ran until now."""
+    """Return a check that ends no job, but for the port, which is held again: the ranks ran until now."""
     if result.status != Status.FAIL or result.check == "port":
         return result
     return replace(result, status=Status.UNKNOWN, patience=None)

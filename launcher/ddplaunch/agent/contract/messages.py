@@ -133,7 +133,7 @@ class Waiting(Message, kind="waiting", way=Way.HUB_TO_GATE):
     more: int = 0
     passing: list[str] = field(default_factory=list)
     seconds: float = 0.0
-    held: str = ""  # a sentence for a newcomer, whose time at the gate begins anew with each
+    held: str = ""  # a sentence for a newcomer, whose time at the gate begins again with each
 
 
 @dataclass(frozen=True)

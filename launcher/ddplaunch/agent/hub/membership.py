@@ -81,7 +81,7 @@ class Membership:
         self._known: Optional[list[Verdict]] = None  # certain by now; None: judge again
         self._foreseen: list[Verdict] = []  # the verdicts if nothing passes
         self._held: Held = {}
-        self._told = 0.0  # when the gates were told last whom they wait for
+        self._sent = 0.0  # when the last list of missing nodes was sent
         self._logged = self.opened + LATE - _LOG_EVERY
 
     # ---------------------------------------------------------------- what happens
@@ -261,9 +261,9 @@ class Membership:
 
     def waiting(self, state: CheckIns, now: float, gates: int) -> Optional[Waiting]:
         """Return what to tell so many gates of whom they wait for; None: they know."""
-        if now - self._told < max(_WAITING_EVERY, gates / _EASY):
+        if now - self._sent < max(_WAITING_EVERY, gates / _EASY):
             return None
-        self._told = now
+        self._sent = now
         passing = [self.awaited(node, result) for (node, _), result in state.passing.items()]
         missing, more = state.missing[:NAMED], len(state.missing[NAMED:])
         return Waiting(missing, more, passing[:NAMED], round(now - self.opened, 1))

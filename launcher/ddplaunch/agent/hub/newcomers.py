@@ -3,7 +3,7 @@
 Such a gate waits. When the job has run for a while, and nothing is amiss, the hub ends the attempt in good
 order, with time for a checkpoint; all nodes go back to the gate, and the next attempt begins with the
 newcomers. What a newcomer can be blamed for before that, its own checks and what it has in common with the
-others, is judged first, so that nobody is disturbed for a node that cannot join.
+others, is judged first, so that the job does not stop for a node that cannot join.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Newcomers:
         self._waiting: dict[int, _Newcomer] = {}
         self._back: set[Session] = set()  # gates of members that wait for the next attempt
         self._last = 0.0  # when the last newcomer came
-        self._told = 0.0
+        self._sent = 0.0
         self._gates: Optional[GateSession] = None
         self._calm: Optional[float] = None  # since when the job runs
 
@@ -77,7 +77,7 @@ class Newcomers:
             text = f"{record.node_name(node)} has come, and waits until the job can let it in"
             record.event("check-in", text, node)
         self._waiting[node] = _Newcomer(session, check_in, known.since if known else now)
-        self._last, self._told = now, 0.0
+        self._last, self._sent = now, 0.0
         record.node(node, phase=Phase.GATE, host=check_in.host, detail=elastic.WAITS)
         return True
 
@@ -114,8 +114,8 @@ class Newcomers:
                 each.session.send(elastic.too_late(self._record, node))
                 self._leave(node)
         self._turn_away_unfit(now)
-        if now - self._told >= _EVERY:
-            self._told = now
+        if now - self._sent >= _EVERY:
+            self._sent = now
             for session in [*self._back, *(each.session for each in self._waiting.values())]:
                 session.send(Waiting(held="the job runs, and stops for newcomers when it can"))
         if self._is_time(now):
@@ -128,7 +128,7 @@ class Newcomers:
         """Do nothing: the gates that wait end with the job."""
 
     def _is_time(self, now: float) -> bool:
-        """Whether the job has run for as long as it waits for nodes at its start, and nobody else comes."""
+        """Whether the job has run for as long as it waits for nodes at its start, and no other node comes."""
         if self._calm is None or not self._waiting:
             return False
         ready = not any(_may_pass(each.check_in) for each in self._waiting.values())

@@ -1,4 +1,4 @@
-"""Stands in for `slurm_hints` in pods, where nobody needs advice about Slurm."""
+"""Stands in for `slurm_hints` in pods, where advice about Slurm is of no use."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Supervisor:
         self.next_discovery = 0.0
         self.dumps = self.mistakes = 0
         self.rounds = self.reported = 0  # restarts at the last trouble, and at the last report to the hub
-        self.finished = self.noted = False  # the hub has been told; it has noted that we have finished
+        self.finished = self.noted = False  # `finished` was sent; the hub has noted it
 
     # --- the whole
 
