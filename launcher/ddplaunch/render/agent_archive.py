@@ -25,12 +25,7 @@ _PACKERS = [
     for name in ("agent_archive", "minify", "private_names", "short_names")
 ]
 _JOIN = ("key", "launchers", "munge", "prepare", "run", "spot")
-_STAND_INS = {
-    "hook/without_mpi.py": "hook/ddplaunch_mpi.py",
-    "platforms/without_slurm.py": "platforms/slurm_hints.py",
-    "platforms/without_srun.py": "platforms/step_tasks.py",
-}
-"""Small modules that have the place of others in pods."""
+_NO_MPI = "hook/without_mpi.py"
 _OUTSIDE = ("outside", "diagnosis/run/unseen_stacks.py")
 """What only jobs need that ddplaunch did not start."""
 _HOOK = "/hook/"
@@ -50,7 +45,7 @@ _NOT_IN_PODS = (
     *(f"join/{name}.py" for name in _JOIN),
 )
 ARCHIVES: Final = {
-    "agent.pyz": ("job_file", "platforms/kubernetes_events.py", *_STAND_INS, *_OUTSIDE),
+    "agent.pyz": ("job_file", "platforms/kubernetes_events.py", _NO_MPI, *_OUTSIDE),
     "agent-for-looks.pyz": (
         "job_file",
         "checks",
@@ -62,15 +57,15 @@ ARCHIVES: Final = {
         "platforms/kubernetes_events.py",
         "supervisor/supervisor.py",
         "supervisor/without_hub.py",
-        *_STAND_INS,
+        _NO_MPI,
         *(f"join/{name}.py" for name in _JOIN),
     ),
     "agent-for-pods.pyz": ("job_file", *_NOT_IN_PODS),
     "agent-for-charts.pyz": _NOT_IN_PODS,
 }
 """File names, with the folders and modules of the agent that each leaves out."""
-_INSTEAD: Final = {"agent-for-pods.pyz": _STAND_INS, "agent-for-charts.pyz": _STAND_INS}
-"""Modules that have the place of others in an archive."""
+_INSTEAD: Final = {_NO_MPI: "hook/ddplaunch_mpi.py"}
+"""Modules that have the place of others in the archives that do not leave them out."""
 _ENTRY = "__main__.py"
 _BESIDE = ("packed.py", "unpack_bz2.py")  # beside the entry, as they find and unpack all others
 _MODULES = "modules"  # those, by the name that the finder knows
@@ -115,7 +110,11 @@ def packed(name: str, package: Path = _PACKAGE) -> bytes:
 
 
 def _sources(name: str, package: Path) -> dict[str, bytes]:
-    instead = {package / "agent" / own: package / "agent" / of for own, of in _INSTEAD.get(name, {}).items()}
+    instead = {
+        package / "agent" / own: package / "agent" / of
+        for own, of in _INSTEAD.items()
+        if own not in ARCHIVES[name]
+    }
     left_out = {*(package / "agent" / each for each in ARCHIVES[name]), *instead.values()}
     modules = [package / "__init__.py", *(package / "agent").rglob("*.py")]
     modules = [path for path in modules if left_out.isdisjoint([path, *path.parents])]
