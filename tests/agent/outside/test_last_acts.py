@@ -37,6 +37,7 @@ else:
     server = socket.create_server(("127.0.0.1", 0))
     print(server.getsockname()[1], flush=True)
     peers = [server.accept()[0] for _ in range(count)]
+    print(flush=True)
 for line in sys.stdin:
     {"peer": peers[0], "store": store}[line.strip()].send(b"x")
     print(flush=True)
@@ -79,6 +80,7 @@ def pair(connections: int = 1, thread: str = "gloo") -> Iterator[Pair]:
         listens = _line(first)
         second = started(listens)
         _line(second)
+        _line(first)  # it has all of its connections as well
         yield Pair(first, second, port, int(listens))
 
 

@@ -107,7 +107,7 @@ def test_a_job_that_has_ended_before_its_hub_asks_the_silent_nodes_too() -> None
     missing = dataclasses.replace(gate_jobs.verdict(1, "node-missing"), nodes=[1])
     hub_status = dataclasses.replace(gate_jobs.status(Phase.GATE, Phase.STARTING), verdicts=[missing])
     assert {1} == snapshot._missed(ours, hub_status)
-    assert set() == snapshot._missed(ours, dataclasses.replace(hub_status, attempt=hub_status.attempt + 1))
+    assert set() == snapshot._missed(ours, dataclasses.replace(hub_status, attempt=hub_status.attempt - 1))
     assert set() == snapshot._missed(ours, None)
 
 
