@@ -115,6 +115,7 @@ def test_pods_without_room_hold_up_nobody(cluster: Cluster, cli: Cli, write: Wri
     assert 8 == cli("logs", handle)[1].count("] step")
 
 
+@pytest.mark.whole
 def test_a_pod_that_comes_late_ends_well(
     cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
 ) -> None:
@@ -149,6 +150,7 @@ def test_a_pod_that_comes_late_ends_well(
     assert "it did not pass its gate" == seen.status.nodes[2].detail
 
 
+@pytest.mark.whole
 def test_a_pod_that_does_not_reach_the_hub_fails_no_job(
     faults: Faults, cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
 ) -> None:
