@@ -121,6 +121,12 @@ def test_when_threads_have_run() -> None:
     assert second.ran > 0.5
 
 
+def test_one_rank_alone_says_nothing() -> None:
+    """As in a pod, where its peers are not seen."""
+    with pair() as ranks:
+        assert {} == last_acts.of([ranks.first.pid], ranks.port)
+
+
 def test_what_says_nothing() -> None:
     """Several groups, ranks without Gloo, and a store that is not known."""
     with pair(connections=2) as ranks:

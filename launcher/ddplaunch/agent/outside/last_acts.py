@@ -44,7 +44,7 @@ def of(pids: Sequence[int], port: int) -> dict[int, LastActs]:
             pairs[min(pid, int(peer or 0)), max(pid, int(peer or 0))] += 1
             sent[pid] = min(unsent, sent.get(pid, unsent))
     one_each = {tuple(sorted(pair)): 2 for pair in combinations(pids, 2)}  # a connection has two ends
-    if pairs != one_each:
+    if not pairs or pairs != one_each:  # of one rank alone, as in a pod, no peer is seen
         return {}
     acts = {pid: _last(pid, workers[pid], sent[pid], spoke[pid]) for pid in pids}
     return {pid: its for pid, its in acts.items() if its is not None}
