@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.corpus import accuracy, harness, outside, peers
-from tests.corpus.accuracy import KINDS, MEASURED, MEASURED_WITH_NCCL, WRONG, Score
+from tests.corpus.accuracy import MEASURED, MEASURED_WITH_NCCL
 from tests.corpus.cases import PORT_TAKEN, Case, cases
 from tests.corpus.faults import Fault
 from tests.corpus.nccl import nccl_cases
+from tests.corpus.scores import KINDS, WRONG, Score
+from tests.ports import own_port
 
 AT_MOST_WRONG = 0.02
 
@@ -136,14 +138,11 @@ def _run(case: Case, folder: Path, env: dict[str, str]) -> dict[str, Any] | None
 @contextlib.contextmanager
 def _port(case: Case) -> Iterator[dict[str, str]]:
     """A port for the seeds, free or held as the program expects it."""
-    with socket.socket() as holder:
-        holder.bind(("", 0))
-        env = {"SEED_PORT": str(holder.getsockname()[1])}
+    port = own_port()
+    with contextlib.ExitStack() as held:
         if case.name == PORT_TAKEN:
-            holder.listen()
-            yield env
-            return
-    yield env
+            held.enter_context(socket.create_server(("", port)))
+        yield {"SEED_PORT": str(port)}
 
 
 def _write(table: Path, every: list[Case], rows: dict[str, dict[str, Any]]) -> None:

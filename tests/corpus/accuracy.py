@@ -1,4 +1,4 @@
-"""What corpus.json has measured, how each verdict is scored, and docs/accuracy.md that is made of both."""
+"""What corpus.json has measured, and docs/accuracy.md that is made of it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.corpus import accuracy_outside
 from tests.corpus.accuracy_text import HEAD, MISSES, NCCL_HEAD, OUTSIDE_HEAD, PEERS, PROGRAMS, SCORES
 from tests.corpus.cases import Case
 from tests.corpus.faults import Fault
+from tests.corpus.scores import ABSTAINED, PART, RIGHT, WIDE, WRONG, Score, named, of_ranks
 from tests.corpus.why import WHY, WHY_WITH_NCCL
 
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
@@ -35,59 +36,6 @@ A run is {"code", "ranks", "confidence", "seconds", "words"}: `code` is "none" w
 notices and verdicts, `load` is the load average of the machine after the run; `early`, where there are any,
 has the codes of those before that moment, and of all of a healthy job.
 """
-WIDER = {
-    "rank-in-user-code": (
-        "rank-in-dataloader",
-        "rank-late-to-init",
-        "exception-swallowed",
-        "device-shared",
-        "async-not-waited",
-        "gil-held",
-        "io-stuck",
-        "lock-deadlock",
-        "cpu-starved",
-    ),
-    "rank-in-dataloader": ("io-stuck", "lock-deadlock", "rank-killed-memory", "rank-killed-bus"),
-    "rank-late-to-init": ("io-stuck", "lock-deadlock", "gil-held", "cpu-starved"),
-    "rank-killed": ("rank-killed-memory", "rank-killed-bus"),
-    "collective-mismatch": ("collective-skipped", "group-partial", "exception-swallowed"),
-    "collective-skipped": ("exception-swallowed",),
-    "rank-exited-early": ("collective-skipped",),
-    "slow": ("slow-broadcast", "cpu-starved"),
-}
-"""Codes that are true of another's rank as well, and only say less of why."""
-DOUBT = 0.5
-"""A verdict that names no rank, and is no surer than this, says that it does not know."""
-RIGHT, WIDE, PART, ABSTAINED, WRONG = "right", "wider cause", "some of the ranks", "abstained", "wrong"
-KINDS = (RIGHT, WIDE, PART, ABSTAINED, WRONG)
-
-
-@dataclass(frozen=True)
-class Score:
-    """One run of a fault's program against what is true of it."""
-
-    case: Case
-    run: dict[str, Any]
-
-    @property
-    def kind(self) -> str:
-        """One of KINDS."""
-        code, ranks = self.run["code"], self.run["ranks"]
-        if code == self.case.code and set(ranks) == set(self.case.ranks):
-            return RIGHT
-        doubts = self.case.ranks and not ranks and self.run["confidence"] <= DOUBT
-        if code in ("none", "unknown") or doubts:
-            return ABSTAINED
-        if not set(ranks) <= set(self.case.ranks) or (self.case.ranks and not ranks):
-            return WRONG
-        if code != self.case.code and self.case.code not in WIDER.get(code, ()):
-            return WRONG
-        return WIDE if set(ranks) == set(self.case.ranks) else PART
-
-    @property
-    def rank_is_right(self) -> bool:
-        """Whether all ranks at fault are named, and no other."""
-        return set(self.run["ranks"]) == set(self.case.ranks) and self.kind != ABSTAINED
 
 
 def load(path: Path = MEASURED) -> Measured:
@@ -118,8 +66,6 @@ def merge(old: Measured, new: dict[str, dict[str, Any]], names: Iterable[str]) -
 
 def page(measured: Measured, cases: Iterable[Case], nccl: Measured, nccl_cases: Iterable[Case]) -> str:
     """accuracy.md."""
-    from tests.corpus import accuracy_outside
-
     rows = measured["programs"]
     faults, healthy, scores = _scored(cases, rows)
     parts = [HEAD, *_figures(scores, healthy, rows), "", SCORES, *matrix(scores), ""]
@@ -246,12 +192,6 @@ def _missed(score: Score) -> str:
     return f"got {named(score.run['code'], score.run['ranks'])} ({score.kind})"
 
 
-def named(code: str, ranks: Iterable[int]) -> str:
-    """'rank-failed [2, 3]'."""
-    numbers = ", ".join(str(rank) for rank in ranks)
-    return f"{code} [{numbers}]" if numbers else code
-
-
 def _peers(faults: list[Case], rows: dict[str, Any]) -> Iterator[str]:
     """On the same programs: those that a peer can be asked about, and whose fault has ranks."""
     yield "| | programs | right rank | some of the ranks | abstained | wrong |"
@@ -269,15 +209,6 @@ def _peer_row(name: str, named: list[tuple[Case, list[int]]]) -> str:
     kinds = Counter(of_ranks(set(case.ranks), set(ranks)) for case, ranks in named)
     cells = [f"{kinds[kind]}" for kind in (RIGHT, PART, ABSTAINED, WRONG)]
     return f"| {name} | {len(named)} | {' | '.join(cells)} |"
-
-
-def of_ranks(true: set[int], told: set[int]) -> str:
-    """Return how the ranks that were told compare with the true ones."""
-    if not told:
-        return ABSTAINED
-    if told == true:
-        return RIGHT
-    return PART if told < true else WRONG
 
 
 def _programs(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> Iterator[str]:

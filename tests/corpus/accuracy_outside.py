@@ -6,9 +6,8 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from tests.corpus import accuracy
-from tests.corpus.accuracy import ABSTAINED, PART, RIGHT, WRONG, Score
 from tests.corpus.cases import Case
+from tests.corpus.scores import ABSTAINED, PART, RIGHT, WRONG, Score, named, of_ranks
 
 KINDS = {"py-spy": "with py-spy", "none": "without py-spy", "forbidden": "without the right to trace"}
 COLUMNS = (
@@ -45,7 +44,7 @@ def section(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> It
     yield "|---" * (3 + 3 * len(KINDS)) + "|"
     for case, look in [*looks, *calm]:
         cells = [cell for kind in KINDS for cell in _cells(case, look[kind])]
-        true = accuracy.named(case.code, case.ranks) if case.code else "healthy"
+        true = named(case.code, case.ranks) if case.code else "healthy"
         yield f"| {case.name} | {true} | {look['load']} | {' | '.join(cells)} |"
 
 
@@ -65,7 +64,7 @@ def _figures(kind: str, looks: list[Any], calm: list[Any]) -> Iterator[str]:
 def _cells(case: Case, run: dict[str, Any]) -> list[str]:
     if run["seconds"] is None:
         return ["ended before", "", ""]
-    said = accuracy.named(run["code"], run["ranks"])
+    said = named(run["code"], run["ranks"])
     if case.healthy:
         return [said, "accused" if run["ranks"] and run["code"] != "slow" else "", str(run["seconds"])]
     score = Score(case, run)
@@ -76,4 +75,4 @@ def _cells(case: Case, run: dict[str, Any]) -> list[str]:
 
 def rank_score(score: Score) -> str:
     """How the named ranks alone compare."""
-    return accuracy.of_ranks(set(score.case.ranks), set(score.run["ranks"]))
+    return of_ranks(set(score.case.ranks), set(score.run["ranks"]))

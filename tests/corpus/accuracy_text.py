@@ -67,9 +67,9 @@ were mended by what these programs had shown, and the figures are those of the m
 What is missed has these reasons. With py-spy: a stack does not show which group a call is of, nor what an
 asynchronous send or receive waits for. Without py-spy: all ranks wait in calls of torch.distributed
 (mismatches, sends and receives, groups), and only stacks show which calls. Where tracing is forbidden as
-well: a rank that waits for a lock of its own looks like one that waits in a collective. The kernel tells when
-each rank last sent something to another, which a rank does when it comes to a collective; that decides where
-a rank has run on for seconds, and these programs stop within milliseconds.
+well: a rank that waits for a lock in its own process looks like one that waits in a collective. The kernel
+shows when each rank last sent a message to another. A rank sends one when it calls a collective, so this
+names a rank that has computed for seconds since. These programs stop within milliseconds: it names none.
 """
 
 NCCL_HEAD = """\

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 from tests.corpus.faults import Fault, Healthy
 from tests.corpus.harness import HERE, living
+from tests.ports import own_port
 
 STARTED = 120.0
 """Seconds for which the moment at which progress stops is waited for, on a busy machine."""
@@ -42,9 +42,7 @@ def job(
     case: Fault | Healthy, folder: Path, env: Mapping[str, str] | None = None
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Its launchers, one a node; at the end nothing of it is left."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        port = str(holder.getsockname()[1])
+    port = str(own_port())
     own = {"CORPUS_SCENE": str(folder), **(env or {})}
     launchers = []
     launch = case.launch if isinstance(case, Fault) else ()

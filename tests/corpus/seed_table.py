@@ -86,6 +86,7 @@ SEEDS = [
         (taken := Said("port-in-use", (0,), "is held by")),
         taken,
         two_machines=False,
+        whole=True,
     ),
     Seed(
         "extra_reduce",
@@ -95,6 +96,7 @@ SEEDS = [
         ranks=3,
         two_machines=False,
         may_abstain=True,
+        whole=True,
     ),
     Seed(
         "loader_bottleneck",
@@ -153,6 +155,7 @@ SEEDS = [
         ranks=4,
         two_machines=False,
         may_abstain=True,
+        whole=True,
     ),
     Seed(
         "spawned_ddp",

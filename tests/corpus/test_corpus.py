@@ -1,6 +1,6 @@
 """Every verdict on its real fault, and not a word on jobs that only take their time.
 
-The jobs run two at a time ahead of the tests that ask for their outcome: most of each is waiting.
+The jobs run three at a time ahead of the tests that ask for their outcome: most of each is waiting.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _outcome_of(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         item.callspec.params.get("fault") for item in request.session.items if hasattr(item, "callspec")
     ]
     faults = [fault for fault in wanted if isinstance(fault, Fault) and not _impossible(fault)]
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(3) as pool:
         started: dict[str, Future[Outcome]] = {
             fault.name: pool.submit(harness.run, fault, tmp_path_factory.mktemp(fault.name) / "job")
             for fault in faults

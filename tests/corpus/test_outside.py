@@ -8,13 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.corpus import plain
 from tests.corpus.faults import FAULTS, Fault
+
+from ddplaunch.agent.system import processes
 
 pytestmark = [pytest.mark.corpus, pytest.mark.timeout(300)]
 _BEFORE = 12.0
@@ -83,8 +85,9 @@ def started(*words: str | Path) -> Iterator[subprocess.Popen[bytes]]:
         try:
             yield process
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            # torchrun's ranks have sessions of their own.
+            for pid in [process.pid, *processes.descendants(process.pid)]:
+                processes.send(pid, signal.SIGKILL)
 
 
 @contextmanager
@@ -108,7 +111,7 @@ def _stopped(folder: Path) -> None:
     "name",
     [
         "rank_in_dataloader",
-        "rank_stopped",
+        pytest.param("rank_stopped", marks=pytest.mark.whole),
         pytest.param("rank_late_to_init", marks=pytest.mark.whole),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 from tests.corpus import harness
 from tests.corpus.cases import right_on_one_machine, seed_job
 from tests.corpus.seed_table import SEEDS, Seed
+from tests.ports import own_port
 
 from ddplaunch.agent.contract import Exit
 
@@ -26,14 +28,11 @@ pytestmark = [pytest.mark.corpus, pytest.mark.timeout(600)]
 @pytest.fixture(name="port")
 def _port(request: pytest.FixtureRequest) -> Iterator[str]:
     """A port that is free, or held by this process where the program shall find it so."""
-    with socket.socket() as holder:
-        holder.bind(("", 0))
-        port = str(holder.getsockname()[1])
+    port = own_port()
+    with contextlib.ExitStack() as held:
         if request.node.originalname == "test_fault" and request.node.callspec.id == "port_taken":
-            holder.listen()
-            yield port
-            return
-    yield port
+            held.enter_context(socket.create_server(("", port)))
+        yield str(port)
 
 
 @pytest.mark.parametrize(

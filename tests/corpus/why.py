@@ -16,11 +16,11 @@ WHY_WITH_NCCL: dict[str, str] = {
     "before_init_downloads": _NO_INIT,
     "collective_mismatch": _RUNS_AHEAD,
     "gpu_endless_kernel": "without TORCH_NCCL_ENABLE_TIMING torch does not know what has started on a GPU.",
-    "healthy_gpu_computes_long": "a notice of `unknown` after 3 s in which all GPUs computed. Now they get "
-    "four times as long; not measured since.",
-    "lock_deadlock": "the GPU of that rank had not done its own calls either, and the rule took it for a "
-    "rank that waits in them. The rule is mended, and finds the cause in the evidence of this run.",
     "rank_late_to_init": _NO_INIT,
+    "rank_loops": "the others end their Python, NCCL gives up what the rank's GPU has not done, and a rank "
+    "that burns a CPU looks like one that waits for its GPU.",
+    "skipped_no_sync": "with NCCL it need not wait for the others: its program is over, which is seen first.",
+    "skipped_uneven": "the two calls that meet differ: that is true, and seen first.",
 }
 UNTESTED = frozenset(["ends_terminated"])
 """Programs whose verdict is not right on a quiet machine either: no test asks for it."""

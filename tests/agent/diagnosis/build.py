@@ -77,6 +77,7 @@ def rank(number: int, stacks: list[Stack] | None = None, called: int = 17, **mor
         "alive": True,
         "phase": "running",
         "stacks": stacks,
+        "stack_source": "hook" if stacks else "",
         "still_for": 11.0,
         "stuck_for": 11.0,
         "groups": [Group("0", [], called, done)],

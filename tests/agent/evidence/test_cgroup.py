@@ -83,6 +83,32 @@ def test_the_tightest_quota_of_another_process(root: Root) -> None:
     assert cgroup.cpu(str(root), "812") == cgroup.Cpu(50, 40, 1.5)
 
 
+@pytest.mark.parametrize(
+    ("path", "mounted"), [("/../trainer", "/../trainer"), ("/pod/trainer", "/pod/trainer")]
+)
+def test_the_group_of_a_process_in_another_container(root: Root, path: str, mounted: str) -> None:
+    """Our own limits say nothing of it: they are read where it sees them, with or without namespaces."""
+    version_2(
+        root, "/" if path.startswith("/..") else "/pod/ours", "/" if path.startswith("/..") else "/pod/ours"
+    )
+    root.write("sys/fs/cgroup/memory.max", f"{GIB}\n")
+    root.write("proc/812/cgroup", f"0::{path}\n")
+    root.write("proc/812/mountinfo", f"40 39 0:26 {mounted} /sys/fs/cgroup ro - cgroup2 cgroup rw\n")
+    root.write("proc/812/root/sys/fs/cgroup/memory.max", f"{2 * GIB}\n")
+    root.write("proc/812/root/sys/fs/cgroup/memory.current", "7\n")
+
+    assert cgroup.memory(str(root), "812") == cgroup.Memory(2 * GIB, 7, 0)
+
+
+def test_another_container_that_may_not_be_looked_into(root: Root) -> None:
+    """Nothing is known of its group, and ours is not taken for it."""
+    version_2(root, "/")
+    root.write("sys/fs/cgroup/memory.max", f"{GIB}\n")
+    root.write("proc/812/cgroup", "0::/../trainer\n")
+
+    assert cgroup.memory(str(root), "812") == cgroup.Memory(None, None, 0)
+
+
 def test_version_1(root: Root) -> None:
     """Limit, use and kills have other names, and no limit is a huge number."""
     root.write("proc/self/cgroup", "9:name=systemd:/\n4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n")

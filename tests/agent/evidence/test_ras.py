@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.agent.ras_replies import recorded, reply, serving
+from tests.ports import own_port
 
 from ddplaunch.agent.contract import Ras, RasCommunicator, RasCount, RasRank
 from ddplaunch.agent.evidence import ras
@@ -262,8 +263,7 @@ def listener(port: int, named: str = "127.0.0.1:{}") -> Iterator[tuple[int, int]
 
 @pytest.fixture(name="port")
 def _port() -> int:
-    with listener(0) as (_, port):
-        return port
+    return own_port()
 
 
 def test_ranks_that_share_their_port(port: int) -> None:

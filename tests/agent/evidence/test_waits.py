@@ -139,6 +139,56 @@ def test_a_lock_where_calls_may_not_be_read(
     assert (str(tmp_path / "cache.lock"), holder, None) == (found.file, found.holder, free)
 
 
+OPENS = "file = os.open('cache.lock', os.O_CREAT | os.O_RDWR)\n"
+LOCKS = f"{OPENS}fcntl.flock(file, fcntl.LOCK_EX)\n"
+SLEEPS = "import time\ntime.sleep(60)"
+
+
+def tried(pid: int, folder: Path, ranks: tuple[int, ...] | None = None) -> Wait:
+    """What is found out about a process that tries for `cache.lock`; `ranks`: one of them has it if open."""
+    found = waits.polled(pid, [str(folder / "cache.lock"), ranks is not None], ranks or ())
+    assert found is not None
+    return found
+
+
+def test_the_holder_of_a_lock_that_is_tried_for_is_named(tmp_path: Path) -> None:
+    """With its command. Who has the file open is not taken for it, even with another lock."""
+    other = (
+        f"{OPENS}second = os.open('other.lock', os.O_CREAT | os.O_RDWR)\nfcntl.flock(second, fcntl.LOCK_EX)\n"
+    )
+    with asleep(other + SLEEPS, tmp_path, "S"), asleep(SLEEPS, tmp_path, "S") as pid:
+        unlocked = tried(pid, tmp_path)
+        with asleep(LOCKS + SLEEPS, tmp_path, "S") as holder:
+            found, itself = tried(pid, tmp_path), tried(holder, tmp_path)
+
+    assert (str(tmp_path / "cache.lock"), holder, []) == (found.file, found.holder, found.functions)
+    assert ("cache.lock" in found.command, os.path.ismount(found.mount)) == (True, True)
+    assert [(0, ""), (0, "")] == [(each.holder, each.command) for each in (unlocked, itself)]
+
+
+def test_the_rank_that_has_the_file_open_holds_a_baton(tmp_path: Path) -> None:
+    """It locks nothing. A process that is no rank may only look at the file."""
+    with asleep(OPENS + SLEEPS, tmp_path, "S") as holder, asleep(SLEEPS, tmp_path, "S") as pid:
+        found = [tried(pid, tmp_path, ranks).holder for ranks in ((holder, pid), (pid,), ())]
+
+    assert [holder, 0, 0] == found
+
+
+@needs_root
+def test_a_file_of_the_same_name_in_another_container_is_another_file(tmp_path: Path) -> None:
+    """Its path is compared within one mount namespace."""
+    apart = "import ctypes\nctypes.CDLL(None).unshare(0x20000)\n"
+    with asleep(apart + LOCKS + SLEEPS, tmp_path, "S"), asleep(SLEEPS, tmp_path, "S") as pid:
+        found = tried(pid, tmp_path)
+
+    assert 0 == found.holder
+
+
+def test_who_tries_for_no_lock() -> None:
+    """The hook has named no file."""
+    assert waits.polled(os.getpid(), None, [os.getpid()]) is None
+
+
 @needs_root
 @pytest.mark.skipif(not os.path.exists("/dev/fuse"), reason="this kernel has no FUSE")
 @pytest.mark.parametrize(("after_mount", "state"), [(False, "D"), (True, "S")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from tests.agent.hook.conftest import Supervisor
@@ -84,3 +85,21 @@ def test_a_loop_of_caught_exceptions_is_not_slowed(supervisor: Supervisor) -> No
 def test_only_the_users_own_files_count(file: str, is_users: bool) -> None:
     """The hook catches exceptions of its own at each start: they are nobody's fault."""
     assert is_users == ddplaunch_caught._is_users(file)
+
+
+def test_a_library_may_lie_where_pip_was_told_to_put_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --target pip puts libraries into any folder, which PYTHONPATH names then."""
+    for folder in (
+        "libraries/typing_extensions-4.16.0.dist-info",
+        "project/train.egg-info",
+        "beside/sh.dist-info",
+    ):
+        (tmp_path / folder).mkdir(parents=True)
+        monkeypatch.syspath_prepend(tmp_path / folder.partition("/")[0])
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "beside/train.py"), raising=False)
+    files = ("libraries/typing_extensions.py", "libraries/pkg/part.py", "project/model.py", "beside/model.py")
+    users = [file for file in files if ddplaunch_caught._is_users(str(tmp_path / file))]
+
+    assert users == ["project/model.py", "beside/model.py"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from tests.agent.hook.conftest import Supervisor
 
@@ -56,7 +58,7 @@ def test_no_size_elsewhere(supervisor: Supervisor) -> None:
 
 @pytest.mark.parametrize(
     ("visible", "device"),
-    [("4,6", "6"), ("GPU-a,GPU-b", "GPU-b"), (None, "1"), ("4", None)],
+    [("4,6", "6"), pytest.param("GPU-a,GPU-b", "GPU-b", marks=pytest.mark.whole), (None, "1"), ("4", None)],
 )
 def test_the_gpu_of_the_process_groups(
     supervisor: Supervisor, visible: str | None, device: str | None
@@ -66,6 +68,47 @@ def test_the_gpu_of_the_process_groups(
     answer = dumped(supervisor, more + BOUND)
 
     assert (device, False) == (answer.get("device"), "failed" in answer)
+
+
+FILELOCK = """
+import fcntl, filelock
+os.symlink(".", "link")
+held = open("cache.lock", "w")
+fcntl.flock(held, fcntl.LOCK_EX)
+open("ready", "w").close()
+filelock.FileLock("link/cache.lock").acquire()
+"""
+BATON = """
+from torch.utils.file_baton import FileBaton
+FileBaton("cache.lock").try_acquire()
+open("ready", "w").close()
+FileBaton("cache.lock").wait()
+"""
+
+
+@pytest.mark.parametrize(("program", "baton"), [(FILELOCK, False), (BATON, True)], ids=["filelock", "baton"])
+def test_the_file_of_a_lock_that_is_tried_for(supervisor: Supervisor, program: str, baton: bool) -> None:
+    """As the kernel would name it, and whether it is torch's FileBaton."""
+    supervisor.start(BEGIN + program)
+    supervisor.until((supervisor.folder / "ready").exists, 60)
+    line, answers = supervisor.line("rank"), []
+
+    def asleep() -> bool:
+        """Between two tries, it is about to sleep or to try."""
+        answers.append(supervisor.ask(line, "dump"))
+        return answers[-1].get("polls") is not None
+
+    supervisor.until(asleep, 60)
+    path = os.path.realpath(supervisor.folder / "cache.lock")
+
+    assert ([path, baton], False) == (answers[-1]["polls"], "failed" in answers[-1])
+
+
+def test_no_lock_elsewhere(supervisor: Supervisor) -> None:
+    """A rank that waits for something else names no file."""
+    answer = dumped(supervisor, "wait()")
+
+    assert (False, False) == ("polls" in answer, "failed" in answer)
 
 
 STANDS = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.agent.hook.conftest import Supervisor
+from tests.ports import own_port
 
 pytestmark = pytest.mark.slow
 
@@ -45,9 +45,7 @@ if __name__ == "__main__":
 
 @pytest.fixture(name="port")
 def _port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+    return own_port()
 
 
 def said(supervisor: Supervisor, word: str) -> list[Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.corpus.faults import Fault, Healthy
 
 
-def _end(how: str, code: str, whole: bool = True) -> Fault:
-    return Fault(f"ends_{how}", code, (1,), (0, 2), nproc=3, program="ends", arguments=(how,), whole=whole)
+def _end(how: str, code: str) -> Fault:
+    return Fault(f"ends_{how}", code, (1,), (0, 2), nproc=3, program="ends", arguments=(how,), whole=True)
 
 
 def _one(program: str, how: str, code: str, rank: int, nproc: int, plain: bool = False) -> Fault:
@@ -25,7 +25,7 @@ FAULTS = [
     _end("exit_well", "rank-exited-early"),
     _end("os_exit_well", "rank-exited-early"),
     _end("terminated", "rank-killed"),
-    _end("aborts", "rank-killed", whole=False),
+    _end("aborts", "rank-killed"),
     _end("killed_by_child", "rank-killed"),
     _end("floating_point_signal", "rank-killed"),
     _end("debugger", "rank-failed"),

@@ -18,6 +18,7 @@ FAULTS = [
         nproc=3,
         program="accelerate_styles",
         arguments=("gathers_alone",),
+        whole=True,
     ),
     Fault(
         "fabric_downloads",

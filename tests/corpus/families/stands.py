@@ -27,10 +27,10 @@ def _short(name: str, *words: str) -> Fault:
     )
 
 
-def _sizes(how: str, whole: bool) -> Fault:
+def _sizes(how: str) -> Fault:
     """Nobody can know whether the sender or the receiver is wrong."""
     name, program = f"p2p_sizes_{how}", "p2p_sizes"
-    return Fault(name, "p2p-deadlock", (0, 1), (2,), nproc=3, program=program, arguments=(how,), whole=whole)
+    return Fault(name, "p2p-deadlock", (0, 1), (2,), nproc=3, program=program, arguments=(how,), whole=True)
 
 
 FAULTS = [
@@ -49,6 +49,21 @@ FAULTS = [
     _one("before_init", "downloads", "rank-late-to-init", 1, 2),
     _one("before_init", "runs_command", "rank-late-to-init", 1, 2),
     _one("before_init", "stopped", "rank-stopped", 1, 3),
+    _one("polled_lock", "with_filelock", "rank-in-user-code", 1, 3, whole=False),
+    _one("polled_lock", "with_baton", "rank-in-user-code", 1, 3),
+    Fault(
+        "polled_lock_left_over",
+        "rank-in-user-code",
+        (0, 1),
+        (2,),
+        nproc=3,
+        program="polled_lock",
+        arguments=("left_over",),
+        whole=True,
+    ),
+    _one("awaited", "key", "rank-in-user-code", 1, 3),
+    _one("awaited", "file", "rank-in-user-code", 1, 3),
+    _one("awaited", "no_key", "rank-in-user-code", 1, 3),
     _one("threads", "thread_raises", "exception-swallowed", 0, 2),
     _one("threads", "waits_for_command", "rank-in-user-code", 0, 2),
     _one("threads", "hangs_at_exit", "rank-in-user-code", 0, 2),
@@ -56,8 +71,8 @@ FAULTS = [
     _one("other_call", "other_order", "collective-mismatch", 1, 3),
     _one("other_call", "extra_barrier", "collective-mismatch", 1, 3),
     _one("other_call", "only_gathers", "collective-mismatch", 1, 3),
-    _sizes("longer", whole=False),
-    _sizes("wider", whole=True),
+    _sizes("longer"),
+    _sizes("wider"),
     _short("in_collective", "2", "all_reduce"),
     _short("in_barrier", "2", "barrier"),
     _short("after_the_notice", "5", "all_reduce"),
@@ -69,6 +84,7 @@ FAULTS = [
         nodes=2,
         program="subgroups",
         arguments=("stands",),
+        whole=True,
     ),
     Fault(
         "mesh_stands",

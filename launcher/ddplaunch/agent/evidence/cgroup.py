@@ -67,7 +67,24 @@ def _folders(controller: str, root: str, pid: str = "self") -> Iterator[str]:
     for line in _text(root, f"proc/{pid}/cgroup").splitlines():
         _, names, path = line.split(":", 2)
         paths.update(dict.fromkeys(names.split(","), path))
-    for line in _text(root, "proc/self/mountinfo").splitlines():
+    ours = list(_mounts(controller, root, "self", paths))
+    if pid != "self" and ours and all(inside.startswith("..") for _, inside in ours):
+        # It is in another container: our mount is our own group, and its mount is its group.
+        ours = list(_mounts(controller, root, pid, paths))
+    for top, inside in ours:
+        # A path outside the mount: the visible group is the mount itself.
+        folder = top if inside.startswith("..") else os.path.normpath(os.path.join(top, inside))
+        while True:
+            yield folder
+            if folder == top or len(folder) <= len(top):
+                break
+            folder = os.path.dirname(folder)
+
+
+def _mounts(controller: str, root: str, pid: str, paths: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the folders where a process sees the hierarchy, and the paths of the groups from there."""
+    place = root if pid == "self" else os.path.join(root, f"proc/{pid}/root")
+    for line in _text(root, f"proc/{pid}/mountinfo").splitlines():
         left, _, right = line.partition(" - ")
         mounted_root, point = left.split(" ")[3:5]
         kind, _, options = right.split(" ", 2)
@@ -76,15 +93,10 @@ def _folders(controller: str, root: str, pid: str = "self") -> Iterator[str]:
             continue
         if kind == "cgroup" and controller not in options.split(","):
             continue
-        inside = os.path.relpath(paths[key], mounted_root)
-        top = os.path.join(root, point.lstrip("/"))
-        # A path outside the mount: the visible group is the mount itself.
-        folder = top if inside.startswith("..") else os.path.normpath(os.path.join(top, inside))
-        while True:
-            yield folder
-            if folder == top or len(folder) <= len(top):
-                break
-            folder = os.path.dirname(folder)
+        path, above = paths[key].rstrip("/") + "/", mounted_root.rstrip("/") + "/"
+        # A path beside the root of our own namespace is "/../x".
+        inside = path[len(above) :] if path.startswith(above) else ".."
+        yield os.path.join(place, point.lstrip("/")), inside
 
 
 def _number(folder: str, name: str) -> Optional[int]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple, Optional
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Wait
 from ddplaunch.agent.system import proc
@@ -65,6 +66,28 @@ def read(pid: int, state: str, wchan: str) -> Optional[Wait]:
     )
 
 
+def polled(pid: int, polls: Any, ranks: Iterable[int]) -> Optional[Wait]:
+    """Return the wait of a process that tries again and again for the lock on a file; None where it does not.
+
+    `polls`: the file, and whether one of `ranks` that has it open holds the lock; else it has locked it.
+    """
+    if not polls:
+        return None
+    path, openers = str(polls[0]), {*ranks} if polls[1] else set()
+    places = {each: _places(each, path) for each in {*openers, *(int(lock[2]) for lock in _locks())} - {pid}}
+    same = [each for each in places if places[each] and _link(each, "ns/mnt") == _link(pid, "ns/mnt")]
+    holders = [each for each in same if each in openers or any("\nlock:" in text for text in places[each])]
+    holder = min(holders, default=0)
+    return Wait([], path, *_mount_of(pid, path), holder, proc.command_line(holder)[:200] if holder else "")
+
+
+def _places(pid: int, path: str) -> list[str]:
+    """Return what the kernel says of each of its descriptors of this file."""
+    return [
+        proc.text(pid, f"fdinfo/{each}") for each in _descriptors(pid) if _link(pid, f"fd/{each}") == path
+    ]
+
+
 def _call(pid: int) -> Optional[_Call]:
     words = proc.text(pid, "syscall").split()
     if len(words) < 7 or not words[0].isdigit():
@@ -117,25 +140,30 @@ def _mount_of(pid: int, path: str) -> tuple[str, str, str]:
 
 def _open_file(pid: int, inode: str) -> str:
     """Return the path of its open file; "" where the kernel does not tell, before 5.14."""
-    try:
-        descriptors = os.listdir(f"/proc/{pid}/fdinfo") if inode else []
-    except OSError:
-        return ""
+    descriptors = _descriptors(pid) if inode else []
     places = (each for each in descriptors if inode in _INODE.findall(proc.text(pid, f"fdinfo/{each}")))
     return next((path for path in (_link(pid, f"fd/{each}") for each in places) if path.startswith("/")), "")
 
 
 def _lock(pid: int) -> tuple[int, str]:
     """Return who holds the lock for which this process waits, and its inode. -1: unknown; 0: none."""
-    try:
-        with open("/proc/locks", encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return 0, ""
     holders: dict[str, int] = {}
-    for number, waits, owner, inode in (line.groups() for line in map(_LOCK.match, lines) if line):
+    for number, waits, owner, inode in _locks():
         if not waits:
             holders[number] = int(owner)
         elif int(owner) == pid:
             return holders.get(number) or -1, str(inode)
     return 0, ""
+
+
+def _locks() -> list[tuple[str, ...]]:
+    """Return number, mark of a wait, owner and inode of each lock."""
+    lines = proc.text(".", "locks").splitlines()
+    return [line.groups() for line in map(_LOCK.match, lines) if line]
+
+
+def _descriptors(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return []

@@ -56,9 +56,25 @@ def _is_users(path: str) -> bool:
     """Whether the file is the user's own: libraries, and the hook, catch exceptions a few times a step."""
     foreign = _State.foreign.get(path)
     if foreign is None:
-        foreign = path.startswith(("<", _STANDARD, _HOOK)) or "-packages/" in path
+        foreign = path.startswith(("<", _STANDARD, _HOOK)) or "-packages/" in path or _is_installed(path)
         _State.foreign[path] = foreign
     return not foreign
+
+
+def _is_installed(path: str) -> bool:
+    """Whether pip has installed into the file's folder of sys.path, as `pip install --target` does.
+
+    Not where the program itself lies: what is installed beside it does not make it a library.
+    """
+    program = os.path.abspath(getattr(sys.modules.get("__main__"), "__file__", None) or "")
+    for folder in sys.path:
+        if folder and path.startswith(os.path.join(folder, "")):
+            try:
+                installed = any(name.endswith(".dist-info") for name in os.listdir(folder))
+            except OSError:
+                installed = False
+            return installed and os.path.dirname(program) != os.path.abspath(folder)
+    return False
 
 
 def _message(value: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Reads a rank's model and GPU for evidence, from the program's own objects, without a call of CUDA.
+"""Reads a rank's model, GPU and file lock for evidence, from the program's objects, without a call of CUDA.
 
 A call of CUDA may wait for a GPU that hangs, and would hold the GIL meanwhile. Nor would it tell more: the
 current device is each thread's own, and the hook's thread always has the first.
@@ -24,6 +24,7 @@ _OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ddplaunch_")
 _LOADER = os.path.join("torch", "utils", "data", "")
 _ENGINE = (os.path.join("torch", "autograd", ""), os.path.join("nn", "parallel", "distributed.py"))
 _C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
+_BATON = os.path.join("torch", "utils", "file_baton.py")
 _UTILS = os.path.join("torch", "distributed", "utils.py")
 
 
@@ -78,6 +79,18 @@ def _broadcasting() -> Optional[int]:
     return None
 
 
+def _polls() -> Optional[list[Any]]:
+    """Return the file for whose lock filelock sleeps in the main thread, or torch's FileBaton, and which."""
+    frame = _main_frame()
+    place = "" if frame is None else frame.f_code.co_filename
+    baton = place.endswith(_BATON)
+    if baton or "filelock" in place:
+        local = frame.f_locals
+        file = local["self"].lock_file_path if baton else local.get("lock_filename")
+        return [os.path.realpath(os.fsdecode(file)), baton] if file else None
+    return None
+
+
 def _device() -> Optional[str]:
     """Return the GPU to which the process groups are bound, by number or UUID; None where it is not known."""
     torch: Any = sys.modules.get("torch")
@@ -97,4 +110,4 @@ def _device() -> Optional[str]:
 
 
 COUNT = (_place,)
-DUMP = (_broadcasting, _device)
+DUMP = (_broadcasting, _device, _polls)

@@ -226,6 +226,17 @@ def test_nodes_that_never_came() -> None:
     assert verdict.nodes == [1]
 
 
+@pytest.mark.parametrize(
+    ("joined", "option"), [(False, "`gate.timeout` in the job file"), (True, "`--gate-timeout`")]
+)
+def test_how_long_others_wait_is_set_where_the_job_was_started(joined: bool, option: str) -> None:
+    """A job that another launcher starts has no job file."""
+    plan = dataclasses.replace(PLAN, gate=GatePlan(joined=joined))
+    verdict = only(decide.judge(GateView(plan, {0: check_in(0), 2: check_in(2)}, missing=[1])))
+
+    assert verdict.hint.endswith(f" {option} says how long the others wait")
+
+
 def test_a_node_that_came_and_went() -> None:
     """Having been here is another story than never having come."""
     here = {0: check_in(0), 2: check_in(2)}

@@ -52,6 +52,14 @@ def test_ranks_that_are_done_may_be_gone_already() -> None:
     assert verdict.sentence.endswith("lacks ranks 2 and 3, which have ended")
 
 
+def test_ranks_that_nobody_has_seen_are_not_blamed() -> None:
+    """They may run where nobody looks, and be on their way."""
+    verdict = only(job(*(replace(in_mpi(n, "Barrier"), world_size=4) for n in (0, 1))))
+
+    assert ("unknown", [], []) == blamed(verdict)
+    assert "ranks 2 and 3" in verdict.sentence
+
+
 def test_the_smaller_of_two_collectives_is_blamed() -> None:
     """Whoever stands elsewhere than most."""
     others = [in_mpi(n, "Allreduce") for n in (0, 1, 3)]
@@ -163,6 +171,13 @@ def test_a_message_from_anybody_that_nobody_sends() -> None:
 
     assert ("mpi-unmatched", [0], [1, 2, 3]) == blamed(verdict)
     assert "rank 0 is in recv(source=any, tag=any) (train.py:31): nobody sends to it" == verdict.sentence
+
+
+def test_a_rank_that_nobody_has_seen_may_send() -> None:
+    """A receive from anybody waits for no rank that is known."""
+    verdict = only(job(replace(in_mpi(0, "recv", source=-1, recvtag=-1), world_size=4)))
+
+    assert "unknown" == verdict.code
 
 
 def test_a_message_from_a_rank_that_is_done() -> None:

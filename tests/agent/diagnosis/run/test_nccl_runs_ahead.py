@@ -54,6 +54,14 @@ def test_ranks_at_their_exit_wait_for_the_one_that_has_called_less() -> None:
     assert "the others wait in the exit of Python" in verdict.sentence
 
 
+def test_an_exception_that_no_peer_can_be_asked_about_explains_nothing() -> None:
+    """An import that fails and is caught does so in every rank; of those at their exit nobody knows it."""
+    caught = raised("AttributeError", "type object 'str' has no attribute '__set_name__'", -5, handled=True)
+    late = replace(asleep(1, 10), raised=[caught])
+
+    assert [("rank-in-user-code", [1])] == codes(job(at_its_exit(0, 1000), late, at_its_exit(2, 1000)))
+
+
 def test_a_rank_at_its_exit_that_has_called_less_is_waited_for() -> None:
     """Its program ended early, and its interpreter does not end."""
     groups = [Group("0", ALL, 17, 9)]

@@ -14,10 +14,7 @@ from ddplaunch.agent.diagnosis.rules import entries
 from ddplaunch.agent.system import phrases
 
 ENTRIES = entries(Exit.NODE_AT_FAULT, {"node-missing": "a node never came"})
-_ASK_SCHEDULER = (
-    "ask the scheduler for it: is it pending, pulling its image, or down? `gate.timeout` in the job file "
-    "says how long the others wait"
-)
+_ASK_SCHEDULER = "ask the scheduler for it: is it pending, pulling its image, or down?"
 
 
 def unreached_hub(view: GateView) -> Iterator[Verdict]:
@@ -53,6 +50,8 @@ def missing_nodes(view: GateView) -> Iterator[Verdict]:
             what = f"{view.nodes(view.missing)} checked in and then went away"
         others = [node for node in view.check_ins if node not in view.missing]
         here = view.nodes(others) if others else "nobody"
+        hint = platforms.named(view.plan.platform).hint("missing", _ASK_SCHEDULER)
+        patience = "`--gate-timeout`" if view.plan.gate.joined else "`gate.timeout` in the job file"
         yield Verdict(
             "node-missing",
             f"{what}; {here} {'is' if len(others) < 2 else 'are'} here",
@@ -64,7 +63,7 @@ def missing_nodes(view: GateView) -> Iterator[Verdict]:
                 for node in view.vanished
             ]
             + [f"the hub refused {peer}, which does not know the job's key" for peer in view.refused],
-            hint=platforms.named(view.plan.platform).hint("missing", _ASK_SCHEDULER),
+            hint=f"{hint} {patience} says how long the others wait",
         )
 
 

@@ -74,12 +74,10 @@ def _like(call: Collective, need: Collective) -> bool:
 
 def _verdict(view: JobView, rank: int, call: Collective, peer: int, need: Collective) -> Verdict:
     place, needs = last_call.described(call), last_call.described(need)
-    return Verdict(
+    return view.verdict(
         code="async-not-waited",
         sentence=f"rank {rank} began {place}, never waited for it, and ended (exit code 0): rank {peer} "
         f"needs it in {needs}",
-        where="run",
-        nodes=view.nodes_of([rank]),
         ranks=[rank],
         victims=view.victims_of([rank]),
         confidence=0.9,

@@ -177,11 +177,9 @@ def _verdict(view: JobView, group: str, found: dict[int, _Step]) -> Verdict:
             calls = [_of(view, rank, group).get(each) for rank in those]
             if calls and calls[0] is not None:
                 facts.append(f"{subjects.ranks(those)}: call {each} of the program is {_described(calls[0])}")
-    return Verdict(
+    return view.verdict(
         code="collective-skipped",
         sentence=sentence,
-        where="run",
-        nodes=view.nodes_of(ranks),
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=0.95 if step.since else 0.85,
@@ -265,13 +263,11 @@ def _left_verdict(
 ) -> Verdict:
     has, is_ = phrases.one_or(ranks, "has", "have"), phrases.one_or(ranks, "is", "are")
     rest = phrases.one_or(others, "is", "are")
-    return Verdict(
+    return view.verdict(
         code="collective-skipped",
         sentence=f"{subjects.ranks(ranks)} {has} left the loop {loop} and {is_} in "
         f"{view.locations[ranks[0]]}, while {subjects.ranks(others)} {rest} still in it, in "
         f"{view.locations[others[0]]}",
-        where="run",
-        nodes=view.nodes_of(ranks),
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=0.9,

@@ -85,11 +85,9 @@ def collective_mismatch(view: JobView) -> Optional[Verdict]:
 
 
 def _verdict(view: JobView, mismatch: Mismatch) -> Verdict:
-    return Verdict(
+    return view.verdict(
         code="collective-mismatch",
         sentence=(f"at collective {mismatch.number} " if mismatch.number else "") + _contrast(mismatch),
-        where="run",
-        nodes=view.nodes_of(mismatch.culprits),
         ranks=mismatch.culprits,
         victims=view.victims_of(mismatch.culprits),
         confidence=(0.97 if mismatch.number else 0.8)
@@ -194,8 +192,8 @@ def _by_stacks(view: JobView) -> Optional[Mismatch]:
     """Return the mismatch that stacks alone show, of ranks whose calls nobody has counted.
 
     All must be in calls of the default group that nobody leaves before all have come: then they are all at
-    the same call, or out of step. A rank that waits for a root is, too: the root, which is elsewhere, has not
-    come to that call, so nobody has left it. Where a root waits, another rank may have left it by right.
+    the same call, or out of step. Ranks that wait for a root are out of step as well: the root stands in
+    another call, and without it no rank can leave. Where the root waits, other ranks may have left already.
     """
     if view.waiting != view.world or view.stuck_for < view.evidence.notice_after:
         return None

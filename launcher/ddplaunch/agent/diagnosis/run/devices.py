@@ -68,11 +68,9 @@ def device_shared(view: JobView) -> Optional[Verdict]:
     who = subjects.ranks(ranks) if ranks else f"some of {subjects.ranks(refused)}, which NCCL does not name,"
     where = f" of {view.named(view.nodes_of(ranks))}" if ranks else ""
     shared = "one GPU" if len(devices) < 2 else "GPUs with one another"
-    return Verdict(
+    return view.verdict(
         code="device-shared",
         sentence=f"{who}{where} share {shared}, and NCCL refuses that{site}",
-        where="run",
-        nodes=view.nodes_of(ranks),
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=0.95 if ranks else 0.8,
@@ -160,12 +158,10 @@ def _behind(view: JobView, begun: dict[int, Collective], behind: list[int]) -> V
     """
     who, has = subjects.ranks(behind), phrases.one_or(behind, "has", "have")
     what = _names({rank: begun[rank] for rank in behind})
-    return Verdict(
+    return view.verdict(
         code="gpu-stuck",
         sentence=f"{who} {has} called {what}, but on the GPU it has not started, while that of the others "
         "has: what was queued before it does not end",
-        where="run",
-        nodes=view.nodes_of(behind),
         ranks=behind,
         victims=[rank for rank in view.alive if rank not in behind],
         confidence=0.85,

@@ -152,12 +152,10 @@ def rank_exited_early(view: JobView) -> Optional[Verdict]:
         for number, at in lost.items()
         if number not in view.waiting
     ]
-    return Verdict(
+    return view.verdict(
         code="rank-exited-early",
         sentence=f"{subjects.ranks(gone)} finished normally (exit code 0) "
         f"while {subjects.ranks(victims)} {ending}",
-        where="run",
-        nodes=view.nodes_of(gone),
         ranks=gone,
         victims=victims,
         confidence=0.95,
@@ -307,11 +305,9 @@ def verdict_on(
                 f"rank {number} ended {phrases.span(end.at - first.at)} later, as a victim: "
                 f"{complaint(view.ranks[number])}"
             )
-    return Verdict(
+    return view.verdict(
         code=code,
         sentence=sentence,
-        where="run",
-        nodes=view.nodes_of(numbers),
         ranks=numbers,
         victims=victims,
         confidence=confidence,

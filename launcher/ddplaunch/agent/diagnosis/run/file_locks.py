@@ -1,6 +1,7 @@
-"""Rules on ranks that wait for the lock on a file (flock, fcntl): the one who holds it is the first cause.
+"""Rules on ranks that wait for the lock on a file: the one who holds it is the first cause.
 
-The codes are those of a rank in its own code, or late to init_process_group: only the cause is exact.
+The codes are those of a rank in its own code, or late to init_process_group: only the cause is exact. Of who
+waits while another works, and may hold the lock, see `JobView.queued`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Optional
 
-from ddplaunch.agent.contract import Verdict, Wait
+from ddplaunch.agent.contract import Verdict
+from ddplaunch.agent.diagnosis.run import lock_waits, stacks
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.diagnosis.run.waiting import confidence_in, holder_facts, others, verdict_on
@@ -25,38 +27,55 @@ _WORKS = (
     "them wait in a barrier after it, with a timeout of the process group that is long enough."
 )
 _FOREIGN = "See what {whom} does on {node} (`lslocks -p {pid}`); it may be left over from an earlier job."
+_LEFT = "A build that was killed leaves its lock behind. If no build runs on any node, {do}."
 _SOMEBODY = "`lslocks` on {node} shows who holds the lock; it may be a process of another node or container."
 
 
 def late_for_a_lock(view: JobView) -> Optional[Verdict]:
     """Ranks that have not called init_process_group, because of a lock."""
-    return _verdict(view, [rank for rank in view.late if rank not in view.explained], "rank-late-to-init")
+    return _verdict(view, view.late, "rank-late-to-init")
 
 
 def waits_for_a_lock(view: JobView) -> Optional[Verdict]:
     """Ranks for which the others wait in a collective, and which wait for a lock."""
-    ranks = [rank for rank in view.stragglers if rank not in view.late and rank not in view.explained]
-    return _verdict(view, ranks, "rank-in-user-code")
+    return _verdict(view, [rank for rank in view.stragglers if rank not in view.late], "rank-in-user-code")
 
 
 def _verdict(view: JobView, ranks: list[int], code: str) -> Optional[Verdict]:
-    waits = {rank: wait for rank in ranks if (wait := _lock(view, rank)) is not None}
+    view.explained.update(view.queued)
+    open_ones = [rank for rank in ranks if rank not in view.explained]
+    waits = {rank: wait for rank in open_ones if (wait := lock_waits.of(view.ranks[rank])) is not None}
     if not waits:
         return None
-    first = next(iter(waits))
+    holders = {rank: _rank_of(view, rank, wait.holder) for rank, wait in waits.items()}
+    served = [rank for rank, its in holders.items() if its in view.stragglers and its not in waits]
+    first = (served or [*waits])[0]
     wait = waits[first]
-    same = [rank for rank, other in waits.items() if (other.file, other.holder) == (wait.file, wait.holder)]
-    holder = _rank_of(view, first, wait.holder)
+    same = [
+        rank
+        for rank, its in waits.items()
+        if (its.file, its.holder) == (wait.file, wait.holder)
+        and (its.file or str(view.locations[rank]) == str(view.locations[first]))
+    ]
+    holder = holders[first]
     verb = phrases.one_or(same, "waits", "wait")
-    what = f"{subjects.ranks(same)} {verb} for the lock on {wait.file} in {view.locations[first]}"
+    where = replace(view.locations[first], what="")
+    what = f"{subjects.ranks(same)} {verb} for the lock on {wait.file or 'a file'} in {where}"
     node = view.node(view.node_of[first])
     missed = (
         f"{subjects.ranks(same)} never reached init_process_group; " if code != "rank-in-user-code" else ""
     )
     if holder is None:
         whom = f"pid {wait.holder}" + (f" ({phrases.clipped(wait.command, 80)})" if wait.command else "")
-        if wait.holder < 0:
-            sentence, hint = f"{what}, which another process holds", _SOMEBODY.format(node=node)
+        if wait.holder <= 0:
+            sentence = (
+                f"{what}, which {'another process holds' if wait.holder else 'nobody was seen to hold'}"
+            )
+            hint = _SOMEBODY.format(node=node)
+            frame = stacks.polls(stacks.main(view.ranks[first].stacks))
+            if frame is not None and "baton" in frame.file:
+                do = f"`rm {wait.file}`" if wait.file else "remove the file `lock` in the folder of the build"
+                hint = _LEFT.format(do=do)
         else:
             sentence = f"{what}, which {whom} holds"
             hint = _FOREIGN.format(whom=whom, node=node, pid=wait.holder)
@@ -66,12 +85,13 @@ def _verdict(view: JobView, ranks: list[int], code: str) -> Optional[Verdict]:
         sentence = f"{what}; rank {holder} holds it and waits for {subjects.ranks(same)} in {place}"
         hint = _DEADLOCK.format(holder=holder, place=place)
         culprits = sorted([holder, *same])
-    elif holder in view.stragglers and holder not in waits:
-        view.explained.update(same)  # the holder is the cause; it alone is blamed
+    elif served:
+        view.explained.update([*same, *served])  # the holder is the cause; it alone is blamed
         sentence = (
             f"rank {holder} is in {view.locations[holder]} and holds the lock on {wait.file}, for which "
         )
-        sentence += f"{subjects.ranks(same)} {verb} in {view.locations[first]}"
+        sentence += f"{subjects.ranks(same)} {verb} in {where}"
+        sentence = "; ".join([sentence, *view.whereabouts([rank for rank in served if rank not in same])])
         missed = f"rank {holder} never reached init_process_group; " if missed and holder in view.late else ""
         hint = _WORKS.format(holder=holder)
         culprits = [holder]
@@ -85,18 +105,13 @@ def _verdict(view: JobView, ranks: list[int], code: str) -> Optional[Verdict]:
         [
             f"rank {rank}: process {view.ranks[rank].pid} waits for the lock of pid {wait.holder}"
             for rank in same[:4]
+            if wait.holder
         ]
         + holder_facts(view, [rank for rank in culprits if rank not in view.waiting]),
         hint,
         confidence_in(view, same),
     )
-    return replace(found, victims=sorted({*found.victims, *same} - {*culprits}))
-
-
-def _lock(view: JobView, number: int) -> Optional[Wait]:
-    process = view.ranks[number].process
-    wait = process.waits_for if process is not None else None
-    return wait if wait is not None and wait.holder and wait.file else None
+    return replace(found, victims=sorted({*found.victims, *same, *served} - {*culprits}))
 
 
 def _rank_of(view: JobView, number: int, pid: int) -> Optional[int]:

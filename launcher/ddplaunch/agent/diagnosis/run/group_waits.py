@@ -50,11 +50,9 @@ def groups_wait(view: JobView) -> Optional[Verdict]:
     parts += ["and so on"] if len(ordered) > _SHOWN else []
     round_trip = " → ".join(str(block.rank) for block in [*circle, circle[0]])
     tie = len(culprits) == sum(map(len, ordered))
-    return Verdict(
+    return view.verdict(
         code="group-partial",
         sentence=f"groups wait for one another: {'; '.join(parts)}",
-        where="run",
-        nodes=view.nodes_of(culprits),
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
         confidence=0.7 if tie else 0.9,
@@ -92,12 +90,10 @@ def new_group_partial(view: JobView) -> Optional[Verdict]:
     if not inside or not lacking or view.waiting != view.alive or view.unseen:
         return None
     where = "; ".join(view.whereabouts(lacking)[:3])
-    return Verdict(
+    return view.verdict(
         code="group-partial",
         sentence=f"{view.locations[inside[0]]} has {subjects.ranks(inside)} "
         f"and lacks {subjects.ranks(lacking)}: {where}",
-        where="run",
-        nodes=view.nodes_of(lacking),
         ranks=lacking,
         victims=inside,
         confidence=0.5,

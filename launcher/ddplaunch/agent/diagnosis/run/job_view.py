@@ -22,8 +22,9 @@ from ddplaunch.agent.contract import (
     Posture,
     Raised,
     RankEvidence,
+    Verdict,
 )
-from ddplaunch.agent.diagnosis.run import nccl_ras, stacks
+from ddplaunch.agent.diagnosis.run import lock_waits, nccl_ras, stacks
 from ddplaunch.agent.diagnosis.run.location import (
     IN_COLLECTIVE,
     IN_EXIT,
@@ -162,6 +163,17 @@ class JobView:
             and not self.may_wait_unseen(rank)
         ]
 
+    @cached_property
+    def queued(self) -> list[int]:
+        """Return stragglers that wait for what another, which does not, may give: a lock on a file, a key.
+
+        Nobody was seen to hold the lock: they may not be blamed.
+        """
+        waits = {rank: lock_waits.of(self.ranks[rank]) for rank in self.stragglers}
+        known = [rank for rank, wait in waits.items() if wait or self.locations[rank].what]
+        unseen = [rank for rank in known if (wait := waits[rank]) is None or wait.holder <= 0]
+        return unseen if len(known) < len(waits) else []
+
     def may_wait_unseen(self, rank: int) -> bool:
         """Whether it stands where only counters show a collective, and its hook has not given them."""
         its = self.ranks[rank]
@@ -239,16 +251,21 @@ class JobView:
         return not answers or any(answer is not False for answer in answers)
 
     def own_exception(self, rank: int) -> Optional[Raised]:
-        """Return the latest exception that this rank caught and its peers did not."""
-        peers = {
+        """Return the latest exception that this rank caught and its peers did not.
+
+        None where no peer can say what it caught: an import that fails and is caught does so in every rank.
+        """
+        peers = [other for number, other in self.ranks.items() if number != rank]
+        if not any(other.stack_source == "hook" for other in peers):
+            return None
+        theirs = {
             (raised.type, _without_numbers(raised.message))
-            for number, other in self.ranks.items()
-            if number != rank
+            for other in peers
             for raised in other.raised
             if raised.handled
         }
         for raised in reversed(self.ranks[rank].raised):
-            if raised.handled and (raised.type, _without_numbers(raised.message)) not in peers:
+            if raised.handled and (raised.type, _without_numbers(raised.message)) not in theirs:
                 return raised
         return None
 
@@ -303,6 +320,19 @@ class JobView:
             for number, rank in self.ranks.items()
             if number not in culprits and not (rank.exit is not None and rank.exit.code == 0)
         ]
+
+    def verdict(
+        self,
+        code: str,
+        ranks: list[int],
+        sentence: str,
+        victims: list[int],
+        confidence: float,
+        facts: list[str],
+        hint: str,
+    ) -> Verdict:
+        """Return the verdict that blames these ranks, and their nodes."""
+        return Verdict(code, sentence, "run", self.nodes_of(ranks), ranks, victims, confidence, facts, hint)
 
     def nodes_of(self, numbers: list[int]) -> list[int]:
         return sorted({self.node_of[rank] for rank in numbers if rank in self.node_of})

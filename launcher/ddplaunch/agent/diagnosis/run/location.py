@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ddplaunch.agent.contract import Frame, Phase, RankEvidence
-from ddplaunch.agent.diagnosis.run import last_call, stacks
+from ddplaunch.agent.diagnosis.run import last_call, lock_waits, stacks
 from ddplaunch.agent.system import phrases
 
 IN_COLLECTIVE = "collective"
@@ -26,6 +26,11 @@ SLEEP = re.compile(
 )
 """Where the kernel lets a process sleep that wants to, reads a pipe, or waits for a child or a signal."""
 _LOCKS = re.compile(r"^\s*with\b|\.acquire\(")
+_AWAITED = {
+    "a key in the store": re.compile(r"(?i)store\.(wait|(multi_)?get)\("),
+    "a file": re.compile(r"^(while|for)\b.*(exists|is_?file)\(.*sleep\("),
+}
+"""What a rank may wait for until another rank provides it, and the source lines at which it does so."""
 _LOOKS = 20.0
 """Wake-ups a second: TORCH_NCCL_BLOCKING_WAIT sleeps a millisecond between two looks at its collective."""
 _ASLEEP = 5.0
@@ -39,7 +44,7 @@ class Location:
     """Position of a rank. `site` is the user's line, `number` the collective's, where they are known."""
 
     kind: str
-    what: str = ""  # the collective's name as the user called it
+    what: str = ""  # the collective's name as the user called it; elsewhere, more about the place
     group: str = ""
     number: Optional[int] = None
     site: Optional[Frame] = None
@@ -56,7 +61,7 @@ class Location:
             return f"DataLoader.__next__{phrases.at(self.site)}"
         if self.kind == IN_EXIT:
             return "the exit of Python"
-        return phrases.place(self.site) if self.site else "a place that no stack shows"
+        return phrases.place(self.site) + self.what if self.site else "a place that no stack shows"
 
 
 def stand(rank: RankEvidence, line: str = "") -> Location:
@@ -89,7 +94,8 @@ def stand(rank: RankEvidence, line: str = "") -> Location:
         return Location(IN_COLLECTIVE, BACKWARD, site=site)
     if stacks.in_loader(frames):
         return Location(IN_LOADER, site=stacks.loader_caller(frames))
-    return Location(ELSEWHERE, site=site)
+    waits = next((f", waiting for {what}" for what, calls in _AWAITED.items() if calls.search(line)), "")
+    return Location(ELSEWHERE, lock_waits.suffix(rank) or waits, site=site)
 
 
 def _waits_by_itself(rank: RankEvidence, frames: Sequence[Frame], line: str) -> bool:
@@ -102,7 +108,8 @@ def _waits_by_itself(rank: RankEvidence, frames: Sequence[Frame], line: str) -> 
     sleeps = process is not None and SLEEP.fullmatch(process.wchan.partition(".")[0]) is not None
     seldom = process is not None and process.wakeups < _LOOKS
     locked = any(stack.main and stack.on_lock for stack in rank.stacks) and _LOCKS.search(line) is not None
-    return stacks.sleeps_in_python(frames) or (own and (locked or (sleeps and seldom)))
+    polls = stacks.polls(frames) is not None
+    return polls or stacks.sleeps_in_python(frames) or (own and (locked or (sleeps and seldom)))
 
 
 def _pending(rank: RankEvidence) -> Optional[tuple[str, Optional[int], str]]:

@@ -213,18 +213,9 @@ def _process(rank: RankEvidence) -> list[str]:
 
 
 def _verdict(view: JobView, code: str, ranks: list[int], what: str, facts: list[str], hint: str) -> Verdict:
-    victims = [rank for rank in view.waiting if rank not in ranks]
-    return Verdict(
-        code=code,
-        sentence=f"{what}{waiting.others(view, ranks)}",
-        where="run",
-        nodes=view.nodes_of(ranks),
-        ranks=ranks,
-        victims=victims,
-        confidence=0.95 if view.waiting else 0.8,
-        facts=[*facts[:16], *view.counts(), *view.whereabouts(victims)[:4]],
-        hint=hint,
-    )
+    sentence = f"{what}{waiting.others(view, ranks)}"
+    sure = 0.95 if view.waiting else 0.8
+    return waiting.verdict_on(view, code, ranks, sentence, [*facts[:16], *view.counts()], hint, sure)
 
 
 RULES = ((Stage.STRAGGLER_CAUSE, gil_held), (Stage.STRAGGLER_CAUSE, lock_deadlock))

@@ -94,12 +94,10 @@ def _verdict(view: JobView, receiver: int, send: Collective, receive: Collective
     sender_site, receiver_site = (phrases.at(stacks.user_frame(call.frames)) for call in (send, receive))
     bigger = "larger" if _bytes(send) > _bytes(receive) else "smaller"
     sending, receiving = last_call.described(send), last_call.described(receive)
-    return Verdict(
+    return view.verdict(
         code="p2p-deadlock",
         sentence=f"rank {sender} sent {sent} to rank {receiver}{sender_site}, which receives "
         f"{wanted}{receiver_site}: the message is {bigger} than its receive",
-        where="run",
-        nodes=view.nodes_of(ranks),
         ranks=ranks,
         victims=view.victims_of(ranks),
         confidence=0.95,

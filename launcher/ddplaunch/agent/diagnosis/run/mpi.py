@@ -75,7 +75,9 @@ class _Chain:
 
 def partial_collective(view: JobView) -> Optional[Verdict]:
     """Rules mpi-partial-collective: some ranks of a communicator are in a collective, others are not."""
-    meetings = [meeting for meeting in _meetings(view) if meeting.lacks]
+    meetings = [
+        each for each in _meetings(view) if each.lacks and not {*each.lacks}.intersection(view.unseen)
+    ]
     if not meetings or not _all_settled(view):
         return None
     meeting = meetings[0]
@@ -98,12 +100,10 @@ def partial_collective(view: JobView) -> Optional[Verdict]:
     elsewhere = ": " + "; ".join(f"{subjects.ranks(group)} {_stands(view, group)}" for group in groups[:3])
     if groups == [meeting.lacks]:
         elsewhere = f", which {_stands(view, groups[0])}"
-    return Verdict(
+    return view.verdict(
         code="mpi-partial-collective",
         sentence=f"{location}{on} has {subjects.ranks(meeting.present)} "
         f"and lacks {subjects.ranks(meeting.lacks)}{elsewhere if groups else ''}",
-        where="run",
-        nodes=view.nodes_of(culprits),
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
         confidence=(0.7 if rivals else 0.9) if meeting.certain else 0.6,
@@ -138,11 +138,9 @@ def _unmatched(view: JobView, chain: _Chain) -> Verdict:
     parts = [f"rank {rank} is in {described(view, rank)}" for rank in waiting[:3]]
     parts += ["and so on"] if len(waiting) > 3 else []
     culprits = sorted(chain.ranks)
-    return Verdict(
+    return view.verdict(
         code="mpi-unmatched",
         sentence=f"{', '.join(parts)}: {chain.why}",
-        where="run",
-        nodes=view.nodes_of(culprits),
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
         confidence=0.9 if chain.closed else 0.5,
@@ -158,11 +156,9 @@ def unmatched_in_words(view: JobView) -> Optional[Verdict]:
             if raised.handled or _TRUNCATED not in raised.message or "MPI" not in raised.type:
                 continue
             site = stacks.user_frame(raised.frames)
-            return Verdict(
+            return view.verdict(
                 code="mpi-unmatched",
                 sentence=f"rank {number} was sent more than it receives{phrases.at(site)}: {raised.message}",
-                where="run",
-                nodes=view.nodes_of([number]),
                 ranks=[number],
                 victims=view.victims_of([number]),
                 confidence=0.9,
@@ -256,7 +252,7 @@ def _waits_for(view: JobView, rank: int) -> tuple[Optional[int], str]:
             return call.dest, why
     if call.source == _ANY:
         senders = [other for other in view.alive if _sends_to(_call(view, other), rank)]
-        return (None, "") if senders else (None, "nobody sends to it")
+        return None, "" if senders or view.unseen else "nobody sends to it"
     if call.source is not None and call.source >= 0:
         why = _why_not(view, rank, call, call.source, sends=False)
         if why:

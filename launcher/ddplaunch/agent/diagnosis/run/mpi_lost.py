@@ -46,12 +46,10 @@ def rank_lost(view: JobView) -> Optional[Verdict]:
         return None
     victims = sorted(lost)
     verb = phrases.one_or(gone, "is", "are")
-    return Verdict(
+    return view.verdict(
         code="mpi-rank-lost",
         sentence=f"{subjects.ranks(gone)} {verb} gone (exit code 0)"
         f"{others_wait(view, in_mpi) or f', and {subjects.ranks(victims)} needed it'}",
-        where="run",
-        nodes=view.nodes_of(gone),
         ranks=gone,
         victims=victims,
         confidence=0.9,
@@ -66,11 +64,9 @@ def _never_came(view: JobView, starting: list[int], late: list[int], absent: lis
     if absent:
         parts.append(f"of {subjects.ranks(absent)} no process has been seen")
     chains = [(rank, stacks.main(view.ranks[rank].stacks)) for rank in late[:4]]
-    return Verdict(
+    return view.verdict(
         code="mpi-rank-lost",
         sentence=f"{subjects.ranks(ranks)} never reached MPI_Init; {'; '.join(parts[:3])}",
-        where="run",
-        nodes=view.nodes_of(ranks),
         ranks=ranks,
         victims=starting,
         confidence=0.9,

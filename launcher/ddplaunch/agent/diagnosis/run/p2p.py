@@ -44,11 +44,9 @@ def deadlock(view: JobView) -> Optional[Verdict]:
         f"rank {rank} has left out its {last_call.described(call)}" for rank, call in sorted(missing.items())
     ]
     reason = "".join(f": {each}" for each in [differs, *left[:2]] if each)
-    return Verdict(
+    return view.verdict(
         code="p2p-deadlock",
         sentence=f"ranks wait in a circle: {round_trip}: {', '.join(parts)}{reason}",
-        where="run",
-        nodes=view.nodes_of(culprits),
         ranks=culprits,
         victims=[rank for rank in view.waiting if rank not in culprits],
         confidence=0.95 if missing or all(block.call for block in circle) else 0.8,

@@ -79,11 +79,9 @@ def slow(view: JobView) -> Optional[Verdict]:
     anything = "a collective" if view.waiting and counted else "anything new"
     paused = f"{phrases.span(pause)} without {anything} so far"
     measure = f"a step takes {phrases.span(step)}" if step >= pause else paused
-    return Verdict(
+    return view.verdict(
         code="slow",
         sentence=f"not hung: {measure}{'; ' if parts else ''}{'; '.join(parts)}",
-        where="run",
-        nodes=view.nodes_of(slowest),
         ranks=slowest,
         victims=victims,
         confidence=0.8,
@@ -125,11 +123,9 @@ def unknown(view: JobView) -> Verdict:
         where = f"{subjects.ranks(view.ranks)} ended, and none by a fault of its own that is known"
     else:
         where = "no word of any rank has come" if view.evidence.silent else "no rank has been seen"
-    return Verdict(
+    return view.verdict(
         code="unknown",
         sentence=f"{where}; missing: {', '.join(missing) or 'kernel log, network and GPU state'}",
-        where="run",
-        nodes=view.nodes_of(hidden),
         ranks=hidden,
         victims=[rank for rank in view.waiting if hidden],
         confidence=0.3 if hidden else 0.0,

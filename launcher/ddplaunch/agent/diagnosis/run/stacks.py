@@ -38,6 +38,12 @@ _COLLECTIVE = re.compile(
 )
 """Functions of torch.distributed in which a rank waits for others, as the user calls them."""
 
+_POLLS = re.compile(
+    r"(^|/)(filelock(/\w+)?\.py:(_poll_until_acquired|acquire)|torch/utils/file_baton\.py:wait)$"
+)
+"""Functions that try to get a lock on a file, and sleep, again and again."""
+_TRIES = re.compile(r"(^|/)filelock/|^<|(generic|posix)path\.py$")
+
 _INIT = frozenset({"init_process_group", "init_device_mesh"})
 _PLAIN = {
     "_verify_param_shape_across_processes": "DDP's comparison of parameters",
@@ -131,6 +137,16 @@ def loader_caller(frames: Sequence[Frame]) -> Optional[Frame]:
             break
         outer.insert(0, frame)
     return user_frame(outer)
+
+
+def polls(frames: Sequence[Frame]) -> Optional[Frame]:
+    """Return the frame in which it waits for a lock on a file by trying; None: it does not, by its stack."""
+    for frame in frames:
+        if _POLLS.search(f"{frame.file}:{_name(frame)}"):
+            return frame
+        if not _TRIES.search(frame.file):
+            return None
+    return None
 
 
 def joins_spawned(frames: Sequence[Frame]) -> bool:

@@ -43,12 +43,10 @@ def rank_stopped(view: JobView) -> Optional[Verdict]:
     place = f", in {location}" if location.site is not None else ""
     victims = [rank for rank in view.victims_of(sorted(found)) if rank in view.waiting]
     facts = [f"rank {rank}: process {view.ranks[rank].pid} is stopped {how}" for rank, how in found.items()]
-    return Verdict(
+    return view.verdict(
         code="rank-stopped",
         sentence=f"{subjects.ranks(same)} {phrases.one_or(same, 'is', 'are')} stopped {found[first]} on "
         f"{view.named(view.nodes_of(same))}{place}",
-        where="run",
-        nodes=view.nodes_of(sorted(found)),
         ranks=sorted(found),
         victims=victims,
         confidence=0.95,

@@ -9,7 +9,7 @@ from typing import Optional
 
 from ddplaunch.agent.contract import Exit, Process, Raised, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.rules import entries
-from ddplaunch.agent.diagnosis.run import collectives, stacks
+from ddplaunch.agent.diagnosis.run import collectives, lock_waits, stacks
 from ddplaunch.agent.diagnosis.run.job_view import JobView
 from ddplaunch.agent.diagnosis.run.location import IN_LOADER
 from ddplaunch.agent.diagnosis.run.stages import Stage
@@ -157,6 +157,8 @@ def swallowed(view: JobView) -> dict[int, Raised]:
         return {}
     for rank in view.stragglers:
         raised = view.own_exception(rank)
+        if lock_waits.of(view.ranks[rank]) is not None:
+            continue  # a try for the lock may raise
         if raised is not None and rank not in view.late and _is_recent(view, rank, raised):
             found[rank] = raised
     return found
@@ -190,15 +192,14 @@ def verdict_on(
 ) -> Verdict:
     """Return a verdict on ranks for which the others wait; these are its victims, and its last facts."""
     victims = [rank for rank in view.waiting if rank not in ranks]
-    return Verdict(
+    queued = [rank for rank in view.queued if rank not in ranks]
+    return view.verdict(
         code=code,
-        sentence=sentence,
-        where="run",
-        nodes=view.nodes_of(ranks),
+        sentence="; ".join([sentence, *view.whereabouts(queued)[:2]]),
         ranks=ranks,
-        victims=victims,
+        victims=sorted([*victims, *queued]),
         confidence=confidence,
-        facts=[*facts, *waiting_facts(view, victims)],
+        facts=[*facts, *waiting_facts(view, victims), *_stacks_of(view, queued[:2])],
         hint=hint,
     )
 
@@ -239,10 +240,7 @@ def holder_facts(view: JobView, ranks: list[int]) -> list[str]:
     facts = []
     for number in ranks[:4]:
         rank = view.ranks[number]
-        frames = stacks.main(rank.stacks)
-        facts.append(
-            f"rank {number}: {stacks.chain(frames)}" if frames else f"rank {number}: no stack could be had"
-        )
+        facts += _stacks_of(view, [number])
         facts += [line for line in view.line_shown(number, view.locations[number].site) if line not in facts]
         if rank.process is not None:
             hunger = starved(rank.process)
@@ -254,6 +252,11 @@ def holder_facts(view: JobView, ranks: list[int]) -> list[str]:
     if len(ranks) > 4:
         facts.append(f"and {len(ranks) - 4} more ranks like these")
     return facts + [count for count in view.counts() if view.waiting]
+
+
+def _stacks_of(view: JobView, ranks: list[int]) -> list[str]:
+    chains = ((rank, stacks.chain(stacks.main(view.ranks[rank].stacks))) for rank in ranks)
+    return [f"rank {rank}: {chain or 'no stack could be had'}" for rank, chain in chains]
 
 
 def doing(process: Process) -> str:
