@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from ddplaunch.agent.supervisor.launch import LaunchContext
-    from ddplaunch.pytest_plugin.watch import Watch
+    from ddplaunch.pytest_plugin.watch import Lookout, Watch
 
 TIMEOUT = 60.0
 """Seconds without progress of any rank of a test, where neither option nor marker says another number."""
@@ -46,19 +45,21 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "ddplaunch(timeout): seconds without progress after which --ddplaunch ends this test"
     )
     if config.getoption("--ddplaunch"):
-        from ddplaunch.pytest_plugin.watch import prepared
+        from ddplaunch.pytest_plugin.watch import Lookout
 
         folder = tempfile.mkdtemp(prefix="ddplaunch-pytest-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-        watcher = Watcher(prepared(folder), config.getoption("--ddplaunch-timeout"))
+        lookout = Lookout(folder)
+        config.add_cleanup(lookout.hooks.close)
+        watcher = Watcher(lookout, config.getoption("--ddplaunch-timeout"))
         config.pluginmanager.register(watcher, "ddplaunch-watcher")
 
 
 class Watcher:
     """Watches the child processes of each test."""
 
-    def __init__(self, place: LaunchContext, timeout: float) -> None:
-        self._place = place
+    def __init__(self, lookout: Lookout, timeout: float) -> None:
+        self._lookout = lookout
         self._timeout = timeout
         self._watch: Watch | None = None
 
@@ -67,7 +68,7 @@ class Watcher:
         """Watch from before the test's fixtures are set up until after they are torn down."""
         from ddplaunch.pytest_plugin.watch import Watch
 
-        self._watch = Watch(self._place, _timeout_of(item, self._timeout))
+        self._watch = Watch(self._lookout, _timeout_of(item, self._timeout))
         try:
             return (yield)
         finally:

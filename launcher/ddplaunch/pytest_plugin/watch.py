@@ -11,11 +11,14 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ddplaunch.agent.contract import Env, NodeEvidence, RankEvidence, WatchdogPlan
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.supervisor import rank_evidence
+from ddplaunch.agent.supervisor.candidates import Candidates
 from ddplaunch.agent.supervisor.collector import Collector, Look
 from ddplaunch.agent.supervisor.heartbeats import beat
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
@@ -35,25 +38,49 @@ _EVIDENCE = 3.0
 """Seconds for the evidence of all ranks."""
 
 
-def prepared(folder: str) -> LaunchContext:
-    """Return the place of the hook's files, which this writes into `folder`, for all tests of a session."""
-    place = LaunchContext(folder, 0)
-    place.prepare()
-    return place
+class Lookout:
+    """The hook's files, and the socket to which hooks connect: one of each for all tests of a session.
+
+    The socket's name must last: what multiprocessing's forkserver forks has the environment of an earlier
+    test.
+    """
+
+    def __init__(self, folder: str) -> None:
+        """Write the hook's files into `folder`."""
+        self.place = LaunchContext(folder, 0)
+        self.place.prepare()
+        self.messages: list[tuple[Line, HookMessage]] = []
+        self.hooks = Hooks(lambda line, message: self.messages.append((line, message)))
+
+
+class NewCandidates(Candidates):
+    """Candidates among the processes that a test has started, not among those that it has found.
+
+    Ranks of a fixture that lives longer than a test have their numbers in the environment for as long as they
+    live. They idle, or wait for the next test that needs them: neither is a hang of this test.
+    """
+
+    def __init__(self, is_older: Callable[[int], bool]) -> None:
+        super().__init__()
+        self._is_older = is_older
+
+    def _add(self, pid: int, **facts: Any) -> None:
+        if not self._is_older(pid):
+            super()._add(pid, **facts)
 
 
 class Watch:
     """The watch over one test: from its making, which changes the environment, until `close`."""
 
-    def __init__(self, place: LaunchContext, timeout: float) -> None:
-        self._place = place
-        self._messages: list[tuple[Line, HookMessage]] = []
-        self._hooks = Hooks(lambda line, message: self._messages.append((line, message)))
+    def __init__(self, lookout: Lookout, timeout: float) -> None:
+        self._place = lookout.place
+        self._messages = lookout.messages
+        self._hooks = lookout.hooks
         self._plan = adhoc(["pytest"], "pytest", WatchdogPlan(notice_after=timeout, kill_after=timeout)).job
         self._before = {name: os.environ.get(name) for name in (Env.HOOK, "PYTHONPATH")}
         self._older = {(pid, _started(pid)) for pid in processes.descendants(os.getpid())}
         os.environ.update(with_hook(dict(os.environ), self._place, f"{self._hooks.name},any"))
-        self._found: str | None = None
+        self._found: list[str] = []
         self._closing = False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="ddplaunch", daemon=True)
@@ -61,8 +88,8 @@ class Watch:
 
     def take(self) -> str | None:
         """Return the verdict and the stacks, once; None: the ranks move, or there are none."""
-        found, self._found = self._found, None
-        return found
+        found, self._found = self._found, []
+        return "\n".join(found) or None
 
     def close(self) -> None:
         """End the watch, and restore the environment."""
@@ -75,16 +102,22 @@ class Watch:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        self._hooks.close()
+        self._hooks.drop_all()
+        self._messages.clear()
 
     def _run(self) -> None:
-        while not self._messages and not self._closing:
-            self._listen()
-        if self._closing:
-            return
         with Path(os.devnull).open("wb") as null:
             console = Console(null.fileno(), NO_SECRETS)  # the test's output is pytest's alone
-            self._watch(RankTracker(self._plan, 0, self._place, self._hooks, console))
+            while not self._closing:
+                self._listen()
+                if self._messages:  # after a verdict, too: the test may start ranks again
+                    tracker = RankTracker(self._plan, 0, self._place, self._hooks, console)
+                    tracker.candidates = NewCandidates(self._is_older)
+                    self._watch(tracker)
+
+    def _is_older(self, pid: int) -> bool:
+        """Whether the process was there before the test; its pid alone may be another's by now."""
+        return (pid, _started(pid)) in self._older
 
     def _watch(self, tracker: RankTracker) -> None:
         sampler = Sampler()
@@ -110,7 +143,7 @@ class Watch:
                 evidence = collector.node(list(tracker.ranks), tracker.phase, look, None, [])
                 judged = alone.of_hang(evidence)
                 if judged is not None:
-                    self._found = "\n".join([*verdict_text.block(judged[1], True), *_stacks(evidence)])
+                    self._found += [*verdict_text.block(judged[1], True), *_stacks(evidence)]
                     self._end_children(tracker)
                     return
 
@@ -121,6 +154,10 @@ class Watch:
     def _take_messages(self, tracker: RankTracker) -> None:
         received, self._messages[:] = list(self._messages), []
         for line, message in received:
+            if self._is_older(line.pid):  # an earlier test's, still about to start
+                if line.open:
+                    self._hooks.drop(line)
+                continue
             if "hello" in message:
                 tracker.join(line)
             if "spawned" in message:
@@ -141,7 +178,7 @@ class Watch:
         """
         family = {pid for rank in tracker.alive for pid in (rank.pid, *processes.descendants(rank.pid))}
         for pid in processes.descendants(os.getpid()):
-            if (pid, _started(pid)) not in self._older:
+            if not self._is_older(pid):
                 processes.send(pid, signal.SIGKILL if pid in family else signal.SIGTERM)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
-from tests.busy import BUSY
+from tests.unit.pytest_plugin.inner_pytest import outcome
 
 pytest_plugins = ("pytester",)
 
@@ -54,17 +53,6 @@ def test_raises():
 """
 
 
-def outcome(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, *words: str) -> pytest.RunResult:
-    """Of a pytest of its own, with no plugin but ours."""
-    for name, value in (
-        ("PYTHONPATH", os.pathsep.join(path for path in sys.path if path)),
-        ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1"),
-        ("OMP_NUM_THREADS", "1"),
-    ):
-        monkeypatch.setenv(name, value)
-    return pytester.runpytest_subprocess("-p", "ddplaunch.pytest_plugin", *words, timeout=BUSY * 150)
-
-
 @pytest.mark.whole  # three groups of real ranks, of which one hangs
 def test_a_test_that_hangs_is_named_alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """It fails with the verdict and both stacks; a healthy one passes, and a failure keeps its own text."""
@@ -104,6 +92,55 @@ def test_a_test_without_ranks_is_left_alone(
 
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*assert not 'mine'*"])
+
+
+POOL = """
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def pool():
+    numbers = [{"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": "2"} for number in range(2)]
+    words = [sys.executable, "-c", "input()"]
+    ranks = [subprocess.Popen(words, env={**os.environ, **each}, stdin=subprocess.PIPE) for each in numbers]
+    yield ranks
+    for rank in ranks:
+        rank.communicate(b"\\n")
+    assert [0, 0] == [rank.returncode for rank in ranks]
+
+
+def test_starts_them(pool):
+    pass
+
+
+@pytest.mark.ddplaunch(timeout=1)
+def test_has_no_ranks():
+    subprocess.run([sys.executable, "-c", "import time; time.sleep(6)"], check=True)
+
+
+@pytest.mark.ddplaunch(timeout=1)
+def test_has_a_rank_of_its_own():
+    own = {"RANK": "3", "LOCAL_RANK": "0", "WORLD_SIZE": "4"}
+    subprocess.run([sys.executable, "-c", "import time; time.sleep(300)"], env={**os.environ, **own})
+"""
+
+
+def test_idle_ranks_of_an_older_fixture_hang_no_test(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside them a test without ranks stands still for as long as it likes; one that hangs is judged by its
+    own ranks alone; and they live until their fixture ends them.
+    """
+    pytester.makepyfile(POOL)
+    result = outcome(pytester, monkeypatch, "--ddplaunch")
+    judged = set(re.findall(r"^rank (\d) \(process", result.stdout.str(), re.MULTILINE))
+
+    result.assert_outcomes(passed=2, failed=1)
+    assert {"3"} == judged
 
 
 def test_without_the_option_nothing_is_watched(
