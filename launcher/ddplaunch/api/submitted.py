@@ -52,7 +52,9 @@ def logs(
         yield from filter(None, backend.logs(found, wanted, follow=follow))
 
 
-def diagnose(job: Handle | str | Path, *, attempt: int | None = None, again: bool = False) -> Diagnosis:
+def diagnose(
+    job: Handle | str | Path, *, attempt: int | None = None, again: bool = False, debug_image: str = ""
+) -> Diagnosis:
     """Return the job with its evidence and its verdicts, the cause to fix first at the front.
 
     Of a job that runs, this collects the evidence of all ranks now, and the job goes on. In place of a
@@ -60,20 +62,27 @@ def diagnose(job: Handle | str | Path, *, attempt: int | None = None, again: boo
     may name a job which ddplaunch did not start: `pid:1234`, a process of it on this machine, or its pods,
     `kubernetes://NAMESPACE/KIND/NAME` or `kubernetes://NAMESPACE?selector=KEY=VALUE`.
     `attempt`: of a job that came back, an earlier one, from 0 on, by what it left.
-    Raises as `status`; UsageError for a file that is no bundle, for `again` without one, and for an attempt
-    that has left nothing.
+    `debug_image`: pods of anybody's are looked at from a container of this image, which is added to each and
+    stays in its spec: where theirs have no Python, or may not trace.
+    Raises as `status`; UsageError for a file that is no bundle, for `again` without one, for an attempt
+    that has left nothing, and for `debug_image` without such pods.
     """
     from ddplaunch.backends import outside, saved
     from ddplaunch.report.diagnosis import diagnose
 
     pid, pods = outside.process_named(str(job)), outside.pods_named(str(job))
+    if debug_image and pods is None:
+        raise UsageError(
+            f"only pods get a debug container, and {job} names none",
+            hint="name them by what owns them: kubernetes://NAMESPACE/KIND/NAME, with a kind such as job",
+        )
     if pid is not None or pods is not None:
         if attempt is not None or again:
             raise UsageError(
                 "a job that ddplaunch did not start has no attempts, and no bundle to be judged again",
                 hint=f"`ddplaunch diagnose '{job}'` looks at it now",
             )
-        return diagnose(*(outside.diagnose(pid) if pid is not None else _in_pods(pods or "")))
+        return diagnose(*(outside.diagnose(pid) if pid is not None else _in_pods(pods or "", debug_image)))
     if isinstance(job, Path) or (isinstance(job, str) and saved.names_file(job)):
         if attempt is not None:
             raise UsageError("only a job has attempts", hint="a bundle is of one: leave out the number")
@@ -92,10 +101,10 @@ def diagnose(job: Handle | str | Path, *, attempt: int | None = None, again: boo
         return diagnose(outside.explained(backend.job(handle), bundle), bundle)
 
 
-def _in_pods(path: str) -> tuple[Job, Bundle | None]:
+def _in_pods(path: str, debug_image: str) -> tuple[Job, Bundle | None]:
     from ddplaunch.backends.kubernetes import outside
 
-    return outside.diagnose(path)
+    return outside.diagnose(path, debug_image)
 
 
 def cancel(handle: Handle | str) -> Job:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from ddplaunch.agent.contract import Bundle, JobEvidence, NodeEvidence, codec
-from ddplaunch.agent.diagnosis.run import decide
+from ddplaunch.agent.diagnosis.run import decide, stacks
 from ddplaunch.agent.system.phrases import count
 from ddplaunch.backends import files
 from ddplaunch.backends.job import PROCESS, Handle, Job, State
@@ -24,9 +24,17 @@ _BLIND: Final = (
     "as root there, or have root set the sysctl kernel.yama.ptrace_scope to 0"
 )
 _BLIND_IN_PODS: Final = (
-    "stacks need the right to trace: that of the ranks' user where the nodes' sysctl "
-    "kernel.yama.ptrace_scope is 0, else the capability SYS_PTRACE; and py-spy, in their image or on a "
-    "machine of their kind from which this is run"
+    "stacks need the right to trace, which a container of `--debug-image IMAGE` has, and the ranks' user "
+    "where the nodes' sysctl kernel.yama.ptrace_scope is 0; and py-spy, in the image or on a machine of "
+    "their kind from which this is run"
+)
+_NONE_IN_PODS: Final = (
+    "to see ranks of another user than their container's takes the right to trace, which a container of "
+    "`--debug-image IMAGE` has"
+)
+_BLIND_BESIDE_THEM: Final = (
+    "stacks need py-spy, in the debug image or on a machine of the pods' kind from which this is run, and "
+    "nodes whose sysctl kernel.yama.ptrace_scope is below 3"
 )
 _UNCOUNTED: Final = (
     "from outside no call of torch.distributed can be counted: started by `ddplaunch run -- COMMAND`, the "
@@ -133,7 +141,7 @@ def bundle(
     )
 
 
-def explained(job: Job, bundle: Bundle | None) -> Job:
+def explained(job: Job, bundle: Bundle | None, in_debug_container: bool = False) -> Job:
     """Return a job that was looked at from outside with what that has shown, and what would show more.
 
     Any other job is returned as it is: its hub has left a status, and events.
@@ -143,5 +151,14 @@ def explained(job: Job, bundle: Bundle | None) -> Job:
         return job
     ranks = [rank for node in evidence.evidence for rank in node.ranks if rank.alive]
     detail = "" if bundle.verdicts else f"{count(len(ranks), 'rank')} seen, and nothing shows that they hang"
-    blind = _BLIND_IN_PODS if job.handle.target == "kubernetes" else _BLIND
-    return replace(job, detail=detail, hint=blind if any(not rank.stacks for rank in ranks) else _UNCOUNTED)
+    in_pods = job.handle.target == "kubernetes" and not in_debug_container
+    if in_pods and not ranks:
+        hint = _NONE_IN_PODS
+    elif all(rank.stacks for rank in ranks):
+        in_mpi = any(stacks.mpi_function(stacks.main(rank.stacks)) for rank in ranks)
+        hint = "" if in_mpi else _UNCOUNTED  # MPI's calls are counted nowhere
+    elif in_pods:
+        hint = _BLIND_IN_PODS
+    else:
+        hint = _BLIND_BESIDE_THEM if in_debug_container else _BLIND
+    return replace(job, detail=detail, hint=hint)

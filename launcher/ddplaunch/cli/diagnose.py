@@ -25,8 +25,11 @@ job's folder, or a file of --bundle. That works anywhere, without the cluster, w
 
 A job that ddplaunch did not start is looked at from outside while it hangs, and is left as it is. `pid:1234`
 names its torchrun, its mpirun or any of its ranks on this machine, `slurm://5678` its Slurm job, and
-`kubernetes://team/pytorchjob/llm` what owns its pods (job, jobset, pytorchjob, trainjob, mpijob, vcjob,
-statefulset, pod), or `'kubernetes://team?selector=app=llm'` their labels.
+`kubernetes://team/pytorchjob/llm` what owns its pods (job, jobset, pytorchjob, trainjob, mpijob,
+leaderworkerset, vcjob, statefulset, pod), or `'kubernetes://team?selector=app=llm'` their labels. Where
+their image has no python3 or they may not trace, --debug-image IMAGE looks from an ephemeral container that
+it adds to each pod, as `kubectl debug` does: it ends after the look, and stays in the pod's spec, for
+Kubernetes removes none.
 
 The exit code is 0 whatever is wrong with the job; that of `ddplaunch status` shows the job's result.
 """
@@ -57,6 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="diagnose this attempt, 0 for the first; by default the last",
     )
+    parser.add_argument(
+        "--debug-image",
+        default="",
+        metavar="IMAGE",
+        help="look at anybody's pods from a container of this image, with a python3 >= 3.9, that is added to "
+        "each of them for good",
+    )
     parser.add_argument("--again", action="store_true", help="judge a bundle by the rules of this version")
 
 
@@ -70,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     if args.svg is not None:
         report_file.check_folder(Path(args.svg))
     job = handles.meant_or_file(args.handle)
-    found = api.diagnose(job, attempt=args.attempt, again=args.again)
+    found = api.diagnose(job, attempt=args.attempt, again=args.again, debug_image=args.debug_image)
     if args.bundle is not None:
         report_file.write(Path(args.bundle), _archive(job, found.bundle))
     if args.html is not None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.agent import pods
 
 from ddplaunch.agent.contract import NodeEvidence, codec
 
@@ -37,7 +38,12 @@ def look(variable: str) -> NodeEvidence:
     done = subprocess.run(
         words, env={**os.environ, "PYTHONPATH": str(SOURCE)}, stdout=subprocess.PIPE, check=True
     )
-    text = zlib.decompress(base64.b64decode(b"".join(done.stdout.split())))
+    return unpacked(done.stdout)
+
+
+def unpacked(printed: bytes) -> NodeEvidence:
+    """What it has printed."""
+    text = zlib.decompress(base64.b64decode(b"".join(printed.split())))
     return codec.load(NodeEvidence, json.loads(text))
 
 
@@ -63,6 +69,27 @@ def test_a_machine_without_ranks_of_the_job() -> None:
         evidence.ranks,
         evidence.missing,
     )
+
+
+_OF_ANOTHER_USER = """
+setpriv --reuid=1000 --regid=1000 --clear-groups env {numbers} sleep 100 &
+until grep -q sleep /proc/$!/comm; do sleep 0.05; done
+exec setpriv --inh-caps={without} --bounding-set={without} "$0" -m ddplaunch.agent look --all
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(bool(pods.missing()), reason=pods.missing())
+@pytest.mark.parametrize(("without", "hidden"), [("-all", True), ("-sys_nice", False)])
+def test_a_container_that_may_not_look_into_its_ranks(without: str, hidden: bool) -> None:
+    """Its user is root, that of the ranks another: without the right to trace it says why it sees none."""
+    numbers = " ".join(f"{name}={value}" for name, value in NUMBERS.items())
+    script = _OF_ANOTHER_USER.format(numbers=numbers, without=without)
+    words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, sys.executable]
+    evidence = unpacked(subprocess.check_output(words, env={**os.environ, "PYTHONPATH": str(SOURCE)}))
+
+    assert hidden == (not evidence.ranks)
+    assert hidden == any("processes may not be looked into (ptrace)" in each for each in evidence.missing)
 
 
 def test_several_jobs() -> None:

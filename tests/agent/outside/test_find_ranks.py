@@ -87,6 +87,17 @@ def test_ranks_of_mpirun(libraries: tuple[str, ...], found: list[tuple[int, int]
     assert found == members(find_ranks.of_process(SHELL, tree(rank, libraries=libraries)))
 
 
+@pytest.mark.parametrize("size", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_the_world_of_mpirun(size: str) -> None:
+    """Its launcher tells each rank how many there are, most of which may run elsewhere."""
+    numbers = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1", size: "4"}
+    rank = Seen(31, TORCHRUN, "python3.9", numbers)
+
+    (member,) = find_ranks.of_process(SHELL, tree(rank, libraries=("libmpi",))).members
+
+    assert 4 == member.world_size
+
+
 def test_ranks_by_a_variable_of_their_job() -> None:
     """As a scheduler gives it to all processes of a job; others are left out."""
     ours, theirs = worker(31, 0, JOB="7"), worker(32, 1, JOB="8")

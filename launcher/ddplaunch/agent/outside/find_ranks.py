@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Callable, NamedTuple
+from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent.supervisor import ranks
 from ddplaunch.agent.supervisor.rank_roles import ENVIRONMENT, Member
@@ -18,7 +18,8 @@ from ddplaunch.agent.system import proc
 from ddplaunch.agent.text.printable import HintedError
 
 _JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "WORLD_SIZE")
-_MPI_JOB = ("PMIX_NAMESPACE", "PMI_JOBID", "OMPI_COMM_WORLD_SIZE")
+_MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_MPI_JOB = ("PMIX_NAMESPACE", "PMI_JOBID", *_MPI_SIZES)
 _LIBRARIES = ("libmpi", "libtorch")
 SPAWNED = "--multiprocessing-fork"
 """Last word of the command line of a process that multiprocessing has started as a new program."""
@@ -142,7 +143,7 @@ class _Claims:
     """The processes that have the number of a rank, without launchers. `jobs`: what names the job of each."""
 
     def __init__(self, tree: Tree, of_mpi: bool, names: Sequence[str]) -> None:
-        self._tree = tree
+        self._tree, self._of_mpi = tree, of_mpi
         numbers = {pid: ranks.numbers_in(each.environment, of_mpi) for pid, each in tree.table.items()}
         known = {
             pid: each
@@ -172,8 +173,14 @@ class _Claims:
                 numbers = self._numbers[ours[0]]
                 program = self._program(ours[0])
                 local = rank if numbers.local_rank is None else numbers.local_rank
-                members.append(Member(program, program, rank, local, numbers.world_size, ENVIRONMENT))
+                size = numbers.world_size or self._mpi_size(ours[0])
+                members.append(Member(program, program, rank, local, size, ENVIRONMENT))
         return members
+
+    def _mpi_size(self, pid: int) -> Optional[int]:
+        """Return the number of ranks by an MPI launcher's variables; None without them."""
+        sizes = (self._tree.value(pid, name) for name in _MPI_SIZES if self._of_mpi)
+        return next((int(size) for size in sizes if size.isdecimal()), None)
 
     def _tops(self, job: tuple[str, ...]) -> list[int]:
         """Return the processes of a job that have none of its processes with a number above them."""

@@ -1,7 +1,7 @@
 """Reads when each rank last sent something to another, and when its threads last had a CPU.
 
-A rank that comes to a call of Gloo tells its peers at once, so that one whose main thread has run for long
-since it last sent something is in none. That needs no right to trace: the kernel shows sockets to all.
+A rank that calls a collective of Gloo sends its peers a message at once. So a rank whose main thread has run
+for long since its last message is in no collective. This needs no right to trace: all users see sockets.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def of(pids: Sequence[int], port: int) -> dict[int, LastActs]:
     owners = {inode: pid for pid in pids for inode in proc.socket_inodes(pid)}
     table = [each for each in tcp.table() if each.state != tcp.LISTEN]
     owner = {(each.local, each.remote): owners.get(each.inode) for each in table}
-    pairs: Counter[tuple[int, int]] = Counter()
+    ends: Counter[frozenset[int]] = Counter()  # of connections, by the two ranks
     sent: dict[int, float] = {}
     spoke: dict[int, float] = {}
     for each in table:
@@ -40,11 +40,11 @@ def of(pids: Sequence[int], port: int) -> dict[int, LastActs]:
             continue
         unsent = traffic[each.inode].unsent
         spoke[pid] = min(unsent, spoke.get(pid, unsent))
-        if peer not in (None, pid) and port not in (each.port, each.remote_port):
-            pairs[min(pid, int(peer or 0)), max(pid, int(peer or 0))] += 1
+        if peer is not None and peer != pid and port not in (each.port, each.remote_port):
+            ends[frozenset((pid, peer))] += 1
             sent[pid] = min(unsent, sent.get(pid, unsent))
-    one_each = {tuple(sorted(pair)): 2 for pair in combinations(pids, 2)}  # a connection has two ends
-    if not pairs or pairs != one_each:  # of one rank alone, as in a pod, no peer is seen
+    one_each = {frozenset(pair): 2 for pair in combinations(pids, 2)}
+    if not ends or ends != one_each:  # of one rank alone, as in a pod, no peer is seen
         return {}
     acts = {pid: _last(pid, workers[pid], sent[pid], spoke[pid]) for pid in pids}
     return {pid: its for pid, its in acts.items() if its is not None}

@@ -20,7 +20,7 @@ from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import cgroup, py_spy, stacks
 from ddplaunch.agent.outside import calls, last_acts, posture
 from ddplaunch.agent.outside.find_ranks import JobRanks
-from ddplaunch.agent.supervisor.collector import Collector, Look
+from ddplaunch.agent.supervisor.collector import Collector, Look, shared_memory
 from ddplaunch.agent.supervisor.hooks import Hooks
 from ddplaunch.agent.supervisor.rank_roles import Member
 from ddplaunch.agent.supervisor.ranks import Rank
@@ -93,12 +93,17 @@ class _Watch:
             )
             for rank, each in zip(self._ranks, ranks)
         ]
-        memory = cgroup.memory(pid=str(self._ranks[0].pid))
+        first = self._ranks[0].pid
+        memory = cgroup.memory(pid=str(first))
+        size, used = shared_memory(proc.path_from_here(first, "/dev/shm"))  # noqa: S108 - only looked at
         return dataclasses.replace(
             evidence,
             ranks=_with_phases(ranks),
             memory_limit=memory.limit,
             memory_used=memory.used,
+            shm_size=size,
+            shm_used=used,
+            shm_peak=used,
             oom_kills=0,
             throttled=None,
         )

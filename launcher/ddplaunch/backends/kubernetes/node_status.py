@@ -36,7 +36,9 @@ class Group(NamedTuple):
     nodes: list[int]
     where: str  # "node 2 (pod digits-2-x7k on worker2)"
     problem: PodProblem
-    has_pods: bool = True
+    is_placed: bool = (
+        True  # a pod of theirs has a machine; of one that is gone events may have the name alone
+    )
 
     @property
     def sentence(self) -> str:
@@ -52,7 +54,7 @@ class Group(NamedTuple):
         rest = mentions.after_first(own.wording)
         if rest is None:
             return f"{self.where}: {own.wording}"
-        return self.where + rest if self.has_pods else own.wording
+        return self.where + rest if self.is_placed else own.wording
 
 
 def nodes(job: Json, found: Sequence[Json], events: Sequence[Json]) -> list[Node]:
@@ -182,7 +184,10 @@ def troubled(found: Iterable[Node]) -> list[Group]:
             grouped.setdefault((each.problem.code, each.problem.text), []).append(each)
     return [
         Group(
-            [each.number for each in group], where(group), group[0].problem, any(each.pod for each in group)
+            [each.number for each in group],
+            where(group),
+            group[0].problem,
+            any(each.machine for each in group),
         )
         for group in grouped.values()
         if group[0].problem is not None

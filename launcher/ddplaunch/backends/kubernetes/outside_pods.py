@@ -15,13 +15,17 @@ from ddplaunch.errors import NotFoundError, UsageError
 
 
 class Kind(NamedTuple):
-    """A kind of object that owns pods. `label`: of these, with its name; "": they are found by its spec."""
+    """A kind of object that owns pods. `label`: of these, with its name; "": they are found by its spec.
+
+    `groups`: a label of pods by whose values, 0 and on, one object has several jobs; "": it has one.
+    """
 
     word: str
     spellings: tuple[str, ...]
     version: str
     resource: str
     label: str
+    groups: str = ""
 
     @property
     def full(self) -> str:
@@ -31,6 +35,7 @@ class Kind(NamedTuple):
 
 
 _KUBEFLOW: Final = "training.kubeflow.org/job-name"
+_OPERATOR: Final = "training.kubeflow.org/operator-name"
 POD: Final = Kind("Pod", ("pod", "po"), "v1", "pods", "")
 STATEFUL_SET: Final = Kind("StatefulSet", ("statefulset", "sts"), "apps/v1", "statefulsets", "")
 KINDS: Final = (
@@ -40,11 +45,19 @@ KINDS: Final = (
     # Kubeflow's Trainer makes a JobSet of the same name of it.
     Kind("TrainJob", ("trainjob",), "trainer.kubeflow.org/v1alpha1", "trainjobs", objects.JOBSET_NAME),
     Kind("MPIJob", ("mpijob",), "kubeflow.org/v2beta1", "mpijobs", _KUBEFLOW),
+    Kind(
+        "LeaderWorkerSet",
+        ("leaderworkerset", "lws"),
+        "leaderworkerset.x-k8s.io/v1",
+        "leaderworkersets",
+        "leaderworkerset.sigs.k8s.io/name",
+        "leaderworkerset.sigs.k8s.io/group-index",
+    ),
     Kind("Volcano Job", ("vcjob", "vj"), "batch.volcano.sh/v1alpha1", "jobs", "volcano.sh/job-name"),
     STATEFUL_SET,
     POD,
 )
-_NAMED: Final = re.compile(r"([a-z0-9][-a-z0-9]*)/([A-Za-z.]+)/([a-z0-9][-.a-z0-9]*)")
+_NAMED: Final = re.compile(r"([a-z0-9][-a-z0-9]*)/([A-Za-z][-A-Za-z0-9.]*)/([a-z0-9][-.a-z0-9]*)")
 _SELECTED: Final = re.compile(r"([a-z0-9][-a-z0-9]*)/?\?selector=(.+)", re.DOTALL)
 _DEFAULT: Final = "kubectl.kubernetes.io/default-container"
 _CONTAINERS: Final = ("pytorch", "node", "trainer", "launcher", "worker", "mpi", "training", "train", "main")
@@ -70,6 +83,13 @@ class Target(NamedTuple):
         if self.kind is None:
             return f"{self.namespace}?selector={self.selector}"
         return f"{self.namespace}/{self.kind.spellings[0]}/{self.name}"
+
+    @property
+    def one_job(self) -> str:
+        """Return what to name in its place where its pods are of several jobs; "" where that is not known."""
+        if self.kind is None or not self.kind.groups:
+            return ""
+        return f"kubernetes://{self.namespace}?selector={self.kind.label}={self.name},{self.kind.groups}=0"
 
 
 def parse(path: str) -> Target:
@@ -177,7 +197,9 @@ def container(pod: Json) -> tuple[str, int]:
     """Return the container in which the ranks run, as far as names tell, and how many the pod has."""
     names = [str(each.get("name", "")) for each in objects.spec(pod).get("containers") or []]
     chosen = (objects.metadata(pod).get("annotations") or {}).get(_DEFAULT, "")
-    known = [name for name in _CONTAINERS if name in names]
+    labels = objects.metadata(pod).get("labels") or {}
+    # mpi-operator gives sshd's keys to the first one, whatever its name.
+    known = [name for name in _CONTAINERS if name in names and labels.get(_OPERATOR) != "mpi-operator"]
     return next((name for name in (chosen, *known, *names) if name in names), ""), len(names)
 
 

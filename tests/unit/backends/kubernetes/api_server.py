@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import http.server
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 
@@ -49,6 +53,14 @@ class Server(http.server.BaseHTTPRequestHandler):
         """Named by http.server."""
         self.got()
 
+    def do_PATCH(self) -> None:
+        """Named by http.server."""
+        self.patched(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def patched(self, body: dict[str, Any]) -> None:
+        """Answer what was sent."""
+        raise NotImplementedError
+
     def got(self) -> None:
         """Answer what was asked."""
         raise NotImplementedError
@@ -63,3 +75,14 @@ class Server(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """No word of it in the tests' output."""
+
+
+@contextmanager
+def served(server: type[Server], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """KUBECONFIG leads to this server meanwhile."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), server) as running:
+        path = kubeconfig(folder, f"http://127.0.0.1:{running.server_address[1]}")
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield
+        running.shutdown()

@@ -67,12 +67,18 @@ def test_nodes_with_the_same_trouble_are_told_together() -> None:
     assert ["NXDOMAIN", "node 2 (digits-2) cannot resolve x"] == found[0].facts
 
 
-def test_what_was_heard_outlives_its_pod() -> None:
-    """When one pod of a job has failed, Kubernetes deletes the others; the node is named all the same."""
+@pytest.mark.parametrize("events", [[], [{"involvedObject": {"name": "digits-1-x"}, "reason": "Killing"}]])
+def test_what_was_heard_outlives_its_pod(events: list[dict[str, Any]]) -> None:
+    """When one pod of a job has failed, Kubernetes deletes the others; the node is named all the same.
+
+    Events may have the name of the pod by then, and not its machine.
+    """
     ours = seen(pod(0))
-    job = {"spec": {"completions": 2}}
+    job = {"metadata": {"name": "digits"}, "spec": {"completions": 2}}
     those = _heard(report(1)).problems(ours.pods, {1})
-    nodes = [each._replace(problem=those.get(each.number)) for each in node_status.nodes(job, ours.pods, [])]
+    nodes = [
+        each._replace(problem=those.get(each.number)) for each in node_status.nodes(job, ours.pods, events)
+    ]
     told = dataclasses.replace(verdict(0, "node-missing"), nodes=[1])
     groups, machines = node_status.troubled(nodes), {1: "worker1"}
     (by_hub,) = outcomes.enriched([told], groups, machines)

@@ -2,146 +2,26 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import threading
 import time
-import zlib
-from collections.abc import Iterator
 from dataclasses import replace
-from http.server import ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from tests.unit.backends.kubernetes.api_server import Server, kubeconfig
-from tests.unit.backends.kubernetes.pods_of_others import pod, statuses
+from tests.unit.backends.kubernetes.asked_pods import ABSENT, JOB, Cluster, Pod, add, evidence
+from tests.unit.backends.kubernetes.pods_of_others import statuses
 
 from ddplaunch import api
-from ddplaunch.agent.contract import Bundle, NodeEvidence, Phase, Process, RankEvidence, codec
+from ddplaunch.agent.contract import Bundle, Phase, Process
 from ddplaunch.backends import in_memory
 from ddplaunch.backends.job import State
-from ddplaunch.backends.kubernetes import outside
+from ddplaunch.backends.kubernetes import outside, pod_answers
 from ddplaunch.backends.kubernetes.api import Api
-from ddplaunch.backends.kubernetes.outside import Answer
 from ddplaunch.backends.kubernetes.outside_pods import parse
+from ddplaunch.backends.kubernetes.pod_answers import Answer
 from ddplaunch.errors import ClusterError, UsageError
 from ddplaunch.render import archive
 from ddplaunch.report.machine import diagnosis_data
 from ddplaunch.report.verdict import diagnosis_text
-
-JOB = "kubernetes://team/job/llm"
-ABSENT = (
-    "Internal error occurred: OCI runtime exec failed: exec failed: unable to start container process: "
-    'exec: "python3": executable file not found in $PATH: unknown'
-)
-
-
-def evidence(*ranks: int, size: int = 2, missing: tuple[str, ...] = ()) -> NodeEvidence:
-    """A container's, whose ranks have been still for a minute."""
-    each = [
-        RankEvidence(rank, 0, 7, True, stuck_for=60, still_for=60, world_size=size, numbered_by="environment")
-        for rank in ranks
-    ]
-    return NodeEvidence(0, "a-host", 0.0, Phase.RUNNING, each, missing=list(missing))
-
-
-# --- an API server with pods in which the agent is run, as far as it prints
-
-
-class Pod:
-    """What its containers do with a command, and the agent that it got."""
-
-    def __init__(
-        self, prints: NodeEvidence | None = None, fails: str = "", status: int = 101, wants: str = ""
-    ) -> None:
-        self.prints, self.fails, self.status, self.wants = prints, fails, status, wants
-        self.container = ""
-        self.words: list[str] = []
-        self.got = b""
-
-
-class Cluster(Server):
-    """Pods of the Job llm."""
-
-    protocol_version = "HTTP/1.1"
-    pods: dict[str, Pod]
-    listed: list[dict[str, Any]]
-
-    def got(self) -> None:
-        """List them, or run a command."""
-        path, query = urlsplit(self.path)[2:4]
-        if path.endswith("/exec"):
-            return self.run(self.pods[path.split("/")[-2]], parse_qs(query))
-        return self.answer(200, {"kind": "PodList", "items": self.listed})
-
-    def run(self, pod: Pod, query: dict[str, list[str]]) -> None:
-        """As a kubelet does."""
-        pod.container, pod.words = query["container"][0], query["command"]
-        self.close_connection = True
-        if pod.status != 101:
-            user = 'User "ann" cannot get resource "pods/exec" in API group "" in the namespace "team"'
-            return self.answer(pod.status, {"message": user})
-        digest = hashlib.sha1(
-            f"{self.headers['Sec-WebSocket-Key']}258EAFA5-E914-47DA-95CA-C5AB0DC85B11".encode()
-        )
-        self.send_response(101)
-        self.send_header("Upgrade", "websocket")
-        self.send_header("Connection", "Upgrade")
-        self.send_header("Sec-WebSocket-Accept", base64.b64encode(digest.digest()).decode())
-        self.send_header("Sec-WebSocket-Protocol", "v4.channel.k8s.io")
-        self.end_headers()
-        if pod.prints is not None:
-            self.send(1, b"rea")  # a line may come in parts
-            self.send(1, f"dy. {pod.wants}\n".encode())
-            py_spy, _, agent = pod.words[pod.words.index("-c") + 2 :][:3]
-            size = int(agent) + (int(py_spy) if pod.wants else 0)
-            while len(pod.got) < size:
-                pod.got += self.received()
-            packed = base64.b64encode(zlib.compress(codec.text(pod.prints).encode()))
-            self.send(1, packed[:50] + b"\n")
-            self.send(1, packed[50:] + b"\n")
-            return self.send(3, b'{"status": "Success"}')
-        self.send(3, codec.text({"status": "Failure", "message": pod.fails}).encode())
-        self.wfile.write(bytes([0x88, 0]))  # close
-        return None
-
-    def send(self, channel: int, data: bytes) -> None:
-        """Send a frame, which a server does not mask."""
-        length = 1 + len(data)
-        head = bytes([0x82, length]) if length < 126 else bytes([0x82, 126]) + length.to_bytes(2, "big")
-        self.wfile.write(head + bytes([channel]) + data)
-        self.wfile.flush()
-
-    def received(self) -> bytes:
-        """The next frame of standard input."""
-        length = self.rfile.read(2)[1] & 0x7F
-        if length >= 126:
-            length = int.from_bytes(self.rfile.read(2 if length == 126 else 8), "big")
-        mask, data = self.rfile.read(4), self.rfile.read(length)
-        repeated = (mask * (len(data) // 4 + 1))[: len(data)]
-        plain = (int.from_bytes(data, "big") ^ int.from_bytes(repeated, "big")).to_bytes(len(data), "big")
-        assert 0 == plain[0]
-        return plain[1:]
-
-
-@pytest.fixture(name="cluster")
-def _cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Cluster]]:
-    cluster = type("_Cluster", (Cluster,), {"pods": {}, "listed": []})
-    with ThreadingHTTPServer(("127.0.0.1", 0), cluster) as server:
-        kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_address[1]}")
-        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield cluster
-        server.shutdown()
-
-
-def add(cluster: type[Cluster], name: str, does: Pod, *containers: str, **status: Any) -> Pod:
-    """A pod, in the order of their names."""
-    cluster.pods[name] = does
-    cluster.listed.append(pod(name, *containers, **status))
-    return does
 
 
 def test_py_spy_comes_where_it_is_wanted(cluster: type[Cluster]) -> None:
@@ -191,7 +71,7 @@ def test_a_pod_without_python(cluster: type[Cluster]) -> None:
     assert time.monotonic() - began < 10
     text = diagnosis_text(found)
     assert "unseen      pod llm-1-xyz: no answer: its image has no python3" in text
-    assert "`kubectl debug --target`" in text
+    assert "--debug-image IMAGE adds a container" in text
     assert "of 1 rank on 1 node\n" in text
     assert "in time" not in text
     assert found.evidence is not None
@@ -237,7 +117,7 @@ def test_a_machine_that_does_not_answer(cluster: type[Cluster]) -> None:
 @pytest.mark.timeout(30)
 def test_a_pod_that_takes_too_long(cluster: type[Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
     """It has a deadline of its own."""
-    monkeypatch.setattr(outside, "_LIMIT", 0.5)
+    monkeypatch.setattr(pod_answers, "_LIMIT", 0.5)
     add(cluster, "llm-0-abc", Pod(evidence(0)))
     slow = Pod(evidence(1))
     add(cluster, "llm-1-xyz", slow)
@@ -341,6 +221,15 @@ def test_two_pods_with_one_rank() -> None:
     """A selector may match several jobs; the ranks of one are not judged by those of another."""
     with pytest.raises(UsageError, match=r"rank 0 runs in two pods of Job llm .*, llm-0 and llm-1"):
         merged(answer(0, 0), answer(1, 0))
+
+
+def test_two_groups_of_a_leaderworkerset() -> None:
+    """They are two jobs, and the hint has the labels of one."""
+    with pytest.raises(UsageError, match="rank 0 runs in two pods of LeaderWorkerSet llm") as raised:
+        outside.merged(parse("team/lws/llm"), [answer(0, 0), answer(1, 0)], 1.0)
+
+    labels = "leaderworkerset.sigs.k8s.io/name=llm,leaderworkerset.sigs.k8s.io/group-index=0"
+    assert f"name one of its groups: 'kubernetes://team?selector={labels}'" == raised.value.hint
 
 
 def test_the_machine_of_the_culprit_is_named() -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from tests.unit.backends.kubernetes.api_server import Server, kubeconfig
+from tests.unit.backends.kubernetes.api_server import Server, served
 from tests.unit.backends.kubernetes.pods_of_others import pod, statuses
 
 from ddplaunch.agent.contract import Phase
@@ -32,10 +30,18 @@ RECORDED = Path(__file__).parent / "recorded"
         ("team/job/llm", "Job llm in namespace team", "team/job/llm"),
         ("team/jobs.batch/llm", "Job llm in namespace team", "team/job/llm"),
         ("team/JobSet/llm", "JobSet llm in namespace team", "team/jobset/llm"),
+        ("team/jobsets.jobset.x-k8s.io/llm", "JobSet llm in namespace team", "team/jobset/llm"),
         ("team/PyTorchJob/llm", "PyTorchJob llm in namespace team", "team/pytorchjob/llm"),
         ("team/pytorchjobs.kubeflow.org/llm", "PyTorchJob llm in namespace team", "team/pytorchjob/llm"),
         ("team/trainjob/llm", "TrainJob llm in namespace team", "team/trainjob/llm"),
         ("team/mpijob/llm", "MPIJob llm in namespace team", "team/mpijob/llm"),
+        ("team/leaderworkerset/llm", "LeaderWorkerSet llm in namespace team", "team/leaderworkerset/llm"),
+        ("team/lws/llm", "LeaderWorkerSet llm in namespace team", "team/leaderworkerset/llm"),
+        (
+            "team/leaderworkersets.leaderworkerset.x-k8s.io/llm",
+            "LeaderWorkerSet llm in namespace team",
+            "team/leaderworkerset/llm",
+        ),
         ("team/vcjob/llm", "Volcano Job llm in namespace team", "team/vcjob/llm"),
         ("team/job.batch.volcano.sh/llm", "Volcano Job llm in namespace team", "team/vcjob/llm"),
         ("team/sts/llm", "StatefulSet llm in namespace team", "team/statefulset/llm"),
@@ -58,7 +64,8 @@ def test_a_kind_that_is_not_known() -> None:
     with pytest.raises(UsageError, match="deployment is no kind of object whose pods are known") as raised:
         parse("team/deployment/llm")
 
-    assert "one of job, jobset, pytorchjob, trainjob, mpijob, vcjob, statefulset, pod;" in raised.value.hint
+    known = "job, jobset, pytorchjob, trainjob, mpijob, leaderworkerset, vcjob, statefulset, pod"
+    assert f"one of {known};" in raised.value.hint
     assert "'kubernetes://team?selector=KEY=VALUE'" in raised.value.hint
 
 
@@ -104,12 +111,8 @@ class Cluster(Server):
 def _cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Cluster]]:
     """Without anything in it."""
     cluster = type("_Cluster", (Cluster,), {"pods": {}, "objects": {}, "forbidden": (), "asked": []})
-    with ThreadingHTTPServer(("127.0.0.1", 0), cluster) as server:
-        kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_address[1]}")
-        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with served(cluster, tmp_path, monkeypatch):
         yield cluster
-        server.shutdown()
 
 
 def found(path: str) -> list[str]:
@@ -125,6 +128,7 @@ def found(path: str) -> list[str]:
         ("team/trainjob/llm", "jobset.sigs.k8s.io/jobset-name=llm"),
         ("team/pytorchjob/llm", "training.kubeflow.org/job-name=llm"),
         ("team/mpijob/llm", "training.kubeflow.org/job-name=llm"),
+        ("team/lws/llm", "leaderworkerset.sigs.k8s.io/name=llm"),
         ("team/vcjob/llm", "volcano.sh/job-name=llm"),
         ("team?selector=app=llm,tier=a", "app=llm,tier=a"),
     ],
@@ -226,6 +230,14 @@ def test_the_container_of_the_ranks(names: tuple[str, ...], annotation: str, cho
     annotations = {"kubectl.kubernetes.io/default-container": annotation} if annotation else {}
 
     assert (chosen, len(names)) == container(pod("llm-0", *names, metadata={"annotations": annotations}))
+
+
+def test_the_container_of_an_mpijob() -> None:
+    """mpi-operator makes the first one its worker, whatever the others are called."""
+    labels = {"training.kubeflow.org/operator-name": "mpi-operator"}
+
+    assert ("mpi-worker", 2) == container(pod("a", "mpi-worker", "main", metadata={"labels": labels}))
+    assert ("main", 2) == container(pod("a", "mpi-worker", "main"))
 
 
 @pytest.mark.parametrize(
