@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.agent import printed
-from tests.agent.gate.jobs import Job, make_plan, wait_for
+from tests.agent.gate.jobs import COME, Job, make_plan, wait_for
 
 from ddplaunch.agent.contract import Env, Exit, Files, JobStatus, Phase, codec
 
@@ -37,12 +37,12 @@ def named(**changes: Any) -> dict[str, str]:
 
 def test_names_come_from_the_environment(job: Job) -> None:
     """A plan without names takes those of the scheduler: every sentence about a node has its name."""
-    plan = make_plan(gate={"timeout": 8.0})  # within which node 0 comes, on a busy machine too
+    plan = make_plan(gate={"timeout": COME})
     hub = job.hub(plan, env=named())
     gate = job.gate(plan, 0, env=named())
 
     assert gate.wait() == Exit.NODE_AT_FAULT
-    assert job.verdict.sentence == "node 1 (n2) never came: waited 8 s; node 0 (n1) is here"
+    assert job.verdict.sentence == f"node 1 (n2) never came: waited {COME:.0f} s; node 0 (n1) is here"
     assert "gate of trial, node 0 (n1) of 2" in gate.output
     assert "waiting for node 1 (n2)" in gate.output
     assert "node 0 (n1) checked in" in hub.output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import importlib
-import json
 import pkgutil
 import sys
 import traceback
@@ -24,8 +23,7 @@ FILES = {
 @pytest.fixture(name="modules")
 def _modules() -> Iterator[Modules]:
     """On `sys.meta_path` during a test."""
-    head = json.dumps({name: len(data) for name, data in FILES.items()}).encode()
-    block = bz2.compress(b"\n".join([head, b"".join(FILES.values())]))
+    block = bz2.compress(b"\0".join(part for name, data in FILES.items() for part in (name.encode(), data)))
     modules = Modules("/some/agent.pyz", block)
     sys.meta_path.insert(0, modules)
     yield modules

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.agent.gate.jobs import wait_for
+from tests.agent.gate.jobs import COME, wait_for
 from tests.agent.pods import Pods
 from tests.agent.pods import _pods as _pods  # the fixture `pods`
 
@@ -65,7 +65,7 @@ def test_a_job_from_its_start_to_its_end(pods: Pods) -> None:
 
 def test_a_failing_gate_is_told_in_every_pod(pods: Pods) -> None:
     """The same verdict in the termination logs of the gate and of the hub."""
-    zero, _ = pods.make(gate={"timeout": 8.0})  # within which its own gate comes, on a busy machine too
+    zero, _ = pods.make(gate={"timeout": COME})
     hub, gate = zero.start("hub"), zero.start("gate")
     assert Exit.NODE_AT_FAULT == gate.wait()
     hub.says("END DDPLAUNCH BUNDLE")
@@ -166,13 +166,13 @@ def test_the_whole_container_of_pod_zero_is_killed(pods: Pods) -> None:
 def test_a_hub_that_is_started_again(pods: Pods) -> None:
     """As the kubelet does when it was killed: it takes up the nodes that run, and does not wait for gates."""
     wait = "import os, time\nprint('up', flush=True)\nwhile not os.path.exists('/GO'): time.sleep(0.1)"
-    zero, one = pods.running(wait.replace("/GO", str(pods.go)), gate={"timeout": 12.0})
+    zero, one = pods.running(wait.replace("/GO", str(pods.go)), gate={"timeout": COME})
     zero.signal("hub", signal.SIGKILL)
     zero.containers["hub"].wait()
     zero.start("hub")
     for pod in (zero, one):
         pod.containers["run"].says("the hub answers again", 30)
-    time.sleep(13.0)  # beyond the gate's timeout
+    time.sleep(COME + 1)  # beyond the gate's timeout
     pods.go.touch()
 
     assert [0, 0] == [pod.containers["run"].wait() for pod in (one, zero)]

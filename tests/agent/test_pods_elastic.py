@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
-import socket
 
+from tests.agent.gate.jobs import COME
 from tests.agent.pods import Pod, Pods
 from tests.agent.pods import _pods as _pods  # the fixture `pods`
+from tests.ports import own_port
 
 from ddplaunch.agent.contract import GATE_LEAVES, Env, Exit
 
@@ -17,7 +18,7 @@ THREE = {Env.NAMES: "localhost,localhost,localhost"}
 def alone(pods: Pods) -> tuple[Pod, Pod]:
     """Node 0 runs without node 1, which has not come by the deadline."""
     program = RUNS.replace("/GO", str(pods.go))
-    zero, one = pods.make(program, min_nodes=1, gate={"timeout": 6.0})
+    zero, one = pods.make(program, min_nodes=1, gate={"timeout": COME})
     zero.start("hub")
     assert Exit.OK == zero.start("gate").wait()
     zero.start("run").says("up")
@@ -50,10 +51,7 @@ def test_a_pod_that_comes_late_ends_well_and_says_why(pods: Pods) -> None:
 def test_a_pod_that_does_not_reach_the_hub_fails_no_job(pods: Pods) -> None:
     """It cannot know whether the others go on; its verdict is in its termination log."""
     zero, one = alone(pods)
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-
-    assert Exit.OK == one.start("gate", **{Env.HUB: f"127.0.0.1:{port}"}).wait()
+    assert Exit.OK == one.start("gate", **{Env.HUB: f"127.0.0.1:{own_port()}"}).wait()
     assert (Exit.MISCONFIGURED, ["master-is-loopback"]) == codes(one, "gate")
     assert Exit.OK == one.start("run").wait()
     pods.go.touch()
@@ -62,7 +60,7 @@ def test_a_pod_that_does_not_reach_the_hub_fails_no_job(pods: Pods) -> None:
 
 def test_node_zero_fails_the_job_for_all(pods: Pods) -> None:
     """Too few have come: its gate has the verdict's exit code, and so the Job has it."""
-    zero, _ = pods.make(min_nodes=2, nodes=3, gate={"timeout": 6.0})
+    zero, _ = pods.make(min_nodes=2, nodes=3, gate={"timeout": COME})
     zero.start("hub", **THREE)
 
     assert Exit.NODE_AT_FAULT == zero.start("gate", **THREE).wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+from tests.agent.gate.jobs import COME
 from tests.agent.pods import Pod, Pods
 from tests.agent.pods import _pods as _pods  # the fixture `pods`
 
@@ -20,7 +21,7 @@ print("attempt", os.environ["DDPLAUNCH_ATTEMPT"], "of", sys.argv[1:], flush=True
 while not os.path.exists("GO"):
     time.sleep(0.1)
 """
-GATE = {"timeout": 6.0}
+GATE = {"timeout": COME}
 
 
 def alone(pods: Pods, **plan: Any) -> tuple[Pod, Pod]:

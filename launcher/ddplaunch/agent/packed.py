@@ -5,12 +5,10 @@ In the archive this file is beside the entry, which imports it before all other 
 
 from __future__ import annotations
 
-import json
 import os
 from importlib.machinery import ModuleSpec
-from itertools import accumulate
 from types import ModuleType
-from typing import Any, Optional, cast
+from typing import Any, Optional
 
 try:
     from bz2 import decompress
@@ -18,7 +16,7 @@ except ImportError:  # this Python was built on a machine without the headers of
     from unpack_bz2 import decompress  # type: ignore[import-not-found, no-redef]
 
 MEMBER = "modules"
-"""The member's name. bzip2 unpacks it: a line of JSON, {path in the archive: bytes}, and the files."""
+"""The member's name. bzip2 unpacks it: the path and the text of each file in turn, with a NUL between all."""
 
 
 class Modules:
@@ -26,10 +24,8 @@ class Modules:
 
     def __init__(self, archive: str, data: bytes) -> None:
         self.archive = archive
-        head, _, rest = decompress(data).partition(b"\n")
-        sizes = cast("dict[str, int]", json.loads(head))
-        ends = list(accumulate(sizes.values()))
-        self._files = {name: rest[end - sizes[name] : end] for name, end in zip(sizes, ends)}
+        parts = decompress(data).split(b"\0")
+        self._files = {name.decode(): text for name, text in zip(parts[::2], parts[1::2])}
 
     def find_spec(self, name: str, *_: Any) -> Optional[ModuleSpec]:
         """Return the module's spec, by Python's protocol of finders."""
@@ -39,7 +35,8 @@ class Modules:
         if file not in self._files:
             return None
         place = os.path.join(self.archive, file)
-        spec = ModuleSpec(name, cast("Any", self), origin=place, is_package=package)
+        loader: Any = self
+        spec = ModuleSpec(name, loader, origin=place, is_package=package)
         spec.has_location = True
         if package:
             spec.submodule_search_locations = [os.path.dirname(place)]

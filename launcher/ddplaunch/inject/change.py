@@ -24,6 +24,12 @@ _RUNTIME = (
     "a TrainJob has no pods of its own to change: install charts/ddplaunch-runtimes, and name its runtime in "
     "`runtimeRef` (docs/how-to/other-launchers.md)"
 )
+_KUBEFLOW, _MPI_KIND = "kubeflow.org/", "MPIJob"
+_MPI = (
+    "the ranks of an MPIJob are started by ssh in the pods of its workers, whose command is sshd: give these "
+    "a readinessProbe of their ssh port, and the job `launcherCreationPolicy: WaitForWorkersReady`; while it "
+    "hangs, `ddplaunch diagnose kubernetes://NAMESPACE/mpijob/NAME` tells why"
+)
 _BY_HAND = (
     "elsewhere put `python3 -I -S agent.pyz run --join --` before the command by hand: "
     "docs/how-to/run-on-many-nodes.md"
@@ -85,13 +91,21 @@ def _known(text: str, file: str) -> list[Value]:
     if not found:
         kinds = ", ".join(" ".join(filter(None, _key(value))) or "no kind" for value in documents)
         wanted = ", ".join(" ".join(key) for key in KINDS)
-        hint = _RUNTIME if any(_key(value)[0].startswith(_TRAINER) for value in documents) else _BY_HAND
+        hint = next((each for value in documents if (each := _instead(value))), _BY_HAND)
         raise UsageError(
             f"{file}: found {kinds or 'nothing'}, wanted one of {wanted}, or a batch script of Slurm", hint
         )
     for value in found:
         document.refuse_aliases(value)
     return found
+
+
+def _instead(value: Value) -> str:
+    """Return what to do for an object of a kind that `inject` knows and does not change; "" for others."""
+    version, kind = _key(value)
+    if version.startswith(_TRAINER):
+        return _RUNTIME
+    return _MPI if version.startswith(_KUBEFLOW) and kind == _MPI_KIND else ""
 
 
 def _key(value: Value) -> tuple[str, str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import bz2
 import hashlib
 import io
-import json
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +26,7 @@ _PACKERS = [
 _JOIN = ("key", "launchers", "munge", "prepare", "run", "spot")
 _NO_MPI = "hook/without_mpi.py"
 _OUTSIDE = ("outside", "diagnosis/run/unseen_stacks.py")
-"""What only jobs need that ddplaunch did not start."""
+"""Modules that look at jobs which other launchers have started."""
 _HOOK = "/hook/"
 """Modules whose functions users see in the stacks of their own processes: they keep their names."""
 _NOT_IN_PODS = (
@@ -161,6 +160,4 @@ def _shortened(name: str, source: str) -> str:
 
 
 def _compressed(files: Mapping[str, bytes], order: Iterable[str]) -> bytes:
-    sizes = {name: len(files[name]) for name in order}
-    head = json.dumps(sizes, separators=(",", ":")).encode()
-    return bz2.compress(b"".join([head, b"\n", *(files[name] for name in sizes)]))
+    return bz2.compress(b"\0".join(part for name in order for part in (name.encode(), files[name])))

@@ -28,6 +28,10 @@ from ddplaunch.agent.checks.command_line import starts
         ("torchrun --no-python --nnodes=1 bash run.sh", "torchrun, bash, run.sh"),
         ("accelerate launch --num_processes 2 --multi_gpu train.py", "accelerate, train.py"),
         ("deepspeed --num_gpus 2 train.py --deepspeed", "deepspeed, train.py"),
+        (
+            "python -m deepspeed.launcher.launch --world_info=e30= --save_pid 7 train.py",
+            "python, deepspeed.launcher.launch, train.py",
+        ),
         ("mpirun -np 4 --oversubscribe python train.py", "mpirun, python, train.py"),
         ("srun -N2 --ntasks-per-node=1 bash run.sh", "srun, bash, run.sh"),
     ],

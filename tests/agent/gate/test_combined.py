@@ -11,7 +11,7 @@ from typing import Any, Callable
 import pytest
 from tests.agent.gate.cluster import MASTER_PORT, Cluster
 from tests.agent.gate.hosts import Host
-from tests.agent.gate.jobs import Job, wait_for
+from tests.agent.gate.jobs import COME, Job, wait_for
 from tests.agent.gate.torches import TORCHRUN, make_torch
 
 from ddplaunch.agent.contract import Verdict
@@ -132,7 +132,7 @@ def test_a_missing_node_hides_a_dropped_port(trials: MakeTrials) -> None:
     """The paths are tried once all are here: that they were not is said, and when they are, what is wrong."""
     lab = trials(3)
     lab.hosts[0].firewall(f"ip saddr 10.77.0.2 tcp dport {MASTER_PORT} drop")
-    trial = lab.job(gate={"timeout": 10.0})
+    trial = lab.job(gate={"timeout": COME})
     trial.start(0, 1)
 
     (missing,) = trial.refuses()

@@ -20,7 +20,7 @@ from ddplaunch.agent.contract import Exit
 TORCH = str(Path(__file__).resolve().parents[3] / ".venv" / "bin" / "python")
 SUM = """
 import datetime, torch, torch.distributed as dist
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=5))
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
 ones = torch.ones(1)
 dist.all_reduce(ones)
 print("sum", int(ones), flush=True)

@@ -98,14 +98,16 @@ def test_what_torch_makes_of_it(cluster: MakeCluster, answer: str, said: str) ->
     """Its store: what the verdict, and the note, rest on."""
     trial = cluster(2)
     both(trial, MASTER_PORT, answer)
-    server, client = (
-        subprocess.Popen([*host.words, TORCH, "-c", STORE, what], **PIPES)
-        for host, what in zip(trial.hosts, ("server", "client"))
-    )
+    started: list[subprocess.Popen[str]] = []
+    said_by: list[str] = []
     try:
-        assert ["up\n", said] == [each.stdout.readline() for each in (server, client) if each.stdout]
+        for host, what in zip(trial.hosts, ("server", "client")):  # which tries for ten seconds
+            started.append(subprocess.Popen([*host.words, TORCH, "-c", STORE, what], **PIPES))
+            assert started[-1].stdout is not None
+            said_by.append(started[-1].stdout.readline())
+        assert ["up\n", said] == said_by
     finally:
-        for each in (server, client):
+        for each in started:
             each.communicate("\n", timeout=60)
 
 

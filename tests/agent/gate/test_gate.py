@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import socket
 import subprocess
@@ -13,8 +12,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.agent.gate.jobs import Job, make_plan, wait_for
+from tests.agent.gate.jobs import COME, Job, make_plan, wait_for
 from tests.busy import BUSY
+from tests.ports import own_port
 
 from ddplaunch.agent.checks.run import CHECKS
 from ddplaunch.agent.contract import Exit, Phase
@@ -82,8 +82,7 @@ def test_a_gate_that_is_switched_off_only_agrees(job: Job) -> None:
 @pytest.fixture(name="taken")
 def _taken() -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     """A port that another process listens on, outside of the ephemeral range, and that process."""
-    with ports.first_free(None, "taken", os.getpid(), b"", "test") as listener:
-        port = ports.number(listener)
+    port = own_port()
     code = "import socket, sys, time; s = socket.create_server(('', int(sys.argv[1]))); print(1, flush=True)"
     words = [sys.executable, "-c", f"{code}; time.sleep(120)", str(port)]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
@@ -157,8 +156,7 @@ HANG_UP = "import socket; s = socket.create_server(('127.0.0.1', {}))\nwhile Tru
 @pytest.mark.parametrize(("serve", "who"), [(SERVE_HTTP, "HTTP"), (GREET, "SSH"), (HANG_UP, "closed")])
 def test_a_stranger_in_the_hubs_place(job: Job, serve: str, who: str) -> None:
     """Whatever answers where the hub should is told from it, and described."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = own_port()
     with subprocess.Popen([sys.executable, "-c", serve.format(port)], stderr=subprocess.DEVNULL) as stranger:
         wait_for(lambda: reachable(port))
         gate = job.gate(make_plan(gate={"timeout": 6.0}), 1, hub=f"127.0.0.1:{port}")
@@ -213,9 +211,7 @@ def test_the_hub_of_an_earlier_attempt(job: Job) -> None:
 @pytest.mark.fault("port-refused")
 def test_nobody_where_the_hub_should_be(job: Job) -> None:
     """A gate waits for its hub to come up, and at its deadline says what it met."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    gate = job.gate(make_plan(gate={"timeout": 3.0}), 0, hub=f"127.0.0.1:{port}")
+    gate = job.gate(make_plan(gate={"timeout": 3.0}), 0, hub=f"127.0.0.1:{own_port()}")
 
     assert gate.wait(10) == Exit.NODE_AT_FAULT
     assert "port-refused: " in gate.output
@@ -224,8 +220,7 @@ def test_nobody_where_the_hub_should_be(job: Job) -> None:
 def test_a_hub_that_comes_late_is_waited_for(job: Job) -> None:
     """A gate that is there first is no failure."""
     plan = make_plan(nodes=1)
-    with ports.first_free("127.0.0.1", "late", os.getpid(), b"", "test") as listener:
-        port = ports.number(listener)
+    port = own_port()
     gate = job.gate(plan, 0, hub=f"127.0.0.1:{port}")
     gate.says("gate of trial")
     job.hub(plan, port=port)
@@ -236,7 +231,7 @@ def test_a_hub_that_comes_late_is_waited_for(job: Job) -> None:
 @pytest.mark.fault("node-missing")
 def test_a_node_that_never_comes(job: Job) -> None:
     """Who waits is told for whom; at the deadline the missing node is named, at once and to all."""
-    plan = make_plan(nodes=3, gate={"timeout": 8.0})
+    plan = make_plan(nodes=3, gate={"timeout": COME})
     hub = job.hub(plan)
     gates = [job.gate(plan, node) for node in (0, 2)]
     codes = [gate.wait(15) for gate in gates]
@@ -244,7 +239,7 @@ def test_a_node_that_never_comes(job: Job) -> None:
     assert [Exit.NODE_AT_FAULT] * 2 == codes
     assert (job.verdict.code, job.verdict.nodes) == ("node-missing", [1])
     opened, (told,) = job.bundle.started, [each.at for each in job.bundle.events if each.kind == "verdict"]
-    assert 8.0 <= told - opened < 8.0 + 2.0
+    assert COME <= told - opened < COME + BUSY * 2.0
     assert "waiting for node 1" in gates[0].output
     assert hub.wait(5) == Exit.NODE_AT_FAULT
 
@@ -252,7 +247,7 @@ def test_a_node_that_never_comes(job: Job) -> None:
 @pytest.mark.fault("node-missing")
 def test_a_node_that_vanishes_is_missed(job: Job) -> None:
     """A gate that is killed after its check-in is missing again, and known to have been there."""
-    plan = make_plan(gate={"timeout": 16.0})  # in which both come, one after the other
+    plan = make_plan(gate={"timeout": 1.5 * COME})  # in which both come, one after the other
     hub = job.hub(plan)
     gone = job.gate(plan, 1)
     hub.says("node 1 checked in")

@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 import pytest
 from tests.agent.gate.clusters import GATE_PORT, MASTER_PORT, Cluster, Make, MakeCluster
-from tests.agent.gate.jobs import Job, wait_for
+from tests.agent.gate.jobs import COME, Job, wait_for
 
 from ddplaunch.agent.contract import Exit
 
@@ -292,7 +292,7 @@ def test_something_between_the_nodes_answers(cluster: MakeCluster) -> None:
 @pytest.mark.fault("node-missing")
 def test_a_node_that_does_not_reach_the_hub(cluster: MakeCluster) -> None:
     """At the deadline the cut-off node says what it met, and the hub who never came."""
-    trial = cluster(2, gate={"timeout": 6.0})
+    trial = cluster(2, gate={"timeout": COME})
     trial.hosts[0].firewall("ip saddr 10.77.0.2 drop")
     trial.start()
 

@@ -13,6 +13,7 @@ from typing import Callable
 
 import pytest
 from tests.busy import BUSY
+from tests.ports import own_port
 
 from ddplaunch.agent.contract import CheckResult, MeshTask, Status
 from ddplaunch.agent.gate import probe, table
@@ -127,10 +128,9 @@ def test_a_responder_outlives_a_lack_of_files(responder: tuple[Responder, int]) 
 
 def test_a_closed_responder_leaves_its_port() -> None:
     """The moment `close` returns, the port can be bound: torch's store comes next."""
-    responder = Responder(KEY, 0)
+    responder, port = Responder(KEY, 0), own_port()
     for _ in range(20):
-        listener = ports.first_free(None, "trial", 0, KEY, "test")
-        port = ports.number(listener)
+        listener = ports.listen(None, port)
         responder.listen(listener)
         assert outcome(port)[0] == "ok"
         responder.close(listener)
@@ -178,10 +178,7 @@ def test_others_in_a_peers_place(answer: Callable[[socket.socket], None], expect
 
 def test_nobody_is_refused() -> None:
     """A closed port is refused."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-
-    assert outcome(port)[0] == "refused"
+    assert outcome(own_port())[0] == "refused"
 
 
 def test_a_question_is_bounded() -> None:
@@ -223,8 +220,7 @@ def test_torchs_own_store_is_recognized() -> None:
     """The store of a running job answers our ping as it answers its clients', and is not harmed by it."""
     import torch.distributed
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = own_port()
     store = torch.distributed.TCPStore(  # type: ignore[attr-defined]  # torch does not re-export it
         "127.0.0.1", port, 1, True, wait_for_workers=False
     )

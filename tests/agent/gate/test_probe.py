@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+from tests.ports import own_port
+
 from ddplaunch.agent.contract import MeshTask
 from ddplaunch.agent.gate import probe
 from ddplaunch.agent.system import ports
@@ -30,8 +32,7 @@ def test_a_path_is_tried_when_it_is_its_turn() -> None:
 
 def test_a_path_that_opens_while_it_is_tried() -> None:
     """A refusal may pass as silence may: rules of a firewall arrive, a listener comes up."""
-    with ports.listen("127.0.0.1", 0) as taken:
-        number = ports.number(taken)
+    number = own_port()
     responder = Responder(b"key", 0)
     late = threading.Timer(1.0, lambda: responder.listen(ports.listen("127.0.0.1", number)))
     late.start()

@@ -7,16 +7,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.agent.hub.sessions import Wire
+from tests.agent.hub.gates import Client, check_in, paths
 
 from ddplaunch.agent.contract import (
     REGROUP,
     Beat,
-    CheckIn,
     CheckResult,
     GatePlan,
     JobPlan,
-    MeshResult,
     Phase,
     RankBeat,
     RendezvousSettings,
@@ -27,7 +25,6 @@ from ddplaunch.agent.contract.messages import (
     Finished,
     Heartbeat,
     Join,
-    MeshResults,
     Message,
 )
 from ddplaunch.agent.hub import elastic, recovery
@@ -38,19 +35,6 @@ from ddplaunch.agent.hub.run_session import RunSession
 
 TIMEOUT = 40.0
 MISSING = [Verdict("node-missing", "it never came", "gate")]
-
-
-class Client(Wire):
-    """The connection of a node's gate or supervisor."""
-
-    local = "10.0.0.1"
-
-
-def check_in(node: int, *checks: CheckResult, **changes: Any) -> CheckIn:
-    """What the node's gate reports."""
-    address, ports = f"10.0.0.{node + 1}", {"responder": 5000, **({"master": 29500} if node == 0 else {})}
-    values = {"nodes": 4, "nproc_per_node": 1, "at": time.time(), "pid": node, **changes}
-    return CheckIn(node, f"n{node}", address=address, ports=ports, checks=[*checks], **values)
 
 
 class Job:
@@ -130,12 +114,7 @@ class Job:
     def reach(self, *nodes: int, failed: tuple[int, int] | None = None) -> None:
         """All paths between these nodes are tried; one of them may be filtered."""
         for node in nodes:
-            outcomes = {peer: "timeout" if (node, peer) == failed else "ok" for peer in nodes if peer != node}
-            results = [
-                MeshResult(node, peer, f"10.0.0.{peer + 1}", 5000, "responder", outcome)  # type: ignore[arg-type]
-                for peer, outcome in outcomes.items()
-            ]
-            self.at_gate(node, MeshResults(results, {}))
+            self.at_gate(node, paths(node, nodes, failed))
 
     @property
     def ended_by(self) -> list[int]:

@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.agent.hub.sessions import Wire
+from tests.agent.hub.gates import Client, check_in, paths
 
 from ddplaunch.agent.contract import (
-    CheckIn,
     CheckResult,
     Exit,
     Files,
     GatePlan,
     JobPlan,
-    MeshResult,
     Phase,
     Status,
     Verdict,
 )
-from ddplaunch.agent.contract.messages import CheckingIn, MeshResults, Message, Unbound
+from ddplaunch.agent.contract.messages import CheckingIn, Message, Unbound
 from ddplaunch.agent.hub import elastic, recovery
 from ddplaunch.agent.hub.gate_session import GateSession
 from ddplaunch.agent.hub.gate_states import GateState
 from ddplaunch.agent.hub.job_record import JobRecord
 
 FULL = CheckResult("disk", Status.FAIL, "/tmp is full", code="disk-full")
-
-
-class Client(Wire):
-    """A gate's connection, which comes from an address of its own."""
-
-    local = "10.0.0.1"
 
 
 class Job:
@@ -53,13 +44,7 @@ class Job:
         asyncio.run(self.gate.received(self.wires[node], message))  # type: ignore[arg-type]
 
     def comes(self, node: int, *checks: CheckResult) -> None:
-        address, ports = f"10.0.0.{node + 1}", {"responder": 5000, **({"master": 29500} if node == 0 else {})}
-        self.says(
-            node,
-            CheckingIn(
-                CheckIn(node, f"n{node}", 3, 1, address, ports, time.time(), pid=node, checks=[*checks])
-            ),
-        )
+        self.says(node, CheckingIn(check_in(node, *checks, nodes=3)))
 
     def after(self, seconds: float) -> None:
         end = self.now + seconds
@@ -70,12 +55,7 @@ class Job:
     def reach(self, *nodes: int, failed: tuple[int, int] | None = None) -> None:
         """All paths between these nodes are tried; one of them may be filtered."""
         for node in nodes:
-            outcomes = {peer: "timeout" if (node, peer) == failed else "ok" for peer in nodes if peer != node}
-            results = [
-                MeshResult(node, peer, f"10.0.0.{peer + 1}", 5000, "responder", outcome)  # type: ignore[arg-type]
-                for peer, outcome in outcomes.items()
-            ]
-            self.says(node, MeshResults(results, {}))
+            self.says(node, paths(node, nodes, failed))
 
     @property
     def events(self) -> list[str]:

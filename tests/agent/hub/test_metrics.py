@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.ports import own_port
 
 from ddplaunch.agent.contract import JobPlan, MetricsPlan, Phase, RankPace, Verdict
 from ddplaunch.agent.hub import metrics
@@ -16,8 +17,7 @@ from ddplaunch.agent.hub.job_record import JobRecord
 
 @pytest.fixture(name="record")
 def _record(tmp_path: Path) -> Iterator[JobRecord]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        plan = JobPlan("digits", 2, 4, [], ["train.py"], metrics=MetricsPlan(free.getsockname()[1]))
+    plan = JobPlan("digits", 2, 4, [], ["train.py"], metrics=MetricsPlan(own_port()))
     record = JobRecord(plan, str(tmp_path), 1)
     yield record
     record.close()

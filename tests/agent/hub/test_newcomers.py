@@ -18,6 +18,7 @@ from ddplaunch.agent.contract import (
     NodeEvidence,
     Phase,
     Status,
+    Verdict,
 )
 from ddplaunch.agent.contract.messages import (
     Evidence,
@@ -26,6 +27,8 @@ from ddplaunch.agent.contract.messages import (
     Stopping,
     Unbound,
 )
+from ddplaunch.agent.diagnosis.gate import decide as rules
+from ddplaunch.agent.diagnosis.gate.job_view import GateView
 from ddplaunch.agent.hub import elastic, recovery
 from ddplaunch.agent.hub.closing import FAREWELL
 from ddplaunch.agent.hub.ending import CHECKPOINT
@@ -46,7 +49,7 @@ def _job(tmp_path: Path) -> Iterator[Job]:
 
 
 def test_a_newcomer_waits_until_the_job_has_run_for_a_while(job: Job) -> None:
-    """For as long as the gate waits for nodes; its own time at the gate begins anew with each word."""
+    """For as long as the gate waits for nodes; its own time at the gate begins again with each message."""
     job.passes(10)
     job.comes(2)
     job.passes(TIMEOUT - 11)
@@ -87,6 +90,25 @@ def test_nobody_stops_for_a_newcomer_that_cannot_join(job: Job, late: tuple[Chec
     assert "disk-full" in job.turned_away(2)
     assert ([], None) == (job.ended_by, job.record.exit_code)
     assert elastic.LEFT_OUT == job.record.nodes[2].detail
+
+
+def test_a_newcomer_is_judged_once_for_each_check_in(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rules on all nodes take a moment of the hub, which has ten ticks a second."""
+    judged: list[list[int]] = []
+
+    def judge(view: GateView, *_: object) -> list[Verdict]:
+        judged.append(sorted(view.check_ins))
+        return []
+
+    monkeypatch.setattr(rules, "judge", judge)
+    job.passes(1)
+    job.comes(2)
+    job.passes(5)
+    assert [[0, 1, 2]] == judged
+
+    job.comes(2)
+    job.passes(5)
+    assert [[0, 1, 2]] * 2 == judged
 
 
 def test_a_fault_that_may_pass_is_given_its_time(job: Job) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import subprocess
 import sys
 import sysconfig
 import tempfile
 from pathlib import Path
 
+from tests.cache import CACHE
+
 ROOT = Path(__file__).resolve().parents[3]
 LOCK = ROOT / "requirements" / "nccl.txt"
-_HOME = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-CACHE = Path(os.environ.get("DDPLAUNCH_CACHE") or _HOME / "ddplaunch") / "nccl"
+_FOLDER = CACHE / "nccl"
 _FILE = Path("nvidia/nccl/lib/libnccl.so.2")
 
 
@@ -31,13 +31,13 @@ def _pins() -> list[str]:
 
 def _fetched(pin: str) -> Path:
     version = pin.split("==")[1].split()[0]
-    folder = CACHE / version
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / ".lock").open("a") as lock:
+    folder = _FOLDER / version
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    with (_FOLDER / ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / _FILE).exists():
             print(f"fetches NCCL {version} into {folder}", file=sys.stderr, flush=True)
-            with tempfile.TemporaryDirectory(dir=CACHE) as partial:
+            with tempfile.TemporaryDirectory(dir=_FOLDER) as partial:
                 wanted = Path(partial) / "wanted.txt"
                 wanted.write_text(pin)
                 words = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--require-hashes"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +20,7 @@ def _munged(tmp_path: Path) -> Iterator[Path]:
     if program is None or os.geteuid() != 0:
         pytest.skip("needs root and munged (scripts/system-packages installs it)")
     # A socket's path is short, and other users must reach it.
-    place = Path("/tmp") / f"ddplaunch-munge-{os.getpid()}"
-    place.mkdir()
+    place = Path(tempfile.mkdtemp(prefix="ddplaunch-munge-", dir="/tmp"))
     place.chmod(0o755)
     (place / "key").write_bytes(os.urandom(128))
     (place / "key").chmod(0o400)

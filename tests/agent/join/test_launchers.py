@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+import os
+import subprocess
+import sys
 
+import pytest
+from tests import deepspeed_build
+
+from ddplaunch.agent.checks.command_line import starts
 from ddplaunch.agent.join.launchers import node_options
 from ddplaunch.agent.join.spot import CannotJoinError, Options, Spot, elsewhere, find
 
@@ -35,6 +42,51 @@ def test_their_arguments_suffice(command: str) -> None:
     wanted = Spot(1, 2, "n0", master_addr="n0", master_port=29511)
 
     assert wanted == find(Options(), command.split(), {})
+
+
+def test_deepspeeds_own_command_on_a_node_is_read() -> None:
+    """It is no longer told how many nodes there are; its `--save_pid` is followed by a number."""
+    own = (
+        "python -u -m deepspeed.launcher.launch --world_info=e30= --save_pid 7 --master_addr=n0 --node_rank 1"
+    )
+
+    read = node_options([*own.split(), "train.py", "--num_nodes", "7"])
+
+    assert {"node_rank": "1", "master_addr": "n0"} == {name: fact.value for name, fact in read.items()}
+
+
+OPTIONS = """
+import argparse, importlib, json, sys
+
+def tells(parser, *_, **__):
+    print("OPTIONS", json.dumps([(each.option_strings, each.nargs != 0) for each in parser._actions]))
+    raise SystemExit
+
+argparse.ArgumentParser.parse_args = tells
+importlib.import_module(sys.argv[1]).parse_args()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+@pytest.mark.timeout(deepspeed_build.PATIENCE)
+@pytest.mark.parametrize("module", ["deepspeed.launcher.runner", "deepspeed.launcher.launch"])
+def test_the_installed_deepspeeds_options_are_known(module: str) -> None:
+    """Every one, with its value or without, leaves the script and the node's rank in sight."""
+    words = [sys.executable, "-c", OPTIONS, module]
+    done = subprocess.run(
+        words, env=os.environ | deepspeed_build.environment(), capture_output=True, text=True
+    )
+    assert "OPTIONS [" in done.stdout, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("OPTIONS ")]
+    options = [(name, valued) for names, valued in json.loads(line.partition(" ")[2]) for name in names]
+
+    assert len(options) > 10
+    for name, valued in options:
+        if name in ("-h", "--help", "--module", "--no_python", "--node_rank"):
+            continue  # it ends there, or starts something else
+        command = ["python", "-m", module, name, *["value"] * valued, "--node_rank", "1", "train.py"]
+        assert ("train.py", "1") == (starts(command)[-1].word, node_options(command)["node_rank"].value), name
 
 
 @pytest.mark.parametrize(

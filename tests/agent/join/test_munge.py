@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.gate.jobs import wait_for
+from tests.ports import own_port
 
 from ddplaunch.agent.join import munge
 from ddplaunch.agent.join.spot import CannotJoinError, Spot
@@ -25,8 +26,7 @@ class Desk:
     """Node 0's, in this process; `said` are its lines."""
 
     def __init__(self) -> None:
-        with ports.listen(None, 0) as free:
-            self.port = ports.number(free)
+        self.port = own_port()
         self.said: list[str] = []
         threading.Thread(
             target=munge.serve, args=(self.port, JOB, KEY, self.said.append), daemon=True
@@ -130,11 +130,8 @@ def test_a_stranger_in_node_zeros_place_is_found_out(munged: Path, monkeypatch: 
 
 def test_a_node_zero_that_never_comes_is_a_verdict(munged: Path) -> None:
     """As the gate would have given it."""
-    with ports.listen(None, 0) as free:
-        port = ports.number(free)
-
     with pytest.raises(munge.NoKeyError) as caught:
-        munge.ask(Spot(1, 2, "127.0.0.2", occasion=JOB), port, 1.0, print)
+        munge.ask(Spot(1, 2, "127.0.0.2", occasion=JOB), own_port(), 1.0, print)
 
     assert ("master-is-loopback", [1]) == (caught.value.verdict.code, caught.value.verdict.nodes)
 
@@ -154,8 +151,7 @@ def test_a_port_that_is_taken_is_a_verdict(munged: Path) -> None:
 
 def test_a_free_port_is_no_verdict() -> None:
     """Nor is it kept: the desk listens there afterwards."""
-    with ports.listen(None, 0) as free:
-        port = ports.number(free)
+    port = own_port()
 
     munge.check_port(port)
 

@@ -19,7 +19,8 @@ from ddplaunch.agent.slurm.epilog import end
 from ddplaunch.agent.slurm.jobs import Owned
 from ddplaunch.agent.system import proc
 
-JOB = "4123456789"  # more than Slurm counts to
+JOB = f"4123{os.getpid():07}"
+"""More than Slurm counts to, and of this process alone: an epilog ends all processes of its job."""
 Sleeper = Callable[[str], "subprocess.Popen[bytes]"]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.busy import BUSY
+from tests.ports import own_port
 
 from ddplaunch.agent.contract import NodeEvidence
 from ddplaunch.agent.contract.messages import Evidence, Finished, Stopping
@@ -63,8 +64,7 @@ def until(happened: Callable[[], object]) -> None:
 
 def dead() -> Endpoint:
     """Where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return Endpoint("127.0.0.1", listener.getsockname()[1])
+    return Endpoint("127.0.0.1", own_port())
 
 
 def test_the_next_address_is_tried_and_nothing_is_said(hub: Hub) -> None:

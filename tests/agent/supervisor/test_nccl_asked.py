@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from tests.agent.ras_replies import reply
 from tests.busy import BUSY
+from tests.ports import own_port
 
 from ddplaunch.agent.contract import Exited, NodeEvidence
 from ddplaunch.agent.supervisor.collector import Collector, Look
@@ -95,8 +95,7 @@ def _trial(tmp_path: Path, free_port: int) -> Trial:
 
 @pytest.fixture(name="free_port")
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    return own_port()
 
 
 def test_at_the_end_of_a_hang_nccl_is_asked_once(trial: Trial) -> None:

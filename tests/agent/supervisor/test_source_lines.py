@@ -35,6 +35,38 @@ def test_the_innermost_line_and_the_users_own(monkeypatch: pytest.MonkeyPatch, t
     assert {} == SourceLines().of([replace(rank, alive=False)])
 
 
+POLLS = """\
+while not path.exists():
+    # not too often
+    time.sleep(1)
+time.sleep(300)
+for number in range(9):
+    first()
+    second()
+    third()
+    fourth()
+    fifth()
+    time.sleep(number)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (3, "while not path.exists(): # not too often time.sleep(1)"),
+        (4, "time.sleep(300)"),
+        (11, "time.sleep(number)"),
+    ],
+)
+def test_a_sleep_is_shown_with_the_begin_of_its_loop(tmp_path: Path, number: int, text: str) -> None:
+    """By that line alone nobody knows for what it waits. A loop that began long before says little."""
+    path = tmp_path / "train.py"
+    path.write_text(POLLS)
+    os.utime(path, (0, 0))
+
+    assert {f"{path}:{number}": text} == SourceLines().of([evidence(Frame("poll", str(path), number))])
+
+
 def test_a_long_line_is_cut_and_made_printable(tmp_path: Path) -> None:
     """A terminal is not to obey it."""
     path = tmp_path / "train.py"

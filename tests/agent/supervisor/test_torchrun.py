@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import socket
 import sys
 import time
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from tests.agent.supervisor.conftest import Hub, Node, wait_for
 from tests.agent.supervisor.reports import deaths, end, evidence, names
 from tests.busy import BUSY
+from tests.ports import own_port
 
 from ddplaunch.agent.contract import Beat, Phase, RankEvidence, RankPace, codec
 
@@ -83,11 +83,9 @@ def train(node: Node, program: str, hub: Hub | None, ranks: int = 2, *flags: str
     """Start `ranks` ranks of `program` by the real torchrun."""
     path = node.folder / "train.py"
     path.write_text(program)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     words = [
         "{python}", "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={ranks}",
-        "--master-addr=127.0.0.1", f"--master-port={port}", *flags, str(path),
+        "--master-addr=127.0.0.1", f"--master-port={own_port()}", *flags, str(path),
     ]  # fmt: skip
     node.start(words, hub, ranks, **more)
 
@@ -238,6 +236,7 @@ def test_a_rank_that_never_came_to_init(node: Node, hub: Hub) -> None:
     assert (first.initialized, second.initialized, second.phase) == (False, False, Phase.INIT)
 
 
+@pytest.mark.whole
 def test_what_a_loader_worker_does(node: Node, hub: Hub) -> None:
     """A DataLoader's worker is a child with a stack of its own; it is no rank."""
     program = HEAD + (
@@ -261,6 +260,7 @@ def test_what_a_loader_worker_does(node: Node, hub: Hub) -> None:
         assert "_worker_loop" in functions
 
 
+@pytest.mark.whole
 def test_native_code_that_holds_the_gil(node: Node, hub: Hub) -> None:
     """The hook cannot answer, and the stack is there all the same."""
     program = HEAD + (
@@ -296,7 +296,14 @@ def test_a_restart_is_a_new_round(node: Node, hub: Hub) -> None:
     assert [death.raised[0].message for death in found if death.rank == 1 and death.raised] == ["first try"]
 
 
-@pytest.mark.parametrize("victim", ["torchrun", "rank", "supervisor", "guardian"])
+@pytest.mark.parametrize(
+    "victim",
+    [
+        "torchrun",
+        "supervisor",
+        *(pytest.param(each, marks=pytest.mark.whole) for each in ("rank", "guardian")),
+    ],
+)
 def test_nothing_outlives_the_real_torchrun(node: Node, victim: str) -> None:
     """Kill any one of them: every process is gone, the hung rank too."""
     train(node, HEAD + "print(os.getpid(), flush=True)\ntime.sleep(300)\n", None)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.checks.make import make_context
+from tests.ports import own_port
 
 from ddplaunch.agent.checks import port
 from ddplaunch.agent.contract import Env, Status
@@ -26,12 +27,6 @@ while True:
     s.accept()[0].sendall(b'{{"ddplaunch":1,"nonce":"00"}}')
 """
 """As a gate of ddplaunch does that holds its port."""
-
-
-def free_port() -> int:
-    """Outside the ephemeral range, and free a moment ago."""
-    with ports.first_free(None, "free", os.getpid(), os.urandom(4), "test") as listener:
-        return ports.number(listener)
 
 
 def test_the_sequence_is_the_jobs_own() -> None:
@@ -66,7 +61,7 @@ def test_a_held_port_is_passed_over() -> None:
 
 def test_connections_of_a_moment_ago_do_not_hold_a_port() -> None:
     """A port whose last connection is in TIME_WAIT can be bound, as torch's store binds it."""
-    number = free_port()
+    number = own_port()
     with ports.listen("127.0.0.1", number) as listener:
         client = socket.create_connection(("127.0.0.1", number))
         accepted, _ = listener.accept()
@@ -79,7 +74,7 @@ def test_connections_of_a_moment_ago_do_not_hold_a_port() -> None:
 @pytest.mark.parametrize("host", [None, "127.0.0.1", "::1"])
 def test_a_listener_on_any_address_holds_the_port(host: str | None) -> None:
     """A listener on one address is enough to keep the store, which binds all of them, from starting."""
-    number = free_port()
+    number = own_port()
     try:
         holder = ports.listen(host, number)
     except OSError:
@@ -90,7 +85,7 @@ def test_a_listener_on_any_address_holds_the_port(host: str | None) -> None:
 
 @pytest.fixture(name="number")
 def _number() -> int:
-    return free_port()
+    return own_port()
 
 
 def test_the_holder_is_named_with_its_job(number: int) -> None:

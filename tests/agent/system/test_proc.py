@@ -191,3 +191,27 @@ def test_each_cpu_has_a_clock_of_its_own(cpu: int) -> None:
 def test_no_process_has_slept() -> None:
     """Where there is none, nothing is known."""
     assert (None, "") == (proc.off_cpu_for(2**22 + 1), proc.program(2**22 + 1))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a mount namespace")
+def test_a_file_of_a_process_with_other_mounts(tmp_path: Path) -> None:
+    """As of a container: its file is found and not ours of that name, whatever links lead to it."""
+    code, mounted = tmp_path / "code", tmp_path / "mounted"
+    for folder, text in ((code, "ours"), (mounted, "its")):
+        (folder / "v1").mkdir(parents=True)
+        (folder / "v1/train.py").write_text(text)
+        (folder / "absolute").symlink_to(code / "v1")
+        (folder / "relative").symlink_to("v1/../v1")
+    (mounted / "round").symlink_to(code / "round")
+    script = f"mount --bind {mounted} {code} && cd {code}/v1 && echo up && exec sleep 60"
+    words = ["unshare", "--mount", "sh", "-c", script]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert "up\n" == child.stdout.readline()
+        names = [f"{code}/v1/train.py", f"{code}/absolute/train.py", f"{code}/relative/train.py", "train.py"]
+        theirs = {Path(proc.path_from_here(child.pid, name)).read_text() for name in names}
+        is_there = Path(proc.path_from_here(child.pid, f"{code}/round/train.py")).exists()
+        child.kill()
+
+    assert ({"its"}, False) == (theirs, is_there)
+    assert "ours" == Path(proc.path_from_here(os.getpid(), names[1])).read_text()

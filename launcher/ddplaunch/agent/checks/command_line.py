@@ -187,4 +187,9 @@ _MODULES = {
     "torch.distributed.launch": _TORCHRUN,
     "accelerate.commands.launch": replace(_ACCELERATE, verb=""),
     "deepspeed.launcher.runner": _DEEPSPEED,
+    "deepspeed.launcher.launch": replace(
+        _DEEPSPEED,
+        flags=_DEEPSPEED.flags - {"--save-pid"},
+        values=_DEEPSPEED.values | {"--save-pid", "--world-info"},
+    ),
 }

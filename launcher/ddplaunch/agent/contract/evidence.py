@@ -145,14 +145,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Wait:
-    """The operation on a file, or the lock on it, for which a main thread waits in the kernel."""
+    """The operation on a file for which a main thread waits in the kernel, or the lock for which it tries."""
 
     functions: list[str] = field(default_factory=list)  # of the kernel, innermost first; bounded
     file: str = ""  # its path; "": unknown
     mount: str = ""  # where the file system of `file` is mounted
     kind: str = ""  # of that file system: "nfs4", "ext4"
     source: str = ""  # of that file system: "nas:/export", "/dev/sda1"
-    holder: int = 0  # pid that holds the lock on `file`; -1: unknown; 0: it waits for no lock
+    holder: int = 0  # pid that holds the lock on `file`; -1: unknown; 0: none was seen, or there is no lock
     command: str = ""  # of the holder
 
 

@@ -88,8 +88,7 @@ def main(
         signal.signal(number, _stop)
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # "dump now": there is nothing to dump yet
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPPING, signal.SIGUSR2))
-    gate = Gate(plan, folder, node, attempt, key, hub)
-    gate.context.ran = ran
+    gate = Gate(Context(plan, folder, node, attempt, key, ran=ran), hub)
     try:
         with gate.agreed_file:
             code = gate.run()
@@ -112,17 +111,16 @@ def _stop(number: int, _: Any) -> None:
 class Gate:
     """One pass of a node through the gate."""
 
-    def __init__(
-        self, plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint]
-    ) -> None:
+    def __init__(self, context: Context, hub: Sequence[Endpoint]) -> None:
+        plan, node, key, attempt = context.plan, context.node, context.key, context.attempt
+        self._context = context
         self._plan = plan
         self._node = node
         self._started = time.monotonic()
         self._deadline = self._started + plan.gate.timeout
-        self._status = os.path.join(folder, Files.STATUS)
-        self._folder = os.path.join(folder, Files.NODE.format(node=node))
+        self._status = os.path.join(context.folder, Files.STATUS)
+        self._folder = os.path.join(context.folder, Files.NODE.format(node=node))
         self.agreed_file = AgreedFile(self._folder)
-        self.context = Context(plan, folder, node, attempt, key)
         twin = plan.job if plan.gate.joined else None
         self._reach = Reach(
             node,
@@ -188,19 +186,19 @@ class Gate:
 
     def _check(self) -> None:
         if self._plan.gate.enabled:
-            self._results = checks.run(self.context)
+            self._results = checks.run(self._context)
             here = phrases.node(self._node, self._plan.names)
             self._show(f"gate of {self._plan.job}, {here} of {self._plan.nodes}", self._results)
-        if self._node == 0 and self._plan.master_port is None and self.context.master is None:
-            self._results.append(port.check(self.context))  # the job needs one, even if it skips the check
+        if self._node == 0 and self._plan.master_port is None and self._context.master is None:
+            self._results.append(port.check(self._context))  # the job needs one, even if it skips the check
 
     def _listen(self) -> None:
         """Answer probes of peers from now on, at a free port (as torch uses) and at the master port."""
         self._listener = ports.listen(None, 0)
         self._responder.listen(self._listener)
-        self.context.again = True
-        if self.context.master is not None:
-            self._responder.listen(self.context.master)
+        self._context.again = True
+        if self._context.master is not None:
+            self._responder.listen(self._context.master)
 
     # ---------------------------------------------------------------- with the hub
 
@@ -212,8 +210,8 @@ class Gate:
         assert self._channel is not None
         assert self._listener is not None
         listening = {paths.RESPONDER: ports.number(self._listener)}
-        if self.context.master is not None:
-            listening[paths.MASTER] = ports.number(self.context.master)
+        if self._context.master is not None:
+            listening[paths.MASTER] = ports.number(self._context.master)
         facts = {result.check: result.facts for result in self._results}
         facts["hub"] = {
             "round_trip": self._reach.round_trip,
@@ -305,18 +303,18 @@ class Gate:
 
     def _repeat_checks(self, also: str = "") -> None:
         """Repeat the checks whose failures may pass, and the check `also`."""
-        held = self.context.master
+        held = self._context.master
         self._results = [
-            checks.again(self.context, each.check, _RECHECK) or each
+            checks.again(self._context, each.check, _RECHECK) or each
             if each.patience is not None or each.check == also
             else each
             for each in self._results
         ]
-        if self.context.master is not held and self.context.master is not None:
-            self._responder.listen(self.context.master)
+        if self._context.master is not held and self._context.master is not None:
+            self._responder.listen(self._context.master)
 
     def _mesh(self, mesh: Mesh) -> None:
-        results = probe.run(self._node, mesh.tasks, self.context.key, self.context.attempt)
+        results = probe.run(self._node, mesh.tasks, self._context.key, self._context.attempt)
         self._send(MeshResults(*paths.parted(results)))
         self._show(
             "paths to the peers",
@@ -328,16 +326,16 @@ class Gate:
 
         self._log("smoke test: all ranks import torch")
         self._deadline += smoke.SECONDS
-        self._smoke = smoke.Smoke(self.context, self._folder, begin.agreed, begin.backends, self._show)
+        self._smoke = smoke.Smoke(self._context, self._folder, begin.agreed, begin.backends, self._show)
 
     def _go_on_with_smoke(self, message: Union[SmokeGo, SmokeStop]) -> None:
         if self._smoke is not None:
             self._smoke.received(message)
 
     def _give_up_master_port(self, _: Unbind) -> None:
-        if self.context.master is not None:
-            self._responder.close(self.context.master)
-            self.context.master = None
+        if self._context.master is not None:
+            self._responder.close(self._context.master)
+            self._context.master = None
         self._send(Unbound())
 
     def _released(self, release: Release) -> int:
@@ -387,7 +385,7 @@ class Gate:
                 status = codec.load(JobStatus, json.load(file))
         except (OSError, ValueError, codec.ContractError):
             return None
-        ended = status.attempt == self.context.attempt and status.exit_code is not None
+        ended = status.attempt == self._context.attempt and status.exit_code is not None
         return status.verdicts[0] if ended and status.verdicts else None
 
     def _show(self, title: str, results: list[CheckResult]) -> None:

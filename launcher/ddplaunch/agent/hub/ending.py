@@ -20,7 +20,7 @@ def farewell(code: int, verdicts: Sequence[Verdict]) -> End:
 
 
 BACK_TO_GATE = farewell(REGROUP, [])
-"""For a node that has missed the end of an earlier attempt."""
+"""Answer to a supervisor of an earlier attempt: it lost its connection, and did not get the end."""
 
 
 def exit_code(verdicts: Sequence[Verdict], finished: Mapping[int, int]) -> int:

@@ -121,7 +121,7 @@ def main(
 
 
 def _record(plan: JobPlan, folder: str, attempt: int, regroups: int) -> tuple[JobRecord, Notifier]:
-    """Return the record of an attempt, and who tells the user's recipients of it."""
+    """Return the record of an attempt, and the notifier that sends news of it to the user."""
     before = recovery.last_status(folder) if regroups else None
     record = JobRecord(plan, folder, attempt, regroups)
     recovery.gather(record, before)

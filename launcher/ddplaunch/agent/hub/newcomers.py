@@ -52,6 +52,7 @@ class Newcomers:
         self._run = run
         self._clock = clock
         self._waiting: dict[int, _Newcomer] = {}
+        self._unjudged: set[int] = set()  # of these; each is judged once for each check-in
         self._back: set[Session] = set()  # gates of members that wait for the next attempt
         self._last = 0.0  # when the last newcomer came
         self._sent = 0.0
@@ -76,6 +77,7 @@ class Newcomers:
         if known is None:
             text = f"{record.node_name(node)} has come, and waits until the job can let it in"
             record.event("check-in", text, node)
+        self._unjudged.add(node)
         self._waiting[node] = _Newcomer(session, check_in, known.since if known else now)
         self._last, self._sent = now, 0.0
         record.node(node, phase=Phase.GATE, host=check_in.host, detail=elastic.WAITS)
@@ -85,9 +87,11 @@ class Newcomers:
         """Turn those away that could not join. A fault that may pass is given its time."""
         if self._gates is None or self._gates.state != GateState.RELEASED:
             return
-        for node, (session, check_in, since) in list(self._waiting.items()):
+        for node in sorted(self._unjudged):
+            session, check_in, since = self._waiting[node]
             if _may_pass(check_in) and now - since < PASSES:
                 continue
+            self._unjudged.discard(node)
             view = self._gates.known()
             view = replace(view, check_ins={**view.check_ins, node: check_in})
             verdicts = rules.judge(view, self._record.complain)
@@ -143,6 +147,7 @@ class Newcomers:
 
     def _leave(self, node: int) -> None:
         del self._waiting[node]
+        self._unjudged.discard(node)
         self._record.node(node, phase=Phase.ENDED, detail=elastic.LEFT_OUT)
         self._record.event("notice", f"{self._record.node_name(node)} does not join", node)
 

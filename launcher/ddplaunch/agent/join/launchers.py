@@ -52,12 +52,15 @@ _DEEPSPEED = _Launcher(
         "master_port": "master_port",
     },
 )
+_ONE_NODE = _DEEPSPEED._replace(switches=_DEEPSPEED.switches - {"save_pid"})
+"""`deepspeed` starts deepspeed.launcher.launch on each node. There, --save_pid takes a value."""
 _STARTS = (
     (("accelerate", "launch"), _ACCELERATE),
     (("accelerate-launch",), _ACCELERATE),
     (("-m", "accelerate.commands.launch"), _ACCELERATE),
     (("deepspeed",), _DEEPSPEED),
     (("-m", "deepspeed.launcher.runner"), _DEEPSPEED),
+    (("-m", "deepspeed.launcher.launch"), _ONE_NODE),
 )
 
 

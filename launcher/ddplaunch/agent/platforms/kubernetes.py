@@ -59,7 +59,7 @@ _HINTS = {
     ),
     "missing": (
         "`kubectl get pods` shows who is pending, pulling an image or crashing, `kubectl describe "
-        "pod` why; no pod at all: `kubectl get events`. `gate.timeout` says how long the others wait"
+        "pod` why; no pod at all: `kubectl get events`."
     ),
     "unstarted": (
         "`kubectl describe pod` says why the container of its ranks has not started: its image, its command, "

@@ -60,7 +60,9 @@ class Candidates:
         for line in lines:
             index = (line.answer or {}).get("spawned")
             if index is not None and self.index_of(line.pid) is None:
-                self._add(line.pid, spawned=int(index))
+                # Siblings are known by their parent, which under pytest is this process.
+                parents = tuple(ancestors(line.pid)) or (os.getpid(),)
+                self._add(line.pid, spawned=int(index), parents=parents)
                 is_new = True
         return is_new
 

@@ -112,7 +112,7 @@ class Collector:
         if silence:
             self._missing.append(silence)
         memory = cgroup.memory()
-        size, used = _shared_memory()
+        size, used = shared_memory()
         if self._kernel.missing:
             self._missing.append(self._kernel.missing)
         if self._sampler.sockets_missing:
@@ -159,7 +159,7 @@ class Collector:
 
     def watch(self) -> None:
         """Note how full /dev/shm is, a few microseconds: what a process holds there may be gone with it."""
-        self._shm_peak = max(self._shm_peak, _shared_memory()[1] or 0)
+        self._shm_peak = max(self._shm_peak, shared_memory()[1] or 0)
 
     def _of_nccl(self, alive: Sequence[Rank]) -> Optional[Ras]:
         where = ras.address(rank.program for rank in alive)
@@ -218,7 +218,7 @@ class Collector:
             children = [self._child(pid, rank, traces.get(pid, [])) for pid in families[rank]]
             rank.evidence = dataclasses.replace(
                 rank_evidence.alive(rank, answers.get(rank.program, {}), its_stacks, source, now),
-                process=self._process(rank.program),
+                process=self._process(rank.program, answers.get(rank.program, {}).get("polls"), ranks),
                 children=[child for child in children if child is not None],
                 gil_wait=round(rank.line.silent_for, 1) if rank.line is not None and asks else 0.0,
                 stack_moves=moved.get(rank, rank.progress.stack_moves or False),
@@ -322,11 +322,13 @@ class Collector:
                 moved[rank] = first[:_COMPARED] != second[:_COMPARED]
         return moved
 
-    def _process(self, pid: int) -> Optional[Process]:
+    def _process(self, pid: int, polls: Any = None, ranks: Sequence[Rank] = ()) -> Optional[Process]:
         process = self._sampler.process(pid)
         if process is None:
             return None
-        return dataclasses.replace(process, waits_for=waits.read(pid, process.state, process.wchan))
+        wait = waits.read(pid, process.state, process.wchan)
+        wait = wait or waits.polled(pid, polls, (rank.program for rank in ranks))
+        return dataclasses.replace(process, waits_for=wait)
 
     def _child(self, pid: int, rank: Rank, child_stacks: list[Stack]) -> Optional[Process]:
         process = self._process(pid)
@@ -389,9 +391,10 @@ def _addresses() -> list[str]:
         return []
 
 
-def _shared_memory() -> tuple[Optional[int], Optional[int]]:
+def shared_memory(path: str = "/dev/shm") -> tuple[Optional[int], Optional[int]]:  # noqa: S108 - only looked at
+    """Return size and use in bytes."""
     try:
-        facts = os.statvfs("/dev/shm")  # noqa: S108 - nothing is written there
+        facts = os.statvfs(path)
     except OSError:
         return None, None
     return facts.f_blocks * facts.f_frsize, (facts.f_blocks - facts.f_bfree) * facts.f_frsize

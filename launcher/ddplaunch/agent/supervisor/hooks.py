@@ -110,9 +110,13 @@ class Hooks:
             self.listen(min(left, 0.02))
             meanwhile()
 
-    def close(self) -> None:
+    def drop_all(self) -> None:
+        """Close all connections; new ones are accepted."""
         for line in list(self.lines.values()):
-            self._drop(line)
+            self.drop(line)
+
+    def close(self) -> None:
+        self.drop_all()
         self._selector.close()
         self._listener.close()
 
@@ -145,7 +149,7 @@ class Hooks:
         for text in whole:
             self._message(line, text)
         if not data or len(rest) > _LIMIT:
-            self._drop(line)
+            self.drop(line)
 
     def _message(self, line: Line, text: bytearray) -> None:
         try:
@@ -171,7 +175,8 @@ class Hooks:
         line.ending = line.ending or float(message.get("ending", 0))
         self._on_message(line, message)
 
-    def _drop(self, line: Line) -> None:
+    def drop(self, line: Line) -> None:
+        """Close a connection that is open."""
         line.open = False
         self._selector.unregister(line.connection)
         line.connection.close()

@@ -20,7 +20,7 @@ from ddplaunch.agent.text.redact import Redactor
 _LAUNCH_KEPT = 40
 """Last lines of the launch command's own output."""
 _CALM_AFTER = 2.0
-"""Seconds."""
+"""Seconds without output after which a job counts as one that prints nothing."""
 _RANK_KEPT, _LONGEST = 10, 200
 """Last lines of a rank's output, and characters of each, that a verdict may quote."""
 

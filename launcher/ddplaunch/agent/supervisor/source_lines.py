@@ -22,6 +22,8 @@ _LONGEST = 160
 _LARGEST = 4 << 20
 """Bytes of a file that is read."""
 _LINES = 200
+_LOOP = 6
+"""Lines of a loop, at most, to a sleep in it."""
 _FILES = 16
 """Whose loops are looked for."""
 
@@ -80,21 +82,29 @@ def _of_stack(stack: Stack) -> Iterable[Frame]:
 
 def _read(texts: dict[str, str], wanted: list[tuple[Frame, int]]) -> None:
     for frame, pid in wanted:
+        if key(frame) in texts:
+            continue  # ranks that stand at one line share its text: nothing is read or parsed again
         with contextlib.suppress(OSError, ValueError):
-            text = line(_path(frame.file, pid), frame.line, _started(pid))
+            path, since = proc.path_from_here(pid, frame.file), _started(pid)
+            text = line(path, frame.line, since)
+            if "sleep(" in text:
+                text = _loop(path, frame.line, since)[:_LONGEST] or text
             if text:
                 texts[key(frame)] = text
 
 
+def _loop(path: str, number: int, since: float) -> str:
+    """Return the lines of the loop around a line, as far as this one: what it waits for is in them."""
+    around = [begin for begin, end in loops.of(path, since) or () if begin <= number <= end]
+    first = max((begin for begin in around if begin > number - _LOOP), default=number)
+    return " ".join(line(path, each, since) for each in range(first, number + 1))
+
+
 def _read_loops(by_file: dict[str, list[list[int]]], files: list[tuple[str, int]], before: float) -> None:
     for file, pid in files:
-        lines = loops.of(_path(file, pid), before)
+        lines = loops.of(proc.path_from_here(pid, file), before)
         if lines is not None:
             by_file[file] = lines
-
-
-def _path(file: str, pid: int) -> str:
-    return os.path.join(f"/proc/{pid}/cwd", file)
 
 
 def line(path: str, number: int, unchanged_since: float) -> str:

@@ -53,8 +53,9 @@ def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: S
         redactor = secrets.redactor(plan.hidden, os.environ)
         console = Console(sys.stdout.fileno(), redactor)
         log = partial(console.log, f"{node}/ddplaunch")
-        link = HubLink(hub, key, attempt, node, log, redactor, place.regroups)
-        return Supervisor(plan, place, attempt + place.regroups, parent, console, link).run()
+        regroups = place.regroups
+        link = HubLink(hub, key, attempt, node, log, redactor, regroups)
+        return Supervisor(plan, place, attempt + regroups, parent, console, link).run()
 
     return reaper.guard(inside)
 

@@ -1,7 +1,8 @@
 """One node's own stall detection and verdict, for when no hub is left.
 
 A node sees its own ranks only. Its verdict is marked as one node's view; in a job of several nodes it blames
-a rank only for a state that needs no other rank to explain it.
+a rank only for a state that needs no other rank to explain it. Most jobs keep their hub: the rules, a third
+of what a supervisor would have to load, are imported when they are asked.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Sequence
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from ddplaunch.agent.contract import (
     Beat,
@@ -25,11 +26,12 @@ from ddplaunch.agent.contract import (
     bundle_file,
 )
 from ddplaunch.agent.diagnosis import catalogue
-from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.agent.hub.evidence_rounds import job_evidence
-from ddplaunch.agent.hub.stall_detector import StallDetector
 from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.system import phrases, subjects
+
+if TYPE_CHECKING:
+    from ddplaunch.agent.hub.stall_detector import StallDetector
 
 HUB_RETURNS = 30.0
 """Seconds without a hub after which a node detects stalls by itself; never more than `kill_after`."""
@@ -53,6 +55,8 @@ class WithoutHub:
         if kill_after is None or hub_away < min(HUB_RETURNS, kill_after):
             self._stalls = None
             return False
+        from ddplaunch.agent.hub.stall_detector import StallDetector
+
         now = time.monotonic()
         self._stalls = self._stalls or StallDetector(self._plan.watchdog, {beat.node})
         self._stalls.add(beat, now)
@@ -60,6 +64,8 @@ class WithoutHub:
 
     def of_hang(self, evidence: NodeEvidence) -> Optional[tuple[int, list[Verdict]]]:
         """Return exit code and verdicts of a hang; None where the evidence shows movement after all."""
+        from ddplaunch.agent.diagnosis.run import decide
+
         job = self._job("deadline", evidence)
         if not decide.nothing_moves(job):
             self._stalls = None
@@ -73,6 +79,8 @@ class WithoutHub:
 
     def of_end(self, code: int, evidence: NodeEvidence) -> tuple[int, list[Verdict]]:
         """Return exit code and verdicts for a failed launch command; `code` where no verdict sets another."""
+        from ddplaunch.agent.diagnosis.run import decide
+
         job = self._job("death", evidence)
         verdicts = decide.judge(job)
         if self._plan.nodes > 1 and any(each.code == "launch-failed" for each in verdicts):

@@ -11,6 +11,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine)
 _PRIVATE, _WAITS = 128, (0, 9)  # of linux/futex.h: a flag, and the commands WAIT and WAIT_BITSET
+_MOST_LINKS = 40
 _LAST_CPU = 36  # among the words of /proc/PID/stat after the command
 _PIDFD_GET_INFO = 0xC040FF0B  # of linux/pidfd.h, with the first version of its struct
 _PIDFD_INFO = struct.Struct("=Q52xi")
@@ -187,6 +188,29 @@ def maps_library(pid: int, name: str) -> bool:
     return f"/{name}." in text(pid, "maps")
 
 
+def path_from_here(pid: int, path: str) -> str:
+    """Return where a file of the process's is found from here: it may see other mounts, as in a container.
+
+    A relative path begins in its working directory.
+    """
+    theirs, ours = (_link(f"{each}/ns/mnt") for each in (pid, "self"))
+    if theirs in ("", ours):
+        return os.path.join(f"/proc/{pid}/cwd", path)
+    root, done, left = f"/proc/{pid}/root", "", os.path.join(_link(f"{pid}/cwd"), path).split("/")
+    links = _MOST_LINKS
+    while left:
+        name = left.pop(0)
+        target = _link(f"{pid}/root{done}/{name}") if links and name not in ("", "..") else ""
+        if target:  # from here the kernel would lead an absolute one to our own files
+            links -= 1
+            done, left = "" if target.startswith("/") else done, [*target.split("/"), *left]
+        elif name == "..":
+            done = os.path.dirname(done)
+        elif name not in ("", "."):
+            done = f"{done}/{name}"
+    return root + done
+
+
 def command_line(pid: int) -> str:
     """Return the process's command line, with spaces between the words."""
     return text(pid, "cmdline").replace("\0", " ").strip()
@@ -220,6 +244,13 @@ def socket_inodes(pid: int) -> set[int]:
         if target.startswith("socket:["):
             inodes.add(int(target[8:-1]))
     return inodes
+
+
+def _link(name: str) -> str:
+    try:
+        return os.readlink(f"/proc/{name}")
+    except OSError:
+        return ""
 
 
 def _pairs(lines: str) -> list[tuple[str, int]]:
