@@ -19,7 +19,7 @@ demo: $(READY)  ## a job that trains on this machine, then a broken one, explain
 test:  ## lint, then every test, on a real Slurm and a real Kubernetes as well; the agent's on Python 3.9 too
 	@scripts/system-packages
 	@scripts/go-toolchain
-	@scripts/run-tests lint agent39 quick processes slurm slow corpus seeds kubernetes
+	@scripts/run-tests lint agent39 quick agent39-processes processes slurm slow corpus seeds kubernetes
 
 test-quick: $(READY)  ## unit, agent and golden tests, in less than a minute
 	@scripts/run-tests quick
@@ -29,7 +29,7 @@ test-kubernetes: $(READY)  ## jobs on a real Kubernetes, which is built and star
 	@scripts/go-toolchain
 	@scripts/run-tests kubernetes
 
-test-extras: $(READY)  ## jobs on Kubernetes with Kueue, JobSet, Trainer, enforced NetworkPolicies, and of 500 nodes
+test-extras: $(READY)  ## jobs on Kubernetes by controllers of others, with enforced NetworkPolicies, and of 500 nodes
 	@scripts/system-packages
 	@scripts/go-toolchain
 	@scripts/run-tests extras

@@ -38,6 +38,7 @@ done
 def run(folder: Path, runs: int) -> list[Line]:
     """Needs root and the packages of `scripts/system-packages`."""
     sys.path[:0] = [str(ROOT), str(ROOT / "launcher")]
+    from tests.cache import CACHE
     from tests.cluster.slurm import bundles, containers
     from tests.cluster.slurm.cluster import Cluster, missing
 
@@ -48,7 +49,7 @@ def run(folder: Path, runs: int) -> list[Line]:
     try:
         bundles.configure(cluster, cluster.shared, "crun")
         jobs = {"outside": {}, "oci": bundles.keys(bundles.make_bundle(cluster.shared / "bundle"))}
-        built = containers.CACHE / "singularity/root"
+        built = CACHE / "singularity/root"
         if built.exists():
             for node in cluster.nodes:
                 cluster.run(node, ["mount", "--bind", built, containers.PREFIX])

@@ -23,6 +23,7 @@ DEFAULT_RUNS = {
     "scale": 2,
     "bundle": 2,
     "evidence": 3,
+    "outside": 5,
     "verdicts": 1,
 }
 

@@ -47,7 +47,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
-# Real agents, hosts and kills: seconds each, most of them waiting. Too long between two edits.
+# Real agents, hosts and kills, which wait a lot; a wheel; the fuzzer. Too long between two edits.
 _PROCESSES = (
     "tests/agent/gate",
     "tests/agent/hook/test_mpi.py",
@@ -57,10 +57,12 @@ _PROCESSES = (
     "tests/agent/join/test_run.py",
     "tests/agent/supervisor",
     "tests/agent/test_commands.py",
-    "tests/agent/test_pods.py",
+    "tests/agent/test_pods",
     "tests/agent/local",
     "tests/architecture/test_skips.py",
+    "tests/architecture/test_wheel.py",
     "tests/chaos/test_samples.py",
+    "tests/fuzz",
 )
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from tests.corpus import accuracy, peers
-from tests.corpus.accuracy import ABSTAINED, PART, RIGHT, WIDE, WRONG, Score
 from tests.corpus.cases import PORT_TAKEN, Case, cases
 from tests.corpus.faults import Fault, Healthy
+from tests.corpus.scores import ABSTAINED, PART, RIGHT, WIDE, WRONG, Score
 from tests.corpus.why import UNTESTED, WHY
 
 STUCK = Case("disk_hangs", Fault("disk_hangs", "io-stuck", (0, 1), (2,), nproc=3))

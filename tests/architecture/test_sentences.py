@@ -48,10 +48,11 @@ def reads(source: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(LAUNCHER).as_posix())
-def test_no_sentence_is_read(path: Path) -> None:
+def test_no_sentence_is_read() -> None:
     """Neither cut, nor searched, nor changed: a rule writes it once, with its mentions."""
-    assert [] == reads(path.read_text("utf-8"))
+    found = {path.relative_to(LAUNCHER): reads(path.read_text("utf-8")) for path in SOURCES}
+
+    assert {} == {path: lines for path, lines in found.items() if lines}
 
 
 @pytest.mark.parametrize(

@@ -60,16 +60,25 @@ def test_the_wheel_carries_its_sbom(wheel: Path) -> None:
         assert (ROOT / "requirements" / "ddplaunch.cdx.json").read_bytes() == archive.read(name)
 
 
-def test_an_installed_launcher_renders_an_agent(wheel: Path, tmp_path: Path) -> None:
-    """Beside its few dependencies the wheel runs, and holds the agent that it sends."""
-    venv = tmp_path / "venv"
-    run([BIN / "uv", "venv", "--offline", "--python", sys.executable, venv], tmp_path)
-    lock = ROOT / "requirements" / "dev.txt"
-    python = venv / "bin" / "python"
-    # From uv's cache as a rule; somebody may have emptied it since the environment was made.
-    run([BIN / "uv", "pip", "install", "-c", lock, "--python", python, wheel], tmp_path)
+@pytest.fixture(name="python", scope="module")
+def _python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment in which the wheel is installed, with the few packages that it needs."""
+    venv = tmp_path_factory.mktemp("installed") / "venv"
+    run([BIN / "uv", "venv", "--offline", "--python", sys.executable, venv], venv.parent)
+    install(venv / "bin" / "python", wheel)
+    return venv / "bin" / "python"
 
-    said = run([venv / "bin" / "ddplaunch", "--help"], tmp_path)
+
+def install(python: Path, *words: str | Path) -> None:
+    """Install a package, in the locked version."""
+    # From uv's cache as a rule; somebody may have emptied it since the environment was made.
+    lock = ROOT / "requirements" / "dev.txt"
+    run([BIN / "uv", "pip", "install", "-c", lock, "--python", python, *words], python.parent)
+
+
+def test_an_installed_launcher_renders_an_agent(python: Path, tmp_path: Path) -> None:
+    """Beside its few dependencies the wheel runs, and holds the agent that it sends."""
+    said = run([python.with_name("ddplaunch"), "--help"], tmp_path)
     code = "from ddplaunch.render import archive; open('sent', 'wb').write(archive.agent_archive())"
     run([python, "-c", code], tmp_path)
     installed = run([BIN / "uv", "pip", "list", "--offline", "--python", python], tmp_path)
@@ -77,3 +86,16 @@ def test_an_installed_launcher_renders_an_agent(wheel: Path, tmp_path: Path) -> 
     assert re.search(r"\bsubmit\b", said)
     assert agent_archive() == (tmp_path / "sent").read_bytes()
     assert set() == {"torch", "pytest", "kubernetes"} & set(installed.split())
+
+
+def test_an_installed_plugin_is_found_by_pytest(python: Path, tmp_path: Path) -> None:
+    """Nobody has to name it: pytest knows its option, and loads it."""
+    elsewhere = tmp_path / "site-packages"  # the environment is that of a launcher, without pytest
+    install(python, "--target", elsewhere, "pytest")
+    (tmp_path / "test_one.py").write_text("def test_passes():\n    pass\n")
+
+    pytests: list[str | Path] = ["env", f"PYTHONPATH={elsewhere}", python, "-m", "pytest"]
+    said = run([*pytests, "--ddplaunch", "test_one.py"], tmp_path)
+
+    assert re.search(r"^plugins: .*\bddplaunch-", said, re.MULTILINE)
+    assert "1 passed" in said

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import tokenize
-from collections.abc import Set
+from collections.abc import Callable, Collection, Iterable, Set
 from pathlib import Path
-
-import pytest
 
 SOURCE = Path(__file__).parents[2] / "launcher"
 ROOT = SOURCE / "ddplaunch"
@@ -107,12 +106,18 @@ PAGES = sorted((ROOT / "report" / "pages").glob("*.md"))
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+@functools.cache
+def walk(source: str) -> list[ast.AST]:
+    """Return all nodes of its syntax tree."""
+    return list(ast.walk(ast.parse(source)))
+
+
 def odd_docstrings(
     source: str, first: Set[str] = FIRST, kinds: tuple[type, ...] = (*_FUNCTIONS, ast.ClassDef, ast.Module)
 ) -> list[str]:
     """Return the first lines of the docstrings that begin with a word of `first`."""
     every = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, every)]
+    nodes = [node for node in walk(source) if isinstance(node, every)]
     texts = [ast.get_docstring(node) or " " for node in nodes if isinstance(node, kinds)]
     return [text.splitlines()[0] for text in texts if text.partition(" ")[0] in first]
 
@@ -120,7 +125,7 @@ def odd_docstrings(
 def odd_names(source: str, name: re.Pattern[str] = NAME) -> set[str]:
     """Return the names in `source` in which `name` finds a word."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in walk(source):
         for field in ("name", "id", "attr", "arg"):
             value = getattr(node, field, None)
             if isinstance(value, str) and name.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", value).lower()):
@@ -131,7 +136,7 @@ def odd_names(source: str, name: re.Pattern[str] = NAME) -> set[str]:
 def bound_names(source: str) -> set[str]:
     """Return the names that `source` itself gives: functions, classes, parameters, variables, attributes."""
     names = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in walk(source):
         if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
             names.add(node.name)
         elif isinstance(node, ast.arg):
@@ -150,33 +155,39 @@ def talk(source: str) -> list[str]:
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT
     ]
-    for node in ast.walk(ast.parse(source)):
+    for node in walk(source):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             texts += str(node.value.value).splitlines()
     return [text.strip() for text in texts if TALK.search(re.sub(r"`[^`]*`", "", text))]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(SOURCE).as_posix())
-def test_a_docstring_begins_with_what_it_is_about(path: Path) -> None:
+def findings(paths: Iterable[Path], check: Callable[[str], Collection[str]]) -> dict[str, Collection[str]]:
+    """Return what `check` finds in the text of each file in which it finds something."""
+    found = {str(path.relative_to(ROOT.parent)): check(path.read_text("utf-8")) for path in paths}
+    return {name: each for name, each in found.items() if each}
+
+
+def test_a_docstring_begins_with_what_it_is_about() -> None:
     """A reader who has nothing but the docstring knows what comes back."""
-    assert [] == odd_docstrings(path.read_text("utf-8"))
+    assert {} == findings(SOURCES, odd_docstrings)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(SOURCE).as_posix())
-def test_no_name_is_a_word_of_our_own(path: Path) -> None:
-    """Neither is the module's."""
-    assert set() == odd_names(path.read_text("utf-8"))
-    assert not NAME.search(path.stem)
+def test_no_name_is_a_word_of_our_own() -> None:
+    """Neither is a module's."""
+    assert {} == findings(SOURCES, odd_names)
+    assert [] == [path for path in SOURCES if NAME.search(path.stem)]
 
 
-@pytest.mark.parametrize("path", PLAIN_SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_names_and_comments_are_plain(path: Path) -> None:
+def test_names_and_comments_are_plain() -> None:
     """A name says what a value is, and a comment who does what."""
-    source = path.read_text("utf-8")
+    assert {} == findings(PLAIN_SOURCES, dialect)
+    assert {} == findings(PLAIN_SOURCES, talk)
+    assert {} == findings(PLAIN_SOURCES, lambda text: odd_docstrings(text, NO_VERB, _FUNCTIONS))
 
-    assert set() == {name for name in bound_names(source) if DIALECT.search(name.lower())}
-    assert [] == talk(source)
-    assert [] == odd_docstrings(source, NO_VERB, _FUNCTIONS)
+
+def dialect(source: str) -> set[str]:
+    """Return the names that `source` gives in which DIALECT finds a word."""
+    return {name for name in bound_names(source) if DIALECT.search(name.lower())}
 
 
 def test_the_guard_of_plain_words_sees_what_it_is_to_see() -> None:
@@ -189,23 +200,22 @@ def test_the_guard_of_plain_words_sees_what_it_is_to_see() -> None:
     assert ["It is."] == odd_docstrings('"""The."""\ndef f():\n  """It is."""\n', NO_VERB, _FUNCTIONS)
 
 
-@pytest.mark.parametrize("path", LAUNCHER, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_the_launcher_speaks_plainly(path: Path) -> None:
+def test_the_launcher_speaks_plainly() -> None:
     """Its docstrings, its names, and its sentences."""
-    source = path.read_text("utf-8")
-
-    assert [] == odd_docstrings(source, LAUNCHER_FIRST)
-    assert set() == odd_names(source, LAUNCHER_NAMES)
-    assert [] == LAUNCHER_PROSE.findall(source)
+    assert {} == findings(LAUNCHER, lambda text: odd_docstrings(text, LAUNCHER_FIRST))
+    assert {} == findings(LAUNCHER, lambda text: odd_names(text, LAUNCHER_NAMES))
+    assert {} == findings(LAUNCHER, LAUNCHER_PROSE.findall)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_a_page_speaks_plainly(path: Path) -> None:
+def test_pages_speak_plainly() -> None:
     """Indented lines quote a verdict, a command or a log, and the third the catalogue."""
-    lines = path.read_text("utf-8").splitlines()
-    prose = [line for line in lines[3:] if not line.startswith("    ")]
+    assert PAGES
+    assert {} == findings(PAGES, lambda text: LAUNCHER_PROSE.findall("\n".join(prose(text))))
 
-    assert [] == LAUNCHER_PROSE.findall("\n".join(prose))
+
+def prose(page: str) -> list[str]:
+    """Return the lines of a page that quote nothing."""
+    return [line for line in page.splitlines()[3:] if not line.startswith("    ")]
 
 
 def test_the_launchers_guards_see_what_they_are_to_see() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.cluster.kubernetes.cache import CACHE, locked
+from tests.cache import CACHE
+from tests.cluster.kubernetes.cache import locked
 from tests.cluster.kubernetes.images import BIN
 
 from ddplaunch.cli.main import main

@@ -22,6 +22,13 @@ if __name__ == "__main__":
     main()
 """
 """With a fault: `before` stands above `main`, `step` is done in each step."""
+
+
+def hangs(rank: int) -> str:
+    """A program in which this rank sleeps in the sixth step."""
+    return TRAIN.format(before="", step=f"if rank == {rank} and step == 5: time.sleep(3600)")
+
+
 NEVER = """
 class Stuck(torch.utils.data.Dataset):
     def __len__(self):

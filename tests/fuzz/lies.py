@@ -16,6 +16,7 @@ from unittest import mock
 from tests.fuzz import mutate
 from tests.fuzz.target import Target
 
+from ddplaunch.agent.checks.context import Context
 from ddplaunch.agent.contract import VERSION, JobPlan, NodeEvidence, RendezvousSettings, Verdict, codec
 from ddplaunch.agent.contract.messages import Message
 from ddplaunch.agent.gate.gate import Gate
@@ -93,7 +94,7 @@ class Lies(Target):
     def _gate(self, kind: str, body: Any) -> None:
         if not isinstance(body, dict):
             return  # the channel lets none through
-        gate = Gate(_PLAN, self._folder, 0, 0, _KEY, [])
+        gate = Gate(Context(_PLAN, self._folder, 0, 0, _KEY), [])
         gate._channel = cast("Channel", _Wire(kind, body))
         gate._deadline = time.monotonic() - 29.9
         with contextlib.suppress(ProtocolError, HubUnreachedError, codec.ContractError):  # as Gate.run does

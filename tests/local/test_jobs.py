@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.busy import BUSY
 from tests.local.conftest import Desk, eventually
+from tests.ports import own_port
 
 
 def status(desk: Desk, handle: str) -> dict[str, Any]:
@@ -115,6 +116,7 @@ def test_ctrl_c_while_waiting_detaches(desk: Desk) -> None:
     gone(desk)
 
 
+@pytest.mark.whole
 def test_any_number_of_ctrl_c_detaches(desk: Desk) -> None:
     """Every 10 ms until its last moment: the first detaches, and no other one becomes the exit code."""
     with desk.start("submit", desk.job("--steps", "100"), "--wait") as waiting:
@@ -200,8 +202,8 @@ def test_a_hang_is_explained_while_it_lasts_and_after(desk: Desk) -> None:
 
 def test_a_taken_port_ends_at_the_gate(desk: Desk) -> None:
     """Nothing is trained, the holder is named, exit code 104, within seconds."""
-    with _held_port() as holder:
-        port = holder.getsockname()[1]
+    port = own_port()
+    with socket.create_server(("127.0.0.1", port)):
         started = time.monotonic()
         waited = desk.call("submit", desk.job(more=f"rendezvous: {{port: {port}}}\n"), "--wait")
         took = time.monotonic() - started
@@ -212,16 +214,6 @@ def test_a_taken_port_ends_at_the_gate(desk: Desk) -> None:
     assert str(os.getpid()) in " ".join([verdict["sentence"], *verdict["facts"]])
     assert took < BUSY * 30
     gone(desk)
-
-
-def _held_port() -> socket.socket:
-    """A listener of ours outside the ephemeral range, where a job file may point."""
-    for port in range(21000, 30000):
-        try:
-            return socket.create_server(("127.0.0.1", port))
-        except OSError:
-            continue
-    raise AssertionError("no port is free")
 
 
 def test_a_killed_host_leaves_no_orphan_and_is_lost(desk: Desk) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.busy import BUSY
 from tests.local.conftest import TRAIN, Desk
+from tests.ports import own_port
 
 TORCHRUN = [str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node=1", str(TRAIN)]
 
@@ -19,15 +20,17 @@ class Pair:
     """Two terminals."""
 
     def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        desk.env["DDPLAUNCH_KEY"] = "a secret of thirty-two characters"
+        # The hub's port follows from the job's name, the master's from name and key: else all had the same.
+        self._desk, self._port = desk, str(own_port())
+        desk.env["DDPLAUNCH_KEY"] = desk.mark
 
     def run(self, *command: str, options: tuple[str, ...] = ()) -> list[subprocess.CompletedProcess[str]]:
         """The same command on both nodes, to its end."""
         processes = []
         for node in range(2):
             place = ["--nodes", "2", "--node-rank", str(node), "--master", "127.0.0.1"]
-            processes.append(self._desk.start("run", "--join", *place, *options, "--", *command))
+            place += ["--gate-port", self._port, *options]
+            processes.append(self._desk.start("run", "--join", *place, "--", *command))
         done = []
         for process in processes:
             with process:
@@ -47,7 +50,7 @@ def test_two_nodes_train_together(desk: Desk, pair: Pair) -> None:
     """torchrun's arguments leave open where to meet; the job has one handle, on node 0."""
     first, second = pair.run(*TORCHRUN)
 
-    assert (0, 0) == (first.returncode, second.returncode), first.stderr + second.stderr
+    assert (0, 0) == (first.returncode, second.returncode), first.stdout + second.stdout
     assert "[0/0] step 4: 2 ranks" in first.stdout.splitlines()
     assert "[1/1] step 4: 2 ranks" in second.stdout.splitlines()
     assert ["local://run/1"] == [job["handle"] for job in json.loads(desk.call("list", "--json").stdout)]
@@ -60,7 +63,7 @@ def test_a_hang_on_one_node_is_a_hang_on_both(desk: Desk, pair: Pair) -> None:
     first, second = pair.run(*TORCHRUN, "--hang-at", "1", options=options)
     (verdict,) = json.loads(desk.call("diagnose", "local://run", "--json").stdout)["verdicts"]
 
-    assert (105, 105) == (first.returncode, second.returncode), first.stderr + second.stderr
+    assert (105, 105) == (first.returncode, second.returncode), first.stdout + second.stdout
     assert ("rank-in-user-code", [1]) == (verdict["code"], verdict["ranks"])
     for text in (first.stdout, second.stdout):
         assert "rank 1 is in load_slowly" in text

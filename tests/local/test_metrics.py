@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.local.conftest import Desk, eventually
+from tests.ports import own_port
 
 MONITORING = Path(__file__).parents[2] / "monitoring"
 RULES = MONITORING / "alerts.yaml"
@@ -21,17 +20,6 @@ needs_prometheus = pytest.mark.skipif(
     not (shutil.which("prometheus") and shutil.which("promtool")),
     reason="Debian's prometheus is not installed",
 )
-
-
-def free_port() -> int:
-    """A port that nothing listens on, and that the kernel gives to nobody."""
-    for port in range(20_000 + os.getpid() % 5000 * 2, 32_000, 2):
-        try:
-            with socket.create_server(("127.0.0.1", port)):
-                return port
-        except OSError:
-            continue
-    raise AssertionError("no port is free")
 
 
 def answer(port: int, path: str) -> Any:
@@ -63,7 +51,7 @@ def shown(port: int, expr: str) -> Any:
 @pytest.mark.whole
 def test_a_hang_raises_the_alert(desk: Desk, tmp_path: Path) -> None:
     """And every panel of the dashboard shows something by then."""
-    port = free_port()
+    port = own_port()
     figures = port + 1
     more = f"watchdog: {{notice_after: 4s, kill_after: never}}\nmetrics: {{port: {figures}}}\n"
     config = tmp_path / "prometheus.yml"

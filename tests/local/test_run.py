@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 from tests.busy import BUSY
 from tests.local.conftest import TRAIN, Desk, eventually
+from tests.ports import own_port
 
 TORCHRUN = [str(Path(sys.executable).parent / "torchrun"), "--nproc-per-node=2", str(TRAIN)]
 
@@ -96,10 +96,8 @@ def test_a_hang_is_noticed_beside_another_torchrun_that_trains(desk: Desk) -> No
 
 def test_half_of_a_job_is_called_half(desk: Desk) -> None:
     """Two of these commands, each with its half: who is seen is named, and nobody blames the network."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
     words = ["run", "--notice-after", "4s", "--kill-after", "8s", "--name"]
-    torchrun = ["--nnodes=2", f"--master-port={port}", "--master-addr=127.0.0.1"]
+    torchrun = ["--nnodes=2", f"--master-port={own_port()}", "--master-addr=127.0.0.1"]
 
     def half(node: int) -> list[str]:
         return [*words, f"half-{node}", "--", TORCHRUN[0], f"--node-rank={node}", *torchrun, *TORCHRUN[1:]]

@@ -136,7 +136,7 @@ def test_ctrl_z_gives_the_terminal_to_the_shell_and_fg_draws_again(desk: Desk) -
     desk.call("cancel", handle)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.whole)])
 def test_a_signal_that_ends_the_watching_gives_the_terminal_back(desk: Desk, number: signal.Signals) -> None:
     """And ends it as it ends any program."""
     path = desk.job("--hang-at", "1", nproc=1)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from tests.screens import chromium
-from tests.unit.report.cases import DOCS, cases, docs_pictures
+from tests.unit.report.cases import CASES, DOCS, PICTURES, case, docs_picture
 
 from ddplaunch.report import html
 
@@ -26,15 +26,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.screens", description=__doc__)
     parser.add_argument("folder", metavar="DIR", type=Path, nargs="?")
     parser.add_argument("--docs", action="store_true", help="write the pictures of the documentation")
-    parser.add_argument("only", metavar="CASE", nargs="*", choices=[[], *cases()])
+    parser.add_argument("only", metavar="CASE", nargs="*", choices=[[], *CASES])
     args = parser.parse_args()
     if args.docs:
-        for path, text in docs_pictures().items():
-            path.write_text(text, "utf-8")
+        for name in PICTURES:
+            path = DOCS / f"{name}.svg"
+            path.write_text(docs_picture(name), "utf-8")
             print(path)
-        for name, (case, height) in FIRST_SCREENS.items() if chromium.program() else ():
+        for name, (shown, height) in FIRST_SCREENS.items() if chromium.program() else ():
             path = DOCS / f"{name}.png"
-            chromium.picture(html.page(cases()[case]), chromium.SCREENS[0], height, path)
+            chromium.picture(html.page(case(shown)), chromium.SCREENS[0], height, path)
             print(path)
     if args.folder is None:
         return 0 if args.docs else parser.error("name the folder")
@@ -45,10 +46,8 @@ def main() -> int:
         )
         return 2
     args.folder.mkdir(exist_ok=True)
-    for name, diagnosis in cases().items():
-        page = html.page(diagnosis)
-        if args.only and name not in args.only:
-            continue
+    for name in args.only or CASES:
+        page = html.page(case(name))
         (args.folder / f"{name}.html").write_text(page, "utf-8")
         for screen in chromium.SCREENS:
             path = args.folder / f"{name}-{screen.name}.png"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.screens import chromium
 from tests.screens.chromium import SCREENS, Screen
-from tests.unit.report.cases import cases
+from tests.unit.report.cases import CASES, case
 
 from ddplaunch.report import html
 from ddplaunch.report.diagnosis import Diagnosis
@@ -21,7 +21,6 @@ pytestmark = [
         chromium.program() is None, reason="no Chromium is installed: chromium-headless-shell"
     ),
 ]
-CASES = cases()
 FAINT = "<style>.quiet { color: #aaaaaa !important; }</style>"
 WIDE = '<p style="width: 2000px">wide</p>'
 
@@ -35,7 +34,7 @@ def seen(diagnosis: Diagnosis, screen: Screen, more: str = "") -> dict[str, Any]
 @pytest.mark.parametrize("name", CASES)
 def test_a_page_is_legible_labelled_and_fits(name: str, screen: Screen) -> None:
     """Contrast of 4.5 for every text, names for all pictures and regions, nothing beside the screen."""
-    found = seen(CASES[name], screen)
+    found = seen(case(name), screen)
 
     assert found.pop("texts") >= 10
     assert found.pop("first_screen") <= (screen.height if name != "circle" else 2 * screen.height)
@@ -55,7 +54,7 @@ def test_a_page_is_legible_labelled_and_fits(name: str, screen: Screen) -> None:
 
 def test_what_is_faint_wide_or_without_a_name_is_found() -> None:
     """The measurement sees what it is for."""
-    found = seen(CASES["mismatch"], SCREENS[0], FAINT + WIDE + '<div role="img"></div><h6>x</h6>')
+    found = seen(case("mismatch"), SCREENS[0], FAINT + WIDE + '<div role="img"></div><h6>x</h6>')
 
     assert found["faint"]
     assert ['<div role="img"></div>'] == found["unnamed"]

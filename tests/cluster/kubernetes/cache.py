@@ -1,4 +1,4 @@
-"""Where everything lies that outlives a run, and the locks by which processes share it."""
+"""Locks by which processes share clusters and what is built for them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
-_HOME = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-CACHE = Path(os.environ.get("DDPLAUNCH_CACHE") or _HOME / "ddplaunch")
+from tests.cache import CACHE
 
 
 class ClusterError(Exception):

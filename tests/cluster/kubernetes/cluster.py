@@ -27,8 +27,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tests.cache import CACHE
 from tests.cluster.kubernetes import cache, docker, images, settings
-from tests.cluster.kubernetes.cache import CACHE, ClusterError, locked, say
+from tests.cluster.kubernetes.api import Api
+from tests.cluster.kubernetes.cache import ClusterError, locked, say
 
 ROOT = docker.ROOT
 _WORKERS = 2
@@ -90,10 +92,14 @@ class Cluster:
         """Run kubectl; returns what it says."""
         return self.run(["kubectl", *words], stdin, check, timeout).stdout
 
-    def get(self, *words: str) -> Any:
-        """`kubectl get … --output json`: one object, or the list of objects."""
-        found = json.loads(self.kubectl("get", *words, "--output", "json"))
-        return found["items"] if found["kind"] == "List" else found
+    @cached_property
+    def api(self) -> Api:
+        """What reads from it without kubectl."""
+        return Api(self.kubeconfig)
+
+    def get(self, kind: str, name: str = "", *, namespace: str = "", selector: str = "") -> Any:
+        """Return the object of this name, or without a name the list of objects. `kind`: in the plural."""
+        return self.api.get(kind, name, namespace, selector)
 
     def apply(self, *documents: Any, namespace: str = "default") -> None:
         """Create or change these objects."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.kubernetes import cluster as clusters
-from tests.cluster.kubernetes import docker, images
+from tests.cluster.kubernetes import controllers, docker, images
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.faults import Faults
 from tests.cluster.kubernetes.gates import PLAIN, Start
@@ -57,6 +57,12 @@ def _agent(cluster: Cluster) -> str:
     for node in cluster.workers:
         images.load(node, tag)
     return tag
+
+
+@pytest.fixture(name="jobset", scope="session")
+def _jobset(cluster: Cluster) -> Iterator[None]:
+    """JobSet, by its real controller."""
+    yield from controllers.installed(cluster, controllers.JOBSET)
 
 
 @pytest.fixture(name="faults")

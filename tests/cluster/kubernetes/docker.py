@@ -16,7 +16,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.cluster.kubernetes.cache import CACHE, ClusterError, hold, is_held, locked
+from tests.cache import CACHE
+from tests.cluster.kubernetes.cache import ClusterError, hold, is_held, locked
 
 ROOT = Path(__file__).resolve().parents[3]
 RUN = Path("/run/ddplaunch-docker")

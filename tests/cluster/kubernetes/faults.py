@@ -12,7 +12,8 @@ from typing import Any
 from tests.cluster.kubernetes import docker
 from tests.cluster.kubernetes.cluster import Cluster
 
-_SYSTEM = "--namespace=kube-system"
+_SYSTEM = "kube-system"
+_IN_SYSTEM = f"--namespace={_SYSTEM}"
 _DNS_PODS = 2
 _DNS_RULE = re.compile(r"kube-system/kube-dns:dns -> ([\d.]+:\d+)")
 _CACHE = "cache 30 {\n       disable success cluster.local\n       disable denial cluster.local\n    }"
@@ -127,13 +128,13 @@ class Faults:
 
     def scale_dns(self, replicas: int) -> None:
         """CoreDNS with that many pods; returns when so many answer. With none, names get no answer at all."""
-        self.cluster.kubectl("scale", "deployment/coredns", _SYSTEM, f"--replicas={replicas}")
+        self.cluster.kubectl("scale", "deployment/coredns", _IN_SYSTEM, f"--replicas={replicas}")
         self._undo["dns"] = partial(self.scale_dns, _DNS_PODS)
         self._dns_answers(replicas)
 
     def move_dns(self, away_from: str) -> None:
         """CoreDNS with no pod on that node; returns when all of its pods answer."""
-        selected = (_SYSTEM, "--selector=k8s-app=kube-dns", f"--field-selector=spec.nodeName={away_from}")
+        selected = (_IN_SYSTEM, "--selector=k8s-app=kube-dns", f"--field-selector=spec.nodeName={away_from}")
         self.cordon(away_from)
         self.cluster.kubectl("delete", "pods", *selected)
         self._dns_answers(_DNS_PODS)
@@ -145,7 +146,7 @@ class Faults:
 
     def _dns_pods(self) -> int:
         """How many there are; -1 while one is not ready, or some node would send its questions elsewhere."""
-        pods = self.cluster.get("pods", _SYSTEM, "--selector=k8s-app=kube-dns")
+        pods = self.cluster.get("pods", namespace=_SYSTEM, selector="k8s-app=kube-dns")
         addresses = {f"{pod['status'].get('podIP')}:53" for pod in pods}
         ready = [("Ready", "True") in _conditions(pod) for pod in pods]
         for node in self._nodes:
@@ -162,17 +163,17 @@ class Faults:
         self._write_corefile(f"{head}cache 30{rest.partition('}')[2]}")
 
     def _read_corefile(self) -> str:
-        text: str = self.cluster.get("configmap", "coredns", _SYSTEM)["data"]["Corefile"]
+        text: str = self.cluster.get("configmaps", "coredns", namespace=_SYSTEM)["data"]["Corefile"]
         return text
 
     def _write_corefile(self, text: str) -> None:
         patch = json.dumps({"data": {"Corefile": text}})
-        self.cluster.kubectl("patch", "configmap", "coredns", _SYSTEM, "--type=merge", "--patch", patch)
-        self.cluster.kubectl("rollout", "restart", "deployment/coredns", _SYSTEM)
-        words = ["rollout", "status", "deployment/coredns", _SYSTEM, "--timeout=90s"]
+        self.cluster.kubectl("patch", "configmap", "coredns", _IN_SYSTEM, "--type=merge", "--patch", patch)
+        self.cluster.kubectl("rollout", "restart", "deployment/coredns", _IN_SYSTEM)
+        words = ["rollout", "status", "deployment/coredns", _IN_SYSTEM, "--timeout=90s"]
         self.cluster.kubectl(*words, timeout=100)
         # Until the old ones are gone they answer, too.
-        self._dns_answers(self.cluster.get("deployment", "coredns", _SYSTEM)["spec"]["replicas"])
+        self._dns_answers(self.cluster.get("deployments", "coredns", namespace=_SYSTEM)["spec"]["replicas"])
 
     # --------------------------------------------------------------- all of it, back
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,16 @@ def told(
     verdict = Verdict(**found)
     job.record("seconds", job.told_after(verdict.code))
     return verdict.code, verdict.nodes, verdict
+
+
+def faulty(found: Verdict) -> list[int]:
+    """Nodes that a verdict accuses, and those that it says are not there yet, of a fault that all nodes have.
+
+    The hub speaks two seconds after the last node came; a busy machine starts the next pod later.
+    """
+    unseen = [node for fact in found.facts for node in re.findall(r"^not known before nodes? (\d+)", fact)]
+    assert found.nodes
+    return sorted([*found.nodes, *map(int, unseen)])
 
 
 def first_told(job: Job) -> list[Verdict]:

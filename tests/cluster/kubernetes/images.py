@@ -15,8 +15,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.cache import CACHE
 from tests.cluster.kubernetes import docker
-from tests.cluster.kubernetes.cache import CACHE, ClusterError, locked, say
+from tests.cluster.kubernetes.cache import ClusterError, locked, say
 
 ROOT = docker.ROOT
 _GO = (1, 24)
@@ -92,6 +93,12 @@ def image(name: str, tag: str = "local", target: str = "", **arguments: str) -> 
     return tag
 
 
+def derived(base: str, tag: str, lines: str) -> str:
+    """Build an image of another and these lines of a Dockerfile; returns its tag."""
+    with tempfile.TemporaryDirectory() as empty:
+        return _derived(base, tag, lines, Path(empty))
+
+
 def _derived(base: str, tag: str, lines: str, folder: Path) -> str:
     docker.run(
         ["docker", "build", "--quiet", "--force-rm", "--tag", tag, "--file", "-", folder],
@@ -101,11 +108,16 @@ def _derived(base: str, tag: str, lines: str, folder: Path) -> str:
     return tag
 
 
+def debian(tag: str, *packages: str) -> str:
+    """Build an image of a minimal Debian with these packages, unless it is there; returns its tag."""
+    docker.run([ROOT / "docker/kind-node/debian", tag, *packages], timeout=900)
+    return tag
+
+
 def without_shell(tag: str) -> str:
     """Build the same image less its shells, as many a hardened image is; returns its tag."""
     shells = "rm -f /usr/bin/bash /usr/bin/rbash /usr/bin/dash /usr/bin/sh"
-    with tempfile.TemporaryDirectory() as empty:
-        return _derived(tag, f"{tag}-no-shell", f"USER 0\nRUN {shells}\nUSER 1000:1000\n", Path(empty))
+    return derived(tag, f"{tag}-no-shell", f"USER 0\nRUN {shells}\nUSER 1000:1000\n")
 
 
 @contextlib.contextmanager

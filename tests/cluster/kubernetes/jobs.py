@@ -118,7 +118,9 @@ class Job:
 
     def all_pods(self) -> Documents:
         """Those of an earlier job of this name as well."""
-        found: Documents = self._get("pods", "--selector", f"app.kubernetes.io/instance={self.name}")
+        found: Documents = self.cluster.get(
+            "pods", namespace=self.namespace, selector=f"app.kubernetes.io/instance={self.name}"
+        )
         return found
 
     def pod(self, node: int) -> str:
@@ -146,20 +148,12 @@ class Job:
         pods = self.pods()
         if node not in pods:
             return ""
-        words = [
-            "logs",
-            "--namespace",
-            self.namespace,
-            pods[node]["metadata"]["name"],
-            "--container",
-            container,
-        ]
-        return self.cluster.kubectl(*words, check=False)
+        return self.cluster.api.log(pods[node]["metadata"]["name"], container, self.namespace)
 
     def said_at(self, pod: str, container: str) -> list[tuple[float, str]]:
         """Its lines, with the times since the epoch at which it said them; none when it is gone."""
-        words = ["logs", "--timestamps", "--namespace", self.namespace, pod, "--container", container]
-        lines = [line.partition(" ") for line in self.cluster.kubectl(*words, check=False).splitlines()]
+        text = self.cluster.api.log(pod, container, self.namespace, timestamps=True)
+        lines = [line.partition(" ") for line in text.splitlines()]
         return [(when(stamp), said) for stamp, _, said in lines if re.match(r"\d{4}-\d\d-\d\dT", stamp)]
 
     def watch(self) -> None:
@@ -206,7 +200,7 @@ class Job:
 
     def condition(self) -> dict[str, str]:
         """Why the Job is over; empty while it is not."""
-        job = self._get("job", self.name)
+        job = self.cluster.get("jobs", self.name, namespace=self.namespace)
         over = ("Failed", "Complete")
         found = [each for each in job.get("status", {}).get("conditions", []) if each["type"] in over]
         return {str(key): str(value) for key, value in found[0].items()} if found else {}
@@ -252,9 +246,6 @@ class Job:
         """The only one."""
         (only,) = self.bundle().verdicts
         return only
-
-    def _get(self, *words: str) -> Any:
-        return self.cluster.get(*words, "--namespace", self.namespace)
 
 
 def unplaced(verdict: Verdict) -> str:

@@ -30,12 +30,12 @@ def pod(name: str, node: str, program: str = "", **container: Any) -> dict[str, 
 def ended(cluster: Cluster, namespace: str, name: str) -> Any:
     """Its status, when it is over."""
     cluster.until(
-        lambda: cluster.get("pod", name, "-n", namespace)["status"]["phase"] in ("Succeeded", "Failed"),
+        lambda: cluster.get("pods", name, namespace=namespace)["status"]["phase"] in ("Succeeded", "Failed"),
         f"{name} ends",
         120,
         lambda: cluster.describe(namespace),
     )
-    return cluster.get("pod", name, "-n", namespace)["status"]
+    return cluster.get("pods", name, namespace=namespace)["status"]
 
 
 def evict(cluster: Cluster, namespace: str, name: str) -> None:

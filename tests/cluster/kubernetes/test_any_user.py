@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.cache import CACHE
 from tests.cluster.kubernetes import docker, images
-from tests.cluster.kubernetes.cache import CACHE
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.gates import PLAIN
 from tests.cluster.kubernetes.pods import ended, pod

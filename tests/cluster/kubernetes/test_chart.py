@@ -60,7 +60,7 @@ def test_the_digits_are_learnt_and_the_test_passes(cluster: Cluster, namespace: 
     words += ["--set-file", f"sourceArchive={folder / 'source.b64'}"]
 
     def condition(kind: str) -> bool:
-        found = cluster.get("job", "digits", "--namespace", namespace)["status"].get("conditions", [])
+        found = cluster.get("jobs", "digits", namespace=namespace)["status"].get("conditions", [])
         return any(each["type"] == kind and each["status"] == "True" for each in found)
 
     said = cluster.run(["helm", "install", *words]).stdout
@@ -86,5 +86,6 @@ def test_the_digits_are_learnt_and_the_test_passes(cluster: Cluster, namespace: 
     assert "Succeeded" in tested.stdout
 
     cluster.run(["helm", "uninstall", "digits-1", "--namespace", namespace, "--wait"], timeout=300)
-    left = cluster.get("jobs,services,configmaps,networkpolicies", "--namespace", namespace)
+    kinds = ("jobs", "services", "configmaps", "networkpolicies")
+    left = [each for kind in kinds for each in cluster.get(kind, namespace=namespace)]
     assert ["kube-root-ca.crt"] == [each["metadata"]["name"] for each in left]

@@ -17,6 +17,7 @@ from tests.cluster.kubernetes.gates import (
     Start,
     comes,
     containers,
+    faulty,
     gate,
     one_pod,
     passes,
@@ -36,8 +37,8 @@ def test_an_image_without_torch(cluster: Cluster, start: Start) -> None:
     """The image's own Python has none."""
     job = start(gate={"port": GATE})
 
-    code, nodes, found = told(job, 0)
-    assert ("image-lacks", [0, 1]) == (code, nodes)
+    code, _, found = told(job, 0)
+    assert ("image-lacks", [0, 1]) == (code, faulty(found))
     assert "/usr/bin/python3 has no torch" in found.sentence
     assert "name the Python that has torch: `python:` in the job file" in found.hint
     assert Exit.MISCONFIGURED == job.last_words(0, "gate")["exit"]
@@ -57,8 +58,8 @@ def test_shared_memory_of_a_container(start: Start) -> None:
 
     job = start(without_mount, resources={"shm": "1Gi"})
 
-    code, nodes, found = told(job, 0)
-    assert ("shm-too-small", [0, 1]) == (code, nodes)
+    code, _, found = told(job, 0)
+    assert ("shm-too-small", [0, 1]) == (code, faulty(found))
     assert "/dev/shm is 64 MiB; wanted: 1.0 GiB" in found.sentence
     assert "`resources.shm`" in found.hint
 
@@ -72,8 +73,8 @@ def test_gpus_that_only_the_scheduler_sees(faults: Faults, start: Start) -> None
         faults.add_resource(machine, 2)
     job = start(resources={"gpus": 2})
 
-    code, nodes, found = told(job, 0)
-    assert ("gpu-missing", [0, 1]) == (code, nodes)
+    code, _, found = told(job, 0)
+    assert ("gpu-missing", [0, 1]) == (code, faulty(found))
     assert "no device of a GPU is here; wanted: 2" in found.sentence
     assert "is the device plugin, or the container runtime's GPU support, at work" in found.hint
     assert "PodFailurePolicy" == job.ended()
@@ -151,7 +152,9 @@ def test_a_pod_that_a_quota_keeps_away(cluster: Cluster, start: Start, namespace
     cluster.apply({**quota, "spec": {"hard": {"pods": "1"}}}, namespace=namespace)
     words = ["--namespace", namespace]
     cluster.until(
-        lambda: "hard" in cluster.get("quota", "one", *words).get("status", {}), "the quota counts", 60
+        lambda: "hard" in cluster.get("resourcequotas", "one", namespace=namespace).get("status", {}),
+        "the quota counts",
+        60,
     )
     job = start(gate=gate(timeout="8s"))
 
@@ -197,7 +200,7 @@ def test_restricted(cluster: Cluster, tmp_path: Path) -> None:
         }
         job = Job.submit(cluster, namespace, tmp_path, STEPS, **keys)
 
-        code, nodes, _ = told(job, 0)  # there are no volumes of the machine, and so no torch
-        assert ("image-lacks", [0, 1]) == (code, nodes)
+        code, _, found = told(job, 0)  # there are no volumes of the machine, and so no torch
+        assert ("image-lacks", [0, 1]) == (code, faulty(found))
         assert "PodFailurePolicy" == job.ended()
-        assert ("image-lacks", [0, 1]) == (job.verdict.code, job.verdict.nodes)
+        assert ("image-lacks", [0, 1]) == (job.verdict.code, faulty(job.verdict))

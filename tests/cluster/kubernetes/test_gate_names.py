@@ -77,7 +77,7 @@ def test_a_name_server_that_does_not_answer(faults: Faults, start: Start) -> Non
         assert "dns-unanswered" == found.code
         assert " does not answer, asked for" in found.sentence
         assert "`kubectl --namespace kube-system get pods --selector k8s-app=kube-dns`" in found.hint
-    selected = faults.cluster.get("pods", "--namespace=kube-system", "--selector=k8s-app=kube-dns")
+    selected = faults.cluster.get("pods", namespace="kube-system", selector="k8s-app=kube-dns")
     assert [] == selected
 
     faults.clear()
@@ -166,7 +166,7 @@ def test_a_name_that_still_leads_to_an_earlier_jobs_pod(cluster: Cluster, start:
     assert f"to {before}, where the hub of an earlier job of this name" in found.sentence
     assert "wait until its pods are gone" in found.hint
     assert "`kubectl get pods --selector batch.kubernetes.io/job-name`" in found.hint
-    shown = cluster.get("pods", *words, "--selector=batch.kubernetes.io/job-name")
+    shown = cluster.get("pods", namespace=old.namespace, selector="batch.kubernetes.io/job-name")
     assert before in [each["status"].get("podIP") for each in shown]
 
     cluster.kubectl("delete", "job", "job", *words)

@@ -97,8 +97,9 @@ def test_a_port_that_something_else_has(faults: Faults, namespace: str, tmp_path
     holder = pod("holder", first, HOLDER)
     holder["spec"]["hostNetwork"] = True
     faults.cluster.apply(holder, namespace=namespace)
-    words = ["logs", "holder", "--namespace", namespace]
-    faults.cluster.until(lambda: "holds" in faults.cluster.kubectl(*words, check=False), "it holds it", 60)
+    faults.cluster.until(
+        lambda: "holds" in faults.cluster.api.log("holder", "main", namespace), "it holds it", 60
+    )
     job = submit(faults.cluster, namespace, tmp_path, "job", STEPS, **NAMED, change=one_pod)
 
     found = ended(job)

@@ -17,6 +17,7 @@ START = 240.0
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.whole
 def test_a_hang_after_the_hubs_container_was_killed(
     cluster: Cluster, faults: Faults, namespace: str, tmp_path: Path
 ) -> None:

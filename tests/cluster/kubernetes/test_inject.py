@@ -102,7 +102,7 @@ class Injected:
         self._kubectl("apply", "--filename", "-", stdin=SERVICE)
 
     def _codes(self) -> dict[str, int | None]:
-        pods = self._cluster.get("pods", "--namespace", self._namespace)
+        pods = self._cluster.get("pods", namespace=self._namespace)
         return {
             pod["metadata"]["name"]: each["state"].get("terminated", {}).get("exitCode")
             for pod in pods

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.faults import Faults
-from tests.cluster.kubernetes.gates import MENDED, Start, pod, told, trained
+from tests.cluster.kubernetes.gates import MENDED, Start, faulty, pod, told, trained
 from tests.cluster.kubernetes.jobs import Documents, Job, unplaced, with_torch
 
 NET1 = "ip link add net1 type veth peer name far; ip address add 192.168.77.1{node}/24 dev net1; "
@@ -37,9 +37,9 @@ def attach(faults: Faults, job: Job) -> Job:
 @pytest.mark.fault("gloo-interface-wrong")
 def test_a_name_that_is_no_whole_name(submit: Start) -> None:
     """As good as it would be for NCCL; pods have loopback and eth0 to choose from."""
-    code, nodes, found = told(submit(env={"GLOO_SOCKET_IFNAME": "eth"}), 0)
+    code, _, found = told(submit(env={"GLOO_SOCKET_IFNAME": "eth"}), 0)
 
-    assert ("gloo-interface-wrong", [0, 1]) == (code, nodes)
+    assert ("gloo-interface-wrong", [0, 1]) == (code, faulty(found))
     assert "GLOO_SOCKET_IFNAME=eth: no interface is called 'eth'" in found.sentence
     assert all("eth0" in fact for fact in found.facts)
     assert "Gloo takes whole names only" in found.hint
@@ -52,9 +52,9 @@ def test_a_name_that_is_no_whole_name(submit: Start) -> None:
 def test_a_name_that_no_interface_has(cluster: Cluster, faults: Faults, submit: Start) -> None:
     """InfiniBand's, say, in pods that were given none. With a device of a GPU there torch takes NCCL."""
     volumes = [*with_torch(cluster)["volumes"], *faults.add_devices(1)]
-    code, nodes, found = told(submit(env={"NCCL_SOCKET_IFNAME": "ib0"}, volumes=volumes), 0)
+    code, _, found = told(submit(env={"NCCL_SOCKET_IFNAME": "ib0"}, volumes=volumes), 0)
 
-    assert ("nccl-interface-missing", [0, 1]) == (code, nodes)
+    assert ("nccl-interface-missing", [0, 1]) == (code, faulty(found))
     assert "NCCL_SOCKET_IFNAME=ib0" in found.sentence
     assert "or leave it out, and the gate finds what works" in found.hint
 

@@ -82,7 +82,7 @@ class IndexedJob:
         return self._cluster.kubectl("logs", "--namespace", self._namespace, name)
 
     def _exit_codes(self) -> dict[str, int | None]:
-        pods = self._cluster.get("pods", "--namespace", self._namespace, f"--selector={TOGETHER}=train")
+        pods = self._cluster.get("pods", namespace=self._namespace, selector=f"{TOGETHER}=train")
         return {
             pod["metadata"]["name"]: each["state"].get("terminated", {}).get("exitCode")
             for pod in pods

@@ -37,8 +37,11 @@ def test_a_job_that_was_taken_out_goes_on(cluster: Cluster, start: Start) -> Non
         first = job.pod(0)
 
         patch(job, "job", job.name, {"spec": {"suspend": True}})
-        pod = ["pod", first, "--namespace", job.namespace]
-        cluster.until(lambda: cluster.get(*pod)["status"]["phase"] == "Failed", "it has ended", 90, job.logs)
+
+        def phase() -> str:
+            return str(cluster.get("pods", first, namespace=job.namespace)["status"]["phase"])
+
+        cluster.until(lambda: phase() == "Failed", "it has ended", 90, job.logs)
         assert Exit.STOPPED == job.last_words(0, "gate")["exit"]
         patch(job, "job", job.name, {"spec": {"suspend": False}})
 

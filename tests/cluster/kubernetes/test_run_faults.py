@@ -120,6 +120,7 @@ def test_a_whole_container_is_killed(faults: Faults, start: Start) -> None:
     assert "OOMKilled" in found.hint
 
 
+@pytest.mark.whole
 @pytest.mark.fault("network-lost")
 def test_a_pod_is_cut_off(
     cluster: Cluster, faults: Faults, start: Start, namespace: str, tmp_path: Path

@@ -56,7 +56,7 @@ class Receiver:
         self._cluster.until(lambda: "ready\n" in self._log(), "the receiver listens", 120)
 
     def _log(self) -> str:
-        return self._cluster.kubectl("logs", "receiver", *self._in, check=False)
+        return self._cluster.api.log("receiver", "receiver", self._namespace)
 
     def got(self) -> list[dict[str, Any]]:
         """Return the messages so far."""
@@ -69,11 +69,11 @@ class Receiver:
 
     def events(self, job: str) -> list[tuple[str, str, str]]:
         """Return type, reason and sentence of each Event of ours on the Job, in their order."""
-        about = f"--field-selector=involvedObject.kind=Job,involvedObject.name={job}"
         found = [
             each
-            for each in self._cluster.get("events", about, *self._in)
+            for each in self._cluster.get("events", namespace=self._namespace)
             if each.get("reportingComponent") == "ddplaunch"
+            and ("Job", job) == (each["involvedObject"]["kind"], each["involvedObject"]["name"])
         ]
         found.sort(key=lambda each: str(each["eventTime"]))
         return [(each["type"], each["reason"], each["message"]) for each in found]

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests.busy import BUSY
+from tests.cache import CACHE
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.gate_jobs import verdict
 from tests.cluster.slurm.jobs import Job
@@ -22,10 +23,6 @@ from tests.cluster.slurm.machines import ROOT
 
 from ddplaunch.agent.contract import Files
 
-CACHE = Path(
-    os.environ.get("DDPLAUNCH_CACHE")
-    or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ddplaunch"
-)
 PREFIX = "/mnt"
 """Where nodes show what build-singularity has built."""
 EXPORT = (

@@ -23,6 +23,9 @@ for step in range(int(sys.argv[1])):
 """
 """A rank that needs no torch of its own: so many steps of 0.2 s."""
 
+COME = "20s"
+"""A gate's timeout in which the nodes that can come do, beside the jobs of other clusters."""
+
 
 class Job:
     """One submission."""

@@ -187,7 +187,7 @@ class Machines:
                 raise ClusterError(
                     f"not within {BUSY * seconds:.0f} s: {what}. Found: {found()}\n{self.logs()}"
                 )
-            time.sleep(0.05)
+            time.sleep(0.2)  # a look often starts squeue or scontrol, which costs the tests their CPU
 
     def logs(self, lines: int = 15) -> str:
         """The last lines of what every daemon wrote."""

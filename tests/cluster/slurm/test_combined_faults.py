@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.gate_jobs import BY_NAME, FIXED, GATE, GATE_ONLY, MASTER, names
-from tests.cluster.slurm.jobs import Job
+from tests.cluster.slurm.jobs import COME, Job
 
 Start = Callable[..., Job]
 
@@ -66,8 +66,8 @@ def test_a_missing_node_hides_a_dropped_port(
 ) -> None:
     """That the paths were not tried is said; when the node comes, so is what is wrong with one of them."""
     cluster.nft("n1", f"ip saddr 10.99.0.12 tcp dport {MASTER} drop")
-    task_prolog(f'[ "$SLURMD_NODENAME" != n3 ] || [ -e {work}/mended ] || sleep 60')
-    gate: dict[str, Any] = {"port": GATE, "timeout": "15s"}
+    task_prolog(f'[ "$SLURMD_NODENAME" != n3 ] || [ -e {work}/mended ] || sleep 120')
+    gate: dict[str, Any] = {"port": GATE, "timeout": COME}
     job = start(gate=gate)
     job.said("ddplaunch verdict")
 

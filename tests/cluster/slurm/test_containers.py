@@ -72,6 +72,7 @@ def test_an_ordinary_user_with_an_image_that_is_a_file(cluster: Cluster, work: P
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 @pytest.mark.fault("port-filtered")
 def test_the_gate_inside_finds_a_dropped_port(cluster: Cluster, work: Path, image: Path) -> None:
     """The same verdict as without a container; when the port is open, the same job passes."""

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
 import yaml
 from tests.cluster.slurm.cluster import Cluster
 
@@ -33,6 +34,7 @@ def submitted(
     return cluster.login(words, cwd=work, env=env, check=False, timeout=240)
 
 
+@pytest.mark.whole
 def test_digits_are_learnt_on_two_nodes(cluster: Cluster, work: Path) -> None:
     """The handle on stdout and nothing else, progress on stderr, exit code 0. A profile names the cluster."""
     done = submitted(cluster, work, "job.yaml", ["--profile", "lab"], {})

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests import deepspeed_build
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.jobs import Job
 
@@ -21,12 +22,15 @@ PROGRAMS = Path(__file__).with_name("programs")
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 ON_CPU = {"ACCELERATE_USE_CPU": "true"}
 """Without it accelerate looks for GPUs: the page says so."""
+BUILT = [pytest.mark.whole, pytest.mark.timeout(deepspeed_build.PATIENCE)]
 FRAMEWORKS = pytest.mark.parametrize(
     ("heading", "program"),
     [
         pytest.param("accelerate launch", "accelerate_loop", id="accelerate"),
         pytest.param("Lightning", "fabric_loop", id="lightning", marks=pytest.mark.whole),
         pytest.param("Hugging Face's Trainer", "trainer_loop", id="trainer", marks=pytest.mark.whole),
+        pytest.param("DeepSpeed", "deepspeed_loop", id="deepspeed", marks=BUILT),
+        pytest.param("deepspeed --no_ssh", "deepspeed_loop", id="deepspeed-launcher", marks=BUILT),
         pytest.param("mp.spawn", "spawn_loop", id="spawn", marks=pytest.mark.whole),
     ],
 )
@@ -43,12 +47,13 @@ def job_file(heading: str) -> dict[str, Any]:
 def submit(cluster: Cluster, work: Path, heading: str, program: str, **env: str) -> Job:
     """The page's job with that program, and what this cluster asks of every job."""
     shutil.copy(PROGRAMS / f"{program}.py", work / "train.py")
+    installed = deepspeed_build.environment() if program == "deepspeed_loop" else {}
     return Job.submit(
         cluster,
         work,
         "",
         **job_file(heading),
-        env={"PATH": PATH, **ON_CPU, **env},
+        env={"PATH": PATH, **ON_CPU, **installed, **env},
         resources={"memory": "3Gi"},
         watchdog={"notice_after": "6s", "kill_after": "20s"},
     )
@@ -66,6 +71,7 @@ def test_the_pages_job_trains(cluster: Cluster, work: Path, heading: str, progra
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 @pytest.mark.fault("rank-in-user-code")
 @FRAMEWORKS
 def test_the_rank_that_does_not_come_is_named(
@@ -82,7 +88,7 @@ def test_the_rank_that_does_not_come_is_named(
         verdict.nodes,
         verdict.victims,
     ), verdict
-    assert "load_shard (train.py:" in verdict.sentence
+    assert re.search(r"load_shard \(train.py:\d+\) .* wait in .*\(train.py:\d+\)", verdict.sentence)
     job.leaves_nothing()
 
 

@@ -86,7 +86,7 @@ def test_a_dropped_port(cluster: Cluster, start: Start) -> None:
     [
         "tcp reset",
         pytest.param("icmpx type port-unreachable", marks=pytest.mark.whole),
-        "icmpx type admin-prohibited",
+        pytest.param("icmpx type admin-prohibited", marks=pytest.mark.whole),
     ],
 )
 def test_a_rejected_port(cluster: Cluster, start: Start, answer: str) -> None:
@@ -188,6 +188,7 @@ def test_large_packets_vanish_on_the_way_to_the_hub(cluster: Cluster, start: Sta
     assert ("mtu-black-hole", [1]) == (code, nodes)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("host-unreachable")
 def test_no_route(cluster: Cluster, start: Start) -> None:
     """A route that is missing on one node, to one other."""
@@ -217,6 +218,7 @@ def test_node_zero_is_loopback_on_one_node(cluster: Cluster, start: Start) -> No
     mended(start, **BY_NAME)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("master-is-loopback")
 def test_a_nodes_own_name_is_loopback(cluster: Cluster, start: Start) -> None:
     """Gloo would announce it to the peers."""
@@ -280,9 +282,10 @@ def test_a_name_that_one_node_does_not_know(cluster: Cluster, start: Start) -> N
             "127.0.1.1",
             "node 2 (n3) resolves n1 to 127.0.1.1, which is itself; it reaches node 0 at 10.99.0.11",
         ),
-        (
+        pytest.param(
             "10.99.0.12",
             "node 2 (n3) resolves n1 to 10.99.0.12, which is not node 0; it reaches node 0 at 10.99.0.11",
+            marks=pytest.mark.whole,
         ),
     ],
 )

@@ -64,6 +64,7 @@ def test_an_injected_script_trains(script: Script) -> None:
     assert {"0", "1"} == set(re.findall(r"^(\d): \S+ node \d of 2; node 0 is n1", output, re.MULTILINE))
 
 
+@pytest.mark.whole
 def test_an_injected_script_names_the_rank_that_hangs(script: Script) -> None:
     """Rank 3 sleeps: both nodes say so, and the step ends as a hang."""
     code, output = script.submit("3", options="--notice-after=4 --kill-after=8")

@@ -139,7 +139,7 @@ def test_a_node_that_cannot_ask_for_the_key_says_why(cluster: Cluster, srun: Sru
     """As it would say it at the gate, of which this is the first step."""
     cluster.hosts("n2").write_text("127.0.0.1 localhost\n10.99.0.12 n2\n10.99.0.13 n3\n")
 
-    step = srun.join(*PLAIN, options=("--gate-timeout=12",))
+    step = srun.join(*PLAIN, options=("--gate-timeout=20",))
 
     assert "dns-not-found: node 1 (n2) cannot resolve n1: no such name" in step.output["n2"]
     assert "node-missing: node 1 (n2)" in step.output["n1"]

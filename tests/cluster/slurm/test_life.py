@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.slurm.cluster import Cluster
-from tests.cluster.slurm.jobs import STEPS, Job
+from tests.cluster.slurm.jobs import COME, STEPS, Job
 
 ODD = ["it's $HOME `id`", "PLAN", "--", "-x", "%j,%x", "a\nb", "ü€🚀", '\\n\t"', "*", ""]
 
@@ -127,7 +127,7 @@ def test_a_node_at_fault_is_left_out_of_the_next_attempt(cluster: Cluster, work:
         work,
         STEPS,
         retries=1,
-        gate={"timeout": "15s"},
+        gate={"timeout": COME},
         command=["program.py", "3"],
     )
 
@@ -145,7 +145,7 @@ def test_a_node_at_fault_is_left_out_of_the_next_attempt(cluster: Cluster, work:
 def test_without_retries_a_node_at_fault_ends_the_job(cluster: Cluster, work: Path) -> None:
     """With the gate's exit code, which says whether another try could help."""
     cluster.nft("n2", "tcp dport 1024-60999 drop")
-    job = Job.submit(cluster, work, STEPS, gate={"timeout": "15s"})
+    job = Job.submit(cluster, work, STEPS, gate={"timeout": COME})
 
     assert ("FAILED", "20:0", [1]) == (job.ended(40), job.exit_code, job.verdict.nodes)
     assert "(n2)" in job.verdict.sentence

@@ -45,6 +45,7 @@ def lines(job: Job, prefix: str) -> list[str]:
 
 
 @SRUN_BY_DAY
+@pytest.mark.whole
 def test_the_example_trains_on_two_nodes(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
     """torch tensors through mpi4py; a rank's output is shown as its node's, the launcher says nothing."""
     command = ["program.py", "--steps", "100", "--require", "0.8"]
@@ -132,6 +133,7 @@ def test_a_message_between_nodes_that_is_not_received(
 
 @pytest.mark.fault("mpi-rank-lost")
 @MPIRUN_BY_DAY
+@pytest.mark.whole
 def test_a_rank_that_does_not_come_to_mpi(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
     """All others stand in the import of mpi4py."""
     program = (

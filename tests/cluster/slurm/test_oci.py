@@ -30,6 +30,7 @@ def test_a_healthy_job_in_slurms_own_containers(cluster: Cluster, work: Path, bu
     runs_inside(cluster, job)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("dns-not-found")
 def test_the_gate_in_slurms_own_container_finds_a_wrong_name(
     cluster: Cluster, work: Path, bundle: Path

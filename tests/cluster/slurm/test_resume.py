@@ -39,6 +39,7 @@ def loses_an_epoch_at_most(job: Job) -> None:
     assert done in (first[-1] - 1, first[-1])
 
 
+@pytest.mark.whole
 def test_a_preempted_training_loses_what_it_did_since_its_checkpoint(cluster: Cluster, work: Path) -> None:
     """Slurm requeues it for a job of a partition that goes before; its folder and its checkpoint stay."""
     cluster.configure(

@@ -10,7 +10,7 @@ from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.slurm.jobs import Job
 from tests.corpus.seed_table import Seed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 AT_CALL = ("dns-not-found", "master-is-loopback", "rendezvous-overridden", "rank-duplicate")
 PROGRAMS = seeds.faults(mpi=True)
 
@@ -32,7 +32,6 @@ def test_fault(seed: Seed, cluster: Cluster, work: Path) -> None:
     job.leaves_nothing()
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("seed", PROGRAMS)
 def test_right(seed: Seed, cluster: Cluster, work: Path) -> None:
     """Without its fault it ends well."""
@@ -43,7 +42,6 @@ def test_right(seed: Seed, cluster: Cluster, work: Path) -> None:
     assert [] == [event.text for event in job.bundle().events if event.kind in ("notice", "verdict")]
 
 
-@pytest.mark.whole
 @pytest.mark.fault("rendezvous-overridden")
 def test_ranks_that_are_spawned_below_torchrun(cluster: Cluster, work: Path) -> None:
     """They inherit its word that it keeps the store, so that at a port of their own nobody listens."""

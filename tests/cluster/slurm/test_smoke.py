@@ -29,6 +29,7 @@ def test_memory_that_does_not_hold_torch(cluster: Cluster, work: Path) -> None:
     assert "COMPLETED" == job.ended(SECONDS), job.output
 
 
+@pytest.mark.whole
 @pytest.mark.fault("port-filtered")
 def test_ports_between_two_nodes_are_closed(cluster: Cluster, work: Path) -> None:
     """Nothing but the smoke test looks at them; when the firewall lets them through, all ranks add up."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.cli.conftest import Call
-from tests.unit.report import cases
+from tests.unit.report.cases import case
 
 from ddplaunch.agent.contract import bundle_file
 
@@ -14,7 +14,7 @@ from ddplaunch.agent.contract import bundle_file
 @pytest.fixture(name="bundle")
 def _bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The file of a bundle in the current folder."""
-    found = cases.cases()["mismatch"].bundle
+    found = case("mismatch").bundle
     assert found is not None
     monkeypatch.chdir(tmp_path)
     Path("bundle.zip").write_bytes(bundle_file.packed(found))

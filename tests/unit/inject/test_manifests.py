@@ -180,6 +180,19 @@ def test_a_trainjob_is_sent_to_its_runtime() -> None:
     assert "charts/ddplaunch-runtimes" not in refused("apiVersion: v1\nkind: Pod\n")
 
 
+@pytest.mark.parametrize("version", ["v1", "v2beta1"])
+def test_an_mpijob_is_sent_to_its_operators_own_means(version: str) -> None:
+    """Its ranks are started in pods whose command is sshd."""
+    text = f"apiVersion: kubeflow.org/{version}\nkind: MPIJob\nmetadata: {{name: a}}\n"
+
+    said = refused(text)
+
+    assert f"found kubeflow.org/{version} MPIJob, wanted one of batch/v1 Job," in said
+    assert "WaitForWorkersReady" in said
+    assert "ddplaunch diagnose kubernetes://NAMESPACE/mpijob/NAME" in said
+    assert "WaitForWorkersReady" not in refused("apiVersion: example.org/v1\nkind: MPIJob\n")
+
+
 def test_an_alias_is_refused() -> None:
     """A change of one place would be one of two."""
     text = changed(JOB, "restartPolicy: Never", "restartPolicy: &x Never")

@@ -48,10 +48,9 @@ def test_every_file_of_the_agent_keeps_its_meaning(path: Path) -> None:
     assert len(source) > len(minify(source))
 
 
-@pytest.mark.parametrize("path", sorted(AGENT.rglob("*.py")), ids=lambda path: str(path.relative_to(AGENT)))
-def test_no_file_of_the_agent_reads_its_docstring(path: Path) -> None:
+def test_no_file_of_the_agent_reads_its_docstring() -> None:
     """A docstring that is shown to somebody would be empty on the nodes."""
-    assert "__doc__" not in path.read_text("utf-8")
+    assert [] == [path for path in AGENT.rglob("*.py") if "__doc__" in path.read_text("utf-8")]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.unit.report import conftest as given
@@ -31,28 +33,20 @@ GATE_NODES = 64
 DOCS = Path(__file__).parents[3] / "docs" / "how-to" / "pictures"
 
 
-def cases() -> dict[str, Diagnosis]:
-    """By their names. The verdicts are those of the rules."""
-    return {
-        "mismatch": _judged(stuck.mismatch()),
-        "circle": _judged(stuck.circle(4)),
-        "busy": _judged(_busy(4, 3)),
-        "thousand": _judged(_busy(1024, 700), per_node=8),
-        "killed": _judged(_killed()),
-        "failed": _judged(_failed()),
-        "cut": _cut(),
-        "lost": Diagnosis(given.job(State.LOST, detail="its process 7 is gone"), None, []),
-    }
+PICTURES = {"ranks-over-time": "mismatch", "who-waits-for-whom": "circle"}
+"""Pictures of the documentation, and the cases that they show."""
 
 
-def docs_pictures() -> dict[Path, str]:
-    """The pictures of the documentation, as files."""
-    wanted = {"ranks-over-time": "mismatch", "who-waits-for-whom": "circle"}
-    drawn = {
-        name: next(each for each in gallery.pictures(Scene(cases()[case])) if each.name == name)
-        for name, case in wanted.items()
-    }
-    return {DOCS / f"{name}.svg": svg.alone(picture.svg) for name, picture in drawn.items()}
+@functools.cache
+def case(name: str) -> Diagnosis:
+    """One of CASES. The verdicts are those of the rules."""
+    return CASES[name]()
+
+
+def docs_picture(name: str) -> str:
+    """One of PICTURES, as a file of its own."""
+    drawn = gallery.pictures(Scene(case(PICTURES[name])))
+    return svg.alone(next(each for each in drawn if each.name == name).svg)
 
 
 def _judged(ranks: list[RankEvidence], per_node: int = 2) -> Diagnosis:
@@ -138,3 +132,15 @@ def _cut() -> Diagnosis:
         exit_code=20,
     )
     return Diagnosis(given.job(), bundle, verdicts)
+
+
+CASES: dict[str, Callable[[], Diagnosis]] = {
+    "mismatch": lambda: _judged(stuck.mismatch()),
+    "circle": lambda: _judged(stuck.circle(4)),
+    "busy": lambda: _judged(_busy(4, 3)),
+    "thousand": lambda: _judged(_busy(1024, 700), per_node=8),
+    "killed": lambda: _judged(_killed()),
+    "failed": lambda: _judged(_failed()),
+    "cut": _cut,
+    "lost": lambda: Diagnosis(given.job(State.LOST, detail="its process 7 is gone"), None, []),
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tests.unit.report import conftest as given
-from tests.unit.report.cases import cases
+from tests.unit.report.cases import case
 from tests.unit.report.pages import read
 from tests.unit.report.pictures import stuck
 
@@ -73,7 +73,7 @@ def test_a_fact_that_the_evidence_does_not_say_has_no_source() -> None:
 
 def test_the_page_shows_it_behind_the_fact() -> None:
     """Of a rank in its own code: where it stands, and where the others wait."""
-    diagnosis = cases()["busy"]
+    diagnosis = case("busy")
     page = read(html.page(diagnosis)).text
 
     assert "(stacks by hook of ranks 0-2; stacks of nodes 0-1 in bundle.json)" in page

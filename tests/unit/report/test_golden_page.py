@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.report.cases import cases, docs_pictures
+from tests.unit.report.cases import DOCS, PICTURES, case, docs_picture
 from tests.unit.report.pages import outline, read
 
 from ddplaunch.report import html
@@ -16,7 +16,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "report"
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.txt")), ids=lambda path: path.stem)
 def test_the_page_is_this_one(path: Path) -> None:
     """Its tags are all closed as well."""
-    page = html.page(cases()[path.stem])
+    page = html.page(case(path.stem))
 
     read(page)
     assert path.read_text("utf-8") == outline(page)
@@ -29,7 +29,7 @@ def test_there_are_pages_to_compare() -> None:
 
 def test_a_thousand_ranks_are_a_page_like_that_of_four() -> None:
     """Below 1 MB, with the same sections."""
-    found = {name: html.page(cases()[name]) for name in ("busy", "thousand")}
+    found = {name: html.page(case(name)) for name in ("busy", "thousand")}
     sections = {
         name: [line for line in outline(page).splitlines() if "<section" in line]
         for name, page in found.items()
@@ -41,7 +41,7 @@ def test_a_thousand_ranks_are_a_page_like_that_of_four() -> None:
     ]
 
 
-@pytest.mark.parametrize("path", docs_pictures(), ids=lambda path: path.stem)
-def test_the_pictures_of_the_documentation_are_those_of_today(path: Path) -> None:
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_pictures_of_the_documentation_are_those_of_today(name: str) -> None:
     """They show what the program draws."""
-    assert path.read_text("utf-8") == docs_pictures()[path]
+    assert (DOCS / f"{name}.svg").read_text("utf-8") == docs_picture(name)

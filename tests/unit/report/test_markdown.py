@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.unit.report import cases
 from tests.unit.report import conftest as given
+from tests.unit.report.cases import case
 
 from ddplaunch.backends.job import State
 from ddplaunch.report import markdown
@@ -41,7 +41,7 @@ More: ddplaunch explain collective-mismatch
 
 def test_it_has_what_a_helper_needs() -> None:
     """The sentence, whose fault it is, why, what to do, and the lines of code."""
-    assert MISMATCH == markdown.text(cases.cases()["mismatch"])
+    assert MISMATCH == markdown.text(case("mismatch"))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_a_job_says_is_no_markup(text: str, shown: str) -> None:
 
 def test_a_line_of_code_does_not_end_its_block() -> None:
     """Its fence is longer than any in it."""
-    found = cases.cases()["mismatch"]
+    found = case("mismatch")
     assert found.bundle is not None
     assert found.evidence is not None
     nodes = [

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.cluster.kubernetes import images
+from tests.cluster.kubernetes.backend.jobs_of_others import Training
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.jobs import with_torch
 
@@ -141,6 +142,12 @@ def _as_user(cluster: Cluster, namespace: str, environment: dict[str, str], tmp_
         return Cli({**environment, "KUBECONFIG": str(path)})
 
     return cli
+
+
+@pytest.fixture(name="training")
+def _training(cluster: Cluster, namespace: str) -> Training:
+    """A job of anybody's."""
+    return Training(cluster, namespace)
 
 
 def wait(

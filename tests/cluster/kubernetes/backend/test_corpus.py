@@ -14,7 +14,7 @@ from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.jobs import with_torch
 from tests.corpus.faults import Fault
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.whole, pytest.mark.timeout(900)]
 MAY_MOUNT = {"privileged": True, "allowPrivilegeEscalation": True}
 
 

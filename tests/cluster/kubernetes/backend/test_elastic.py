@@ -64,7 +64,7 @@ def all_come(cluster: Cluster, namespace: str, name: str) -> None:
 def pods(cluster: Cluster, namespace: str) -> dict[int, Any]:
     """By node."""
     label = "batch.kubernetes.io/job-completion-index"
-    found = cluster.get("pods", "--namespace", namespace)
+    found = cluster.get("pods", namespace=namespace)
     return {int(each["metadata"]["labels"][label]): each for each in found}
 
 
@@ -89,6 +89,7 @@ def runs(backend: KubernetesBackend, handle: Handle) -> Job:
     return wait(backend, handle, lambda seen: seen.status and seen.status.phase == "init_process_group", 300)
 
 
+@pytest.mark.whole
 def test_pods_without_room_hold_up_nobody(cluster: Cluster, cli: Cli, write: Write, namespace: str) -> None:
     """Two machines, one pod on each, and four are asked for: two train to the end, which is the Job's."""
     path = write(
@@ -107,7 +108,7 @@ def test_pods_without_room_hold_up_nobody(cluster: Cluster, cli: Cli, write: Wri
     assert re.search(rf"the job goes on without {two}", said), said
     steps = sorted(line.partition("] ")[2] for line in said.splitlines() if "] step" in line)
     assert [f"step {step} of 2" for step in range(4) for _ in range(2)] == steps
-    done = cluster.get("job", "range", "--namespace", namespace)["status"]
+    done = cluster.get("jobs", "range", namespace=namespace)["status"]
     assert {"SuccessPolicy"} == {each["reason"] for each in done["conditions"] if each["status"] == "True"}
     assert 2 == done["succeeded"]
     assert "succeeded" in cli("status", handle)[1]
@@ -191,7 +192,8 @@ def test_too_few_pods_fail_the_job_at_the_gate(backend: KubernetesBackend, job: 
     assert not seen.gate_passed
 
 
-@pytest.mark.parametrize("how", ["evicted", pytest.param("deleted", marks=pytest.mark.whole)])
+@pytest.mark.whole
+@pytest.mark.parametrize("how", ["evicted", "deleted"])
 def test_a_member_that_is_taken_away_ends_the_job(
     cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str, how: str
 ) -> None:
@@ -205,7 +207,8 @@ def test_a_member_that_is_taken_away_ends_the_job(
     assert [("node-evicted", [1])] == [(each.code, each.nodes) for each in seen.verdicts]
 
 
-@pytest.mark.parametrize("how", ["deleted", pytest.param("evicted", marks=pytest.mark.whole)])
+@pytest.mark.whole
+@pytest.mark.parametrize("how", ["deleted", "evicted"])
 def test_a_pod_that_is_taken_away_at_the_gate(
     cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str, how: str
 ) -> None:

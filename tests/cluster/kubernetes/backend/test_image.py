@@ -20,11 +20,11 @@ def test_an_image_without_python_ends_the_job(
     assert "not started: the image has no python9" in said
     assert "name it as `python` in the job file" in said
 
-    job = cluster.get("job", "digits", "--namespace", namespace)
+    job = cluster.get("jobs", "digits", namespace=namespace)
     (failed,) = [each for each in job["status"]["conditions"] if each["type"] == "Failed"]
     assert "PodFailurePolicy" == failed["reason"]
     assert "Container python for pod" in failed["message"]
-    ends = [_end(pod) for pod in cluster.get("pods", "--namespace", namespace)]
+    ends = [_end(pod) for pod in cluster.get("pods", namespace=namespace)]
     assert [True] == list({'exec: "python9": executable file not found' in end["message"] for end in ends})
 
     status = json.loads(cli("status", out.strip(), "--json")[1])

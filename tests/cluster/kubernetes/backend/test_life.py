@@ -70,11 +70,11 @@ def test_a_gate_that_says_no(cluster: Cluster, cli: Cli, write: Write, namespace
     assert 104 == code, said
     assert "/usr/bin/python3 has no torch" in said
 
-    job = cluster.get("job", "digits", "--namespace", namespace)
+    job = cluster.get("jobs", "digits", namespace=namespace)
     (failed,) = [each for each in job["status"]["conditions"] if each["type"] == "Failed"]
     assert "PodFailurePolicy" == failed["reason"]
     assert "failed with exit code 30" in failed["message"]
-    pods = cluster.get("pods", "--namespace", namespace)
+    pods = cluster.get("pods", namespace=namespace)
     last = [words(pod, "gate") for pod in pods if pod["status"]["phase"] == "Failed"]
     assert {"image-lacks"} == {each["verdicts"][0]["code"] for each in last}
     assert {30} == {each["exit_code"] for each in last}
@@ -124,7 +124,7 @@ def test_a_pod_deleted_by_hand(
     """The job ends within seconds as one that was told to stop, and the node is named."""
     handle = backend.submit(job("digits", SLEEP))
     wait(backend, handle, lambda seen: _trains(seen), 300)
-    pods = cluster.get("pods", "--namespace", namespace)
+    pods = cluster.get("pods", namespace=namespace)
     (pod,) = [each["metadata"]["name"] for each in pods if each["metadata"]["name"].startswith("digits-1-")]
     cluster.kubectl("delete", "pod", pod, "--namespace", namespace, "--wait=false")
     seen = wait(backend, handle, lambda each: each.state.ended)

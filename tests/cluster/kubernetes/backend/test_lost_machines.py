@@ -90,6 +90,6 @@ def first(lines: Iterator[str], pattern: str) -> float:
 
 def machines(cluster: Cluster, namespace: str, node: int) -> list[str]:
     """Where the pod of this node is."""
-    label = f"--selector=batch.kubernetes.io/job-completion-index={node}"
-    pods = cluster.get("pods", "--namespace", namespace, label)
+    label = f"batch.kubernetes.io/job-completion-index={node}"
+    pods = cluster.get("pods", namespace=namespace, selector=label)
     return [pod["spec"]["nodeName"] for pod in pods]

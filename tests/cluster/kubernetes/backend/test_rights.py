@@ -41,9 +41,7 @@ def _stop_by_the_uid(cluster: Cluster, namespace: str) -> str:
     """What a stranger is told who takes the Job's uid, a label of its pods, for the job's key."""
     agent = "python3 -I -S /ddplaunch/agent.pyz ask --folder /ddplaunch stop"
     words = ["sh", "-c", f"DDPLAUNCH_KEY=$DDPLAUNCH_UID {agent} 2>&1 || true"]
-    pod, *_ = (
-        each["metadata"]["name"] for each in cluster.get("pods", "--namespace", namespace, "-l", _LONG)
-    )
+    pod, *_ = (each["metadata"]["name"] for each in cluster.get("pods", namespace=namespace, selector=_LONG))
     return cluster.kubectl("exec", "--namespace", namespace, pod, "--container", "hub", "--", *words)
 
 

@@ -31,12 +31,10 @@ def test_the_job_owns_the_rest(
 ) -> None:
     """Whoever deletes the Job leaves nothing; all was applied as ddplaunch's."""
     backend.submit(job(resources=NEVER))
-    uid = cluster.get("job", "digits", "--namespace", namespace)["metadata"]["uid"]
-    parts = {"configmap": "", "service": "", "networkpolicy": "", "secret": "-key"}
+    uid = cluster.get("jobs", "digits", namespace=namespace)["metadata"]["uid"]
+    parts = {"configmaps": "", "services": "", "networkpolicies": "", "secrets": "-key"}
     for kind, suffix in parts.items():
-        found = cluster.get(kind, f"digits{suffix}", "--namespace", namespace, "--show-managed-fields")[
-            "metadata"
-        ]
+        found = cluster.get(kind, f"digits{suffix}", namespace=namespace)["metadata"]
         assert [uid] == [each["uid"] for each in found["ownerReferences"]]
         assert {"ddplaunch"} == {each["manager"] for each in found["managedFields"]}
 
@@ -52,7 +50,7 @@ def test_a_name_that_is_in_use(
     """The message says by what, and what to do; the one that stands is not touched."""
     rendered = job(resources=NEVER)
     backend.submit(rendered)
-    before = cluster.get("job", "digits", "--namespace", namespace)
+    before = cluster.get("jobs", "digits", namespace=namespace)
     with pytest.raises(ClusterError) as error:
         backend.submit(job(resources={"gpus": 32}))
 
@@ -60,7 +58,7 @@ def test_a_name_that_is_in_use(
         f"there is a Job digits in namespace {namespace} already, and it has not ended" == error.value.message
     )
     assert f"ddplaunch cancel kubernetes://{namespace}/digits" in error.value.hint
-    assert before["spec"] == cluster.get("job", "digits", "--namespace", namespace)["spec"]
+    assert before["spec"] == cluster.get("jobs", "digits", namespace=namespace)["spec"]
 
 
 def test_a_service_of_somebody_else(
@@ -82,7 +80,7 @@ def test_pods_of_an_earlier_job_still_leave(
     backend.submit(job(resources=NEVER))
 
     def find() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = cluster.get("pods", "--namespace", namespace)
+        found: list[dict[str, Any]] = cluster.get("pods", namespace=namespace)
         return found
 
     cluster.until(lambda: len(find()) == 2, "both pods are there", 120)

@@ -17,10 +17,10 @@ def test_a_sweep_is_a_job_for_each_value(cluster: Cluster, cli: Cli, write: Writ
     assert 0 == code, said
     assert [f"kubernetes://{namespace}/digits-{number}" for number in range(2)] == out.split()
     assert {"digits-0", "digits-1"} == {
-        each["metadata"]["name"] for each in cluster.get("jobs", "--namespace", namespace)
+        each["metadata"]["name"] for each in cluster.get("jobs", namespace=namespace)
     }
     plans = [
-        json.loads(cluster.get("configmap", name, "--namespace", namespace)["data"]["plan.json"])
+        json.loads(cluster.get("configmaps", name, namespace=namespace)["data"]["plan.json"])
         for name in ("digits-0", "digits-1")
     ]
     assert [("0.1", "3", 1), ("0.01", "3", 1)] == [
@@ -39,7 +39,7 @@ def test_a_sweep_of_which_one_is_refused_leaves_nothing(
     """The quota has room for two jobs of three: those before it are cancelled, and the reason is told."""
     cluster.kubectl("create", "quota", "few", "--hard=count/jobs.batch=2", "--namespace", namespace)
     cluster.until(
-        lambda: "hard" in cluster.get("resourcequota", "few", "--namespace", namespace).get("status", {}),
+        lambda: "hard" in cluster.get("resourcequotas", "few", namespace=namespace).get("status", {}),
         "the quota counts",
         60,
     )

@@ -1,4 +1,4 @@
-"""Kueue, JobSet and Trainer, installed for the tests here; namespaces that they look at."""
+"""Kueue, JobSet and other controllers, installed for the tests here; namespaces that they look at."""
 
 from __future__ import annotations
 
@@ -9,38 +9,48 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.kubernetes import images, pods
+from tests.cluster.kubernetes import controllers, images, pods
 from tests.cluster.kubernetes.cluster import Cluster
-from tests.cluster.kubernetes.extras import controllers
 from tests.cluster.kubernetes.jobs import with_torch
+
+_NSLOOKUP = r"""
+USER 0
+RUN printf '#!/bin/sh\nexec getent hosts "$1"\n' >/usr/bin/nslookup && chmod 755 /usr/bin/nslookup
+"""
 
 
 @pytest.fixture(name="kueue", scope="session")
 def _kueue(cluster: Cluster) -> Iterator[None]:
     """Kueue, for plain Jobs."""
-    yield from _installed(cluster, controllers.KUEUE)
-
-
-@pytest.fixture(name="jobset", scope="session")
-def _jobset(cluster: Cluster) -> Iterator[None]:
-    """JobSet."""
-    yield from _installed(cluster, controllers.JOBSET)
+    yield from controllers.installed(cluster, controllers.KUEUE)
 
 
 @pytest.fixture(name="trainer", scope="session")
 def _trainer(cluster: Cluster, jobset: None) -> Iterator[None]:
     """Kubeflow Trainer, which makes JobSets."""
-    yield from _installed(cluster, controllers.TRAINER)
+    yield from controllers.installed(cluster, controllers.TRAINER)
 
 
-def _installed(cluster: Cluster, controller: controllers.Controller) -> Iterator[None]:
-    if not cluster.ours:
-        pytest.skip(f"installs {controller.name} into our own cluster alone; unset KUBECONFIG")
-    try:
-        controllers.install(cluster, controller)
-        yield
-    finally:
-        controllers.uninstall(cluster, controller)
+@pytest.fixture(name="training_operator", scope="session")
+def _training_operator(cluster: Cluster) -> Iterator[None]:
+    """training-operator v1, for PyTorchJobs, with what its workers' pods begin with."""
+    if cluster.ours:
+        tag = images.derived(images.TRAINER, controllers.LOOKUP, _NSLOOKUP)
+        for node in cluster.workers:
+            images.load(node, tag)
+    yield from controllers.installed(cluster, controllers.TRAINING_OPERATOR)
+
+
+@pytest.fixture(name="mpi_operator", scope="session")
+def _mpi_operator(cluster: Cluster) -> Iterator[None]:
+    """mpi-operator v2, for MPIJobs."""
+    yield from controllers.installed(cluster, controllers.MPI_OPERATOR)
+
+
+@pytest.fixture(name="lws", scope="session")
+def _lws(cluster: Cluster) -> Iterator[None]:
+    """LeaderWorkerSets."""
+    yield from controllers.installed(cluster, controllers.LWS)
 
 
 @pytest.fixture(name="namespace")

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.cluster.kubernetes import docker, images
+from tests.cluster.kubernetes import controllers, docker, images
 from tests.cluster.kubernetes.cache import locked
 from tests.cluster.kubernetes.cluster import Cluster
-from tests.cluster.kubernetes.extras import controllers
 
 _ROUTER = controllers.Controller(
     "kube-router",

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.kubernetes import controllers
 from tests.cluster.kubernetes.cache import locked, say
 from tests.cluster.kubernetes.cluster import Cluster
-from tests.cluster.kubernetes.extras import controllers
 
 LABEL = "kwok.x-k8s.io/node"
 _KWOK = controllers.Controller("kwok", "v0.8.0", "./cmd/kwok", "", {})

@@ -13,9 +13,10 @@ TRAIN = "import time\nprint('training', flush=True)\ntime.sleep(600)\n"
 
 def attempts(jobs: Jobs, name: str) -> set[str]:
     """The numbers that its pods carry."""
-    words = ["pods", "-n", jobs.namespace, f"--selector=app.kubernetes.io/instance={name}"]
+    selector = f"app.kubernetes.io/instance={name}"
+    pods = jobs.cluster.get("pods", namespace=jobs.namespace, selector=selector)
     label = "jobset.sigs.k8s.io/restart-attempt"
-    return {pod["metadata"]["labels"][label] for pod in jobs.cluster.get(*words)}
+    return {pod["metadata"]["labels"][label] for pod in pods}
 
 
 def test_a_jobset_trains(jobs: Jobs) -> None:
@@ -33,7 +34,7 @@ def test_a_lost_pod_starts_all_nodes_again(jobs: Jobs) -> None:
     jobs.becomes(handle, "running")
     jobs.cluster.until(lambda: jobs.log("again").count("training") == 2, "both nodes train", 180)
     assert {"0"} == attempts(jobs, "again")
-    pods = jobs.cluster.get("pods", "-n", jobs.namespace, "--selector=app.kubernetes.io/instance=again")
+    pods = jobs.cluster.get("pods", namespace=jobs.namespace, selector="app.kubernetes.io/instance=again")
 
     jobs.evict(pods[0]["metadata"]["name"])
 

@@ -46,15 +46,16 @@ def near(cpus: float, **topology: str) -> dict[str, Any]:
 
 def most_of_a_machine(cluster: Cluster) -> float:
     """CPUs of which a worker has not twice as many."""
-    found = cluster.get("node", cluster.workers[0])["status"]["allocatable"]["cpu"]
+    found = cluster.get("nodes", cluster.workers[0])["status"]["allocatable"]["cpu"]
     cpus = float(found.removesuffix("m")) / (1000 if found.endswith("m") else 1)
     return round(0.6 * cpus, 1)
 
 
 def machines(jobs: Jobs, name: str) -> list[str]:
     """Those of the job's pods."""
-    words = ["pods", "-n", jobs.namespace, "--selector", f"app.kubernetes.io/instance={name}"]
-    return [each["spec"]["nodeName"] for each in jobs.cluster.get(*words)]
+    selector = f"app.kubernetes.io/instance={name}"
+    pods = jobs.cluster.get("pods", namespace=jobs.namespace, selector=selector)
+    return [each["spec"]["nodeName"] for each in pods]
 
 
 def test_all_nodes_are_put_into_one_rack(jobs: Jobs) -> None:

@@ -72,7 +72,7 @@ class Stranger:
     @property
     def address(self) -> str:
         """Its own."""
-        return str(self.cluster.get("pod", "stranger", "-n", self.namespace)["status"]["podIP"])
+        return str(self.cluster.get("pods", "stranger", namespace=self.namespace)["status"]["podIP"])
 
     def opens(self, address: str) -> list[int]:
         """To which of the job's ports there it can connect."""
@@ -118,7 +118,7 @@ class Training:
     def zero(self) -> Any:
         """Node 0's pod."""
         label = "batch.kubernetes.io/job-completion-index=0"
-        (found,) = self._jobs.cluster.get("pods", "-n", self._jobs.namespace, "--selector", label)
+        (found,) = self._jobs.cluster.get("pods", namespace=self._jobs.namespace, selector=label)
         return found
 
     def closed_but(self, opened: list[int], stranger: Stranger) -> None:

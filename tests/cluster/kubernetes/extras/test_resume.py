@@ -52,7 +52,7 @@ def prints(jobs: Jobs, name: str, text: str) -> None:
 def pod(jobs: Jobs, name: str, node: int) -> str:
     """The name of that node's pod."""
     label = f"app.kubernetes.io/instance={name},batch.kubernetes.io/job-completion-index={node}"
-    (found,) = jobs.cluster.get("pods", "-n", jobs.namespace, f"--selector={label}")
+    (found,) = jobs.cluster.get("pods", namespace=jobs.namespace, selector=label)
     return str(found["metadata"]["name"])
 
 

@@ -55,7 +55,7 @@ def test_an_attempt_that_nobody_attends_is_counted_and_said_to_be_unseen(jobs: J
     handle = submitted(jobs, "alone", ONCE)
 
     def state() -> str:
-        found = jobs.cluster.get("jobset", "alone", "-n", jobs.namespace)
+        found = jobs.cluster.get("jobsets", "alone", namespace=jobs.namespace)
         return str(found.get("status", {}).get("terminalState", ""))
 
     jobs.cluster.until(lambda: bool(state()), "the JobSet ends", 400, lambda: jobs.log("alone"))
@@ -87,7 +87,7 @@ def test_an_attempt_waits_until_the_pod_on_a_lost_machine_is_gone(jobs: Jobs, fa
     handle = jobs.submit("lost", program, retries=1, kubernetes=options, watchdog=WATCHDOG)
     jobs.cluster.until(lambda: "up" in jobs.log("lost"), "it trains", 240)
     label = "app.kubernetes.io/instance=lost,batch.kubernetes.io/job-completion-index=1"
-    (pod,) = jobs.cluster.get("pods", "-n", jobs.namespace, f"--selector={label}")
+    (pod,) = jobs.cluster.get("pods", namespace=jobs.namespace, selector=label)
     machine, name = pod["spec"]["nodeName"], pod["metadata"]["name"]
     faults.pause(machine)
     said = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
@@ -15,7 +14,8 @@ from tests.cluster.kubernetes import images
 from tests.cluster.kubernetes.cluster import ROOT, Cluster
 from tests.cluster.kubernetes.faults import Faults
 from tests.cluster.kubernetes.jobs import torch_in_pods
-from tests.cluster.training import TRAIN
+from tests.cluster.kubernetes.workloads import first_verdict
+from tests.cluster.training import hangs
 
 pytestmark = [pytest.mark.usefixtures("trainer"), pytest.mark.timeout(2400)]
 """The first of them may have to wait until two controllers are compiled, and installed."""
@@ -29,7 +29,6 @@ dist.init_process_group("gloo")
 dist.all_reduce(torch.ones(4))
 print("trained with", dist.get_world_size(), "token", os.path.exists("/var/run/secrets"), flush=True)
 """
-HANGS = TRAIN.format(before="", step="if rank == 1 and step == 5: time.sleep(3600)")
 _BEFORE = 12.0
 """Seconds for which a rank sleeps before somebody asks."""
 
@@ -84,7 +83,7 @@ class TrainJobs:
         found: dict[str, dict[str, str]] = {}
 
         def ended() -> bool:
-            status = self.cluster.get("trainjob", name, "-n", self.namespace).get("status", {})
+            status = self.cluster.get("trainjobs", name, namespace=self.namespace).get("status", {})
             found.update({each["type"]: each for each in status.get("conditions", [])})
             return bool(found.keys() & {"Complete", "Failed"})
 
@@ -99,12 +98,7 @@ class TrainJobs:
 
     def diagnosed(self, kind: str, name: str) -> dict[str, Any]:
         """The first verdict, for whoever asks while it hangs."""
-        handle = f"kubernetes://{self.namespace}/{kind}/{name}"
-        done = self.cluster.run(["ddplaunch", "diagnose", handle, "--json"], timeout=240)
-        verdicts = json.loads(done.stdout)["verdicts"]
-        assert verdicts, done.stderr
-        first: dict[str, Any] = verdicts[0]
-        return first
+        return first_verdict(self.cluster, f"kubernetes://{self.namespace}/{kind}/{name}")
 
 
 @pytest.fixture(name="trainjobs")
@@ -184,7 +178,7 @@ def test_a_trainjob_without_names_is_refused_in_its_status(trainjobs: TrainJobs,
 
 def test_a_trainjob_without_ddplaunch_is_diagnosed_while_it_hangs(plain: TrainJobs) -> None:
     """Trainer's own runtime and command: rank 1 sleeps, and is named, by the TrainJob and by its JobSet."""
-    plain.start("llm", HANGS, {"command": [TORCHRUN, "/code/t.py"]})
+    plain.start("llm", hangs(1), {"command": [TORCHRUN, "/code/t.py"]})
     plain.cluster.until(lambda: plain.logs("llm").count("up") == 2, "all ranks train", 300)
     time.sleep(_BEFORE)
 

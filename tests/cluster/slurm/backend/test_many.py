@@ -132,6 +132,7 @@ def test_a_wait_for_what_can_never_start_ends_and_leaves_the_job(cluster: Cluste
             assert 0 == watching.returncode
 
 
+@pytest.mark.whole
 def test_a_sweep_that_can_never_start_is_given_up(cluster: Cluster, files: Path) -> None:
     """Each of its jobs with the reason; those that have run keep their result."""
     failed = cluster.login(["sbatch", "--parsable", "--wait", "--wrap=false"], cwd=files, check=False)

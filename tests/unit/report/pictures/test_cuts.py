@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.report.cases import cases
+from tests.unit.report.cases import case
 from tests.unit.report.pages import outline, read
 
 from ddplaunch.report import html
@@ -11,7 +11,7 @@ from ddplaunch.report.pictures import reachability
 
 def test_a_cut_is_bracketed_and_named() -> None:
     """Both halves at both sides, and the two blocks between them."""
-    bundle = cases()["cut"].bundle
+    bundle = case("cut").bundle
     assert bundle is not None
     picture = reachability.picture(bundle)
 
@@ -26,7 +26,7 @@ def test_a_cut_is_bracketed_and_named() -> None:
 
 def test_the_map_comes_first_where_the_gate_said_no() -> None:
     """Nothing has run yet: there is nothing else to draw."""
-    page = html.page(cases()["cut"])
+    page = html.page(case("cut"))
     sections = [line.strip() for line in outline(page).splitlines() if "<section" in line]
 
     assert '<section id="reachability">' == sections[0]

@@ -1,4 +1,4 @@
-"""The real controllers of Kueue, JobSet and Trainer, compiled from modules and installed from charts.
+"""The real controllers of Kueue, JobSet and others, compiled from modules and installed from their manifests.
 
 They look at the namespaces that carry LABEL alone, so that a cluster can be shared with tests that know
 nothing of them, and with people. Other programs of these tests are compiled here as well.
@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from tests.cache import CACHE
 from tests.cluster.kubernetes import docker, images
-from tests.cluster.kubernetes.cache import CACHE, ClusterError, locked, say
+from tests.cluster.kubernetes.cache import ClusterError, locked, say
 from tests.cluster.kubernetes.cluster import Cluster
 
-LABEL = "ddplaunch-extras"
+LABEL = "ddplaunch-controllers"
 COMPILE_SECONDS = 1800.0
 
 
@@ -33,7 +35,7 @@ class Controller:
     version: str
     package: str
     values: str
-    """Where the chart takes its image from."""
+    """Where the chart takes its image from; "" for one without a chart."""
     probe: dict[str, Any]
     """What the API server accepts only when the controller answers it."""
     home: str = "sigs.k8s.io"
@@ -43,7 +45,11 @@ class Controller:
     path: str = ""
     """Of its module, where that is not `home` and `name`."""
     settings: tuple[str, ...] = ()
-    """Further values of its chart."""
+    """Further values of its chart, or arguments of its program where it has none."""
+    manifests: str = ""
+    """The folder of its module with its kustomization, where it has no chart."""
+    space: str = ""
+    """The namespace that these manifests name."""
 
     @property
     def module(self) -> str:
@@ -55,7 +61,7 @@ class Controller:
 
     @property
     def namespace(self) -> str:
-        return f"{self.name}-system"
+        return self.space or f"{self.name}-system"
 
 
 _POD = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}
@@ -84,6 +90,69 @@ TRAINER = Controller(
     settings=("image.registry=docker.io", "jobset.install=false"),
 )
 """It makes JobSets, which JOBSET's controller runs."""
+_PYTORCH = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    "metadata": {"name": "probe"},
+    "spec": {
+        "pytorchReplicaSpecs": {
+            "Master": {
+                "replicas": 1,
+                "template": {"spec": {"containers": [{"name": "pytorch", "image": "none"}]}},
+            }
+        }
+    },
+}
+LOOKUP = "ddplaunch-test/nslookup:local"
+TRAINING_OPERATOR = Controller(
+    "training-operator",
+    "v1.9.3",
+    "./cmd/training-operator.v1",
+    "",
+    _PYTORCH,
+    home="github.com/kubeflow",
+    settings=("--enable-scheme=pytorchjob", f"--pytorch-init-container-image={LOOKUP}"),
+    manifests="manifests/overlays/standalone",
+    space="kubeflow",
+)
+"""Its pods of workers begin with `nslookup` in LOOKUP."""
+_MPI_POD = {"spec": {"containers": [{"name": "c", "image": "none"}]}}
+_MPI = {
+    "apiVersion": "kubeflow.org/v2beta1",
+    "kind": "MPIJob",
+    "metadata": {"name": "probe"},
+    "spec": {"mpiReplicaSpecs": {"Launcher": {"replicas": 1, "template": _MPI_POD}}},
+}
+MPI_OPERATOR = Controller(
+    "mpi-operator",
+    "v0.6.0",
+    "./cmd/mpi-operator",
+    "",
+    _MPI,
+    home="github.com/kubeflow",
+    manifests="manifests/overlays/standalone",
+    space="mpi-operator",
+)
+_LWS = {
+    "apiVersion": "leaderworkerset.x-k8s.io/v1",
+    "kind": "LeaderWorkerSet",
+    "metadata": {"name": "probe"},
+    "spec": {"leaderWorkerTemplate": {"size": 2, "workerTemplate": _MPI_POD}},
+}
+LWS = Controller(
+    "lws", "v0.7.0", "./cmd", "image.manager", _LWS, settings=("resources.requests.cpu=50m",)
+)  # fmt: skip
+
+
+def installed(cluster: Cluster, controller: Controller) -> Iterator[None]:
+    """Have it for as long as a fixture lives."""
+    if not cluster.ours:
+        pytest.skip(f"installs {controller.name} into our own cluster alone; unset KUBECONFIG")
+    try:
+        install(cluster, controller)
+        yield
+    finally:
+        uninstall(cluster, controller)
 
 
 def install(cluster: Cluster, controller: Controller) -> None:
@@ -154,6 +223,35 @@ def _text(objects: list[dict[str, Any]]) -> str:
 
 
 def _objects(cluster: Cluster, controller: Controller) -> list[dict[str, Any]]:
+    make = _of_manifests if controller.manifests else _of_chart
+    # While an API behind another server does not answer, no namespace can be deleted. It is not needed here.
+    objects = [each for each in make(cluster, controller) if each["kind"] != "APIService"]
+    for each in objects:
+        for hook in each.get("webhooks", []):
+            hook["namespaceSelector"] = {"matchLabels": {LABEL: "true"}}
+    return objects
+
+
+def _of_manifests(cluster: Cluster, controller: Controller) -> list[dict[str, Any]]:
+    """Its kustomization, with our image; of its kinds the one that is tested.
+
+    Several controllers bring a definition of MPIJob, in several versions.
+    """
+    text = cluster.kubectl("kustomize", module(controller) / controller.manifests)
+    objects = []
+    for each in yaml.safe_load_all(text):
+        defines = each["spec"]["names"]["kind"] if each["kind"] == "CustomResourceDefinition" else ""
+        if defines not in ("", controller.probe["kind"]):
+            continue
+        if each["kind"] == "Deployment":
+            (container,) = each["spec"]["template"]["spec"]["containers"]
+            arguments = [*container.get("args", []), *controller.settings]
+            container |= {"image": controller.image, "imagePullPolicy": "Never", "args": arguments}
+        objects.append(each)
+    return objects
+
+
+def _of_chart(cluster: Cluster, controller: Controller) -> list[dict[str, Any]]:
     repository, _, tag = controller.image.partition(":")
     image = {"repository": repository, "tag": tag, "pullPolicy": "Never"}
     settings = [f"{controller.values}.{key}={value}" for key, value in image.items()]
@@ -163,13 +261,7 @@ def _objects(cluster: Cluster, controller: Controller) -> list[dict[str, Any]]:
         for setting in (*settings, *controller.settings):
             words += ["--set", setting]
         text = cluster.run(words).stdout
-    objects = [each for each in yaml.safe_load_all(text) if each]
-    # While an API behind another server does not answer, no namespace can be deleted. It is not needed here.
-    objects = [each for each in objects if each["kind"] != "APIService"]
-    for each in objects:
-        for hook in each.get("webhooks", []):
-            hook["namespaceSelector"] = {"matchLabels": {LABEL: "true"}}
-    return objects
+    return [each for each in yaml.safe_load_all(text) if each]
 
 
 def image(controller: Controller) -> None:
