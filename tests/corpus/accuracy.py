@@ -34,7 +34,8 @@ Measured = dict[str, Any]
 A run is {"code", "ranks", "confidence", "seconds", "words"}: `code` is "none" where no verdict came, the
 `seconds` go from the moment progress stopped to the first word (None where none is noted), `words` counts
 notices and verdicts, `load` is the load average of the machine after the run; `early`, where there are any,
-has the codes of those before that moment, and of all of a healthy job.
+has the codes of those before that moment, and of all of a healthy job. Where a measurement was broken off,
+the runs have what it had printed: neither `confidence` nor `words` nor `load` of a program with a fault.
 """
 
 

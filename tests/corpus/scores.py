@@ -48,7 +48,7 @@ class Score:
         code, ranks = self.run["code"], self.run["ranks"]
         if code == self.case.code and set(ranks) == set(self.case.ranks):
             return RIGHT
-        doubts = self.case.ranks and not ranks and self.run["confidence"] <= DOUBT
+        doubts = self.case.ranks and not ranks and self.run.get("confidence", 1.0) <= DOUBT
         if code in ("none", "unknown") or doubts:
             return ABSTAINED
         if not set(ranks) <= set(self.case.ranks) or (self.case.ranks and not ranks):

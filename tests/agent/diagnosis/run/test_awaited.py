@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.agent.diagnosis.build import in_evaluate, in_init, job, only, rank, stack
+from tests.agent.diagnosis.build import dead, in_evaluate, in_init, job, only, rank, stack
 
-from ddplaunch.agent.contract import Frame, JobEvidence, RankEvidence
+from ddplaunch.agent.contract import Frame, Group, JobEvidence, RankEvidence
 
 LINES = {
     "/job/keys.py:7": 'store.wait(["ready"])',
@@ -64,6 +64,19 @@ def test_a_key_that_nobody_else_can_set_is_the_cause() -> None:
     verdict = only(with_lines(rank(0), at_store(1), rank(2)))
 
     assert ("rank-in-user-code", [1], [0, 2]) == (verdict.code, verdict.ranks, verdict.victims)
+    assert "rank 1 is in fetch (keys.py:7), waiting for a key in the store" in verdict.sentence
+
+
+def test_what_its_gpu_has_not_done_does_not_hide_that_it_waits_for_a_key() -> None:
+    """Calls of NCCL return at once. The others have made all of theirs, and ended: they are not blamed.
+
+    So it was on an H100, with NCCL 2.28.9 and torch 2.11.
+    """
+    pending = [Group("0", [0, 1, 2], 20, 6)]
+    gone = [dead(number, 4, code=0) for number in (0, 2)]
+    verdict = only(with_lines(gone[0], at_store(1, groups=pending, backend="nccl"), gone[1]))
+
+    assert ("rank-in-user-code", [1], []) == (verdict.code, verdict.ranks, verdict.victims)
     assert "rank 1 is in fetch (keys.py:7), waiting for a key in the store" in verdict.sentence
 
 

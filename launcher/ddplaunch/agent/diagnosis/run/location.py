@@ -94,21 +94,25 @@ def stand(rank: RankEvidence, line: str = "") -> Location:
         return Location(IN_COLLECTIVE, BACKWARD, site=site)
     if stacks.in_loader(frames):
         return Location(IN_LOADER, site=stacks.loader_caller(frames))
-    waits = next((f", waiting for {what}" for what, calls in _AWAITED.items() if calls.search(line)), "")
-    return Location(ELSEWHERE, lock_waits.suffix(rank) or waits, site=site)
+    return Location(ELSEWHERE, lock_waits.suffix(rank) or _awaited(line), site=site)
+
+
+def _awaited(line: str) -> str:
+    """', waiting for a file', where the line waits for what another rank provides; else empty."""
+    return next((f", waiting for {what}" for what, calls in _AWAITED.items() if calls.search(line)), "")
 
 
 def _waits_by_itself(rank: RankEvidence, frames: Sequence[Frame], line: str) -> bool:
     """Whether the main thread waits for no GPU, whatever the rank has begun there.
 
-    It sleeps, reads, or waits for a lock.
+    It sleeps, reads, or waits for a lock, a file or a key.
     """
     own = frames[:1] != [] and not stacks.in_torch(frames[:1])
     process = rank.process
     sleeps = process is not None and SLEEP.fullmatch(process.wchan.partition(".")[0]) is not None
     seldom = process is not None and process.wakeups < _LOOKS
     locked = any(stack.main and stack.on_lock for stack in rank.stacks) and _LOCKS.search(line) is not None
-    polls = stacks.polls(frames) is not None
+    polls = stacks.polls(frames) is not None or bool(_awaited(line))
     return polls or stacks.sleeps_in_python(frames) or (own and (locked or (sleeps and seldom)))
 
 
