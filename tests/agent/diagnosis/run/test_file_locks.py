@@ -205,7 +205,7 @@ def test_all_try_for_a_lock_that_nobody_was_seen_to_hold(
 
     assert ("rank-in-user-code", [0, 1], [2, 3]) == (verdict.code, verdict.ranks, verdict.victims)
     assert verdict.sentence.startswith(
-        f"ranks 0 and 1 wait for the lock on {file} in builds (lock.py:6), which nobody was seen to hold, the"
+        f"ranks 0 and 1 wait for the lock on {file} in builds (lock.py:6); no holder was seen, the"
     )
     assert hint in verdict.hint
 

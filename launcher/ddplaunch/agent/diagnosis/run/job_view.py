@@ -170,7 +170,7 @@ class JobView:
         Nobody was seen to hold the lock: they may not be blamed.
         """
         waits = {rank: lock_waits.of(self.ranks[rank]) for rank in self.stragglers}
-        known = [rank for rank, wait in waits.items() if wait or self.locations[rank].what]
+        known = [rank for rank, wait in waits.items() if wait or self.locations[rank].awaits]
         unseen = [rank for rank in known if (wait := waits[rank]) is None or wait.holder <= 0]
         return unseen if len(known) < len(waits) else []
 

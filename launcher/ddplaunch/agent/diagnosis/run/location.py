@@ -44,10 +44,11 @@ class Location:
     """Position of a rank. `site` is the user's line, `number` the collective's, where they are known."""
 
     kind: str
-    what: str = ""  # the collective's name as the user called it; elsewhere, more about the place
+    what: str = ""  # the collective's name as the user called it, or MPI's function
     group: str = ""
     number: Optional[int] = None
     site: Optional[Frame] = None
+    awaits: str = ""  # 'a file', which another may provide
 
     def __str__(self) -> str:
         if self.kind == IN_COLLECTIVE:
@@ -61,7 +62,9 @@ class Location:
             return f"DataLoader.__next__{phrases.at(self.site)}"
         if self.kind == IN_EXIT:
             return "the exit of Python"
-        return phrases.place(self.site) + self.what if self.site else "a place that no stack shows"
+        if self.site is None:
+            return "a place that no stack shows"
+        return phrases.place(self.site) + (f", waiting for {self.awaits}" if self.awaits else "")
 
 
 def stand(rank: RankEvidence, line: str = "") -> Location:
@@ -94,12 +97,12 @@ def stand(rank: RankEvidence, line: str = "") -> Location:
         return Location(IN_COLLECTIVE, BACKWARD, site=site)
     if stacks.in_loader(frames):
         return Location(IN_LOADER, site=stacks.loader_caller(frames))
-    return Location(ELSEWHERE, lock_waits.suffix(rank) or _awaited(line), site=site)
+    return Location(ELSEWHERE, site=site, awaits=lock_waits.lock(rank) or _awaited(line))
 
 
 def _awaited(line: str) -> str:
-    """', waiting for a file', where the line waits for what another rank provides; else empty."""
-    return next((f", waiting for {what}" for what, calls in _AWAITED.items() if calls.search(line)), "")
+    """'a file', where the line waits for one that another rank provides; "" where it waits for nothing."""
+    return next((what for what, calls in _AWAITED.items() if calls.search(line)), "")
 
 
 def _waits_by_itself(rank: RankEvidence, frames: Sequence[Frame], line: str) -> bool:

@@ -18,7 +18,7 @@ def of(rank: RankEvidence) -> Optional[Wait]:
     return wait or Wait()
 
 
-def suffix(rank: RankEvidence) -> str:
-    """', waiting for the lock on /data/cache.lock'; "" where it waits for none."""
+def lock(rank: RankEvidence) -> str:
+    """'the lock on /data/cache.lock'; "" where it waits for none."""
     wait = of(rank)
-    return "" if wait is None else f", waiting for the lock on {wait.file or 'a file'}"
+    return "" if wait is None else f"the lock on {wait.file or 'a file'}"
