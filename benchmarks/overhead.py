@@ -3,7 +3,8 @@
 Two jobs side by side differ by some per cent, for as long as they live, by where their memory happens to lie:
 that would hide half a per cent. So one job takes turns of seconds with itself. In a turn that is plain its
 ranks call torch past the hook, and every process of ddplaunch stands still. A third kind of turn is plain as
-well: where the interval of their ratio is wide, or not around 1, the machine was too busy.
+well: where the interval of their ratio is wide, or not around 1, the machine was too busy. The CPU time of
+rank 0 differs less: it does not count what others on the machine take.
 """
 
 from __future__ import annotations
@@ -100,18 +101,19 @@ class Job:
                 f"{self.out.with_suffix('.log').read_text(errors='replace')}\nerror: it ended with {code}"
             )
 
-    def steps(self) -> dict[str, list[float]]:
-        """Seconds a step in each turn, of its median block."""
+    def steps(self) -> dict[str, dict[str, list[float]]]:
+        """Return seconds a step in each turn, of its median block: by what is measured, and kind of turn."""
         blocks = json.loads(self.out.read_text())
-        found = {}
+        found: dict[str, dict[str, list[float]]] = {"time": {}, "CPU time": {}}
         for kind, turns in self.turns.items():
             its = [
-                [step for begin, end, step in blocks if since <= begin and end <= until]
+                [block[2:] for block in blocks if since <= block[0] and block[1] <= until]
                 for since, until in turns
             ]
             if not all(its):
                 sys.exit("error: the machine is too busy: a turn has no whole block")
-            found[kind] = [statistics.median(each) for each in its]
+            for number, whole in enumerate(found.values()):
+                whole[kind] = [statistics.median(each[number] for each in turn) for turn in its]
         return found
 
     def _cpu(self, verb: str) -> float:
@@ -141,23 +143,30 @@ def run(folder: Path, runs: int) -> list[Line]:
 def figures(folder: Path, runs: int, ranks: int, words: Sequence[str]) -> list[Line]:
     """Return what ddplaunch costs one kind of job. `words`: arguments of its program."""
     folder.mkdir()
-    ratios: list[float] = []
-    again: list[float] = []
+    ratios: dict[str, list[float]] = {"time": [], "CPU time": []}
+    again: dict[str, list[float]] = {"time": [], "CPU time": []}
     steps: list[float] = []
     shares: dict[str, list[float]] = {"hub": [], "run": []}
     for number in range(runs):
         job = _job(folder / str(number), ranks, words)
-        its = job.steps()
-        ratios += _ratios(its["watched"], its["plain"])
-        again += _ratios(its["again"], its["plain"])
-        steps += its["plain"]
+        for what, its in job.steps().items():
+            ratios[what] += _ratios(its["watched"], its["plain"])
+            again[what] += _ratios(its["again"], its["plain"])
+            steps += its["plain"] if what == "time" else []
         for verb, share in shares.items():
             share.append(job.cpu[verb] / sum(end - begin for begin, end in job.turns["watched"]))
-    detail = f"{interval(ratios)}, {len(ratios)} pairs; without / without {interval(again)}"
     name = f"{ranks} ranks, {'NCCL, ' * ('nccl' in words)}step of {1000 * statistics.median(steps):.1f} ms"
     limit = 1.005 if words else 1.01
     return [
-        Line(f"step time, {name}, with / without", statistics.median(ratios), limit, detail=detail),
+        *(
+            Line(
+                f"step's {what}, {name}, with / without",
+                statistics.median(pairs),
+                limit,
+                detail=f"{interval(pairs)}, {len(pairs)} pairs; without / without {interval(again[what])}",
+            )
+            for what, pairs in ratios.items()
+        ),
         *(
             Line(f"CPU of the {whose}, {name}", 100 * statistics.median(shares[verb]), 1.0, "%")
             for verb, whose in (("hub", "hub"), ("run", "supervisor"))
