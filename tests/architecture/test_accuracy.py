@@ -100,7 +100,7 @@ def test_what_is_said_from_outside_is_on_the_page() -> None:
     ended = dict.fromkeys(("py-spy", "none", "forbidden"), asked("ended", seconds=None))
     row = {"cpus": 2, "torch": "2.15.0", "runs": []}
     rows = {
-        "disk_hangs": {**row, "outside": seen},
+        "disk_hangs": {**row, "outside": {**seen, "server": asked("io-stuck", 0, 1)}},
         "gone": {**row, "outside": {**ended, "load": 3.0}},
         "healthy_long": {**row, "outside": {**seen, "none": asked("slow", 1)}},
     }
@@ -112,7 +112,8 @@ def test_what_is_said_from_outside_is_on_the_page() -> None:
         "| with py-spy | 1 | 1 | 1 | 1 | 0 | 0 | 0 | 0 | 1 of 1 | 0 of 1 | 8.0 |",
         "| without py-spy | 1 | 1 | 0 | 0 | 1 | 0 | 0 | 0 | 0 of 1 | 1 of 1 | 8.0 |",
         "| without the right to trace | 1 | 1 | 0 | 0 | 0 | 1 | 0 | 0 | 0 of 1 | 0 of 1 | 8.0 |",
-        "| gone | io-stuck [0, 1] | 3.0 | ended before |  |  | ended before |  |  | ended before |  |  |",
+        "| without it, with torch's debug server | 0 | 1 | 1 | 1 | 0 | 0 | 0 | 0 | 0 of 0 | 0 of 0 | 8.0 |",
+        "| gone | io-stuck [0, 1] | 3.0 |" + " ended before |  |  |" * 3 + " not asked |  |  |",
     ):
         assert line in page.splitlines()
 

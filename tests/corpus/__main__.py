@@ -42,6 +42,9 @@ def main() -> int:
     parser.add_argument("-j", "--jobs", type=int, default=2, help="programs at a time (default: 2)")
     parser.add_argument("--peers", action="store_true", help="ask torchrun, torchfrtrace and py-spy as well")
     parser.add_argument("--outside", action="store_true", help="diagnose each under plain torchrun as well")
+    parser.add_argument(
+        "--ways", nargs="+", choices=outside.WAYS, default=outside.WAYS, help="ask from outside so alone"
+    )
     parser.add_argument("--nccl", action="store_true", help="those that run with NCCL, on this machine's GPU")
     parser.add_argument("--keep", metavar="FOLDER", help="keep there what the jobs leave")
     asked = parser.parse_args()
@@ -62,7 +65,10 @@ def main() -> int:
         ThreadPoolExecutor(asked.jobs) as pool,
     ):
         earlier = {case.name: _runs(case, known) if asked.add or not asked.runs else [] for case in possible}
-        tried = {pool.submit(_row, case, Path(folder), asked, earlier[case.name]): case for case in possible}
+        tried = {
+            pool.submit(_row, case, Path(folder), asked, earlier[case.name], known.get(case.name, {})): case
+            for case in possible
+        }
         try:
             for row in as_completed(tried):
                 name = tried[row].name
@@ -76,9 +82,16 @@ def main() -> int:
 
 
 def _row(
-    case: Case, folder: Path, asked: argparse.Namespace, earlier: list[dict[str, Any]]
+    case: Case,
+    folder: Path,
+    asked: argparse.Namespace,
+    earlier: list[dict[str, Any]],
+    known: dict[str, Any],
 ) -> dict[str, Any]:
-    """What was measured of one program, without its earlier runs; these say how long its peers may take."""
+    """What was measured of one program, without its earlier runs; these say how long its peers may take.
+
+    `known`: its row so far.
+    """
     done = []
     for number in range(asked.runs):
         with _port(case) as env:
@@ -98,9 +111,9 @@ def _row(
         print(f"{case.name}: {row['peers']}", flush=True)
     if asked.outside and outside.applies(case.job):
         with _port(case) as env:
-            seen = outside.ask(case, folder / f"{case.name}-outside", env)
+            seen = outside.ask(case, folder / f"{case.name}-outside", env, asked.ways)
         print(f"{case.name}: {seen or 'too busy a machine, it did not come to its fault'}", flush=True)
-        row |= {"outside": seen} if seen else {}
+        row |= {"outside": {**known.get("outside", {}), **seen}} if seen else {}
     return row
 
 

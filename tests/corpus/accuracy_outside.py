@@ -9,7 +9,12 @@ from typing import Any
 from tests.corpus.cases import Case
 from tests.corpus.scores import ABSTAINED, PART, RIGHT, WRONG, Score, named, of_ranks
 
-KINDS = {"py-spy": "with py-spy", "none": "without py-spy", "forbidden": "without the right to trace"}
+KINDS = {
+    "py-spy": "with py-spy",
+    "none": "without py-spy",
+    "forbidden": "without the right to trace",
+    "server": "without it, with torch's debug server",
+}
 COLUMNS = (
     "ended before",
     "looked at",
@@ -43,12 +48,13 @@ def section(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> It
     yield f"| program | true | load | {' | '.join(f'{name} | | s' for name in KINDS.values())} |"
     yield "|---" * (3 + 3 * len(KINDS)) + "|"
     for case, look in [*looks, *calm]:
-        cells = [cell for kind in KINDS for cell in _cells(case, look[kind])]
+        cells = [cell for kind in KINDS for cell in _cells(case, look.get(kind))]
         true = named(case.code, case.ranks) if case.code else "healthy"
         yield f"| {case.name} | {true} | {look['load']} | {' | '.join(cells)} |"
 
 
 def _figures(kind: str, looks: list[Any], calm: list[Any]) -> Iterator[str]:
+    looks, calm = ([each for each in those if kind in each[1]] for those in (looks, calm))
     seen = [Score(case, look[kind]) for case, look in looks if look[kind]["seconds"] is not None]
     ranks = [rank_score(score) for score in seen]
     cells = [len(looks) - len(seen), len(seen), ranks.count(RIGHT)]
@@ -61,7 +67,9 @@ def _figures(kind: str, looks: list[Any], calm: list[Any]) -> Iterator[str]:
     yield f"{statistics.median(score.run['seconds'] for score in seen):.1f}" if seen else ""
 
 
-def _cells(case: Case, run: dict[str, Any]) -> list[str]:
+def _cells(case: Case, run: dict[str, Any] | None) -> list[str]:
+    if run is None:
+        return ["not asked", "", ""]
     if run["seconds"] is None:
         return ["ended before", "", ""]
     said = named(run["code"], run["ranks"])

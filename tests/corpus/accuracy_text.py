@@ -70,6 +70,9 @@ asynchronous send or receive waits for. Without py-spy: all ranks wait in calls 
 well: a rank that waits for a lock in its own process looks like one that waits in a collective. The kernel
 shows when each rank last sent a message to another. A rank sends one when it calls a collective, so this
 names a rank that has computed for seconds since. These programs stop within milliseconds: it names none.
+
+Last, a program that calls `torch.distributed.debug.start_debug_server` in each of its ranks: the server gives
+stacks and the flight recorder to who may not trace. Here each program calls it after `init_process_group`.
 """
 
 NCCL_HEAD = """\

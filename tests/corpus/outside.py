@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ HANGS_FOR = 13.0
 """Seconds from the moment progress stops to the call: a hang is one after ten."""
 RUNS_FOR = 20.0
 """Seconds from the moment all ranks of a healthy job are there to the call: all that takes long has begun."""
-WAYS = ("py-spy", "none", "forbidden")
+WAYS = ("py-spy", "none", "forbidden", "server")
+"""With py-spy, without it, without the right to trace, and so of a program that has torch's debug server."""
+SERVER = "with_debug_server"
 NOTHING = {"ranks": [], "confidence": 0.0, "seconds": None}
 
 
@@ -26,8 +30,18 @@ def applies(job: Fault | Healthy) -> bool:
     return peers.applies(job) if isinstance(job, Fault) else not (job.mpi or job.plain)
 
 
-def ask(case: Case, folder: Path, env: dict[str, str]) -> dict[str, Any] | None:
-    """In each of the WAYS: {way: asked, …, "load": …}; None: it did not come to its fault, and still runs."""
+def ask(case: Case, folder: Path, env: dict[str, str], ways: Collection[str] = WAYS) -> dict[str, Any] | None:
+    """Those of the WAYS: {way: asked, …, "load": …}; None: it did not come to its fault, and still runs."""
+    by_kernel = [way for way in ways if way != "server"]
+    found = _looks(case, folder, env, by_kernel) if by_kernel else {"load": round(os.getloadavg()[0], 1)}
+    if found is None or "server" not in ways:
+        return found
+    job = replace(case.job, program=SERVER, arguments=(case.job.file, *case.job.arguments))
+    served = _looks(Case(case.name, job), folder / "served", env, ["forbidden"])
+    return None if served is None else {**found, "server": served["forbidden"]}
+
+
+def _looks(case: Case, folder: Path, env: dict[str, str], ways: Iterable[str]) -> dict[str, Any] | None:
     job = case.job
     folder.mkdir(parents=True)
     with plain.job(job, folder, env) as launchers:
@@ -41,7 +55,7 @@ def ask(case: Case, folder: Path, env: dict[str, str]) -> dict[str, Any] | None:
         if case.notes_its_stop and not comes and any(each.poll() is None for each in launchers):
             return None
         load = round(os.getloadavg()[0], 1)
-        found: dict[str, Any] = {way: _asked(launchers, way) for way in WAYS}
+        found: dict[str, Any] = {way: _asked(launchers, way) for way in ways}
     return {**found, "load": load}
 
 

@@ -9,12 +9,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.corpus import plain
 from tests.corpus.faults import FAULTS, Fault
+from tests.corpus.outside import SERVER
 
 from ddplaunch.agent.system import processes
 
@@ -182,6 +184,19 @@ def test_without_stacks(name: str, ranks: list[int], tmp_path: Path) -> None:
     assert ranks == [rank for verdict in found["verdicts"] for rank in verdict["ranks"]], found
     assert ["stacks of ranks 0-2: py-spy: not found (node 0)"] == found["evidence"]["missing"]
     assert "stacks need py-spy" in found["hint"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can hide py-spy")
+def test_a_debug_server_tells_who_may_not_trace(tmp_path: Path) -> None:
+    """All wait in a collective: only the recorder of each rank shows that one has called another."""
+    case = FAULT["collective_mismatch"]
+    served = replace(case, program=SERVER, arguments=(case.file,))
+    with hanging(served, tmp_path) as launchers:
+        found = plain.diagnosed(launchers[0].pid, "forbidden")
+
+    verdict = found["verdicts"][0]
+    assert (case.code, [*case.ranks]) == (verdict["code"], verdict["ranks"]), found
+    assert "called broadcast" in verdict["sentence"]
 
 
 @pytest.mark.whole

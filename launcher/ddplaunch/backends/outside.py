@@ -21,7 +21,8 @@ _LONGEST: Final = 80
 """Characters of a job's name."""
 _BLIND: Final = (
     "stacks need py-spy on the machine of the ranks (`pip install py-spy`) and the right to trace: run this "
-    "as root there, or have root set the sysctl kernel.yama.ptrace_scope to 0"
+    "as root there, or have root set the sysctl kernel.yama.ptrace_scope to 0. A program that calls "
+    "torch.distributed.debug.start_debug_server() needs neither"
 )
 _BLIND_IN_PODS: Final = (
     "stacks need the right to trace, which a container of `--debug-image IMAGE` has, and the ranks' user "
@@ -37,8 +38,8 @@ _BLIND_BESIDE_THEM: Final = (
     "nodes whose sysctl kernel.yama.ptrace_scope is below 3"
 )
 _UNCOUNTED: Final = (
-    "from outside no call of torch.distributed can be counted: started by `ddplaunch run -- COMMAND`, the "
-    "job records them next time"
+    "from outside no call of torch.distributed can be counted. Started by `ddplaunch run -- COMMAND`, the "
+    "job records them next time; so does a program that calls torch.distributed.debug.start_debug_server()"
 )
 
 
@@ -156,7 +157,8 @@ def explained(job: Job, bundle: Bundle | None, in_debug_container: bool = False)
         hint = _NONE_IN_PODS
     elif all(rank.stacks for rank in ranks):
         in_mpi = any(stacks.mpi_function(stacks.main(rank.stacks)) for rank in ranks)
-        hint = "" if in_mpi else _UNCOUNTED  # MPI's calls are counted nowhere
+        counted = all(rank.groups for rank in ranks)
+        hint = "" if in_mpi or counted else _UNCOUNTED  # MPI's calls are counted nowhere
     elif in_pods:
         hint = _BLIND_IN_PODS
     else:

@@ -25,6 +25,7 @@ class Source(NamedTuple):
 _STACKS = {
     "hook": "the hook in each rank",
     "py-spy": "py-spy",
+    "debug server": "torch's debug server",
     "faulthandler": "faulthandler, by a signal",
 }
 _OF_RANKS: tuple[tuple[str, str, Callable[[RankEvidence], bool]], ...] = (

@@ -102,6 +102,25 @@ def test_a_real_dump_of_faulthandler(tmp_path: Path) -> None:
     assert "idle" in [frame.name for frame in found[1].frames]
 
 
+def test_the_dump_of_a_debug_server() -> None:
+    """As torch 2.15 writes it: the server's own thread has no Python, and the main thread is the last."""
+    text = (
+        "Current thread 0x00007f02e1ffb6c0 (most recent call first):\n  <no Python frame>\n\n"
+        "Thread 0x00007f03a09d7a40 (most recent call first):\n"
+        '  File "/usr/lib/python3.11/threading.py", line 324 in wait\n\n'
+        "Thread 0x00007f03a09d7b80 (most recent call first):\n"
+        '  File "/job/train.py", line 4 in stuck\n  File "/job/train.py", line 12 in <module>\n'
+    )
+    main, other = stacks.from_debug_server(text)
+
+    assert (True, [Frame("stuck", "/job/train.py", 4), Frame("<module>", "/job/train.py", 12)]) == (
+        main.main,
+        main.frames,
+    )
+    assert (False, "wait") == (other.main, other.frames[0].name)
+    assert [] == stacks.from_debug_server("not found")
+
+
 @pytest.mark.parametrize(
     ("how", "function"), [("extension", "fastio.so:do_io"), ("ctypes", "libc.so.6:pause")]
 )

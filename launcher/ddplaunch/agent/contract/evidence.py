@@ -212,7 +212,7 @@ class RankEvidence:
     exit: Optional[Exited] = None
     raised: list[Raised] = field(default_factory=list)  # in order of time
     stacks: list[Stack] = field(default_factory=list)
-    stack_source: str = ""  # "hook" | "py-spy" | "faulthandler" | "": there are none
+    stack_source: str = ""  # "hook" | "py-spy" | "debug server" | "faulthandler" | "": there are none
     gil_wait: float = 0.0  # seconds for which the hook's thread has asked for the GIL in vain; 0: it has not
     stack_moves: bool = False  # the main thread's stack differed between samples of the window
     still_for: float = 0.0  # seconds since any movement, CPU time included

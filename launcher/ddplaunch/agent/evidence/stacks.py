@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from dataclasses import replace
 from typing import Any, Optional
 
 from ddplaunch.agent.contract import Frame, Stack
@@ -86,6 +87,20 @@ def native_holder(text: str) -> tuple[int, str]:
 
 def from_faulthandler(text: str) -> list[Stack]:
     """Return the stacks of one dump. The main thread took the signal: the kernel prefers it."""
+    return _main_first(_threads(text))
+
+
+def from_debug_server(text: str) -> list[Stack]:
+    """Return the stacks of the dump that a thread of torch's debug server has had faulthandler make.
+
+    It begins with the newest thread: the main thread is the last.
+    """
+    threads = [thread for thread in _threads(text) if thread.frames]
+    last = [replace(thread, main=True) for thread in threads[-1:]]
+    return _main_first([*(replace(thread, main=False) for thread in threads[:-1]), *last])
+
+
+def _threads(text: str) -> list[Stack]:
     stacks: list[Stack] = []
     for line in text.splitlines():
         thread = _THREAD.match(line)
@@ -95,7 +110,7 @@ def from_faulthandler(text: str) -> list[Stack]:
         frame = _FRAME.match(line)
         if frame and stacks:
             stacks[-1].frames.append(Frame(frame["name"], frame["file"], int(frame["line"])))
-    return _main_first([Stack(stack.thread, stack.main, _cut(stack.frames)) for stack in stacks])
+    return [Stack(stack.thread, stack.main, _cut(stack.frames)) for stack in stacks]
 
 
 def _main_first(stacks: list[Stack]) -> list[Stack]:

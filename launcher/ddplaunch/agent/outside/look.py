@@ -1,6 +1,7 @@
 """Takes the evidence of ranks that ddplaunch did not start: samples of some seconds, and their stacks.
 
-Stacks are read twice before the last look, by py-spy where it may, while the rank runs on. For how long
+Stacks are read twice before the last look, by py-spy where it may, else by torch's debug server where the
+program has one, while the rank runs on. For how long
 nothing had happened before we came, the kernel knows: when a main thread last had a CPU, and when a socket
 last had data.
 """
@@ -19,6 +20,7 @@ from ddplaunch.agent.diagnosis.run import progress
 from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import cgroup, py_spy, stacks
 from ddplaunch.agent.outside import calls, last_acts, posture
+from ddplaunch.agent.outside.debug_server import DebugServers
 from ddplaunch.agent.outside.find_ranks import JobRanks
 from ddplaunch.agent.supervisor.collector import Collector, Look, shared_memory
 from ddplaunch.agent.supervisor.hooks import Hooks
@@ -58,7 +60,10 @@ class _Watch:
         self._ranks = [_rank(member) for member in job_ranks.members]
         python = proc.text(self._ranks[0].pid, "cmdline").partition("\0")[0]
         self._sampler = Sampler()
-        self._collector = Collector(node, python, hooks, self._sampler, self._sample, hooked=False)
+        self._servers = DebugServers({rank.program: rank.number for rank in self._ranks})
+        self._collector = Collector(
+            node, python, hooks, self._sampler, self._sample, hooked=False, servers=self._servers
+        )
         self._py_spy = py_spy.find(python)
         self._began = self._sampled = time.monotonic()
         if any(_network(rank.pid) != _network(os.getpid()) for rank in self._ranks):
@@ -118,7 +123,8 @@ class _Watch:
             reader: Optional[Future[Traces]] = None
             next_stacks = self._began
             while not self._is_enough() or (reader is not None and not reader.done()):
-                if reader is None and self._py_spy is not None and time.monotonic() >= next_stacks:
+                sources = self._py_spy is not None or self._servers
+                if reader is None and sources and time.monotonic() >= next_stacks:
                     next_stacks = time.monotonic() + SHORTEST / 2
                     reader = pool.submit(self._stacks)
                 traces: Traces = {}
@@ -131,12 +137,19 @@ class _Watch:
         pids = [rank.pid for rank in self._ranks if rank.alive]
         until = time.monotonic() + _STACKS
         traces: Traces = {}
-        for pid, text in py_spy.with_variables(self._py_spy or "", pids, until).items():
+        dumps = py_spy.with_variables(self._py_spy, pids, until) if self._py_spy is not None else {}
+        for pid, text in dumps.items():
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 traces[pid] = stacks.from_py_spy(text, pid)
                 self._standing[pid] = calls.standing(text, pid, proc.environment(pid))
         left = [pid for pid in pids if pid not in traces]
-        return {**traces, **py_spy.dump(self._py_spy or "", left, until)[0]}
+        if self._py_spy is not None:
+            traces.update(py_spy.dump(self._py_spy, left, until)[0])
+        programs = {rank.program: rank.pid for rank in self._ranks if rank.pid not in traces}
+        return {
+            **traces,
+            **{programs[pid]: its for pid, its in self._servers.stacks(programs, until).items()},
+        }
 
     def _with_call(self, rank: RankEvidence) -> RankEvidence:
         """Return the evidence with the call in which the rank stands, if it stands there still."""

@@ -7,7 +7,6 @@ the place where the ranks meet.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Sequence
 
 from ddplaunch.agent.contract import Posture
@@ -35,11 +34,7 @@ def of(pids: Sequence[int], port: int) -> dict[int, str]:
 
 def workers(pid: int) -> list[int]:
     """Return the threads of Gloo that work on collectives, two for each group."""
-    try:
-        threads = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
-    except OSError:
-        return []
-    return [tid for tid in threads if proc.text(pid, f"task/{tid}/comm").strip() == _WORKER]
+    return [tid for tid, name in proc.thread_names(pid).items() if name == _WORKER]
 
 
 def _by_threads(pid: int, tids: Sequence[int]) -> str:

@@ -10,8 +10,8 @@ import dataclasses
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Callable, Optional
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, Callable, Optional, Protocol
 
 from ddplaunch.agent.contract import Exited, NodeEvidence, PhaseName, Process, Ras, Stack
 from ddplaunch.agent.diagnosis.run import stacks as reading
@@ -63,6 +63,16 @@ class Look:
     why: str = ""  # as in JobEvidence
 
 
+class Source(Protocol):
+    """What gives evidence of ranks without a hook, by their pids, until a moment of time.monotonic()."""
+
+    def answers(self, pids: Collection[int], deadline: float) -> dict[int, dict[str, Any]]:
+        """Return flight recorders in the form of a hook's answers."""
+
+    def stacks(self, pids: Collection[int], deadline: float) -> dict[int, list[Stack]]:
+        """Return stacks."""
+
+
 class Collector:
     """Collects evidence. It calls `meanwhile` every 20 ms while it waits, so that no death is missed."""
 
@@ -74,10 +84,12 @@ class Collector:
         sampler: Sampler,
         meanwhile: Callable[[], None],
         hooked: bool = True,
+        servers: Optional[Source] = None,
     ) -> None:
         self._node = node
         self._hooks = hooks
         self._hooked = hooked  # our launch command has given its ranks the hook
+        self._servers = servers
         self._sampler = sampler
         self._meanwhile = meanwhile
         self._py_spy = py_spy.find(python)
@@ -192,6 +204,8 @@ class Collector:
         answers = {line.pid: line.answer for line in lines if line.answer and "threads" in line.answer}
         traces = {pid: stacks.from_hook(answer["threads"]) for pid, answer in answers.items()}
         sources = dict.fromkeys(traces, "hook")
+        if self._servers is not None:
+            answers.update(self._servers.answers([rank.program for rank in ranks], deadline))
         self._without_hook(ranks, families, traces, sources, deadline)
         moved: dict[Rank, bool] = {}
         thread_waits = ThreadWaits(_threads(traces), _silent(lines)) if not look.quick else ThreadWaits(())
@@ -248,6 +262,11 @@ class Collector:
             by_py_spy, reasons = py_spy.dump(self._py_spy, [*wanted, *kin], deadline)
             traces.update(by_py_spy)
             sources.update(dict.fromkeys(by_py_spy, "py-spy"))
+        if self._servers is not None:
+            left = [pid for pid in wanted if pid not in traces]
+            by_server = self._servers.stacks(left, deadline)
+            traces.update(by_server)
+            sources.update(dict.fromkeys(by_server, "debug server"))
         silent = [rank for pid, rank in wanted.items() if pid not in traces]
         by_signal = {pid: its for pid, its in self._by_signal(silent, deadline).items() if its}
         traces.update(by_signal)

@@ -111,6 +111,15 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in text(pid, f"task/{pid}/children").split()]
 
 
+def thread_names(pid: int) -> dict[int, str]:
+    """Return the names of its threads by their numbers; none where it has ended."""
+    try:
+        tids = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return {}
+    return {tid: text(pid, f"task/{tid}/comm").strip() for tid in tids}
+
+
 def environment(pid: int) -> dict[str, str]:
     """Return the environment with which the process was executed."""
     pairs = (entry.partition("=") for entry in text(pid, "environ").split("\0"))

@@ -186,7 +186,7 @@ class JobView:
     def is_uncounted(self, rank: int) -> bool:
         """Whether it has no hook that answers: none of its calls is known."""
         its = self.ranks[rank]
-        return its.stack_source in ("", "py-spy") and not its.groups and not its.calls
+        return its.stack_source in ("", "py-spy", "debug server") and not its.groups and not its.calls
 
     def _may_be_native_wait(self, rank: int) -> bool:
         """Whether the user's line waits in native code: for work begun before, or for the GPU."""

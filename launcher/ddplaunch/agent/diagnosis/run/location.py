@@ -92,7 +92,7 @@ def stand(rank: RankEvidence, line: str = "") -> Location:
     if named or (pending and not stacks.in_loader(frames)):
         group, number, op = pending or ("", None, "")
         return Location(IN_COLLECTIVE, named or op, group, number, site)
-    unseen = rank.stack_source == "py-spy" and not rank.groups and not rank.calls
+    unseen = rank.stack_source in ("py-spy", "debug server") and not rank.groups and not rank.calls
     if unseen and rank.still_for >= _ASLEEP and stacks.in_backward(frames):
         return Location(IN_COLLECTIVE, BACKWARD, site=site)
     if stacks.in_loader(frames):

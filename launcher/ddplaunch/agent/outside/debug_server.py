@@ -1,0 +1,158 @@
+"""Asks torch's debug server, where the program has called torch.distributed.debug.start_debug_server.
+
+Then each rank answers HTTP on a port of its own: with the stacks of its Python and with its flight recorder.
+That takes no right to trace. The port stands in the store where the ranks meet. No other port of a rank is
+asked: what listens there may not bear it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import time
+import urllib.parse
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Optional, TypeVar
+
+from ddplaunch.agent.contract import Stack
+from ddplaunch.agent.evidence import stacks
+from ddplaunch.agent.outside import store_keys
+from ddplaunch.agent.system import proc
+
+_WORKER = "pt_workerserver"
+"""What torch calls the threads of the server."""
+_KEY = "debug_server/rank{}"
+_STORE = 2.0
+_ANSWER = 2.0
+"""Seconds. To write the stacks, the server needs the GIL."""
+_MOST = 64 << 20
+_AT_ONCE = 8
+_RECORDERS = {"gloo": "fr_trace_json", "nccl": "dump_nccl_trace_json"}
+_EVERYBODY = "default_pg"
+Answer = TypeVar("Answer")
+
+
+class DebugServers:
+    """The servers of the ranks on this machine that have one."""
+
+    def __init__(self, ranks: Mapping[int, int]) -> None:
+        """`ranks`: their numbers by pid."""
+        self._ports = _ports({pid: number for pid, number in ranks.items() if _is_served(pid)})
+        sizes = {pid: proc.environment(pid).get("WORLD_SIZE", "") for pid in self._ports}
+        self._worlds = {pid: [*range(int(size))] for pid, size in sizes.items() if size.isdecimal()}
+
+    def __bool__(self) -> bool:
+        return bool(self._ports)
+
+    def stacks(self, pids: Collection[int], deadline: float) -> dict[int, list[Stack]]:
+        """Return the stacks of those that answer by `deadline` (time.monotonic())."""
+        return self._asked(pids, lambda pid: _stacks(self._ports[pid], deadline))
+
+    def answers(self, pids: Collection[int], deadline: float) -> dict[int, dict[str, Any]]:
+        """Return the flight recorders of those that answer, in the form in which the hook gives them."""
+        worlds = self._worlds
+        return self._asked(pids, lambda pid: _recorders(self._ports[pid], worlds.get(pid, []), deadline))
+
+    def _asked(self, pids: Collection[int], ask: Callable[[int], Optional[Answer]]) -> dict[int, Answer]:
+        served = [pid for pid in pids if pid in self._ports]
+        if not served:
+            return {}
+        with ThreadPoolExecutor(min(_AT_ONCE, len(served))) as pool:
+            answers = pool.map(ask, served)
+            return {pid: answer for pid, answer in zip(served, answers) if answer}
+
+
+def _is_served(pid: int) -> bool:
+    return _network(pid) == _network(os.getpid()) and _WORKER in proc.thread_names(pid).values()
+
+
+def _network(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return ""
+
+
+def _ports(ranks: Mapping[int, int]) -> dict[int, int]:
+    """Return the servers' ports by pid, as the ranks' store has them."""
+    by_store: dict[tuple[str, int], dict[int, str]] = {}
+    for pid, number in ranks.items():
+        environment = proc.environment(pid)
+        address, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
+        if address and port.isdecimal():
+            by_store.setdefault((address, int(port)), {})[pid] = _KEY.format(number)
+    found = {}
+    for (address, port_of_store), keys in by_store.items():
+        urls = store_keys.read(address, port_of_store, keys.values(), time.monotonic() + _STORE)
+        found.update({pid: _port_of(urls[key]) for pid, key in keys.items() if key in urls})
+    return {pid: port for pid, port in found.items() if port}
+
+
+def _port_of(url: str) -> int:
+    try:
+        return urllib.parse.urlsplit(url).port or 0
+    except ValueError:
+        return 0
+
+
+def _stacks(port: int, deadline: float) -> Optional[list[Stack]]:
+    text = _post(port, "dump_traceback", deadline)
+    return None if text is None else stacks.from_debug_server(text.decode(errors="replace"))
+
+
+def _recorders(port: int, everybody: list[int], deadline: float) -> Optional[dict[str, Any]]:
+    dumps = {}
+    groups = {}
+    for backend, handler in _RECORDERS.items():
+        try:
+            dump = json.loads(_post(port, handler, deadline) or b"{}")
+        except ValueError:
+            continue
+        if isinstance(dump, dict) and dump.get("entries"):
+            groups.update(_groups(dump, everybody))
+            dumps[backend] = dump
+    if not dumps:
+        return None
+    dumps = {backend: _of_groups(dump, groups) for backend, dump in dumps.items()}
+    return {"recorders": dumps, "backend": list(dumps)[-1], "initialized": True, "groups": groups}
+
+
+def _groups(dump: dict[str, Any], everybody: list[int]) -> dict[str, tuple[list[int], str]]:
+    """Return members and description by name, where they are known: Gloo's recorder names no members."""
+    found = {}
+    for group in dump.get("pg_config", {}).values():
+        name, ranks = str(group.get("name", "")), str(group.get("ranks", "")).strip("[]")
+        if name and ranks:
+            found[name] = ([int(rank) for rank in ranks.split(",")], str(group.get("desc", "")))
+    for entry in dump["entries"]:
+        name, description = (*entry.get("process_group", []), "", "")[:2]
+        if description == _EVERYBODY:
+            found.setdefault(name, (everybody, description))
+    return found
+
+
+def _of_groups(dump: dict[str, Any], groups: Collection[str]) -> dict[str, Any]:
+    """Return the dump without groups whose members nobody knows: who has not called may not be in them."""
+    entries = [each for each in dump["entries"] if (*each.get("process_group", []), "")[0] in groups]
+    numbers = {str(each.get("pg_id", 0)) for each in entries}
+    status = {name: its for name, its in dump.get("pg_status", {}).items() if name in numbers}
+    return {**dump, "entries": entries, "pg_status": status}
+
+
+def _post(port: int, handler: str, deadline: float) -> Optional[bytes]:
+    """Return the answer of a handler; None where there is none in time."""
+    left = min(_ANSWER, deadline - time.monotonic())
+    if left <= 0:
+        return None
+    link = http.client.HTTPConnection("localhost", port, timeout=left)
+    try:
+        link.request("POST", f"/handler/{handler}")
+        answer = link.getresponse()
+        data = answer.read(_MOST)
+        return data if answer.status == http.HTTPStatus.OK else None
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        link.close()
