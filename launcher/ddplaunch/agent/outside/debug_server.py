@@ -19,7 +19,7 @@ from typing import Any, Callable, Optional, TypeVar
 from ddplaunch.agent.contract import Stack
 from ddplaunch.agent.evidence import stacks
 from ddplaunch.agent.outside import store_keys
-from ddplaunch.agent.system import proc
+from ddplaunch.agent.system import proc, tcp
 
 _WORKER = "pt_workerserver"
 """What torch calls the threads of the server."""
@@ -87,7 +87,13 @@ def _ports(ranks: Mapping[int, int]) -> dict[int, int]:
     for (address, port_of_store), keys in by_store.items():
         urls = store_keys.read(address, port_of_store, keys.values(), time.monotonic() + _STORE)
         found.update({pid: _port_of(urls[key]) for pid, key in keys.items() if key in urls})
-    return {pid: port for pid, port in found.items() if port}
+    return {pid: port for pid, port in found.items() if _listens(pid, port)}
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether that port is the rank's own: anybody may write into the store."""
+    ports = {each.inode: each.port for each in tcp.table() if each.state == tcp.LISTEN}
+    return port in {ports.get(inode) for inode in proc.socket_inodes(pid)}
 
 
 def _port_of(url: str) -> int:
@@ -103,20 +109,26 @@ def _stacks(port: int, deadline: float) -> Optional[list[Stack]]:
 
 
 def _recorders(port: int, everybody: list[int], deadline: float) -> Optional[dict[str, Any]]:
-    dumps = {}
-    groups = {}
+    dumps: dict[str, dict[str, Any]] = {}
+    groups: dict[str, tuple[list[int], str]] = {}
     for backend, handler in _RECORDERS.items():
         try:
             dump = json.loads(_post(port, handler, deadline) or b"{}")
-        except ValueError:
-            continue
-        if isinstance(dump, dict) and dump.get("entries"):
+            dump["entries"] = _entries(dump, backend)
             groups.update(_groups(dump, everybody))
+        except (ValueError, TypeError, AttributeError):  # some other program's, or another torch's
+            continue
+        if dump["entries"]:
             dumps[backend] = dump
     if not dumps:
         return None
     dumps = {backend: _of_groups(dump, groups) for backend, dump in dumps.items()}
     return {"recorders": dumps, "backend": list(dumps)[-1], "initialized": True, "groups": groups}
+
+
+def _entries(dump: dict[str, Any], backend: str) -> list[dict[str, Any]]:
+    """Return the backend's own: the general recorder has those of others in some versions of torch."""
+    return [each for each in dump.get("entries", []) if str(each.get("profiling_name")).startswith(backend)]
 
 
 def _groups(dump: dict[str, Any], everybody: list[int]) -> dict[str, tuple[list[int], str]]:
