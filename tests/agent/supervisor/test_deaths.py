@@ -31,6 +31,16 @@ while not os.path.exists("left"):
 raise ValueError("no batch")
 """
 """Modules are torn down after all that a program wants to be done at its end."""
+HOLDS = """
+import ctypes, os, time
+if os.environ["RANK"] == "0":
+    open("held", "w").close()
+    ctypes.PyDLL(None).sleep(60)
+while not os.path.exists("go"):
+    time.sleep(0.01)
+raise ValueError("no peer")
+"""
+"""Rank 0 keeps the GIL: its hook does not answer, and a look at the ranks takes seconds."""
 
 
 def test_a_rank_that_raises_is_told_with_the_others_stacks(node: Node, hub: Hub) -> None:
@@ -74,6 +84,20 @@ def test_a_sudden_death(node: Node, hub: Hub, words: str, code: int | None, numb
     assert found[1].exit is not None
     assert (found[1].exit.code, found[1].exit.signal, found[1].exit.by_us) == (code, number, False)
     assert names(found[0]) == ["stand", "<module>"]
+
+
+def test_what_a_rank_raises_while_others_are_looked_at_is_in_the_evidence(node: Node, hub: Hub) -> None:
+    """Ranks die within milliseconds of one another, and the first death is judged by one look."""
+    node.launch(HOLDS, 2, hub)
+    wait_for(
+        lambda: any(len(body["beat"]["ranks"]) == 2 for body in hub.bodies("beat")), what="a beat of both"
+    )
+    wait_for((node.folder / "held").exists, what="a held GIL")
+    hub.send("collect", {"id": 1, "why": "death", "deadline": 20.0})
+    (node.folder / "go").touch()
+    found = evidence(hub, 1).ranks[1]
+
+    assert [("ValueError", False)] == [(raised.type, raised.handled) for raised in found.raised]
 
 
 def test_a_rank_that_ends_early_is_told_while_the_other_goes_on(node: Node, hub: Hub) -> None:

@@ -48,14 +48,14 @@ class DebugServers:
 
     def stacks(self, pids: Collection[int], deadline: float) -> dict[int, list[Stack]]:
         """Return the stacks of those that answer by `deadline` (time.monotonic())."""
-        return self._asked(pids, lambda pid: _stacks(self._ports[pid], deadline))
+        return self._ask(pids, lambda pid: _stacks(self._ports[pid], deadline))
 
     def answers(self, pids: Collection[int], deadline: float) -> dict[int, dict[str, Any]]:
         """Return the flight recorders of those that answer, in the form in which the hook gives them."""
         worlds = self._worlds
-        return self._asked(pids, lambda pid: _recorders(self._ports[pid], worlds.get(pid, []), deadline))
+        return self._ask(pids, lambda pid: _recorders(self._ports[pid], worlds.get(pid, []), deadline))
 
-    def _asked(self, pids: Collection[int], ask: Callable[[int], Optional[Answer]]) -> dict[int, Answer]:
+    def _ask(self, pids: Collection[int], ask: Callable[[int], Optional[Answer]]) -> dict[int, Answer]:
         served = [pid for pid in pids if pid in self._ports]
         if not served:
             return {}
@@ -83,11 +83,11 @@ def _ports(ranks: Mapping[int, int]) -> dict[int, int]:
         address, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
         if address and port.isdecimal():
             by_store.setdefault((address, int(port)), {})[pid] = _KEY.format(number)
-    found = {}
+    ports = {}
     for (address, port_of_store), keys in by_store.items():
         urls = store_keys.read(address, port_of_store, keys.values(), time.monotonic() + _STORE)
-        found.update({pid: _port_of(urls[key]) for pid, key in keys.items() if key in urls})
-    return {pid: port for pid, port in found.items() if _listens(pid, port)}
+        ports.update({pid: _port_of(urls[key]) for pid, key in keys.items() if key in urls})
+    return {pid: port for pid, port in ports.items() if _listens(pid, port)}
 
 
 def _listens(pid: int, port: int) -> bool:
@@ -133,16 +133,16 @@ def _entries(dump: dict[str, Any], backend: str) -> list[dict[str, Any]]:
 
 def _groups(dump: dict[str, Any], everybody: list[int]) -> dict[str, tuple[list[int], str]]:
     """Return members and description by name, where they are known: Gloo's recorder names no members."""
-    found = {}
+    groups = {}
     for group in dump.get("pg_config", {}).values():
         name, ranks = str(group.get("name", "")), str(group.get("ranks", "")).strip("[]")
         if name and ranks:
-            found[name] = ([int(rank) for rank in ranks.split(",")], str(group.get("desc", "")))
+            groups[name] = ([int(rank) for rank in ranks.split(",")], str(group.get("desc", "")))
     for entry in dump["entries"]:
         name, description = (*entry.get("process_group", []), "", "")[:2]
         if description == _EVERYBODY:
-            found.setdefault(name, (everybody, description))
-    return found
+            groups.setdefault(name, (everybody, description))
+    return groups
 
 
 def _of_groups(dump: dict[str, Any], groups: Collection[str]) -> dict[str, Any]:

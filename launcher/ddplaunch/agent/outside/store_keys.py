@@ -20,7 +20,7 @@ _LONGEST = 4096
 
 def read(address: str, port: int, keys: Iterable[str], until: float) -> dict[str, str]:
     """Return those of the keys that are there, by `until` (time.monotonic()); none where no store answers."""
-    found = {}
+    values = {}
     try:
         with socket.create_connection((address, port), _left(until)) as link:
             link.sendall(struct.pack("=BI", _VALIDATE, _MAGIC))
@@ -34,10 +34,10 @@ def read(address: str, port: int, keys: Iterable[str], until: float) -> dict[str
                 (length,) = struct.unpack("=Q", _exactly(link, 8))
                 if length > _LONGEST:
                     break
-                found[key] = _exactly(link, length).decode(errors="replace")
+                values[key] = _exactly(link, length).decode(errors="replace")
     except OSError:
         pass
-    return found
+    return values
 
 
 def _left(until: float) -> float:

@@ -5,10 +5,8 @@ Bounded in time: a rank that does not answer is described from outside, and name
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import signal
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Callable, Optional, Protocol
@@ -29,7 +27,7 @@ from ddplaunch.agent.evidence import (
 )
 from ddplaunch.agent.interfaces import read
 from ddplaunch.agent.platforms import physical_host
-from ddplaunch.agent.supervisor import rank_evidence
+from ddplaunch.agent.supervisor import fault_dump, rank_evidence
 from ddplaunch.agent.supervisor.hooks import Hooks, Line
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler, counted, family, frames_of
@@ -45,11 +43,8 @@ _SECOND_LOOK = 0.5
 _FAULT_WAIT = 1.0
 _NATIVE_WAIT = 1.0
 """Seconds that must be left for a look at native stacks, which takes half of it."""
-_WRITTEN = 0.1
-"""Seconds without growth after which a dump counts as complete: it has no end mark."""
 _CHILDREN_READ = 8
 _COMPARED = stacks.FRAMES_KEPT // 2
-DUMP_SIGNAL = signal.SIGRTMIN + 6  # as the hook registers it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +59,7 @@ class Look:
 
 
 class Source(Protocol):
-    """What gives evidence of ranks without a hook, by their pids, until a moment of time.monotonic()."""
+    """A source of evidence of ranks without a hook, by pid, until a moment of time.monotonic()."""
 
     def answers(self, pids: Collection[int], deadline: float) -> dict[int, dict[str, Any]]:
         """Return flight recorders in the form of a hook's answers."""
@@ -129,6 +124,8 @@ class Collector:
             self._missing.append(self._kernel.missing)
         if self._sampler.sockets_missing:
             self._missing.append(self._sampler.sockets_missing)
+        self._hooks.listen(0.0)  # what ranks have sent while others were looked at, and ended since
+        self._meanwhile()
         evidence = [rank_evidence.so_far(rank) for rank in ranks]
         # Last of all: it may crash a rank. Where the job is ended next, that does no harm.
         answer = self._of_nccl(alive) if stalled and look.why == "deadline" and self._node == 0 else None
@@ -268,7 +265,7 @@ class Collector:
             traces.update(by_server)
             sources.update(dict.fromkeys(by_server, "debug server"))
         silent = [rank for pid, rank in wanted.items() if pid not in traces]
-        by_signal = {pid: its for pid, its in self._by_signal(silent, deadline).items() if its}
+        by_signal = fault_dump.ask(silent, min(deadline, time.monotonic() + _FAULT_WAIT), self._meanwhile)
         traces.update(by_signal)
         sources.update(dict.fromkeys(by_signal, "faulthandler"))
         blind: dict[str, list[int]] = {}
@@ -293,21 +290,6 @@ class Collector:
             dataclasses.replace(stack, native=native) if stack.owns_gil and stack.tid == tid else stack
             for stack in its_stacks
         ]
-
-    def _by_signal(self, ranks: Iterable[Rank], deadline: float) -> dict[int, list[Stack]]:
-        """Return stacks by faulthandler, which needs no GIL; without its handler the signal would kill."""
-        dumps: dict[int, _Dump] = {}
-        for rank in ranks:
-            if rank.line is not None and rank.line.fault_file:
-                with contextlib.suppress(OSError):
-                    dump = _Dump(rank.line.fault_file)
-                    os.kill(rank.program, DUMP_SIGNAL)
-                    dumps[rank.program] = dump
-        until = min(deadline, time.monotonic() + _FAULT_WAIT)
-        while time.monotonic() < until and False in {dump.is_whole() for dump in dumps.values()}:
-            time.sleep(0.02)
-            self._meanwhile()
-        return {pid: dump.read() for pid, dump in dumps.items()}
 
     def _look_again(
         self, ranks: Sequence[Rank], families: dict[Rank, list[int]], traces: dict[int, list[Stack]]
@@ -381,26 +363,6 @@ def _tid(pid: int, stack: Stack) -> int:
 
 def _waiting(pid: int, stack: Stack, waits: ThreadWaits) -> Stack:
     return dataclasses.replace(stack, on_lock=True) if waits.on_lock((pid, _tid(pid, stack))) else stack
-
-
-class _Dump:
-    """Text that faulthandler appends to a file from now on. Raises OSError where there is no such file."""
-
-    def __init__(self, path: str) -> None:
-        self._file = open(path, encoding="utf-8", errors="replace")  # noqa: SIM115 - until it is read
-        self._begin = self._size = os.fstat(self._file.fileno()).st_size
-        self._grown = time.monotonic()
-
-    def is_whole(self) -> bool:
-        size, now = os.fstat(self._file.fileno()).st_size, time.monotonic()
-        if size > self._size:
-            self._size, self._grown = size, now
-        return self._size > self._begin and now - self._grown >= _WRITTEN
-
-    def read(self) -> list[Stack]:
-        with self._file as file:
-            file.seek(self._begin)
-            return stacks.from_faulthandler(file.read())
 
 
 def _addresses() -> list[str]:

@@ -77,7 +77,7 @@ class Supervisor:
         self.hooks = Hooks(lambda line, message: self.hook_messages.append((line, message)))
         self.tracker = RankTracker(plan, node, place, self.hooks, console, self.redactor)
         self.sampler = Sampler()
-        self.collector = Collector(node, plan.python, self.hooks, self.sampler, self.note_ends)
+        self.collector = Collector(node, plan.python, self.hooks, self.sampler, self.meanwhile)
         self.poller = Poller(self.tracker, self.hooks, self.sampler, self.collector)
         self.fresh_ends: list[Rank] = []
         self.launchers = Launchers()
@@ -192,6 +192,14 @@ class Supervisor:
             self.fresh_ends.append(rank)
             if ranks.bad(rank.exit) and self.tracker.alive:
                 self.launchers.hold(rank)
+
+    def meanwhile(self) -> None:
+        """Note what happens to ranks while evidence is collected. It is handled after that."""
+        self.note_ends()
+        for line, message in self.hook_messages:
+            rank = self.tracker.rank_of(line)
+            if "raised" in message and rank is not None:
+                rank.add(rank_evidence.raised(message["raised"], handled=False))
 
     def _take_hook_messages(self) -> None:
         """Handle the hooks' own messages: hello, an exception, the end."""
