@@ -36,7 +36,8 @@ def ask(case: Case, folder: Path, env: dict[str, str], ways: Collection[str] = W
     found = _looks(case, folder, env, by_kernel) if by_kernel else {"load": round(os.getloadavg()[0], 1)}
     if found is None or "server" not in ways:
         return found
-    job = replace(case.job, program=SERVER, arguments=(case.job.file, *case.job.arguments))
+    program = f"../{case.job.folder}/{case.job.file}"
+    job = replace(case.job, folder="programs", program=SERVER, arguments=(program, *case.job.arguments))
     served = _looks(Case(case.name, job), folder / "served", env, ["forbidden"])
     return None if served is None else {**found, "server": served["forbidden"]}
 

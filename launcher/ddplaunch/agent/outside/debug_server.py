@@ -25,8 +25,8 @@ _WORKER = "pt_workerserver"
 """What torch calls the threads of the server."""
 _KEY = "debug_server/rank{}"
 _STORE = 2.0
-_ANSWER = 2.0
-"""Seconds. To write the stacks, the server needs the GIL."""
+_ANSWER = 1.0
+"""Seconds. To write the stacks, the server needs the GIL; a rank that is stopped does not answer at all."""
 _MOST = 64 << 20
 _AT_ONCE = 8
 _RECORDERS = {"gloo": "fr_trace_json", "nccl": "dump_nccl_trace_json"}
@@ -43,11 +43,11 @@ class DebugServers:
         sizes = {pid: proc.environment(pid).get("WORLD_SIZE", "") for pid in self._ports}
         self._worlds = {pid: [*range(int(size))] for pid, size in sizes.items() if size.isdecimal()}
 
-    def __bool__(self) -> bool:
-        return bool(self._ports)
-
     def stacks(self, pids: Collection[int], deadline: float) -> dict[int, list[Stack]]:
-        """Return the stacks of those that answer by `deadline` (time.monotonic())."""
+        """Return the stacks of those that answer by `deadline` (time.monotonic()).
+
+        A rank whose GIL is held moves from then on: the server asks for it again and again.
+        """
         return self._ask(pids, lambda pid: _stacks(self._ports[pid], deadline))
 
     def answers(self, pids: Collection[int], deadline: float) -> dict[int, dict[str, Any]]:
@@ -112,8 +112,11 @@ def _recorders(port: int, everybody: list[int], deadline: float) -> Optional[dic
     dumps: dict[str, dict[str, Any]] = {}
     groups: dict[str, tuple[list[int], str]] = {}
     for backend, handler in _RECORDERS.items():
+        data = _post(port, handler, deadline)
+        if data is None:
+            break
         try:
-            dump = json.loads(_post(port, handler, deadline) or b"{}")
+            dump = json.loads(data or b"{}")
             dump["entries"] = _entries(dump, backend)
             groups.update(_groups(dump, everybody))
         except (ValueError, TypeError, AttributeError):  # some other program's, or another torch's
@@ -154,7 +157,7 @@ def _of_groups(dump: dict[str, Any], groups: Collection[str]) -> dict[str, Any]:
 
 
 def _post(port: int, handler: str, deadline: float) -> Optional[bytes]:
-    """Return the answer of a handler; None where there is none in time."""
+    """Return the answer of a handler, empty where it gives none; None where the server is silent."""
     left = min(_ANSWER, deadline - time.monotonic())
     if left <= 0:
         return None
@@ -163,7 +166,7 @@ def _post(port: int, handler: str, deadline: float) -> Optional[bytes]:
         link.request("POST", f"/handler/{handler}")
         answer = link.getresponse()
         data = answer.read(_MOST)
-        return data if answer.status == http.HTTPStatus.OK else None
+        return data if answer.status == http.HTTPStatus.OK else b""
     except (OSError, http.client.HTTPException):
         return None
     finally:

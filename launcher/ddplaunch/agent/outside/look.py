@@ -1,9 +1,8 @@
 """Takes the evidence of ranks that ddplaunch did not start: samples of some seconds, and their stacks.
 
-Stacks are read twice before the last look, by py-spy where it may, else by torch's debug server where the
-program has one, while the rank runs on. For how long
-nothing had happened before we came, the kernel knows: when a main thread last had a CPU, and when a socket
-last had data.
+Stacks are read twice before the last look, by py-spy where it may, while the rank runs on. torch's debug
+server is asked at the last look alone, for the rank moves to answer. For how long nothing had happened before
+we came, the kernel knows: when a main thread last had a CPU, and when a socket last had data.
 """
 
 from __future__ import annotations
@@ -60,9 +59,9 @@ class _Watch:
         self._ranks = [_rank(member) for member in job_ranks.members]
         python = proc.text(self._ranks[0].pid, "cmdline").partition("\0")[0]
         self._sampler = Sampler()
-        self._servers = DebugServers({rank.program: rank.number for rank in self._ranks})
+        servers = DebugServers({rank.program: rank.number for rank in self._ranks})
         self._collector = Collector(
-            node, python, hooks, self._sampler, self._sample, hooked=False, servers=self._servers
+            node, python, hooks, self._sampler, self._sample, hooked=False, servers=servers
         )
         self._py_spy = py_spy.find(python)
         self._began = self._sampled = time.monotonic()
@@ -123,8 +122,7 @@ class _Watch:
             reader: Optional[Future[Traces]] = None
             next_stacks = self._began
             while not self._is_enough() or (reader is not None and not reader.done()):
-                sources = self._py_spy is not None or self._servers
-                if reader is None and sources and time.monotonic() >= next_stacks:
+                if reader is None and self._py_spy is not None and time.monotonic() >= next_stacks:
                     next_stacks = time.monotonic() + SHORTEST / 2
                     reader = pool.submit(self._stacks)
                 traces: Traces = {}
@@ -137,19 +135,12 @@ class _Watch:
         pids = [rank.pid for rank in self._ranks if rank.alive]
         until = time.monotonic() + _STACKS
         traces: Traces = {}
-        dumps = py_spy.with_variables(self._py_spy, pids, until) if self._py_spy is not None else {}
-        for pid, text in dumps.items():
+        for pid, text in py_spy.with_variables(self._py_spy or "", pids, until).items():
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 traces[pid] = stacks.from_py_spy(text, pid)
                 self._standing[pid] = calls.standing(text, pid, proc.environment(pid))
         left = [pid for pid in pids if pid not in traces]
-        if self._py_spy is not None:
-            traces.update(py_spy.dump(self._py_spy, left, until)[0])
-        programs = {rank.program: rank.pid for rank in self._ranks if rank.pid not in traces}
-        return {
-            **traces,
-            **{programs[pid]: its for pid, its in self._servers.stacks(programs, until).items()},
-        }
+        return {**traces, **py_spy.dump(self._py_spy or "", left, until)[0]}
 
     def _with_call(self, rank: RankEvidence) -> RankEvidence:
         """Return the evidence with the call in which the rank stands, if it stands there still."""
