@@ -137,6 +137,16 @@ def test_a_line_that_may_wait_for_others_in_native_code(text: str) -> None:
     assert [1] == accused(*ranks, lines={"/job/train.py:30": "data = file.read()"})
 
 
+def test_a_message_may_be_waited_for_where_collectives_are_counted() -> None:
+    """A debug server gives torch's recorder, which has no messages of Gloo; any other line is its own."""
+    counted: dict[str, Any] = {"stack_source": "debug server", "calls": []}
+    own = Stack("MainThread", True, [Frame("train", "/job/train.py", 30)])
+    ranks = [rank(0, **counted), rank(1, [own], 16, **counted)]
+
+    assert [] == accused(*ranks, lines={"/job/train.py:30": "work.wait()"})
+    assert [1] == accused(*ranks, lines={"/job/train.py:30": "data = file.read()"})
+
+
 def test_ranks_that_compute_are_no_reason_for_a_word() -> None:
     """From outside nobody has seen whether there is anything new."""
     busy: dict[str, Any] = {"still_for": 0.0, "stuck_for": 9.0, "process": Process(1, "R", cpu_share=1.0)}
