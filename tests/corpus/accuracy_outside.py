@@ -34,10 +34,11 @@ def section(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> It
     """The figures, the misses, and a line for every program."""
     looks = [(case, rows[case.name]["outside"]) for case in faults if "outside" in rows.get(case.name, {})]
     calm = [(case, rows[case.name]["outside"]) for case in healthy if "outside" in rows.get(case.name, {})]
-    loads = [look["load"] for _, look in [*looks, *calm]] or [0.0]
+    loads = [look["load"] for _, look in [*looks, *calm]]
+    served = [look["server"]["load"] for _, look in [*looks, *calm] if "server" in look]
     yield (
-        f"{len(looks)} programs with a fault and {len(calm)} healthy ones, under a load of {min(loads)} to "
-        f"{max(loads)}, {statistics.median(loads):.1f} in the median."
+        f"{len(looks)} programs with a fault and {len(calm)} healthy ones, under a load of {_range(loads)}; "
+        f"those with a debug server ran for themselves, under a load of {_range(served)}."
     )
     yield ""
     yield f"| | {' | '.join(COLUMNS)} |"
@@ -51,6 +52,11 @@ def section(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> It
         cells = [cell for kind in KINDS for cell in _cells(case, look.get(kind))]
         true = named(case.code, case.ranks) if case.code else "healthy"
         yield f"| {case.name} | {true} | {look['load']} | {' | '.join(cells)} |"
+
+
+def _range(loads: list[float]) -> str:
+    """'3.0 to 9.0, 9.0 in the median'."""
+    return f"{min(loads)} to {max(loads)}, {statistics.median(loads):.1f} in the median" if loads else "0"
 
 
 def _figures(kind: str, looks: list[Any], calm: list[Any]) -> Iterator[str]:

@@ -31,15 +31,20 @@ def applies(job: Fault | Healthy) -> bool:
 
 
 def ask(case: Case, folder: Path, env: dict[str, str], ways: Collection[str] = WAYS) -> dict[str, Any] | None:
-    """Those of the WAYS: {way: asked, …, "load": …}; None: it did not come to its fault, and still runs."""
+    """Those of the WAYS: {way: asked, …, "load": …}; None: it did not come to its fault, and still runs.
+
+    A program with a server runs for itself, and its `asked` has the load of that run.
+    """
     by_kernel = [way for way in ways if way != "server"]
-    found = _looks(case, folder, env, by_kernel) if by_kernel else {"load": round(os.getloadavg()[0], 1)}
+    found = _looks(case, folder, env, by_kernel) if by_kernel else {}
     if found is None or "server" not in ways:
         return found
     program = f"../{case.job.folder}/{case.job.file}"
     job = replace(case.job, folder="programs", program=SERVER, arguments=(program, *case.job.arguments))
     served = _looks(Case(case.name, job), folder / "served", env, ["forbidden"])
-    return None if served is None else {**found, "server": served["forbidden"]}
+    if served is None:
+        return None
+    return {**found, "server": {**served["forbidden"], "load": served["load"]}}
 
 
 def _looks(case: Case, folder: Path, env: dict[str, str], ways: Iterable[str]) -> dict[str, Any] | None:
