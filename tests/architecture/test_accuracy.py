@@ -108,8 +108,10 @@ def test_what_is_said_from_outside_is_on_the_page() -> None:
     page = accuracy.page({"programs": rows}, cases, {"programs": {}}, [])
 
     for line in (
-        "2 programs with a fault and 1 healthy ones, under a load of 3.0 to 9.0, 9.0 in the median; "
-        "those with a debug server ran for themselves, under a load of 2.0 to 2.0, 2.0 in the median.",
+        (
+            "2 programs with a fault and 1 healthy ones, under a load of 3.0 to 9.0, 9.0 in the median; "
+            "those with a debug server ran for themselves, under a load of 2.0 to 2.0, 2.0 in the median."
+        ),
         "| with py-spy | 1 | 1 | 1 | 1 | 0 | 0 | 0 | 0 | 1 of 1 | 0 of 1 | 8.0 |",
         "| without py-spy | 1 | 1 | 0 | 0 | 1 | 0 | 0 | 0 | 0 of 1 | 1 of 1 | 8.0 |",
         "| without the right to trace | 1 | 1 | 0 | 0 | 0 | 1 | 0 | 0 | 0 of 1 | 0 of 1 | 8.0 |",

@@ -91,7 +91,7 @@ def _ports(ranks: Mapping[int, int]) -> dict[int, int]:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Whether that port is the rank's own: anybody may write into the store."""
+    """Whether that port is the rank's own: any process may write into the store."""
     ports = {each.inode: each.port for each in tcp.table() if each.state == tcp.LISTEN}
     return port in {ports.get(inode) for inode in proc.socket_inodes(pid)}
 
@@ -149,7 +149,7 @@ def _groups(dump: dict[str, Any], everybody: list[int]) -> dict[str, tuple[list[
 
 
 def _of_groups(dump: dict[str, Any], groups: Collection[str]) -> dict[str, Any]:
-    """Return the dump without groups whose members nobody knows: who has not called may not be in them."""
+    """Return the dump without groups of unknown members: a rank without a call may not be a member."""
     entries = [each for each in dump["entries"] if (*each.get("process_group", []), "")[0] in groups]
     numbers = {str(each.get("pg_id", 0)) for each in entries}
     status = {name: its for name, its in dump.get("pg_status", {}).items() if name in numbers}

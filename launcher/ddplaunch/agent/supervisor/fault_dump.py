@@ -33,8 +33,8 @@ def ask(ranks: Iterable[Rank], until: float, meanwhile: Callable[[], None]) -> d
     while time.monotonic() < until and False in {dump.is_whole() for dump in dumps.values()}:
         time.sleep(0.02)
         meanwhile()
-    found = {pid: dump.read() for pid, dump in dumps.items()}
-    return {pid: its for pid, its in found.items() if its}
+    written = {pid: dump.read() for pid, dump in dumps.items()}
+    return {pid: its for pid, its in written.items() if its}
 
 
 class _Dump:

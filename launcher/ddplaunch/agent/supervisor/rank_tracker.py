@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Optional
 
 from ddplaunch.agent.contract import Exited, JobPlan, Phase, PhaseName
 from ddplaunch.agent.evidence import mp_spawn, mpirun, torchrun
 from ddplaunch.agent.supervisor import rank_evidence, ranks
 from ddplaunch.agent.supervisor.candidates import Candidates, ancestors
-from ddplaunch.agent.supervisor.hooks import Hooks, Line
+from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.supervisor.output import Console
 from ddplaunch.agent.supervisor.rank_logs import RankLogs
@@ -169,6 +169,13 @@ class RankTracker:
 
     def rank_of(self, line: Line) -> Optional[Rank]:
         return next((rank for rank in self.ranks if rank.line is line), None)
+
+    def note_exceptions(self, received: Iterable[tuple[Line, HookMessage]]) -> None:
+        """Note the exceptions of ranks in messages of their hooks."""
+        for line, message in received:
+            rank = self.rank_of(line)
+            if rank is not None and "raised" in message:
+                rank.add(rank_evidence.raised(message["raised"], handled=False))
 
     def ended(self) -> list[Rank]:
         """Return ranks that have ended since the last call; note the end of the launch command."""

@@ -196,16 +196,14 @@ class Supervisor:
     def meanwhile(self) -> None:
         """Note what happens to ranks while evidence is collected. It is handled after that."""
         self.note_ends()
-        for line, message in self.hook_messages:
-            rank = self.tracker.rank_of(line)
-            if "raised" in message and rank is not None:
-                rank.add(rank_evidence.raised(message["raised"], handled=False))
+        self.tracker.note_exceptions(self.hook_messages)
 
     def _take_hook_messages(self) -> None:
         """Handle the hooks' own messages: hello, an exception, the end."""
         received, self.hook_messages = self.hook_messages, []
         for line, message in received:
             self._introduce(line, message)
+            self.tracker.note_exceptions([(line, message)])
             if "lost" in message:
                 self.tracker.logs.lose(message["lost"])
             rank = self.tracker.rank_of(line)
@@ -213,7 +211,6 @@ class Supervisor:
                 rank.passes()
             if "raised" in message:
                 if rank is not None:
-                    rank.add(rank_evidence.raised(message["raised"], handled=False))
                     self._in_trouble()
                 line.send(b"go")
             if "ending" in message and rank is not None:
@@ -368,9 +365,7 @@ class Supervisor:
     def _await_hub(self, enough: Callable[[], bool], seconds: float) -> None:
         """Obey the hub until `enough()`, for `seconds` at most, as long as there may be one."""
         deadline = time.monotonic() + seconds
-        while not enough() and not self.signals and time.monotonic() < deadline:
-            if not self.link.may_speak:
-                return
+        while not (enough() or self.signals) and self.link.may_speak and time.monotonic() < deadline:
             self.link.keep()
             wait_for([self.link.fileno()])
             for order in orders.read(self.link.received(), self.log):
