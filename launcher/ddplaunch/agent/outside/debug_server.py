@@ -31,6 +31,8 @@ _MOST = 64 << 20
 _AT_ONCE = 8
 _RECORDERS = {"gloo": "fr_trace_json", "nccl": "dump_nccl_trace_json"}
 _EVERYBODY = "default_pg"
+_DIGITS = 6
+"""Digits of the largest world size that is believed."""
 Answer = TypeVar("Answer")
 
 
@@ -40,8 +42,7 @@ class DebugServers:
     def __init__(self, ranks: Mapping[int, int]) -> None:
         """`ranks`: their numbers by pid."""
         self._ports = _ports({pid: number for pid, number in ranks.items() if _is_served(pid)})
-        sizes = {pid: proc.environment(pid).get("WORLD_SIZE", "") for pid in self._ports}
-        self._worlds = {pid: [*range(int(size))] for pid, size in sizes.items() if size.isdecimal()}
+        self._worlds = {pid: _world(proc.environment(pid).get("WORLD_SIZE", "")) for pid in self._ports}
 
     def stacks(self, pids: Collection[int], deadline: float) -> dict[int, list[Stack]]:
         """Return the stacks of those that answer by `deadline` (time.monotonic()).
@@ -52,8 +53,7 @@ class DebugServers:
 
     def answers(self, pids: Collection[int], deadline: float) -> dict[int, dict[str, Any]]:
         """Return the flight recorders of those that answer, in the form in which the hook gives them."""
-        worlds = self._worlds
-        return self._ask(pids, lambda pid: _recorders(self._ports[pid], worlds.get(pid, []), deadline))
+        return self._ask(pids, lambda pid: _recorders(self._ports[pid], self._worlds[pid], deadline))
 
     def _ask(self, pids: Collection[int], ask: Callable[[int], Optional[Answer]]) -> dict[int, Answer]:
         served = [pid for pid in pids if pid in self._ports]
@@ -62,6 +62,11 @@ class DebugServers:
         with ThreadPoolExecutor(min(_AT_ONCE, len(served))) as pool:
             answers = pool.map(ask, served)
             return {pid: answer for pid, answer in zip(served, answers) if answer}
+
+
+def _world(size: str) -> list[int]:
+    """Return all ranks of a world; none where its size is not known."""
+    return [*range(int(size))] if size.isdecimal() and len(size) <= _DIGITS else []
 
 
 def _is_served(pid: int) -> bool:
@@ -143,7 +148,7 @@ def _groups(dump: dict[str, Any], everybody: list[int]) -> dict[str, tuple[list[
             groups[name] = ([int(rank) for rank in ranks.split(",")], str(group.get("desc", "")))
     for entry in dump["entries"]:
         name, description = (*entry.get("process_group", []), "", "")[:2]
-        if description == _EVERYBODY:
+        if description == _EVERYBODY and everybody:
             groups.setdefault(name, (everybody, description))
     return groups
 
