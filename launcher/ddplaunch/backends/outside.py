@@ -38,7 +38,7 @@ _BLIND_BESIDE_THEM: Final = (
     "nodes whose sysctl kernel.yama.ptrace_scope is below 3"
 )
 _UNCOUNTED: Final = (
-    "from outside no call of torch.distributed can be counted. Started by `ddplaunch run -- COMMAND`, the "
+    "from outside no call of torch.distributed can be counted: started by `ddplaunch run -- COMMAND`, the "
     "job records them next time; so does a program that calls torch.distributed.debug.start_debug_server()"
 )
 
@@ -157,7 +157,7 @@ def explained(job: Job, bundle: Bundle | None, in_debug_container: bool = False)
         hint = _NONE_IN_PODS
     elif all(rank.stacks for rank in ranks):
         in_mpi = any(stacks.mpi_function(stacks.main(rank.stacks)) for rank in ranks)
-        counted = all(rank.groups for rank in ranks)
+        counted = bool(ranks) and all(rank.groups for rank in ranks)
         hint = "" if in_mpi or counted else _UNCOUNTED  # MPI's calls are counted nowhere
     elif in_pods:
         hint = _BLIND_IN_PODS

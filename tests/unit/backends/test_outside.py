@@ -14,7 +14,7 @@ import pytest
 from tests.busy import BUSY
 
 from ddplaunch import api
-from ddplaunch.agent.contract import Event, Frame, NodeEvidence, Phase, RankEvidence, Stack
+from ddplaunch.agent.contract import Event, Frame, Group, NodeEvidence, Phase, RankEvidence, Stack
 from ddplaunch.backends import in_memory, outside
 from ddplaunch.backends.job import Handle, Job, State
 from ddplaunch.errors import NotFoundError, UsageError
@@ -159,6 +159,17 @@ def test_what_would_show_more_is_named() -> None:
     assert "see more    stacks need py-spy on the machine of the ranks" in text
     assert "pid://7, started" in text
     assert "" == job.detail
+
+
+@pytest.mark.parametrize(("groups", "hinted"), [([], True), ([Group("0", [0], 3, 3)], False)])
+def test_calls_that_were_counted_need_no_hint(groups: list[Group], hinted: bool) -> None:
+    """A debug server of torch's has counted them; nobody else does from outside."""
+    stack = Stack("MainThread", True, [Frame("train", "train.py", 7)])
+    seen = [RankEvidence(0, 0, 10, True, stacks=[stack], groups=groups)]
+    bundle = outside.bundle("llm", 0.0, [NodeEvidence(0, "n1", 0.0, Phase.RUNNING, seen)])
+    job = outside.explained(Job(Handle("pid", "7"), State.RUNNING, 0.0, "llm"), bundle)
+
+    assert hinted == ("can be counted" in job.hint)
 
 
 @pytest.mark.parametrize(
