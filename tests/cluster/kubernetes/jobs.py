@@ -135,13 +135,16 @@ class Job:
         return str(self.pods()[node]["spec"]["nodeName"])
 
     def address(self, node: int) -> str:
-        """Of its pod; waits for it."""
-        self.cluster.until(
-            lambda: bool(self.pods().get(node, {}).get("status", {}).get("podIP")),
-            f"an address of node {node}",
-            120,
-        )
-        return str(self.pods()[node]["status"]["podIP"])
+        """Of its pod; waits for it. From one moment to the next the node's pod may be another."""
+        found = ""
+
+        def has_one() -> bool:
+            nonlocal found
+            found = self.pods().get(node, {}).get("status", {}).get("podIP", "")
+            return bool(found)
+
+        self.cluster.until(has_one, f"an address of node {node}", 120)
+        return found
 
     def log(self, node: int, container: str) -> str:
         """What it has said so far; empty when it has not begun."""
