@@ -129,21 +129,22 @@ class Job:
 
     def machine(self, node: int) -> str:
         """Where its pod runs; waits until it is there."""
-        self.cluster.until(
-            lambda: "nodeName" in self.pods().get(node, {}).get("spec", {}), f"a machine for node {node}", 120
-        )
-        return str(self.pods()[node]["spec"]["nodeName"])
+        return self._awaited(node, "spec", "nodeName")
 
     def address(self, node: int) -> str:
-        """Of its pod; waits for it. From one moment to the next the node's pod may be another."""
+        """Of its pod; waits for it."""
+        return self._awaited(node, "status", "podIP")
+
+    def _awaited(self, node: int, part: str, key: str) -> str:
+        """What stands there once it does, by one look: at the next another pod may be in its place."""
         found = ""
 
-        def has_one() -> bool:
+        def stands() -> bool:
             nonlocal found
-            found = self.pods().get(node, {}).get("status", {}).get("podIP", "")
+            found = self.pods().get(node, {}).get(part, {}).get(key, "")
             return bool(found)
 
-        self.cluster.until(has_one, f"an address of node {node}", 120)
+        self.cluster.until(stands, f"{key} of node {node}", 120)
         return found
 
     def log(self, node: int, container: str) -> str:
