@@ -18,7 +18,7 @@ WHY_WITH_NCCL: dict[str, str] = {
     "before_init_downloads": _NO_INIT,
     "before_init_runs_command": _NO_INIT,
     "collective_mismatch": _RUNS_AHEAD,
-    "exception_retried": "the others have ended, and nobody can say whether they caught the same exception.",
+    "exception_retried": "the others have ended, and their caught exceptions are not known.",
     "gil_held": "there was no py-spy, and the signal by which faulthandler is asked for stacks ends, for a "
     "moment, the native call that holds the GIL.",
     "gpu_endless_kernel": "without TORCH_NCCL_ENABLE_TIMING torch does not know what has started on a GPU.",

@@ -70,14 +70,7 @@ def _world(size: str) -> list[int]:
 
 
 def _is_served(pid: int) -> bool:
-    return _network(pid) == _network(os.getpid()) and _WORKER in proc.thread_names(pid).values()
-
-
-def _network(pid: int) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/ns/net")
-    except OSError:
-        return ""
+    return proc.network(pid) == proc.network(os.getpid()) and _WORKER in proc.thread_names(pid).values()
 
 
 def _ports(ranks: Mapping[int, int]) -> dict[int, int]:
@@ -92,13 +85,10 @@ def _ports(ranks: Mapping[int, int]) -> dict[int, int]:
     for (address, port_of_store), keys in by_store.items():
         urls = store_keys.read(address, port_of_store, keys.values(), time.monotonic() + _STORE)
         ports.update({pid: _port_of(urls[key]) for pid, key in keys.items() if key in urls})
-    return {pid: port for pid, port in ports.items() if _listens(pid, port)}
-
-
-def _listens(pid: int, port: int) -> bool:
-    """Whether that port is the rank's own: any process may write into the store."""
-    ports = {each.inode: each.port for each in tcp.table() if each.state == tcp.LISTEN}
-    return port in {ports.get(inode) for inode in proc.socket_inodes(pid)}
+    listeners = {each.inode: each.port for each in tcp.table() if each.state == tcp.LISTEN} if ports else {}
+    # Any process may write into the store: a port counts only if the rank itself listens there.
+    own = {pid: {listeners.get(inode) for inode in proc.socket_inodes(pid)} for pid in ports}
+    return {pid: port for pid, port in ports.items() if port in own[pid]}
 
 
 def _port_of(url: str) -> int:

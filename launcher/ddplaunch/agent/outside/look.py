@@ -65,7 +65,7 @@ class _Watch:
         )
         self._py_spy = py_spy.find(python)
         self._began = self._sampled = time.monotonic()
-        if any(_network(rank.pid) != _network(os.getpid()) for rank in self._ranks):
+        if any(proc.network(rank.pid) != proc.network(os.getpid()) for rank in self._ranks):
             self._sampler.sockets_missing = "sockets: the ranks have a network of their own"
 
     def evidence(self) -> NodeEvidence:
@@ -221,10 +221,3 @@ def _rank(member: Member) -> Rank:
     rank = Rank(member.rank, member.local_rank, member.program)
     rank.world_size, rank.numbered_by = member.world_size, member.numbered_by
     return rank
-
-
-def _network(pid: int) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/ns/net")
-    except OSError:
-        return ""

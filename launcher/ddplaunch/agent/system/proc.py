@@ -111,6 +111,14 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in text(pid, f"task/{pid}/children").split()]
 
 
+def network(pid: int) -> str:
+    """Return the name of its network namespace; "" where it cannot be read."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return ""
+
+
 def thread_names(pid: int) -> dict[int, str]:
     """Return the names of its threads by their numbers; none where it has ended."""
     try:

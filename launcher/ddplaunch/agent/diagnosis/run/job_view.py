@@ -33,6 +33,7 @@ from ddplaunch.agent.diagnosis.run.location import (
     IN_MPI,
     SLEEP,
     Location,
+    has_no_hook,
     plain,
     stand,
 )
@@ -179,18 +180,13 @@ class JobView:
         its = self.ranks[rank]
         if rank in self.launched or its.posture == Posture.OWN:
             return False
-        if self._sends_unseen(rank) and self._may_be_native_wait(rank):
+        if has_no_hook(its) and self._may_be_native_wait(rank):
             return True
         return not its.groups and its.initialized is not False and stacks.in_backward(stacks.main(its.stacks))
 
     def is_uncounted(self, rank: int) -> bool:
         """Whether it has no hook that answers: none of its calls is known."""
-        return self._sends_unseen(rank) and not self.ranks[rank].groups
-
-    def _sends_unseen(self, rank: int) -> bool:
-        """Whether it has no hook: torch's recorder of Gloo has no messages."""
-        its = self.ranks[rank]
-        return its.stack_source in ("", "py-spy", "debug server") and not its.calls
+        return has_no_hook(self.ranks[rank]) and not self.ranks[rank].groups
 
     def _may_be_native_wait(self, rank: int) -> bool:
         """Whether the user's line waits in native code: for work begun before, or for the GPU."""

@@ -92,12 +92,16 @@ def stand(rank: RankEvidence, line: str = "") -> Location:
     if named or (pending and not stacks.in_loader(frames)):
         group, number, op = pending or ("", None, "")
         return Location(IN_COLLECTIVE, named or op, group, number, site)
-    unseen = rank.stack_source in ("py-spy", "debug server") and not rank.groups and not rank.calls
-    if unseen and rank.still_for >= _ASLEEP and stacks.in_backward(frames):
+    if has_no_hook(rank) and not rank.groups and rank.still_for >= _ASLEEP and stacks.in_backward(frames):
         return Location(IN_COLLECTIVE, BACKWARD, site=site)
     if stacks.in_loader(frames):
         return Location(IN_LOADER, site=stacks.loader_caller(frames))
     return Location(ELSEWHERE, site=site, awaits=lock_waits.lock(rank) or _awaited(line))
+
+
+def has_no_hook(rank: RankEvidence) -> bool:
+    """Whether no hook has given its calls. A debug server gives collectives, but no messages of Gloo."""
+    return rank.stack_source in ("", "py-spy", "debug server") and not rank.calls
 
 
 def _awaited(line: str) -> str:
