@@ -14,7 +14,7 @@ import pytest
 
 from ddplaunch.agent.contract import LastActs
 from ddplaunch.agent.outside import last_acts
-from ddplaunch.agent.system import proc
+from ddplaunch.agent.system import proc, tcp
 
 PROGRAM = """
 import ctypes, socket, sys, threading
@@ -61,6 +61,14 @@ class Pair(NamedTuple):
         found = last_acts.of(pids, self.port if port is None else port)
         return [found[pid] for pid in pids if pid in found]
 
+    def both(self) -> list[LastActs]:
+        """Of both; the sockets and threads that were seen are shown where there are none."""
+        acts = self.acts()
+        owners = {inode: each.pid for each in self[:2] for inode in proc.socket_inodes(each.pid)}
+        seen = [(owners[each.inode], each) for each in tcp.table() if each.inode in owners]
+        assert 2 == len(acts), (self, seen, [proc.thread_names(each.pid) for each in self[:2]])
+        return acts
+
 
 @contextmanager
 def pair(connections: int = 1, thread: str = "gloo") -> Iterator[Pair]:
@@ -86,7 +94,9 @@ def pair(connections: int = 1, thread: str = "gloo") -> Iterator[Pair]:
 
 def _line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
-    return process.stdout.readline().strip()
+    line = process.stdout.readline()
+    assert line, f"a rank has ended: {process.wait(5)}"
+    return line.strip()
 
 
 def sends(process: subprocess.Popen[str], to: str) -> None:
@@ -102,7 +112,7 @@ def test_who_has_sent_last() -> None:
         time.sleep(0.6)
         sends(ranks.second, "peer")
         sends(ranks.first, "store")
-        first, second = ranks.acts()
+        first, second = ranks.both()
 
     assert first.sent - second.sent > 0.5
     assert first.sent - first.spoke > 0.5
@@ -115,7 +125,7 @@ def test_when_threads_have_run() -> None:
         time.sleep(0.6)
         sends(ranks.first, "store")
         begun = time.monotonic()
-        first, second = ranks.acts()
+        first, second = ranks.both()
         took = time.monotonic() - begun  # on a busy machine we wait for each CPU whose clock we read
 
     assert first.worked - first.ran > 0.5
