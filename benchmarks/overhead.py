@@ -1,10 +1,10 @@
 """Compares the step time of a healthy job while ddplaunch watches it with that while it does not.
 
 Two jobs side by side differ by some per cent, for as long as they live, by where their memory happens to lie:
-that would hide half a per cent. So one job takes turns of seconds with itself. In a turn that is plain its
-ranks call torch past the hook, and every process of ddplaunch stands still. A third kind of turn is plain as
-well: where the interval of their ratio is wide, or not around 1, the machine was too busy. The CPU time of
-rank 0 differs less: it does not count what others on the machine take.
+that would hide half a per cent. So one job takes turns of a second with itself. In a turn that is plain its
+ranks call torch past the hook, and every process of ddplaunch stands still. A turn is compared with the two
+beside it: a machine that serves others as well changes its speed by some per cent within seconds. The same
+among plain turns alone shows the noise, and a little more, for they lie twice as far apart.
 """
 
 from __future__ import annotations
@@ -28,16 +28,14 @@ from measure import Line
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = Path(__file__).with_name("programs") / "steps.py"
 TICKS = os.sysconf("SC_CLK_TCK")
-TURNS = 25
+TURNS = 120
 """Number of turns of each kind in a run."""
-TURN = 2.5
-"""Seconds."""
-SETTLED = 0.5
-"""Seconds of a turn that do not count: what was due while ddplaunch stood still is done."""
-PRODUCTS = 8
-"""Matrix products in a step that computes: it takes some 20 ms. Real steps take longer."""
-COMPUTES = ("--steps", "5", "--products", str(PRODUCTS))
-ON_GPU = (*COMPUTES, "--backend", "nccl", "--rows", "4096")
+TURN = 1.0
+"""Seconds: in each the supervisor asks its ranks once, as it always does in a second."""
+COMPUTES = ("--steps", "5", "--rows", "128", "--products", "300")
+"""Steps of some 25 ms: real ones take longer. Matrices that a core keeps to itself: with larger ones the step
+shows what others on the machine do to its memory."""
+ON_GPU = ("--steps", "5", "--rows", "4096", "--products", "8", "--backend", "nccl")
 TRAINS = {b"torch.distributed.run", str(STEPS).encode()}
 """Words that show a process to be torchrun or one of its ranks: one of them is among the two after Python."""
 PORT = 29871
@@ -53,7 +51,7 @@ class Job:
 
     process: subprocess.Popen[bytes]
     out: Path
-    turns: dict[str, list[Turn]] = field(default_factory=lambda: {"watched": [], "plain": [], "again": []})
+    turns: dict[str, list[Turn]] = field(default_factory=lambda: {"watched": [], "plain": []})
     cpu: dict[str, float] = field(default_factory=lambda: {"hub": 0.0, "run": 0.0})
     """CPU seconds of the agent's processes in turns that are watched, by their verb."""
 
@@ -73,9 +71,8 @@ class Job:
         else:
             self.out.with_suffix(".plain").unlink(missing_ok=True)
         self.signal(signal.SIGSTOP if plain else signal.SIGCONT)
-        time.sleep(SETTLED)
         begin, before = time.perf_counter(), {verb: self._cpu(verb) for verb in self.cpu}
-        time.sleep(TURN - SETTLED)
+        time.sleep(TURN)
         self.turns[kind].append((begin, time.perf_counter()))
         for verb, taken in before.items():
             self.cpu[verb] += 0.0 if plain else self._cpu(verb) - taken
@@ -101,19 +98,18 @@ class Job:
                 f"{self.out.with_suffix('.log').read_text(errors='replace')}\nerror: it ended with {code}"
             )
 
-    def steps(self) -> dict[str, dict[str, list[float]]]:
-        """Return seconds a step in each turn, of its median block: by what is measured, and kind of turn."""
+    def steps(self) -> dict[str, list[float]]:
+        """Return seconds a step in each turn, by kind of turn."""
         blocks = json.loads(self.out.read_text())
-        found: dict[str, dict[str, list[float]]] = {"time": {}, "CPU time": {}}
+        found: dict[str, list[float]] = {}
         for kind, turns in self.turns.items():
             its = [
-                [block[2:] for block in blocks if since <= block[0] and block[1] <= until]
+                [seconds for begin, end, seconds in blocks if since <= begin and end <= until]
                 for since, until in turns
             ]
             if not all(its):
                 sys.exit("error: the machine is too busy: a turn has no whole block")
-            for number, whole in enumerate(found.values()):
-                whole[kind] = [statistics.median(each[number] for each in turn) for turn in its]
+            found[kind] = [statistics.mean(turn) for turn in its]
         return found
 
     def _cpu(self, verb: str) -> float:
@@ -143,29 +139,26 @@ def run(folder: Path, runs: int) -> list[Line]:
 def figures(folder: Path, runs: int, ranks: int, words: Sequence[str]) -> list[Line]:
     """Return what ddplaunch costs one kind of job. `words`: arguments of its program."""
     folder.mkdir()
-    ratios: dict[str, list[float]] = {"time": [], "CPU time": []}
-    again: dict[str, list[float]] = {"time": [], "CPU time": []}
+    ratios: list[float] = []
+    noise: list[float] = []
     steps: list[float] = []
     shares: dict[str, list[float]] = {"hub": [], "run": []}
     for number in range(runs):
         job = _job(folder / str(number), ranks, words)
-        for what, its in job.steps().items():
-            ratios[what] += _ratios(its["watched"], its["plain"])
-            again[what] += _ratios(its["again"], its["plain"])
-            steps += its["plain"] if what == "time" else []
+        its = job.steps()
+        ratios += _ratios(its["watched"], its["plain"])
+        noise += _ratios(its["plain"][1::2], its["plain"][::2])
+        steps += its["plain"]
         for verb, share in shares.items():
             share.append(job.cpu[verb] / sum(end - begin for begin, end in job.turns["watched"]))
     name = f"{ranks} ranks, {'NCCL, ' * ('nccl' in words)}step of {1000 * statistics.median(steps):.1f} ms"
     limit = 1.005 if words else 1.01
     return [
-        *(
-            Line(
-                f"step's {what}, {name}, with / without",
-                statistics.median(pairs),
-                limit,
-                detail=f"{interval(pairs)}, {len(pairs)} pairs; without / without {interval(again[what])}",
-            )
-            for what, pairs in ratios.items()
+        Line(
+            f"step's time, {name}, with / without",
+            statistics.median(ratios),
+            limit,
+            detail=f"{interval(ratios)}, {len(ratios)} pairs; without / without {interval(noise)}",
         ),
         *(
             Line(f"CPU of the {whose}, {name}", 100 * statistics.median(shares[verb]), 1.0, "%")
@@ -206,7 +199,7 @@ def _job(folder: Path, ranks: int, words: Sequence[str]) -> Job:
     try:
         job.begin()
         for _ in range(TURNS):
-            for kind in ("plain", "watched", "again"):
+            for kind in ("plain", "watched"):
                 job.take_turn(kind)
         job.take_turn("plain")
     finally:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddplaunch.agent.contract.codec import ContractError
-from ddplaunch.agent.contract.messages import LONG, Message, Way
+from ddplaunch.agent.contract.messages import LONG, Heartbeat, Message, Way
 from ddplaunch.agent.hub.server import Session
 
 
@@ -35,7 +35,7 @@ class Flood(Message, kind="flood", way=Way.COMMAND_TO_HUB):
 class EchoDesk:
     """Answers `echo` with the same message; knows some ways to fail."""
 
-    takes = (Echo, Bad, Bug, Flood)
+    takes = (Echo, Bad, Bug, Flood, Heartbeat)
 
     def __init__(self) -> None:
         self.lost_sessions = 0

@@ -16,6 +16,8 @@ import pytest
 from tests.agent.hub.echo import EchoDesk
 from tests.busy import BUSY
 
+from ddplaunch.agent.contract import Beat, Phase
+from ddplaunch.agent.contract.messages import Heartbeat
 from ddplaunch.agent.hub import authentication
 from ddplaunch.agent.hub import server as server_module
 from ddplaunch.agent.hub.server import Server
@@ -39,6 +41,7 @@ class Hub:
         self.handler = EchoDesk()
         self.log: list[str] = []
         self.server = Server(KEY, 0, [self.handler], self.log.append, nodes=1000, connections=6000)
+        self.is_calm = False
         self._over = False
         listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = listener.getsockname()[1]
@@ -46,7 +49,7 @@ class Hub:
         self._thread.start()
 
     async def _serve(self, listener: socket.socket) -> None:
-        await self.server.serve(listener, lambda: self._over)
+        await self.server.serve(listener, lambda: self._over, lambda: self.is_calm)
         await self.server.drain(1.0)
 
     def connect(self, key: bytes = KEY) -> Channel:
@@ -67,6 +70,7 @@ class Hub:
 
     def close(self) -> None:
         self._over = True
+        self.still_serves()  # its message ends the rest of a calm job
         self._thread.join(BUSY * 10)
         assert not self._thread.is_alive()
 
@@ -118,6 +122,26 @@ def test_a_client_of_the_job_is_answered(hub: Hub) -> None:
         assert client.receive(BUSY * 10) == ("echo", {"data": "y" * size})
     client.close()
     wait_for(lambda: hub.handler.lost_sessions == 1)
+
+
+def test_a_calm_job_rests_until_somebody_comes_or_goes(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the clock it would rest for an hour; a heartbeat alone is no reason to tick."""
+    monkeypatch.setattr(server_module, "_CALM_TICK", 3600.0)
+    client = hub.connect()
+    hub.is_calm = True
+    wait_for(lambda: hub.server._stirred)
+    ticks = hub.handler.ticks
+    beat = Heartbeat(Beat(0, Phase.RUNNING, 0.0))
+    client.send(*beat.pack())
+    assert beat.pack() == client.receive(BUSY * 10)
+    assert ticks == hub.handler.ticks
+
+    client.send("echo", {})
+    wait_for(lambda: hub.handler.ticks > ticks)
+    wait_for(lambda: hub.server._stirred)
+    ticks = hub.handler.ticks
+    client.close()
+    wait_for(lambda: hub.handler.ticks > ticks)
 
 
 @pytest.mark.parametrize(

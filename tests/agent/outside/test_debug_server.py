@@ -5,23 +5,20 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
 import pytest
-from tests.ports import own_port
+from tests.agent.outside.torch_job import hanging
 
 from ddplaunch.agent.evidence import flight
 from ddplaunch.agent.outside.debug_server import DebugServers
-from ddplaunch.agent.system import proc, processes
+from ddplaunch.agent.system import proc
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("tabulate") is None, reason="tabulate is not installed"),
 ]
-START = 120.0
 TRAINS = """
 import os, sys, threading, time
 import torch, torch.distributed as dist
@@ -49,30 +46,8 @@ dist.broadcast(torch.ones(3), 1)
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, int]]:
     """The ranks of a job that hangs, by their pids; at the end nothing of it is left."""
-    folder = tmp_path_factory.mktemp("served")
-    script = folder / "trains.py"
-    script.write_text(TRAINS)
-    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(own_port())]
-    output = folder / "output"
-    with output.open("wb") as file:
-        launcher = subprocess.Popen(
-            [sys.executable, *torchrun, str(script), str(folder)],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        until = time.monotonic() + START
-        while not (folder / "there").exists():
-            assert launcher.poll() is None, output.read_text()
-            assert time.monotonic() < until, output.read_text()
-            time.sleep(0.1)
-        time.sleep(1)  # until the other rank is in its broadcast
-        yield {pid: int(proc.environment(pid)["RANK"]) for pid in proc.children(launcher.pid)}
-    finally:
-        for pid in [launcher.pid, *processes.descendants(launcher.pid)]:
-            processes.send(pid, signal.SIGKILL)
-        launcher.wait()
+    with hanging(tmp_path_factory.mktemp("served"), TRAINS) as ranks:
+        yield ranks
 
 
 def test_stacks(ranks: dict[int, int]) -> None:

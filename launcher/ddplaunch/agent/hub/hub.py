@@ -35,6 +35,7 @@ from ddplaunch.agent.hub.metrics import Exporter
 from ddplaunch.agent.hub.newcomers import Newcomers
 from ddplaunch.agent.hub.notifier import Notifier
 from ddplaunch.agent.hub.run_session import RunSession
+from ddplaunch.agent.hub.run_states import RunState
 from ddplaunch.agent.hub.server import TICK, MessageHandler, Server, Session
 from ddplaunch.agent.hub.sidecar import StopSignals, bury_children
 from ddplaunch.agent.platforms import physical_host, termination
@@ -207,16 +208,24 @@ class Serving(NamedTuple):
             record.flush(patient=True)
             return record.exit_code is not None
 
-        await server.serve(self.listener, over)
+        await server.serve(self.listener, over, lambda: _is_calm(run))
         await server.drain(_DRAIN)
         exporter.close()
         stopper.cancel()
 
 
+def _is_calm(run: RunSession) -> bool:
+    """Whether all members train, and nothing is due within a second."""
+    ends = run.finished or run.deliberates or run.ending is not None or run.eviction.begun
+    return run.state == RunState.WATCHING and run.record.members == run.sessions.keys() and not ends
+
+
 async def _obey(stop: StopSignals, server: Server, run: RunSession, record: JobRecord) -> None:
     """Let the sessions end the job, in a pod within LAST. Evidence comes first, also at a second signal."""
-    while not stop.given:
-        await asyncio.sleep(TICK)
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    stop.told = lambda: loop.call_soon_threadsafe(told.set)
+    if not stop.given:
+        await told.wait()
     await server.stop("SIGTERM")
     since = time.monotonic()
     while not (termination.wanted() and time.monotonic() > since + LAST):

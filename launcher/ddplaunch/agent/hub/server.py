@@ -26,6 +26,8 @@ from ddplaunch.agent.transport.unproved import UnprovedConnections
 
 TICK = 0.1
 """Seconds between two ticks of the handlers."""
+_CALM_TICK = 0.4
+"""The same in a calm job: each tick takes a moment from a core that a rank may need."""
 BACKLOG = 4096
 _ACCEPTS = 8
 """Connections accepted at one go. Each needs a file descriptor before the one it replaces is closed."""
@@ -52,7 +54,10 @@ class MessageHandler(Protocol):
         """Handle the end of a session. Called for every handler."""
 
     async def tick(self, now: float) -> None:
-        """Act on the time. Called about every TICK seconds; `now` is time.monotonic()."""
+        """Act on the time. Called about every TICK seconds, and less often in a calm job.
+
+        `now`: time.monotonic().
+        """
 
     async def stop(self, why: str) -> None:
         """End the job: `record.end` has to follow soon. Called for every handler."""
@@ -154,23 +159,40 @@ class Server:
         self._unproved: UnprovedConnections[Authentication] = UnprovedConnections()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._stirred: Optional[asyncio.Future[None]] = None  # waited for in a calm job
         self.sessions: dict[int, Session] = {}
 
-    async def serve(self, listener: socket.socket, over: Callable[[], bool]) -> None:
-        """Serve until `over()` returns True; it is called after every tick."""
+    async def serve(
+        self, listener: socket.socket, over: Callable[[], bool], is_calm: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Serve until `over()` returns True; it is called after every tick.
+
+        `is_calm`: returns whether nothing is due soon, unless a message or the end of a session brings it.
+        """
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._unexpected)
         server = await loop.create_server(self._door, sock=listener, backlog=_ACCEPTS)
         listener.listen(BACKLOG)  # asyncio's `backlog` also bounds the accepts at one go
         try:
             while not over():
-                await asyncio.sleep(TICK)
+                await (self._rest() if is_calm() else asyncio.sleep(TICK))
                 for handler in self._handlers:
                     await self._guard(handler.tick(time.monotonic()), "tick")
         finally:
             server.close()
 
+    async def _rest(self) -> None:
+        """Wait for a calm job's next tick, or for what may end the calm."""
+        self._stirred = asyncio.get_running_loop().create_future()
+        await asyncio.wait([self._stirred], timeout=_CALM_TICK)
+        self._stirred = None
+
+    def _stir(self) -> None:
+        if self._stirred is not None and not self._stirred.done():
+            self._stirred.set_result(None)
+
     async def stop(self, why: str) -> None:
+        self._stir()
         for handler in self._handlers:
             await self._guard(handler.stop(why), "stop")
 
@@ -240,6 +262,7 @@ class Server:
         finally:
             session.closed = True
             self.sessions.pop(session.id, None)
+            self._stir()
             for handler in self._handlers:
                 await self._guard(handler.lost(session), "lost")
 
@@ -249,6 +272,8 @@ class Server:
         except ContractError as error:
             self._complain(f"cannot read a message from {session.peer}: {error}")
             return False
+        if not isinstance(message, messages.Heartbeat):
+            self._stir()
         for handler in self._handlers:
             if isinstance(message, handler.takes):
                 work = handler.received(session, message)

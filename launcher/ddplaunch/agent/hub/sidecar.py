@@ -7,7 +7,7 @@ inherits orphaned processes, and gets no signal that it does not handle.
 from __future__ import annotations
 
 import signal
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from ddplaunch.agent.system import processes
 
@@ -16,10 +16,11 @@ _IGNORED = (signal.SIGHUP, signal.SIGUSR2)
 
 
 class StopSignals:
-    """Handles the signals that end this process: sets `given`, and passes them on to `child`, if any."""
+    """Handles signals that end this process: sets `given`, calls `told`, and passes them on to `child`."""
 
     def __init__(self) -> None:
         self.given = False
+        self.told: Callable[[], object] = lambda: None
         self.child: Optional[int] = None
         for number in _END:
             signal.signal(number, self._on_signal)
@@ -34,6 +35,7 @@ class StopSignals:
 
     def _on_signal(self, number: int, _: Any) -> None:
         self.given = True
+        self.told()
         if self.child is not None:
             processes.send(self.child, number)
 

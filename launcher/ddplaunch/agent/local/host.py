@@ -42,6 +42,9 @@ STOP_GRACE = 45.0
 HURRIED = 20.0
 """Seconds from a second Ctrl-C to SIGKILL: the evidence, and the hub's last output."""
 _POLL = 0.05
+_CALM = 0.25
+"""Seconds between two looks at the children and at signals. They are longer while all ranks train: each look
+takes a moment from a core that a rank may need."""
 _BUNDLE_MARK = Marks.BUNDLE.encode()
 
 
@@ -144,6 +147,9 @@ class Host:
 
     def _all_ended(self) -> bool:
         return len(self.exits) == len(self.nodes)
+
+    def _trains(self) -> bool:
+        return self.supervised and not (self.at_gate or self.exits or self.stopping)
 
     def _is_shared(self) -> bool:
         return self.plan.nodes > len(self.nodes) and self.hub_exit is None and self._listening()
@@ -288,7 +294,7 @@ class Host:
         while not happened():
             if deadline is not None and time.monotonic() > deadline:
                 return False
-            for entry, _ in self.selector.select(_POLL):
+            for entry, _ in self.selector.select(_CALM if self._trains() else _POLL):
                 child: Child = entry.data
                 if not child.drain():
                     self.selector.unregister(child.pipe)

@@ -7,6 +7,7 @@ asked: what listens there may not bear it.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -18,7 +19,7 @@ from typing import Any, Callable, Optional, TypeVar
 
 from ddplaunch.agent.contract import Stack
 from ddplaunch.agent.evidence import stacks
-from ddplaunch.agent.outside import store_keys
+from ddplaunch.agent.outside import recorders, store_keys
 from ddplaunch.agent.system import proc, tcp
 
 _WORKER = "pt_workerserver"
@@ -30,9 +31,6 @@ _ANSWER = 1.0
 _MOST = 64 << 20
 _AT_ONCE = 8
 _RECORDERS = {"gloo": "fr_trace_json", "nccl": "dump_nccl_trace_json"}
-_EVERYBODY = "default_pg"
-_DIGITS = 6
-"""Digits of the largest world size that is believed."""
 Answer = TypeVar("Answer")
 
 
@@ -42,7 +40,9 @@ class DebugServers:
     def __init__(self, ranks: Mapping[int, int]) -> None:
         """`ranks`: their numbers by pid."""
         self._ports = _ports({pid: number for pid, number in ranks.items() if _is_served(pid)})
-        self._worlds = {pid: _world(proc.environment(pid).get("WORLD_SIZE", "")) for pid in self._ports}
+        self._worlds = {
+            pid: recorders.world(proc.environment(pid).get("WORLD_SIZE", "")) for pid in self._ports
+        }
 
     def stacks(self, pids: Collection[int], deadline: float) -> dict[int, list[Stack]]:
         """Return the stacks of those that answer by `deadline` (time.monotonic()).
@@ -62,11 +62,6 @@ class DebugServers:
         with ThreadPoolExecutor(min(_AT_ONCE, len(served))) as pool:
             answers = pool.map(ask, served)
             return {pid: answer for pid, answer in zip(served, answers) if answer}
-
-
-def _world(size: str) -> list[int]:
-    """Return all ranks of a world; none where its size is not known."""
-    return [*range(int(size))] if size.isdecimal() and len(size) <= _DIGITS else []
 
 
 def _is_served(pid: int) -> bool:
@@ -104,51 +99,14 @@ def _stacks(port: int, deadline: float) -> Optional[list[Stack]]:
 
 
 def _recorders(port: int, everybody: list[int], deadline: float) -> Optional[dict[str, Any]]:
-    dumps: dict[str, dict[str, Any]] = {}
-    groups: dict[str, tuple[list[int], str]] = {}
+    recorded: dict[str, Any] = {}
     for backend, handler in _RECORDERS.items():
         data = _post(port, handler, deadline)
         if data is None:
             break
-        try:
-            dump = json.loads(data or b"{}")
-            dump["entries"] = _entries(dump, backend)
-            groups.update(_groups(dump, everybody))
-        except (ValueError, TypeError, AttributeError):  # some other program's, or another torch's
-            continue
-        if dump["entries"]:
-            dumps[backend] = dump
-    if not dumps:
-        return None
-    dumps = {backend: _of_groups(dump, groups) for backend, dump in dumps.items()}
-    return {"recorders": dumps, "backend": list(dumps)[-1], "initialized": True, "groups": groups}
-
-
-def _entries(dump: dict[str, Any], backend: str) -> list[dict[str, Any]]:
-    """Return the backend's own: the general recorder has those of others in some versions of torch."""
-    return [each for each in dump.get("entries", []) if str(each.get("profiling_name")).startswith(backend)]
-
-
-def _groups(dump: dict[str, Any], everybody: list[int]) -> dict[str, tuple[list[int], str]]:
-    """Return members and description by name, where they are known: Gloo's recorder names no members."""
-    groups = {}
-    for group in dump.get("pg_config", {}).values():
-        name, ranks = str(group.get("name", "")), str(group.get("ranks", "")).strip("[]")
-        if name and ranks:
-            groups[name] = ([int(rank) for rank in ranks.split(",")], str(group.get("desc", "")))
-    for entry in dump["entries"]:
-        name, description = (*entry.get("process_group", []), "", "")[:2]
-        if description == _EVERYBODY and everybody:
-            groups.setdefault(name, (everybody, description))
-    return groups
-
-
-def _of_groups(dump: dict[str, Any], groups: Collection[str]) -> dict[str, Any]:
-    """Return the dump without groups of unknown members: a rank without a call may not be a member."""
-    entries = [each for each in dump["entries"] if (*each.get("process_group", []), "")[0] in groups]
-    numbers = {str(each.get("pg_id", 0)) for each in entries}
-    status = {name: its for name, its in dump.get("pg_status", {}).items() if name in numbers}
-    return {**dump, "entries": entries, "pg_status": status}
+        with contextlib.suppress(ValueError):
+            recorded[backend] = json.loads(data or b"{}")
+    return recorders.answer(recorded, everybody)
 
 
 def _post(port: int, handler: str, deadline: float) -> Optional[bytes]:

@@ -11,14 +11,15 @@ import contextlib
 import dataclasses
 import os
 import time
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Optional
+from typing import Any, Optional
 
 from ddplaunch.agent.contract import Frame, NodeEvidence, Phase, RankEvidence, Stack
 from ddplaunch.agent.diagnosis.run import progress
 from ddplaunch.agent.diagnosis.run import stacks as reading
 from ddplaunch.agent.evidence import cgroup, py_spy, stacks
-from ddplaunch.agent.outside import calls, last_acts, posture
+from ddplaunch.agent.outside import calls, dump_files, last_acts, posture
 from ddplaunch.agent.outside.debug_server import DebugServers
 from ddplaunch.agent.outside.find_ranks import JobRanks
 from ddplaunch.agent.supervisor.collector import Collector, Look, shared_memory
@@ -51,6 +52,23 @@ def evidence_of(node: int, job_ranks: JobRanks) -> NodeEvidence:
         watch.close()
 
 
+class _Source:
+    """What ranks tell of themselves without a hook: their debug servers, and their dumps in files."""
+
+    def __init__(self, ranks: Mapping[int, int]) -> None:
+        """`ranks`: their numbers by pid."""
+        self._ranks = ranks
+        self._servers = DebugServers(ranks)
+
+    def stacks(self, pids: Collection[int], deadline: float) -> Traces:
+        return self._servers.stacks(pids, deadline)
+
+    def answers(self, pids: Collection[int], deadline: float) -> dict[int, dict[str, Any]]:
+        """Return the flight recorders that there are. Files come first: a rank that is asked moves."""
+        filed = dump_files.answers(self._ranks, pids, deadline)
+        return {**filed, **self._servers.answers(pids, deadline)}
+
+
 class _Watch:
     def __init__(self, node: int, job_ranks: JobRanks, hooks: Hooks) -> None:
         self._port = job_ranks.port
@@ -59,9 +77,9 @@ class _Watch:
         self._ranks = [_rank(member) for member in job_ranks.members]
         python = proc.text(self._ranks[0].pid, "cmdline").partition("\0")[0]
         self._sampler = Sampler()
-        servers = DebugServers({rank.program: rank.number for rank in self._ranks})
+        source = _Source({rank.program: rank.number for rank in self._ranks})
         self._collector = Collector(
-            node, python, hooks, self._sampler, self._sample, hooked=False, servers=servers
+            node, python, hooks, self._sampler, self._sample, hooked=False, source=source
         )
         self._py_spy = py_spy.find(python)
         self._began = self._sampled = time.monotonic()

@@ -79,12 +79,12 @@ class Collector:
         sampler: Sampler,
         meanwhile: Callable[[], None],
         hooked: bool = True,
-        servers: Optional[Source] = None,
+        source: Optional[Source] = None,
     ) -> None:
         self._node = node
         self._hooks = hooks
         self._hooked = hooked  # our launch command has given its ranks the hook
-        self._servers = servers
+        self._source = source
         self._sampler = sampler
         self._meanwhile = meanwhile
         self._py_spy = py_spy.find(python)
@@ -201,8 +201,8 @@ class Collector:
         answers = {line.pid: line.answer for line in lines if line.answer and "threads" in line.answer}
         traces = {pid: stacks.from_hook(answer["threads"]) for pid, answer in answers.items()}
         sources = dict.fromkeys(traces, "hook")
-        if self._servers is not None:
-            answers.update(self._servers.answers([rank.program for rank in ranks], deadline))
+        if self._source is not None:
+            answers.update(self._source.answers([rank.program for rank in ranks], deadline))
         self._without_hook(ranks, families, traces, sources, deadline)
         moved: dict[Rank, bool] = {}
         thread_waits = ThreadWaits(_threads(traces), _silent(lines)) if not look.quick else ThreadWaits(())
@@ -259,9 +259,9 @@ class Collector:
             by_py_spy, reasons = py_spy.dump(self._py_spy, [*wanted, *kin], deadline)
             traces.update(by_py_spy)
             sources.update(dict.fromkeys(by_py_spy, "py-spy"))
-        if self._servers is not None:
+        if self._source is not None:
             left = [pid for pid in wanted if pid not in traces]
-            by_server = self._servers.stacks(left, deadline)
+            by_server = self._source.stacks(left, deadline)
             traces.update(by_server)
             sources.update(dict.fromkeys(by_server, "debug server"))
         silent = [rank for pid, rank in wanted.items() if pid not in traces]
