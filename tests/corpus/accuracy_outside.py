@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.corpus.cases import Case
+from tests.corpus.outside import PROGRAMS
 from tests.corpus.scores import ABSTAINED, PART, RIGHT, WRONG, Score, named, of_ranks
 
 KINDS = {
@@ -14,6 +15,7 @@ KINDS = {
     "none": "without py-spy",
     "forbidden": "without the right to trace",
     "server": "without it, with torch's debug server",
+    "files": "without it, with dumps in files",
 }
 COLUMNS = (
     "ended before",
@@ -35,10 +37,10 @@ def section(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> It
     looks = [(case, rows[case.name]["outside"]) for case in faults if "outside" in rows.get(case.name, {})]
     calm = [(case, rows[case.name]["outside"]) for case in healthy if "outside" in rows.get(case.name, {})]
     loads = [look["load"] for _, look in [*looks, *calm]]
-    served = [look["server"]["load"] for _, look in [*looks, *calm] if "server" in look]
+    told = [look[way]["load"] for _, look in [*looks, *calm] for way in PROGRAMS if way in look]
     yield (
         f"{len(looks)} programs with a fault and {len(calm)} healthy ones, under a load of {_range(loads)}; "
-        f"those with a debug server ran for themselves, under a load of {_range(served)}."
+        f"those with a debug server, or with dumps, ran for themselves, under a load of {_range(told)}."
     )
     yield ""
     yield f"| | {' | '.join(COLUMNS)} |"

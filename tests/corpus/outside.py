@@ -19,9 +19,11 @@ HANGS_FOR = 13.0
 """Seconds from the moment progress stops to the call: a hang is one after ten."""
 RUNS_FOR = 20.0
 """Seconds from the moment all ranks of a healthy job are there to the call: all that takes long has begun."""
-WAYS = ("py-spy", "none", "forbidden", "server")
-"""With py-spy, without it, without the right to trace, and so of a program that has torch's debug server."""
-SERVER = "with_debug_server"
+PROGRAMS = {"server": "with_debug_server", "files": "with_dump_files"}
+"""Programs that run another one, so that its ranks tell of themselves."""
+WAYS = ("py-spy", "none", "forbidden", *PROGRAMS)
+"""With py-spy, without it, without the right to trace, and so of a program that has torch's debug server or
+writes its flight recorder to files."""
 NOTHING = {"ranks": [], "confidence": 0.0, "seconds": None}
 
 
@@ -33,24 +35,29 @@ def applies(job: Fault | Healthy) -> bool:
 def ask(case: Case, folder: Path, env: dict[str, str], ways: Collection[str] = WAYS) -> dict[str, Any] | None:
     """Those of the WAYS: {way: asked, …, "load": …}; None: it did not come to its fault, and still runs.
 
-    A program with a server runs for itself, and its `asked` has the load of that run.
+    A program that tells of itself runs for itself, and its `asked` has the load of that run.
     """
-    by_kernel = [way for way in ways if way != "server"]
+    by_kernel = [way for way in ways if way not in PROGRAMS]
     found = _looks(case, folder, env, by_kernel) if by_kernel else {}
-    if found is None or "server" not in ways:
-        return found
-    program = f"../{case.job.folder}/{case.job.file}"
-    job = replace(case.job, folder="programs", program=SERVER, arguments=(program, *case.job.arguments))
-    served = _looks(Case(case.name, job), folder / "served", env, ["forbidden"])
-    if served is None:
-        return None
-    return {**found, "server": {**served["forbidden"], "load": served["load"]}}
+    for way in [way for way in ways if way in PROGRAMS]:
+        told = _looks(Case(case.name, telling(case.job, way)), folder / way, env, ["forbidden"])
+        if found is None or told is None:
+            return None
+        found[way] = {**told["forbidden"], "load": told["load"]}
+    return found
+
+
+def telling(job: Fault | Healthy, way: str) -> Any:
+    """Return the job with a program of PROGRAMS around its own."""
+    program = f"../{job.folder}/{job.file}"
+    return replace(job, folder="programs", program=PROGRAMS[way], arguments=(program, *job.arguments))
 
 
 def _looks(case: Case, folder: Path, env: dict[str, str], ways: Iterable[str]) -> dict[str, Any] | None:
     job = case.job
     folder.mkdir(parents=True)
-    with plain.job(job, folder, env) as launchers:
+    dumps = {"TORCH_FR_DUMP_TEMP_FILE": f"{folder}/dump_rank_"}  # where PROGRAMS alone write
+    with plain.job(job, folder, {**env, **dumps}) as launchers:
         until = time.monotonic() + plain.STARTED
         comes = False
         while time.monotonic() < until and any(each.poll() is None for each in launchers):

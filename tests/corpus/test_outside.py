@@ -9,14 +9,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.corpus import plain
 from tests.corpus.faults import FAULTS, Fault
-from tests.corpus.outside import SERVER
+from tests.corpus.outside import telling
 
 from ddplaunch.agent.system import processes
 
@@ -93,9 +92,9 @@ def started(*words: str | Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def hanging(case: Fault, folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+def hanging(case: Fault, folder: Path, **settings: str) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Its launchers, when progress has stopped for a while."""
-    with plain.job(case, folder) as launchers:
+    with plain.job(case, folder, settings) as launchers:
         _stopped(folder)
         time.sleep(_BEFORE)
         yield launchers
@@ -187,11 +186,11 @@ def test_without_stacks(name: str, ranks: list[int], tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can hide py-spy")
-def test_a_debug_server_tells_who_may_not_trace(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["server", pytest.param("files", marks=pytest.mark.whole)])
+def test_ranks_tell_who_may_not_trace(way: str, tmp_path: Path) -> None:
     """All wait in a collective: only the recorder of each rank shows that one has called another."""
     case = FAULT["collective_mismatch"]
-    served = replace(case, program=SERVER, arguments=(case.file,))
-    with hanging(served, tmp_path) as launchers:
+    with hanging(telling(case, way), tmp_path, TORCH_FR_DUMP_TEMP_FILE=f"{tmp_path}/dump_") as launchers:
         found = plain.diagnosed(launchers[0].pid, "forbidden")
 
     verdict = found["verdicts"][0]
