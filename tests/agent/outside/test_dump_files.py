@@ -87,6 +87,8 @@ def _sleeper(tmp_path: Path) -> Iterator[int]:
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
+        while (proc.off_cpu_for(process.pid) or 0.0) < 1.0:
+            time.sleep(0.1)
         yield process.pid
         process.kill()
 
@@ -111,6 +113,11 @@ def test_what_is_no_dump_is_left_out(sleeper: int, tmp_path: Path) -> None:
         dump.write_bytes(data)
         assert {} == answers(ranks)
     assert not (tmp_path / "x").exists()
+
+    dump.write_bytes(pickle.dumps({"entries": [ENTRY]}, protocol=2))
+    asleep = time.time() - (proc.off_cpu_for(sleeper) or 0.0)
+    os.utime(dump, (asleep + 0.1, asleep + 0.1))
+    assert {} == answers(ranks), "it may have been begun while the rank still ran"
 
     dump.unlink()
     os.mkfifo(dump)

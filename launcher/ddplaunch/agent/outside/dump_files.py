@@ -1,7 +1,7 @@
 """Reads the flight recorders that ranks have written to files, where their environment says: TORCH_FR_DUMP_….
 
 torch writes one when a call of NCCL takes too long; a program may at any time. A file says nothing about what
-the rank did later: it counts only if the rank's main thread has not run since.
+the rank did later: it counts only if the rank's main thread has not run since it was begun.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _BACKENDS = ("gloo", "nccl")
 _LARGEST = 32 << 20
 """Bytes. Those of 2,000 calls with their stacks are a few megabytes."""
-_LOADS = 0.5
-"""Seconds for which the rank may run on after the file was last written."""
+_WRITES = 0.5
+"""Seconds that torch may take to read its recorder and to write the file."""
 
 
 def answers(ranks: Mapping[int, int], pids: Collection[int], deadline: float) -> dict[int, dict[str, Any]]:
@@ -53,7 +53,7 @@ def _load(pid: int, path: str) -> Optional[dict[str, Any]]:
         with file:
             facts = os.fstat(file.fileno())
             is_own = facts.st_uid == os.stat(f"/proc/{pid}").st_uid
-            if not is_own or facts.st_mtime < now - slept - _LOADS:
+            if not is_own or facts.st_mtime - _WRITES < now - slept:
                 return None
             return _as_json(_Data(file).load())
     except Exception:
