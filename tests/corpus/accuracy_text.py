@@ -71,8 +71,10 @@ well: a rank that waits for a lock in its own process looks like one that waits 
 shows when each rank last sent a message to another. A rank sends one when it calls a collective, so this
 names a rank that has computed for seconds since. These programs stop within milliseconds: it names none.
 
-Last, a program that calls `torch.distributed.debug.start_debug_server` in each of its ranks: the server gives
-stacks and the flight recorder to who may not trace. Here each program calls it after `init_process_group`.
+Last, programs whose ranks tell of themselves, for who may not trace. One calls
+`torch.distributed.debug.start_debug_server` in each rank: the server gives stacks and the flight recorder. The other
+dumps its flight recorder every two seconds to where `TORCH_FR_DUMP_TEMP_FILE` says. Here each program begins with that
+after `init_process_group`.
 """
 
 NCCL_HEAD = """\
