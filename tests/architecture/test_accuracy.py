@@ -102,21 +102,24 @@ def test_what_is_said_from_outside_is_on_the_page() -> None:
     rows = {
         "disk_hangs": {**row, "outside": {**seen, "server": asked("io-stuck", 0, 1) | {"load": 2.0}}},
         "gone": {**row, "outside": {**ended, "load": 3.0}},
+        "dumped": {**row, "outside": {"files": asked("unknown", 1) | {"load": 4.0}}},
         "healthy_long": {**row, "outside": {**seen, "none": asked("slow", 1)}},
     }
-    cases = [STUCK, CALM, Case("gone", STUCK.job)]
+    cases = [STUCK, CALM, Case("gone", STUCK.job), Case("dumped", STUCK.job)]
     page = accuracy.page({"programs": rows}, cases, {"programs": {}}, [])
 
     for line in (
         (
-            "2 programs with a fault and 1 healthy ones, under a load of 3.0 to 9.0, 9.0 in the median; "
-            "those with a debug server ran for themselves, under a load of 2.0 to 2.0, 2.0 in the median."
+            "3 programs with a fault and 1 healthy ones, under a load of 3.0 to 9.0, 9.0 in the median, "
+            "3 of them in the first three ways; those with a debug server, or with dumps, ran for "
+            "themselves, under a load of 2.0 to 4.0, 3.0 in the median."
         ),
         "| with py-spy | 1 | 1 | 1 | 1 | 0 | 0 | 0 | 0 | 1 of 1 | 0 of 1 | 8.0 |",
         "| without py-spy | 1 | 1 | 0 | 0 | 1 | 0 | 0 | 0 | 0 of 1 | 1 of 1 | 8.0 |",
         "| without the right to trace | 1 | 1 | 0 | 0 | 0 | 1 | 0 | 0 | 0 of 1 | 0 of 1 | 8.0 |",
         "| without it, with torch's debug server | 0 | 1 | 1 | 1 | 0 | 0 | 0 | 0 | 0 of 0 | 0 of 0 | 8.0 |",
-        "| gone | io-stuck [0, 1] | 3.0 |" + " ended before |  |  |" * 3 + " not asked |  |  |",
+        "| without it, with dumps in files | 0 | 1 | 0 | 0 | 1 | 0 | 0 | 0 | 0 of 0 | 0 of 0 | 8.0 |",
+        "| gone | io-stuck [0, 1] | 3.0 |" + " ended before |  |  |" * 3 + " not asked |  |  |" * 2,
     ):
         assert line in page.splitlines()
 

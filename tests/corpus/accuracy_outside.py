@@ -36,10 +36,11 @@ def section(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> It
     """The figures, the misses, and a line for every program."""
     looks = [(case, rows[case.name]["outside"]) for case in faults if "outside" in rows.get(case.name, {})]
     calm = [(case, rows[case.name]["outside"]) for case in healthy if "outside" in rows.get(case.name, {})]
-    loads = [look["load"] for _, look in [*looks, *calm]]
+    loads = [look["load"] for _, look in [*looks, *calm] if "load" in look]
     told = [look[way]["load"] for _, look in [*looks, *calm] for way in PROGRAMS if way in look]
     yield (
-        f"{len(looks)} programs with a fault and {len(calm)} healthy ones, under a load of {_range(loads)}; "
+        f"{len(looks)} programs with a fault and {len(calm)} healthy ones, under a load of {_range(loads)}, "
+        f"{len(loads)} of them in the first three ways; "
         f"those with a debug server, or with dumps, ran for themselves, under a load of {_range(told)}."
     )
     yield ""
@@ -53,7 +54,7 @@ def section(faults: list[Case], healthy: list[Case], rows: dict[str, Any]) -> It
     for case, look in [*looks, *calm]:
         cells = [cell for kind in KINDS for cell in _cells(case, look.get(kind))]
         true = named(case.code, case.ranks) if case.code else "healthy"
-        yield f"| {case.name} | {true} | {look['load']} | {' | '.join(cells)} |"
+        yield f"| {case.name} | {true} | {look.get('load', '')} | {' | '.join(cells)} |"
 
 
 def _range(loads: list[float]) -> str:

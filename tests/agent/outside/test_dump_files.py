@@ -125,6 +125,19 @@ def test_what_is_no_dump_is_left_out(sleeper: int, tmp_path: Path) -> None:
 
 
 @TIMES_ARE_TOLD
+@pytest.mark.parametrize(("operation", "is_found"), [(7, True), (9, False)])
+def test_a_group_with_messages_is_left_out(
+    operation: int, is_found: bool, sleeper: int, tmp_path: Path
+) -> None:
+    """Gloo's recorder counts sends and receives, and does not list them: who is behind may be in one."""
+    numbers = {"collective_seq_id": 7, "op_id": operation}
+    entry = {**ENTRY, "profiling_name": "gloo:barrier", **numbers}
+    (tmp_path / "dump_0").write_bytes(pickle.dumps({"entries": [entry]}, protocol=2))
+
+    assert is_found == (sleeper in answers({sleeper: 0}))
+
+
+@TIMES_ARE_TOLD
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files to others")
 def test_a_file_of_another_user_is_left_out(sleeper: int, tmp_path: Path) -> None:
     """Anybody may have put it there: /tmp is a usual place."""

@@ -222,10 +222,10 @@ def _is_calm(run: RunSession) -> bool:
 
 async def _obey(stop: StopSignals, server: Server, run: RunSession, record: JobRecord) -> None:
     """Let the sessions end the job, in a pod within LAST. Evidence comes first, also at a second signal."""
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
-    stop.told = lambda: loop.call_soon_threadsafe(told.set)
+    loop, given = asyncio.get_running_loop(), asyncio.Event()
+    stop.on_signal = lambda: loop.call_soon_threadsafe(given.set)
     if not stop.given:
-        await told.wait()
+        await given.wait()
     await server.stop("SIGTERM")
     since = time.monotonic()
     while not (termination.wanted() and time.monotonic() > since + LAST):

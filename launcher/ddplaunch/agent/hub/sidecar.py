@@ -16,11 +16,11 @@ _IGNORED = (signal.SIGHUP, signal.SIGUSR2)
 
 
 class StopSignals:
-    """Handles signals that end this process: sets `given`, calls `told`, and passes them on to `child`."""
+    """Handles signals that end this process: sets `given`, calls `on_signal`, passes them on to `child`."""
 
     def __init__(self) -> None:
         self.given = False
-        self.told: Callable[[], object] = lambda: None
+        self.on_signal: Callable[[], object] = lambda: None
         self.child: Optional[int] = None
         for number in _END:
             signal.signal(number, self._on_signal)
@@ -35,7 +35,7 @@ class StopSignals:
 
     def _on_signal(self, number: int, _: Any) -> None:
         self.given = True
-        self.told()
+        self.on_signal()
         if self.child is not None:
             processes.send(self.child, number)
 

@@ -68,8 +68,19 @@ class _Data(pickle._Unpickler):  # noqa: SLF001 - see below
 
 
 def _as_json(dump: dict[str, Any]) -> dict[str, Any]:
+    unlisted = {each.get("pg_id") for each in dump["entries"] if _follows_message(each)}
+    dump["entries"] = [each for each in dump["entries"] if each.get("pg_id") not in unlisted]
     for entry in dump["entries"]:
         entry["frames"] = [
             [each["name"], each["filename"], each["line"]] for each in entry.get("frames") or []
         ]
     return dump
+
+
+def _follows_message(entry: dict[str, Any]) -> bool:
+    """Whether its group has sends or receives of Gloo. They are counted, and not listed.
+
+    Then a rank that is behind the others may wait for one of them, and no stack comes with a file.
+    """
+    is_gloo = str(entry.get("profiling_name", "")).startswith("gloo:")
+    return is_gloo and entry.get("op_id") != entry.get("collective_seq_id")

@@ -53,7 +53,7 @@ def evidence_of(node: int, job_ranks: JobRanks) -> NodeEvidence:
 
 
 class _Source:
-    """What ranks tell of themselves without a hook: their debug servers, and their dumps in files."""
+    """Source of evidence of ranks without a hook: their debug servers, and their dumps in files."""
 
     def __init__(self, ranks: Mapping[int, int]) -> None:
         """`ranks`: their numbers by pid."""
