@@ -72,8 +72,8 @@ shows when each rank last sent a message to another. A rank sends one when it ca
 names a rank that has computed for seconds since. These programs stop within milliseconds: it names none.
 
 Last, programs whose ranks tell of themselves, for who may not trace. One calls
-`torch.distributed.debug.start_debug_server` in each rank: that gives stacks and the flight recorder. The other
-dumps its flight recorder every two seconds to where `TORCH_FR_DUMP_TEMP_FILE` says. Here each program begins
+`torch.distributed.debug.start_debug_server` in each rank: that gives stacks and the flight recorder. The
+other dumps its flight recorder every two seconds to where `TORCH_FR_DUMP_TEMP_FILE` says. Each program begins
 with that after `init_process_group`.
 """
 
