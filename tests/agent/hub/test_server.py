@@ -45,7 +45,7 @@ class Hub:
         self._over = False
         listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = listener.getsockname()[1]
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(listener)))
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(listener)), daemon=True)
         self._thread.start()
 
     async def _serve(self, listener: socket.socket) -> None:
@@ -130,11 +130,12 @@ def test_a_calm_job_rests_until_somebody_comes_or_goes(hub: Hub, monkeypatch: py
     client = hub.connect()
     hub.is_calm = True
     wait_for(lambda: hub.server._stirred)
-    ticks = hub.handler.ticks
+    rest, ticks = hub.server._stirred, hub.handler.ticks
     beat = Heartbeat(Beat(0, Phase.RUNNING, 0.0))
     client.send(*beat.pack())
     assert beat.pack() == client.receive(BUSY * 10)
-    assert ticks == hub.handler.ticks
+    assert rest is not None
+    assert not rest.done()
 
     client.send("echo", {})
     wait_for(lambda: hub.handler.ticks > ticks)
