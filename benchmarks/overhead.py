@@ -2,15 +2,17 @@
 
 Two jobs side by side differ by some per cent, for as long as they live, by where their memory happens to lie:
 that would hide half a per cent. So one job takes turns of a second with itself. In a turn that is plain its
-ranks call torch past the hook, and every process of ddplaunch stands still. A turn is compared with the two
-beside it: a machine that serves others as well changes its speed by some per cent within seconds. The same
-among plain turns alone shows the noise, and a little more, for they lie twice as far apart.
+ranks call torch past the hook, and every process of ddplaunch stands still. A turn is compared with the one
+beside it: a machine that serves others as well changes its speed by some per cent within seconds. Which of
+the two comes first is drawn: such changes may come at every other turn. The same among plain turns alone
+shows the noise, and a little more, for they lie farther apart.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -19,7 +21,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 from hook import interval
@@ -147,7 +148,7 @@ def figures(folder: Path, runs: int, ranks: int, words: Sequence[str]) -> list[L
         job = _job(folder / str(number), ranks, words)
         its = job.steps()
         ratios += _ratios(its["watched"], its["plain"])
-        noise += _ratios(its["plain"][1::2], its["plain"][::2])
+        noise += _ratios(its["plain"][::2], its["plain"][1::2])
         steps += its["plain"]
         for verb, share in shares.items():
             share.append(job.cpu[verb] / sum(end - begin for begin, end in job.turns["watched"]))
@@ -168,9 +169,7 @@ def figures(folder: Path, runs: int, ranks: int, words: Sequence[str]) -> list[L
 
 
 def _ratios(steps: list[float], plain: list[float]) -> list[float]:
-    """Each turn against the mean of the plain turns before and after it: a machine that drifts cancels out.
-    `plain` has one turn more, since it begins and ends."""
-    return [step / ((a + b) / 2) for step, (a, b) in zip(steps, pairwise(plain), strict=True)]
+    return [step / other for step, other in zip(steps, plain, strict=True)]
 
 
 def _job(folder: Path, ranks: int, words: Sequence[str]) -> Job:
@@ -199,9 +198,8 @@ def _job(folder: Path, ranks: int, words: Sequence[str]) -> Job:
     try:
         job.begin()
         for _ in range(TURNS):
-            for kind in ("plain", "watched"):
+            for kind in random.sample(["plain", "watched"], 2):
                 job.take_turn(kind)
-        job.take_turn("plain")
     finally:
         job.end()
     return job
