@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import random
+import secrets
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.busy import BUSY
@@ -22,9 +23,10 @@ def usable() -> bool:
     return all(os.access(_ROOT / kind / "release_agent", os.W_OK) for kind in ("freezer", "memory"))
 
 
-def first_job() -> int:
-    """Where the ids of a new cluster's jobs begin."""
-    return random.randrange(1, _HIGHEST // _SPAN) * _SPAN + 1
+def first_job(taken: Iterable[int]) -> int:
+    """Where the ids of a new cluster's jobs begin. `taken`: where those of others do."""
+    spans = {*range(1, _HIGHEST // _SPAN)} - {first // _SPAN for first in taken}
+    return int(secrets.choice(sorted(spans))) * _SPAN + 1
 
 
 def remove(first: int, seconds: float = 5.0) -> None:

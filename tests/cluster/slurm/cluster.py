@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.cluster.slurm import box, cgroups, settings
@@ -92,7 +93,7 @@ class Cluster(Faults):
         self.shared.mkdir(exist_ok=True)
         self.shared.chmod(0o1777)
         names = [f"n{number}" for number in range(1, nodes + 1)]
-        first_job = cgroups.first_job()
+        first_job = cgroups.first_job(_first_jobs(self.folder.parent))
         (self.folder / "nodes").write_text(" ".join(names))
         (self.folder / "first_job").write_text(str(first_job))
         for number in range(gpus):
@@ -250,6 +251,13 @@ def _lock(folder: Path) -> int:
     fcntl.flock(lock, fcntl.LOCK_EX)
     fresh.rename(folder / "lock")  # only now: a lock that nobody holds is a dead cluster's
     return lock
+
+
+def _first_jobs(parent: Path) -> Iterator[int]:
+    """Where the ids of jobs begin in the clusters of this folder. One that is just made has no number yet."""
+    for file in parent.glob("*/first_job"):
+        with contextlib.suppress(OSError, ValueError):
+            yield int(file.read_text())
 
 
 def _is_up(folder: Path) -> bool:

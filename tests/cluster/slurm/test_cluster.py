@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.busy import BUSY
-from tests.cluster.slurm import box
+from tests.cluster.slurm import box, cgroups
 from tests.cluster.slurm.cluster import Cluster, sweep
 from tests.cluster.slurm.machines import ROOT, ClusterError
 
@@ -64,6 +64,12 @@ def test_two_clusters_do_not_meet(cluster: Cluster, tmp_path: Path) -> None:
         other.down()
     assert not other.folder.exists()
     assert "RUNNING" == cluster.state(ours)
+
+
+def test_no_two_clusters_share_the_numbers_of_their_jobs() -> None:
+    """Where all others are taken, the one that is left is found."""
+    every = {number * 10_000 + 1 for number in range(1, 6700)}
+    assert 4_210_001 == cgroups.first_job(every - {4_210_001})
 
 
 def test_a_killed_test_run_leaves_no_process_and_the_next_no_file() -> None:
