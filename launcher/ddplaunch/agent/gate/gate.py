@@ -89,13 +89,14 @@ def main(
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # "dump now": there is nothing to dump yet
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPPING, signal.SIGUSR2))
     gate = Gate(Context(plan, folder, node, attempt, key, ran=ran), hub)
+    code = int(Exit.OK)
     try:
         with gate.agreed_file:
             code = gate.run()
         if termination.goes_last(node, code):
             time.sleep(termination.FIRST)
     except _StoppedError:
-        code = Exit.STOPPED
+        code = code or Exit.STOPPED  # a verdict stays: Kubernetes stops us since another node has ended by it
     except HubUnreachedError as error:
         code = gate.fail([error.verdict])
     termination.write(code, gate.verdicts)
