@@ -69,7 +69,7 @@ def test_what_torch_has_written(tmp_path: Path) -> None:
 
 
 class Called:
-    """It would write a file where it is loaded."""
+    """It would make a folder where it is loaded."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
