@@ -63,14 +63,14 @@ class Hub:
 
     def still_serves(self) -> None:
         """Whatever happened before: a client of the job is answered at once."""
-        client = self.connect()
-        client.send("echo", {"data": "here"})
-        assert client.receive(BUSY * 5) == ("echo", {"data": "here"})
-        client.close()
+        with contextlib.closing(self.connect()) as client:
+            client.send("echo", {"data": "here"})
+            assert client.receive(BUSY * 5) == ("echo", {"data": "here"})
 
     def close(self) -> None:
+        self.is_calm = False
+        self.still_serves()  # its message ends a rest that has begun
         self._over = True
-        self.still_serves()  # its message ends the rest of a calm job
         self._thread.join(BUSY * 10)
         assert not self._thread.is_alive()
 
