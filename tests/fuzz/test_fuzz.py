@@ -6,6 +6,7 @@ import ctypes
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from random import Random
@@ -70,8 +71,9 @@ class Planted(Target):
 _SEEDS = {target.seeded("planted", seed).random(): seed for seed in range(12)}
 
 
-def test_planted_bugs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bugs_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A mistake, a slow input, a large one and a crash, each with its seed; the others go on behind them."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # a child that crashes leaves its folder
     monkeypatch.setitem(WAYS, "planted", Way("tests.fuzz.test_fuzz:Planted", 1))
     monkeypatch.setattr(target, "kind", lambda _: Planted)
     monkeypatch.setattr(runner, "MEMORY", runner._memory() + (200 << 20))
