@@ -164,6 +164,39 @@ def test_a_script_that_travels_with_the_job_is_found_behind_its_shell(tmp_path: 
     assert Status.FAIL == check(tmp_path, command=["bash", "lost.sh"], **shell).status
 
 
+@pytest.mark.parametrize(("launch", "speaks"), [(["{python}"], True), ([], False)])
+def test_hints_speak_of_the_job_file_if_there_is_one(tmp_path: Path, launch: list[str], speaks: bool) -> None:
+    """Behind `ddplaunch run --` stands a command line: it has no `source:`, `workdir:` and `python:`."""
+    lost = check(tmp_path, launch=launch, command=["bash", "lost.sh"])
+    no_python = check(tmp_path, launch=launch, command=["bash"], python="lost", env={"PATH": "/usr/bin"})
+
+    assert [Status.FAIL, Status.FAIL] == [lost.status, no_python.status]
+    assert [speaks, speaks] == ["`workdir:`" in lost.hint, "`python:`" in no_python.hint]
+
+
+def test_a_program_that_is_not_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an environment that is not active, torchrun lies beside the Python that runs ddplaunch."""
+    (tmp_path / "torchrun").touch(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    beside, nowhere = (
+        check(tmp_path, launch=[], command=[name], env={"PATH": "/usr/bin"}) for name in ("torchrun", "lost")
+    )
+
+    assert f"name it with its full path, {tmp_path}/torchrun" == beside.hint
+    assert "name it with its full path" == nowhere.hint
+
+
+def test_the_folder_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that start in it fail in ways that name anything else."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    result = check(tmp_path, launch=[], command=["bash"], workdir=None)
+
+    assert (Status.FAIL, "image-lacks") == (result.status, result.code)
+    assert "the current folder is gone: No such file or directory" == result.observed
+
+
 def test_bash_finds_scripts_on_the_path(tmp_path: Path) -> None:
     """A name without a slash that is not in the workdir is looked for on PATH."""
     (tmp_path / "bin").mkdir()

@@ -14,13 +14,14 @@ from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.checks.python import Lacks, UnansweredError
 from ddplaunch.agent.contract import CheckResult, Files
 
-_PYTHON_HINT = "name the Python that has torch: `python:` in the job file"
 _SOURCE_HINT = "list it under `source:` so that it travels with the job, or say where it lies: `workdir:`"
+_COMMAND_HINT = "start ddplaunch in the folder where it lies, or name it by its full path"
 
 
 def check(context: Context) -> CheckResult:
-    """FAIL as image-lacks without the interpreter, torch, torchrun or the script."""
+    """FAIL as image-lacks without the folder, the interpreter, torch, torchrun or the script."""
     try:
+        _folder(context)
         facts = python.facts(context)
         _require(context, facts)
         _launcher(context)
@@ -33,14 +34,28 @@ def check(context: Context) -> CheckResult:
     return passed("interpreter", f"{facts['executable']}{program}")
 
 
+def _folder(context: Context) -> None:
+    """Raise Lacks when the folder in which ddplaunch was started has been removed, or its storage."""
+    try:
+        _ = context.workdir
+    except OSError as error:
+        observed = f"the current folder is gone: {error.strerror}"
+        raise Lacks(
+            observed, "the folder of the job", "`cd` to it again, or to another, and start anew"
+        ) from error
+
+
 def _require(context: Context, facts: dict[str, Any]) -> None:
     executable = facts["executable"]
     if tuple(int(part) for part in facts["python"].split(".")[:2]) < python.OLDEST:
-        raise Lacks(f"{executable} is Python {facts['python']}", python.wanted_python(), _PYTHON_HINT)
+        raise Lacks(
+            f"{executable} is Python {facts['python']}", python.wanted_python(), python.hint(context.plan)
+        )
     if "torch.distributed.run" not in context.plan.launch:
         return
     if not facts.get("torch_folder"):
-        raise Lacks(f"{executable} has no torch", "torch", f"{_PYTHON_HINT}, or install torch there")
+        hint = f"{python.hint(context.plan)}, or install torch there"
+        raise Lacks(f"{executable} has no torch", "torch", hint)
     if not facts.get("torchrun"):
         raise Lacks(
             f"torch in {facts['torch_folder']} has no distributed/run.py",
@@ -87,7 +102,7 @@ def _find_program(context: Context, name: str) -> None:
     path = python.search_path(context)
     if os.sep not in name:
         if shutil.which(name, path=path) is None:
-            raise Lacks(f"no program {name} on PATH", f"program {name}", _SOURCE_HINT, path)
+            raise Lacks(f"no program {name} on PATH", f"program {name}", _place_hint(context), path)
         return
     file = os.path.join(context.workdir, name)
     if not os.path.isfile(file):
@@ -125,7 +140,12 @@ def _find_script(context: Context, start: Start) -> None:
 
 def _lacks(context: Context, wanted: str) -> Lacks:
     place = "the job's source" if os.path.exists(_archive(context)) else context.workdir
-    return Lacks(f"no {wanted} in {place}", wanted, _SOURCE_HINT)
+    return Lacks(f"no {wanted} in {place}", wanted, _place_hint(context))
+
+
+def _place_hint(context: Context) -> str:
+    """Return how to say where a script lies: a command line of the user's own has no job file."""
+    return _SOURCE_HINT if context.plan.launch else _COMMAND_HINT
 
 
 def _travels(context: Context, name: str) -> bool:

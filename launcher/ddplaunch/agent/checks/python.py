@@ -8,6 +8,7 @@ import pkgutil
 import shutil
 import signal
 import subprocess
+import sys
 from typing import Any, Optional, Union
 
 from ddplaunch.agent.checks.command_line import MODULE, PROGRAM, SCRIPT, Start, starts
@@ -96,6 +97,13 @@ def wanted_python() -> str:
     return f"Python >= {'.'.join(map(str, OLDEST))}"
 
 
+def hint(plan: JobPlan) -> str:
+    """Return how to choose another Python: a command line of the user's own has no job file."""
+    if not plan.launch:
+        return "put the Python that has torch first on PATH, or name it in the command"
+    return "name the Python that has torch: `python:` in the job file"
+
+
 def search_path(context: Context) -> str:
     """Return PATH as the ranks will have it."""
     return context.variable("PATH") or os.defpath
@@ -112,10 +120,9 @@ def _interpreter(context: Context) -> str:
             return own
     program = shutil.which(name, path=path)
     if program is None:
-        hint = "name the Python that has torch: `python:` in the job file"
         if os.sep in name:
-            raise Lacks(f"there is no {name}", wanted_python(), hint)
-        raise Lacks(f"no {name} on PATH", wanted_python(), hint, path)
+            raise Lacks(f"there is no {name}", wanted_python(), hint(context.plan))
+        raise Lacks(f"no {name} on PATH", wanted_python(), hint(context.plan), path)
     return program
 
 
@@ -123,7 +130,11 @@ def _of_program(name: str, path: str) -> Optional[str]:
     """Return the Python that `name` is, or that its first line names; else None. Raises Lacks, OSError."""
     program = shutil.which(name, path=path)
     if program is None:
-        raise Lacks(f"no program {name} on PATH", name, "name it with its full path", path)
+        beside = os.path.join(
+            os.path.dirname(sys.executable), name
+        )  # as in an environment that is not active
+        there = f", {beside}" if os.access(beside, os.X_OK) else ""
+        raise Lacks(f"no program {name} on PATH", name, f"name it with its full path{there}", path)
     if os.path.basename(program).startswith("python"):
         return program
     with open(program, "rb") as file:
