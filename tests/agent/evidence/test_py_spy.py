@@ -48,6 +48,19 @@ def test_a_sampler_that_fails_or_hangs_is_given_up(tmp_path: Path) -> None:
     assert time.monotonic() - begun < BUSY * 5
 
 
+def test_a_process_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """py-spy's own words say so, and no line of the stack that it prints behind them."""
+    if PY_SPY is None:
+        pytest.skip("py-spy is not installed")
+    monkeypatch.setenv("RUST_BACKTRACE", "1")
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    found, missing = py_spy.dump(PY_SPY, [process.pid], time.monotonic() + BUSY * 5)
+
+    said = "py-spy: Failed to get process executable name. Check that the process is running."
+    assert ({}, {process.pid: said}) == (found, missing)
+
+
 @pytest.mark.slow
 def test_a_real_process(tmp_path: Path) -> None:
     """Where a process without any hook stands."""

@@ -139,6 +139,23 @@ def test_told_to_stop(node: Node, hub: Hub, number: int) -> None:
     assert node.living() == {}
 
 
+def test_evidence_of_a_stop_is_of_before_the_stop(node: Node, hub: Hub) -> None:
+    """The hub asks all nodes when one is told to stop. That node's ranks are on their way out by then."""
+    node.launch(DEAF, 1, hub, env={"PATIENCE": "100"})
+    wait_for(lambda: "stands" in node.output)
+    assert node.process is not None
+    node.process.send_signal(signal.SIGTERM)
+    hub.wait_for("evidence")
+    for number, why in enumerate(("stopping", "asked"), 1):
+        hub.send("collect", {"id": number, "why": why, "deadline": BUSY * 3, "dumps": 0})
+    wait_for(lambda: len(hub.bodies("evidence")) == 3)
+    node.process.send_signal(signal.SIGINT)
+
+    assert node.exit_code() == 60
+    before, stopping, asked = (evidence(hub, number) for number in range(3))
+    assert (before.at, True) == (stopping.at, asked.at > before.at)
+
+
 def test_told_twice_it_waits_no_longer(node: Node, hub: Hub) -> None:
     """A second signal ends the patience with ranks that do not hear SIGTERM."""
     node.launch(DEAF, 1, hub, env={"PATIENCE": "100"})

@@ -107,4 +107,7 @@ def _start(program: str, pid: int, *how: str) -> subprocess.Popen[bytes]:
 def _reason(errors: str) -> str:
     if "ermission" in errors or "EPERM" in errors:
         return "not permitted (ptrace)"
-    return errors.strip().rpartition("\n")[2][:200] or "no output"
+    lines = errors.strip().splitlines()
+    # Behind its error stand the causes and, where the environment has RUST_BACKTRACE, py-spy's own stack.
+    error = next((line for line in lines if line.startswith("Error: ")), lines[-1] if lines else "")
+    return error.removeprefix("Error: ")[:200] or "no output"

@@ -36,8 +36,7 @@ from ddplaunch.agent.supervisor.without_hub import WithoutHub
 from ddplaunch.agent.system import processes, secrets
 from ddplaunch.agent.transport.endpoints import Endpoint
 
-_DISCOVER = 2.0
-_MISTAKES = 5
+_DISCOVER, _MISTAKES = 2.0, 5
 HASTE = 3.0
 """Seconds for evidence while torchrun is stopped, or a dying rank is held."""
 
@@ -52,8 +51,7 @@ def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: S
         place = LaunchContext(folder, node)
         redactor = secrets.redactor(plan.hidden, os.environ)
         console = Console(sys.stdout.fileno(), redactor)
-        log = partial(console.log, f"{node}/ddplaunch")
-        regroups = place.regroups
+        log, regroups = partial(console.log, f"{node}/ddplaunch"), place.regroups
         link = HubLink(hub, key, attempt, node, log, redactor, regroups)
         return Supervisor(plan, place, attempt + regroups, parent, console, link).run()
 
@@ -87,13 +85,12 @@ class Supervisor:
         self.away_since: Optional[float] = None  # time.time() from which other ranks may have been ended
         self.verdict: Optional[tuple[int, list[Verdict]]] = None  # exit code and verdicts of the hub
         self.stop_code: Optional[int] = None
+        self.before_stop: Optional[NodeEvidence] = None  # taken at the signal to stop
         self.kill_at: Optional[float] = None
         self.next_discovery = 0.0
-        self.dumps = self.mistakes = 0
-        self.rounds = self.reported = 0  # restarts at the last trouble, and at the last report to the hub
+        # `rounds` and `reported`: restarts at the last trouble, and at the last report to the hub.
+        self.dumps = self.mistakes = self.rounds = self.reported = 0
         self.finished = self.noted = False  # `finished` was sent; the hub has noted it
-
-    # --- the whole
 
     def run(self) -> int:
         for number in reaper.FORWARDED:
@@ -257,7 +254,10 @@ class Supervisor:
 
     def _obey(self, order: orders.Order) -> None:
         if isinstance(order, messages.Collect):
-            self.link.send(messages.Evidence(order.id, self.evidence(order.deadline, order.why, order.dumps)))
+            # The signal to stop came before the order: by now the ranks may be on their way out.
+            kept = order.why == "stopping" and self.before_stop
+            evidence = kept or self.evidence(order.deadline, order.why, order.dumps)
+            self.link.send(messages.Evidence(order.id, evidence))
         if isinstance(order, (messages.Noted, messages.End)):
             self.noted = True
             self.link.expect_hang_up()
@@ -287,7 +287,8 @@ class Supervisor:
                 grace = f"{exit_status.STOP_GRACE:.0f} s"
                 self.log(f"told to stop by {name}: evidence first, then SIGTERM, SIGKILL after {grace}")
                 self.link.report(messages.Stopping(name))
-                self.link.report(messages.Evidence(0, self.evidence(exit_status.STOP_EVIDENCE)))
+                self.before_stop = self.evidence(exit_status.STOP_EVIDENCE)
+                self.link.report(messages.Evidence(0, self.before_stop))
                 self._stop(Exit.STOPPED, exit_status.STOP_GRACE)
 
     def _dump(self) -> None:
@@ -324,8 +325,7 @@ class Supervisor:
         if self.tracker.alive:
             self.evidence(HASTE, quick=True)
         self.away_since = self.away_since or time.time()
-        left = reaper.end_all(reaper.PATIENCE, self._reap)
-        if left:
+        if left := reaper.end_all(reaper.PATIENCE, self._reap):
             self.log(left)
         self.tracker.finish_output()
         self._handle_ends()
