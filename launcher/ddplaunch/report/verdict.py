@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ddplaunch.agent.contract import JobEvidence, Verdict
+from ddplaunch.agent.contract import JobEvidence, RankEvidence, Verdict
 from ddplaunch.agent.diagnosis.run import pace
+from ddplaunch.agent.diagnosis.run.job_view import JobView
+from ddplaunch.agent.diagnosis.run.location import ELSEWHERE
 from ddplaunch.agent.diagnosis.run.progress import unexplained
 from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
@@ -17,7 +20,7 @@ from ddplaunch.report.words import clock, count, duration, some
 
 _NARROWEST = 60
 _LABEL = 12
-_PACES = 8
+_PACES = _PLACES = 8
 
 
 def diagnosis_text(diagnosis: Diagnosis, paint: Paint = PLAIN, width: int | None = None) -> str:
@@ -81,8 +84,26 @@ def about_text(diagnosis: Diagnosis, width: int | None = None) -> str:
         if diagnosis.verdicts and job.hint and job.status is None:  # a job that ddplaunch did not start
             lines += _entry("see more", [job.hint], width)
         if not diagnosis.verdicts:  # else the verdict has what matters of it
+            lines += _entry("where", places(evidence), width)
             lines += _entry("pace", paces(evidence), width)
     return "\n".join(lines)
+
+
+def places(evidence: JobEvidence) -> list[str]:
+    """Return where the ranks were, those at one place together and most of them first; at most eight."""
+    nodes = [replace(node, ranks=[_before_stop(rank) for rank in node.ranks]) for node in evidence.evidence]
+    view = JobView(replace(evidence, evidence=nodes))
+    at = view.locations
+    seen = [rank for rank in view.alive if at[rank].kind != ELSEWHERE or at[rank].site is not None]
+    groups = sorted(view.groups_of_ranks(seen).items(), key=lambda each: (-len(each[1]), each[1]))
+    lines = [f"{some('rank', numbers)}: {place}" for place, numbers in groups[:_PLACES]]
+    left = len(groups) - _PLACES
+    return [*lines, f"and {count(left, 'more place')}"] if left > 0 else lines
+
+
+def _before_stop(rank: RankEvidence) -> RankEvidence:
+    """Return a rank that was ended with its job as it was before, when it was looked at."""
+    return replace(rank, alive=True) if rank.exit is not None and rank.exit.by_us else rank
 
 
 def paces(evidence: JobEvidence) -> list[str]:

@@ -5,9 +5,19 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from tests.agent.diagnosis import build
 from tests.unit.report import conftest as given
 
-from ddplaunch.agent.contract import JobEvidence, JobStatus, NodeEvidence, NodeStatus, Phase, Stand, Verdict
+from ddplaunch.agent.contract import (
+    Exited,
+    JobEvidence,
+    JobStatus,
+    NodeEvidence,
+    NodeStatus,
+    Phase,
+    Stand,
+    Verdict,
+)
 from ddplaunch.backends.job import State
 from ddplaunch.report import verdict
 from ddplaunch.report.diagnosis import Diagnosis, diagnose
@@ -162,6 +172,27 @@ def test_a_job_that_is_well_shows_its_pace(diagnosis: Diagnosis) -> None:
         "              rank 0: a step takes 0.5 s; of the last 40 s 75% in collectives, 0% waiting for data"
     )
     assert "pace" not in verdict.diagnosis_text(dataclasses.replace(well, verdicts=diagnosis.verdicts))
+
+
+def test_a_job_without_a_verdict_shows_where_its_ranks_were() -> None:
+    """Those that were ended with it as well, by what was seen before; who had ended by itself is left out."""
+    stopped, failed = Exited(given.AT, None, 15, by_us=True), Exited(given.AT, 1, None)
+    ranks = [
+        build.rank(0, build.in_evaluate(), alive=False, exit=stopped),
+        *(build.rank(number, build.in_collective()) for number in (1, 2)),
+        build.rank(3, []),
+        build.rank(4, build.in_evaluate(), alive=False, exit=failed),
+    ]
+
+    assert ["ranks 1-2: all_reduce 17 (train.py:92)", "rank 0: evaluate (eval.py:140)"] == verdict.places(
+        build.job(*ranks)
+    )
+
+
+def test_many_places_are_counted() -> None:
+    """A thousand ranks may be in a thousand places."""
+    ranks = [build.rank(number, build.in_collective(line=number)) for number in range(10)]
+    assert "and 2 more places" == verdict.places(build.job(*ranks))[-1]
 
 
 def test_silent_nodes_are_named(diagnosis: Diagnosis) -> None:
