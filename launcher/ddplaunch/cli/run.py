@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -95,6 +96,7 @@ def _run(args: argparse.Namespace, stops: Stops) -> int:
     from ddplaunch.plan.plan import adhoc
 
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    _refuse_file(command)
     plan = adhoc(command, args.name, _watchdog(args))
     if not args.join:
         _note_other_nodes(command)
@@ -110,6 +112,23 @@ def _run(args: argparse.Namespace, stops: Stops) -> int:
     with tempfile.TemporaryDirectory(prefix="ddplaunch-") as passing:
         # The hub on node 0 writes the record of the job.
         return _run_plan(local.LocalBackend(Path(passing)), plan, stops, arguments_of_host)
+
+
+def _refuse_file(command: Sequence[str]) -> None:
+    """Raise UsageError where a job file, or a script that is no program, stands for the command."""
+    name = command[0] if command else ""
+    if not Path(name).is_file() or shutil.which(name):
+        return
+    if name.endswith((".yaml", ".yml")):
+        raise UsageError(
+            f"{name} is no command",
+            hint=f"a job file is submitted: ddplaunch submit {name}",
+        )
+    if name.endswith(".py"):
+        raise UsageError(
+            f"{name} is no command: a launcher starts its ranks",
+            hint=f"put it first: ddplaunch run -- torchrun --nproc-per-node=2 {shlex.join(command)}",
+        )
 
 
 def _run_plan(backend: LocalBackend, plan: Plan, stops: Stops, arguments_of_host: Sequence[str] = ()) -> int:
