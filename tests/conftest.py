@@ -47,7 +47,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
-# Real agents, hosts and kills, which wait a lot; a wheel; the fuzzer. Too long between two edits.
+# Real agents, hosts and kills, which wait a lot; other programs; many inputs. Too long between two edits.
 _PROCESSES = (
     "tests/agent/gate",
     "tests/agent/hook/test_mpi.py",
@@ -59,10 +59,32 @@ _PROCESSES = (
     "tests/agent/test_commands.py",
     "tests/agent/test_pods",
     "tests/agent/local",
+    "tests/architecture/test_adding.py",
     "tests/architecture/test_skips.py",
     "tests/architecture/test_wheel.py",
     "tests/chaos/test_samples.py",
     "tests/fuzz",
+    "tests/unit/backends/kubernetes/test_debug_container.py",
+    "tests/unit/backends/kubernetes/test_outside",
+    "tests/unit/backends/slurm/test_parse.py",
+    "tests/unit/backends/test_files.py",
+    "tests/unit/backends/test_local.py",
+    "tests/unit/cli/test_completion.py",
+    "tests/unit/cli/test_reference.py",
+    "tests/unit/cli/test_streams.py",
+    "tests/unit/inject/test_properties.py",
+    "tests/unit/pytest_plugin",
+    "tests/unit/render/test_archive.py",
+    "tests/unit/render/test_kubernetes_properties.py",
+    "tests/unit/render/test_kubernetes_traps.py",
+    "tests/unit/render/test_minify.py",
+    "tests/unit/render/test_private_names.py",
+    "tests/unit/render/test_short_names.py",
+    "tests/unit/render/test_slurm.py",
+    "tests/unit/spec/test_imports.py",
+    "tests/unit/spec/test_roundtrip.py",
+    "tests/unit/verdicts/test_any_evidence.py",
+    "tests/unit/verdicts/test_cuts.py",
 )
 
 

@@ -380,23 +380,3 @@ def test_a_sweep_is_written_into_a_folder_for_each_job(call: Call, job_file: Pat
     assert [("digits-0", "0.1"), ("digits-1", "1e-3")] == [(plan["job"], plan["env"]["LR"]) for plan in plans]
     assert "job.yaml: good, a sweep of 2 jobs\n" in call("validate", "job.yaml").err
     assert call("render", "job.yaml", "--set", "sweep=null").out.startswith("==> run.sh (")
-
-
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        (["job.yaml"], "a job file is submitted: ddplaunch submit job.yaml"),
-        (
-            ["train.py", "--lr", "0.1"],
-            "put it first: ddplaunch run -- torchrun --nproc-per-node=2 train.py --lr 0.1",
-        ),
-    ],
-)
-def test_a_file_is_no_command(call: Call, job_file: Path, words: list[str], hint: str) -> None:
-    """Who starts a job file or a script by `run` reads which command does."""
-    (job_file.parent / "train.py").touch()
-    answer = call("run", *words)
-
-    assert 2 == answer.code
-    assert answer.err.startswith(f"error: {words[0]} is no command")
-    assert f"hint: {hint}" in answer.err
