@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import time
 
@@ -139,17 +140,22 @@ def test_told_to_stop(node: Node, hub: Hub, number: int) -> None:
     assert node.living() == {}
 
 
+def told_to_stop(node: Node, hub: Hub) -> subprocess.Popen[bytes]:
+    """Stop a node whose rank does not hear SIGTERM; return its process, once the hub has the evidence."""
+    process = node.launch(DEAF, 1, hub, env={"PATIENCE": "100"})
+    wait_for(lambda: "stands" in node.output)
+    process.send_signal(signal.SIGINT)
+    hub.wait_for("evidence")
+    return process
+
+
 def test_evidence_of_a_stop_is_of_before_the_stop(node: Node, hub: Hub) -> None:
     """The hub asks all nodes when one is told to stop. That node's ranks are on their way out by then."""
-    node.launch(DEAF, 1, hub, env={"PATIENCE": "100"})
-    wait_for(lambda: "stands" in node.output)
-    assert node.process is not None
-    node.process.send_signal(signal.SIGTERM)
-    hub.wait_for("evidence")
+    process = told_to_stop(node, hub)
     for number, why in enumerate(("stopping", "asked"), 1):
         hub.send("collect", {"id": number, "why": why, "deadline": BUSY * 3, "dumps": 0})
     wait_for(lambda: len(hub.bodies("evidence")) == 3)
-    node.process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
 
     assert node.exit_code() == 60
     before, stopping, asked = (evidence(hub, number) for number in range(3))
@@ -158,13 +164,9 @@ def test_evidence_of_a_stop_is_of_before_the_stop(node: Node, hub: Hub) -> None:
 
 def test_told_twice_it_waits_no_longer(node: Node, hub: Hub) -> None:
     """A second signal ends the patience with ranks that do not hear SIGTERM."""
-    node.launch(DEAF, 1, hub, env={"PATIENCE": "100"})
-    wait_for(lambda: "stands" in node.output)
-    assert node.process is not None
-    node.process.send_signal(signal.SIGINT)
-    hub.wait_for("evidence")
+    process = told_to_stop(node, hub)
     begun = time.monotonic()
-    node.process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
 
     assert node.exit_code() == 60
     assert time.monotonic() - begun < STOP_GRACE - 5
