@@ -21,7 +21,7 @@ test:  ## lint, then every test, on a real Slurm and a real Kubernetes as well; 
 	@scripts/go-toolchain
 	@scripts/run-tests lint agent39 quick agent39-processes processes slurm slow corpus seeds kubernetes
 
-test-quick: $(READY)  ## unit, agent and golden tests, in less than a minute
+test-quick: $(READY)  ## unit, agent and golden tests, in about a minute
 	@scripts/run-tests quick
 
 test-kubernetes: $(READY)  ## jobs on a real Kubernetes, which is built and started first

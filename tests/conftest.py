@@ -49,12 +49,19 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 # Real agents, hosts and kills, which wait a lot; other programs; many inputs. Too long between two edits.
 _PROCESSES = (
+    "tests/agent/contract/test_bundle_file.py",
+    "tests/agent/evidence/test_waits.py",
     "tests/agent/gate",
+    "tests/agent/hook/test_hook.py",
     "tests/agent/hook/test_mpi.py",
     "tests/agent/hub/test_hub.py",
+    "tests/agent/hub/test_notifier.py",
+    "tests/agent/hub/test_poor.py",
+    "tests/agent/hub/test_server.py",
     "tests/agent/hub/test_smoke_session.py",
     "tests/agent/join/test_munge.py",
     "tests/agent/join/test_run.py",
+    "tests/agent/outside/test_dump_files.py",
     "tests/agent/supervisor",
     "tests/agent/test_commands.py",
     "tests/agent/test_pods",
@@ -66,6 +73,7 @@ _PROCESSES = (
     "tests/fuzz",
     "tests/unit/backends/kubernetes/test_debug_container.py",
     "tests/unit/backends/kubernetes/test_outside",
+    "tests/unit/backends/kubernetes/test_snapshot.py",
     "tests/unit/backends/slurm/test_parse.py",
     "tests/unit/backends/test_files.py",
     "tests/unit/backends/test_local.py",
