@@ -120,10 +120,7 @@ def _refuse_file(command: Sequence[str]) -> None:
     if not Path(name).is_file() or shutil.which(name):
         return
     if name.endswith((".yaml", ".yml")):
-        raise UsageError(
-            f"{name} is no command",
-            hint=f"a job file is submitted: ddplaunch submit {name}",
-        )
+        raise UsageError(f"{name} is no command", hint=f"a job file is submitted: ddplaunch submit {name}")
     if name.endswith(".py"):
         raise UsageError(
             f"{name} is no command: a launcher starts its ranks",

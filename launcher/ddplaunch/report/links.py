@@ -14,7 +14,7 @@ from ddplaunch.agent.contract import Bundle, MeshResult
 from ddplaunch.agent.diagnosis.gate import paths
 from ddplaunch.agent.system import phrases
 from ddplaunch.report import measured, reachability
-from ddplaunch.report.words import count
+from ddplaunch.report.words import and_more, count
 
 _FAR, _FAR_AT_LEAST = 5.0, 1e-3
 """Times the median, and seconds, from which a round trip is named as long."""
@@ -91,8 +91,7 @@ def _named(found: Sequence[Link], names: Sequence[str], value: Callable[[Link], 
         f"{phrases.node(each.node, names)} to {phrases.node(each.peer, names)} {value(each)}"
         for each in found[:_NAMED]
     ]
-    more = [f"and {count(len(found) - _NAMED, 'more path')}"] if len(found) > _NAMED else []
-    return ", ".join([*ways, *more])
+    return ", ".join([*ways, *and_more(len(found) - _NAMED, "path")])
 
 
 def _unseen(every: Sequence[Link], known: int) -> str:

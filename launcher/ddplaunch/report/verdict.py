@@ -16,11 +16,12 @@ from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends.job import PROCESS, Job, State
 from ddplaunch.report.diagnosis import Diagnosis
 from ddplaunch.report.paint import PLAIN, Paint
-from ddplaunch.report.words import clock, count, duration, some
+from ddplaunch.report.words import and_more, clock, count, duration, some
 
 _NARROWEST = 60
 _LABEL = 12
-_PACES = _PLACES = 8
+_MOST = 8
+"""Places, or ranks with their pace, that are listed."""
 
 
 def diagnosis_text(diagnosis: Diagnosis, paint: Paint = PLAIN, width: int | None = None) -> str:
@@ -96,9 +97,8 @@ def places(evidence: JobEvidence) -> list[str]:
     at = view.locations
     seen = [rank for rank in view.alive if at[rank].kind != ELSEWHERE or at[rank].site is not None]
     groups = sorted(view.groups_of_ranks(seen).items(), key=lambda each: (-len(each[1]), each[1]))
-    lines = [f"{some('rank', numbers)}: {place}" for place, numbers in groups[:_PLACES]]
-    left = len(groups) - _PLACES
-    return [*lines, f"and {count(left, 'more place')}"] if left > 0 else lines
+    lines = [f"{some('rank', numbers)}: {place}" for place, numbers in groups[:_MOST]]
+    return [*lines, *and_more(len(groups) - _MOST, "place")]
 
 
 def _before_stop(rank: RankEvidence) -> RankEvidence:
@@ -116,8 +116,8 @@ def paces(evidence: JobEvidence) -> list[str]:
             rank.rank,
         )
     )
-    lines = [f"rank {rank.rank}: {pace.text(rank)}" for rank in known[:_PACES]]
-    return [*lines, f"and {count(len(known) - _PACES, 'more rank')}"] if len(known) > _PACES else lines
+    lines = [f"rank {rank.rank}: {pace.text(rank)}" for rank in known[:_MOST]]
+    return [*lines, *and_more(len(known) - _MOST, "rank")]
 
 
 def missing(diagnosis: Diagnosis) -> list[str]:

@@ -48,6 +48,11 @@ def size(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0") + f" {units[0]}"
 
 
+def and_more(left: int, what: str) -> list[str]:
+    """Return ['and 2 more ranks'] behind a list that was cut off; empty where nothing is left."""
+    return [f"and {count(left, f'more {what}')}"] if left > 0 else []
+
+
 def clock(at: float) -> str:
     """Return date and local time."""
     try:

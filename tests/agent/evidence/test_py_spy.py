@@ -13,7 +13,14 @@ from tests.busy import BUSY
 
 from ddplaunch.agent.evidence import py_spy
 
-PY_SPY = py_spy.find(sys.executable)
+
+@pytest.fixture(name="sampler")
+def _sampler() -> str:
+    """py-spy, which has no wheel for some kinds of machines."""
+    program = py_spy.find(sys.executable)
+    if program is None:
+        pytest.skip("py-spy is not installed")
+    return program
 
 
 def test_it_is_looked_for_where_it_may_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,31 +55,27 @@ def test_a_sampler_that_fails_or_hangs_is_given_up(tmp_path: Path) -> None:
     assert time.monotonic() - begun < BUSY * 5
 
 
-def test_a_process_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_gone(sampler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """py-spy's own words say so, and no line of the stack that it prints behind them."""
-    if PY_SPY is None:
-        pytest.skip("py-spy is not installed")
     monkeypatch.setenv("RUST_BACKTRACE", "1")
     with subprocess.Popen(["true"]) as process:
         process.wait()
-    found, missing = py_spy.dump(PY_SPY, [process.pid], time.monotonic() + BUSY * 5)
+    found, missing = py_spy.dump(sampler, [process.pid], time.monotonic() + BUSY * 5)
 
     said = "py-spy: Failed to get process executable name. Check that the process is running."
     assert ({}, {process.pid: said}) == (found, missing)
 
 
 @pytest.mark.slow
-def test_a_real_process(tmp_path: Path) -> None:
+def test_a_real_process(sampler: str, tmp_path: Path) -> None:
     """Where a process without any hook stands."""
-    if PY_SPY is None:
-        pytest.skip("py-spy is not installed")
     program = tmp_path / "train.py"
     program.write_text("import time\ndef stand():\n    print(flush=True)\n    time.sleep(60)\nstand()\n")
     with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         try:
-            found, missing = py_spy.dump(PY_SPY, [process.pid], time.monotonic() + 5)
+            found, missing = py_spy.dump(sampler, [process.pid], time.monotonic() + 5)
         finally:
             process.kill()
     if os.geteuid() != 0 and missing:

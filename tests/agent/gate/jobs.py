@@ -138,6 +138,13 @@ class Job:
         variables = {Env.NODE: str(node), Env.HUB: where, **(env or {})}
         return self._start(name or f"node-{node}", ["gate"], plan, variables, host)
 
+    def waiting(self, node: int) -> tuple[Agent, Agent]:
+        """Start the hub and the gate of one node of two; return both when it waits for the other."""
+        plan = make_plan()
+        hub, gate = self.hub(plan), self.gate(plan, node)
+        hub.says(f"node {node} checked in")
+        return hub, gate
+
     @property
     def hub_port(self) -> int:
         """As it is in hub.json."""

@@ -339,22 +339,16 @@ def test_a_name_that_does_not_exist(job: Job) -> None:
 
 def test_dump_now_is_nothing_to_a_gate(job: Job) -> None:
     """SIGUSR2 means "dump now" to a job; a gate has nothing to dump and lives on."""
-    plan = make_plan()
-    hub = job.hub(plan)
-    gate = job.gate(plan, 0)
-    hub.says("node 0 checked in")
+    _, gate = job.waiting(0)
     gate.process.send_signal(signal.SIGUSR2)
-    other = job.gate(plan, 1)
+    other = job.gate(make_plan(), 1)
 
     assert [Exit.OK, Exit.OK] == [gate.wait(), other.wait()]
 
 
 def test_a_hub_that_is_told_to_stop(job: Job) -> None:
     """SIGTERM to the hub ends the waiting gates within seconds, without blaming anybody."""
-    plan = make_plan()
-    hub = job.hub(plan)
-    gate = job.gate(plan, 0)
-    hub.says("node 0 checked in")
+    hub, gate = job.waiting(0)
     hub.process.send_signal(signal.SIGTERM)
 
     assert gate.wait(5) == Exit.STOPPED
@@ -363,10 +357,7 @@ def test_a_hub_that_is_told_to_stop(job: Job) -> None:
 
 def test_a_hub_that_dies(job: Job) -> None:
     """When the hub is killed the gates say so within seconds, instead of waiting for their deadline."""
-    plan = make_plan()
-    hub = job.hub(plan)
-    gate = job.gate(plan, 1)
-    hub.says("node 1 checked in")
+    hub, gate = job.waiting(1)
     hub.process.kill()
 
     assert gate.wait(15) == Exit.NODE_AT_FAULT

@@ -28,10 +28,7 @@ def test_a_gate_that_is_told_to_stop_after_its_verdict(job: Job, tmp_path: Path)
 
 def test_a_gate_that_is_told_to_stop(job: Job) -> None:
     """SIGTERM ends a waiting gate with its own code, and the job with it: nobody was at fault."""
-    plan = make_plan()
-    hub = job.hub(plan)
-    gate = job.gate(plan, 0)
-    hub.says("node 0 checked in")
+    hub, gate = job.waiting(0)
     gate.process.send_signal(signal.SIGTERM)
 
     assert gate.wait(5) == Exit.STOPPED

@@ -40,9 +40,8 @@ def _folder(context: Context) -> None:
         _ = context.workdir
     except OSError as error:
         observed = f"the current folder is gone: {error.strerror}"
-        raise Lacks(
-            observed, "the folder of the job", "`cd` to it again, or to another, and start anew"
-        ) from error
+        hint = "change to it again, or to another folder, and run the command once more"
+        raise Lacks(observed, "a current folder that exists", hint) from error
 
 
 def _require(context: Context, facts: dict[str, Any]) -> None:

@@ -130,9 +130,8 @@ def _of_program(name: str, path: str) -> Optional[str]:
     """Return the Python that `name` is, or that its first line names; else None. Raises Lacks, OSError."""
     program = shutil.which(name, path=path)
     if program is None:
-        beside = os.path.join(
-            os.path.dirname(sys.executable), name
-        )  # as in an environment that is not active
+        # In an environment that is not active it lies beside our own Python.
+        beside = os.path.join(os.path.dirname(sys.executable), name)
         there = f", {beside}" if os.access(beside, os.X_OK) else ""
         raise Lacks(f"no program {name} on PATH", name, f"name it with its full path{there}", path)
     if os.path.basename(program).startswith("python"):

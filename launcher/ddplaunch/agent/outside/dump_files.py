@@ -56,7 +56,7 @@ def _load(pid: int, path: str) -> Optional[dict[str, Any]]:
             if not is_own or facts.st_mtime - _WRITES < now - slept:
                 return None
             return _as_json(_Data(file).load())
-    except Exception:  # bytes that a stranger has made may raise any of them
+    except Exception:  # a broken or hostile file makes the unpickler raise anything
         return None
 
 
