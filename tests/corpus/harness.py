@@ -41,8 +41,8 @@ AS_IN_LIFE = 60.0
 """Times notice_after, as by default: a healthy job that is ended before would have needed more time."""
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 """Without both, Open MPI's mpirun starts nothing for root."""
-WITH_OWN_SHM = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size="$0" shm /dev/shm && exec "$@"')
-"""Before a size in bytes and a command: it gets a /dev/shm of its own."""
+_WITH_OWN_SHM = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size="$0" shm /dev/shm && exec "$@"')
+"""Before a size in bytes and a command."""
 ASKS = 8
 """How often it may: between two steps nobody waits, and nobody can be named."""
 ASK_AGAIN = 1.0
@@ -76,8 +76,7 @@ def run(case: Fault | Healthy, folder: Path, env: Mapping[str, str] | None = Non
     (folder / Files.AGENT).write_bytes(archive.agent_archive())
     codec.write(str(folder / Files.PLAN), _plan(case, folder, env or {}))
     words = [sys.executable, "-I", "-S", str(folder / Files.AGENT), "local", "--folder", str(folder)]
-    if isinstance(case, Fault) and case.shm is not None:
-        words = [*WITH_OWN_SHM, str(case.shm), *words]
+    words = [*own_shm(case), *words]
     memory = case.memory if isinstance(case, Fault) else None
     cpus = case.cpus if isinstance(case, Fault) else None
     with (
@@ -94,6 +93,15 @@ def run(case: Fault | Healthy, folder: Path, env: Mapping[str, str] | None = Non
                 job.kill()
                 job.wait()
     return _outcome(folder, exit_code, asked)
+
+
+def own_shm(case: Fault | Healthy) -> list[str]:
+    """Return what stands before a command of a job that fills /dev/shm: it gets one of its own.
+
+    That of the machine would keep what the job leaves there, in memory, until the machine has none.
+    """
+    shm = case.shm if isinstance(case, Fault) else None
+    return [] if shm is None else [*_WITH_OWN_SHM, str(shm)]
 
 
 def _plan(case: Fault | Healthy, folder: Path, env: Mapping[str, str]) -> JobPlan:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.corpus.faults import Fault, Healthy
-from tests.corpus.harness import HERE, living
+from tests.corpus.harness import HERE, living, own_shm
 from tests.ports import own_port
 
 STARTED = 120.0
@@ -48,7 +48,8 @@ def job(
     launch = case.launch if isinstance(case, Fault) else ()
     try:
         for node in range(case.nodes):
-            words = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(case.nodes)]
+            words = [*own_shm(case), sys.executable]
+            words += ["-m", "torch.distributed.run", "--nnodes", str(case.nodes)]
             words += ["--nproc-per-node", str(case.nproc), "--node-rank", str(node)]
             words += ["--master-addr", "127.0.0.1", "--master-port", port, *launch, case.file]
             with (folder / f"output-{node}").open("wb") as output:
