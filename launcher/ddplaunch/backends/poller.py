@@ -46,8 +46,13 @@ class Poller(ABC):
         if fresh:
             self._query()
         elif not ended and self._thread is None and time.monotonic() >= self._next:
-            self._thread = threading.Thread(target=self._query, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._query, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the user may start no more (ulimit -u)
+                self._query()
+            else:
+                self._thread = thread
         if self.error is not None:
             raise self.error
 

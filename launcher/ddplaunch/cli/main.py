@@ -124,9 +124,11 @@ def _run(words: list[str], debug: bool) -> int:
 
 
 def _unexpected(error: Exception) -> DdplaunchError:
-    if isinstance(error, OSError):
-        from ddplaunch.cli import os_errors
+    from ddplaunch.cli import os_errors
 
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return DdplaunchError(*os_errors.NO_ROOM)
+    if isinstance(error, OSError):
         refused = os_errors.of(error)
         if refused is not None:
             return DdplaunchError(*refused)

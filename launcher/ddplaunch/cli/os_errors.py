@@ -17,8 +17,16 @@ _HINTS: Final = {
 }
 
 
+NO_ROOM: Final = (
+    "no more processes and threads may be started here",
+    "`ulimit -u` shows how many you may have, `ps -LU $USER` those that you have; end what is not needed",
+)
+
+
 def of(error: OSError) -> tuple[str, str] | None:
     """Return message and hint; None for an error that is more likely a bug of ddplaunch."""
+    if error.errno == errno.EAGAIN:  # of fork(2); files here do not answer so
+        return NO_ROOM
     hint = _HINTS.get(error.errno or 0)
     if hint is None:
         return None

@@ -262,6 +262,27 @@ def test_rendering_does_not_load_what_only_running_needs(job_file: Path) -> None
     assert "[]" == result.stderr
 
 
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("can't start new thread"), BlockingIOError(errno.EAGAIN, "Resource unavailable", "sh")],
+)
+def test_a_user_who_may_start_nothing_more(
+    call: Call, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """`ulimit -u` of a login node is no bug of ours: Python says it of a thread, the kernel of a fork."""
+
+    def jobs(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("ddplaunch.api.jobs", jobs)
+    code, out, said = call("list")
+
+    assert (1, "") == (code, out)
+    assert said.startswith(
+        "error: no more processes and threads may be started here\n\nhint: `ulimit -u` shows"
+    )
+
+
 def test_what_the_system_refuses_is_not_called_a_fault_of_ours(call: Call, tmp_path: Path) -> None:
     """The path, the reason, and a command that shows more. Root may read everything, and asks as another."""
     assert os_errors.of(OSError()) is None
