@@ -99,6 +99,7 @@ FAULTS = [
     Fault("lock_of_a_program", "rank-in-user-code", (1,), (0,), whole=True),
     Fault("lock_of_a_rank", "rank-late-to-init", (0,), (1, 2), nproc=3, whole=True),
     Fault("rank_in_user_code", "rank-in-user-code", (0,), (1,), notice_after=10.0, on_clusters="whole"),
+    Fault("logs_beside_wait", "rank-in-user-code", (1,), (0, 2), nproc=3),
     Fault("rank_loops", "rank-in-user-code", (3,), (0, 1, 2), nodes=2, patience=4.0, whole=True),
     Fault("gil_held", "gil-held", (1,), (0, 2, 3), nodes=2, on_clusters="whole"),
     Fault("gil_held_spinning", "gil-held", (0,), (1,), patience=4.0, whole=True),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
+from tests.agent.supervisor.samples import Clock
 from tests.busy import BUSY
 
 from ddplaunch.agent.contract import Env, Files, JobPlan, codec
@@ -219,3 +220,12 @@ def _node(agent: list[str], tmp_path: Path) -> Iterator[Node]:
 def read_json(path: Path) -> Any:
     """What a JSON file holds."""
     return json.loads(path.read_text())
+
+
+@pytest.fixture(name="clock")
+def _clock() -> Clock:
+    clock = Clock()
+    clock.second(counted=(4, 4), initialized=True)
+    clock.seconds(4, counted=(5, 5), initialized=True)
+    assert (clock.stuck, clock.still) == (3.0, 3.0)
+    return clock

@@ -5,68 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.agent.supervisor.samples import C10D, IN_COLLECTIVE, LOADER, Clock, location
 
 from ddplaunch.agent.contract import Frame
-from ddplaunch.agent.supervisor.progress import SUSPICION, Progress, Sample
+from ddplaunch.agent.supervisor.progress import SUSPICION
 from ddplaunch.agent.system.proc import Usage
-
-RANK, LOADER = 100, 101
-C10D = "/opt/torch/distributed/distributed_c10d.py"
-TRAIN = "/job/train.py"
-
-
-class Clock:
-    """Feeds one rank with a sample a second; what is not said stays as it was."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.progress = Progress(self.now)
-        self.used = {RANK: Usage(5.0, 1000, 1000, 50)}
-
-    def second(
-        self,
-        cpu: float = 0.0,
-        wakeups: int = 0,
-        read: int = 0,
-        written: int = 0,
-        pid: int = RANK,
-        runnable: bool = False,
-        printed: bool = False,
-        **more: Any,
-    ) -> None:
-        self.now += 1.0
-        old = self.used.get(pid, Usage(0.0, 0, 0, 0))
-        self.used[pid] = Usage(old.cpu + cpu, old.read + read, old.written + written, old.wakeups + wakeups)
-        self.progress.take(Sample(self.now, dict(self.used), runnable, printed, **more))
-
-    def seconds(self, count: int, **more: Any) -> None:
-        for _ in range(count):
-            self.second(**more)
-
-    @property
-    def stuck(self) -> float:
-        return self.progress.stuck_for(self.now)
-
-    @property
-    def still(self) -> float:
-        return self.progress.still_for(self.now)
-
-
-@pytest.fixture(name="clock")
-def _clock() -> Clock:
-    clock = Clock()
-    clock.second(counted=(4, 4), initialized=True)
-    clock.seconds(4, counted=(5, 5), initialized=True)
-    assert (clock.stuck, clock.still) == (3.0, 3.0)
-    return clock
-
-
-def location(*places: tuple[str, int], file: str = TRAIN) -> list[Frame]:
-    """A stack of (function, line), innermost first."""
-    return [Frame(name, file, line) for name, line in places]
-
-
-IN_COLLECTIVE = [Frame("all_reduce", C10D, 4181), *location(("main", 12), ("<module>", 20))]
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ class _Watch:
                 self._frames[rank.pid] = frames
             rank.progress.take(self._sampler.sample(rank, {})._replace(frames=frames or None))
             self._collector.remember([rank.pid, *rank.children])
-        self._sampler.look_at_sockets(self._ranks)
+        self._sampler.look_at_sockets(self._ranks, of_all=True)
         self._sampler.look_at_queues(self._ranks)
         self._sampled = time.monotonic()
 
@@ -189,8 +189,8 @@ class _Watch:
         if not SHORTEST <= watched < LONGEST:
             return watched >= LONGEST
         alive = [rank for rank in self._ranks if rank.alive]
-        if any(rank.progress.stuck_for(now) < SHORTEST / 2 for rank in alive):
-            return True  # some move
+        if all(rank.progress.stuck_for(now) < SHORTEST / 2 for rank in alive):
+            return True  # where only some move, the others get as long a look as if none did
         silence = self._silence()
         return all(self._quiet_for(rank.pid, silence.get(rank.pid, 0.0)) >= NOTICE_AFTER for rank in alive)
 

@@ -3,6 +3,9 @@
 Progress: a collective was called or done, new text was printed, bytes were read or sent, or the main thread
 is at a new place. Movement: also CPU time, wake-ups, a runnable thread. A rank that only moves may loop for
 ever, so stacks that differ only in the user's innermost function are movement.
+
+Of a rank that waits for others, only its main thread and its sockets count: threads and child processes that
+log, measure or upload go on for ever in a job that hangs.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import NamedTuple, Optional
 
 from ddplaunch.agent.contract import Frame
 from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.system.proc import Usage
+from ddplaunch.agent.system.proc import MainIo, Usage
 
 SUSPICION = 3.0
 """Seconds without real progress after which stacks are looked at."""
@@ -38,7 +41,9 @@ class Sample(NamedTuple):
     counted: Optional[tuple[int, int]] = None  # collectives called and done, of all groups
     is_doubtful: bool = False  # whether the last collective may be done although it counts as called only
     initialized: Optional[bool] = None
-    sent: Optional[int] = None  # bytes through sockets; None: not counted
+    sent: Optional[int] = None  # bytes through sockets, of its children as well; None: not counted
+    sent_itself: Optional[int] = None  # bytes through sockets of the rank's own process
+    main_io: Optional[MainIo] = None  # of its main thread; None: cannot be read
     frames: Optional[list[Frame]] = None  # of the main thread; None: not read
     deeper: tuple[list[Frame], ...] = ()  # of its children's main threads
 
@@ -48,11 +53,13 @@ class Progress:
 
     def __init__(self, at: float) -> None:
         self._progressed = at
-        self._moved = at
+        self._by_itself = at  # of the last progress that no other thread and no child can have made
         self._otherwise = at  # of the last progress that was more than bytes
+        self._moved = at
         self._last: Optional[Sample] = None
-        self._bytes = 0
+        self._bytes = self._bytes_itself = 0  # since the last progress
         self._sent: Optional[int] = None
+        self._sent_itself: Optional[int] = None
         self._counted: Optional[tuple[int, int]] = None
         self._is_doubtful = False
         self._initialized: Optional[bool] = None
@@ -61,7 +68,8 @@ class Progress:
         self._frames: list[Frame] = []
 
     def stuck_for(self, now: float) -> float:
-        return max(0.0, self._looked_until(now) - self._progressed)
+        progressed = self._by_itself if self._may_wait(now) else self._progressed
+        return max(0.0, self._looked_until(now) - progressed)
 
     def still_for(self, now: float) -> float:
         return max(0.0, self._looked_until(now) - self._moved)
@@ -71,7 +79,7 @@ class Progress:
         return now if self._last is None else min(now, self._last.at + _AWAY)
 
     def suspicious(self, now: float) -> bool:
-        return self.stuck_for(now) >= SUSPICION
+        return self._looked_until(now) - self._by_itself >= SUSPICION
 
     def only_transfers(self, now: float) -> bool:
         """Whether bytes were its only progress for as long as makes other ranks suspicious."""
@@ -103,33 +111,37 @@ class Progress:
         With NCCL, torch makes the communicator before it records the call: for seconds, in large worlds for
         minutes.
         """
-        fresh = bool(self._frames) and now - self._looks[-1][0] < _WINDOW
+        fresh = self._has_fresh_frames(now)
         return fresh and self._counted == (0, 0) and bool(stacks.collective(self._frames))
 
     def waits(self, now: float) -> bool:
         """Whether the rank is in a collective or in init_process_group, by the samples so far."""
-        if self._frames and now - self._looks[-1][0] < _WINDOW:
-            if (
-                stacks.collective(self._frames)
-                or stacks.in_init(self._frames)
-                or stacks.mpi_function(self._frames)
-            ):
-                return True
-            # DDP waits inside backward(), without a frame of torch.distributed.
-            return self.pending and not stacks.in_loader(self._frames) and self.still_for(now) >= 1.0
-        return self.pending and self.still_for(now) >= 1.0
+        return self._is_in_call(now) or (self._may_wait(now) and self.still_for(now) >= 1.0)
+
+    def _is_in_call(self, now: float) -> bool:
+        frames = self._frames if self._has_fresh_frames(now) else []
+        return bool(stacks.collective(frames) or stacks.in_init(frames) or stacks.mpi_function(frames))
+
+    def _may_wait(self, now: float) -> bool:
+        """Whether it is in a call, or has one open: DDP waits inside backward(), without a frame of c10d."""
+        in_loader = self._has_fresh_frames(now) and stacks.in_loader(self._frames)
+        return self._is_in_call(now) or (self.pending and not in_loader)
+
+    def _has_fresh_frames(self, now: float) -> bool:
+        return bool(self._frames) and now - self._looks[-1][0] < _WINDOW
 
     def take(self, sample: Sample) -> None:
         last, self._last = self._last, sample
         if last is not None and sample.at - last.at > _AWAY:
             self._progressed += sample.at - last.at
+            self._by_itself += sample.at - last.at
             self._moved += sample.at - last.at
-        if sample.printed or self._called(sample):
+        if last is not None:
+            self._transfers(sample, last)
+        if self._called(sample) or (sample.printed and _may_have_printed(sample, last)):
             self.got_on(sample.at)
-        elif last is not None and self._transferred(sample, last):
-            otherwise = self._otherwise
-            self.got_on(sample.at)
-            self._otherwise = otherwise
+        elif sample.printed:
+            self._progressed = self._moved = sample.at
         if self._stands_anew(sample):
             self._progress(sample.at)
         if last is None or _moves(sample, last):
@@ -143,8 +155,8 @@ class Progress:
         self._frames = []
 
     def _progress(self, at: float) -> None:
-        self._progressed = self._moved = self._otherwise = at
-        self._bytes = 0
+        self._progressed = self._by_itself = self._otherwise = self._moved = at
+        self._bytes = self._bytes_itself = 0
 
     def _called(self, sample: Sample) -> bool:
         changed = False
@@ -157,13 +169,25 @@ class Progress:
             self._initialized = sample.initialized
         return changed
 
-    def _transferred(self, sample: Sample, last: Sample) -> bool:
-        for before, after in _both(last, sample):
-            self._bytes += after.read_since(before) + after.written - before.written
-        if sample.sent is not None:
-            self._bytes += max(0, sample.sent - (self._sent if self._sent is not None else sample.sent))
-        self._sent = sample.sent
-        return self._bytes >= _BYTES
+    def _transfers(self, sample: Sample, last: Sample) -> None:
+        sent, self._sent = self._sent, sample.sent
+        sent_itself, self._sent_itself = self._sent_itself, sample.sent_itself
+        moved = _growth(sent, sample.sent)
+        moved += sum(
+            after.read_since(before) + after.written - before.written for before, after in _both(last, sample)
+        )
+        self._bytes += moved
+        unseen = sent_itself is None or sample.sent_itself is None
+        if unseen or sample.main_io is None or last.main_io is None:
+            self._bytes_itself += moved
+        else:
+            self._bytes_itself += _growth(sent_itself, sample.sent_itself)
+            self._bytes_itself += sum(sample.main_io) - sum(last.main_io)
+        if self._bytes_itself >= _BYTES:
+            self._by_itself, self._bytes_itself = sample.at, 0
+        if self._bytes >= _BYTES or self._by_itself == sample.at:
+            self._progressed = self._moved = sample.at
+            self._bytes = 0
 
     def _stands_anew(self, sample: Sample) -> bool:
         """Whether a stack is at a new place since the last other progress. The first stack is never new."""
@@ -192,6 +216,17 @@ def _moves(sample: Sample, last: Sample) -> bool:
             for before, after in _both(last, sample)
         )
     )
+
+
+def _may_have_printed(sample: Sample, last: Optional[Sample]) -> bool:
+    """Whether its main thread may have: another thread prints as well, and a child does."""
+    if last is None or last.main_io is None or sample.main_io is None:
+        return True
+    return sample.main_io.written > last.main_io.written
+
+
+def _growth(before: Optional[int], after: Optional[int]) -> int:
+    return 0 if before is None or after is None else max(0, after - before)
 
 
 def _both(last: Sample, sample: Sample) -> list[tuple[Usage, Usage]]:

@@ -37,6 +37,14 @@ class _Moment(NamedTuple):
     usage: proc.Usage
 
 
+class _Sent(NamedTuple):
+    """Bytes through the sockets of a rank so far."""
+
+    at: float
+    by_all: int  # of its children as well
+    by_itself: int
+
+
 class _Queue(NamedTuple):
     """The main thread's seconds so far."""
 
@@ -51,7 +59,7 @@ class Sampler:
 
     def __init__(self) -> None:
         self._moments: dict[int, deque[_Moment]] = {}
-        self._sent: dict[int, deque[tuple[float, int]]] = {}  # by pid of the rank
+        self._sent: dict[int, deque[_Sent]] = {}  # by pid of the rank
         self._sockets_at = 0.0
         self._queues: dict[int, deque[_Queue]] = {}
         self._queues_at = 0.0
@@ -92,18 +100,22 @@ class Sampler:
             counted=now_counted,
             is_doubtful=is_doubtful,
             initialized=rank.initialized,
-            sent=sent[-1][1] if sent else None,
+            sent=sent[-1].by_all if sent else None,
+            sent_itself=sent[-1].by_itself if sent else None,
+            main_io=proc.main_io(rank.program),
             frames=frames,
             deeper=tuple(each for each in deeper if each),
         )
 
-    def look_at_sockets(self, ranks: Iterable[Rank]) -> None:
+    def look_at_sockets(self, ranks: Iterable[Rank], *, of_all: bool = False) -> None:
         """Count the bytes of the suspicious ranks' sockets, by one request to the kernel for all."""
         now = time.monotonic()
         suspects = [
             rank
             for rank in ranks
-            if rank.progress.suspicious(now) or (rank.initialized and rank.progress.only_transfers(now))
+            if of_all
+            or rank.progress.suspicious(now)
+            or (rank.initialized and rank.progress.only_transfers(now))
         ]
         self._sent = {rank.program: self._sent.get(rank.program, deque(maxlen=_KEPT)) for rank in suspects}
         if not suspects or self.sockets_missing or now - self._sockets_at < _SOCKETS_EVERY:
@@ -116,10 +128,12 @@ class Sampler:
             self._sent = {}
             return
         for rank in suspects:
-            inodes = set().union(*(proc.socket_inodes(pid) for pid in [rank.program, *rank.children]))
-            self._sent[rank.program].append(
-                (now, sum(sent[inode].moved for inode in inodes if inode in sent))
+            own = proc.socket_inodes(rank.program)
+            all_inodes = own.union(*map(proc.socket_inodes, rank.children))
+            by_all, by_itself = (
+                sum(sent[inode].moved for inode in inodes if inode in sent) for inodes in (all_inodes, own)
             )
+            self._sent[rank.program].append(_Sent(now, by_all, by_itself))
 
     def look_at_queues(self, ranks: Iterable[Rank]) -> None:
         """Note for how long the suspicious ranks have waited for a CPU, and who has the CPUs then."""
@@ -212,9 +226,10 @@ class Sampler:
         facts.update(self._queue_facts(pid))
         sent = self._sent.get(pid)
         if sent:
-            facts["net_bytes"] = sent[-1][1]
+            facts["net_bytes"] = sent[-1].by_all
         if sent and len(sent) > 1:
-            facts["net_rate"] = round((sent[-1][1] - sent[0][1]) / max(sent[-1][0] - sent[0][0], 0.001), 1)
+            seconds = max(sent[-1].at - sent[0].at, 0.001)
+            facts["net_rate"] = round((sent[-1].by_all - sent[0].by_all) / seconds, 1)
         return Process(
             pid, stat.state, stat.command, proc.wchan(pid), stat.threads, memory=stat.memory, **facts
         )

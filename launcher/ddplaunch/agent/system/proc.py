@@ -49,6 +49,13 @@ class Usage(NamedTuple):
         return max(self.read - before.read, self.fetched - before.fetched)
 
 
+class MainIo(NamedTuple):
+    """Bytes that a main thread has read and written so far, of files, pipes and sockets alike."""
+
+    read: int
+    written: int
+
+
 def stat(pid: int) -> Optional[Stat]:
     """Return fields of /proc/PID/stat; None without such a process, or while it is being torn down."""
     return _stat(text(pid, "stat"))
@@ -98,6 +105,12 @@ def usage(pid: int, known: Optional[Stat] = None) -> Optional[Usage]:
     wakeups = dict(_pairs(text(pid, "status"))).get("voluntary_ctxt_switches", 0)
     read, written, fetched = (numbers.get(name, 0) for name in ("rchar", "wchar", "read_bytes"))
     return Usage(process.cpu, read, written, wakeups, fetched)
+
+
+def main_io(pid: int) -> Optional[MainIo]:
+    """Return the bytes of a process's main thread; None where they cannot be read."""
+    numbers = dict(_pairs(text(pid, f"task/{pid}/io")))
+    return MainIo(numbers["rchar"], numbers["wchar"]) if {"rchar", "wchar"} <= numbers.keys() else None
 
 
 def cpu_times() -> dict[int, float]:
