@@ -10,18 +10,20 @@ import bz2
 import hashlib
 import io
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from ddplaunch.render import private_names, short_names
 from ddplaunch.render.minify import minify
+from ddplaunch.render.used_imports import keep_used
 
 _PACKAGE = Path(__file__).parents[1]
 _PACKERS = [
     Path(__file__).with_name(f"{name}.py")
-    for name in ("agent_archive", "minify", "private_names", "short_names")
+    for name in ("agent_archive", "minify", "private_names", "short_names", "used_imports")
 ]
 _JOIN = ("key", "launchers", "munge", "prepare", "run", "spot")
 _NO_MPI = "hook/without_mpi.py"
@@ -147,16 +149,21 @@ def _packed(head: bytes, sources: Mapping[str, bytes]) -> bytes:
 
 def _members(sources: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the zip file's members: Python finds the entry and the finder, and the finder all others."""
-    files = {name: minify(_shortened(name, source.decode())).encode() for name, source in sources.items()}
+    texts = {name: source.decode() for name, source in sources.items()}
+    mentions = Counter(word for text in texts.values() for word in {*private_names.words(text)})
+    shared = {word for word, modules in mentions.items() if modules > 1}
+    files = {name: _smaller(name, text, shared).encode() for name, text in texts.items()}
     first = {name: files.pop(f"ddplaunch/agent/{name}") for name in (_ENTRY, *_BESIDE)}
     orders = [sorted(files, key=lambda name: (key(name), name)) for key in _ORDERS]
     # bzip2 packs one order up to a kilobyte better than another, and which one changes with every edit.
     return {**first, _MODULES: min((_compressed(files, order) for order in orders), key=len)}
 
 
-def _shortened(name: str, source: str) -> str:
+def _smaller(name: str, source: str, shared: Collection[str]) -> str:
+    """`shared`: the private names that several modules mention."""
     short = short_names.shorten(source)
-    return short if _HOOK in name else private_names.shorten(short)
+    small = minify(short if _HOOK in name else private_names.shorten(short, shared))
+    return small if name.endswith("__init__.py") else keep_used(small)
 
 
 def _compressed(files: Mapping[str, bytes], order: Iterable[str]) -> bytes:
