@@ -52,6 +52,20 @@ def test_the_tightest_limit_on_the_way_up_counts(root: Root) -> None:
     assert cgroup.memory(str(root)) == cgroup.Memory(4 * GIB, 3 * GIB, 1)
 
 
+def test_every_limit_of_processes_on_the_way_up(root: Root) -> None:
+    """Whichever is reached first counts; a group without a limit has none to tell."""
+    version_2(root, "/kubepods/pod_7/ranks")
+    for path, limit, used in [
+        ("kubepods", "max", 90),
+        ("kubepods/pod_7", 100, 80),
+        ("kubepods/pod_7/ranks", 50, 20),
+    ]:
+        root.write(f"sys/fs/cgroup/{path}/pids.max", f"{limit}\n")
+        root.write(f"sys/fs/cgroup/{path}/pids.current", f"{used}\n")
+
+    assert [(50, 20), (100, 80)] == cgroup.tasks(str(root))
+
+
 def test_a_container_sees_its_group_as_the_root(root: Root) -> None:
     """With a namespace of its own the path is / and the mount is the group."""
     version_2(root, "/")

@@ -13,14 +13,12 @@ from ddplaunch.agent import platforms
 from ddplaunch.agent.checks import rdma
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
-from ddplaunch.agent.system import phrases
+from ddplaunch.agent.system import capabilities, phrases
 
 LEAST = 64 << 20
 """Bytes. A connection of NCCL has buffers of 9 MiB (4 for large messages, 5 for small ones), a ring of two
 channels has four connections, and they are pinned where the GPU's own memory cannot be. Defaults are far
 below: 64 KiB, or 8 MiB by systemd and newer kernels."""
-_IPC_LOCK = 1 << 14  # linux/capability.h
-_FIRST_NAMESPACE = ["0", "0", "4294967295"]
 _HINT = (
     "`ulimit -l unlimited` where the job is started; if that is refused, `* - memlock unlimited` in "
     "/etc/security/limits.conf, or `docker run --ulimit memlock=-1`"
@@ -34,7 +32,7 @@ def check(context: Context, root: str = "/") -> CheckResult:
     observed = f"{_size(soft)} may be locked"
     if soft == resource.RLIM_INFINITY or not rdma.is_used(context, root):
         return passed("memlock", observed, **facts)
-    if _is_free():
+    if capabilities.holds(capabilities.IPC_LOCK):
         return passed("memlock", f"{observed}, and CAP_IPC_LOCK lifts that", **facts)
     hint = platforms.named(context.plan.platform).hint("memlock", _HINT)
     if soft >= LEAST:
@@ -48,17 +46,6 @@ def check(context: Context, root: str = "/") -> CheckResult:
         hint,
         **facts,
     )
-
-
-def _is_free() -> bool:
-    try:
-        with open("/proc/self/uid_map", encoding="ascii") as file:
-            first = file.read().split() == _FIRST_NAMESPACE
-        with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
-            held = next(line.split()[1] for line in file if line.startswith("CapEff:"))
-        return first and bool(int(held, 16) & _IPC_LOCK)
-    except (OSError, StopIteration, ValueError):
-        return False
 
 
 def _size(limit: int) -> str:

@@ -6,12 +6,12 @@ Whether a loopback address is wrong depends on the other nodes' machines, so the
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from typing import Any, Union
 
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
+from ddplaunch.agent.system.background import Task
 from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError, resolve
 from ddplaunch.agent.transport.endpoints import interfaces
 
@@ -98,11 +98,8 @@ def _resolve_all(names: list[str], deadline: float) -> dict[str, Lookup]:
         except (UnknownNameError, UnansweredNameError) as error:
             answers[name] = error
 
-    threads = [threading.Thread(target=look_up, args=(name,), daemon=True) for name in dict.fromkeys(names)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    for task in [Task(look_up, name) for name in dict.fromkeys(names)]:
+        task.join()
     return answers
 
 

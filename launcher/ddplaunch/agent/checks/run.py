@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import replace
 from importlib import import_module
@@ -11,6 +10,7 @@ from typing import Callable, Optional
 from ddplaunch.agent.checks.context import Context, unknown
 from ddplaunch.agent.contract import CHECKS as NAMES
 from ddplaunch.agent.contract import MESH, CheckResult, Status
+from ddplaunch.agent.system.background import Task
 
 Check = Callable[[Context], CheckResult]
 
@@ -46,14 +46,13 @@ def _observed(result: CheckResult) -> CheckResult:
 
 
 class _Run:
-    """One check in a daemon thread, which is abandoned when it overruns: a file system may block it."""
+    """One check, which is abandoned when it overruns."""
 
     def __init__(self, name: str, check: Check, context: Context) -> None:
         self._name = name
         self._result: Optional[CheckResult] = None
         self._started = time.monotonic()
-        self._thread = threading.Thread(target=self._work, args=(check, context), name=name, daemon=True)
-        self._thread.start()
+        self._task = Task(self._work, check, context, name=name)
 
     def _work(self, check: Check, context: Context) -> None:
         try:
@@ -63,7 +62,7 @@ class _Run:
             self._result = unknown(self._name, f"the check itself failed: {type(error).__name__}: {error}")
 
     def answer(self, deadline: float) -> Optional[CheckResult]:
-        self._thread.join(max(0.0, deadline - time.monotonic()))
+        self._task.join(max(0.0, deadline - time.monotonic()))
         return self._result
 
     def result(self, deadline: float) -> CheckResult:

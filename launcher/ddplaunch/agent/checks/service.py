@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 import time
 from typing import Any
 
@@ -16,6 +15,7 @@ from ddplaunch.agent import platforms
 from ddplaunch.agent.checks.context import Context, failed, passed, unknown
 from ddplaunch.agent.contract import CheckResult
 from ddplaunch.agent.platforms import dns
+from ddplaunch.agent.system.background import Task
 
 PATIENCE = 3.0
 """Seconds in which the record of a new node usually appears."""
@@ -65,9 +65,7 @@ def check(context: Context) -> CheckResult:
 def _reverse(address: str) -> float:
     """Return the seconds of a reverse lookup, at most _LONGEST."""
     started = time.monotonic()
-    thread = threading.Thread(target=_name_of, args=(address,), daemon=True)
-    thread.start()
-    thread.join(_LONGEST)
+    Task(_name_of, address).join(_LONGEST)
     return time.monotonic() - started
 
 

@@ -146,6 +146,7 @@ CHECKS = (
     "memlock",
     "shm",
     "memory",
+    "threads",
     "cpu",
     "disk",
     "clock",

@@ -53,6 +53,12 @@ def cpu(root: str = "/", pid: str = "self") -> Optional[Cpu]:
     return min(quotas, key=lambda each: each.limit or float("inf"), default=None)
 
 
+def tasks(root: str = "/") -> list[tuple[int, int]]:
+    """Return limit and number of the processes and threads, of our group and of those above that have one."""
+    pairs = ((_number(each, "pids.max"), _number(each, "pids.current")) for each in _folders("pids", root))
+    return [(limit, used) for limit, used in pairs if limit is not None and used is not None]
+
+
 def _cpus(folder: str) -> float:
     """Return the quota in CPUs; 0: none."""
     quota, _, period = _text(folder, "cpu.max").strip().partition(" ")

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,6 +53,7 @@ from ddplaunch.agent.gate.agreed_file import AgreedFile
 from ddplaunch.agent.gate.reach import HubUnreachedError, Reach
 from ddplaunch.agent.platforms import physical_host, scheduler_log, termination
 from ddplaunch.agent.system import host_identity, phrases, ports, secrets
+from ddplaunch.agent.system.background import Task
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.agent.transport.endpoints import Endpoint, address_of
@@ -148,8 +148,7 @@ class Gate:
         self.verdicts: list[Verdict] = []  # as printed
 
     def run(self) -> int:
-        checking = threading.Thread(target=self._check, daemon=True)
-        checking.start()
+        checking = Task(self._check)
         try:
             channel: Optional[Channel] = self._reach.connect(self._deadline)
         finally:

@@ -9,6 +9,7 @@ from typing import Callable, NamedTuple, TypeVar
 
 from ddplaunch.agent.contract import MeshResult, MeshTask, Outcome
 from ddplaunch.agent.contract.messages import Digest, Payload
+from ddplaunch.agent.system.background import Task
 from ddplaunch.agent.transport.protocol import (
     Channel,
     LostError,
@@ -86,11 +87,8 @@ def _all_at_once(works: list[Callable[[], T]]) -> list[T]:
     def work(index: int) -> None:
         results[index] = works[index]()
 
-    threads = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(len(works))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    for task in [Task(work, index) for index in range(len(works))]:
+        task.join()
     return [results[index] for index in sorted(results)]
 
 

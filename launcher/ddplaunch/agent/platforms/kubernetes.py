@@ -82,6 +82,7 @@ _HINTS = {
         "`LimitMEMLOCK=infinity` in containerd.service on the machines; the capability IPC_LOCK, which "
         "`resources.rdma` gives to the pods, counts only where the image runs as root"
     ),
+    "pids.max": "raise the kubelet's `podPidsLimit`, or `pids_limit` of that machine's container runtime",
     "open-files": "raise the limit of open files on that machine: `LimitNOFILE=` of its container runtime",
     "hardware": (
         "ask for one kind of machine: `kubernetes.node_selector`; a machine that has lost a GPU says so in "

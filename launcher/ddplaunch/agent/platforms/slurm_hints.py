@@ -8,6 +8,8 @@ HINTS: Mapping[str, str] = {
     "memlock": "Slurm gives a job the limit of the shell that submits it: set "
     "`PropagateResourceLimitsExcept=MEMLOCK` in slurm.conf and `LimitMEMLOCK=infinity` in "
     "slurmd.service; where slurmd's own limit is high already, `ulimit -l unlimited` before sbatch does",
+    "ulimit -u": "Slurm gives a job the limit of the shell that submits it: raise it before sbatch, or set "
+    "`PropagateResourceLimitsExcept=NPROC` in slurm.conf",
     "open-files": "raise the limit of open files on that node: `LimitNOFILE=` of slurmd, or "
     "/etc/security/limits.conf",
     "hardware": "ask Slurm for one kind of node: `slurm.constraint`; a machine that has lost a GPU says "

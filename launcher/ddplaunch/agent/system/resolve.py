@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from typing import Any, Union
+
+from ddplaunch.agent.system.background import Task
 
 
 class UnknownNameError(Exception):
@@ -32,9 +33,7 @@ def resolve(name: str, deadline: float) -> list[str]:
 def socket_addresses(name: str, deadline: float) -> list[tuple[Any, ...]]:
     """Return getaddrinfo's socket addresses, IPv6 scopes included. Raises as `resolve` does."""
     answer: list[Union[list[tuple[Any, ...]], OSError, UnicodeError]] = []
-    thread = threading.Thread(target=_look_up, args=(name, answer), name=f"resolve {name}", daemon=True)
-    thread.start()
-    thread.join(max(0.0, deadline - time.monotonic()))
+    Task(_look_up, name, answer, name=f"resolve {name}").join(max(0.0, deadline - time.monotonic()))
     if not answer:
         raise UnansweredNameError(f"{name}: the resolver did not answer in time")
     result = answer[0]

@@ -12,6 +12,7 @@ import time
 from ddplaunch.agent.contract import messages
 from ddplaunch.agent.contract.codec import ContractError
 from ddplaunch.agent.contract.messages import Digest, Payload, Way
+from ddplaunch.agent.system.background import Task
 from ddplaunch.agent.transport.protocol import Channel, ProtocolError
 
 PATIENCE = 5.0
@@ -34,10 +35,11 @@ class Responder:
         self._threads: dict[socket.socket, threading.Thread] = {}
 
     def listen(self, listener: socket.socket) -> None:
-        """Take over `listener`, which listens already."""
+        """Take over `listener`, which listens already. Where no more threads may be started, none answers."""
         thread = threading.Thread(target=self._accept, args=(listener,), daemon=True)
-        self._threads[listener] = thread
-        thread.start()
+        with contextlib.suppress(RuntimeError):  # the check of threads says it
+            thread.start()
+            self._threads[listener] = thread
 
     def close(self, listener: socket.socket) -> None:
         """Stop listening. On return another process can bind the port."""
@@ -61,7 +63,7 @@ class Responder:
                 time.sleep(_PAUSE)  # no file descriptors, say; later there may be some
                 continue
             self._slots.acquire()
-            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+            Task(self._answer, connection)
 
     def _answer(self, connection: socket.socket) -> None:
         try:

@@ -35,6 +35,7 @@ ENTRIES = (
             "gpu-missing": "a node has fewer GPUs, or RDMA devices, than the job asks for",
             "gpu-held": "a GPU that the job will use is held by somebody else",
             "rdma-unfit": "a node's RDMA devices are there, and cannot carry the job",
+            "threads-too-few": "the ranks may not start as many processes and threads as they have",
             "disk-full": "there is no room where the job writes",
             "files-too-few": "the hub may not open as many files as the job has nodes",
         },

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from ddplaunch.agent.contract import Exit, Verdict
+from ddplaunch.agent.contract import CheckResult, Exit, Status, Verdict
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
 from ddplaunch.agent.diagnosis.gate import node_names
 from ddplaunch.agent.diagnosis.gate.job_view import GateView
@@ -39,8 +39,9 @@ def order(view: GateView, found: Iterable[Found]) -> list[Verdict]:
 
 
 def mesh_alone(view: GateView) -> GateView:
-    """Return the view without paths that fail because a node is gone, or because a name leads nowhere."""
-    gone = {*view.missing, *view.vanished}
+    """Return the view without paths that fail because a node is gone or mute, or a name leads nowhere."""
+    mute = {node for node, each in view.check_ins.items() if any(map(_leaves_no_thread, each.checks))}
+    gone = {*view.missing, *view.vanished, *mute}
     mesh = [
         result
         for result in view.mesh
@@ -48,6 +49,11 @@ def mesh_alone(view: GateView) -> GateView:
     ]
     library = [result for result in view.library if not {result.node, result.peer} & gone]
     return replace(view, mesh=mesh, library=library)
+
+
+def _leaves_no_thread(result: CheckResult) -> bool:
+    """Whether the node may be unable to answer others, or to ask them: both need threads."""
+    return result.code == "threads-too-few" and result.status == Status.FAIL
 
 
 def _may_pass_elsewhere(verdict: Verdict) -> bool:
