@@ -30,9 +30,10 @@ class Clock:
         pid: int = RANK,
         runnable: bool = False,
         printed: bool = False,
+        length: float = 1.0,
         **more: Any,
     ) -> None:
-        self.now += 1.0
+        self.now += length
         old = self.used.get(pid, Usage(0.0, 0, 0, 0))
         self.used[pid] = Usage(old.cpu + cpu, old.read + read, old.written + written, old.wakeups + wakeups)
         self.progress.take(Sample(self.now, dict(self.used), runnable, printed, **more))

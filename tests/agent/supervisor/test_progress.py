@@ -60,6 +60,14 @@ def test_neither(clock: Clock, facts: dict[str, Any]) -> None:
     assert (clock.stuck, clock.still) == (13.0, 13.0)
 
 
+@pytest.mark.parametrize("facts", [{"cpu": 0.01}, {"wakeups": 1}], ids=["cpu", "wakeups"])
+def test_one_step_of_a_counter_is_no_rate(clock: Clock, facts: dict[str, Any]) -> None:
+    """A sample may come soon after the last one; a waiting rank wakes up now and then all the same."""
+    clock.second(length=0.1, **facts)
+
+    assert 3.1 == pytest.approx(clock.still)
+
+
 def test_many_idle_loader_workers_are_idle(clock: Clock) -> None:
     """Sixteen workers that each look up every five seconds are no movement together."""
     for pid in range(200, 216):

@@ -22,6 +22,9 @@ SUSPICION = 3.0
 """Seconds without real progress after which stacks are looked at."""
 _CPU_SHARE = 0.02
 """Share of a core. A waiting process with a few polling threads stays below."""
+_CPU_LEAST = 0.015
+"""Seconds, however soon one sample follows another: the kernel counts in steps of 0.01, and the threads of a
+waiting rank make one of those every few seconds."""
 _WAKEUPS = 2.0
 """Wake-ups per second of one main thread. A waiting DataLoader wakes up every 5 s, and so do its workers."""
 _BYTES = 64 * 1024
@@ -206,13 +209,13 @@ class Progress:
 
 
 def _moves(sample: Sample, last: Sample) -> bool:
-    seconds = max(sample.at - last.at, 0.001)
+    seconds = sample.at - last.at
     return (
         sample.runnable
         or sample.used.keys() != last.used.keys()
         or any(
-            after.cpu - before.cpu >= _CPU_SHARE * seconds
-            or after.wakeups - before.wakeups >= _WAKEUPS * seconds
+            after.cpu - before.cpu >= max(_CPU_SHARE * seconds, _CPU_LEAST)
+            or after.wakeups - before.wakeups >= max(_WAKEUPS * seconds, 2)
             for before, after in _both(last, sample)
         )
     )
