@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import pytest
@@ -39,3 +40,18 @@ def test_ranks_that_go_to_one_place_share_a_look_up(monkeypatch: pytest.MonkeyPa
     assert [rank.rendezvous.at for rank in ranks[:3] if rank.rendezvous] == [1.0, 2.0, 3.0]
     assert all(rank.rendezvous and rank.rendezvous.resolved for rank in found)
     assert ranks[3].rendezvous == again
+
+
+def test_ranks_that_have_used_up_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known of where one goes, and the supervisor goes on."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    asked, rank = lookups.Lookups(), Rank(0, 0, os.getpid())
+    made = rank.rendezvous = Rendezvous(at=1.0, method="env", address="localhost", port=1)
+    asked.begin(rank)
+
+    assert [rank] == list(asked.finished())
+    assert made == rank.rendezvous

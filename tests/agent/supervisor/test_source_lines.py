@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,22 @@ def test_the_innermost_line_and_the_users_own(monkeypatch: pytest.MonkeyPatch, t
     found = SourceLines().of([rank])
     assert {"threading.py:1": "waiter.acquire()", f"{tmp_path}/train.py:3": "with lock:"} == found
     assert {} == SourceLines().of([replace(rank, alive=False)])
+
+
+def test_ranks_that_have_used_up_all_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No line is shown, and the next time there may be room."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    (tmp_path / "train.py").write_text("step()\n")
+    os.utime(tmp_path / "train.py", (0, 0))
+    rank, lines = evidence(Frame("main", f"{tmp_path}/train.py", 1)), SourceLines()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        assert {} == lines.of([rank])
+
+    assert {f"{tmp_path}/train.py:1": "step()"} == lines.of([rank])
 
 
 POLLS = """\

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
 from ddplaunch.agent import platforms
@@ -55,26 +55,37 @@ def check(context: Context) -> CheckResult:
 
 
 def left(root: str = "/") -> Optional[Room]:
-    """Return the limit that leaves the least room, own threads not counted; None: none is seen.
+    """Return the limit that leaves the least room, the checks' own use not counted; None: none is seen.
 
     Processes in other containers count against the user's limit as well, and are unseen: then there is less.
     """
-    rooms = [*_of_user(), *(Room(limit - used, limit, "pids.max") for limit, used in cgroup.tasks(root))]
-    own = _status("self").get("Threads", 1) - 1  # the checks' own, which end before the ranks start
-    tightest = min(rooms, default=None)
-    return None if tightest is None else tightest._replace(left=max(0, tightest.left + own))
-
-
-def _of_user() -> Iterator[Room]:
+    statuses = {int(name): _status(name) for name in os.listdir("/proc") if name.isdigit()}
+    rooms = [Room(limit - used, limit, "pids.max") for limit, used in cgroup.tasks(root)]
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if soft != resource.RLIM_INFINITY and not _is_free():
+        used = sum(each.get("Threads", 0) for each in statuses.values() if each.get("Uid") == os.getuid())
+        rooms.append(Room(soft - used, soft, "ulimit -u"))
+    if not rooms:
+        return None
+    tightest = min(rooms)
+    ending = sum(statuses[pid].get("Threads", 0) for pid in _below(os.getpid(), statuses)) - 1
+    return tightest._replace(left=max(0, tightest.left + ending))
+
+
+def _is_free() -> bool:
+    """Whether the user's limit does not bind us."""
     is_root = os.getuid() == 0 and capabilities.in_first_namespace()
-    if soft == resource.RLIM_INFINITY or is_root:
-        return
-    if capabilities.holds(capabilities.SYS_RESOURCE, capabilities.SYS_ADMIN):
-        return
-    statuses = [_status(name) for name in os.listdir("/proc") if name.isdigit()]
-    used = sum(each.get("Threads", 0) for each in statuses if each.get("Uid") == os.getuid())
-    yield Room(soft - used, soft, "ulimit -u")
+    return is_root or capabilities.holds(capabilities.SYS_RESOURCE, capabilities.SYS_ADMIN)
+
+
+def _below(pid: int, statuses: Mapping[int, Mapping[str, int]]) -> set[int]:
+    """Return the process and all that descend from it: a check asks the user's Python in a child."""
+    found: set[int] = set()
+    more = {pid} & statuses.keys()
+    while more:
+        found |= more
+        more = {each for each, status in statuses.items() if status.get("PPid") in more} - found
+    return found
 
 
 def _status(pid: str) -> dict[str, int]:

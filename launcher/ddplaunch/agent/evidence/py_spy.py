@@ -85,7 +85,10 @@ def native(program: str, pid: int, deadline: float) -> tuple[int, str]:
 
     It stops the process for a moment, so that only one that is stuck may be asked. (0, "") without an answer.
     """
-    process = _start(program, pid, "--native")
+    try:
+        process = _start(program, pid, "--native")
+    except OSError:  # the ranks have used up all processes
+        return 0, ""
     try:
         output, _ = process.communicate(timeout=max(0.01, deadline - time.monotonic()))
         return stacks.native_holder(output.decode(errors="replace"))

@@ -39,7 +39,10 @@ class Lookups:
         asking = self._waiting.setdefault((made.address, made.port), [])
         asking.append((rank, made.at))
         if len(asking) == 1:
-            threading.Thread(target=self._look, args=(made,), daemon=True).start()
+            try:
+                threading.Thread(target=self._look, args=(made,), daemon=True).start()
+            except RuntimeError:  # the ranks have used up all threads: nothing is known of the address
+                self._done.put(made)
 
     def finished(self) -> Iterator[Rank]:
         """Yield the ranks whose look-up has ended since the last call, with a filled-in `rendezvous`."""

@@ -53,9 +53,10 @@ class SourceLines:
         results: dict[str, Any] = {}
         if wanted and not self._stuck:
             reader = threading.Thread(target=read, args=(results, wanted, *more), daemon=True)
-            reader.start()
-            reader.join(WAIT)
-            self._stuck = reader.is_alive()
+            with contextlib.suppress(RuntimeError):  # the ranks have used up all threads: no line is shown
+                reader.start()
+                reader.join(WAIT)
+                self._stuck = reader.is_alive()
         return dict(results)
 
 
