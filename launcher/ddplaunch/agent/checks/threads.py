@@ -80,12 +80,12 @@ def _is_free() -> bool:
 
 def _below(pid: int, statuses: Mapping[int, Mapping[str, int]]) -> set[int]:
     """Return the process and all that descend from it: a check asks the user's Python in a child."""
-    found: set[int] = set()
-    more = {pid} & statuses.keys()
-    while more:
-        found |= more
-        more = {each for each, status in statuses.items() if status.get("PPid") in more} - found
-    return found
+    family: set[int] = set()
+    generation = {pid} & statuses.keys()
+    while generation:
+        family |= generation
+        generation = {each for each, status in statuses.items() if status.get("PPid") in generation} - family
+    return family
 
 
 def _status(pid: str) -> dict[str, int]:
