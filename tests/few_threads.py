@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 _V1 = Path("/sys/fs/cgroup/pids")
+_GONE = 10.0
+"""Seconds within which processes that were killed have left the group."""
 
 
 @contextlib.contextmanager
@@ -24,4 +27,7 @@ def group_of(limit: int) -> Iterator[list[str]]:
         (group / "pids.max").write_text(str(limit))
         yield ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(group / "cgroup.procs")]
     finally:
+        until = time.monotonic() + _GONE
+        while (group / "cgroup.procs").read_text() and time.monotonic() < until:
+            time.sleep(0.01)
         group.rmdir()

@@ -43,6 +43,7 @@ while started < 100:
     started += 1
 print(room.name, room.limit, room.left, started, threads.left().left == room.left, flush=True)
 os.kill(child, 9)
+os.waitpid(child, 0)  # its group can be removed only then
 os._exit(0)
 """
 """What is left, how many can really be started, a process and threads, and whether these are left out of the
