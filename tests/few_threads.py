@@ -1,9 +1,10 @@
-"""A control group in which few processes and threads may be started."""
+"""Where few processes and threads may be started, or none."""
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,3 +32,12 @@ def group_of(limit: int) -> Iterator[list[str]]:
         while (group / "cgroup.procs").read_text() and time.monotonic() < until:
             time.sleep(0.01)
         group.rmdir()
+
+
+def refuse_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Python start none, as at the limit."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)

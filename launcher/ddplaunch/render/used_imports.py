@@ -9,7 +9,8 @@ _IMPORT: Final = re.compile(
     r"^(?P<margin>\t*)from (?P<module>\S+) import (?P<names>\([^()]*\)|[^(\n]+)$", re.MULTILINE
 )
 _ANNOTATION: Final = re.compile(r"^\t*\w+: ", re.MULTILINE)
-"""Of a field or a variable; a line of a dictionary may look the same, which does no harm."""
+"""Matches the annotation of a field or a variable. An entry of a dictionary may match too: then an import
+stays that nothing needs."""
 
 
 def keep_used(source: str) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -71,12 +69,9 @@ def test_what_a_control_group_may_start() -> None:
         assert "pids.max 20 19 19 True" == counted(*words, limit=20, user=0)
 
 
-@contextlib.contextmanager
-def room_for(monkeypatch: pytest.MonkeyPatch, left: int, name: str = "ulimit -u") -> Iterator[None]:
-    """A node with so much room by that limit."""
-    with monkeypatch.context() as patch:
-        patch.setattr(threads, "left", lambda: Room(left, 50, name))
-        yield
+def room_for(monkeypatch: pytest.MonkeyPatch, left: int, name: str = "ulimit -u") -> None:
+    """Make the node one with so much room by that limit."""
+    monkeypatch.setattr(threads, "left", lambda: Room(left, 50, name))
 
 
 @pytest.mark.parametrize("ranks", [1, 8])
@@ -98,8 +93,8 @@ def test_how_many_are_enough(
     expected: tuple[str, str],
 ) -> None:
     """What no rank can do without is wanted; where others have more, the user is warned."""
-    with room_for(monkeypatch, each * ranks + more):
-        result = threads.check(make_context(tmp_path, nproc_per_node=ranks))
+    room_for(monkeypatch, each * ranks + more)
+    result = threads.check(make_context(tmp_path, nproc_per_node=ranks))
 
     assert expected == (result.status, result.code)
 
@@ -118,8 +113,8 @@ def test_where_the_limit_is_set(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, platform: str, advice: str
 ) -> None:
     """The hint names it on this platform."""
-    with room_for(monkeypatch, 3, name):
-        result = threads.check(make_context(tmp_path, platform=platform))
+    room_for(monkeypatch, 3, name)
+    result = threads.check(make_context(tmp_path, platform=platform))
 
     assert f"room for 3 more threads ({name} is 50)" == result.observed
     assert advice in result.hint

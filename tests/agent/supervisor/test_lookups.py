@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 
 import pytest
+from tests.few_threads import refuse_threads
 
 from ddplaunch.agent.contract import Rendezvous
 from ddplaunch.agent.supervisor import lookups
@@ -44,11 +44,7 @@ def test_ranks_that_go_to_one_place_share_a_look_up(monkeypatch: pytest.MonkeyPa
 
 def test_ranks_that_have_used_up_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of where one goes, and the supervisor goes on."""
-
-    def start(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", start)
+    refuse_threads(monkeypatch)
     asked, rank = lookups.Lookups(), Rank(0, 0, os.getpid())
     made = rank.rendezvous = Rendezvous(at=1.0, method="env", address="localhost", port=1)
     asked.begin(rank)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.few_threads import refuse_threads
 
 from ddplaunch.agent.contract import Frame, RankEvidence, Stack
 from ddplaunch.agent.supervisor.source_lines import SourceLines, line
@@ -38,15 +38,11 @@ def test_the_innermost_line_and_the_users_own(monkeypatch: pytest.MonkeyPatch, t
 
 def test_ranks_that_have_used_up_all_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No line is shown, and the next time there may be room."""
-
-    def start(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     (tmp_path / "train.py").write_text("step()\n")
     os.utime(tmp_path / "train.py", (0, 0))
     rank, lines = evidence(Frame("main", f"{tmp_path}/train.py", 1)), SourceLines()
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", start)
+        refuse_threads(patch)
         assert {} == lines.of([rank])
 
     assert {f"{tmp_path}/train.py:1": "step()"} == lines.of([rank])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.few_threads import refuse_threads
 
 from ddplaunch.backends.poller import Poller
 
@@ -32,12 +33,8 @@ def test_a_query_has_a_thread_of_its_own() -> None:
 
 def test_a_user_who_may_start_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """`ulimit -u` of a login node: the query is made at once, and nothing is left to be joined."""
-
-    def start(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     poller = Counter()
-    monkeypatch.setattr(threading.Thread, "start", start)
+    refuse_threads(monkeypatch)
     for _ in range(2):
         poller.refresh(fresh=False, ended=False)
     poller.join()

@@ -21,9 +21,10 @@ from ddplaunch.agent.system import capabilities
 from ddplaunch.agent.system.phrases import count
 
 LEAST = 5
-"""Of a rank with Gloo: its main thread, three of Gloo's, our hook's. NCCL has more."""
+"""Threads of a rank with Gloo: its main thread, three that Gloo starts, and one of ddplaunch. With NCCL a
+rank has more."""
 ENOUGH = 64
-"""Of a rank with CUDA, NCCL, autograd and workers that load data. Less often does."""
+"""Threads and processes of a rank with CUDA, NCCL, autograd and a DataLoader's workers. Many have fewer."""
 _HINTS = {
     "ulimit -u": "`ps -LU $USER` shows what runs here: end some of it, or set `* - nproc unlimited` in "
     "/etc/security/limits.conf",

@@ -14,7 +14,7 @@ class Task:
         self._thread: Optional[threading.Thread] = None
         try:
             thread.start()
-        except RuntimeError:  # "can't start new thread": the check of threads tells the user
+        except RuntimeError:  # "can't start new thread": the gate's check `threads` reports that
             work(*args)
         else:
             self._thread = thread

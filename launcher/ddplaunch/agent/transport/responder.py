@@ -37,7 +37,7 @@ class Responder:
     def listen(self, listener: socket.socket) -> None:
         """Take over `listener`, which listens already. Where no more threads may be started, none answers."""
         thread = threading.Thread(target=self._accept, args=(listener,), daemon=True)
-        with contextlib.suppress(RuntimeError):  # the check of threads says it
+        with contextlib.suppress(RuntimeError):  # the gate's check `threads` reports that
             thread.start()
             self._threads[listener] = thread
 
