@@ -26,11 +26,7 @@ def looking_agent_archive() -> bytes:
 
 
 def pod_agent_archive() -> bytes:
-    """`agent.pyz` for a pod, without what only other platforms need.
-
-    Plain `kubectl apply` keeps a copy of each object in an annotation of at most 256 KiB. This
-    leaves room there for some kilobytes of source.
-    """
+    """`agent.pyz` for a pod, without what only other platforms need."""
     return _agent("agent-for-pods.pyz")
 
 

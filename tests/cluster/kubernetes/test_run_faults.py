@@ -59,12 +59,10 @@ def ended(job: Job, exit_code: int) -> Verdict:
 
 @pytest.mark.whole
 def test_digits(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
-    """The example learns on two machines with two ranks each, and a plain `kubectl apply` is enough."""
+    """The example learns on two machines with two ranks each."""
     program = (ROOT / "examples/digits/train.py").read_text()
     command = ["program.py", "--epochs", "20", "--require", "0.95"]
-    job = Job.submit(
-        cluster, namespace, tmp_path, program, nproc_per_node=2, command=command, apply=["apply"]
-    )
+    job = Job.submit(cluster, namespace, tmp_path, program, nproc_per_node=2, command=command)
 
     assert "Complete" == job.ended(START)
     assert job.machine(0) != job.machine(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -68,13 +67,6 @@ def test_the_archives_travel_as_they_are() -> None:
     assert {"agent.pyz": pod_agent_archive(), "source.tar": source_archive(made.source)} == {
         name: base64.b64decode(data) for name, data in objects(folder)["ConfigMap"]["binaryData"].items()
     }
-
-
-def test_plain_kubectl_apply_takes_a_small_job() -> None:
-    """It keeps a copy of each object in an annotation, of which Kubernetes allows 262144 bytes."""
-    for each in objects(GOLDEN / "digits").values():
-        own = 7_000  # for its other annotations, what it adds to the copy, and a program of 5 kB
-        assert 262_144 - own > len(json.dumps(each, separators=(",", ":")))
 
 
 def test_every_object_of_a_sweep_bears_its_values() -> None:
