@@ -8,7 +8,7 @@ READY39 := .venv39/.ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-kubernetes test-extras test-whole faults corpus chaos fuzz lint format bench docs chart lock clean
+.PHONY: help demo test test-quick test-kubernetes test-all faults corpus chaos fuzz lint format bench docs chart lock clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -16,10 +16,10 @@ help:  ## what can be made
 demo: $(READY)  ## a job that trains on this machine, then a broken one, explained
 	@scripts/demo
 
-test:  ## lint, then every test, on a real Slurm and a real Kubernetes as well; the agent's on Python 3.9 too
+test:  ## lint, then a test of each behaviour, on a real Slurm and a real Kubernetes too: 35 minutes on two cores
 	@scripts/system-packages
 	@scripts/go-toolchain
-	@scripts/run-tests lint agent39 quick agent39-processes processes slurm slow corpus seeds kubernetes
+	@scripts/run-tests lint agent39 quick processes slurm slow transparent corpus seeds kubernetes
 
 test-quick: $(READY)  ## unit, agent and golden tests, in about a minute
 	@scripts/run-tests quick
@@ -29,15 +29,11 @@ test-kubernetes: $(READY)  ## jobs on a real Kubernetes, which is built and star
 	@scripts/go-toolchain
 	@scripts/run-tests kubernetes
 
-test-extras: $(READY)  ## jobs on Kubernetes by controllers of others, with enforced NetworkPolicies, and of 500 nodes
-	@scripts/system-packages
+# What takes longest comes last. Here no test may be unstable.
+test-all: $(READY)  ## every test, on every backend, controllers of others and 500 nodes among them: hours
+	@scripts/system-packages all
 	@scripts/go-toolchain
-	@scripts/run-tests extras
-
-test-whole: $(READY)  ## what `make test` leaves out because a shorter test covers it, on every backend
-	@scripts/system-packages whole
-	@scripts/go-toolchain
-	@scripts/run-tests whole
+	@UNSTABLE=0 scripts/run-tests lint agent39 quick processes slurm slow transparent corpus seeds kubernetes whole extras
 
 faults: $(READY)  ## provoke every fault RUNS times (5), on BACKEND (all), WHERE=gate or run: docs/reference/faults.md
 	@scripts/system-packages

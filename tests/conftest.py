@@ -68,6 +68,7 @@ _PROCESSES = (
     "tests/agent/local",
     "tests/architecture/test_adding.py",
     "tests/architecture/test_skips.py",
+    "tests/architecture/test_unstable.py",
     "tests/architecture/test_wheel.py",
     "tests/chaos/test_samples.py",
     "tests/fuzz",
@@ -106,5 +107,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("processes")
         elif path.startswith("tests/cluster/slurm/"):
             item.add_marker("slurm")
+        elif path.startswith("tests/cluster/kubernetes/extras/"):
+            item.add_marker("extras")
+            item.add_marker("whole")
         elif path.startswith("tests/cluster/kubernetes/"):
-            item.add_marker("extras" if path.startswith("tests/cluster/kubernetes/extras/") else "kubernetes")
+            item.add_marker("kubernetes")
+        elif path.startswith("tests/transparent/"):
+            item.add_marker("transparent")

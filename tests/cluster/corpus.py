@@ -25,7 +25,7 @@ Ddplaunch = Callable[..., tuple[int, str, str]]
 
 
 def faults() -> list[Any]:
-    """Parameters of a test, all but a few of them left to `make test-whole`."""
+    """Parameters of a test, all but a few of them left to `make test-all`."""
     return [
         pytest.param(
             fault,

@@ -18,7 +18,7 @@ PORT = "12355"
 
 
 def faults(mpi: bool) -> list[Any]:
-    """Parameters: each program that runs on two machines, all but a few of them left to `make test-whole`."""
+    """Parameters: each program that runs on two machines, all but a few of them left to `make test-all`."""
     return [
         pytest.param(
             seed,
