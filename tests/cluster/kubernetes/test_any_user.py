@@ -63,6 +63,7 @@ def _said(*words: str | Path, code: int = 0) -> str:
     return said
 
 
+@pytest.mark.whole
 def test_the_launchers_image_starts_as_anybody(launcher: str) -> None:
     """It renders, keeps a list of jobs in /tmp, and says why it starts none on a machine without a shell."""
     here = ("--volume", f"{images.ROOT / 'examples/hello'}:/work:ro", launcher)
@@ -72,6 +73,7 @@ def test_the_launchers_image_starts_as_anybody(launcher: str) -> None:
     assert "is started by sh, and there is none on PATH" in _said(*here, "submit", "job.yaml", code=106)
 
 
+@pytest.mark.whole
 def test_the_agents_image_starts_as_anybody(cluster: Cluster) -> None:
     """So does py-spy in it."""
     agent = _without_shell(cluster, images.python_image("agent"))
@@ -80,6 +82,7 @@ def test_the_agents_image_starts_as_anybody(cluster: Cluster) -> None:
     assert "py-spy 0" in _said("--entrypoint", "py-spy", agent, "--version")
 
 
+@pytest.mark.whole
 def test_a_pod_without_a_shell_sends_a_job_without_one(cluster: Cluster, launcher: str, strict: str) -> None:
     """Both under `restricted`, as anybody: the launcher in a pod follows the job, whose gate passes."""
     trainer = _without_shell(cluster, images.TRAINER)

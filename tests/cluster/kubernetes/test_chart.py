@@ -50,6 +50,7 @@ def _packaged(tmp_path: Path) -> Path:
     return tmp_path / "ddplaunch"
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(900)  # three times torch, on a machine that has other things to do
 def test_the_digits_are_learnt_and_the_test_passes(cluster: Cluster, namespace: str, packaged: Path) -> None:
     """`helm install` of a job file trains; `helm test` crosses two nodes; `helm uninstall` leaves nothing."""

@@ -32,6 +32,7 @@ from ddplaunch.agent.contract import Exit
 # --- what the containers have
 
 
+@pytest.mark.whole
 @pytest.mark.fault("image-lacks")
 def test_an_image_without_torch(cluster: Cluster, start: Start) -> None:
     """The image's own Python has none."""
@@ -145,6 +146,7 @@ def test_a_setting_that_was_changed_between_two_pods(cluster: Cluster, start: St
 # --- nodes
 
 
+@pytest.mark.whole
 @pytest.mark.fault("node-missing")
 def test_a_pod_that_a_quota_keeps_away(cluster: Cluster, start: Start, namespace: str) -> None:
     """Its name is unknown because its pod has no address yet, and that is what is said."""

@@ -45,6 +45,7 @@ def test_a_service_that_does_not_name_the_pods(start: Start) -> None:
     passes(start(**CLEAR))
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_name_that_was_asked_for_too_early(faults: Faults, start: Start) -> None:
     """CoreDNS as older clusters have it denies it for 30 s more: the gate waits, and says what it was."""
@@ -128,6 +129,7 @@ def stubborn(documents: Documents) -> None:
     containers(documents)["gate"]["command"] = ["sh", "-c", "trap '' TERM; sleep 60 & wait; sleep 60"]
 
 
+@pytest.mark.whole
 def test_a_name_that_is_used_again_while_the_old_pods_end(cluster: Cluster, start: Start) -> None:
     """It leads to two pods for a while, and the gate is not taken in by the one that ends."""
     old = start(stubborn)

@@ -59,6 +59,7 @@ def test_the_hubs_port_is_dropped(faults: Faults, start: Start) -> None:
     passes(start(**CLEAR))
 
 
+@pytest.mark.whole
 @pytest.mark.fault("port-filtered")
 def test_the_master_port_is_dropped(faults: Faults, start: Start) -> None:
     """All but one port is open: the node on which it is, and a port that answers."""

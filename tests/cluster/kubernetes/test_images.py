@@ -73,6 +73,7 @@ def test_the_agent_image_holds_the_agent(agent: str) -> None:
     assert agent_archive() == held
 
 
+@pytest.mark.whole
 def test_the_agent_image_looks_into_a_running_pod(cluster: Cluster, namespace: str, agent: str) -> None:
     """py-spy shows where a pod's Python is, which has no py-spy itself and need not be restarted."""
     program = "import time\ndef stuck():\n    time.sleep(600)\nstuck()"

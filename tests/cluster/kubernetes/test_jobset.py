@@ -54,6 +54,7 @@ def jobset(jobs: Workloads, **more: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.whole
 def test_a_rank_of_a_jobset_is_told(jobs: Workloads) -> None:
     """It sleeps on the second node, and nobody has asked for ddplaunch before."""
     jobs.program(hangs(1))

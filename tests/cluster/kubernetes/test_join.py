@@ -123,6 +123,7 @@ def _job(cluster: Cluster, namespace: str, tmp_path: Path) -> IndexedJob:
     return IndexedJob(cluster, namespace, tmp_path)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("key-differs")
 def test_pods_find_one_another(job: IndexedJob, cluster: Cluster, namespace: str) -> None:
     """Rank and names are Kubernetes', the key the Secret's; a pod with another key is not let in."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from tests.cluster.kubernetes.cluster import Cluster
 from tests.cluster.kubernetes.gates import Start, document, one_pod
 from tests.cluster.kubernetes.jobs import Documents, Job
@@ -29,6 +30,7 @@ def patch(job: Job, kind: str, name: str, change: dict[str, Any]) -> None:
     job.cluster.kubectl(*words)
 
 
+@pytest.mark.whole
 def test_a_job_that_was_taken_out_goes_on(cluster: Cluster, start: Start) -> None:
     """Even when its pods have ended, with the code of what was stopped, before they are gone."""
     job = start(admitted, kubernetes={"queue": "team"})

@@ -16,6 +16,7 @@ START = 240.0
 PROGRAMS = seeds.faults(mpi=False)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seed", PROGRAMS)
 def test_fault(seed: Seed, cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     """The right code and ranks, with the words that show it."""

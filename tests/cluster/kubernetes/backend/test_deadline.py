@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from tests.cluster.kubernetes.backend.conftest import Cli, Write
 
 from ddplaunch.agent.contract import Exit
@@ -16,6 +17,7 @@ for step in range(600):
 """
 
 
+@pytest.mark.whole
 def test_a_deadline_ends_the_job_and_every_command_names_the_key(
     cli: Cli, write: Write, namespace: str
 ) -> None:

@@ -182,6 +182,7 @@ def test_a_pod_that_does_not_reach_the_hub_fails_no_job(
     assert (State.SUCCEEDED, ()) == (seen.state, seen.verdicts)
 
 
+@pytest.mark.whole
 def test_too_few_pods_fail_the_job_at_the_gate(backend: KubernetesBackend, job: Make) -> None:
     """As one of a fixed size, by the verdict on those that never came."""
     handle = backend.submit(first(job("range", SLEEP, gate=gate(10), **RANGE), 1))

@@ -117,6 +117,7 @@ def test_two_jobs_at_once(
     assert [] == left(cluster, namespace)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("node-evicted")
 def test_a_pod_deleted_by_hand(
     cluster: Cluster, backend: KubernetesBackend, job: Make, namespace: str
@@ -144,6 +145,7 @@ def test_following_ends_with_the_job(backend: KubernetesBackend, job: Make) -> N
     assert State.SUCCEEDED is backend.job(handle).state
 
 
+@pytest.mark.whole
 def test_a_check_up_in_a_restricted_namespace(cluster: Cluster, cli: Cli, write: Write) -> None:
     """As a user who is not root, with nothing that is forbidden there: both gates pass."""
     with cluster.namespace("closed", **{"pod-security.kubernetes.io/enforce": "restricted"}) as namespace:

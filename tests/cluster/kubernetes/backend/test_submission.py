@@ -119,7 +119,7 @@ def test_a_refused_job_leaves_nothing(
     )
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("count", [1, 5])
 def test_ctrl_c_in_the_middle_leaves_nothing(
     cluster: Cluster,
     backend: KubernetesBackend,
@@ -128,7 +128,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(
     count: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """However far it came: behind any of the five writes, whose answer nobody waits for any more."""
+    """However far it came: behind the first of five writes, and behind the last."""
     request, done = backend.api.request, []
 
     def interrupted(method: str, *arguments: Any, **keys: Any) -> Any:

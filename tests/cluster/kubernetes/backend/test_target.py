@@ -40,6 +40,7 @@ def _place(cluster: Cluster, namespace: str) -> str:
     return f"to kubernetes: context {context}, namespace {namespace}"
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("profile")
 def test_the_only_section_of_the_job_file_names_the_target(
     cli: Cli, write: Write, place: str, namespace: str
@@ -68,6 +69,7 @@ def test_a_profile_names_it_with_all_that_is_the_clusters(
     assert "[0/0] trained" in said
 
 
+@pytest.mark.whole
 def test_a_check_up_without_a_job_file_takes_the_profiles_image(
     cli: Cli, profile: Profile, namespace: str
 ) -> None:
