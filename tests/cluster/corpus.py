@@ -25,18 +25,15 @@ Ddplaunch = Callable[..., tuple[int, str, str]]
 
 
 def faults() -> list[Any]:
-    """Parameters of a test, all but a few of them left to `make test-all`."""
+    """Parameters of a test, all of them left to `make test-all`."""
     return [
         pytest.param(
             fault,
-            marks=[
-                pytest.mark.fault(fault.code),
-                *([pytest.mark.whole] if fault.on_clusters == "whole" else []),
-            ],
+            marks=[pytest.mark.fault(fault.code), pytest.mark.whole],
             id=fault.name,
         )
         for fault in (*FAULTS, *families.FAULTS)
-        if fault.on_clusters != "no"
+        if fault.on_clusters
     ]
 
 

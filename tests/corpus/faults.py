@@ -7,7 +7,6 @@ Those `on_clusters` run on several nodes of a real Slurm and a real Kubernetes a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 NOTICE_AFTER = 3.0
 """Seconds, instead of the 10 that are the default: the corpus is run often."""
@@ -40,7 +39,7 @@ class Fault:
     arguments: tuple[str, ...] = ()
     plain: bool = False  # started by Python alone: it spawns its ranks itself
     whole: bool = False  # `make test` leaves it to a sibling
-    on_clusters: Literal["no", "whole", "yes"] = "no"  # whole: `make test` leaves it to a sibling there
+    on_clusters: bool = False  # in `make test-all`
 
     @property
     def culprit_nodes(self) -> tuple[int, ...]:
@@ -79,7 +78,7 @@ FAULTS = [
     Fault("failed_before_init", "rank-failed", (1,), (0, 2, 3), nodes=2, whole=True),
     Fault("device_shared", "device-shared", (0, 1), ()),
     Fault("rank_exited_early", "rank-exited-early", (1,), (0, 2, 3), nodes=2),
-    Fault("rank_killed", "rank-killed", (2,), (0, 1, 3), nodes=2, on_clusters="whole"),
+    Fault("rank_killed", "rank-killed", (2,), (0, 1, 3), nodes=2, on_clusters=True),
     Fault("killed_in_recv", "rank-killed", (1,), (0, 2, 3), nodes=2, whole=True),
     Fault("rank_crashed", "rank-killed", (1,), (0,), whole=True),
     Fault("shm_full", "rank-killed-bus", (1,), (0, 2, 3), nodes=2, shm=64 << 20),
@@ -88,44 +87,44 @@ FAULTS = [
     Fault("rank_killed_memory", "rank-killed-memory", (1,), (0,), memory=1600 << 20),
     Fault("loader_killed_memory", "rank-killed-memory", (0,), (1,), memory=2400 << 20, whole=True),
     Fault("launch_fails", "launch-failed", (), (), program="rank_failed", launch=("--no-such-option",)),
-    Fault("rank_late_to_init", "rank-late-to-init", (1,), (0, 2, 3), nodes=2, on_clusters="whole"),
-    Fault("rank_in_dataloader", "rank-in-dataloader", (2,), (0, 1), nproc=3, on_clusters="whole"),
+    Fault("rank_late_to_init", "rank-late-to-init", (1,), (0, 2, 3), nodes=2, on_clusters=True),
+    Fault("rank_in_dataloader", "rank-in-dataloader", (2,), (0, 1), nproc=3, on_clusters=True),
     Fault("loader_in_process", "rank-in-dataloader", (0,), (1,), whole=True),
-    Fault("io_stuck", "io-stuck", (1,), (0, 2, 3), nodes=2, root=True, on_clusters="yes"),
+    Fault("io_stuck", "io-stuck", (1,), (0, 2, 3), nodes=2, root=True, on_clusters=True),
     Fault("io_stuck_loader", "io-stuck", (0,), (1,), root=True, whole=True),
     Fault("cpu_throttled", "cpu-starved", (1,), (0,), cpus=0.03, patience=4.0),
     Fault("cpu_crowded", "cpu-starved", (1,), (0,), patience=4.0, whole=True),
     Fault("lock_before_barrier", "rank-in-user-code", (0, 1), (2,), nproc=3, whole=True),
     Fault("lock_of_a_program", "rank-in-user-code", (1,), (0,), whole=True),
     Fault("lock_of_a_rank", "rank-late-to-init", (0,), (1, 2), nproc=3, whole=True),
-    Fault("rank_in_user_code", "rank-in-user-code", (0,), (1,), notice_after=10.0, on_clusters="whole"),
+    Fault("rank_in_user_code", "rank-in-user-code", (0,), (1,), notice_after=10.0, on_clusters=True),
     Fault("logs_beside_wait", "rank-in-user-code", (1,), (0, 2), nproc=3),
     Fault("rank_loops", "rank-in-user-code", (3,), (0, 1, 2), nodes=2, patience=4.0, whole=True),
-    Fault("gil_held", "gil-held", (1,), (0, 2, 3), nodes=2, on_clusters="whole"),
+    Fault("gil_held", "gil-held", (1,), (0, 2, 3), nodes=2, on_clusters=True),
     Fault("gil_held_spinning", "gil-held", (0,), (1,), patience=4.0, whole=True),
-    Fault("lock_deadlock", "lock-deadlock", (2,), (0, 1), nproc=3, on_clusters="whole"),
+    Fault("lock_deadlock", "lock-deadlock", (2,), (0, 1), nproc=3, on_clusters=True),
     Fault("lock_of_fork", "lock-deadlock", (0,), (1,), whole=True),
     Fault("lock_in_join", "lock-deadlock", (1,), (0,), whole=True),
-    Fault("rank_stopped", "rank-stopped", (1,), (0, 2, 3), nodes=2, on_clusters="whole"),
-    Fault("collective_mismatch", "collective-mismatch", (3,), (0, 1, 2), nodes=2, on_clusters="whole"),
+    Fault("rank_stopped", "rank-stopped", (1,), (0, 2, 3), nodes=2, on_clusters=True),
+    Fault("collective_mismatch", "collective-mismatch", (3,), (0, 1, 2), nodes=2, on_clusters=True),
     Fault("mismatch_of_two", "collective-mismatch", (0, 1), (), whole=True),
     Fault("mismatch_in_shape", "collective-mismatch", (2,), (0, 1, 3), nodes=2, whole=True),
-    Fault("skipped_in_loop", "collective-skipped", (2,), (0, 1), nproc=3, on_clusters="whole"),
+    Fault("skipped_in_loop", "collective-skipped", (2,), (0, 1), nproc=3, on_clusters=True),
     Fault("skipped_silently", "collective-skipped", (1,), (0, 2), nproc=3, whole=True),
     Fault("skipped_uneven", "collective-skipped", (2,), (0, 1), nproc=3, whole=True),
     Fault("skipped_no_sync", "collective-skipped", (0,), (1, 2), nproc=3, whole=True),
     Fault("p2p_all_receive", "p2p-deadlock", (0, 1, 2), (), nproc=3),
     Fault("p2p_both_send", "p2p-deadlock", (0, 1), (2,), nproc=3, whole=True),
     Fault("p2p_tags", "p2p-deadlock", (0, 1), (2,), nproc=3, whole=True),
-    Fault("p2p_pipeline", "p2p-deadlock", (2,), (0, 1, 3), nodes=2, whole=True, on_clusters="whole"),
+    Fault("p2p_pipeline", "p2p-deadlock", (2,), (0, 1, 3), nodes=2, whole=True, on_clusters=True),
     Fault("p2p_and_barrier", "p2p-deadlock", (1,), (0, 2), nproc=3, whole=True),
     Fault("group_half", "group-partial", (0, 1, 2, 3), (), nproc=4, whole=True),
     Fault("group_circle", "group-partial", (0, 1, 2), (), nproc=3),
-    Fault("group_mesh", "group-partial", (0, 1, 2, 3), (), nodes=2, whole=True, on_clusters="whole"),
+    Fault("group_mesh", "group-partial", (0, 1, 2, 3), (), nodes=2, whole=True, on_clusters=True),
     Fault("group_left_out", "group-partial", (0, 1), (2, 3), nproc=4, whole=True),
-    Fault("async_send", "async-not-waited", (1,), (0,), nproc=3, on_clusters="whole"),
+    Fault("async_send", "async-not-waited", (1,), (0,), nproc=3, on_clusters=True),
     Fault("async_batch", "async-not-waited", (1,), (0,), whole=True),
-    Fault("exception_swallowed", "exception-swallowed", (2,), (0, 1), nproc=3, on_clusters="whole"),
+    Fault("exception_swallowed", "exception-swallowed", (2,), (0, 1), nproc=3, on_clusters=True),
     Fault("hang_after_restart", "rank-in-user-code", (1,), (0, 2), nproc=3, restarts=1),
     Fault("exception_retried", "exception-swallowed", (1,), (0,), whole=True),
     Fault("mpi_partial_collective", "mpi-partial-collective", (2, 3), (0, 1), nodes=2, mpi=True, whole=True),

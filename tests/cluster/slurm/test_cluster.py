@@ -15,6 +15,8 @@ from tests.cluster.slurm import box, cgroups
 from tests.cluster.slurm.cluster import Cluster, sweep
 from tests.cluster.slurm.machines import ROOT, ClusterError
 
+pytestmark = pytest.mark.whole  # what all other tests on Slurm stand on
+
 HOSTNAMES = "#!/bin/bash\nsrun hostname\n"
 CONNECT = "import socket; socket.create_connection(('n2', 29500), 1)"
 

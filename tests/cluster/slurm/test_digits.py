@@ -47,6 +47,7 @@ def test_digits_are_learnt_on_two_nodes(cluster: Cluster, work: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith("ddplaunch: succeeded after")
 
 
+@pytest.mark.whole
 def test_a_hang_is_explained_with_line_and_node(cluster: Cluster, work: Path) -> None:
     """Rank 0 calls a barrier that the others do not call; the job ends as a hang, with its verdict.
 

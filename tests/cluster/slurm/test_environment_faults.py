@@ -39,6 +39,7 @@ def _start(cluster: Cluster, work: Path) -> Start:
     return start
 
 
+@pytest.mark.whole
 @pytest.mark.fault("environment-differs")
 def test_a_setting_that_one_node_gives_its_tasks(start: Start, task_prolog: Callable[[str], None]) -> None:
     """Left behind by somebody who looked for something there. What the job file says stands above it."""
@@ -70,6 +71,7 @@ def _ipv6(cluster: Cluster) -> Iterator[None]:
         cluster.run(node, ["ip", "addr", "del", f"{address}/64", "dev", "eth0"])
 
 
+@pytest.mark.whole
 @pytest.mark.fault("ip-family-mixed")
 def test_an_ipv6_address_behind_a_firewall(cluster: Cluster, start: Start, ipv6: None) -> None:
     """Nobody thought of it. The other address of the name is the way out."""

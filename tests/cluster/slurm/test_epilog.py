@@ -74,6 +74,7 @@ def of_job(name: str, job: int) -> list[str]:
     return sorted([*here, *there, f"/tmp/torchelastic_{name}/x"])
 
 
+@pytest.mark.whole
 def test_without_the_epilog_everything_stays(loose: Cluster, node: str) -> None:
     """What the other tests see go is really left by the job."""
     loose.configure()

@@ -92,6 +92,7 @@ def test_the_rank_that_does_not_come_is_named(
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 def test_lightning_takes_its_ranks_from_slurm(cluster: Cluster, work: Path) -> None:
     """Each rank is a task, by Slurm's own variables, and has what torchrun would have set."""
     job = submit(cluster, work, "Lightning", "fabric_loop")

@@ -80,6 +80,7 @@ def test_a_dropped_port(cluster: Cluster, start: Start) -> None:
     mended(start)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("port-rejected")
 @pytest.mark.parametrize(
     "answer",
@@ -104,6 +105,7 @@ def test_a_rejected_port(cluster: Cluster, start: Start, answer: str) -> None:
     mended(start)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("network-one-way")
 def test_connections_in_one_direction_only(cluster: Cluster, start: Start) -> None:
     """A node that makes connections and takes none."""
@@ -121,6 +123,7 @@ def test_connections_in_one_direction_only(cluster: Cluster, start: Start) -> No
     mended(start)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("port-filtered")
 def test_a_node_that_only_slurm_reaches(cluster: Cluster, start: Start) -> None:
     """It cannot tell the hub what it met; what it prints goes by Slurm's own connections, and is heard."""
@@ -179,6 +182,7 @@ def test_large_packets_vanish_between_two_nodes(cluster: Cluster, start: Start) 
     mended(start)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("mtu-black-hole")
 def test_large_packets_vanish_on_the_way_to_the_hub(cluster: Cluster, start: Start) -> None:
     """The node's check-in never arrives, though it said that it would come."""
@@ -206,6 +210,7 @@ def test_no_route(cluster: Cluster, start: Start) -> None:
 # --- names
 
 
+@pytest.mark.whole
 @pytest.mark.fault("master-is-loopback")
 def test_node_zero_is_loopback_on_one_node(cluster: Cluster, start: Start) -> None:
     """The job uses the name, and one node's hosts file leads it to itself."""
@@ -232,6 +237,7 @@ def test_a_nodes_own_name_is_loopback(cluster: Cluster, start: Start) -> None:
     mended(start)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("dns-disagrees")
 def test_one_node_takes_another_for_node_zero(cluster: Cluster, start: Start) -> None:
     """An old address in one hosts file: the node is named, and whose address it is."""
@@ -249,6 +255,7 @@ def test_one_node_takes_another_for_node_zero(cluster: Cluster, start: Start) ->
     mended(start, **BY_NAME)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("master-is-not-node-zero")
 def test_the_job_names_another_machine_as_its_master(start: Start) -> None:
     """The login node, say: nobody finds the master there."""
@@ -261,6 +268,7 @@ def test_the_job_names_another_machine_as_its_master(start: Start) -> None:
     mended(start)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("dns-not-found")
 def test_a_name_that_one_node_does_not_know(cluster: Cluster, start: Start) -> None:
     """The job uses the name, and the node reaches node 0 all the same: that is how its verdict is known."""
@@ -274,6 +282,7 @@ def test_a_name_that_one_node_does_not_know(cluster: Cluster, start: Start) -> N
     mended(start, **BY_NAME)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("address", "note"),
     [

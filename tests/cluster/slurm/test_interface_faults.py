@@ -37,6 +37,7 @@ def test_gloo_is_led_past_a_bridge_of_containers(cluster: Cluster, work: Path) -
     )
 
 
+@pytest.mark.whole
 @pytest.mark.fault("gloo-interface-wrong")
 def test_a_name_that_is_no_whole_name(cluster: Cluster, work: Path) -> None:
     """As good as it would be for NCCL."""
@@ -48,6 +49,7 @@ def test_a_name_that_is_no_whole_name(cluster: Cluster, work: Path) -> None:
     notes(start(cluster, work, env={"GLOO_SOCKET_IFNAME": "eth0"}))
 
 
+@pytest.mark.whole
 @pytest.mark.fault("gloo-interface-wrong")
 def test_a_bridge_that_was_set_on_purpose(cluster: Cluster, work: Path) -> None:
     """Every node has it, and nobody reaches it."""

@@ -109,6 +109,7 @@ def test_mpirun_starts_the_nodes(srun: Srun) -> None:
         assert line in output.splitlines()
 
 
+@pytest.mark.whole
 def test_one_verdict_is_read_on_every_node(srun: Srun) -> None:
     """Rank 3 sleeps on the second node: both nodes name it, in the same words, and end as a hang."""
     options = ("--notice-after=4", "--kill-after=8")
@@ -135,6 +136,7 @@ def test_a_fault_at_the_gate_starts_nothing(cluster: Cluster, srun: Srun) -> Non
         assert "meet at" not in output
 
 
+@pytest.mark.whole
 def test_a_node_that_cannot_ask_for_the_key_says_why(cluster: Cluster, srun: Srun) -> None:
     """As it would say it at the gate, of which this is the first step."""
     cluster.hosts("n2").write_text("127.0.0.1 localhost\n10.99.0.12 n2\n10.99.0.13 n3\n")

@@ -85,6 +85,7 @@ def test_a_signal_to_the_batch_script_alone_ends_the_job(cluster: Cluster, work:
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 def test_scancel_at_the_gate(cluster: Cluster, work: Path) -> None:
     """A job that waits at its gate ends at once."""
     cluster.nft("n2", "tcp dport 1024-60999 drop")

@@ -96,6 +96,7 @@ pmix.PMIx_Finalize(None, 0)
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 @pytest.mark.fault("mpi-partial-collective")
 @MPIRUN_BY_DAY
 def test_half_of_the_ranks_reduce(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
@@ -114,6 +115,7 @@ def test_half_of_the_ranks_reduce(cluster: Cluster, work: Path, launcher: dict[s
     job.leaves_nothing()
 
 
+@pytest.mark.whole
 @pytest.mark.fault("mpi-unmatched")
 @SRUN_BY_DAY
 def test_a_message_between_nodes_that_is_not_received(

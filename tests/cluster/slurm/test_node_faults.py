@@ -95,6 +95,7 @@ def _gpus(cluster: Cluster) -> Iterator[None]:
 # --- a node was started otherwise
 
 
+@pytest.mark.whole
 @pytest.mark.fault("rank-duplicate")
 def test_two_nodes_with_one_index(start: Start, task_prolog: TaskProlog) -> None:
     """Something in n3's environment gives it the place of n2."""
@@ -109,6 +110,7 @@ def test_two_nodes_with_one_index(start: Start, task_prolog: TaskProlog) -> None
     mended(start)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("world-size-differs")
 def test_a_node_that_was_started_for_another_size(start: Start, task_prolog: TaskProlog) -> None:
     """What n3 was given is of another rendering of the job."""
@@ -155,6 +157,7 @@ def test_a_python_that_one_node_lacks(cluster: Cluster, start: Start) -> None:
 # --- a node has too little
 
 
+@pytest.mark.whole
 @pytest.mark.fault("shm-too-small")
 def test_shared_memory_of_one_node(cluster: Cluster, start: Start) -> None:
     """The command of the hint makes it larger."""
@@ -236,6 +239,7 @@ def test_a_daemon_that_may_not_open_many_files(cluster: Cluster, start: Start) -
 # --- a node's port, and who is there
 
 
+@pytest.mark.whole
 @pytest.mark.fault("port-in-use")
 def test_a_leftover_holds_the_master_port(cluster: Cluster, start: Start, serve: Serve) -> None:
     """It is named by its pid, and what the hint says ends it."""
@@ -251,6 +255,7 @@ def test_a_leftover_holds_the_master_port(cluster: Cluster, start: Start, serve:
     mended(start)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("stranger-listens")
 def test_a_proxy_on_one_node_answers(cluster: Cluster, start: Start, serve: Serve) -> None:
     """It takes every connection to the master's port, until that is excluded from it."""
@@ -301,6 +306,7 @@ def _nowhere(cluster: Cluster, work: Path) -> Iterator[None]:
 # --- the interface that NCCL takes
 
 
+@pytest.mark.whole
 @pytest.mark.fault("nccl-interface-wrong")
 def test_an_interface_for_nccl_that_leads_nowhere(start: Start, gpus: None) -> None:
     """Left out, as the hint says, the gate sets what works, and says so."""
@@ -313,6 +319,7 @@ def test_an_interface_for_nccl_that_leads_nowhere(start: Start, gpus: None) -> N
     assert any(note.startswith("NCCL_SOCKET_IFNAME==eth0 is set on nodes") for note in mended(start))
 
 
+@pytest.mark.whole
 @pytest.mark.fault("nccl-interface-missing")
 def test_an_interface_for_nccl_that_is_not_there(start: Start, gpus: None) -> None:
     """The beginning of a name that no interface has; with one that exists, the job starts."""

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cluster.slurm.cluster import Cluster
 from tests.cluster.training import NEVER, TRAIN
 
@@ -40,6 +41,7 @@ def _diagnosed(cluster: Cluster, number: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.whole
 def test_a_loader_that_hangs_on_another_node(cluster: Cluster, work: Path) -> None:
     """Rank and node are named, and the job goes on as it was."""
     number = _submitted(cluster, work, NEVER, "batch(rank - 2)")  # of rank 3

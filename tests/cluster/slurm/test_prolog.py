@@ -51,8 +51,10 @@ def lo_down(cluster: Cluster, node: str) -> None:
     ("spoil", "reason"),
     [
         (full_shm, "ddplaunch: cannot write to /dev/shm: No space left on device"),
-        (full_tmp, "ddplaunch: cannot write to /tmp: No space left on device"),
-        (plain_null, "ddplaunch: /dev/null is not the null device"),
+        pytest.param(
+            full_tmp, "ddplaunch: cannot write to /tmp: No space left on device", marks=pytest.mark.whole
+        ),
+        pytest.param(plain_null, "ddplaunch: /dev/null is not the null device", marks=pytest.mark.whole),
         (lo_down, "ddplaunch: the interface lo is down"),
     ],
 )
@@ -83,7 +85,7 @@ def no_agent(cluster: Cluster, node: str) -> None:
     cluster.run(node, ["mount", "--bind", empty, cluster.folder / "opt/agent.pyz"])
 
 
-@pytest.mark.parametrize("spoil", [no_python, no_agent])
+@pytest.mark.parametrize("spoil", [no_python, pytest.param(no_agent, marks=pytest.mark.whole)])
 def test_what_cannot_be_told_drains_nothing(
     cluster: Cluster, node: str, spoil: Callable[[Cluster, str], None]
 ) -> None:
@@ -123,6 +125,7 @@ def test_the_task_prolog_has_torch_remember(cluster: Cluster, opt: Path, work: P
     assert ["TORCH_FR_BUFFER_SIZE=7"] * 2 + ["TORCH_NCCL_TRACE_BUFFER_SIZE=2000"] * 2 == said
 
 
+@pytest.mark.whole
 def test_both_may_stand_in_a_folder_by_a_link(cluster: Cluster, opt: Path) -> None:
     """As documented: linked into a folder of prologs they find the agent, on every node of an allocation."""
     site = cluster.folder / "site"

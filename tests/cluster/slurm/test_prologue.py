@@ -109,6 +109,7 @@ def test_a_job_at_fault_ends_with_the_verdict(cluster: Cluster, script: Script) 
     assert {node: [] for node in cluster.nodes} == {node: cluster.leftovers(node) for node in cluster.nodes}
 
 
+@pytest.mark.whole
 def test_a_network_at_fault_ends_with_the_verdict(cluster: Cluster, script: Script) -> None:
     """A node that nobody hears of is waited for, for as long as the script says, and named."""
     cluster.nft("n3", "tcp dport 1-65535 drop")

@@ -74,6 +74,7 @@ def test_a_node_is_cut_off(cluster: Cluster, start: Start) -> None:
     assert "mine" == job.comment
 
 
+@pytest.mark.whole
 def test_a_cut_that_is_mended_ends_nothing(cluster: Cluster, work: Path) -> None:
     """The notice is taken back and the job runs to its end; a webhook and Slurm's comment say so.
 
@@ -115,6 +116,7 @@ def test_a_cut_that_is_mended_ends_nothing(cluster: Cluster, work: Path) -> None
     assert ["hook"] == [name for name, text in texts(work).items() if SECRET in text]
 
 
+@pytest.mark.whole
 def test_a_node_whose_disk_is_full_ends_nothing(cluster: Cluster, work: Path) -> None:
     """Its rank prints on, the loss is reported once, and its output goes on when there is room again."""
     program = (
@@ -156,6 +158,7 @@ def test_a_rank_waits_for_its_data(start: Start) -> None:
     assert "(program.py:" in found.sentence
 
 
+@pytest.mark.whole
 @pytest.mark.fault("rank-killed-memory")
 def test_a_rank_takes_more_memory_than_the_job_has(start: Start) -> None:
     """Slurm's memory cgroup kills it: the rank and its node are named, with the limit."""

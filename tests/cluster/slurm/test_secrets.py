@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from tests.cluster.slurm.cluster import Cluster
 from tests.local.secret_forms import FORMS, SECRET, texts
 from tests.webhook import SECRET as CHANNEL
@@ -33,6 +34,7 @@ JOB = {
 }
 
 
+@pytest.mark.whole
 def test_a_secret_that_a_rank_raises(cluster: Cluster, work: Path) -> None:
     """In a comment, a log, a bundle, a status or a report stands its name; a rank's own lines are its own.
 

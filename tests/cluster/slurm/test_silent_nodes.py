@@ -94,7 +94,11 @@ def test_a_daemon_that_dies_after_the_gate(cluster: Cluster, start: Start, task_
     ("spoil", "said"),
     [
         ("exit 3", "TaskProlog failed status=3 (srun: Exited with exit code 3)"),
-        ("truncate -s 20000 $tar", "is /tmp full? (srun: Exited with exit code 79)"),
+        pytest.param(
+            "truncate -s 20000 $tar",
+            "is /tmp full? (srun: Exited with exit code 79)",
+            marks=pytest.mark.whole,
+        ),
         pytest.param(
             "mkdir ${tar%.tar}",
             "is /tmp full? (srun: Exited with exit code 79)",

@@ -123,7 +123,7 @@ def unharmed(cluster: Cluster, read: list[str]) -> None:
 @pytest.mark.parametrize(
     "kinds",
     [
-        {"n1": "file"},
+        pytest.param({"n1": "file"}, marks=pytest.mark.whole),
         pytest.param({"n1": "link folder"}, marks=pytest.mark.whole),
         {"n1": "link folder", "n2": "file folder"},
     ],
@@ -143,6 +143,7 @@ def test_a_stranger_who_was_there_before(
     assert [] == [path for node in kinds for path in cluster.leftovers(node) if f"{job.number}-" in path]
 
 
+@pytest.mark.whole
 def test_the_prologue_beside_a_stranger(cluster: Cluster, opt: Path, work: Path, stranger: Stranger) -> None:
     """What is seen of it on one node does not help on the next."""
     stranger.waits({"n1": "file folder", "n2": "seen"})
@@ -153,7 +154,9 @@ def test_the_prologue_beside_a_stranger(cluster: Cluster, opt: Path, work: Path,
     assert "COMPLETED" == state, (work / f"slurm-{number}.out").read_text()
 
 
-@pytest.mark.parametrize("trap", ["mkdir {}", "mkdir {}.d && ln -s {}.d {}"])
+@pytest.mark.parametrize(
+    "trap", ["mkdir {}", pytest.param("mkdir {}.d && ln -s {}.d {}", marks=pytest.mark.whole)]
+)
 def test_a_stranger_in_the_folder_of_submission(
     cluster: Cluster, work: Path, stranger: Stranger, trap: str
 ) -> None:

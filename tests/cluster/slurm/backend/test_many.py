@@ -104,6 +104,7 @@ def test_a_job_after_one_that_fails_never_starts_and_says_so(cluster: Cluster, f
     assert "cancelled" == status(cluster, files, second)["state"]
 
 
+@pytest.mark.whole
 def test_a_wait_for_what_can_never_start_ends_and_leaves_the_job(cluster: Cluster, files: Path) -> None:
     """With the reason, what to do, and exit code 104; a job that is held is waited for."""
     go = files / "go"
