@@ -167,6 +167,7 @@ def test_the_node_of_the_batch_script_loses_power(cluster: Cluster, work: Path) 
     )
 
 
+@pytest.mark.fault("network-lost")
 def test_a_node_that_loses_power(cluster: Cluster, work: Path) -> None:
     """The others say which, long before Slurm knows."""
     cluster.configure("SlurmdTimeout=120")

@@ -51,6 +51,7 @@ def at(job: Job, kind: str, text: str = "") -> float:
     return next(event.at for event in job.bundle().events if event.kind == kind and text in event.text)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("network-lost")
 def test_a_node_is_cut_off(cluster: Cluster, start: Start) -> None:
     """All but Slurm's own connections: Slurm sees nothing, and the node is known within ten seconds.
