@@ -97,25 +97,6 @@ pmix.PMIx_Finalize(None, 0)
 
 
 @pytest.mark.whole
-@pytest.mark.fault("mpi-partial-collective")
-@MPIRUN_BY_DAY
-def test_half_of_the_ranks_reduce(cluster: Cluster, work: Path, launcher: dict[str, Any]) -> None:
-    """`if rank < size / 2` around a collective of all: those who wait, and those who have gone past it."""
-    program = HEAD + "comm.Barrier()\nif comm.rank < comm.size / 2:\n    comm.allreduce(1)\n"
-    job = submit(cluster, work, program, launcher)
-
-    assert "FAILED" == job.ended(), job.output
-    assert ("mpi-partial-collective", [3, 4, 5], [1, 2], [0, 1, 2]) == (
-        job.verdict.code,
-        job.verdict.ranks,
-        job.verdict.nodes,
-        job.verdict.victims,
-    )
-    assert "50:0" == job.exit_code
-    job.leaves_nothing()
-
-
-@pytest.mark.whole
 @pytest.mark.fault("mpi-unmatched")
 @SRUN_BY_DAY
 def test_a_message_between_nodes_that_is_not_received(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,10 @@ BIN = Path(sys.executable).parent
 TORCHRUN = f"{BIN}/torchrun --nnodes=2 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-endpoint=n1:29533"
 SCRIPT = f"#!/bin/sh\nexport PATH={BIN}:$PATH OMP_NUM_THREADS=1\nsrun --mem=0 {TORCHRUN} train.py\n"
 """As in many a tutorial: no line of it is about ddplaunch."""
-_BEFORE = 12.0
-"""Seconds for which the fault is there when somebody asks."""
 
 
 def _submitted(cluster: Cluster, work: Path, before: str, step: str) -> int:
-    """A job of two nodes that hangs in its steps, when it has done so for a while."""
+    """A job of two nodes that is about to hang in its steps."""
     (work / "train.py").write_text(TRAIN.format(before=before, step=step))
     number = cluster.submit(SCRIPT, "--nodes=2", "--ntasks-per-node=1", "--mem=2000", cwd=work)
     output = work / f"slurm-{number}.out"
@@ -31,7 +28,6 @@ def _submitted(cluster: Cluster, work: Path, before: str, step: str) -> int:
         120,
         output.read_text,
     )
-    time.sleep(_BEFORE)
     return number
 
 
@@ -47,9 +43,13 @@ def test_a_loader_that_hangs_on_another_node(cluster: Cluster, work: Path) -> No
     number = _submitted(cluster, work, NEVER, "batch(rank - 2)")  # of rank 3
 
     before = {node: cluster.leftovers(node) for node in cluster.nodes}  # torchrun's own
+    found: dict[str, Any] = {}
 
-    found = _diagnosed(cluster, number)
+    def told() -> bool:
+        found.update(_diagnosed(cluster, number))
+        return [each["code"] for each in found["verdicts"]] == ["rank-in-dataloader"]
 
+    cluster.until(told, "the loader is told", 120, lambda: str(found))
     verdict = found["verdicts"][0]
     assert ("rank-in-dataloader", [3], [0, 1, 2], [1]) == (
         verdict["code"],

@@ -145,16 +145,6 @@ def test_following_ends_with_the_job(backend: KubernetesBackend, job: Make) -> N
     assert State.SUCCEEDED is backend.job(handle).state
 
 
-@pytest.mark.whole
-def test_a_check_up_in_a_restricted_namespace(cluster: Cluster, cli: Cli, write: Write) -> None:
-    """As a user who is not root, with nothing that is forbidden there: both gates pass."""
-    with cluster.namespace("closed", **{"pod-security.kubernetes.io/enforce": "restricted"}) as namespace:
-        options = {"namespace": namespace, "restricted": True}
-        path = write("digits", kubernetes=options, gate={"skip": ["interpreter", "versions"]})
-        code, out, said = cli("doctor", path, "--to", "kubernetes")
-        assert (0, True) == (code, "the way is clear" in out), out + said
-
-
 def test_a_check_up_of_a_port_that_is_closed(faults: Faults, cli: Cli, write: Write, tmp_path: Path) -> None:
     """For people as a page with a map of who reaches whom, for scripts as letters; nobody trains."""
     for machine in faults.cluster.workers:
