@@ -97,7 +97,9 @@ FAULTS = [
     Fault("lock_before_barrier", "rank-in-user-code", (0, 1), (2,), nproc=3, whole=True),
     Fault("lock_of_a_program", "rank-in-user-code", (1,), (0,), whole=True),
     Fault("lock_of_a_rank", "rank-late-to-init", (0,), (1, 2), nproc=3, whole=True),
-    Fault("rank_in_user_code", "rank-in-user-code", (0,), (1,), notice_after=10.0, on_clusters=True),
+    Fault(
+        "rank_in_user_code", "rank-in-user-code", (0,), (1,), notice_after=10.0, whole=True, on_clusters=True
+    ),
     Fault("logs_beside_wait", "rank-in-user-code", (1,), (0, 2), nproc=3),
     Fault("rank_loops", "rank-in-user-code", (3,), (0, 1, 2), nodes=2, patience=4.0, whole=True),
     Fault("gil_held", "gil-held", (1,), (0, 2, 3), nodes=2, on_clusters=True),
@@ -128,7 +130,7 @@ FAULTS = [
     Fault("hang_after_restart", "rank-in-user-code", (1,), (0, 2), nproc=3, restarts=1),
     Fault("exception_retried", "exception-swallowed", (1,), (0,), whole=True),
     Fault("mpi_partial_collective", "mpi-partial-collective", (2, 3), (0, 1), nodes=2, mpi=True, whole=True),
-    Fault("mpi_other_collective", "mpi-partial-collective", (2,), (0, 1), nproc=3, mpi=True),
+    Fault("mpi_other_collective", "mpi-partial-collective", (2,), (0, 1), nproc=3, mpi=True, whole=True),
     Fault("mpi_unmatched", "mpi-unmatched", (0, 1), (2, 3), nodes=2, mpi=True),
     Fault("mpi_all_receive", "mpi-unmatched", (0, 1, 2), (), nproc=3, mpi=True, whole=True),
     Fault("mpi_truncated", "mpi-unmatched", (0,), (1,), mpi=True, whole=True),

@@ -32,7 +32,7 @@ class Seed:
     launcher: str = TORCHRUN
     ranks: int = 2
     two_machines: bool = True  # whether it can run there; mp.spawn stays on one
-    whole: bool = False  # in `make test` a shorter sibling stands for it on clusters, and without its fault
+    whole: bool = False  # `make test` leaves it to the others
     may_abstain: bool = False  # Gloo may end the ranks before anybody could see what each of them called
 
 

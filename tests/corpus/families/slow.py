@@ -30,12 +30,12 @@ FAULTS = [
 ]
 
 
-def _well(how: str, nproc: int = 2, whole: bool = True) -> Healthy:
-    return Healthy(how, nproc=nproc, program="healthy_styles", arguments=(how,), whole=whole)
+def _well(how: str, nproc: int = 2) -> Healthy:
+    return Healthy(how, nproc=nproc, program="healthy_styles", arguments=(how,), whole=True)
 
 
 HEALTHY = [
-    _well("checkpoint", whole=False),
+    _well("checkpoint"),
     _well("subprocess"),
     _well("monitored_barrier"),
     _well("late_key"),

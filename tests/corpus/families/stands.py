@@ -36,7 +36,7 @@ def _sizes(how: str) -> Fault:
 FAULTS = [
     _one("sharded", "stands", "rank-in-user-code", 1, 2),
     _one("sharded", "reduces", "collective-mismatch", 1, 3),
-    _one("pipeline", "stands", "rank-in-user-code", 1, 4, whole=False),
+    _one("pipeline", "stands", "rank-in-user-code", 1, 4),
     _one("pipeline", "stopped", "rank-stopped", 1, 3),
     _one("accumulation", "waits_for_event", "rank-in-user-code", 1, 2),
     _one("accumulation", "counts_differently", "collective-skipped", 1, 3),
