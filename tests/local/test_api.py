@@ -52,6 +52,7 @@ def test_the_page_has_an_example_of_each_function(name: str) -> None:
     assert re.search(rf"\bapi\.{name}\(", "".join(EXAMPLES))
 
 
+@pytest.mark.whole
 def test_a_program_follows_explains_and_cancels_its_jobs(desk: Desk) -> None:
     """Nothing but what the program prints is printed, and nothing of a job is left."""
     done = subprocess.run(

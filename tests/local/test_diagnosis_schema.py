@@ -7,6 +7,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import pytest
 from jsonschema import Draft202012Validator
 from tests.local.conftest import Desk
 from tests.local.test_run import TORCHRUN
@@ -48,6 +49,7 @@ def test_the_output_of_a_failed_job_is_described_key_by_key(desk: Desk) -> None:
         assert ["$.schema"] == [each.split(":")[0] for each in problems(data | {"schema": "v2"})]
 
 
+@pytest.mark.whole
 def test_the_output_of_a_healthy_job_is_described_as_well(desk: Desk) -> None:
     """It has no verdict."""
     desk.call("run", "--", *TORCHRUN)

@@ -57,6 +57,7 @@ def test_a_job_of_two_nodes_succeeds(desk: Desk) -> None:
     gone(desk)
 
 
+@pytest.mark.whole
 def test_a_sweep_is_as_many_jobs_told_apart_by_their_values(desk: Desk) -> None:
     """A handle a line, every end, and the exit code of the first that did not succeed."""
     job = desk.job("--steps", "2", nproc=1, more="sweep: {'command[0]': [train.py, none.py], env.N: [01]}\n")
@@ -98,6 +99,7 @@ def test_a_submitted_job_is_followed_and_cancelled(desk: Desk) -> None:
     gone(desk)
 
 
+@pytest.mark.whole
 def test_ctrl_c_while_waiting_detaches(desk: Desk) -> None:
     """The job goes on and succeeds; how to come back was said."""
     with desk.start("submit", desk.job("--steps", "100"), "--wait") as waiting:
@@ -244,6 +246,7 @@ def test_several_jobs_run_beside_each_other(desk: Desk) -> None:
     gone(desk)
 
 
+@pytest.mark.whole
 def test_a_python_that_is_not_there_is_said_at_the_gate(desk: Desk) -> None:
     """The interpreter of the job file is what is missing, and the verdict says so."""
     path = Path(desk.job())
@@ -254,6 +257,7 @@ def test_a_python_that_is_not_there_is_said_at_the_gate(desk: Desk) -> None:
     assert "ddplaunch explain image-lacks" in waited.stderr
 
 
+@pytest.mark.whole
 def test_the_doctor_lets_ranks_add_up(desk: Desk) -> None:
     """With the job file's own Python; the desk reads how fast, and nothing is left of them."""
     seen = desk.call("doctor", desk.job(nodes=2, nproc=1), "--smoke")
@@ -273,6 +277,7 @@ def test_the_doctor_says_when_the_way_is_clear(desk: Desk) -> None:
     gone(desk)
 
 
+@pytest.mark.whole
 def test_the_doctor_without_a_job_file_checks_what_the_profile_says(desk: Desk) -> None:
     """Its Python, which is missing here, and its checks; `--profile none` asks for none of it."""
     config = desk.folder / "ddplaunch" / "config.yaml"
@@ -289,6 +294,7 @@ def test_the_doctor_without_a_job_file_checks_what_the_profile_says(desk: Desk) 
     gone(desk)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_the_first_job_trains_and_its_hang_is_explained_once(desk: Desk) -> None:
     """What `init --example` writes, and the command that it prints, with nothing done by hand in between."""

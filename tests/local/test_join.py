@@ -71,6 +71,7 @@ def test_a_hang_on_one_node_is_a_hang_on_both(desk: Desk, pair: Pair) -> None:
     assert "node 0 has the evidence" in second.stderr
 
 
+@pytest.mark.whole
 def test_a_failing_command_has_one_exit_code(pair: Pair) -> None:
     """100, also on the node whose own rank went on."""
     assert [100, 100] == [node.returncode for node in pair.run(*TORCHRUN, "--raise-at", "1")]

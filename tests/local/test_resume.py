@@ -49,6 +49,7 @@ def epochs(output: str) -> list[int]:
     return [int(number) for number in re.findall(r"^\[0/0\] epoch +(\d+) ", output, re.MULTILINE)]
 
 
+@pytest.mark.whole
 def test_a_lost_node_costs_the_steps_since_the_last_checkpoint(desk: Desk) -> None:
     """The next attempt goes on behind the last epoch that was written down, and ends where it would."""
     handle = submitted(desk, "--require", "0.9")

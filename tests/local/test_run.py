@@ -29,6 +29,7 @@ def variables(pid: int) -> list[bytes]:
         return []
 
 
+@pytest.mark.whole
 def test_a_command_succeeds(desk: Desk) -> None:
     """Its lines come with node and rank, its exit code is ours, and it has a handle afterwards."""
     result = desk.call("run", "--", *TORCHRUN)
@@ -49,11 +50,13 @@ def test_a_failing_command_gives_its_own_exit_code(desk: Desk) -> None:
     assert "ddplaunch diagnose local://mine/1" in result.stderr
 
 
+@pytest.mark.whole
 def test_any_command_may_be_run(desk: Desk) -> None:
     """What is no torchrun has its exit code passed on as well."""
     assert 7 == desk.call("run", "--", "sh", "-c", "echo hello; exit 7").returncode
 
 
+@pytest.mark.whole
 def test_a_state_folder_that_is_removed_changes_no_end(desk: Desk) -> None:
     """A success is 0; of a failure the command's own number is lost."""
     # A file that ddplaunch writes meanwhile makes rm fail, and the folder stays.
@@ -94,6 +97,7 @@ def test_a_hang_is_noticed_beside_another_torchrun_that_trains(desk: Desk) -> No
     assert [("rank-in-user-code", [1], [0])] == [(v["code"], v["ranks"], v["victims"]) for v in found]
 
 
+@pytest.mark.whole
 def test_half_of_a_job_is_called_half(desk: Desk) -> None:
     """Two of these commands, each with its half: who is seen is named, and nobody blames the network."""
     words = ["run", "--notice-after", "4s", "--kill-after", "8s", "--name"]

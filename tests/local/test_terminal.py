@@ -156,6 +156,7 @@ def test_a_signal_that_ends_the_watching_gives_the_terminal_back(desk: Desk, num
     assert b"Traceback" not in left
 
 
+@pytest.mark.whole
 def test_a_browser_sees_the_job_until_its_end(desk: Desk) -> None:
     """At the address that is printed."""
     handle = desk.call("submit", desk.job("--steps", "3")).stdout.strip()
@@ -175,6 +176,7 @@ def test_a_browser_sees_the_job_until_its_end(desk: Desk) -> None:
     assert f"{handle}  succeeded after " in out
 
 
+@pytest.mark.whole
 def test_ctrl_c_ends_the_following_of_logs(desk: Desk) -> None:
     """Quietly, with 130, and the job goes on."""
     handle = desk.call("submit", desk.job("--steps", "10000", nproc=1)).stdout.strip()
@@ -189,6 +191,7 @@ def test_ctrl_c_ends_the_following_of_logs(desk: Desk) -> None:
     assert 0 == desk.call("cancel", handle).returncode
 
 
+@pytest.mark.whole
 def test_no_color_and_no_terminal_mean_no_escapes(desk: Desk) -> None:
     """A log of `--wait` holds plain lines."""
     waited = desk.call("submit", desk.job("--raise-at", "0"), "--wait")

@@ -34,7 +34,11 @@ def test_each_loop_has_its_lines(tmp_path: Path) -> None:
     assert [[2, 8], [3, 6], [11, 12]] == loops.of(str(path), time.time() + 1)
 
 
-@pytest.mark.parametrize("text", ["while:", "\0", "é".encode("latin-1").decode("latin-1") * (1 << 20)])
+@pytest.mark.parametrize(
+    "text",
+    ["while:", "\0", "é".encode("latin-1").decode("latin-1") * (1 << 20)],
+    ids=["broken", "nul", "long"],
+)
 def test_what_is_no_program_is_unknown(text: str, tmp_path: Path) -> None:
     """Also what is too long to be read in passing."""
     path = tmp_path / "train.py"

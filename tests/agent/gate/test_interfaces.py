@@ -195,6 +195,7 @@ def test_with_what_was_set_torch_trains(cluster: MakeCluster) -> None:
     assert ["sum 2\n"] * 2 == [each.communicate(timeout=120)[0] for each in ranks]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("address", "said"),

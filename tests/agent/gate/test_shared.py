@@ -84,6 +84,7 @@ def test_without_a_port_of_its_own_choice_each_job_finds_one(cluster: MakeCluste
     assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.fault("store-shared")
 def test_one_node_is_led_to_another_jobs_store(cluster: MakeCluster, store: Serve) -> None:

@@ -99,6 +99,7 @@ def test_all_ranks_add_up(cluster: MakeCluster) -> None:
         assert "ok    smoke  gloo all_reduce of 4 ranks: 4 B to 16 MiB in " in gate.output, gate.output
 
 
+@pytest.mark.whole
 @pytest.mark.fault("gloo-interface-wrong")
 def test_an_address_that_no_peer_reaches(cluster: MakeCluster) -> None:
     """Node 1's Gloo was told to take a bridge; the sockets of its rank show it.
@@ -174,6 +175,7 @@ def test_nccl_fails_where_gloo_passes(cluster: MakeCluster) -> None:
     assert "FAIL  smoke  nccl: rank 1 stands" in fixed.gates[1].output
 
 
+@pytest.mark.whole
 @pytest.mark.fault("backend-unfit")
 def test_nccl_without_gpus_needs_no_smoke_test(job: Job) -> None:
     """Where the job says nccl, and there is no device: with gloo it starts."""

@@ -69,6 +69,7 @@ def test_a_call_is_told_before_it_waits_and_when_it_has_returned(supervisor: Sup
     assert [True] == said(supervisor, "passed")
 
 
+@pytest.mark.whole
 def test_mp_spawns_children_speak_for_themselves(supervisor: Supervisor, port: int) -> None:
     """The one that meets nobody says why it failed, although no excepthook sees it; the other who it is."""
     (supervisor.folder / "port").write_text(str(port))
@@ -80,6 +81,7 @@ def test_mp_spawns_children_speak_for_themselves(supervisor: Supervisor, port: i
     assert {("no batch", "work")} == {(each["message"], each["frames"][0][0]) for each in failures}
 
 
+@pytest.mark.whole
 def test_what_a_file_held_before_the_call_is_told(supervisor: Supervisor, tmp_path: Path) -> None:
     """A run that ended without a word has left its keys; torch deletes the file at a good end."""
     call = f"d.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=0, world_size=1)\n"

@@ -49,6 +49,7 @@ dist.barrier()
     assert [(call.op, call.state) for call in other] == [("all_reduce", "returned"), ("barrier", "raised")]
 
 
+@pytest.mark.whole
 def test_a_rank_that_aborts_in_gloo_leaves_what_it_called(supervisor: Supervisor) -> None:
     """Gloo ends the process from a thread of its own when its peer sends more than it expects."""
     found = calls(

@@ -116,6 +116,7 @@ def test_a_host_without_addresses_is_told_so(agent: list[str]) -> None:
     assert "  NCCL, bootstrap          none\n" in done.stdout
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_the_libraries_themselves_are_asked(agent: list[str]) -> None:
     """NCCL and torch of the Python that is named, each in a process of its own."""

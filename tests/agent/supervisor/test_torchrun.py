@@ -100,6 +100,7 @@ def waits(hub: Hub) -> list[bool]:
     return [rank.waits for rank in beats(hub)[-1].ranks]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("evaluates", [0, pytest.param(1, marks=pytest.mark.whole)])
 def test_what_a_rank_has_done_is_known_though_gloos_threads_overtake_one_another(
     node: Node, hub: Hub, evaluates: int
@@ -300,8 +301,7 @@ def test_a_restart_is_a_new_round(node: Node, hub: Hub) -> None:
     "victim",
     [
         "torchrun",
-        "supervisor",
-        *(pytest.param(each, marks=pytest.mark.whole) for each in ("rank", "guardian")),
+        *(pytest.param(each, marks=pytest.mark.whole) for each in ("supervisor", "rank", "guardian")),
     ],
 )
 def test_nothing_outlives_the_real_torchrun(node: Node, victim: str) -> None:
