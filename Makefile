@@ -19,7 +19,7 @@ demo: $(READY)  ## a job that trains on this machine, then a broken one, explain
 test:  ## lint, then a test of each behaviour, on a real Slurm and a real Kubernetes too: 35 minutes on two cores
 	@scripts/system-packages
 	@scripts/go-toolchain
-	@scripts/run-tests lint agent39 quick processes slurm slow transparent corpus seeds kubernetes
+	@scripts/run-tests lint agent39 quick processes slow slurm transparent corpus seeds kubernetes
 
 test-quick: $(READY)  ## unit, agent and golden tests, in about a minute
 	@scripts/run-tests quick
@@ -33,7 +33,7 @@ test-kubernetes: $(READY)  ## jobs on a real Kubernetes, which is built and star
 test-all: $(READY)  ## every test, on every backend, controllers of others and 500 nodes among them: hours
 	@scripts/system-packages all
 	@scripts/go-toolchain
-	@UNSTABLE=0 scripts/run-tests lint agent39 quick processes slurm slow transparent corpus seeds kubernetes whole extras
+	@UNSTABLE=0 scripts/run-tests lint agent39 quick processes slow slurm transparent corpus seeds kubernetes whole extras
 
 faults: $(READY)  ## provoke every fault RUNS times (5), on BACKEND (all), WHERE=gate or run: docs/reference/faults.md
 	@scripts/system-packages

@@ -124,6 +124,7 @@ def test_a_hang_without_any_hub_is_ended_by_the_node(job: Job) -> None:
     assert job.processes() == []
 
 
+@pytest.mark.whole
 def test_a_hang_under_a_hub_that_is_stopped_is_ended_by_the_node(job: Job) -> None:
     """A hub that is silent keeps no watch, though its connections stand."""
     job.start(HANGS, watchdog=WatchdogPlan(2.0, 14.0))
@@ -148,6 +149,7 @@ def test_a_healthy_job_needs_no_hub_at_all(job: Job) -> None:
     assert (job.status().exit_code, job.status().verdicts) == (Exit.OK, [])
 
 
+@pytest.mark.whole
 def test_hub_and_rank_are_killed_together(job: Job) -> None:
     """The rank that was killed is in the bundle: the node's supervisor tells the next hub."""
     rank = start_ranks(job)
@@ -182,6 +184,7 @@ def test_a_hub_that_dies_at_the_gate(job: Job) -> None:
     assert (job.status().exit_code, job.status().verdicts) == (Exit.OK, [])
 
 
+@pytest.mark.whole
 def test_a_hub_that_dies_again_and_again(job: Job) -> None:
     """It is given up after the fifth time, which is said; the training goes on."""
     release = job.folder / "release"
@@ -197,7 +200,11 @@ def test_a_hub_that_dies_again_and_again(job: Job) -> None:
     assert "the hub was killed by signal 9, for the 6th time: it is not started again" in log(job)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.whole)],
+    ids=["killed", "stopped"],
+)
 def test_all_of_the_hub_is_hit_at_the_gate(job: Job, number: int) -> None:
     """The host starts it again where it was: the gates come back, and the job runs to its end."""
     job.start(PRINTS, nodes=2, names=["127.0.0.1", "127.0.0.1"])
@@ -222,7 +229,7 @@ def test_a_hub_without_its_parent_is_stopped_at_the_gate(job: Job) -> None:
     assert (job.status().exit_code, job.status().verdicts) == (Exit.OK, [])
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("nodes", [pytest.param(1, marks=pytest.mark.whole), 2])
 def test_a_gate_that_is_stopped_for_good(job: Job, nodes: int) -> None:
     """The hub judges the node that does not answer, and the host ends the gate after it."""
     job.start(PRINTS, nodes=nodes, names=["127.0.0.1"] * nodes, gate=GatePlan(timeout=3.0))
@@ -234,7 +241,7 @@ def test_a_gate_that_is_stopped_for_good(job: Job, nodes: int) -> None:
     assert job.processes() == []
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("nodes", [pytest.param(1, marks=pytest.mark.whole), 2])
 def test_a_gate_that_is_killed(job: Job, nodes: int) -> None:
     """Its end is the verdict, long before anybody has waited for it in vain."""
     job.start(PRINTS, nodes=nodes, names=["127.0.0.1"] * nodes)

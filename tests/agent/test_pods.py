@@ -78,6 +78,7 @@ def test_a_failing_gate_is_told_in_every_pod(pods: Pods) -> None:
     assert Exit.OK == hub.wait(5)
 
 
+@pytest.mark.whole
 def test_a_hub_whose_port_another_job_has(pods: Pods) -> None:
     """As on a machine's own network: the gate beside it hears why, and asks no stranger."""
     with socket.create_server(("", 0)) as other:
@@ -91,6 +92,7 @@ def test_a_hub_whose_port_another_job_has(pods: Pods) -> None:
         assert ["port-in-use"] == [each["code"] for each in zero.last_words(verb)["verdicts"]]
 
 
+@pytest.mark.whole
 def test_a_hub_that_is_ended_before_anybody_came(pods: Pods) -> None:
     """There is nothing to say but that."""
     zero, one = pods.make()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from tests.agent.gate.jobs import COME
 from tests.agent.pods import Pod, Pods
 from tests.agent.pods import _pods as _pods  # the fixture `pods`
@@ -48,6 +49,7 @@ def test_a_pod_that_comes_late_ends_well_and_says_why(pods: Pods) -> None:
     assert (Exit.OK, []) == (zero.bundle().exit_code, zero.bundle().verdicts)
 
 
+@pytest.mark.whole
 def test_a_pod_that_does_not_reach_the_hub_fails_no_job(pods: Pods) -> None:
     """It cannot know whether the others go on; its verdict is in its termination log."""
     zero, one = alone(pods)

@@ -102,13 +102,15 @@ def test_a_bundle_of_before_there_was_an_archive_is_read() -> None:
 
 def test_a_stack_that_many_ranks_have_is_stored_once() -> None:
     """As are frames, calls and the ranks of a group: 1,024 ranks take less than 3 kB of JSON each."""
-    text = members(bundle_file.packed(bundle(1024)))[TEXT]
+    given = bundle(1024)
+    packed = bundle_file.packed(given)
+    text = members(packed)[TEXT]
 
     assert 12 == text.count(b"train.py")
     assert text.count(b"default_pg") == 1
     assert len(text) < 3000 * 1024
-    assert len(bundle_file.packed(bundle(1024))) < 400 * 1024
-    assert bundle(1024) == opened(bundle_file.packed(bundle(1024)))
+    assert len(packed) < 400 * 1024
+    assert given == opened(packed)
 
 
 def test_the_readme_says_what_happened_and_what_is_there() -> None:

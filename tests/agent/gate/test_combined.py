@@ -77,6 +77,7 @@ def mended(host: Host) -> None:
     subprocess.run(["ip", "netns", "exec", host.namespace, "nft", "flush", "ruleset"], check=True)
 
 
+@pytest.mark.whole
 @pytest.mark.fault("master-is-loopback")
 @pytest.mark.fault("port-filtered")
 def test_a_loopback_name_and_a_dropped_port(trials: MakeTrials) -> None:
@@ -109,6 +110,7 @@ def test_a_loopback_name_and_a_dropped_port(trials: MakeTrials) -> None:
     trial.starts()
 
 
+@pytest.mark.whole
 @pytest.mark.fault("version-differs")
 @pytest.mark.fault("shm-too-small")
 def test_another_torch_and_little_shared_memory(trials: MakeTrials, tmp_path: Path) -> None:
@@ -196,6 +198,7 @@ def test_a_clock_ahead_and_a_dropped_port(trials: MakeTrials) -> None:
     assert [("clock-skew", [1]), ("port-filtered", [0])] == brief(trial.refuses())
 
 
+@pytest.mark.whole
 @pytest.mark.fault("shm-too-small")
 @pytest.mark.fault("network-one-way")
 def test_little_shared_memory_and_connections_one_way(trials: MakeTrials) -> None:

@@ -79,6 +79,7 @@ def test_what_the_hint_says_mends_it(cluster: MakeCluster, master: str | None) -
     assert [Exit.OK] * 2 == trial.end(), [gate.output for gate in trial.gates]
 
 
+@pytest.mark.whole
 def test_an_ipv6_address_that_answers_and_lets_nobody_in(cluster: MakeCluster) -> None:
     """torch takes the next one, and the log says so."""
     trial = cluster(2)
@@ -125,6 +126,7 @@ def test_a_node_that_has_only_ipv6(cluster: MakeCluster) -> None:
     assert "ip-family-mixed: node 1 (n1) has no address of IPv4, and the hub is at 10.77.0.1:29400" in said
 
 
+@pytest.mark.whole
 @pytest.mark.fault("ip-family-mixed")
 def test_two_nodes_that_only_node_zero_reaches(cluster: MakeCluster) -> None:
     """One has IPv4 alone, the other IPv6; node 0 has both, and both have come to its hub."""
@@ -162,6 +164,7 @@ def test_a_family_that_was_set_for_nccl(cluster: MakeCluster) -> None:
     assert "leave NCCL_SOCKET_FAMILY out" in said.hint
 
 
+@pytest.mark.whole
 def test_without_it_nccl_takes_what_peers_reach(cluster: MakeCluster) -> None:
     """The same hosts."""
     trial = cluster(2, python=TORCH)

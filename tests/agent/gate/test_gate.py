@@ -153,7 +153,14 @@ HANG_UP = "import socket; s = socket.create_server(('127.0.0.1', {}))\nwhile Tru
 
 
 @pytest.mark.fault("stranger-listens")
-@pytest.mark.parametrize(("serve", "who"), [(SERVE_HTTP, "HTTP"), (GREET, "SSH"), (HANG_UP, "closed")])
+@pytest.mark.parametrize(
+    ("serve", "who"),
+    [
+        (SERVE_HTTP, "HTTP"),
+        pytest.param(GREET, "SSH", marks=pytest.mark.whole),
+        pytest.param(HANG_UP, "closed", marks=pytest.mark.whole),
+    ],
+)
 def test_a_stranger_in_the_hubs_place(job: Job, serve: str, who: str) -> None:
     """Whatever answers where the hub should is told from it, and described."""
     port = own_port()

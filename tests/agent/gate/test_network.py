@@ -88,6 +88,7 @@ def test_the_masters_name_leads_to_another_node(cluster: MakeCluster) -> None:
     trial.mended()
 
 
+@pytest.mark.whole
 @pytest.mark.fault("master-is-loopback")
 def test_the_hubs_name_is_loopback_on_one_node(cluster: MakeCluster) -> None:
     """A node that looks for the hub on itself says so within seconds: nobody else can know."""
@@ -99,6 +100,7 @@ def test_the_hubs_name_is_loopback_on_one_node(cluster: MakeCluster) -> None:
     assert "master-is-loopback: node 1 (n1) resolves n0 to 127.0.1.1" in trial.gates[0].output
 
 
+@pytest.mark.whole
 @pytest.mark.fault("master-is-loopback")
 def test_a_nodes_own_name_is_loopback(cluster: MakeCluster) -> None:
     """Debian's `127.0.1.1 name` makes Gloo announce an address that no peer reaches."""
@@ -110,6 +112,7 @@ def test_a_nodes_own_name_is_loopback(cluster: MakeCluster) -> None:
     assert trial.verdict() == ("master-is-loopback", [1])
 
 
+@pytest.mark.whole
 def test_an_own_name_does_not_matter_when_gloo_is_told_its_interface(cluster: MakeCluster) -> None:
     """With GLOO_SOCKET_IFNAME set, the same hosts file breaks nothing."""
     trial = cluster(2)
@@ -172,6 +175,7 @@ def test_a_firewall_that_drops_the_master_port(cluster: MakeCluster) -> None:
     trial.mended()
 
 
+@pytest.mark.whole
 @pytest.mark.fault("port-filtered")
 def test_a_firewall_that_drops_everything_between_two_nodes(cluster: MakeCluster) -> None:
     """Two of three nodes that do not reach each other, in either direction, are both named."""
@@ -234,6 +238,7 @@ def test_large_packets_vanish_between_peers(cluster: MakeCluster) -> None:
     assert trial.verdict() == ("mtu-black-hole", [1, 2])
 
 
+@pytest.mark.whole
 @pytest.mark.fault("mtu-black-hole")
 def test_large_packets_vanish_on_the_way_to_the_hub(cluster: MakeCluster) -> None:
     """A check-in that never arrives though its announcement did is a black hole, told before the deadline."""
@@ -258,6 +263,7 @@ def test_a_firewall_that_drops_the_hubs_port(cluster: MakeCluster) -> None:
     assert "while other ports there answer: a firewall drops this one" in said
 
 
+@pytest.mark.whole
 @pytest.mark.fault("port-rejected")
 def test_a_firewall_that_rejects_the_hubs_port(cluster: MakeCluster) -> None:
     """It answers by ICMP, as no host does for its own ports, so nobody waits for the hub to come up."""

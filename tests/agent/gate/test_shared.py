@@ -115,6 +115,7 @@ def test_another_jobs_hub_has_the_gates_port(cluster: MakeCluster) -> None:
     assert "choose another port, or leave gate.port out" in trial.job.verdict.hint
 
 
+@pytest.mark.whole
 @pytest.mark.fault("store-shared")
 def test_a_node_is_sent_to_another_jobs_hub(cluster: MakeCluster) -> None:
     """It is told which job that is, by its name and by nothing else of it."""
@@ -129,6 +130,7 @@ def test_a_node_is_sent_to_another_jobs_hub(cluster: MakeCluster) -> None:
     assert "another key" not in said
 
 
+@pytest.mark.whole
 @pytest.mark.fault("store-shared")
 def test_another_jobs_gate_holds_the_master_port(
     cluster: MakeCluster, tmp_path: Path, agent: list[str]

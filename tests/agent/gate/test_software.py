@@ -94,13 +94,29 @@ def test_no_torch(job: Job, bare: str) -> None:
     ("changes", "lacks"),
     [
         ({"command": ["nosuch.py"]}, "no nosuch.py"),
-        ({"command": ["-m", "no.such.module"]}, "no module no.such.module"),
-        ({"command": ["nosuch"], "launch": ["{python}", "--no-python"]}, "no program nosuch"),
+        pytest.param(
+            {"command": ["-m", "no.such.module"]}, "no module no.such.module", marks=pytest.mark.whole
+        ),
+        pytest.param(
+            {"command": ["nosuch"], "launch": ["{python}", "--no-python"]},
+            "no program nosuch",
+            marks=pytest.mark.whole,
+        ),
         ({"python": "python2.8"}, "no python2.8 on PATH"),
-        ({"python": "/opt/nowhere/python3"}, "there is no /opt/nowhere/python3"),
-        ({"launch": [], "command": ["nosuchrun", "x.py"]}, "no program nosuchrun"),
-        ({"launch": [], "command": ["bash", "nosuch.sh"]}, "no nosuch.sh"),
-        ({"command": ["bash", "nosuch.sh"], "launch": ["{python}", "--no-python"]}, "no nosuch.sh"),
+        pytest.param(
+            {"python": "/opt/nowhere/python3"}, "there is no /opt/nowhere/python3", marks=pytest.mark.whole
+        ),
+        pytest.param(
+            {"launch": [], "command": ["nosuchrun", "x.py"]}, "no program nosuchrun", marks=pytest.mark.whole
+        ),
+        pytest.param(
+            {"launch": [], "command": ["bash", "nosuch.sh"]}, "no nosuch.sh", marks=pytest.mark.whole
+        ),
+        pytest.param(
+            {"command": ["bash", "nosuch.sh"], "launch": ["{python}", "--no-python"]},
+            "no nosuch.sh",
+            marks=pytest.mark.whole,
+        ),
     ],
 )
 def test_the_image_lacks_something(job: Job, changes: dict[str, object], lacks: str) -> None:

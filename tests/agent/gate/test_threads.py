@@ -12,7 +12,7 @@ from ddplaunch.agent.contract import Exit
 
 
 @pytest.mark.fault("threads-too-few")
-@pytest.mark.parametrize("limit", [1, 3, 12])
+@pytest.mark.parametrize("limit", [3, *(pytest.param(limit, marks=pytest.mark.whole) for limit in (1, 12))])
 def test_a_node_that_has_no_room_for_its_ranks(job: Job, limit: int) -> None:
     """Its gate can start none of its own threads either, or only some, and says so all the same."""
     plan = make_plan(nproc_per_node=8)

@@ -88,6 +88,7 @@ def test_nodes_meet_where_the_gate_has_proved_the_way(desk: Desk) -> None:
     assert [] == list(desk.tmp.iterdir())
 
 
+@pytest.mark.whole
 def test_the_slower_node_is_waited_for(desk: Desk) -> None:
     """Node 0's command ends first; the hub stays until node 1 has ended as well."""
     nodes = desk.join_all(
@@ -164,6 +165,7 @@ def test_a_second_job_of_the_same_name_is_refused(desk: Desk) -> None:
     assert Exit.OK == first.wait(60), first.output
 
 
+@pytest.mark.whole
 def test_a_node_that_never_comes_is_named(desk: Desk) -> None:
     """After the gate's time, which is given here; with those who came without the key."""
     node = desk.join(0, MEET, "--gate-timeout", "15")
@@ -177,7 +179,7 @@ def test_a_node_that_never_comes_is_named(desk: Desk) -> None:
     assert "the hub refused 10.77.0.2, which does not know the job's key" in said
 
 
-@pytest.mark.parametrize("node", [0, 1])
+@pytest.mark.parametrize("node", [pytest.param(0, marks=pytest.mark.whole), 1])
 def test_a_signal_to_one_node_ends_all(desk: Desk, node: int) -> None:
     """Nobody is blamed for it, and no process is left."""
     nodes = desk.join_all(f"{MEET}; sleep 100")

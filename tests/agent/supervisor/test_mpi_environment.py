@@ -212,6 +212,7 @@ def test_a_rank_of_another_node_that_fails_is_named(job: Job) -> None:
     assert [] == job.survivors()
 
 
+@pytest.mark.whole
 @pytest.mark.processes
 def test_a_rank_that_somebody_kills_is_told_from_those_that_mpirun_ends(job: Job) -> None:
     """Only the first one dies by itself."""
@@ -241,6 +242,7 @@ def test_without_mpirun_the_job_ends_at_the_gate(job: Job) -> None:
     assert "mpirun" in verdict.sentence
 
 
+@pytest.mark.whole
 @pytest.mark.processes
 def test_nothing_is_left_when_the_host_is_killed(job: Job) -> None:
     """mpirun, keepers and ranks of all nodes end with it."""
