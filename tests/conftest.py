@@ -67,6 +67,7 @@ _PROCESSES = (
     "tests/agent/test_pods",
     "tests/agent/local",
     "tests/architecture/test_adding.py",
+    "tests/architecture/test_every_day.py",
     "tests/architecture/test_skips.py",
     "tests/architecture/test_unstable.py",
     "tests/architecture/test_wheel.py",
