@@ -78,7 +78,6 @@ class RankTracker:
     def begin(self, launch: subprocess.Popen[bytes]) -> None:
         """Watch a launch command that was started just now."""
         self.launch, self._launch_end = launch, [processes.open_pid(launch.pid)]
-        self._look_at_launcher(launch.pid)
 
     def ends(self) -> list[Optional[int]]:
         """Return descriptors, readable once a rank or the launch command ended; None: before Linux 5.3."""
