@@ -53,7 +53,12 @@ def logs(
 
 
 def diagnose(
-    job: Handle | str | Path, *, attempt: int | None = None, again: bool = False, debug_image: str = ""
+    job: Handle | str | Path,
+    *,
+    attempt: int | None = None,
+    launch_attempt: int | None = None,
+    again: bool = False,
+    debug_image: str = "",
 ) -> Diagnosis:
     """Return the job with its evidence and its verdicts, the cause to fix first at the front.
 
@@ -62,6 +67,7 @@ def diagnose(
     may name a job which ddplaunch did not start: `pid:1234`, a process of it on this machine, or its pods,
     `kubernetes://NAMESPACE/KIND/NAME` or `kubernetes://NAMESPACE?selector=KEY=VALUE`.
     `attempt`: of a job that came back, an earlier one, from 0 on, by what it left.
+    `launch_attempt`: of one whose launch command went on after a failure, an attempt within it that failed.
     `debug_image`: pods of anybody's are looked at from a container of this image, which is added to each and
     stays in its spec: where theirs have no Python, or may not trace.
     Raises as `status`; UsageError for a file that is no bundle, for `again` without one, for an attempt
@@ -77,16 +83,19 @@ def diagnose(
             hint="name them by what owns them: kubernetes://NAMESPACE/KIND/NAME, with a kind such as job",
         )
     if pid is not None or pods is not None:
-        if attempt is not None or again:
+        if attempt is not None or launch_attempt is not None or again:
             raise UsageError(
                 "a job that ddplaunch did not start has no attempts, and no bundle to be judged again",
                 hint=f"`ddplaunch diagnose '{job}'` looks at it now",
             )
         return diagnose(*(outside.diagnose(pid) if pid is not None else _in_pods(pods or "", debug_image)))
     if isinstance(job, Path) or (isinstance(job, str) and saved.names_file(job)):
-        if attempt is not None:
+        if attempt is not None and launch_attempt is None:
             raise UsageError("only a job has attempts", hint="a bundle is of one: leave out the number")
-        return diagnose(*saved.open_bundle(Path(job), again))
+        opened = saved.open_bundle(Path(job), again)
+        return diagnose(
+            *(opened if launch_attempt is None else saved.open_launch_attempt(*opened, launch_attempt))
+        )
     if again:
         raise UsageError(
             "only the file of a bundle can be judged again",
@@ -95,9 +104,14 @@ def diagnose(
     with connected_to(job) as (backend, found):
         now = backend.job(found)
         if attempt is not None and attempt != now.attempt:
-            return diagnose(*saved.open_attempt(now, attempt))
+            earlier = saved.open_attempt(now, attempt)
+            return diagnose(
+                *(earlier if launch_attempt is None else saved.open_launch_attempt(*earlier, launch_attempt))
+            )
         handle = now.handle
         bundle = backend.collect(handle)
+        if launch_attempt is not None:
+            return diagnose(*saved.open_launch_attempt(backend.job(handle), bundle, launch_attempt))
         return diagnose(outside.explained(backend.job(handle), bundle), bundle)
 
 

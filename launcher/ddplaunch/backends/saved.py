@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddplaunch.agent.contract import REGROUP, Bundle, Exit, bundle_file, codec
+from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.backends import files
 from ddplaunch.backends.folder import bundle_in
@@ -64,6 +65,33 @@ def open_attempt(job: Job, number: int) -> tuple[Job, Bundle]:
             "`submit --wait` and `logs -f` keep what they see",
         )
     return _job(job.handle, bundle), bundle
+
+
+def open_launch_attempt(job: Job, bundle: Bundle | None, number: int) -> tuple[Job, Bundle]:
+    """Return the job as it was in a failed attempt within its launch command, and the bundle of that.
+
+    Raises UsageError where the bundle has no such attempt.
+    """
+    kept = {each.number: each for each in bundle.failed_attempts} if bundle else {}
+    if bundle is None or number not in kept:
+        now = bundle.attempt if bundle else job.attempt
+        found = ", ".join(f"{now}.{each}" for each in kept) or "none"
+        raise UsageError(
+            f"{job.handle} has kept nothing of an attempt {now}.{number}: found {found}",
+            hint="what is kept are attempts that failed, after which the launch command went on; of the "
+            f"whole attempt: `ddplaunch diagnose {job.handle}`",
+        )
+    attempt = kept[number]
+    code = catalogue.exit_code(attempt.verdicts[0]) if attempt.verdicts else Exit.WORKER_FAILED
+    then = replace(
+        bundle,
+        evidence=attempt.evidence,
+        verdicts=attempt.verdicts,
+        written=attempt.ended,
+        exit_code=code,
+        failed_attempts=[],
+    )
+    return _job(job.handle, then), then
 
 
 def _job(handle: Handle, bundle: Bundle) -> Job:

@@ -56,9 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--attempt",
-        type=arguments.at_least(0),
+        type=arguments.attempt,
+        default=(None, None),
         metavar="N",
-        help="diagnose this attempt, 0 for the first; by default the last",
+        help="diagnose this attempt, 0 for the first; by default the last; 0.1 for the second start of "
+        "the ranks by the launch command of attempt 0, as torchrun's first restart",
     )
     parser.add_argument(
         "--debug-image",
@@ -80,7 +82,14 @@ def run(args: argparse.Namespace) -> int:
     if args.svg is not None:
         report_file.check_folder(Path(args.svg))
     job = handles.meant_or_file(args.handle)
-    found = api.diagnose(job, attempt=args.attempt, again=args.again, debug_image=args.debug_image)
+    attempt, launch_attempt = args.attempt
+    found = api.diagnose(
+        job,
+        attempt=attempt,
+        launch_attempt=launch_attempt,
+        again=args.again,
+        debug_image=args.debug_image,
+    )
     if args.bundle is not None:
         report_file.write(Path(args.bundle), _archive(job, found.bundle))
     if args.html is not None:

@@ -166,6 +166,17 @@ def at_least(least: int) -> Callable[[str], int]:
     return convert
 
 
+def attempt(text: str) -> tuple[int, int | None]:
+    """Return the numbers in "1", or in "1.2", which is an attempt within the launch command of attempt 1.
+
+    Raises ArgumentTypeError.
+    """
+    numbers = text.split(".")
+    if len(numbers) > 2 or not all(number.isdecimal() for number in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r}: wanted the number of an attempt, such as 1 or 0.2")
+    return int(numbers[0]), int(numbers[1]) if len(numbers) == 2 else None
+
+
 def port(text: str) -> int:
     """Return the port in `text`. Raises ArgumentTypeError."""
     if not text.isdecimal() or not 1 <= int(text) <= 65535:

@@ -48,8 +48,9 @@ def of(job: Job, now: float) -> Board:
         about.append(f"of a sweep, with {printable(sweep_text(job.sweep))}")
     status = None if job.state.ended else job.status
     more = f"`ddplaunch diagnose {job.handle}` says why" if verdicts else ""
-    if not verdicts and job.earlier:
-        more = f"`ddplaunch diagnose {job.handle} --attempt {job.earlier[-1].number}` says why"
+    last = progress.last_failed(job)
+    if not verdicts and last:
+        more = f"`ddplaunch diagnose {job.handle} --attempt {last}` says why"
     hint = "" if job.state.ended else progress.hint(job)
     return Board(
         handle=str(job.handle),

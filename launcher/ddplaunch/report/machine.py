@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from ddplaunch.agent.contract import Status, Verdict, codec
+from ddplaunch.agent.contract import JobStatus, Status, Verdict, codec
 from ddplaunch.agent.diagnosis.run import pace
 from ddplaunch.backends.job import Earlier, Job
 from ddplaunch.report import links, measured, reachability, verdict
@@ -29,7 +29,9 @@ def job_data(job: Job) -> dict[str, Any]:
         "never_starts": job.never_starts,
         "lingers": job.lingers,
         "attempt": job.attempt,
+        "launch_attempt": job.status.launch_attempt if job.status else 0,
         "earlier": [_earlier(each) for each in job.earlier],
+        "failed_attempts": _failed_attempts(job.status),
         "sweep": dict(job.sweep),
         "phase": status.get("phase"),
         "since": status.get("since"),
@@ -45,8 +47,20 @@ def _earlier(attempt: Earlier) -> dict[str, Any]:
     return {
         "attempt": attempt.number,
         "exit_code": status.exit_code if status else None,
+        "failed_attempts": _failed_attempts(status),
         "verdicts": verdicts_data(status.verdicts if status else []),
     }
+
+
+def _failed_attempts(status: JobStatus | None) -> list[dict[str, Any]]:
+    return [
+        {
+            "launch_attempt": each.number,
+            "ended": each.ended,
+            "verdicts": verdicts_data(each.verdicts),
+        }
+        for each in (status.failed_attempts if status else [])
+    ]
 
 
 def verdicts_data(verdicts: Sequence[Verdict]) -> list[VerdictData]:

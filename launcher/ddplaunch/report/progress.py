@@ -97,15 +97,41 @@ def is_in_headline(job: Job, verdict: Verdict) -> bool:
 
 
 def numbered(job: Job) -> str:
-    """Return "attempt 1: " where it is not the first, else nothing."""
+    """Return "attempt 1: " where it is not the first, else nothing.
+
+    "attempt 1.2: " where its launch command has gone on after a failure, and has started its ranks again.
+    """
+    status = job.status
+    if status is not None and status.failed_attempts and status.launch_attempt and not job.state.ended:
+        return f"attempt {job.attempt}.{status.launch_attempt}: "
     return f"attempt {job.attempt}: " if job.attempt else ""
 
 
 def earlier(job: Job) -> list[str]:
-    """Return a line on each earlier attempt: its number, and its end in one sentence."""
+    """Return a line on each earlier attempt: its number, and its end in one sentence.
+
+    So too on those within a launch command that went on after their failure.
+    """
+    lines = []
+    for each in job.earlier:
+        lines += _within(each.number, each.status)
+        lines.append(f"attempt {each.number}: {_end(each.status) if each.status else each.why_none}")
+    return lines + _within(job.attempt, job.status)
+
+
+def last_failed(job: Job) -> str:
+    """Return the number of the last attempt that `earlier` lists; "" where there is none."""
+    within = [each.number for each in (job.status.failed_attempts if job.status else []) if each.verdicts]
+    if within:
+        return f"{job.attempt}.{within[-1]}"
+    return str(job.earlier[-1].number) if job.earlier else ""
+
+
+def _within(number: int, status: JobStatus | None) -> list[str]:
     return [
-        f"attempt {each.number}: {_end(each.status) if each.status else each.why_none}"
-        for each in job.earlier
+        f"attempt {number}.{each.number}: {printable(each.verdicts[0].sentence)}; the launch command went on"
+        for each in (status.failed_attempts if status else [])
+        if each.verdicts
     ]
 
 

@@ -117,8 +117,8 @@ class Rendezvous(Section):
         default=0,
         ge=0,
         le=1000,
-        description="Restarts of the workers by torchrun (--max-restarts); 0, because a restart hides "
-        "whose failure came first.",
+        description="Restarts of the workers by torchrun (--max-restarts). What failed before a restart is "
+        "kept, see `diagnose --attempt`.",
     )
 
 

@@ -106,6 +106,18 @@ class Hub:
             self.says(node, "finished", {"node": node, "exit_code": code})
         self.ticks(0.2)
 
+    def fails(self, node: int) -> None:
+        """The node's launch command has ended with a failure."""
+        self.says(node, "finished", {"node": node, "exit_code": 40})
+        self.ticks(0.2)
+
+    def starts_again(self, node: int, attempt: int, *ranks: RankBeat) -> None:
+        """The node's launch command has started these ranks in the place of others."""
+        self.says(
+            node, "beat", {"beat": codec.dump(Beat(node, "running", NOW, list(ranks), attempt=attempt))}
+        )
+        self.ticks(0.1)
+
     @property
     def events(self) -> list[str]:
         path = Path(self.record.path(Files.EVENTS))
@@ -119,3 +131,4 @@ def beat(number: int, stuck: float, waits: bool = True) -> RankBeat:
 
 
 HUNG = [beat(0, 11, waits=False), beat(1, 11), beat(2, 11), beat(3, 11)]
+BUSY = [beat(number, 0, waits=False) for number in range(4)]

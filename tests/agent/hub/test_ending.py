@@ -9,7 +9,7 @@ from tests.agent.hub.sessions import Hub, Wire, beat
 
 from ddplaunch.agent.contract import Exit, NodeEvidence, codec
 from ddplaunch.agent.contract.messages import Ending
-from ddplaunch.agent.hub.run_session import SETTLE
+from ddplaunch.agent.hub.launch_attempts import SETTLE
 
 
 def test_stop_takes_evidence_first(hub: Hub) -> None:
@@ -87,6 +87,7 @@ def test_a_rank_that_fails_on_its_own_before_the_end_is_the_verdict(hub: Hub) ->
     hub.answers(0, rank(1))
     hub.answers(1, rank(2), rank(3))
     hub.ticks(SETTLE + 0.5)
+    hub.fails(0)
 
     assert [Exit.WORKER_FAILED] == [end["exit_code"] for end in hub.wires[1].got("end")]
     assert ["rank-failed"] == [verdict.code for verdict in hub.record.verdicts]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from tests.agent.diagnosis.build import NOW, dead, in_evaluate, rank
-from tests.agent.hub.sessions import Hub
+from dataclasses import replace
 
-from ddplaunch.agent.contract import Exit, NodeEvidence, codec
+from tests.agent.diagnosis.build import NOW, PEER_GONE, dead, in_evaluate, raised, rank
+from tests.agent.hub.sessions import BUSY, Hub
+
+from ddplaunch.agent.contract import Beat, Exit, NodeEvidence, codec
 from ddplaunch.agent.hub.eviction import TOGETHER
-from ddplaunch.agent.hub.run_session import SETTLE
+from ddplaunch.agent.hub.launch_attempts import SETTLE
 
 
 def told(hub: Hub, node: int) -> None:
@@ -112,3 +114,23 @@ def test_nobody_is_left_behind_when_the_last_node_is_done(hub: Hub) -> None:
     hub.ticks(0.2)
 
     assert [Exit.OK] == [end["exit_code"] for end in hub.wires[0].got("end")]
+
+
+def test_where_torchruns_agents_can_do_without_it_the_others_go_on(hub: Hub) -> None:
+    """What their ranks die of is its end; the agents start them again, and the job ends as they do."""
+    for node in range(2):
+        beat = Beat(node, "running", NOW, [BUSY[2 * node]], least_nodes=1)
+        hub.says(node, "beat", {"beat": codec.dump(beat)})
+    told(hub, 1)
+    hub.answers(0, rank(0), rank(1))
+    hub.ticks(TOGETHER + 0.2)
+    hub.death(0, dead(0, 0, code=1, raised=[raised("RuntimeError", PEER_GONE, 0)]))
+    hub.answers(0, rank(1))
+    hub.answers(1, rank(2), rank(3))
+    hub.ticks(SETTLE + 0.5)
+    hub.says(1, "finished", {"node": 1, "exit_code": Exit.STOPPED})
+    hub.starts_again(0, 1, replace(BUSY[0], pid=3000))
+    assert [] == hub.wires[0].got("end")
+    hub.finish(Exit.OK)
+
+    assert (Exit.OK, []) == (hub.record.exit_code, hub.record.verdicts)

@@ -10,9 +10,9 @@ from tests.agent.diagnosis.build import NOW, rank
 from tests.agent.hub.sessions import HUNG, Hub, Wire
 
 from ddplaunch.agent.contract import Beat, Exit, RankBeat, codec
+from ddplaunch.agent.hub.launch_attempts import SETTLE
 from ddplaunch.agent.hub.liveness import CLOSED, QUIET, UNCONFIRMED
 from ddplaunch.agent.hub.recheck import DOUBT
-from ddplaunch.agent.hub.run_session import SETTLE
 
 
 def test_a_lost_node_ends_the_job_as_a_nodes_fault(hub: Hub) -> None:

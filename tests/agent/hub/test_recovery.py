@@ -72,6 +72,7 @@ def test_nothing_is_judged_until_all_are_back(hub: Hub) -> None:
     assert [] == hub.record.verdicts
     joins(hub, 1)
     hub.death(1, dead(2, 0.5, signal=9))
+    hub.fails(1)
     hub.ticks(10)
 
     assert [("rank-killed", [2])] == [(each.code, each.ranks) for each in hub.record.verdicts]
@@ -107,6 +108,7 @@ def test_an_end_that_was_decided_stands(hub: Hub) -> None:
     """With its verdict; the nodes that come back hear it."""
     hub.beats(*ALL)
     hub.death(1, dead(2, 0.5, signal=9))
+    hub.fails(1)
     hub.ticks(10)
     assert Exit.WORKER_FAILED == hub.handler.closing.exit_code
     killed(hub, 0, 1)

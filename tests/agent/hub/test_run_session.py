@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.agent.diagnosis.build import NOW, PEER_GONE, dead, in_evaluate, raised, rank
-from tests.agent.hub.sessions import HUNG, Hub, Wire
+from tests.agent.hub.sessions import BUSY, HUNG, Hub, Wire
 
 from ddplaunch.agent.contract import Beat, Exit, Ras, Verdict, codec
 from ddplaunch.agent.contract.messages import AskDiagnosis, Finished
 from ddplaunch.agent.diagnosis.run import decide
 from ddplaunch.agent.diagnosis.run.stages import Stage
 from ddplaunch.agent.hub.evidence_rounds import LATE
+from ddplaunch.agent.hub.launch_attempts import LAST, SETTLE
 from ddplaunch.agent.hub.recheck import DOUBT, LEAVING
-from ddplaunch.agent.hub.run_session import SETTLE
 from ddplaunch.agent.hub.run_states import RunState
 
 
@@ -132,8 +131,11 @@ def test_a_death_is_judged_once_its_peers_have_told(hub: Hub) -> None:
     hub.answers(1, rank(2), failed)
     assert [] == hub.wires[0].got("end")
     hub.ticks(SETTLE + 0.2)
+    assert [] == hub.wires[0].got("notice") + hub.wires[0].got("end")
+    hub.fails(1)
 
     for wire in hub.wires:
+        assert [] == wire.got("notice")
         (end,) = wire.got("end")
         (verdict,) = end["verdicts"]
         assert (Exit.WORKER_FAILED, "rank-failed", [3], [0, 1, 2]) == (
@@ -153,6 +155,7 @@ def test_victims_alone_are_given_more_time(hub: Hub) -> None:
     hub.ticks(SETTLE + 0.5)
     assert [] == hub.wires[0].got("end")
     hub.death(1, dead(3, 0, signal=9))
+    hub.says(1, "finished", {"node": 1, "exit_code": Exit.WORKER_FAILED})
     hub.ticks(DOUBT + LATE)
 
     (end,) = hub.wires[0].got("end")
@@ -172,6 +175,7 @@ def test_a_rank_that_is_about_to_end_is_waited_for(hub: Hub) -> None:
     assert [] == hub.wires[0].got("end")
     hub.death(0, dead(1, 0, code=0))
     hub.ticks(DOUBT + 0.2)
+    hub.fails(0)
 
     (end,) = hub.wires[0].got("end")
     assert ("rank-exited-early", [1], [0, 2, 3]) == tuple(
@@ -183,10 +187,12 @@ def test_a_rank_that_never_ends_is_not_waited_for_long(hub: Hub) -> None:
     """After LEAVING seconds the others are judged without it."""
     victim = dead(0, 1, code=1, raised=[raised("RuntimeError", PEER_GONE, 0.5)])
     hub.death(0, victim)
+    hub.answers(0, victim, rank(1))
+    hub.answers(1, rank(2, [], phase="finalizing"), rank(3))
+    hub.fails(0)
     for _ in range(int(LEAVING / DOUBT) + 1):
-        hub.answers(0, victim, rank(1, [], phase="finalizing"))
-        hub.answers(1, rank(2), rank(3))
         hub.ticks(DOUBT + 0.2)
+        hub.answers(1, rank(2, [], phase="finalizing"), rank(3))
 
     (end,) = hub.wires[0].got("end")
     assert "rank 0 was the first to fail" in end["verdicts"][0]["sentence"]
@@ -207,6 +213,7 @@ def test_the_clock_of_a_node_does_not_decide_who_was_first(hub: Hub) -> None:
     hub.answers(0, first, rank(1))
     hub.answers(1, rank(2), later)
     hub.ticks(SETTLE + 0.2)
+    hub.fails(0)
 
     assert [0] == hub.wires[0].got("end")[0]["verdicts"][0]["ranks"]
 
@@ -240,6 +247,7 @@ def test_ranks_of_a_node_that_is_done_are_remembered(hub: Hub) -> None:
     hub.death(1, lost[0])
     hub.answers(1, *lost)
     hub.ticks(SETTLE + 0.5)
+    hub.fails(1)
 
     (verdict,) = hub.wires[1].got("end")[0]["verdicts"]
     assert ("rank-exited-early", [0, 1], [2, 3], [0]) == (
@@ -260,42 +268,146 @@ def test_a_node_that_fails_without_a_word_is_judged(hub: Hub) -> None:
     assert ["unknown"] == [verdict["code"] for verdict in end["verdicts"]]
 
 
-def test_restarts_are_left_to_the_launch_command(tmp_path: Path) -> None:
-    """While torchrun has attempts left, the verdict is a notice; the last one ends the job."""
-    hub = Hub(tmp_path, max_restarts=1)
-    cause = [raised("ValueError", "bad batch", 0)]
-    for number in range(2):
-        failed = dead(3, 0, code=1, raised=cause, pid=2000 + number)
-        hub.death(1, failed)
-        hub.answers(0, rank(0), rank(1))
-        hub.answers(1, rank(2), failed)
-        hub.ticks(SETTLE + 0.5)
-        if number == 0:
-            late = dead(0, 2, code=1, raised=[raised("RuntimeError", PEER_GONE, 2)], pid=1000)
-            hub.death(0, late)  # of the round before
-            hub.ticks(SETTLE + DOUBT + LATE)
-
-    kinds = [kind for kind, _ in hub.wires[0].sent if kind in ("notice", "end")]
-    assert ["notice", "end"] == kinds
-    assert "the launch command restarts the workers (1 of 1)" in hub.events
-    hub.record.close()
+BAD_BATCH = [raised("ValueError", "bad batch", 0)]
 
 
-def test_the_cause_of_one_round_is_not_that_of_the_next(tmp_path: Path) -> None:
-    """Workers that a restart has replaced explain nothing, not even where the new ones' end is a riddle."""
-    hub = Hub(tmp_path, max_restarts=1)
-    for number, cause in enumerate(
-        (raised("ValueError", "bad batch", 0), raised("RuntimeError", PEER_GONE, 0))
-    ):
-        failed = dead(3, 0, code=1, raised=[cause], pid=2000 + number)
-        hub.death(1, failed)
-        hub.answers(0, rank(0), rank(1))
-        hub.answers(1, rank(2), failed)
-        hub.ticks(SETTLE + 0.5 + number * (2 * DOUBT + LATE))
+def fails_in(hub: Hub, attempt: int, **more: Any) -> None:
+    """Rank 3 raises in this attempt, and its evidence is there."""
+    failed = dead(3, 0, code=1, raised=BAD_BATCH, pid=2000 + attempt, **more)
+    hub.death(1, failed)
+    hub.answers(0, rank(0), rank(1))
+    hub.answers(1, rank(2), failed)
+    hub.ticks(SETTLE + 0.5)
+
+
+def test_a_death_that_the_launch_command_survives_is_a_notice(hub: Hub) -> None:
+    """While the launch command has time to end over it, nothing is said; then one notice, and no end."""
+    fails_in(hub, 0)
+    assert [] == hub.wires[0].got("notice")
+    hub.ticks(LAST + DOUBT + LATE)
+
+    for wire in hub.wires:
+        (notice,) = wire.got("notice")
+        assert notice["verdicts"][0]["sentence"].endswith("; the launch command goes on")
+        assert [] == wire.got("end")
+
+
+def test_a_restart_of_torchrun_is_said_at_once(hub: Hub) -> None:
+    """torchrun tells its workers how often it has started them again, and how often it may."""
+    fails_in(hub, 0, restart=0, max_restarts=2)
+
+    (notice,) = hub.wires[0].got("notice")
+    assert notice["verdicts"][0]["sentence"].endswith("; torchrun starts again (attempt 2 of 3)")
+
+
+def test_a_death_in_a_job_that_ends_well_is_history(hub: Hub) -> None:
+    """The job has succeeded, without a verdict; what failed in it is kept with the attempt."""
+    fails_in(hub, 0)
+    for node in range(2):
+        hub.starts_again(node, 1, replace(BUSY[2 * node], pid=3000 + node))
+    hub.finish(Exit.OK, Exit.OK)
+
+    bundle = hub.record.bundle()
+    assert (Exit.OK, [], None) == (bundle.exit_code, bundle.verdicts, bundle.evidence)
+    (attempt,) = bundle.failed_attempts
+    assert (0, ["rank-failed"]) == (attempt.number, [verdict.code for verdict in attempt.verdicts])
+    assert attempt.evidence is not None
+    assert [(1, [0], None)] == [
+        (hub.record.status().launch_attempt, [each.number for each in found], found[0].evidence)
+        for found in [hub.record.status().failed_attempts]
+    ]
+
+
+def test_the_notice_of_an_attempt_is_withdrawn_when_the_next_makes_progress(hub: Hub) -> None:
+    """Not before its ranks have done something, and not for ranks of the attempt before."""
+    fails_in(hub, 0, restart=0, max_restarts=1)
+    hub.starts_again(1, 1, replace(BUSY[2], pid=3002, completed=0))
+    hub.says(0, "beat", {"beat": codec.dump(Beat(0, "running", NOW, [replace(BUSY[0], completed=99)]))})
+    hub.ticks(0.2)
+    assert ["rank-failed"] == [verdict.code for verdict in hub.record.verdicts]
+    hub.starts_again(0, 1, replace(BUSY[0], pid=3000, completed=3))
+    hub.ticks(0.2)
+
+    assert [] == hub.record.verdicts
+    assert "the job is moving again" == hub.events[-1]
+
+
+def test_the_cause_of_one_attempt_is_not_that_of_the_next(hub: Hub) -> None:
+    """Ranks that others have replaced explain nothing, not even where the new ones' end is a riddle.
+
+    Nor do those explain it that end late, on a node that has not followed into the next attempt.
+    """
+    fails_in(hub, 0)
+    hub.starts_again(1, 1, replace(BUSY[2], pid=3002), replace(BUSY[3], pid=3003))
+    hub.death(0, dead(0, 2, code=1, raised=BAD_BATCH, pid=1000))
+    hub.starts_again(0, 1, replace(BUSY[0], pid=3000), replace(BUSY[1], pid=3001))
+    lost = dead(2, 0, code=1, raised=[raised("RuntimeError", PEER_GONE, 0)], pid=3002)
+    hub.death(1, lost)
+    for node, known in ((0, [rank(0, pid=3000), rank(1, pid=3001)]), (1, [lost])):
+        hub.answers(node, *known)
+    hub.fails(1)
+    for _ in range(2):
+        hub.ticks(DOUBT + 0.2)
+        hub.answers(0, rank(0, pid=3000), rank(1, pid=3001))
 
     (end,) = hub.wires[0].got("end")
     assert [(True, [])] == [("bad batch" not in v["sentence"], v["ranks"]) for v in end["verdicts"]]
-    hub.record.close()
+
+
+def agents_decide(hub: Hub, least: int) -> None:
+    """torchrun's agents go on with so few nodes."""
+    for node in range(2):
+        beat = Beat(node, "running", NOW, [BUSY[2 * node]], least_nodes=least)
+        hub.says(node, "beat", {"beat": codec.dump(beat)})
+
+
+def test_where_torchruns_agents_decide_one_that_leaves_does_not_end_the_rest(hub: Hub) -> None:
+    """It gets its verdict and leaves; the job ends as the others do, and its failure is history."""
+    agents_decide(hub, least=1)
+    fails_in(hub, 0)
+    hub.fails(1)
+    assert [Exit.WORKER_FAILED] == [end["exit_code"] for end in hub.wires[1].got("end")]
+    assert [] == hub.wires[0].got("end")
+    assert hub.wires[0].got("notice")[0]["verdicts"][0]["sentence"].endswith("; the other nodes go on")
+    hub.finish(Exit.OK)
+
+    assert (Exit.OK, [], 1) == (hub.record.exit_code, hub.record.verdicts, len(hub.record.failed_attempts))
+
+
+def test_where_too_few_agents_are_left_the_rest_is_ended(hub: Hub) -> None:
+    """They would wait for another node for as long as their rendezvous is patient."""
+    agents_decide(hub, least=2)
+    fails_in(hub, 0)
+    hub.fails(1)
+
+    assert [(Exit.WORKER_FAILED, "rank-failed")] == [
+        (end["exit_code"], end["verdicts"][0]["code"]) for end in hub.wires[0].got("end")
+    ]
+
+
+def test_agents_that_have_all_failed_end_the_job_with_its_verdict(hub: Hub) -> None:
+    """Each was let go by itself before; nobody is left who could end it well."""
+    agents_decide(hub, least=1)
+    fails_in(hub, 0)
+    hub.fails(1)
+    hub.fails(0)
+
+    assert (Exit.WORKER_FAILED, ["rank-failed"]) == (
+        hub.handler.closing.exit_code,
+        [verdict.code for verdict in hub.record.verdicts],
+    )
+
+
+def test_a_job_that_is_stopped_is_not_accused_of_what_an_earlier_attempt_did(hub: Hub) -> None:
+    """The notice of that attempt is still there, for the new ranks have not done anything yet."""
+    fails_in(hub, 0, restart=0, max_restarts=1)
+    for node in range(2):
+        hub.starts_again(node, 1, replace(BUSY[2 * node], pid=3000 + node, completed=0))
+    asyncio.run(hub.handler.stop("SIGTERM"))
+    hub.answers(0, rank(0, pid=3000))
+    hub.answers(1, rank(2, pid=3001))
+
+    assert [(Exit.STOPPED, [])] == [(e["exit_code"], e["verdicts"]) for e in hub.wires[0].got("end")]
 
 
 def test_diagnose_answers_with_a_bundle_and_changes_nothing(hub: Hub) -> None:
@@ -338,6 +450,7 @@ def test_a_rule_that_fails_ends_no_connection_and_holds_up_no_end(
     hub.death(0, dead(0, 1, code=1, raised=[raised("ValueError", "corrupt batch", 1)], pid=1000))
     hub.answers(0, rank(1))
     hub.answers(1, rank(2), rank(3))
+    hub.fails(0)
     hub.ticks(SETTLE + DOUBT + LATE)
 
     (end,) = hub.wires[0].got("end")

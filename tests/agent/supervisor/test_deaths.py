@@ -20,7 +20,7 @@ import os, time
 class Slow:
     def __del__(self, open=open, now=time.monotonic):
         open("left", "w").close()
-        until = now() + 3
+        until = now() + {seconds}
         while now() < until:
             pass
 if os.environ["RANK"] == "1":
@@ -111,10 +111,10 @@ def test_a_rank_that_ends_early_is_told_while_the_other_goes_on(node: Node, hub:
     assert [(rank.rank, rank.alive) for rank in evidence(hub, 1).ranks] == [(0, True), (1, False)]
 
 
-def test_a_rank_that_takes_long_to_end_is_let_end(node: Node, hub: Hub) -> None:
-    """Its program was done before the other failed: the launcher does not hear of that and end it midway."""
+def test_a_rank_that_is_about_to_end_is_let_end(node: Node, hub: Hub) -> None:
+    """Its program was done before the other failed: the launcher is held until its exit code is there."""
     hub.judge = lambda kind, body: hub.send("end", end()) if kind == "finished" else None
-    node.launch(LINGERS, 2, hub)
+    node.launch(LINGERS.replace("{seconds}", "0.2"), 2, hub)
 
     assert node.exit_code() == 40
     found = {rank: death.exit for rank, death in deaths(hub).items()}
@@ -122,6 +122,17 @@ def test_a_rank_that_takes_long_to_end_is_let_end(node: Node, hub: Hub) -> None:
     assert found[1] is not None
     assert (found[0].code, found[1].code, found[1].by_us) == (1, 0, False)
     assert found[1].at <= deaths(hub)[0].raised[0].at
+
+
+def test_a_rank_that_takes_long_to_end_is_ended_by_its_launcher_as_without_us(node: Node, hub: Hub) -> None:
+    """The launcher is held for a second at most, and then does what it does."""
+    hub.judge = lambda kind, body: hub.send("end", end()) if kind == "finished" else None
+    node.launch(LINGERS.replace("{seconds}", "30"), 2, hub)
+
+    assert node.exit_code() == 40
+    found = deaths(hub)[1].exit
+    assert found is not None
+    assert (True, True) == (found.signal in (signal.SIGTERM, None), found.by_us)
 
 
 def test_without_the_hook_the_log_tells(node: Node, hub: Hub) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.agent.supervisor.conftest import wait_for
 
 from ddplaunch.agent.contract import JobPlan
 from ddplaunch.agent.supervisor.launch import LaunchContext
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.ranks import Rank
+from ddplaunch.agent.system import proc
 
 
 def test_a_rank_that_is_known_only_after_its_end(tmp_path: Path) -> None:
@@ -34,10 +37,14 @@ def test_a_rank_that_is_known_only_after_its_end(tmp_path: Path) -> None:
     assert [rank.exit.code, tracker.launch_exit.code] == [7, 7]
 
 
+def _nothing(label: object, text: object) -> None:
+    """Print nothing."""
+
+
 @pytest.fixture(name="tracker")
 def _tracker(tmp_path: Path) -> RankTracker:
     """That of a plain command, without a process so far."""
-    console: Any = SimpleNamespace(log=lambda label, text: None, write=lambda label, lines: None)
+    console: Any = SimpleNamespace(full=True, log=_nothing, write=_nothing, flush=lambda: None)
     hooks: Any = SimpleNamespace(lines={})
     place = LaunchContext(str(tmp_path), 0)
     Path(place.launch_log).parent.mkdir(parents=True)
@@ -73,3 +80,90 @@ def test_a_spawned_process_may_have_ended_before_it_is_known(tracker: RankTracke
 
     assert rank.exit is not None
     assert 9 == rank.exit.signal
+
+
+class Workers:
+    """Processes with a rank's number in their environment, as a launcher starts them."""
+
+    def __init__(self) -> None:
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, number: int) -> subprocess.Popen[bytes]:
+        env = {**os.environ, "RANK": str(number), "LOCAL_RANK": str(number)}
+        return self.begin(env)
+
+    def begin(self, env: dict[str, str]) -> subprocess.Popen[bytes]:
+        worker = subprocess.Popen(["sleep", "60"], env=env)
+        self.started.append(worker)
+        wait_for(lambda: proc.environment(worker.pid), what="a process that has been executed")
+        return worker
+
+    def end(self, *workers: subprocess.Popen[bytes]) -> None:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+
+
+@pytest.fixture(name="workers")
+def _workers() -> Iterator[Workers]:
+    workers = Workers()
+    yield workers
+    workers.end(*workers.started)
+
+
+def pids(tracker: RankTracker) -> dict[int, int]:
+    """Pid of each rank that the tracker has."""
+    return {rank.number: rank.pid for rank in tracker.ranks}
+
+
+def test_a_process_in_the_place_of_an_ended_rank_begins_the_next_attempt(
+    tracker: RankTracker, workers: Workers
+) -> None:
+    """All that have ended are set aside, also those that the new attempt has none of; none comes back."""
+    first = [workers.start(number) for number in range(3)]
+    tracker.discover()
+    workers.end(*first)
+    assert 3 == len(tracker.ended())
+    second = [workers.start(number) for number in range(2)]
+    tracker.discover()
+    tracker.discover()
+
+    assert 1 == tracker.attempt
+    assert {0: second[0].pid, 1: second[1].pid} == pids(tracker)
+    assert [] == tracker.ended()
+
+
+def test_the_end_of_a_rank_that_was_replaced_before_a_look_is_told_all_the_same(
+    tracker: RankTracker, workers: Workers
+) -> None:
+    """A busy supervisor sees the new process first."""
+    first = workers.start(0)
+    tracker.discover()
+    workers.end(first)
+    workers.start(0)
+    tracker.discover()
+
+    assert (1, [first.pid]) == (tracker.attempt, [rank.pid for rank in tracker.ended()])
+
+
+def test_a_rank_that_starts_late_is_of_the_same_attempt(tracker: RankTracker, workers: Workers) -> None:
+    """One has ended before the last was there: its end still explains what the others do."""
+    first = [workers.start(number) for number in range(2)]
+    tracker.discover()
+    workers.end(first[0])
+    assert 1 == len(tracker.ended())
+    late = workers.start(2)
+    tracker.discover()
+
+    assert 0 == tracker.attempt
+    assert {0: first[0].pid, 1: first[1].pid, 2: late.pid} == pids(tracker)
+
+
+def test_torchruns_count_of_restarts_is_read_from_its_workers(workers: Workers) -> None:
+    """It tells each worker; what another launcher starts has none."""
+    count = {"TORCHELASTIC_RESTART_COUNT": "1", "TORCHELASTIC_MAX_RESTARTS": "3"}
+    plain = Rank(0, 0, workers.begin({"RANK": "0"}).pid)
+    rank = Rank(0, 0, workers.begin({"RANK": "0", **count}).pid)
+
+    assert (None, None) == (plain.restart, plain.max_restarts)
+    assert (1, 3) == (rank.restart, rank.max_restarts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddplaunch.agent.supervisor.torchrun_options import gaps, options
+from ddplaunch.agent.supervisor.torchrun_options import gaps, least_nodes, options
 
 ADDRESS, PORT = "10.0.0.1", 29511
 
@@ -65,3 +65,20 @@ def test_an_endpoint_of_the_users_own_stays_alone() -> None:
 def test_a_script_gets_nothing_for_torchrun() -> None:
     """It may call torchrun for one node as well, which PET_NNODES would break."""
     assert {"MASTER_ADDR", "MASTER_PORT"} == gaps(["bash", "run.sh"], {}, 0, 2, ADDRESS, PORT).keys()
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "least"),
+    [
+        ("torchrun --nnodes=1:3 --rdzv-backend=c10d train.py", {}, 1),
+        ("torchrun --nnodes=2 --rdzv_backend c10d train.py", {}, 2),
+        ("torchrun train.py", {"PET_RDZV_BACKEND": "c10d", "PET_NNODES": "2:4"}, 2),
+        ("torchrun --nnodes=2 train.py", {}, None),
+        ("python train.py --rdzv-backend=c10d", {}, None),
+    ],
+)
+def test_with_how_few_nodes_torchrun_goes_on(
+    command: str, environment: dict[str, str], least: int | None
+) -> None:
+    """Its agents decide that, except with the static rendezvous, which gives out ranks once."""
+    assert least == least_nodes(command.split(), environment)

@@ -10,7 +10,15 @@ import pytest
 from tests.unit.cli.conftest import Call
 from tests.unit.cli.ended_jobs import ended
 
-from ddplaunch.agent.contract import Exit, JobStatus, NodeStatus, Verdict, codec
+from ddplaunch.agent.contract import (
+    Exit,
+    JobStatus,
+    LaunchAttempt,
+    NodeStatus,
+    Verdict,
+    bundle_file,
+    codec,
+)
 
 LOST = Verdict("network-lost", "node 1 does not answer", "run", nodes=[1])
 
@@ -92,3 +100,52 @@ def test_an_attempt_that_was_stopped_says_what_became_of_its_checkpoint(call: Ca
         "  attempt 1: it was stopped from outside; digits.pt was written 2.5 s after the signal"
         in call("status", "local://digits/1").out.splitlines()
     )
+
+
+RAISED = Verdict("rank-failed", "rank 1 raised ValueError: no batch (train.py:7)", "run", ranks=[1])
+
+
+@pytest.fixture(name="restarted")
+def _restarted(tmp_path: Path) -> Path:
+    """A job that has ended well: torchrun has started its ranks again after the first attempt."""
+    folder = tmp_path / "state" / "ddplaunch" / "jobs" / "digits" / "1"
+    ended(folder, Exit.OK)
+    for name, read, write in (
+        ("status.json", lambda path: codec.read(JobStatus, path), codec.write),
+        ("bundle.zip", bundle_file.read, bundle_file.write),
+    ):
+        path = str(folder / "run" / name)
+        write(path, replace(read(path), failed_attempts=[LaunchAttempt(0, 1.5, [RAISED])]))
+    return folder
+
+
+def test_what_a_launch_command_has_survived_is_history(call: Call, restarted: Path) -> None:
+    """The job has succeeded and nothing is wrong with it; its failed attempt has a line, and its number."""
+    lines = call("status", "local://digits/1").out.splitlines()
+    data = json.loads(call("status", "local://digits/1", "--json").out)
+
+    assert lines[0].startswith("local://digits/1  succeeded after ")
+    assert [
+        "  attempt 0.0: rank 1 raised ValueError: no batch (train.py:7); the launch command went on",
+        "  `ddplaunch diagnose local://digits/1 --attempt 0.0` says why",
+    ] == lines[2:]
+    assert ([], [0]) == (data["verdicts"], [each["launch_attempt"] for each in data["failed_attempts"]])
+    assert "nothing is wrong: the job succeeded" in call("diagnose", "local://digits/1").out
+
+
+@pytest.mark.parametrize("named", ["local://digits/1", "run/bundle.zip"])
+def test_an_attempt_within_a_launch_command_is_diagnosed(call: Call, restarted: Path, named: str) -> None:
+    """By the job's bundle, which has the evidence of each that failed."""
+    found = call("diagnose", named.replace("run/", f"{restarted}/run/"), "--attempt", "0.0", "--json")
+
+    assert ["rank-failed"] == [verdict["code"] for verdict in json.loads(found.out)["verdicts"]]
+
+
+def test_an_attempt_within_a_launch_command_that_has_not_failed_is_an_error(
+    call: Call, restarted: Path
+) -> None:
+    """Nothing is kept of it; those that are kept are named."""
+    answer = call("diagnose", "local://digits/1", "--attempt", "0.1")
+
+    assert 2 == answer.code
+    assert answer.err.startswith("error: local://digits/1 has kept nothing of an attempt 0.1: found 0.0\n")

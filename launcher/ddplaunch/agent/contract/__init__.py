@@ -40,6 +40,7 @@ from ddplaunch.agent.contract.evidence import Xid as Xid
 from ddplaunch.agent.contract.heartbeat import Beat as Beat
 from ddplaunch.agent.contract.heartbeat import RankBeat as RankBeat
 from ddplaunch.agent.contract.status import JobStatus as JobStatus
+from ddplaunch.agent.contract.status import LaunchAttempt as LaunchAttempt
 from ddplaunch.agent.contract.status import NodeStatus as NodeStatus
 from ddplaunch.agent.contract.status import NodeWait as NodeWait
 from ddplaunch.agent.contract.verdict import Verdict as Verdict
@@ -374,4 +375,7 @@ class Bundle:
     verdicts: list[Verdict] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     exit_code: Optional[int] = None
+    failed_attempts: list[LaunchAttempt] = field(
+        default_factory=list
+    )  # earlier attempts within the launch command
     version: int = VERSION

@@ -238,6 +238,8 @@ class RankEvidence:
         default_factory=list
     )  # the newest of the program, oldest first, from the hook's ring: also of a dead rank
     launcher: int = 0  # pid of its parent
+    restart: Optional[int] = None  # torchrun's count of its restarts; None: another launcher has started it
+    max_restarts: Optional[int] = None  # how many torchrun allows
     stands: list[Stand] = field(default_factory=list)  # of the last minute, the most frequent first
     device: str = ""  # GPU of its process groups, as in CUDA_VISIBLE_DEVICES; "": not known
     broadcasting: int = 0  # bytes of the model's state that torch broadcasts in the call where it stands

@@ -33,3 +33,5 @@ class Beat:
     at: float
     ranks: list[RankBeat] = field(default_factory=list)
     paces: list[RankPace] = field(default_factory=list)  # of living ranks; in one beat of ten or so
+    attempt: int = 0  # how often the launch command has started ranks in the place of others
+    least_nodes: Optional[int] = None  # with how few nodes torchrun goes on; None: it needs all of them

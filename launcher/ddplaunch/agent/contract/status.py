@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Optional
 
-from ddplaunch.agent.contract.evidence import JobPace
+from ddplaunch.agent.contract.evidence import JobEvidence, JobPace
 from ddplaunch.agent.contract.verdict import Verdict
 from ddplaunch.agent.contract.words import VERSION, Phase, PhaseName
 
@@ -31,6 +31,18 @@ class NodeStatus:
 
 
 @dataclass(frozen=True)
+class LaunchAttempt:
+    """An attempt within a launch command that went on after ranks had failed: torchrun starts them again, a
+    script starts another torchrun, a program handles the exception of its mp.spawn.
+    """
+
+    number: int  # of these attempts, from 0 on, also those without a failure
+    ended: float  # when other ranks came, or the launch command ended, by the hub's clock
+    verdicts: list[Verdict] = field(default_factory=list)
+    evidence: Optional[JobEvidence] = None
+
+
+@dataclass(frozen=True)
 class JobStatus:
     job: str
     attempt: int
@@ -46,4 +58,8 @@ class JobStatus:
     why: str = ""  # it has decided so: as in the JobEvidence that was judged; "": without any, or not yet
     gate_passed: bool = False  # the nodes may start their ranks: an end of the job now ends a training
     pace: Optional[JobPace] = None  # while it runs, and where it is known
+    launch_attempt: int = 0  # how often the launch command has started ranks in the place of others
+    failed_attempts: list[LaunchAttempt] = field(
+        default_factory=list
+    )  # earlier ones with failures, without evidence
     version: int = VERSION

@@ -43,6 +43,8 @@ class Closing:
     def all_done(self, codes: set[int], gone: bool) -> None:
         """End a job whose nodes have all ended without a verdict of the hub. `gone`: some nodes were lost."""
         if codes == {Exit.OK} and not gone:
+            if self._record.failed_attempts:
+                self._record.evidence = None  # it is kept with the attempt that has failed
             self._record.judge([])
             self._record.event("end", "all ranks have finished")
         self.exit_code = max(codes, default=Exit.NODE_AT_FAULT)

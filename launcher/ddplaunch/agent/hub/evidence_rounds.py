@@ -86,6 +86,11 @@ class EvidenceRounds:
         if self.current is not None and number in (self.current.id, 0):
             self.current.got[evidence.node] = evidence
 
+    def leaves(self, node: int) -> None:
+        """Wait no longer for a node that has ended: what it knew was sent before."""
+        if self.current is not None:
+            self.current.wanted.discard(node)
+
     def finished(self, now: float) -> Optional[EvidenceRound]:
         """End and return the current round, once all have answered or its deadline is past; else None."""
         done = self.current

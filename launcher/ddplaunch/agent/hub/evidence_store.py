@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Container
 from dataclasses import replace
 from typing import Optional
 
@@ -76,27 +77,50 @@ class EvidenceStore:
         return (node, rank.pid) in self._ended
 
     def is_past(self, node: int, rank: RankEvidence) -> bool:
-        """Whether the rank's process is of a worker that a restart has replaced."""
+        """Whether the rank's process is of an earlier attempt of the launch command."""
         return (node, rank.pid) in self._replaced
 
-    def restart(self) -> None:
-        """Forget the workers known so far: the launch command starts others in their place."""
-        self._replaced |= self._deaths.keys()
-        self._replaced |= {
-            (node, rank.pid) for node, evidence in self._known.items() for rank in evidence.ranks
-        }
-        self._deaths.clear()
-        self._members.clear()
-        self._known.clear()
+    def set_aside(self, node: int, present: Container[int]) -> None:
+        """Forget the node's ranks, but for the `present` pids: the launch command has started others."""
+        evidence = self._known.pop(node, None)
+        known = [] if evidence is None else evidence.ranks
+        gone = {pid for pid in (*(rank.pid for rank in known), *self._dead(node)) if pid not in present}
+        self._replaced |= {(node, pid) for pid in gone}
+        for pid in gone:
+            self._deaths.pop((node, pid), None)
+        left = [rank for rank in known if rank.pid not in gone]
+        if evidence is not None and left:
+            self._known[node] = replace(evidence, ranks=left)
 
-    def whole(self, why: str, lost: list[Lost], done: Optional[EvidenceRound] = None) -> JobEvidence:
-        """Return the job's evidence: of round `done`, or without one the last of each node."""
+    def _dead(self, node: int) -> list[int]:
+        return [pid for other, pid in self._deaths if other == node]
+
+    def whole(
+        self,
+        why: str,
+        lost: list[Lost],
+        done: Optional[EvidenceRound] = None,
+        behind: Container[int] = (),
+    ) -> JobEvidence:
+        """Return the job's evidence: of round `done`, or without one the last of each node.
+
+        `behind`: nodes whose ended ranks are of an earlier attempt of the launch commands.
+        """
         late = set() if done is None else done.wanted - done.got.keys()
-        known = {node: evidence for node, evidence in self._known.items() if node not in late}
+        known = {
+            node: _living(evidence) if node in behind else evidence
+            for node, evidence in self._known.items()
+            if node not in late
+        }
+        deaths = {key: rank for key, rank in self._deaths.items() if key[0] not in behind}
         silent = sorted({*(each.node for each in lost), *late})
         plan, agreed = replace(self._record.plan, nodes=len(self._record.members)), self._record.agreed
         hosts = {number: node.host for number, node in self._record.nodes.items()}
-        evidence = job_evidence(plan, why, time.time(), known, silent, self._deaths, hosts, lost)
+        evidence = job_evidence(plan, why, time.time(), known, silent, deaths, hosts, lost)
         if agreed is None:
             return evidence
         return replace(evidence, master_addr=agreed.master_addr, master_port=agreed.master_port)
+
+
+def _living(evidence: NodeEvidence) -> NodeEvidence:
+    return replace(evidence, ranks=[rank for rank in evidence.ranks if rank.alive])

@@ -27,6 +27,7 @@ from ddplaunch.agent.contract import (
     JobPace,
     JobPlan,
     JobStatus,
+    LaunchAttempt,
     MeshResult,
     NodeStatus,
     NodeWait,
@@ -57,6 +58,8 @@ _QUICK = 0.01
 """Seconds that a write may take. A slower one, as of thousands of nodes, makes the pause longer, too."""
 _KEPT_ROOM = {Files.STATUS: 1 << 16, Files.BUNDLE: 1 << 18}
 """Bytes on the disk for the last state of these files."""
+KEPT_FAILED = 10
+"""Failed attempts within the launch command that are kept, the newest: a test suite may fail on purpose."""
 KEPT_EVENTS = 2000
 """Events in the bundle; events.jsonl has them all."""
 
@@ -93,6 +96,8 @@ class JobRecord:
         )
         self.evidence: Optional[JobEvidence] = None
         self.verdicts: list[Verdict] = []
+        self.launch_attempt = 0  # how often the launch command has started ranks in the place of others
+        self.failed_attempts: list[LaunchAttempt] = []  # earlier ones of these, with failures
         self.paces: dict[int, tuple[float, list[RankPace]]] = {}  # by node, and when they came
         self.exit_code: Optional[int] = None
         self.send_message: Callable[[str], None] = _send_nothing  # an Occasion, to whom the job file names
@@ -181,6 +186,16 @@ class JobRecord:
         self.evidence = evidence or self.evidence
         self.save()
 
+    def begin_launch_attempt(self) -> None:
+        """Count the attempts within the launch command."""
+        self.launch_attempt, self._changed = self.launch_attempt + 1, True
+
+    def outlived(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:
+        """Keep the failure of the present attempt within the launch command, which goes on, or ends well."""
+        kept = LaunchAttempt(self.launch_attempt, time.time(), self.placed(verdicts), evidence)
+        self.failed_attempts = [*self.failed_attempts, kept][-KEPT_FAILED:]
+        self.save()
+
     def placed(self, verdicts: list[Verdict]) -> list[Verdict]:
         """Return the verdicts with the machines of the pods that they name, where they are known."""
         machines = physical_host.known(self.nodes.values())
@@ -217,6 +232,8 @@ class JobRecord:
             why=self.evidence.why if self.evidence and self.decided is not None else "",
             gate_passed=self.gate_passed,
             pace=self._pace(),
+            launch_attempt=self.launch_attempt,
+            failed_attempts=[dataclasses.replace(each, evidence=None) for each in self.failed_attempts],
         )
 
     def _pace(self) -> Optional[JobPace]:
@@ -244,6 +261,7 @@ class JobRecord:
             verdicts=self.verdicts,
             events=list(self._events),
             exit_code=self.exit_code,
+            failed_attempts=self.failed_attempts,
         )
 
     @property

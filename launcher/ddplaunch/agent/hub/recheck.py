@@ -28,9 +28,13 @@ class Recheck:
         """Note the verdicts on workers that others replace: they explain nothing of what comes."""
         self._since, self._past = None, past
 
+    def is_past(self, verdicts: list[Verdict]) -> bool:
+        """Whether these are the verdicts on workers that others have replaced."""
+        return bool(verdicts) and verdicts is self._past
+
     def surer(self, verdicts: list[Verdict], before: list[Verdict]) -> list[Verdict]:
         """Return the verdicts, or where these are doubtful those `before`, if they are of the same round."""
-        return before if before and before is not self._past and is_doubtful(verdicts) else verdicts
+        return before if before and not self.is_past(before) and is_doubtful(verdicts) else verdicts
 
     def lasts(self, verdicts: list[Verdict], evidence: JobEvidence, now: float) -> bool:
         """Whether to judge again, DOUBT seconds from now."""

@@ -92,6 +92,7 @@ def restore(record: JobRecord, state: Left) -> None:
     record.members -= _left_out(status) | _waiting(status)
     record.gate_passed, record.decided = status.gate_passed, status.decided
     record.exit_code = status.exit_code
+    record.launch_attempt, record.failed_attempts = status.launch_attempt, bundle.failed_attempts
     record.check_ins = {each.node: each for each in bundle.check_ins}
     record.mesh, record.passed, record.links = bundle.mesh, bundle.passed, bundle.links
     record.agreed = bundle.agreed

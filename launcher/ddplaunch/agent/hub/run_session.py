@@ -1,7 +1,9 @@
 """The hub's side of the run: heartbeats in, evidence when they stop, one verdict out, the same for all nodes.
 
-The hub ends no job before the evidence is safe: a hang after `kill_after`, a death once every node has sent
-its evidence. A job whose launch command restarts its workers goes on, and gets the verdict as a notice.
+A death ends no job: evidence of all ranks is collected at once, and what becomes of it is known when the
+launch command ends. If that fails, the death is the verdict, and nodes that cannot go on without it are ended
+once every node has sent its evidence. If it goes on, all nodes get a notice; if it ends well, the death is
+history. A hang is ended after `kill_after`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,17 @@ import time
 from dataclasses import replace
 from typing import Callable, Optional
 
-from ddplaunch.agent.contract import Exit, JobEvidence, JobPlan, Phase, Verdict, bundle_file, codec, messages
+from ddplaunch.agent.contract import (
+    Beat,
+    Exit,
+    JobEvidence,
+    JobPlan,
+    Phase,
+    Verdict,
+    bundle_file,
+    codec,
+    messages,
+)
 from ddplaunch.agent.contract.messages import Message, Way
 from ddplaunch.agent.diagnosis import catalogue
 from ddplaunch.agent.diagnosis.run.causes import complaint
@@ -24,17 +36,15 @@ from ddplaunch.agent.hub.evidence_rounds import COLLECT, EvidenceRound, Evidence
 from ddplaunch.agent.hub.evidence_store import EvidenceStore
 from ddplaunch.agent.hub.init_calls import InitCalls
 from ddplaunch.agent.hub.job_record import JobRecord
+from ddplaunch.agent.hub.launch_attempts import LAST, Failure, LaunchAttempts, follows
 from ddplaunch.agent.hub.liveness import Liveness
 from ddplaunch.agent.hub.notices import Notices
-from ddplaunch.agent.hub.recheck import DOUBT, Recheck
+from ddplaunch.agent.hub.recheck import DOUBT, Recheck, is_doubtful
 from ddplaunch.agent.hub.reconnects import Reconnects
 from ddplaunch.agent.hub.run_states import NEXT, RunState
 from ddplaunch.agent.hub.server import Session
 from ddplaunch.agent.hub.stall_detector import StallDetector, waits
 from ddplaunch.agent.hub.supervisor_join import SupervisorJoin
-
-SETTLE = 1.0
-"""Seconds after the first death for reports from other nodes, so that the first cause is known."""
 
 
 class RunSession:
@@ -55,7 +65,8 @@ class RunSession:
         self.rounds = EvidenceRounds(self._collect)
         self.state = RunState.WATCHING
         self.judge_at = 0.0  # in JUDGING: when the deaths reported so far are judged
-        self.recheck, self.restarts = Recheck(), 0
+        self.recheck = Recheck()
+        self.attempts = LaunchAttempts(record.members)
         self.calls = InitCalls()
         self.notices = Notices(record, self.sessions)
         self.reconnects = Reconnects()
@@ -72,6 +83,7 @@ class RunSession:
             self.watch.forget(node, now)
         self.supervisor_join.resume(here, now)
         self.reconnects.expect(here - self.finished.keys(), now)
+        self.attempts.resume()
         if here and self.closing.resume(now):  # without `here` the gate ends the job
             self._enter(RunState.CLOSING)
 
@@ -151,8 +163,7 @@ class RunSession:
             if now >= self.judge_at and not busy:
                 self._judge_deaths(now)
         elif self.record.members <= self.finished.keys() | self.liveness.gone and not busy:
-            self._enter(RunState.CLOSING)
-            self.closing.all_done(set(self.finished.values()), bool(self.liveness.gone))
+            self._all_done()
         else:
             self._watch(now)
 
@@ -193,7 +204,11 @@ class RunSession:
         if beat.node in self.finished or beat.node in self.liveness.gone:
             return
         self.liveness.received(beat.node, now, sum(rank.completed for rank in beat.ranks))
-        self.watch.add(beat, now)
+        self.attempts.needs(node, beat.least_nodes)
+        if self.attempts.has_new_ranks(node, beat.attempt) and self.closing.exit_code is None:
+            self._has_new_ranks(beat, now)
+        if node not in self.attempts.behind:  # else its ranks are of the attempt before
+            self.watch.add(beat, now)
         # Ranks that are being ended move again, and are not what the others wait for.
         self.record.beat(beat, waits(beat, time.time()) if self.closing.exit_code is None else None)
         self.record.follow(self.finished)
@@ -207,7 +222,8 @@ class RunSession:
         self.record.event("death", f"rank {rank.rank} {text}", node, rank.rank)
         # An end without an exit status is judged when the launch command ends: its exit code is known.
         bad = end is None or (not end.by_us and (end.signal is not None or end.code not in (0, None)))
-        if bad and not self.evidence_store.is_past(node, rank):
+        if bad and node not in self.attempts.behind and not self.evidence_store.is_past(node, rank):
+            self.attempts.died(now)
             self._expect_verdict(now)
 
     def _finished(self, node: int, exit_code: int, verdicts: list[Verdict], now: float) -> None:
@@ -215,6 +231,7 @@ class RunSession:
         if node in self.finished:
             return  # it repeats a message that it may have lost
         self.finished[node] = exit_code
+        self.rounds.leaves(node)
         self.eviction.ended(node)
         self.watch.forget(node, now)
         self.record.node(node, phase=Phase.ENDED, exit_code=exit_code, detail="", waits=None)
@@ -226,7 +243,7 @@ class RunSession:
         elif verdicts:  # it could not start its ranks
             self.end(exit_code, verdicts, self._all_evidence("death"), now)
         elif exit_code != Exit.OK:
-            self._expect_verdict(now)
+            self._expect_verdict(now, anew=False)
         elif self.plan.keepers and node == 0:  # the launcher has seen all ranks of all nodes end well
             self.record.event("end", "all ranks have finished")
             self.end(Exit.OK, [], None, now)
@@ -243,15 +260,21 @@ class RunSession:
             self._report_eviction()
         if Exit.STOPPED not in self.finished.values() or not self.eviction.is_plain(now):
             return False
-        self.end(Exit.STOPPED, self.record.verdicts, self._all_evidence("stop"), now)
+        if not self._is_over:
+            return False
+        self.end(Exit.STOPPED, self._present, self._all_evidence("stop"), now)
         return True
 
-    def _expect_verdict(self, now: float) -> None:
-        """Ask all nodes for evidence after a bad end, before other ranks move on, and judge after SETTLE."""
+    def _expect_verdict(self, now: float, anew: bool = True) -> None:
+        """Ask all nodes for evidence after a bad end, before other ranks move on, and judge after SETTLE.
+
+        `anew`: also where evidence of an earlier death is safe already.
+        """
         if self.state == RunState.WATCHING:
             self._enter(RunState.JUDGING)
-            self.judge_at = now + SETTLE
-            self._request("death", now)
+            self.judge_at = self.attempts.settled(now)
+            if anew or self.attempts.failure is None or is_doubtful(self.attempts.failure.verdicts):
+                self._request("death", now)
 
     def _ending(self, session: Session, why: str, now: float) -> None:
         """Ask all nodes for evidence: the client is about to end the job."""
@@ -289,8 +312,12 @@ class RunSession:
             self._expect_verdict(now)
 
     def _watch(self, now: float) -> None:
-        if self.watch.moving_again(now) and self.notices.withdraw():
+        moves = self.watch.moving_again(now) or (self._speak_of_past and self.watch.completed() > 0)
+        if moves and self.notices.withdraw():
             self.record.event("notice", "the job is moving again")
+        failure = self.attempts.failure
+        if failure is not None and now >= failure.due:
+            self._notice(failure, "the launch command goes on")
         odd = self.calls.due(now) and is_odd_start(self._all_evidence("call"))
         if (why := "call" if odd else self.watch.decide(now)) is not None:
             self._request(why, now)
@@ -321,14 +348,14 @@ class RunSession:
             self.notices.give(judge(evidence, self.record.complain), evidence, launching_for)
         elif done.why == "deadline":
             # A rank that failed may leave the others, or itself, hanging: its failure is what happened.
-            verdicts = self.recheck.surer(judge(evidence, self.record.complain), self.record.verdicts)
+            verdicts = self.recheck.surer(judge(evidence, self.record.complain), self._before)
             code = catalogue.exit_code(verdicts[0]) if verdicts else Exit.HANG
             self.end(code, verdicts, evidence, now)
         elif done.why == "stop":
-            self.end(Exit.STOPPED, self.record.verdicts, evidence, now)
+            self.end(Exit.STOPPED, self._present, evidence, now)
         elif done.why == "ending":
             self._report_ending(evidence)
-            self._answer(done.clients, evidence, self.record.verdicts)
+            self._answer(done.clients, evidence, self._present)
         elif done.why == "asked":
             verdicts = judge(evidence, self.record.complain)
             self._answer(done.clients, evidence, verdicts)
@@ -342,7 +369,7 @@ class RunSession:
             client.send(messages.BundleAnswer(bundle_file.as_text(bundle)))
 
     def _all_evidence(self, why: str, done: Optional[EvidenceRound] = None) -> JobEvidence:
-        return self.evidence_store.whole(why, self.liveness.lost, done)
+        return self.evidence_store.whole(why, self.liveness.lost, done, self.attempts.behind)
 
     def _report_ending(self, evidence: JobEvidence) -> None:
         """Print the verdicts on a job that is about to be ended; without any, how far it was."""
@@ -355,7 +382,7 @@ class RunSession:
     def _report_eviction(self) -> None:
         """Report the eviction, unless there is a verdict already."""
         self.eviction.noticed = True
-        if self.record.verdicts or self.ending is not None:
+        if self._present or self.ending is not None:
             return
         evidence = self._all_evidence("stopping")
         self.notices.give([node_evicted(evidence, self.eviction.how, evicted=self.eviction.nodes)], evidence)
@@ -364,29 +391,115 @@ class RunSession:
         evidence = self._all_evidence("death")
         verdicts = judge(evidence, self.record.complain)
         is_stopping = self.ending is not None or self.eviction.begun
-        if is_stopping and all(verdict.code in BY_ENDING for verdict in verdicts):
-            self.end(Exit.STOPPED, self.record.verdicts, evidence, now)
-        elif self.recheck.lasts(verdicts, evidence, now):
+        by_ending = is_stopping and all(verdict.code in BY_ENDING for verdict in verdicts)
+        stopped = dict.fromkeys(self.eviction.nodes, int(Exit.STOPPED))
+        go_on = not self.attempts.is_over({**self.finished, **stopped}, self.liveness.gone)
+        if by_ending and self.ending is None and stopped and go_on:
+            self._enter(RunState.WATCHING)  # torchrun's agents can do without the nodes that are stopped
+        elif by_ending:
+            self.end(Exit.STOPPED, self._present, evidence, now)
+        elif not self._have_all_ended and self.recheck.lasts(verdicts, evidence, now):
             self.judge_at = now + DOUBT
             self._request("death", now)
-        elif self.restarts < self.plan.max_restarts and not self.finished and not self.liveness.gone:
-            self._let_restart(verdicts, evidence)
-        else:
-            verdicts = self.recheck.surer(verdicts, self.record.verdicts)
+        elif self._is_over:
+            verdicts = self.recheck.surer(verdicts, self._before)
             code = Exit.NODE_AT_FAULT if self.liveness.lost else exit_code(verdicts, self.finished)
             self.end(code, verdicts, evidence, now)
+        else:
+            self._let_go_on(verdicts, evidence, now)
 
-    def _let_restart(self, verdicts: list[Verdict], evidence: JobEvidence) -> None:
-        """Let torchrun restart the workers. They are new processes, so the stall detector starts again."""
+    @property
+    def _is_over(self) -> bool:
+        """Whether a launch command has ended with a failure, and the others cannot go on without it."""
+        return self.attempts.is_over(self.finished, self.liveness.gone)
+
+    @property
+    def _have_all_ended(self) -> bool:
+        return self.record.members <= self.finished.keys() | self.liveness.gone
+
+    @property
+    def _speak_of_past(self) -> bool:
+        """Whether the job's verdicts are still those of an earlier attempt."""
+        return self.recheck.is_past(self.record.verdicts)
+
+    @property
+    def _present(self) -> list[Verdict]:
+        """Return the job's verdicts, but for those of an earlier attempt."""
+        return [] if self._speak_of_past else self.record.verdicts
+
+    @property
+    def _before(self) -> list[Verdict]:
+        """Return what was said of the present attempt before."""
+        failure = self.attempts.failure
+        return self.record.verdicts if failure is None else failure.verdicts
+
+    def _let_go_on(self, verdicts: list[Verdict], evidence: JobEvidence, now: float) -> None:
+        """Leave it to the launch commands what becomes of the deaths."""
         self._enter(RunState.WATCHING)
-        self.restarts += 1
-        self.notices.give(verdicts, evidence)
+        known = self.attempts.failure
+        verdicts = self.recheck.surer(verdicts, self._before)
+        due, by_agents = self.attempts.settled(now) + LAST, self.attempts.are_sent_away(evidence)
+        failure = Failure(verdicts, evidence, due, by_agents)
+        if known is not None:
+            failure.due, failure.noticed = known.due, known.noticed
+        self.attempts.failure = failure
+        then = follows(evidence)
+        failed = {node: code for node, code in self.finished.items() if code != Exit.OK}
+        if failed or self.liveness.gone:
+            then = then or "the other nodes go on"
+        for node in failed.keys() & self.sessions.keys():
+            # It waits for its verdict, and the others may go on for days.
+            self.sessions[node].send(farewell(failed[node], verdicts))
+        if then and not self._have_all_ended:
+            self._notice(failure, then)
+
+    def _notice(self, failure: Failure, then: str) -> None:
+        """Say once what has failed in this attempt, and what follows: `then`."""
+        if failure.noticed or failure.by_agents or is_doubtful(failure.verdicts):
+            return
+        failure.noticed = True
+        first, *others = failure.verdicts
+        self.notices.give([first.continued(f"; {then}"), *others], failure.evidence)
+
+    def _has_new_ranks(self, beat: Beat, now: float) -> None:
+        """Forget the node's earlier ranks: the launch command has started others in their place."""
+        if beat.node in self.attempts.behind:
+            self.attempts.follow(beat.node)
+        else:
+            self._begin_attempt(beat.node, now)
+        self.evidence_store.set_aside(beat.node, {rank.pid for rank in beat.ranks})
+
+    def _begin_attempt(self, node: int, now: float) -> None:
+        """Begin the next attempt within the launch command. Its ranks are new, so all is watched anew."""
+        if self.attempts.first_death is not None:
+            if self.state == RunState.JUDGING:
+                evidence = self._all_evidence("death")
+                self._let_go_on(judge(evidence, self.record.complain), evidence, now)
+            failure = self.attempts.failure
+            if failure is not None and not failure.by_agents:
+                self._notice(failure, "the launch command has started its ranks again")
+                self.record.outlived(failure.verdicts, failure.evidence)
+        elif self.state == RunState.JUDGING:
+            self._enter(RunState.WATCHING)
+        self.record.begin_launch_attempt()
+        number = f"{self.record.attempt}.{self.record.launch_attempt}"
+        self.record.event("attempt", f"the launch command has started ranks again: attempt {number}")
+        self.attempts.begin(node)
         self.recheck.begin_round(self.record.verdicts)
-        count = f"({self.restarts} of {self.plan.max_restarts})"
-        self.record.event("notice", f"the launch command restarts the workers {count}")
-        self.evidence_store.restart()
         self.notices.forget()
         self.watch = StallDetector(self.plan.watchdog, self.record.members)
+        self.calls = InitCalls()
+
+    def _all_done(self) -> None:
+        """End a job whose launch commands have all ended, and at least one of them well."""
+        self._enter(RunState.CLOSING)
+        codes, gone = set(self.finished.values()), bool(self.liveness.gone)
+        if Exit.OK in codes and not self._is_over:
+            codes, gone = {Exit.OK}, False
+        failure = self.attempts.failure
+        if failure is not None:
+            self.record.outlived(failure.verdicts, failure.evidence)
+        self.closing.all_done(codes, gone)
 
     def end(self, code: int, verdicts: list[Verdict], evidence: Optional[JobEvidence], now: float) -> None:
         self._enter(RunState.CLOSING)

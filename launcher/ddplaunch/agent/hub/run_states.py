@@ -16,6 +16,6 @@ class RunState(enum.Enum):
 
 NEXT: Mapping[RunState, Set[RunState]] = {
     RunState.WATCHING: {RunState.JUDGING, RunState.CLOSING},
-    RunState.JUDGING: {RunState.WATCHING, RunState.CLOSING},  # WATCHING: torchrun restarts its workers
+    RunState.JUDGING: {RunState.WATCHING, RunState.CLOSING},  # WATCHING: the launch command goes on
     RunState.CLOSING: set(),
 }

@@ -76,6 +76,11 @@ class Candidates:
         known = self._known.get(pid)
         return None if known is None else known.spawned
 
+    def was_spawned(self, pid: int, index: int, parent: int) -> bool:
+        """Whether a process is known as child number `index` of this parent."""
+        known = self._known.get(pid)
+        return known is not None and known.spawned == index and known.parents[:1] == (parent,)
+
     def to_query(self, lines: Iterable[Line]) -> list[Line]:
         """Return the processes to ask now how they were started."""
         result = []
@@ -96,6 +101,12 @@ class Candidates:
         for parent in dropped.parents if dropped is not None else ():
             if proc.stat(parent) is None:
                 self._known.pop(parent, None)
+
+    def forget_ended(self) -> None:
+        """Drop the processes that are gone: later ones take their places."""
+        for pid in [pid for pid in self._known if proc.stat(pid) is None]:
+            del self._known[pid]
+            self._queries.pop(pid, None)
 
     def _add(self, pid: int, **facts: Any) -> None:
         known = self._known.pop(pid, None) or Candidate(pid, tuple(ancestors(pid)))

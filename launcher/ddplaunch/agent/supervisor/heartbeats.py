@@ -35,7 +35,7 @@ def beat(node: int, tracker: RankTracker) -> Beat:
     ]
     now_and_then = now % _PACE_EVERY < 1.5
     paces = [_pace(rank, now) for rank in tracker.alive] if now_and_then else []
-    return Beat(node, tracker.phase, time.time(), ranks, paces)
+    return Beat(node, tracker.phase, time.time(), ranks, paces, tracker.attempt, tracker.least_nodes)
 
 
 def _has_only_nccl(rank: Rank) -> bool:

@@ -1,38 +1,30 @@
-"""Stops torchrun for a moment when a rank ends, so that evidence of the others is collected first."""
+"""Holds a launcher for a moment when a rank ends badly, so that evidence of the others is collected first."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from ddplaunch.agent.supervisor import ranks
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.system import proc, processes
 
-LAST_BREATH = 1.0
-"""Seconds that a launcher is held while a rank's interpreter shuts down and waits: it may wait for the
-launcher, for torchrun has the store."""
-TEARDOWN = 10.0
-"""Seconds that a launcher is held while such a rank runs. torchrun's rendezvous drops a node after 15."""
-
-
-@dataclass
-class _Held:
-    """A stopped launcher. Moments of time.monotonic()."""
-
-    until: float
-    busy: float  # when one of its dying ranks was last seen to run
+HOLD = 1.0
+"""Seconds for which a launcher is held at most, over one start of its ranks: until the evidence is there, and
+ranks have ended whose interpreters were shutting down already, so that their own exit codes are known."""
+_PROGRAMS = ("python", "pypy")
+"""torchrun and the parent of mp.spawn end the other ranks over one. A shell, or make, does not."""
 
 
 class Launchers:
-    """Holds launchers after a rank's end: torchrun by SIGSTOP, MPI's through the rank's keeper."""
+    """Holds launchers after a rank's bad end: torchrun by SIGSTOP, MPI's through the rank's keeper."""
 
     def __init__(self) -> None:
         self.stopping = False  # we end the job ourselves, so no launcher is held
-        self._stopped: dict[int, _Held] = {}  # by pid
+        self._stopped: set[int] = set()
+        self._until: dict[int, float] = {}  # by pid: the moment of time.monotonic() until which to hold it
 
     def hold(self, rank: Rank) -> None:
         """Stop the parent of `rank` before it reaps the rank or ends others over it."""
@@ -40,26 +32,54 @@ class Launchers:
             return  # it waits by itself
         if rank.parent in (0, os.getpid()):  # 0: the rank was reaped before; kill(0) would signal ourselves
             return
-        if rank.parent not in self._stopped and not self.stopping:
-            now = time.monotonic()
-            self._stopped[rank.parent] = _Held(now + TEARDOWN, now)
+        if rank.parent in self._stopped or self.stopping or not _ends_others(rank.parent):
+            return
+        now = time.monotonic()
+        if now < self._until.setdefault(rank.parent, now + HOLD):
+            self._stopped.add(rank.parent)
             processes.send(rank.parent, signal.SIGSTOP)
 
     def let_go(self, node_ranks: Sequence[Rank]) -> None:
-        """Let the launchers go on that have been held for long enough."""
+        """Let the launchers go on, once the evidence has been collected, whose ranks are not about to end."""
         for rank in node_ranks:
             if rank.keeper is not None and rank.exit is not None and not rank.released:
                 # The launcher will end the ranks of all nodes: evidence of them comes first.
                 waited = time.time() - rank.exit.at
-                if not ranks.bad(rank.exit) or waited > LAST_BREATH or self.stopping:
+                if not ranks.bad(rank.exit) or waited > HOLD or self.stopping:
                     rank.released = True
                     rank.keeper.send(b"go")
         now = time.monotonic()
-        dying = [rank for rank in node_ranks if rank.alive and rank.line is not None and rank.line.ending]
-        for pid, held in list(self._stopped.items()):
-            its = [rank.program for rank in dying if rank.parent == pid]
-            if any((stat := proc.stat(each)) is not None and stat.state in "RD" for each in its):
-                held.busy = now
-            if not its or now > min(held.until, held.busy + LAST_BREATH) or self.stopping:
-                del self._stopped[pid]
-                processes.send(pid, signal.SIGCONT)
+        dying = {rank.parent for rank in node_ranks if is_dying(rank)}
+        self._release(
+            pid for pid in self._stopped if self.stopping or pid not in dying or now >= self._until[pid]
+        )
+
+    def let_go_late(self) -> None:
+        """Let the launchers go on that have been held for HOLD seconds, while evidence is collected."""
+        now = time.monotonic()
+        self._release(pid for pid in self._stopped if now >= self._until[pid])
+
+    def begin_attempt(self) -> None:
+        """Let all go on: they have started new ranks, over which they may be held again."""
+        self._release(self._stopped)
+        self._until.clear()
+
+    def _release(self, pids: Iterable[int]) -> None:
+        for pid in list(pids):
+            self._stopped.discard(pid)
+            processes.send(pid, signal.SIGCONT)
+
+
+def is_dying(rank: Rank) -> bool:
+    """Whether the rank's program is over, and its interpreter shuts down."""
+    return rank.alive and rank.line is not None and bool(rank.line.ending)
+
+
+def _ends_others(pid: int) -> bool:
+    """Whether the process may end the other ranks over one, and is not stopped by somebody else."""
+    stat = proc.stat(pid)
+    try:
+        program = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return False
+    return stat is not None and stat.state != "T" and program.startswith(_PROGRAMS)

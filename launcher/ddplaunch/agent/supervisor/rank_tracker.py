@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from ddplaunch.agent.contract import Exited, JobPlan, Phase, PhaseName
 from ddplaunch.agent.evidence import mp_spawn, mpirun, torchrun
-from ddplaunch.agent.supervisor import rank_evidence, ranks
+from ddplaunch.agent.supervisor import rank_evidence, ranks, torchrun_options
 from ddplaunch.agent.supervisor.candidates import Candidates, ancestors
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.launch import LaunchContext
@@ -39,7 +39,11 @@ class RankTracker:
         self.ranks: list[Rank] = []  # by number; two processes may claim one
         self.candidates = Candidates()
         self.logs = RankLogs(node, place, console, redactor)
-        self.rounds = 0  # restarts of the workers
+        self.attempt = 0  # how often the launch command has started ranks in the place of others
+        self.least_nodes: Optional[int] = None  # with which torchrun goes on; None: it needs all
+        self._past: dict[int, int] = {}  # when each rank of an earlier attempt was started, by pid
+        self._output_from = 0  # bytes of the launch command's output before this attempt
+        self._unreported: list[Rank] = []  # their ends were noted between two calls of `ended`
         self.launch: Optional[subprocess.Popen[bytes]] = None
         self._launch_end: list[Optional[int]] = []
         self.launch_exit: Optional[Exited] = None
@@ -114,6 +118,8 @@ class RankTracker:
     def spawned(self, line: Line, index: int, parent: int) -> None:
         """Note that torch's mp.spawn has started a process, as its parent's child number `index`."""
         if not self._plan.keepers:
+            before = [r for r in self.ranks if self.candidates.was_spawned(r.program, index, parent)]
+            self._set_aside([rank for rank in before if self._has_ended(rank)])
             self.candidates.spawned(line, index, parent)
             self._review(line.pid)
 
@@ -131,6 +137,8 @@ class RankTracker:
         seen = self.candidates.view()
         self._drop([rank for rank in self.ranks if rank.pid in seen.launchers])
         for member in seen.members:
+            if self._is_past(member.pid):
+                continue
             known = next((r for r in self.ranks if r.was(member.pid) and not r.placeholder), None)
             if known is None and (
                 proc.stat(member.pid) is not None or joined in (member.pid, member.program)
@@ -179,7 +187,8 @@ class RankTracker:
 
     def ended(self) -> list[Rank]:
         """Return ranks that have ended since the last call; note the end of the launch command."""
-        ended = [rank for rank in self.alive if rank.look_for_end()]
+        ended = [*self._unreported, *(rank for rank in self.alive if rank.look_for_end())]
+        self._unreported = []
         if self.launch is not None and self.launch_exit is None and self.launch.poll() is not None:
             code = self.launch.returncode
             self.launch_exit = Exited(time.time(), code if code >= 0 else None, -code if code < 0 else None)
@@ -209,26 +218,76 @@ class RankTracker:
         """Add a rank and return it; None for a process that has ended, or a placeholder beside a rank."""
         if placeholder and self.alive:
             return None
-        before = [rank for rank in self.ranks if rank.number == member.rank and not rank.alive]
-        if any(rank.was(member.pid) for rank in before):
+        if any(rank.was(member.pid) for rank in self.ranks if not rank.alive):
             return None
         if not placeholder:
-            # Restarted workers replace those that have ended.
-            self.rounds += any(not rank.placeholder for rank in before)
-            for rank in before:
-                self.candidates.forget(rank.pid)
-            self._drop([rank for rank in self.ranks if rank.placeholder or rank in before])
+            self._drop([rank for rank in self.ranks if rank.placeholder])
+            self._set_aside(self._predecessors(member))
         fresh = Rank(member.rank, member.local_rank, member.pid, placeholder)
         self._number(fresh, member)
         self.ranks = sorted([*self.ranks, fresh], key=lambda rank: (rank.number, rank.pid))
         self.logs.follow(fresh, self.launches_mpi)
+        self._look_at_launcher(fresh.parent)
         return fresh
+
+    def _look_at_launcher(self, pid: int) -> None:
+        words = proc.text(pid, "cmdline").split("\0")
+        least = torchrun_options.least_nodes(words, proc.environment(pid))
+        self.least_nodes = self.least_nodes if least is None else least
+
+    def _predecessors(self, member: Member) -> list[Rank]:
+        """Return the ended ranks whose place the new one takes: an attempt has each number once."""
+        stat = proc.stat(member.pid)
+        return [
+            rank
+            for rank in self.ranks
+            if self._has_ended(rank)
+            and (
+                rank.number == member.rank
+                or (rank.local == member.local_rank and stat is not None and _was_below(rank, stat.parent))
+            )
+        ]
+
+    def _is_past(self, pid: int) -> bool:
+        """Whether it is a rank of an earlier attempt, which its parent may not have reaped yet."""
+        stat = proc.stat(pid)
+        return pid in self._past and (stat is None or stat.started == self._past[pid])
+
+    def _has_ended(self, rank: Rank) -> bool:
+        if rank.alive and rank.look_for_end():
+            self._unreported.append(rank)
+        return not rank.alive
+
+    def _set_aside(self, replaced: Sequence[Rank]) -> None:
+        """Begin a new attempt, if ranks are replaced: without these, and all that ended beside them.
+
+        Ranks of another launcher that is still there stay: it may run another world beside this one.
+        """
+        if not replaced:
+            return
+        self.attempt += 1
+        self.logs.read()
+        self._output_from = _size(self._place.launch_log)
+        self.logs.launch.kept.clear()
+        parents = {rank.parent for rank in replaced}
+        past = [
+            rank
+            for rank in self.ranks
+            if rank in replaced
+            or (self._has_ended(rank) and (rank.parent in parents or proc.stat(rank.parent) is None))
+        ]
+        self._past.update({rank.pid: rank.started for rank in past})
+        self._drop(past)
+        for rank in past:
+            self.candidates.forget(rank.pid)
+            self.candidates.forget(rank.program)
+        self.candidates.forget_ended()
 
     # --- what they print
 
     def finish_output(self) -> None:
         """Read all output that is left, and in it the exit codes that only torchrun or mpirun got."""
-        output = _text(self._place.launch_log)
+        output = _text(self._place.launch_log, self._output_from)
         for number, (local_rank, pid, code) in torchrun.exits(output).items():
             rank = next((rank for rank in self.ranks if rank.pid == pid), None)
             if rank is None and not any(each.number == number for each in self.ranks):
@@ -249,9 +308,22 @@ class RankTracker:
         self.logs.finish(self.ranks, lambda local: self.node * (self._plan.nproc_per_node or 0) + local)
 
 
-def _text(path: str) -> str:
+def _was_below(rank: Rank, parent: int) -> bool:
+    """Whether this parent has started the rank as well, or takes the place of one that is gone."""
+    return rank.parent == parent or proc.stat(rank.parent) is None
+
+
+def _text(path: str, begin: int) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
+        with open(path, "rb") as file:
+            file.seek(begin)
+            return file.read().decode(errors="replace")
     except OSError:
         return ""
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0

@@ -43,6 +43,8 @@ class Rank:
         self.started = stat.started if stat is not None else 0
         self.parent = stat.parent if stat is not None else 0
         self.placeholder = placeholder
+        # torchrun's count of restarts, and how many it allows; None: another launcher has started it.
+        self.restart, self.max_restarts = _restarts(pid)
         self.children: list[int] = []  # descendants at the last sample
         self.world_size: Optional[int] = None
         self.numbered_by = ""
@@ -181,6 +183,12 @@ class Rank:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _restarts(pid: int) -> tuple[Optional[int], Optional[int]]:
+    environment = proc.environment(pid)
+    count, most = (environment.get(f"TORCHELASTIC_{name}", "") for name in ("RESTART_COUNT", "MAX_RESTARTS"))
+    return int(count) if count.isdecimal() else None, int(most) if most.isdecimal() else None
 
 
 def _is_same(known: Raised, raised: Raised) -> bool:

@@ -24,7 +24,7 @@ from ddplaunch.agent.supervisor.heartbeats import beat
 from ddplaunch.agent.supervisor.hooks import HookMessage, Hooks, Line
 from ddplaunch.agent.supervisor.hub_link import HubLink
 from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError
-from ddplaunch.agent.supervisor.launchers import Launchers
+from ddplaunch.agent.supervisor.launchers import HOLD, Launchers, is_dying
 from ddplaunch.agent.supervisor.lookups import Lookups
 from ddplaunch.agent.supervisor.output import Console
 from ddplaunch.agent.supervisor.polling import BEAT, POLL, Poller, wait_for
@@ -38,7 +38,7 @@ from ddplaunch.agent.transport.endpoints import Endpoint
 
 _DISCOVER, _MISTAKES = 2.0, 5
 HASTE = 3.0
-"""Seconds for evidence while torchrun is stopped, or a dying rank is held."""
+"""Seconds for evidence of an end, when no launcher is held."""
 
 
 def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: Sequence[Endpoint]) -> int:
@@ -81,15 +81,15 @@ class Supervisor:
         self.launchers = Launchers()
         self.lookups = Lookups()
         self.alone = WithoutHub(plan, place, node, attempt)
-        self.in_trouble = False  # a rank of this round of workers raised or ended badly
+        self.in_trouble = False  # a rank of this attempt raised or ended badly, and there is evidence of it
         self.away_since: Optional[float] = None  # time.time() from which other ranks may have been ended
         self.verdict: Optional[tuple[int, list[Verdict]]] = None  # exit code and verdicts of the hub
         self.stop_code: Optional[int] = None
         self.before_stop: Optional[NodeEvidence] = None  # taken at the signal to stop
         self.kill_at: Optional[float] = None
         self.next_discovery = 0.0
-        # `rounds` and `reported`: restarts at the last trouble, and at the last report to the hub.
-        self.dumps = self.mistakes = self.rounds = self.reported = 0
+        self.reported = 0  # the attempt within the launch command that the hub knows of
+        self.dumps = self.mistakes = 0
         self.finished = self.noted = False  # `finished` was sent; the hub has noted it
 
     def run(self) -> int:
@@ -143,6 +143,7 @@ class Supervisor:
         if now >= self.next_discovery:
             self.next_discovery = now + (_DISCOVER if self.tracker.ranks else BEAT / 2)
             self.tracker.discover()
+            self._follow_attempts()
         if self.poller.must_ask():
             self.poller.ask()
         elif self.poller.may_sample():
@@ -159,6 +160,7 @@ class Supervisor:
 
     def _sample(self) -> None:
         self.poller.sample()
+        self._follow_attempts()
         for rank in self.lookups.finished():
             self.link.send(messages.RendezvousCalled(rank_evidence.so_far(rank)))
         own = beat(self.node, self.tracker)
@@ -184,15 +186,20 @@ class Supervisor:
     # --- ends
 
     def note_ends(self) -> None:
-        """Note ranks that have ended. torchrun polls every 0.1 s: stop it before it ends other ranks."""
+        """Note ranks that have ended. torchrun polls every 0.1 s: stop it before it ends other ranks.
+
+        Once there is evidence of them, it is stopped only for ranks that are about to end by themselves.
+        """
         for rank in self.tracker.ended():
             self.fresh_ends.append(rank)
-            if ranks.bad(rank.exit) and self.tracker.alive:
+            missed = self.tracker.alive and (not self.in_trouble or any(map(is_dying, self.tracker.alive)))
+            if ranks.bad(rank.exit) and missed and rank in self.tracker.ranks:
                 self.launchers.hold(rank)
 
     def meanwhile(self) -> None:
         """Note what happens to ranks while evidence is collected. It is handled after that."""
         self.note_ends()
+        self.launchers.let_go_late()
         self.tracker.note_exceptions(self.hook_messages)
 
     def _take_hook_messages(self) -> None:
@@ -212,8 +219,6 @@ class Supervisor:
                 line.send(b"go")
             if "ending" in message and rank is not None:
                 rank.printed = True
-                if not line.mpi_ready:  # else it still has to wait for the others in MPI_Finalize
-                    self.launchers.hold(rank)
 
     def _introduce(self, line: Line, message: HookMessage) -> None:
         """Note what a process is. The hub compares the calls of init_process_group of all ranks at once."""
@@ -222,33 +227,50 @@ class Supervisor:
         if "spawned" in message:
             self.tracker.spawned(line, message["spawned"], message["parent"])
         rank = self.tracker.meet(line, message["rendezvous"]) if "rendezvous" in message else None
+        self._follow_attempts()
         if rank is not None:
             self.lookups.begin(rank)
             self.link.send(messages.RendezvousCalled(rank_evidence.so_far(rank)))
 
+    def _follow_attempts(self) -> None:
+        """Tell the hub at once that the launch command has started other ranks in the place of ended ones.
+
+        What is known of the earlier ones comes before: it is none of the new ranks' doing.
+        """
+        if self.reported == self.tracker.attempt:
+            return
+        self.note_ends()
+        self._report_ends()
+        self.reported = self.tracker.attempt
+        self.in_trouble = False
+        self.away_since = None if self.stop_code is None else self.away_since
+        self.launchers.begin_attempt()
+        self.alone.begin_attempt()
+        self.link.forget(messages.RankEnded)
+        self.link.send(messages.Heartbeat(beat(self.node, self.tracker)))
+
     def _in_trouble(self) -> None:
-        """Collect evidence at the first exception or bad end of a round, before other ranks react to it."""
-        if self.rounds != self.tracker.rounds:
-            self.rounds, self.in_trouble, self.away_since = self.tracker.rounds, False, None
+        """Collect evidence at the first exception or bad end of an attempt, before others react to it."""
         if not self.in_trouble:
+            self.evidence(HOLD, quick=True)
             self.in_trouble = True
-            self.evidence(HASTE, quick=True)
 
     def _handle_ends(self) -> None:
-        if self.reported != self.tracker.rounds:
-            self.reported = self.tracker.rounds
-            self.link.forget(messages.RankEnded)  # of workers before the restart
+        self._report_ends()
+        self.launchers.let_go(self.tracker.ranks)
+
+    def _report_ends(self) -> None:
         while self.fresh_ends:
             rank = self.fresh_ends.pop(0)
             assert rank.exit is not None
             self.tracker.logs.read()
             rank.excuse(self.away_since)
-            if ranks.bad(rank.exit) and self.stop_code is None and self.tracker.alive:
+            is_present = rank in self.tracker.ranks
+            if ranks.bad(rank.exit) and self.stop_code is None and is_present and self.tracker.alive:
                 self._in_trouble()
                 self.away_since = self.away_since or time.time()
             if not rank.placeholder:
                 self.link.report(messages.RankEnded(rank_evidence.so_far(rank)), rank.pid)
-        self.launchers.let_go(self.tracker.ranks)
 
     # --- orders
 

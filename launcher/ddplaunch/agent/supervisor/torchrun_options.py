@@ -82,6 +82,16 @@ def gaps(
     return result
 
 
+def least_nodes(command: Sequence[str], environment: Mapping[str, str]) -> Optional[int]:
+    """Return with how few nodes torchrun goes on, where its agents decide that themselves; else None."""
+    given = options(command)
+    if given is None:
+        return None
+    backend = given.get("rdzv_backend") or environment.get("PET_RDZV_BACKEND") or STATIC
+    least = (given.get("nnodes") or environment.get("PET_NNODES") or "1").partition(":")[0]
+    return int(least) if backend != STATIC and least.isdecimal() else None
+
+
 def _own(command: Sequence[str]) -> Optional[Sequence[str]]:
     for place, word in enumerate(command):
         if os.path.basename(word) == "torchrun":

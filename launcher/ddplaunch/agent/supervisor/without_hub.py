@@ -49,6 +49,10 @@ class WithoutHub:
         self._attempt = attempt
         self._stalls: Optional[StallDetector] = None
 
+    def begin_attempt(self) -> None:
+        """Watch anew: the launch command has started its ranks again."""
+        self._stalls = None
+
     def must_end(self, beat: Beat, hub_away: float) -> bool:
         """Whether no rank here has moved for `kill_after`, without a hub. `hub_away`: seconds without it."""
         kill_after = self._plan.watchdog.kill_after

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from ddplaunch.agent.contract import REGROUP, Bundle, Files, JobStatus, NodeStatus, Phase, bundle_file, codec
@@ -98,4 +99,5 @@ def _end(bundle: Bundle) -> JobStatus:
         verdicts=bundle.verdicts,
         exit_code=bundle.exit_code,
         gate_passed=bundle.agreed is not None,
+        failed_attempts=[replace(each, evidence=None) for each in bundle.failed_attempts],
     )
