@@ -20,10 +20,9 @@ from ddplaunch.cli.stops import StopRequested, Stops
 from ddplaunch.errors import ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from signal import Signals
-
-    from ddplaunch.agent.contract import Bundle, WatchdogPlan
+    from ddplaunch.agent.contract import Asked, Bundle, LaunchEnd, WatchdogPlan
     from ddplaunch.agent.join.prepare import JoinedJob
+    from ddplaunch.backends.job import Handle
     from ddplaunch.backends.local.backend import LocalBackend
     from ddplaunch.plan.plan import Plan
 
@@ -84,9 +83,11 @@ def run(args: argparse.Namespace) -> int:
     stops = Stops()
     try:
         return _run(args, stops)
-    except StopRequested:
+    except StopRequested as stop:
+        from ddplaunch.cli import exits
+
         _say("stopped before the command was started")
-        return ExitCode.CANCELLED
+        return exits.BySignal(stop.number)
     finally:
         stops.end()
 
@@ -136,16 +137,15 @@ def _run_plan(backend: LocalBackend, plan: Plan, stops: Stops, arguments_of_host
     rendered = dataclasses.replace(rendered, command=(*rendered.command, *arguments_of_host))
     stops.hold()
     handle, child = backend.start_here(rendered)
-    # The command runs in a session of its own, where the terminal's Ctrl-C does not reach it.
+    # The command runs in a session of its own, where no signal of the terminal reaches it.
 
-    def pass_on(number: Signals) -> None:
+    def pass_on(asked: Asked) -> None:
         try:
-            backend.pass_on(handle, number)
+            backend.pass_on(handle, asked)
         except NotFoundError:
-            child.host.send(number)
+            child.host.send(asked.number)
 
-    stops.pass_on(pass_on)
-    code = child.wait()
+    code = stops.attend(child, pass_on)
     # The record may lack the end, if the disk is full, or be gone; the exit code is always there.
     try:
         bundle, gate_passed = backend.collect(handle), backend.job(handle).gate_passed
@@ -155,12 +155,18 @@ def _run_plan(backend: LocalBackend, plan: Plan, stops: Stops, arguments_of_host
         _say(f"`ddplaunch diagnose {handle}` has the evidence")
     elif code and plan.job.nodes > 1:
         _say("node 0 has the evidence")
-    if stops.requested and code != Exit.OK and (code < 0 or code == Exit.STOPPED):
-        return ExitCode.CANCELLED
     if plan.job.nodes > 1:
         # All nodes end with the same code, wherever a command failed.
         return exits.of_agent(code, gate_passed=gate_passed)
-    return _exit_code(code, bundle, gate_passed=gate_passed)
+    own = None if code == Exit.HANG else exits.of_command(_launch_end(backend, handle))
+    return _exit_code(code, bundle, gate_passed=gate_passed) if own is None else own
+
+
+def _launch_end(backend: LocalBackend, handle: Handle) -> LaunchEnd | None:
+    try:
+        return backend.launch_end(handle)
+    except NotFoundError:
+        return None
 
 
 def _prepare(args: argparse.Namespace, command: list[str], watchdog: WatchdogPlan) -> JoinedJob | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import REGROUP, Exit, JobStatus, NodeStatus, NodeWait, Phase, Verdict
+from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends.job import Job, State
 from ddplaunch.report.words import count, duration, some
@@ -69,7 +70,7 @@ def rows(status: JobStatus) -> list[Row]:
 def _detail(node: NodeStatus) -> str:
     """Return how a node has ended, or what its hub says of it, or for which of its ranks the others wait."""
     if node.exit_code is not None:
-        return f"exit code {node.exit_code}"
+        return phrases.ended(node.exit_code)
     waits = _waits(node)
     if waits is None:
         return printable(node.detail)

@@ -12,6 +12,8 @@ from ddplaunch.agent.system.secrets import MissingSecretError
 STOP_EVIDENCE = 5.0
 STOP_GRACE = 30.0
 """Seconds for torchrun and the ranks to end by themselves after a signal: they may write a checkpoint."""
+HURRIED = 2.0
+"""Seconds from a second Ctrl-C to SIGKILL."""
 LAST_WORDS = 10.0
 """Seconds for the last output, and for the hub to hang up, when the node's work is over."""
 VERDICT_WAIT = 45.0
