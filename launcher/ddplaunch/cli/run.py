@@ -29,16 +29,19 @@ if TYPE_CHECKING:
 HELP = """
 The command is supervised like a submitted job: this machine is checked first, each line of output has its
 rank, and a hang or a failure gets a verdict. There is no job file; the command runs in the foreground, and
-all its processes end with this one. Ctrl-C collects evidence, then stops it; after a second Ctrl-C, ranks
-that do not end are no longer waited for.
+all its processes end with this one, unless --keep-background lets them go on.
+
+Every signal goes to the command, once, and does there what it does without ddplaunch. Before Ctrl-C, SIGTERM
+and a SIGHUP that the command does not handle, evidence is collected; 2 s after a second Ctrl-C, all that is
+left is killed. Ctrl-Z stops command and supervisor, `fg` and `bg` continue them.
 
 On several nodes, run the same command with --join on each: the nodes then pass the gate together, one hub
 watches all ranks, and all nodes end with one verdict. Node rank, number of nodes and master come from
 torchrun's arguments, from PET_* and from the variables of Slurm, Indexed Jobs and Open MPI.
 
-The exit code is 0 when the command succeeds, the command's own when it fails (with --join, 100 on all nodes),
-103 when it was stopped, 104 when the preflight check failed, 105 when it hung and was ended, or failed
-because its ranks did not match.
+The exit code is the command's own, 128 + n when signal n has ended it (with --join, 0, 100 or 103 on all
+nodes); 103 when it did not end by itself and was killed, 104 when the preflight check failed, 105 when it
+hung and was ended.
 
 examples:
   ddplaunch run -- torchrun --nproc-per-node=2 train.py --epochs 3
@@ -49,7 +52,8 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.usage = (
-        "%(prog)s [--name NAME] [--notice-after TIME] [--kill-after TIME] [--join [OPTIONS]] -- COMMAND ..."
+        "%(prog)s [--name NAME] [--notice-after TIME] [--kill-after TIME] [--keep-background] "
+        "[--join [OPTIONS]] -- COMMAND ..."
     )
     parser.add_argument(
         "--name",
@@ -71,6 +75,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         metavar="TIME",
         help="end the command after this time without progress, or `never` (default: 10m)",
+    )
+    parser.add_argument(
+        "--keep-background",
+        action="store_true",
+        help="let processes that the command has started in the background go on after its end",
     )
     options.add_arguments(parser, arguments.seconds)
     parser.add_argument(
@@ -99,6 +108,8 @@ def _run(args: argparse.Namespace, stops: Stops) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     _refuse_file(command)
     plan = adhoc(command, args.name, _watchdog(args))
+    if args.keep_background:
+        plan = dataclasses.replace(plan, job=dataclasses.replace(plan.job, keep_background=True))
     if not args.join:
         _note_other_nodes(command)
         return _run_plan(local.connect(), plan, stops)

@@ -129,6 +129,8 @@ def _headline(job: Job, now: float, *, preliminary: bool) -> str:
     if job.state.ended:
         took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
         why = printable(job.detail) or ended_by(job.exit_code, job.status, gate_passed=job.gate_passed)
+        if job.state is State.CANCELLED and job.exit_code == Exit.STOPPED and not job.detail:
+            why = "by `ddplaunch cancel`"  # else its backend says who it was
         left = f"; {printable(job.lingers)}" if job.lingers else ""
         return f"{job.state}{took}" + (f": {why}" if why else "") + _checkpoint(job.status) + left
     if job.status is None:

@@ -245,6 +245,7 @@ class JobPlan:
     resources: ResourcePlan = field(default_factory=ResourcePlan)
     notify: Optional[list[NotifyPlan]] = None
     metrics: Optional[MetricsPlan] = None
+    keep_background: Optional[bool] = None  # what the launch command leaves running goes on after its end
     version: int = VERSION
 
     @property

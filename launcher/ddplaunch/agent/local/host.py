@@ -69,6 +69,7 @@ def main(
     """Run the job to its end; again after what may go well elsewhere, if the plan allows. Returns an Exit."""
     processes.adopt_orphans()
     host = Host(plan, folder, gate_only, part, SignalReader())
+    code: Optional[int] = None
     try:
         while True:
             code = host.run(attempt)
@@ -79,7 +80,9 @@ def main(
             host.close_logs()
             attempt += 1
     finally:
-        end_all()
+        # Its own processes have ended in order, when there is a code, and what is left is the command's.
+        if code is None or host.stopping or not plan.keep_background:
+            end_all()
         host.close_logs()
 
 

@@ -48,10 +48,11 @@ class Outer(NamedTuple):
         return [Told(*json.loads(line)) for line in data.splitlines()] if data else None
 
 
-def guard(inside: Callable[[Outer], int], by_pipe: bool = True) -> int:
+def guard(inside: Callable[[Outer], int], by_pipe: bool = True, keeps: bool = False) -> int:
     """Run `inside` in a process of its own and return its exit code; no descendant survives it.
 
     It is told of signals through its pipe; without `by_pipe` those that ask for an end are sent to it.
+    `keeps`: what it leaves running is meant to go on.
     """
     processes.adopt_orphans()
     reader = SignalReader({*signals.FORWARDED, signal.SIGCHLD})
@@ -72,6 +73,8 @@ def guard(inside: Callable[[Outer], int], by_pipe: bool = True) -> int:
     finally:
         reader.close()  # the signals stay blocked, for who comes next, as the node's gate
         os.close(writer)
+    if keeps and os.WIFEXITED(status):
+        return os.WEXITSTATUS(status)
     left = end_all(PATIENCE, _reap)
     if os.WIFEXITED(status):
         return os.WEXITSTATUS(status)

@@ -92,7 +92,7 @@ class SignalRelay:
         if self._came_to_all(told.number) or launch is None or self._tracker.launch_exit is not None:
             return
         asked = self.asked(told)
-        to_group = told.to_group or (asked is not None and asked.to_group)
+        to_group = told.number == signal.SIGWINCH or (told if asked is None else asked).to_group
         processes.send(-launch.pid if to_group else launch.pid, told.number)
 
     def forward(self, told: Told, started: float) -> None:

@@ -67,7 +67,7 @@ def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: S
         link = HubLink(hub, key, attempt, node, log, redactor, regroups)
         return Supervisor(plan, place, attempt + regroups, outer, console, link).run()
 
-    return reaper.guard(inside)
+    return reaper.guard(inside, keeps=bool(plan.keep_background))
 
 
 class Supervisor:
@@ -318,7 +318,7 @@ class Supervisor:
         self.asked_at = now
         if self.stop_code is not None:
             self.stop_code = Exit.STOPPED if self.stop_code == REGROUP else self.stop_code
-            if is_final and self.kill_at is None:
+            if is_final and self.kill_at in (None, math.inf):
                 self.kill_at = now + exit_status.STOP_GRACE
             # Slurm sends SIGTERM twice at a time limit, and that counts as one.
             if told.number == signal.SIGINT or is_patient:
@@ -366,8 +366,10 @@ class Supervisor:
         self._keep_launch_end()
         if self.tracker.alive:
             self.evidence(HASTE, quick=True)
+        self._end_background()
         self.away_since = self.away_since or time.time()
-        if left := reaper.end_all(reaper.PATIENCE, self._reap):
+        keeps = self.plan.keep_background and self.stop_code is None
+        if not keeps and (left := reaper.end_all(reaper.PATIENCE, self._reap)):
             self.log(left)
         self.tracker.finish_output()
         self._handle_ends()
@@ -379,6 +381,17 @@ class Supervisor:
         elif code == Exit.OK and self.node == 0 and termination.wanted():
             code = self._last_of_all()
         return self._leave(code)
+
+    def _end_background(self) -> None:
+        """Say what the launch command has left running, and is ended now. Whatever ends by itself, may."""
+        if self.plan.keep_background or self.stop_code is not None or self.tracker.alive:
+            return
+        deadline = time.monotonic() + exit_status.LINGER
+        while (left := processes.descendants(os.getpid())) and time.monotonic() < deadline:
+            self._reap()
+            time.sleep(0.02)
+        if left:
+            self.log(self.redactor.hide(exit_status.left_running(left, own_command=not self.plan.launch)))
 
     def _keep_launch_end(self) -> None:
         """Write how the launch command has ended, for `ddplaunch run`, whose exit code that is."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from signal import SIGTERM
+from signal import SIGQUIT, SIGTERM
 from typing import TYPE_CHECKING
 
 from ddplaunch.agent.contract import Asked, Bundle, Exit, Files, LaunchEnd, codec
@@ -36,6 +36,7 @@ from ddplaunch.errors import ClusterError
 if TYPE_CHECKING:
     from ddplaunch.render.rendered import Rendered
 
+_ENDS = (*STOPPING, SIGQUIT)
 START = 10.0
 """Seconds in which the host must be up or have failed; it needs a fraction of one."""
 STOP = 60.0
@@ -102,10 +103,11 @@ class LocalBackend:
     def pass_on(self, handle: Handle, asked: Asked) -> None:
         """Pass a signal to the job, with who has sent it."""
         folder = self.store.find(handle.path)
-        with contextlib.suppress(OSError):  # the signal must come, even if the disk is full
-            if asked.number in STOPPING:
-                (folder / store.CANCELLED).touch()
-            codec.write(str(folder / Files.ASKED), asked)
+        if asked.number in _ENDS:
+            with contextlib.suppress(OSError):  # the job must end, even if the disk is full
+                if asked.number != SIGQUIT:
+                    (folder / store.CANCELLED).touch()
+                codec.write(str(folder / Files.ASKED), asked)
         process = host.read(folder / store.HOST)
         if process is not None:
             process.send(asked.number)
@@ -190,7 +192,9 @@ def _read_job(folder: Path) -> Job:
         state = State.SUCCEEDED if code == Exit.OK else State.FAILED
     elif (folder / store.CANCELLED).exists():
         state = State.CANCELLED
-        detail = "" if code else "it did not end in time and was killed, so it left no verdict"
+        asked = files.read_if_valid(Asked, folder / Files.ASKED)
+        detail = f"by {asked.who}" if asked else ""
+        detail = detail if code else "it did not end in time and was killed, so it left no verdict"
     else:
         state, detail = State.LOST, _why_lost(folder, process, stopped=code is not None)
     job = Job(
