@@ -23,7 +23,7 @@ def test_a_hang_is_told_when_it_is_seen_and_when_it_ends_the_job(desk: Desk) -> 
         assert [[1]] == [verdict["ranks"] for verdict in told["verdicts"]]
         assert told["text"].endswith(f"({handle})")
     assert server.texts()[-2].startswith("tiny goes on, with a notice: ")
-    assert server.texts()[-1].startswith("tiny has failed with exit code 50: ")
+    assert server.texts()[-1].startswith("tiny hung and was ended: ")
     folder = desk.folder / "state/ddplaunch/jobs" / handle.removeprefix("local://")
     files = [path for path in Path(folder).rglob("*") if path.is_file()]
     assert [] == [path for path in files if SECRET.encode() in path.read_bytes()]

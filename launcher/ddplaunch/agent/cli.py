@@ -7,6 +7,7 @@ import dataclasses
 import io
 import os
 import shlex
+import signal
 import sys
 from typing import TYPE_CHECKING, Optional
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from ddplaunch.agent.transport.endpoints import Endpoint
 
 _WITHOUT_PLAN = {"ask", "interfaces", "keys", "look", *slurm.VERBS}
+_SIGNALLED = {"gate", "run", "local"}
+"""They read their signals when they are ready to: whoever starts them may block those until then."""
 
 
 class UnusableError(HintedError):
@@ -35,6 +38,13 @@ def main(argv: Optional[list[str]] = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a peer's text may have other characters
     try:
+        if arguments.in_background:
+            for number in (signal.SIGINT, signal.SIGQUIT):
+                signal.signal(number, signal.SIG_DFL)
+        if arguments.verb not in _SIGNALLED:
+            from ddplaunch.agent.system import signals
+
+            signals.unblock()
         if arguments.die_with_parent is not None:
             from ddplaunch.agent.system import processes
 
@@ -107,7 +117,9 @@ def _supervise(
         from ddplaunch.agent.gate import gate
 
         # In a process of its own: it has threads, and the supervisor forks.
-        code = reaper.guard(lambda _: gate.main(plan, folder, node, attempt, key, where, ran=True))
+        code = reaper.guard(
+            lambda _: gate.main(plan, folder, node, attempt, key, where, ran=True), by_pipe=False
+        )
         if code != Exit.OK:
             return code
 
@@ -167,6 +179,9 @@ def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--folder", default=".", help=f"the job's folder, with {Files.PLAN} (default: here)")
     common.add_argument("--die-with-parent", type=int, metavar="PID", help="stop when PID, our parent, dies")
+    common.add_argument(
+        "--in-background", action="store_true", help="a shell has started us so, and ignores SIGINT for us"
+    )
     hub = verbs.add_parser("hub", parents=[common], help="collect the nodes' reports, and judge the job")
     hub.add_argument("--host", help="address to listen on (default: all)")
     hub.add_argument("--port", type=int, help="port to listen on; 0: by the job's key (default: the plan's)")

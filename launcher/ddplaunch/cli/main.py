@@ -56,6 +56,7 @@ EXIT_CODES: Final = {
 _OPTIONS = ("--help", "--version", "--debug")
 _COLLECT_AFTER = 20_000
 """New objects until Python collects garbage; with its default, 700, a tenth of `render` is spent on that."""
+_BY_SIGNAL = 128
 _INTERRUPTED = 130
 _PIPE_CLOSED = 141
 
@@ -81,6 +82,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         if argv is None:  # a Ctrl-C while the interpreter ends would change the exit code
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if argv is None and code > _BY_SIGNAL:
+        from ddplaunch.cli import exits
+
+        if isinstance(code, exits.BySignal):
+            sys.stderr.flush()
+            code.die()
     return code
 
 

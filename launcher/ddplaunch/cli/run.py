@@ -20,26 +20,28 @@ from ddplaunch.cli.stops import StopRequested, Stops
 from ddplaunch.errors import ExitCode, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from signal import Signals
-
-    from ddplaunch.agent.contract import Bundle, WatchdogPlan
+    from ddplaunch.agent.contract import Asked, Bundle, LaunchEnd, WatchdogPlan
     from ddplaunch.agent.join.prepare import JoinedJob
+    from ddplaunch.backends.job import Handle
     from ddplaunch.backends.local.backend import LocalBackend
     from ddplaunch.plan.plan import Plan
 
 HELP = """
 The command is supervised like a submitted job: this machine is checked first, each line of output has its
 rank, and a hang or a failure gets a verdict. There is no job file; the command runs in the foreground, and
-all its processes end with this one. Ctrl-C collects evidence, then stops it; after a second Ctrl-C, ranks
-that do not end are no longer waited for.
+all its processes end with this one, unless --keep-background lets them go on.
+
+Every signal goes to the command, once, and does there what it does without ddplaunch. Before Ctrl-C, SIGTERM
+and a SIGHUP that the command does not handle, evidence is collected; 2 s after a second Ctrl-C, all that is
+left is killed. Ctrl-Z stops command and supervisor, `fg` and `bg` continue them.
 
 On several nodes, run the same command with --join on each: the nodes then pass the gate together, one hub
 watches all ranks, and all nodes end with one verdict. Node rank, number of nodes and master come from
 torchrun's arguments, from PET_* and from the variables of Slurm, Indexed Jobs and Open MPI.
 
-The exit code is 0 when the command succeeds, the command's own when it fails (with --join, 100 on all nodes),
-103 when it was stopped, 104 when the preflight check failed, 105 when it hung and was ended, or failed
-because its ranks did not match.
+The exit code is the command's own, 128 + n when signal n has ended it (with --join, 0, 100 or 103 on all
+nodes); 103 when it did not end by itself and was killed, 104 when the preflight check failed, 105 when it
+hung and was ended.
 
 examples:
   ddplaunch run -- torchrun --nproc-per-node=2 train.py --epochs 3
@@ -50,7 +52,8 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.usage = (
-        "%(prog)s [--name NAME] [--notice-after TIME] [--kill-after TIME] [--join [OPTIONS]] -- COMMAND ..."
+        "%(prog)s [--name NAME] [--notice-after TIME] [--kill-after TIME] [--keep-background] "
+        "[--join [OPTIONS]] -- COMMAND ..."
     )
     parser.add_argument(
         "--name",
@@ -73,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="end the command after this time without progress, or `never` (default: 10m)",
     )
+    parser.add_argument(
+        "--keep-background",
+        action="store_true",
+        help="let processes that the command has started in the background go on after its end",
+    )
     options.add_arguments(parser, arguments.seconds)
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the training command"
@@ -84,9 +92,11 @@ def run(args: argparse.Namespace) -> int:
     stops = Stops()
     try:
         return _run(args, stops)
-    except StopRequested:
+    except StopRequested as stop:
+        from ddplaunch.cli import exits
+
         _say("stopped before the command was started")
-        return ExitCode.CANCELLED
+        return exits.BySignal(stop.number)
     finally:
         stops.end()
 
@@ -98,6 +108,8 @@ def _run(args: argparse.Namespace, stops: Stops) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     _refuse_file(command)
     plan = adhoc(command, args.name, _watchdog(args))
+    if args.keep_background:
+        plan = dataclasses.replace(plan, job=dataclasses.replace(plan.job, keep_background=True))
     if not args.join:
         _note_other_nodes(command)
         return _run_plan(local.connect(), plan, stops)
@@ -136,16 +148,15 @@ def _run_plan(backend: LocalBackend, plan: Plan, stops: Stops, arguments_of_host
     rendered = dataclasses.replace(rendered, command=(*rendered.command, *arguments_of_host))
     stops.hold()
     handle, child = backend.start_here(rendered)
-    # The command runs in a session of its own, where the terminal's Ctrl-C does not reach it.
+    # The command runs in a session of its own, where no signal of the terminal reaches it.
 
-    def pass_on(number: Signals) -> None:
+    def pass_on(asked: Asked) -> None:
         try:
-            backend.pass_on(handle, number)
+            backend.pass_on(handle, asked)
         except NotFoundError:
-            child.host.send(number)
+            child.host.send(asked.number)
 
-    stops.pass_on(pass_on)
-    code = child.wait()
+    code = stops.attend(child, pass_on)
     # The record may lack the end, if the disk is full, or be gone; the exit code is always there.
     try:
         bundle, gate_passed = backend.collect(handle), backend.job(handle).gate_passed
@@ -155,12 +166,18 @@ def _run_plan(backend: LocalBackend, plan: Plan, stops: Stops, arguments_of_host
         _say(f"`ddplaunch diagnose {handle}` has the evidence")
     elif code and plan.job.nodes > 1:
         _say("node 0 has the evidence")
-    if stops.requested and code != Exit.OK and (code < 0 or code == Exit.STOPPED):
-        return ExitCode.CANCELLED
     if plan.job.nodes > 1:
         # All nodes end with the same code, wherever a command failed.
         return exits.of_agent(code, gate_passed=gate_passed)
-    return _exit_code(code, bundle, gate_passed=gate_passed)
+    own = None if code == Exit.HANG else exits.of_command(_launch_end(backend, handle))
+    return _exit_code(code, bundle, gate_passed=gate_passed) if own is None else own
+
+
+def _launch_end(backend: LocalBackend, handle: Handle) -> LaunchEnd | None:
+    try:
+        return backend.launch_end(handle)
+    except NotFoundError:
+        return None
 
 
 def _prepare(args: argparse.Namespace, command: list[str], watchdog: WatchdogPlan) -> JoinedJob | None:

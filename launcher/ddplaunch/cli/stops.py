@@ -2,50 +2,103 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
+import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from ddplaunch.agent.contract import Asked
+from ddplaunch.agent.system import signals
 from ddplaunch.agent.system.processes import STOPPING
+
+if TYPE_CHECKING:
+    from ddplaunch.agent.system.signals import Received, SignalReader
+    from ddplaunch.backends.local.host import Child
+
+_KEYS = {int(signal.SIGINT): "Ctrl-C", int(signal.SIGQUIT): "Ctrl-\\"}
+_PAUSE = 6.5
+"""Seconds for a job to stop at Ctrl-Z, if its command has a handler that does something before."""
+_LOOK = 0.01
 
 
 class StopRequested(BaseException):
     """A signal asked for the end before there was a job. No `except Exception` catches it."""
 
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
 
 class Stops:
-    """Handler of SIGINT, SIGTERM, SIGHUP and SIGUSR2, except those that the caller ignores (nohup)."""
+    """Takes signals for a job, except those that the caller ignores (nohup).
+
+    Before there is a job, those that ask for the end raise StopRequested, and the others have their usual
+    effect. From `hold` on all of them are kept, and `attend` passes them on.
+    """
 
     def __init__(self) -> None:
-        self.requested = False
-        self._starting = False
-        self._waiting: list[signal.Signals] = []
-        self._pass_on: Callable[[signal.Signals], None] | None = None
-        for number in (*STOPPING, signal.SIGUSR2):
+        self._reader: SignalReader | None = None
+        for number in STOPPING:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, lambda received, _: self._receive(signal.Signals(received)))
+                signal.signal(number, self._stop)
 
     def hold(self) -> None:
         """Keep signals from now on until there is a job: its start must not be interrupted."""
-        self._starting = True
+        self._reader = signals.SignalReader()
 
-    def pass_on(self, to: Callable[[signal.Signals], None]) -> None:
-        """Pass signals to the job by `to`, those that were kept first."""
-        self._pass_on = to
-        self._hand_over()
+    def attend(self, child: Child, pass_on: Callable[[Asked], None]) -> int:
+        """Wait for the end of the job's host process, and pass on signals. Returns its exit code."""
+        assert self._reader is not None
+        poll = select.poll()
+        poll.register(self._reader, select.POLLIN)
+        descriptor = os.pidfd_open(child.pid)
+        poll.register(descriptor, select.POLLIN)
+        pausing = 0.0
+        try:
+            while (code := child.poll()) is None:
+                poll.poll(1000 * _LOOK if pausing else None)
+                for received in self._reader.read():
+                    pass_on(_asked(received))
+                    if received.number in signals.PAUSES:
+                        pausing = time.monotonic() + _PAUSE
+                    elif received.number == signal.SIGCONT:
+                        pausing = 0.0
+                if pausing and child.host.stopped():
+                    pausing = 0.0
+                    self._pause(pass_on)
+                elif time.monotonic() > pausing:
+                    pausing = 0.0  # it has a handler, and goes on
+            return code
+        finally:
+            os.close(descriptor)
 
     def end(self) -> None:
         """Ignore further signals after the job's end, which would change the exit code."""
-        for number in STOPPING if self.requested else ():
+        for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
 
-    def _receive(self, number: signal.Signals) -> None:
-        if number is not signal.SIGUSR2:
-            self.requested = True
-            if not self._starting:
-                raise StopRequested
-        self._waiting.append(number)
-        self._hand_over()
+    def _stop(self, number: int, _: object) -> None:
+        raise StopRequested(number)
 
-    def _hand_over(self) -> None:
-        while self._pass_on is not None and self._waiting:
-            self._pass_on(self._waiting.pop(0))
+    def _pause(self, pass_on: Callable[[Asked], None]) -> None:
+        """Stop as the job has, so that the shell gets the terminal back, until `fg` or `bg`."""
+        assert self._reader is not None
+        stop = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])  # here we stop
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])
+        signal.signal(signal.SIGTSTP, stop)
+        for received in self._reader.read():
+            if received.number != signal.SIGCONT:
+                pass_on(_asked(received))
+        # Also where we did not stop, because no shell is there to continue us.
+        pass_on(Asked(signal.SIGCONT, ""))
+
+
+def _asked(received: Received) -> Asked:
+    """Return who has sent it."""
+    key = _KEYS.get(received.number) if received.by_terminal else None
+    who = key or f"{signals.name(received.number)}{signals.sender(received)}"
+    return Asked(received.number, who, received.to_group)

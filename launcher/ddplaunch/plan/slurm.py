@@ -89,7 +89,7 @@ def _options(spec: JobSpec) -> Iterator[str]:
     yield "--open-mode=append"  # a requeued job goes on in the same file
     # Without retries a node's failure is shown, not hidden by a second start.
     yield "--requeue" if spec.retries else "--no-requeue"
-    yield f"--signal=B:USR1@{_warning(spec.slurm.time)}"
+    yield f"--signal=B:URG@{_warning(spec.slurm.time)}"
     yield from spec.slurm.extra
 
 

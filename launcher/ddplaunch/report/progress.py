@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ddplaunch.agent.contract import REGROUP, Exit, JobStatus, NodeStatus, NodeWait, Phase, Verdict
+from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text.printable import printable
 from ddplaunch.backends.job import Job, State
 from ddplaunch.report.words import count, duration, some
@@ -69,7 +70,7 @@ def rows(status: JobStatus) -> list[Row]:
 def _detail(node: NodeStatus) -> str:
     """Return how a node has ended, or what its hub says of it, or for which of its ranks the others wait."""
     if node.exit_code is not None:
-        return f"exit code {node.exit_code}"
+        return phrases.ended(node.exit_code)
     waits = _waits(node)
     if waits is None:
         return printable(node.detail)
@@ -154,6 +155,8 @@ def _headline(job: Job, now: float, *, preliminary: bool) -> str:
     if job.state.ended:
         took = f" after {duration(job.ended - job.submitted)}" if job.ended else ""
         why = printable(job.detail) or ended_by(job.exit_code, job.status, gate_passed=job.gate_passed)
+        if job.state is State.CANCELLED and job.exit_code == Exit.STOPPED and not job.detail:
+            why = "by `ddplaunch cancel`"  # else its backend says who it was
         left = f"; {printable(job.lingers)}" if job.lingers else ""
         return f"{job.state}{took}" + (f": {why}" if why else "") + _checkpoint(job.status) + left
     if job.status is None:

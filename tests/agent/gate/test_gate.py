@@ -344,8 +344,8 @@ def test_a_name_that_does_not_exist(job: Job) -> None:
     assert job.verdict.nodes == [0, 1]
 
 
-def test_dump_now_is_nothing_to_a_gate(job: Job) -> None:
-    """SIGUSR2 means "dump now" to a job; a gate has nothing to dump and lives on."""
+def test_a_signal_for_the_training_is_nothing_to_a_gate(job: Job) -> None:
+    """Which lives on."""
     _, gate = job.waiting(0)
     gate.process.send_signal(signal.SIGUSR2)
     other = job.gate(make_plan(), 1)

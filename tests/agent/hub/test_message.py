@@ -27,9 +27,9 @@ def made(occasion: str, *verdicts: Verdict, exit_code: int | None = None, **plan
         ("goes on: the notice is withdrawn", Occasion.WITHDRAWN, [], None),
         ("has finished", Occasion.END, [], Exit.OK),
         ("was stopped", Occasion.END, [], Exit.STOPPED),
-        ("has failed with exit code 40", Occasion.END, [], Exit.WORKER_FAILED),
+        ("has failed", Occasion.END, [], Exit.WORKER_FAILED),
         (
-            "has failed with exit code 50: rank-missing: rank 3 is not in all_reduce, and 1 more",
+            "hung and was ended: rank-missing: rank 3 is not in all_reduce, and 1 more",
             Occasion.END,
             [HANG, HANG],
             Exit.HANG,
@@ -47,7 +47,7 @@ def test_an_attempt_of_several_is_named() -> None:
     """Attempts count from 0, and people from 1."""
     text = made(Occasion.END, exit_code=Exit.NODE_AT_FAULT, retries=2)["text"]
 
-    assert "digits, attempt 1, has failed with exit code 20 (local://digits/3)" == text
+    assert "digits, attempt 1, has failed, for a node or the network (local://digits/3)" == text
 
 
 def test_a_program_gets_all_that_is_known() -> None:
@@ -56,8 +56,7 @@ def test_a_program_gets_all_that_is_known() -> None:
 
     assert json.loads(body) == {
         "occasion": "end",
-        "text": "digits has failed with exit code 50: rank-missing: rank 3 is not in all_reduce"
-        " (local://digits/3)",
+        "text": "digits hung and was ended: rank-missing: rank 3 is not in all_reduce (local://digits/3)",
         "job": "digits",
         "handle": "local://digits/3",
         "attempt": 1,

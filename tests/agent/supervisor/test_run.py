@@ -8,11 +8,11 @@ import sys
 import time
 
 import pytest
-from tests.agent.supervisor.conftest import Hub, Node, read_json, wait_for
+from tests.agent.supervisor.conftest import Hub, Node, wait_for
 from tests.agent.supervisor.reports import RAISES, VERDICT, WAITS, deaths, end, evidence, names
 from tests.busy import BUSY
 
-from ddplaunch.agent.contract import Beat, NodeEvidence, codec
+from ddplaunch.agent.contract import Beat, codec
 from ddplaunch.agent.supervisor.exit_status import STOP_GRACE
 from ddplaunch.agent.transport.protocol import Body
 
@@ -201,21 +201,34 @@ def test_nohup_is_respected(node: Node, hub: Hub) -> None:
     assert [rank.alive for rank in evidence(hub, 1).ranks] == [True]
 
 
-def test_usr2_dumps_and_goes_on(node: Node, hub: Hub) -> None:
-    """The evidence of now, in a file and at the hub; the job does not notice."""
-    node.launch(WAITS, 1, hub)
+COUNTS = """
+import os, signal, sys, time
+counts = {number: 0 for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGRTMIN + 3)}
+def count(number, frame):
+    counts[number] += 1
+for number in counts:
+    signal.signal(number, count)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("counted", *counts.values(), flush=True) or 9))
+print("stands", flush=True)
+while True:
+    time.sleep(0.05)
+    print("so far", sum(counts.values()), flush=True)
+"""
+
+
+def test_every_signal_reaches_the_command_once_and_ends_nothing(node: Node, hub: Hub) -> None:
+    """One with a handler for SIGHUP is not asked to end by it; at SIGTERM it ends as it wants to."""
+    node.start([sys.executable, "-c", COUNTS], hub)
     wait_for(lambda: "stands" in node.output)
     assert node.process is not None
-    node.process.send_signal(signal.SIGUSR2)
-    wait_for((node.here / "evidence-0.json").exists)
-    found = codec.load(NodeEvidence, read_json(node.here / "evidence-0.json"))
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGRTMIN + 3):
+        node.process.send_signal(number)
+    wait_for(lambda: "so far 4" in node.output)
+    assert [] == hub.bodies("stopping")
+    node.process.send_signal(signal.SIGTERM)
 
-    assert names(found.ranks[0]) == ["stand", "<module>"]
-    assert evidence(hub, 0) == found
-    assert str(node.here / "evidence-0.json") in wait_for(
-        lambda: "evidence of 1" in node.output and node.output
-    )
-    assert node.process.poll() is None
+    assert 60 == node.exit_code()
+    assert "counted 1 1 1 1" in node.output
 
 
 def test_without_a_hub_it_judges_alone(node: Node) -> None:

@@ -26,6 +26,21 @@ print("trained with", dist.get_world_size(), flush=True)
 """
 
 
+COUNT = """
+import os, signal, sys, time
+count = 0
+def came(*_):
+    global count
+    count += 1
+    print("came", count, flush=True)
+signal.signal(signal.SIGUSR1, came)
+print("ready", flush=True)
+while not os.path.exists("stop"):
+    time.sleep(0.1)
+print("counted", count, flush=True)
+"""
+
+
 @dataclass
 class Step:
     """How srun ended, and what each node has printed."""
@@ -163,3 +178,34 @@ def test_several_tasks_on_a_node_are_refused(srun: Srun) -> None:
 
     assert Exit.MISCONFIGURED == step.code, step
     assert "srun starts 4 tasks on 2 nodes, where it takes --ntasks-per-node=1" in step.output["n1"]
+
+
+def test_a_signal_of_scancel_comes_as_often_as_without_us(srun: Srun, cluster: Cluster, work: Path) -> None:
+    """Once to the steps, however this Slurm signals them; also with the batch script, or to it alone."""
+    (work / "count.py").write_text(COUNT)
+    plain = shlex.join([sys.executable, "count.py"])
+    ours = shlex.join([sys.executable, "-I", "-S", str(work / "agent.pyz"), "run", "--join", "--"])
+    step = "srun --overlap -N2 --ntasks-per-node=1"
+    (work / "batch.sh").write_text(
+        f"#!/bin/bash\ntrap : USR1\n{step} --mem=100 --output=plain-%n {plain} &\n"
+        f"{step} --mem=800 --output=ours-%n {ours} {plain} &\n"
+        "until [ -e stop ]; do wait; sleep 0.1; done; wait\n"
+    )
+    words = ["sbatch", "--parsable", "-N2", "--ntasks-per-node=1", "--mem=1000", "--output=out", "batch.sh"]
+    number = cluster.login(words, cwd=work).stdout.strip()
+    files = [work / f"{name}-{node}" for name in ("plain", "ours") for node in range(2)]
+
+    def said(text: str) -> None:
+        def all_say() -> bool:
+            return all(file.exists() and text in file.read_text() for file in files)
+
+        cluster.until(all_say, text, 90.0, lambda: "".join(each.read_text() for each in work.glob("*-?")))
+
+    said("ready")
+    cluster.login(["scancel", "--signal=USR1", number])
+    said("came 1")
+    cluster.login(["scancel", "--full", "--signal=USR1", number])
+    said("came 2")
+    cluster.login(["scancel", "--batch", "--signal=USR1", number])
+    (work / "stop").touch()
+    said("counted 2")

@@ -175,7 +175,7 @@ def test_a_node_that_loses_power(cluster: Cluster, work: Path) -> None:
     job.up()
     cluster.power_off("n2")
 
-    job.said("the job has ended with exit code 20", seconds=60)
+    job.said("the job has failed, for a node or the network", seconds=60)
     assert ("network-lost", [1]) == (job.verdict.code, job.verdict.nodes)
     assert "n2" in job.verdict.sentence
     cluster.until(
@@ -191,7 +191,7 @@ def test_a_node_whose_network_is_cut(cluster: Cluster, work: Path) -> None:
     job.up()
     cluster.link("n2", up=False)
 
-    job.said("the job has ended with exit code 20", seconds=60)
+    job.said("the job has failed, for a node or the network", seconds=60)
     assert ("network-lost", [1]) == (job.verdict.code, job.verdict.nodes)
     cluster.link("n2", up=True)
     assert ("FAILED", "20:0") == (job.ended(60), job.exit_code)

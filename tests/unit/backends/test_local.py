@@ -14,7 +14,7 @@ from tests.busy import BUSY
 from tests.disks import fill, small_disk
 from tests.unit.backends.conftest import Make, status_json
 
-from ddplaunch.agent.contract import codec
+from ddplaunch.agent.contract import Asked, codec
 from ddplaunch.backends.folder import state_folder
 from ddplaunch.backends.job import EVERYTHING, Handle, State
 from ddplaunch.backends.local import host, store
@@ -119,16 +119,16 @@ def test_a_job_that_was_told_to_stop_by_others_is_lost(backend: LocalBackend, jo
     assert "stopped from outside, not by `ddplaunch cancel`" in found.detail
 
 
-def test_a_dump_is_no_cancelling(backend: LocalBackend, job: Make) -> None:
+def test_a_signal_is_passed_on_and_may_be_no_cancelling(backend: LocalBackend, job: Make) -> None:
     """SIGUSR2 reaches the host and marks nothing; SIGINT marks."""
     script = f"trap 'say dumped' USR2\ntrap 'exit 3' INT\n{FOREVER}"
     handle = backend.submit(job(script))
     folder = backend.store.find(handle.path)
 
-    backend.pass_on(handle, signal.SIGUSR2)
+    backend.pass_on(handle, Asked(signal.SIGUSR2, "a test"))
     eventually(lambda: (folder / "run" / "output.log").exists())
     marked = (folder / store.CANCELLED).exists()
-    backend.pass_on(handle, signal.SIGINT)
+    backend.pass_on(handle, Asked(signal.SIGINT, "a test"))
     eventually(lambda: backend.job(handle).state.ended)
 
     assert (False, State.CANCELLED) == (marked, backend.job(handle).state)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from ddplaunch.agent.system import signals
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.cli.main import main
 
@@ -46,8 +47,9 @@ def _call(
         out, err = capsys.readouterr()
         return Answer(code, out, err)
 
-    handlers = {number: signal.getsignal(number) for number in (*STOPPING, signal.SIGUSR2)}
+    handlers = {number: signal.getsignal(number) for number in STOPPING}
     yield call
+    signals.unblock()
     for number, handler in handlers.items():  # `run` keeps its own until its process ends
         signal.signal(number, handler)
 

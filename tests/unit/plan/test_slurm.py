@@ -55,7 +55,7 @@ def test_time_and_its_warning(seconds: float, time: str, warning: int) -> None:
     """Whole minutes, rounded up; the warning comes late enough for a short job, early enough for evidence."""
     found = options(spec(slurm=Slurm.model_validate({"time": f"{seconds}s"})))
 
-    assert (time, f"B:USR1@{warning}") == (found["--time"], found["--signal"])
+    assert (time, f"B:URG@{warning}") == (found["--time"], found["--signal"])
 
 
 @pytest.mark.parametrize(("cpus", "expected"), [(None, "4"), (7.5, "8"), (16.0, "16")])

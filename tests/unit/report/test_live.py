@@ -70,7 +70,7 @@ def test_nodes_that_stand_together_share_a_row() -> None:
 
     assert [
         ("node 7", "init_process_group", "7.0 s", "waits for ranks 2, 5"),
-        ("node 9", "ended", "6.0 s", "exit code 40"),
+        ("node 9", "ended", "6.0 s", "has failed"),
         ("nodes 0-6, 8, 10-999", "running", "10 s", ""),
     ] == [progress.row_text(row, AT + 10) for row in rows]
 
@@ -100,7 +100,7 @@ def test_what_the_hub_says_of_a_node_goes_before_its_ranks() -> None:
     ]
 
     rows = [progress.row_text(row, AT + 9) for row in progress.rows(given.status(nodes=nodes))]
-    assert {"does not answer", "exit code 40"} == {detail for *_, detail in rows}
+    assert {"does not answer", "has failed"} == {detail for *_, detail in rows}
 
 
 def test_a_record_of_an_older_agent_is_shown_as_it_is() -> None:

@@ -119,6 +119,7 @@ class Files:
     EVENTS = "run/events.jsonl"  # one Event a line
     FAULTY = "run/faulty"  # names of the nodes at fault, one a line, where the job may work without them
     BUNDLE = "run/bundle.zip"  # Bundle, by `bundle_file`, written at every verdict and at the end
+    ASKED = "asked.json"  # Asked, on the machine of a local job
     OUTPUT = "run/output.log"  # every node's prefixed output, as a terminal would show it
     NODE = "run/node-{node}"
     # below NODE:
@@ -126,6 +127,7 @@ class Files:
     GATE_LOG = "gate.log"
     LAUNCH_LOG = "launch.log"  # output of torchrun itself
     RANKS = "ranks"  # per-rank logs
+    LAUNCH_END = "launch.json"  # LaunchEnd, once the launch command has ended
     OWN = "bundle.zip"  # Bundle, by `bundle_file`, of this node's view alone, where it ended without a hub
 
 
@@ -244,6 +246,7 @@ class JobPlan:
     resources: ResourcePlan = field(default_factory=ResourcePlan)
     notify: Optional[list[NotifyPlan]] = None
     metrics: Optional[MetricsPlan] = None
+    keep_background: Optional[bool] = None  # what the launch command leaves running goes on after its end
     version: int = VERSION
 
     @property
@@ -256,6 +259,25 @@ class JobPlan:
     def retried(self) -> list[int]:
         """Return the exit codes of an attempt after which another one may go well."""
         return [Exit.NODE_AT_FAULT, Exit.HANG] if self.retry_hangs else [Exit.NODE_AT_FAULT]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Who has sent the last signal to a local job, where that is known."""
+
+    number: int  # of the signal
+    who: str  # for people: "Ctrl-C"
+    to_group: bool = False  # as a terminal sends it: to all processes of the foreground group
+    final: bool = False  # by `ddplaunch cancel`: the job has to end, with or without the command's consent
+
+
+@dataclass(frozen=True)
+class LaunchEnd:
+    """How the launch command of a node has ended. One of `code` and `signal` is set."""
+
+    code: Optional[int]
+    signal: Optional[int]
+    killed: bool = False  # by ddplaunch, since it did not end by itself
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ from ddplaunch.agent.gate import probe, table
 from ddplaunch.agent.gate.agreed_file import AgreedFile
 from ddplaunch.agent.gate.reach import HubUnreachedError, Reach
 from ddplaunch.agent.platforms import physical_host, scheduler_log, termination
-from ddplaunch.agent.system import host_identity, phrases, ports, secrets
+from ddplaunch.agent.system import host_identity, phrases, ports, secrets, signals
 from ddplaunch.agent.system.background import Task
 from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.agent.text.printable import printable
@@ -73,6 +73,9 @@ _REPORT_EVERY = 10.0
 """Seconds after which the node checks in again while a check still fails."""
 
 
+_STOPS = (*STOPPING, signal.SIGQUIT)
+
+
 class _StoppedError(BaseException):
     """A signal stops the gate. No Exception, so that no `except Exception` catches it."""
 
@@ -84,10 +87,11 @@ def main(
 
     `ran`: so did its ranks until now.
     """
-    for number in STOPPING:
-        signal.signal(number, _stop)
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # "dump now": there is nothing to dump yet
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*STOPPING, signal.SIGUSR2))
+    for number in signals.FORWARDED - signals.CRASHES - signals.PAUSES:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            # The others are for the training, which does not run yet.
+            signal.signal(number, _stop if number in _STOPS else lambda *_: None)
+    signals.unblock()
     gate = Gate(Context(plan, folder, node, attempt, key, ran=ran), hub)
     code = int(Exit.OK)
     try:
@@ -104,7 +108,7 @@ def main(
 
 
 def _stop(number: int, _: Any) -> None:
-    for each in STOPPING:
+    for each in _STOPS:
         signal.signal(each, signal.SIG_IGN)  # a second one would interrupt the clean-up
     raise _StoppedError(number)
 

@@ -41,7 +41,7 @@ from ddplaunch.agent.hub.sidecar import StopSignals, bury_children
 from ddplaunch.agent.platforms import physical_host, termination
 from ddplaunch.agent.platforms.handles import handle
 from ddplaunch.agent.platforms.holder import holder_of_port
-from ddplaunch.agent.system import ports
+from ddplaunch.agent.system import phrases, ports
 from ddplaunch.agent.system.resolve import UnansweredNameError, UnknownNameError, resolve
 from ddplaunch.agent.transport import endpoints
 from ddplaunch.agent.transport.endpoints import Endpoint
@@ -337,7 +337,7 @@ def _print_result(record: JobRecord, notifier: Notifier) -> int:
         names = physical_host.names(record.plan.names, physical_host.known(record.nodes.values()))
         record.log("\n".join(verdict_text.block(record.verdicts, True, names)))
     what = "attempt" if record.exit_code == REGROUP else "job"
-    record.event("end", f"the {what} has ended with exit code {record.exit_code}")
+    record.event("end", f"the {what} {phrases.ended(record.exit_code)}")
     text = bundle_file.as_text(record.save(), _PRINTED_DUMPS)
     lines = [text[start : start + _COLUMNS] for start in range(0, len(text), _COLUMNS)]
     record.log("\n".join([Marks.BUNDLE, *lines, Marks.BUNDLE_END]))

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from ddplaunch.agent.contract import Exit, JobPlan, Occasion, Verdict
+from ddplaunch.agent.system import phrases
 from ddplaunch.agent.text import mentions
 
 _SENTENCE = 1000
 """Characters of a sentence; a rank may have had a part in it."""
 _VERDICTS, _NUMBERS = 8, 64
 """Verdicts in a message, and nodes or ranks of each."""
-_ENDS = {Exit.OK: "has finished", Exit.STOPPED: "was stopped"}
 _SLACK = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
 """By these Slack would take a text for a link or a mention."""
 
@@ -58,10 +58,8 @@ def _sentence(
     which = f", attempt {attempt}," if plan.retries else ""
     if occasion == Occasion.WITHDRAWN:
         return f"{plan.job}{which} goes on: the notice is withdrawn"
-    if occasion == Occasion.NOTICE:
-        what = "goes on, with a notice"
-    else:
-        what = _ENDS.get(exit_code or 0, f"has failed with exit code {exit_code}")
+    goes_on = occasion == Occasion.NOTICE
+    what = "goes on, with a notice" if goes_on else phrases.ended(exit_code or Exit.OK)
     more = f", and {len(verdicts) - 1} more" if len(verdicts) > 1 else ""
     why = f": {verdicts[0].code}: {verdicts[0].sentence}{more}" if verdicts else ""
     return f"{plan.job}{which} {what}{why}"

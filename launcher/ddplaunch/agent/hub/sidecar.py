@@ -9,10 +9,9 @@ from __future__ import annotations
 import signal
 from typing import Any, Callable, Optional
 
-from ddplaunch.agent.system import processes
+from ddplaunch.agent.system import processes, signals
 
 _END = (signal.SIGTERM, signal.SIGINT)
-_IGNORED = (signal.SIGHUP, signal.SIGUSR2)
 
 
 class StopSignals:
@@ -24,8 +23,8 @@ class StopSignals:
         self.child: Optional[int] = None
         for number in _END:
             signal.signal(number, self._on_signal)
-        for number in _IGNORED:  # they are for the supervisors
-            signal.signal(number, signal.SIG_IGN)
+        for number in signals.FORWARDED - signals.CRASHES - signals.PAUSES - {*_END}:
+            signal.signal(number, lambda *_: None)  # they are for the supervisors
 
     def wait(self) -> None:
         """Return when a signal to end has come."""

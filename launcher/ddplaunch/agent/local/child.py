@@ -19,6 +19,7 @@ class Child:
         line: Callable[[bytes], None],
         ended: Callable[[int], None],
     ) -> None:
+        self.verb = words[0]
         self.line = line
         self.ended = ended
         self.rest = b""

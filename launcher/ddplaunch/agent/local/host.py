@@ -22,10 +22,11 @@ import time
 from collections.abc import Sequence
 from typing import Callable, NamedTuple, Optional
 
-from ddplaunch.agent.contract import Env, Exit, Files, JobPlan, JobStatus, Marks, Phase, Verdict, codec
+from ddplaunch.agent.contract import Asked, Env, Exit, Files, JobPlan, JobStatus, Marks, Phase, Verdict, codec
 from ddplaunch.agent.local.child import Child
 from ddplaunch.agent.system import proc, processes
 from ddplaunch.agent.system.log_file import LogFile
+from ddplaunch.agent.system.signals import PAUSES, SignalReader
 from ddplaunch.agent.transport.endpoints import Endpoint
 
 HUB_START = 60.0
@@ -41,6 +42,11 @@ STOP_GRACE = 45.0
 """Seconds from the first signal to SIGKILL: evidence (5), torchrun's own patience with its workers (30)."""
 HURRIED = 20.0
 """Seconds from a second Ctrl-C to SIGKILL: the evidence, and the hub's last output."""
+STOPPED = 6.0
+"""Seconds for the launch commands to stop at Ctrl-Z, if they have handlers that do something before."""
+_ENDS_AT_GATE = (signal.SIGHUP, signal.SIGQUIT)
+_ENDS = (signal.SIGTERM, signal.SIGINT, *_ENDS_AT_GATE)
+"""Signals that ask for the end; some of them only until there is a command, which may have a use for them."""
 _POLL = 0.05
 _CALM = 0.25
 """Seconds between two looks at the children and at signals. They are longer while all ranks train: each look
@@ -62,9 +68,8 @@ def main(
 ) -> int:
     """Run the job to its end; again after what may go well elsewhere, if the plan allows. Returns an Exit."""
     processes.adopt_orphans()
-    host = Host(plan, folder, gate_only, part)
-    for number in (*processes.STOPPING, signal.SIGUSR2):
-        signal.signal(number, lambda signum, _: host.signals.append(signum))
+    host = Host(plan, folder, gate_only, part, SignalReader())
+    code: Optional[int] = None
     try:
         while True:
             code = host.run(attempt)
@@ -75,12 +80,16 @@ def main(
             host.close_logs()
             attempt += 1
     finally:
-        end_all()
+        # Its own processes have ended in order, when there is a code, and what is left is the command's.
+        if code is None or host.stopping or not plan.keep_background:
+            end_all()
         host.close_logs()
 
 
 class Host:
-    def __init__(self, plan: JobPlan, folder: str, gate_only: bool, part: Optional[Part] = None) -> None:
+    def __init__(
+        self, plan: JobPlan, folder: str, gate_only: bool, part: Optional[Part], signals: SignalReader
+    ) -> None:
         self.plan = plan
         self.folder = folder
         self.part = part
@@ -88,8 +97,11 @@ class Host:
         self.gate_only = gate_only
         self.stopping = False
         self.kill_at: Optional[float] = None
-        self.signals: list[int] = []
+        self.signals = signals
+        self.early: list[int] = []  # signals for the command, which came before it was started
+        self.pausing = 0.0  # until when the launch commands may stop, by time.monotonic()
         self.selector = selectors.DefaultSelector()
+        self.selector.register(signals, selectors.EVENT_READ)
         self.children: list[Child] = []
         self.exits: dict[int, int] = {}  # node -> exit code of its last process
         self.hub_exit: Optional[int] = None
@@ -204,7 +216,9 @@ class Host:
                 code = Exit.NODE_AT_FAULT
         if verb == "gate" and code == Exit.OK and not self.gate_only and not self.stopping:
             self.supervised = True
-            self._start_node("run", node, self._output)
+            run = self._start_node("run", node, self._output)
+            for number in self.early:
+                run.process.send_signal(number)
         else:
             self.exits[node] = Exit.STOPPED if self.stopping and verb == "gate" else code
 
@@ -295,8 +309,8 @@ class Host:
             if deadline is not None and time.monotonic() > deadline:
                 return False
             for entry, _ in self.selector.select(_CALM if self._trains() else _POLL):
-                child: Child = entry.data
-                if not child.drain():
+                child: Optional[Child] = entry.data  # None: a signal has come
+                if child is not None and not child.drain():
                     self.selector.unregister(child.pipe)
             for child in [each for each in self.children if each.process.poll() is not None]:
                 self.children.remove(child)
@@ -308,27 +322,76 @@ class Host:
         return True
 
     def _pass_signals(self) -> None:
-        while self.signals:
-            number = self.signals.pop(0)
-            if number == signal.SIGUSR2:
-                self._send(number)
-            elif not self.stopping:
-                self.stopping = True
-                self.kill_at = time.monotonic() + STOP_GRACE
-                self._send(signal.SIGTERM)
-            elif number == signal.SIGINT and self.kill_at is not None:
-                self.kill_at = min(self.kill_at, time.monotonic() + HURRIED)
-                self._send(signal.SIGINT)  # supervisors then kill ranks that do not end
+        for received in self.signals.read():
+            self._pass_signal(received.number)
+        if self.pausing > time.monotonic():
+            self._pause()
         if self.kill_at is not None and time.monotonic() > self.kill_at:
             self.kill_at = None
             end_all()
 
-    def _send(self, number: int) -> None:
+    def _pass_signal(self, number: int) -> None:
+        if number in PAUSES:
+            self.pausing = time.monotonic() + STOPPED
+            self._send(number, "run")
+        elif number == signal.SIGCONT:
+            self._resume()
+        elif number not in _ENDS or (number in _ENDS_AT_GATE and self.supervised):
+            # The command itself knows what it means. A gate has no use for it.
+            if not self._send(number, "run"):
+                self.early.append(number)
+        elif not self.stopping:
+            self.stopping = True
+            self.early.clear()
+            if self.plan.launch or self._is_final():
+                self.kill_at = time.monotonic() + STOP_GRACE
+            if not self._send(number, "run"):
+                self._send(signal.SIGTERM)
+        else:
+            if self._is_final() and self.kill_at is None:
+                self.kill_at = time.monotonic() + STOP_GRACE
+            if number == signal.SIGINT:
+                hurried = time.monotonic() + HURRIED
+                self.kill_at = hurried if self.kill_at is None else min(self.kill_at, hurried)
+            self._send(number, "run")
+
+    def _is_final(self) -> bool:
+        """Whether it is `ddplaunch cancel` that asks for the end."""
+        with contextlib.suppress(OSError, codec.ContractError):
+            return codec.read(Asked, self.path(Files.ASKED)).final
+        return False
+
+    def _send(self, number: int, verb: str = "") -> bool:
+        """Send a signal to all children, or to those of one verb. Returns whether there is one."""
         over = self._all_ended()
+        sent = False
         for child in self.children:
             # The hub ends by itself after the nodes, which need it until then.
-            if over or child.ended != self._hub_ended:
+            if (over or child.ended != self._hub_ended) and verb in ("", child.verb):
                 child.process.send_signal(number)
+                sent = True
+        return sent
+
+    def _pause(self) -> None:
+        """Stop ourselves, the hub and the gates, once Ctrl-Z has stopped the launch commands."""
+        runs = [proc.stat(child.process.pid) for child in self.children if child.verb == "run"]
+        if all(run is not None and run.state in "Tt" for run in runs):
+            self.pausing = 0.0
+            for pid in self._others():
+                processes.send(pid, signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)  # until SIGCONT, which is passed on
+
+    def _resume(self) -> None:
+        self.pausing = 0.0
+        for pid in self._others():
+            processes.send(pid, signal.SIGCONT)
+        self.hub_ran = time.monotonic()
+        self._send(signal.SIGCONT, "run")
+
+    def _others(self) -> list[int]:
+        """Return our processes that are not below a supervisor: those of the hub and of gates."""
+        roots = [child.process.pid for child in self.children if child.verb != "run"]
+        return [pid for root in roots for pid in (root, *processes.descendants(root))]
 
     # --------------------------------------------------------------- output
 

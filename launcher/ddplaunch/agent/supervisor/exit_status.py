@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import errno
 import signal
+from collections.abc import Sequence
 
 from ddplaunch.agent.contract import Exit, JobPlan, Verdict
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
+from ddplaunch.agent.system import proc
 from ddplaunch.agent.system.secrets import MissingSecretError
 
 STOP_EVIDENCE = 5.0
 STOP_GRACE = 30.0
 """Seconds for torchrun and the ranks to end by themselves after a signal: they may write a checkpoint."""
+HURRIED = 2.0
+"""Seconds from a second Ctrl-C to SIGKILL."""
+LINGER = 1.0
+"""Seconds for processes that the launch command leaves behind to end by themselves, as a `tee` does."""
+_SHOWN, _LONGEST = 5, 80
 LAST_WORDS = 10.0
 """Seconds for the last output, and for the hub to hang up, when the node's work is over."""
 VERDICT_WAIT = 45.0
@@ -28,6 +35,16 @@ def own_code(tracker: RankTracker, oom_kills: int) -> int:
         return Exit.OK
     killed = any(rank.exit and rank.exit.signal == signal.SIGKILL for rank in tracker.ranks)
     return Exit.OUT_OF_MEMORY if killed and oom_kills else Exit.WORKER_FAILED
+
+
+def left_running(pids: Sequence[int], own_command: bool) -> str:
+    """Return a sentence on processes that are ended since their launch command has ended."""
+    words = [" ".join(proc.text(pid, "cmdline").split("\0")).strip() for pid in pids[:_SHOWN]]
+    shown = [f"{pid} {each[:_LONGEST]}".strip() for pid, each in zip(pids, words)]
+    more = f" and {len(pids) - _SHOWN} more" if len(pids) > _SHOWN else ""
+    number = f"{len(pids)} process{'es' * (len(pids) > 1)}"
+    hint = "; `ddplaunch run --keep-background` lets such processes go on" if own_command else ""
+    return f"ended {number} that the command left running: {', '.join(shown)}{more}{hint}"
 
 
 def unlaunched(plan: JobPlan, node: int, error: Exception) -> Verdict:

@@ -78,6 +78,10 @@ class HubLink:
         silent = time.monotonic() - self._last_message
         return 0.0 if not self._hub or (self.up and silent < _SILENT) else silent
 
+    def woke(self) -> None:
+        """Give the hub its time again: we were stopped, and it may have been, too."""
+        self._last_message = self._lost_at = time.monotonic()
+
     def fileno(self) -> Optional[int]:
         return self._channel.fileno() if self._channel is not None else None
 

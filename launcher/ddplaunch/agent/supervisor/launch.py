@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Optional, cast
 
 from ddplaunch.agent import hook
-from ddplaunch.agent.contract import Env, Files, JobPlan, NodeEvidence, RendezvousSettings, codec
+from ddplaunch.agent.contract import Env, Files, JobPlan, RendezvousSettings, codec
 from ddplaunch.agent.interfaces import nccl, read
 from ddplaunch.agent.system import ports, processes, secrets
 from ddplaunch.agent.text.printable import HintedError
@@ -95,15 +95,6 @@ class LaunchContext:
     def set_aside(self, attempt: int) -> None:
         """Rename the node's folder, with the logs of `attempt` and what the gate had agreed on."""
         os.rename(self.node, f"{self.node}-{attempt}")
-
-    def keep(self, name: str, evidence: NodeEvidence) -> str:
-        """Write the evidence into the node's folder. Returns a sentence for the user on where it is."""
-        path = os.path.join(self.node, name)
-        try:
-            codec.write(path, evidence)
-        except OSError as error:
-            return f"cannot write {path}: {error.strerror}; the hub has the evidence"
-        return f"evidence of {len(evidence.ranks)} ranks is in {path}"
 
 
 def command(

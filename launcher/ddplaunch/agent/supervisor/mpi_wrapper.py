@@ -24,7 +24,7 @@ from typing import Any, Optional
 from ddplaunch.agent.contract import Exit, Files, JobPlan
 from ddplaunch.agent.supervisor import launch, mpi_environment
 from ddplaunch.agent.supervisor.launch import LaunchContext, LaunchError
-from ddplaunch.agent.system import processes
+from ddplaunch.agent.system import processes, signals
 from ddplaunch.agent.text.printable import error_text
 
 _SUPERVISOR = 30.0
@@ -71,8 +71,9 @@ class MpiWrapper:
     def run(self, words: list[str]) -> int:
         for number in processes.STOPPING:
             signal.signal(number, lambda received, _: self._end_rank(received))
-        for number in (signal.SIGUSR1, signal.SIGUSR2):  # "evidence now": it is for the supervisor
-            signal.signal(number, lambda *_: None)
+        for number in signals.FORWARDED - signals.CRASHES - signals.PAUSES - {*processes.STOPPING}:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda received, _: self._pass_on(received))
         self.child = self._start(words)
         self._send(
             {
@@ -156,6 +157,9 @@ class MpiWrapper:
     def _end_rank(self, number: int) -> None:
         """Pass a signal on to the rank: from MPI's launcher after another rank's end, or the scheduler."""
         self._send({"signal": number})
+        self._pass_on(number)
+
+    def _pass_on(self, number: int) -> None:
         if self.child is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.child.pid, number)

@@ -6,37 +6,75 @@ subreapers, so orphans become their children and cannot escape, not even as daem
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import signal
 import sys
 import time
-from typing import Callable
+from typing import Callable, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Exit
-from ddplaunch.agent.system import processes
+from ddplaunch.agent.system import processes, signals
+from ddplaunch.agent.system.signals import PAUSES, Received, SignalReader
 
-FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
 PATIENCE = 2.0
 """Seconds between SIGTERM and SIGKILL for processes that are left over."""
 _UNKILLABLE = 10.0
 """Seconds to wait for killed processes that hang in the kernel."""
 
 
-def guard(inside: Callable[[int], int]) -> int:
-    """Run `inside(our pid)` in a process of its own and return its exit code; no descendant survives it."""
+class Told(NamedTuple):
+    """A signal that has reached the outer process. `who`: its sender, for people; empty: nobody is known."""
+
+    number: int
+    who: str = ""
+    to_group: bool = False  # all processes of our group got it
+    at: float = 0.0  # time.monotonic()
+
+
+class Outer(NamedTuple):
+    """The outer process, as the inner one knows it. `pipe`: what is told to it; its end: it is gone."""
+
+    pid: int
+    pipe: int
+
+    def told(self) -> Optional[list[Told]]:
+        """Return the signals that have come since the last call; None when the outer process is gone."""
+        try:
+            data = os.read(self.pipe, 1 << 16)
+        except BlockingIOError:
+            return []
+        return [Told(*json.loads(line)) for line in data.splitlines()] if data else None
+
+
+def guard(inside: Callable[[Outer], int], by_pipe: bool = True, keeps: bool = False) -> int:
+    """Run `inside` in a process of its own and return its exit code; no descendant survives it.
+
+    It is told of signals through its pipe; without `by_pipe` those that ask for an end are sent to it.
+    `keeps`: what it leaves running is meant to go on.
+    """
     processes.adopt_orphans()
-    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
-    reaper = os.getpid()
+    reader = SignalReader({*signals.FORWARDED, signal.SIGCHLD})
+    outer = os.getpid()
+    pipe, writer = os.pipe()
+    os.set_blocking(pipe, False)
+    os.set_blocking(writer, False)
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
-        processes.run_and_exit(lambda: _below(reaper, inside), Exit.WORKER_FAILED)
-    for number in FORWARDED:
-        signal.signal(number, lambda received, _: processes.send(child, received))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
-    status = _wait_for(child)
-    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # for who comes next, as the node's gate
+        os.close(writer)
+        reader.close()
+        processes.run_and_exit(lambda: _below(Outer(outer, pipe), inside), Exit.WORKER_FAILED)
+    os.close(pipe)
+    try:
+        status = _attend(child, reader, writer if by_pipe else None)
+    finally:
+        reader.close()  # the signals stay blocked, for who comes next, as the node's gate
+        os.close(writer)
+    if keeps and os.WIFEXITED(status):
+        return os.WEXITSTATUS(status)
     left = end_all(PATIENCE, _reap)
     if os.WIFEXITED(status):
         return os.WEXITSTATUS(status)
@@ -47,11 +85,11 @@ def guard(inside: Callable[[int], int]) -> int:
     return Exit.WORKER_FAILED
 
 
-def _below(reaper: int, inside: Callable[[int], int]) -> int:
-    os.setpgid(0, 0)  # a terminal's Ctrl-C comes once, from the guardian
+def _below(outer: Outer, inside: Callable[[Outer], int]) -> int:
+    os.setpgid(0, 0)  # a signal to our process group comes once, from the outer process
     processes.adopt_orphans()
     processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)
-    return inside(reaper) if os.getppid() == reaper else Exit.WORKER_FAILED
+    return inside(outer) if os.getppid() == outer.pid else Exit.WORKER_FAILED
 
 
 def end_all(patience: float, reap: Callable[[], None]) -> str:
@@ -80,12 +118,41 @@ def end_all(patience: float, reap: Callable[[], None]) -> str:
         time.sleep(0.02)
 
 
-def _wait_for(child: int) -> int:
-    """Return the child's wait status. Reap all other children meanwhile: orphans are ours."""
+def _attend(child: int, reader: SignalReader, pipe: Optional[int]) -> int:
+    """Return the child's wait status. Tell it of signals, and reap all other children: orphans are ours."""
+    poll = select.poll()
+    poll.register(reader.fileno(), select.POLLIN)
+    pausing = False
     while True:
-        pid, status = os.waitpid(-1, 0)
-        if pid == child:
-            return status
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+            if pid == 0:
+                break
+            if pid == child and not os.WIFSTOPPED(status):
+                return status
+            if pid == child and pausing:
+                os.kill(os.getpid(), signal.SIGSTOP)  # until SIGCONT, which we pass on
+        poll.poll()
+        for received in reader.read():
+            if received.number == signal.SIGCHLD:
+                continue
+            pausing = received.number in PAUSES or (pausing and received.number != signal.SIGCONT)
+            _tell(child, received, pipe)
+
+
+def _tell(child: int, received: Received, pipe: Optional[int]) -> None:
+    if pipe is None:
+        if received.number in processes.STOPPING:
+            processes.send(child, received.number)
+        return
+    who = "" if received.sender == os.getppid() else signals.sender(received)
+    told = Told(received.number, who, received.to_group, time.monotonic())
+    try:
+        os.write(pipe, json.dumps(told).encode() + b"\n")
+    except (BlockingIOError, BrokenPipeError):
+        return  # thousands of signals at once, or the child is ending
+    if received.number == signal.SIGCONT:
+        processes.send(child, signal.SIGCONT)
 
 
 def _reap() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -13,7 +14,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Callable, Optional
 
-from ddplaunch.agent.contract import REGROUP, Exit, JobPlan, NodeEvidence, Verdict, codec, messages
+from ddplaunch.agent.contract import (
+    REGROUP,
+    Exit,
+    Files,
+    JobPlan,
+    LaunchEnd,
+    NodeEvidence,
+    Verdict,
+    codec,
+    messages,
+)
 from ddplaunch.agent.contract.bundle_file import MOST_DUMPS
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.hub.ending import GRACE
@@ -31,9 +42,10 @@ from ddplaunch.agent.supervisor.polling import BEAT, POLL, Poller, wait_for
 from ddplaunch.agent.supervisor.rank_tracker import RankTracker
 from ddplaunch.agent.supervisor.ranks import Rank
 from ddplaunch.agent.supervisor.sampling import Sampler
+from ddplaunch.agent.supervisor.signal_relay import SignalRelay, is_stopped
 from ddplaunch.agent.supervisor.start import start
 from ddplaunch.agent.supervisor.without_hub import WithoutHub
-from ddplaunch.agent.system import processes, secrets
+from ddplaunch.agent.system import processes, secrets, signals
 from ddplaunch.agent.transport.endpoints import Endpoint
 
 _DISCOVER, _MISTAKES = 2.0, 5
@@ -47,33 +59,38 @@ def main(plan: JobPlan, folder: str, node: int, attempt: int, key: bytes, hub: S
     `hub`: the hub's addresses; empty where there is none. After REGROUP the node goes back to the gate.
     """
 
-    def inside(parent: int) -> int:
+    def inside(outer: reaper.Outer) -> int:
         place = LaunchContext(folder, node)
         redactor = secrets.redactor(plan.hidden, os.environ)
         console = Console(sys.stdout.fileno(), redactor)
         log, regroups = partial(console.log, f"{node}/ddplaunch"), place.regroups
         link = HubLink(hub, key, attempt, node, log, redactor, regroups)
-        return Supervisor(plan, place, attempt + regroups, parent, console, link).run()
+        return Supervisor(plan, place, attempt + regroups, outer, console, link).run()
 
-    return reaper.guard(inside)
+    return reaper.guard(inside, keeps=bool(plan.keep_background))
 
 
 class Supervisor:
     def __init__(
-        self, plan: JobPlan, place: LaunchContext, attempt: int, parent: int, console: Console, link: HubLink
+        self,
+        plan: JobPlan,
+        place: LaunchContext,
+        attempt: int,
+        outer: reaper.Outer,
+        console: Console,
+        link: HubLink,
     ) -> None:
         self.plan = plan
         self.place = place
         self.node = node = place.number
         self.attempt = attempt
-        self.parent = parent
         self.console = console
         self.link = link
         self.redactor = link.redactor
-        self.signals: list[int] = []
         self.hook_messages: list[tuple[Line, HookMessage]] = []
         self.hooks = Hooks(lambda line, message: self.hook_messages.append((line, message)))
         self.tracker = RankTracker(plan, node, place, self.hooks, console, self.redactor)
+        self.relay = SignalRelay(plan, place.folder, outer, self.tracker)
         self.sampler = Sampler()
         self.collector = Collector(node, plan.python, self.hooks, self.sampler, self.meanwhile)
         self.poller = Poller(self.tracker, self.hooks, self.sampler, self.collector)
@@ -86,18 +103,17 @@ class Supervisor:
         self.verdict: Optional[tuple[int, list[Verdict]]] = None  # exit code and verdicts of the hub
         self.stop_code: Optional[int] = None
         self.before_stop: Optional[NodeEvidence] = None  # taken at the signal to stop
+        self.started = math.inf  # the launch command's time.monotonic()
+        self.asked_at = -math.inf  # when somebody last asked for the end
         self.kill_at: Optional[float] = None
+        self.killed = False  # the launch command did not end by itself
         self.next_discovery = 0.0
         self.reported = 0  # the attempt within the launch command that the hub knows of
-        self.dumps = self.mistakes = 0
+        self.mistakes = 0
         self.finished = self.noted = False  # `finished` was sent; the hub has noted it
 
     def run(self) -> int:
-        for number in reaper.FORWARDED:
-            # A signal that our caller ignores (nohup) stays ignored.
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, lambda received, _: self.signals.append(received))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, reaper.FORWARDED)
+        self.relay.listen()
         self.link.call_first()
         try:
             start(self.plan, self.place, self.node, self.attempt, self.tracker, self.hooks.name)
@@ -107,6 +123,7 @@ class Supervisor:
             self.verdict = Exit.MISCONFIGURED, [exit_status.unlaunched(self.plan, self.node, error)]
             self._finish(*self.verdict)
             return self._leave(Exit.MISCONFIGURED)
+        self.started = time.monotonic()
         while self.tracker.launch_exit is None:
             try:
                 self._turn()
@@ -124,7 +141,7 @@ class Supervisor:
     def _turn(self) -> None:
         ends = self.tracker.ends()
         is_calm = self.tracker.logs.are_calm() and None not in ends and self.away_since is None
-        self.poller.wait([self.hooks.fileno(), self.link.fileno(), *ends], is_calm)
+        self.poller.wait([self.hooks.fileno(), self.link.fileno(), self.relay.fileno(), *ends], is_calm)
         self.collector.watch()
         # A hook connects before its program prints: output up to here is of processes that are known below.
         self.tracker.logs.launch.mark()
@@ -152,6 +169,7 @@ class Supervisor:
             self.link.keep()
         if self.kill_at is not None and now >= self.kill_at:
             self.kill_at = None
+            self.killed = True
             for rank in self.tracker.alive:
                 processes.send(rank.pid, signal.SIGKILL)  # MPI's launcher may be on another node
             reaper.end_all(0.0, self._reap)
@@ -292,48 +310,71 @@ class Supervisor:
                 self._stop(order.exit_code, order.grace)
 
     def _handle_signals(self) -> None:
-        while self.signals:
-            number = self.signals.pop(0)
-            if number == signal.SIGUSR2:
-                self._dump()
-            elif os.getppid() != self.parent:
-                # The reaper was killed, so no caller waits for evidence.
+        self.relay.hear()
+        while self.relay.waiting:
+            told = self.relay.waiting.pop(0)
+            if self.relay.is_alone:  # the outer process was killed, so no caller waits for evidence
                 reaper.end_all(reaper.PATIENCE, self._reap)
                 os._exit(Exit.STOPPED)
-            elif self.stop_code is not None:
-                self.stop_code = Exit.STOPPED if self.stop_code == REGROUP else self.stop_code
-                # A second Ctrl-C. Slurm sends SIGTERM twice at a time limit, and that counts as one.
-                self.kill_at = 0.0 if number == signal.SIGINT else self.kill_at
+            elif self.relay.ends(told.number):
+                self._asked_to_end(told)
+            elif told.number == signal.SIGWINCH:
+                self.resized(told)
             else:
-                name = signal.Signals(number).name
-                grace = f"{exit_status.STOP_GRACE:.0f} s"
-                self.log(f"told to stop by {name}: evidence first, then SIGTERM, SIGKILL after {grace}")
-                self.link.report(messages.Stopping(name))
-                self.before_stop = self.evidence(exit_status.STOP_EVIDENCE)
-                self.link.report(messages.Evidence(0, self.before_stop))
-                self._stop(Exit.STOPPED, exit_status.STOP_GRACE)
+                if told.number == signal.SIGCONT:
+                    self.link.woke()
+                self.relay.forward(told, self.started)
+        self.relay.by_the_clock()
 
-    def _dump(self) -> None:
-        """Collect evidence now, into a file and for the hub; the job goes on."""
-        evidence = self.evidence(exit_status.STOP_EVIDENCE)
-        self.link.send(messages.Evidence(0, evidence))
-        self.log(self.place.keep(f"evidence-{self.dumps}.json", evidence))
-        self.dumps += 1
+    def resized(self, told: reaper.Told) -> None:
+        """Pass on that the user's terminal has another size."""
+        self.relay.forward(told, self.started)
 
-    def _stop(self, code: int, grace: float) -> None:
-        """Send SIGTERM to the launch command, and `grace` seconds later SIGKILL to all processes."""
+    def _asked_to_end(self, told: reaper.Told) -> None:
+        """Pass on a signal that asks for the end, after evidence. After a second Ctrl-C end all ourselves."""
+        asked = self.relay.asked(told)
+        is_final = asked is not None and asked.final
+        # The user's own command line has all the time that it would have without us.
+        is_patient = not (self.plan.launch or is_final)
+        now, before = time.monotonic(), self.asked_at
+        self.asked_at = now
+        if self.stop_code is not None:
+            self.stop_code = Exit.STOPPED if self.stop_code == REGROUP else self.stop_code
+            if is_final and self.kill_at in (None, math.inf):
+                self.kill_at = now + exit_status.STOP_GRACE
+            # Slurm sends SIGTERM twice at a time limit, and that counts as one.
+            if told.number == signal.SIGINT or is_patient:
+                self.relay.pass_on(told)
+            if told.number == signal.SIGINT and now - before < exit_status.STOP_GRACE:
+                self.kill_at = now + exit_status.HURRIED
+            return
+        who, name = self.relay.who(told), signals.name(told.number)
+        grace = "" if is_patient else f", SIGKILL after {exit_status.STOP_GRACE:.0f} s"
+        self.log(f"told to stop by {who}: evidence first, then {name}{grace}")
+        self.link.report(messages.Stopping(who))
+        self.before_stop = self.evidence(exit_status.STOP_EVIDENCE)
+        self.link.report(messages.Evidence(0, self.before_stop))
+        self._stop(Exit.STOPPED, math.inf if is_patient else exit_status.STOP_GRACE, told)
+
+    def _stop(self, code: int, grace: float, told: Optional[reaper.Told] = None) -> None:
+        """Send SIGTERM to the launch command, or pass on a signal; `grace` seconds later SIGKILL to all."""
         if self.stop_code is None:
             self.stop_code = code
             self.launchers.stopping = True
             self.away_since = self.away_since or time.time()
         self.kill_at = time.monotonic() + grace
-        if self.tracker.launch is not None and self.tracker.launch_exit is None:
-            for number in (signal.SIGTERM, signal.SIGCONT):
-                processes.send(-self.tracker.launch.pid, number)
-        elif self.tracker.launch is None:
+        launch = self.tracker.launch
+        if launch is None:
             self.tracker.dismissed = True
             for rank in self.tracker.alive:
                 processes.send(rank.pid, signal.SIGTERM)
+        elif self.tracker.launch_exit is None:
+            if told is not None:
+                self.relay.pass_on(told)
+            else:
+                processes.send(-launch.pid, signal.SIGTERM)
+            if told is None or is_stopped(launch.pid):
+                processes.send(-launch.pid, signal.SIGCONT)
 
     # --- the end
 
@@ -344,10 +385,13 @@ class Supervisor:
             self._handle_signals()  # the end of a whole job may have reached the launch command first
         if self.stop_code is not None and self.tracker.launch_exit is not None:
             self.tracker.launch_exit = dataclasses.replace(self.tracker.launch_exit, by_us=True)
+        self._keep_launch_end()
         if self.tracker.alive:
             self.evidence(HASTE, quick=True)
+        self._end_background()
         self.away_since = self.away_since or time.time()
-        if left := reaper.end_all(reaper.PATIENCE, self._reap):
+        keeps = self.plan.keep_background and self.stop_code is None
+        if not keeps and (left := reaper.end_all(reaper.PATIENCE, self._reap)):
             self.log(left)
         self.tracker.finish_output()
         self._handle_ends()
@@ -359,6 +403,25 @@ class Supervisor:
         elif code == Exit.OK and self.node == 0 and termination.wanted():
             code = self._last_of_all()
         return self._leave(code)
+
+    def _end_background(self) -> None:
+        """Say what the launch command has left running, and is ended now. Whatever ends by itself, may."""
+        if self.plan.keep_background or self.stop_code is not None or self.tracker.alive:
+            return
+        deadline = time.monotonic() + exit_status.LINGER
+        while (left := processes.descendants(os.getpid())) and time.monotonic() < deadline:
+            self._reap()
+            time.sleep(0.02)
+        if left:
+            self.log(self.redactor.hide(exit_status.left_running(left, own_command=not self.plan.launch)))
+
+    def _keep_launch_end(self) -> None:
+        """Write how the launch command has ended, for `ddplaunch run`, whose exit code that is."""
+        end = self.tracker.launch_exit
+        if end is not None:
+            with contextlib.suppress(OSError):  # the disk is full
+                path = os.path.join(self.place.node, Files.LAUNCH_END)
+                codec.write(path, LaunchEnd(end.code, end.signal, self.killed))
 
     def _reap(self) -> None:
         self.note_ends()
@@ -387,9 +450,11 @@ class Supervisor:
     def _await_hub(self, enough: Callable[[], bool], seconds: float) -> None:
         """Obey the hub until `enough()`, for `seconds` at most, as long as there may be one."""
         deadline = time.monotonic() + seconds
-        while not (enough() or self.signals) and self.link.may_speak and time.monotonic() < deadline:
+        while not (enough() or self._is_told_to_end() or time.monotonic() >= deadline):
+            if not self.link.may_speak:
+                return
             self.link.keep()
-            wait_for([self.link.fileno()])
+            wait_for([self.link.fileno(), self.relay.fileno()])
             for order in orders.read(self.link.received(), self.log):
                 self._obey(order)
 
@@ -405,14 +470,18 @@ class Supervisor:
         self._finish(code)
         self._await_hub(lambda: self.noted, exit_status.NOTED)
         if self.stop_code == REGROUP:  # also where it was done a moment before
-            code = Exit.STOPPED if {*self.signals} - {signal.SIGUSR2} else REGROUP
+            code = Exit.STOPPED if self._is_told_to_end() else REGROUP
         elif termination.goes_last(self.node, code, bool(self.plan.min_nodes)):
-            self.link.outlive(exit_status.LAST_WORDS, lambda: bool(self.signals))
+            self.link.outlive(exit_status.LAST_WORDS, self._is_told_to_end)
         self.link.close()
         self.hooks.close()
         self.console.flush(exit_status.LAST_WORDS)
         termination.write(code, self.redactor.hide(self.verdict[1] if self.verdict else []))
         return code
+
+    def _is_told_to_end(self) -> bool:
+        self.relay.hear()
+        return any(told.number in processes.STOPPING for told in self.relay.waiting)
 
     def _print_verdicts(self, verdicts: list[Verdict], final: bool = True) -> None:
         if verdicts:

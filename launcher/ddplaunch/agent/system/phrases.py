@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
-from ddplaunch.agent.contract import Exited, Frame
+from ddplaunch.agent.contract import REGROUP, Exit, Exited, Frame
 from ddplaunch.agent.system import subjects
 from ddplaunch.agent.text.mentions import filled
 
@@ -18,13 +18,26 @@ _SIGNALS = {
     7: "SIGBUS",
     8: "SIGFPE",
     9: "SIGKILL",
+    10: "SIGUSR1",
     11: "SIGSEGV",
+    12: "SIGUSR2",
+    13: "SIGPIPE",
+    14: "SIGALRM",
     15: "SIGTERM",
     24: "SIGXCPU",
     25: "SIGXFSZ",
     31: "SIGSYS",
 }
 """By their numbers on Linux (signal(7)): a bundle may be read on another system than it was written on."""
+
+_ENDS = {
+    Exit.OK: "has finished",
+    Exit.NODE_AT_FAULT: "has failed, for a node or the network",
+    Exit.OUT_OF_MEMORY: "has failed for want of memory",
+    Exit.HANG: "hung and was ended",
+    Exit.STOPPED: "was stopped",
+    REGROUP: "ends for newcomers",
+}
 
 
 def ranks(numbers: Iterable[int]) -> str:
@@ -89,6 +102,11 @@ def size(number: float) -> str:
 def signal_name(number: int) -> str:
     """'SIGKILL' of 9."""
     return _SIGNALS.get(number, f"signal {number}")
+
+
+def ended(code: int) -> str:
+    """'has failed' of an Exit: how a job or a node has ended. The numbers are for schedulers alone."""
+    return _ENDS.get(code, "has failed")
 
 
 def exited(end: Exited) -> str:

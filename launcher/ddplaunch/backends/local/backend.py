@@ -11,10 +11,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from signal import SIGTERM, SIGUSR2, Signals
+from signal import SIGQUIT, SIGTERM
 from typing import TYPE_CHECKING
 
-from ddplaunch.agent.contract import Bundle, Exit, Files, codec
+from ddplaunch.agent.contract import Asked, Bundle, Exit, Files, LaunchEnd, codec
+from ddplaunch.agent.system.processes import STOPPING
 from ddplaunch.backends import files
 from ddplaunch.backends.folder import earlier, newest_bundle, state_folder, status
 from ddplaunch.backends.job import (
@@ -35,6 +36,7 @@ from ddplaunch.errors import ClusterError
 if TYPE_CHECKING:
     from ddplaunch.render.rendered import Rendered
 
+_ENDS = (*STOPPING, SIGQUIT)
 START = 10.0
 """Seconds in which the host must be up or have failed; it needs a fraction of one."""
 STOP = 60.0
@@ -98,15 +100,22 @@ class LocalBackend:
         child.run_job(folder)
         return folder, child
 
-    def pass_on(self, handle: Handle, number: Signals) -> None:
-        """Pass a signal to the job. Any but SIGUSR2, which asks for evidence, asks for its end."""
+    def pass_on(self, handle: Handle, asked: Asked) -> None:
+        """Pass a signal to the job, with who has sent it."""
         folder = self.store.find(handle.path)
-        if number is not SIGUSR2:
+        if asked.number in _ENDS:
             with contextlib.suppress(OSError):  # the job must end, even if the disk is full
-                (folder / store.CANCELLED).touch()
+                if asked.number != SIGQUIT:
+                    (folder / store.CANCELLED).touch()
+                codec.write(str(folder / Files.ASKED), asked)
         process = host.read(folder / store.HOST)
         if process is not None:
-            process.send(number)
+            process.send(asked.number)
+
+    def launch_end(self, handle: Handle) -> LaunchEnd | None:
+        """Return how the launch command of node 0 has ended; None where that is not known."""
+        path = self.store.find(handle.path) / Files.NODE.format(node=0) / Files.LAUNCH_END
+        return files.read_if_valid(LaunchEnd, path)
 
     def job(self, handle: Handle) -> Job:
         return _read_job(self.store.find(handle.path))
@@ -130,7 +139,7 @@ class LocalBackend:
         folder = self.store.find(handle.path)
         process = host.read(folder / store.HOST)
         if process is not None and process.alive():
-            self.pass_on(handle, SIGTERM)
+            self.pass_on(handle, Asked(SIGTERM, "`ddplaunch cancel`", final=True))
             if not process.wait(STOP):
                 process.kill()
                 if not process.wait(KILLED):
@@ -183,7 +192,9 @@ def _read_job(folder: Path) -> Job:
         state = State.SUCCEEDED if code == Exit.OK else State.FAILED
     elif (folder / store.CANCELLED).exists():
         state = State.CANCELLED
-        detail = "" if code else "it did not end in time and was killed, so it left no verdict"
+        asked = files.read_if_valid(Asked, folder / Files.ASKED)
+        detail = f"by {asked.who}" if asked else ""
+        detail = detail if code else "it did not end in time and was killed, so it left no verdict"
     else:
         state, detail = State.LOST, _why_lost(folder, process, stopped=code is not None)
     job = Job(

@@ -34,7 +34,12 @@ class Host:
         fields = _stat(self.pid)
         return fields is not None and fields[0] not in "ZX" and self._is_ours(fields)
 
-    def send(self, number: signal.Signals) -> bool:
+    def stopped(self) -> bool:
+        """Whether a signal has stopped it."""
+        fields = _stat(self.pid)
+        return fields is not None and fields[0] in "Tt" and self._is_ours(fields)
+
+    def send(self, number: int) -> bool:
         """Send it a signal; return False when it is gone, even if another process has its pid now."""
         try:
             descriptor = os.pidfd_open(self.pid)

@@ -76,21 +76,25 @@ export DDPLAUNCH_NAMES DDPLAUNCH_KEY DDPLAUNCH_ATTEMPT
 # get them a second time.
 own=("$python" -I -S "$folder/agent.pyz")
 shown='/^-----BEGIN DDPLAUNCH/,/^-----END DDPLAUNCH/d; s/^/[hub] /' # all but the bundle
+theirs=(QUIT ABRT USR1 USR2 ALRM XCPU {34..64}) # signals for the ranks
 start_hub() { # OPTIONS of its own
     setsid "${own[@]}" hub --folder "$folder" --name "$SLURMD_NODENAME" --die-with-parent $$ \
         ${DDPLAUNCH_GATE_ONLY:+--gate-only} "$@" \
-        > >(tee -a "$folder/run/hub.log" | until sed -u "$shown"; do
-            sleep 1 # on a full disk a line is lost, and sed ends; the next one may find room
-        done) 2>&1 &
+        > >(
+            trap '' "${theirs[@]}"
+            tee -a "$folder/run/hub.log" | until sed -u "$shown"; do
+                sleep 1 # on a full disk a line is lost, and sed ends; the next one may find room
+            done
+        ) 2>&1 &
     hub=$!
 }
 start_hub
 stopping=''
 signalled=''
-trap 'signalled=1; "${own[@]}" ask ending "its time limit is near" --folder "$folder" >/dev/null &' USR1
+trap 'signalled=1; "${own[@]}" ask ending "its time limit is near" --folder "$folder" >/dev/null &' URG
 # Most signals come to the supervisors, too, which tell the hub; those of `scancel --batch` or `--full` do not.
 trap 'signalled=1; stopping=1; (sleep 2; kill "$hub") 2>/dev/null &' TERM INT HUP
-trap 'signalled=1' USR2 # "evidence now": the supervisors' affair
+trap 'signalled=1' "${theirs[@]}" # of `scancel --full`: the ranks get them by their own steps
 
 join() { # PID: its exit code, whatever signals come in between
     local code=''
@@ -111,7 +115,7 @@ step+=(--kill-on-bad-exit=0 --wait=0) # who ends, and when, is the hub's to say
 [ -z "$SLURM_CPUS_PER_TASK" ] || step+=(--cpus-per-task="$SLURM_CPUS_PER_TASK") # not inherited since Slurm 22.05
 
 # What runs on every node: FOLDER VERB and the agent's command line. Slurm signals the task alone, so the shell hands
-# signals on; and it removes the folder, unless the gate has passed and the ranks are to follow.
+# each signal on; and it removes the folder, unless the gate has passed and the ranks are to follow.
 # shellcheck disable=SC2016
 on_node='
     folder=$1 verb=$2
@@ -129,9 +133,15 @@ on_node='
         echo "error: $folder is not what the gate has left" >&2
         exit 79
     }
-    trap "again=1; kill -TERM \$agent" TERM INT HUP
-    trap "again=1; kill -USR2 \$agent" USR2
-    "$@" "$folder/agent.pyz" "$verb" --folder "$folder" &
+    for signal in HUP INT QUIT ABRT USR1 USR2 ALRM XCPU TERM CONT WINCH; do
+        trap "again=1; kill -s $signal \$agent" $signal
+    done
+    signal=34
+    while [ "$signal" -le 64 ]; do
+        trap "again=1; kill -$signal \$agent" $signal
+        signal=$((signal + 1))
+    done
+    "$@" "$folder/agent.pyz" "$verb" --folder "$folder" --in-background &
     agent=$!
     again=1
     while [ -n "$again" ]; do
@@ -224,12 +234,12 @@ refused=''
 if [ -z "$refused$DDPLAUNCH_GATE_ONLY$stopping" ]; then
     # On a full disk srun would give up its output for good, cat gives up a piece of it.
     exec {printed}> >(
-        trap '' TERM INT HUP USR1 USR2
+        trap '' TERM INT HUP "${theirs[@]}"
         until cat 2>/dev/null; do sleep 1; done
     )
     carrier=$!
     exec {errors}> >( # in srun.log the hub reads who has ended before it came
-        trap '' TERM INT HUP USR1 USR2
+        trap '' TERM INT HUP "${theirs[@]}"
         tee "$folder/run/srun.log" | until sed -u '/^ddplaunch-node /d'; do sleep 1; done >&2
     )
     teller=$!

@@ -59,7 +59,7 @@ def test_a_node_is_lost_in_mid_run(
         lose(cluster)
         lost = time.monotonic()
         noticed = first(waiting.stderr, "network-lost")
-        over = first(waiting.stderr, "the job has ended with exit code 20")
+        over = first(waiting.stderr, "the job has failed, for a node or the network")
         told = first(waiting.stderr, "ddplaunch: failed after")
         handle = waiting.stdout.readline().strip() if waiting.stdout is not None else ""
         shown = json.loads(ddplaunch(cluster, work, "status", handle, "--json", check=False).stdout)

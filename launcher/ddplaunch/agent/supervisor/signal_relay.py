@@ -1,0 +1,172 @@
+"""Passes signals on to the launch command, as if it had been started without us: each once, none is lost.
+
+They come from the outer process by a pipe, with their sender. One that comes to this process directly was
+sent to all processes of the job, as some schedulers do, and so to the launch command as well.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Optional
+
+from ddplaunch.agent.contract import Asked, Files, JobPlan, codec
+from ddplaunch.agent.supervisor.rank_tracker import RankTracker
+from ddplaunch.agent.supervisor.reaper import Outer, Told
+from ddplaunch.agent.system import proc, processes, signals
+
+_TOLD = 2.0
+"""Seconds between a signal to all processes of the job and its second copy, through the outer process."""
+_DIRECT = 0.05
+"""Seconds in which a scheduler signals all processes of a node."""
+_READY = 10.0
+"""Seconds for the launch command to set a handler for a signal that had come before it was started."""
+_STOPPED = 5.0
+"""Seconds for it to stop at Ctrl-Z, if it has a handler that does something before."""
+_AT_ONCE = 0.2
+"""Seconds to wait for that: the user waits for the shell's prompt."""
+_HARMLESS = frozenset([signal.SIGCONT, signal.SIGWINCH, signal.SIGURG])
+"""Without a handler nothing happens. A program that starts later needs none of them."""
+
+
+class SignalRelay:
+    """Signals to one launch command. `waiting`: those that have come, and are not handled yet."""
+
+    def __init__(self, plan: JobPlan, folder: str, outer: Outer, tracker: RankTracker) -> None:
+        self.waiting: list[Told] = []
+        self._plan = plan
+        self._asked = os.path.join(folder, Files.ASKED)
+        self._outer = outer
+        self._tracker = tracker
+        self._early: list[tuple[Told, float]] = []  # and until when they wait for a handler
+        self._direct: dict[int, float] = {}  # signal -> when it came to us and not through the outer process
+        self._pausing = 0.0  # until when the launch command may stop
+
+    def listen(self) -> None:
+        """Note signals that come directly, from now on. Signals of the caller's that it ignores stay so."""
+        for number in signals.FORWARDED - signals.CRASHES:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._came)
+        signals.unblock()
+
+    def fileno(self) -> int:
+        return self._outer.pipe
+
+    def hear(self) -> bool:
+        """Read what has come. Returns whether anything waits to be handled."""
+        told = self._outer.told()
+        self.waiting += [Told(signal.SIGTERM)] if told is None else told
+        return bool(self.waiting)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the outer process is gone: no caller waits for us any more."""
+        return os.getppid() != self._outer.pid
+
+    def who(self, told: Told) -> str:
+        """Return who asks for the end: `Ctrl-C`, `ddplaunch cancel`, or the signal and its sender."""
+        asked = self.asked(told)
+        if asked is not None:
+            return asked.who
+        return f"{signals.name(told.number)}{told.who}"
+
+    def asked(self, told: Told) -> Optional[Asked]:
+        """Return what was left in the job's folder about this signal; None on other machines."""
+        try:
+            asked = codec.read(Asked, self._asked)
+        except (OSError, codec.ContractError):
+            return None
+        return asked if asked.number == told.number else None
+
+    def ends(self, number: int) -> bool:
+        """Whether the signal asks for the end. A launch command that expects SIGHUP only wants to know."""
+        launch = self._tracker.launch
+        if number == signal.SIGHUP:
+            return launch is None or not signals.is_caught(launch.pid, number)
+        return number in (signal.SIGTERM, signal.SIGINT)
+
+    def pass_on(self, told: Told) -> None:
+        """Send it to the launch command: alone, or with its group, as a terminal does."""
+        launch = self._tracker.launch
+        if self._came_to_all(told.number) or launch is None or self._tracker.launch_exit is not None:
+            return
+        asked = self.asked(told)
+        to_group = told.number == signal.SIGWINCH or (told if asked is None else asked).to_group
+        processes.send(-launch.pid if to_group else launch.pid, told.number)
+
+    def forward(self, told: Told, started: float) -> None:
+        """Pass on a signal that asks for no end. `started`: the launch command's time.monotonic()."""
+        if told.number in signals.PAUSES:
+            self._pause()
+        elif told.number == signal.SIGCONT:
+            self._resume()
+        elif told.at < started and told.number not in _HARMLESS:
+            self._early.append((told, time.monotonic() + _READY))
+        else:
+            self.pass_on(told)
+
+    def by_the_clock(self) -> None:
+        """Do what is due: signals that wait for a handler, and our own pause."""
+        launch, now = self._tracker.launch, time.monotonic()
+        if launch is None:
+            return
+        for early in list(self._early):
+            told, until = early
+            if now > until or signals.is_caught(launch.pid, told.number):
+                self._early.remove(early)
+                self.pass_on(told)
+        if now < self._pausing and is_stopped(launch.pid):
+            self._pausing = 0.0
+            os.kill(os.getpid(), signal.SIGSTOP)  # the outer process follows; SIGCONT comes through it
+
+    # --- Ctrl-Z, fg and bg
+
+    def _pause(self) -> None:
+        """Stop the launch command's group as a terminal does.
+
+        Without a handler by SIGSTOP: the kernel drops SIGTSTP where no shell is there to continue the group.
+        """
+        for pid in self._group():
+            caught = signals.is_caught(pid, signal.SIGTSTP)
+            processes.send(pid, signal.SIGTSTP if caught else signal.SIGSTOP)
+        now = time.monotonic()
+        self._pausing = now + _STOPPED
+        launch = self._tracker.launch
+        while launch is not None and not is_stopped(launch.pid) and time.monotonic() < now + _AT_ONCE:
+            time.sleep(0.005)
+
+    def _resume(self) -> None:
+        self._pausing = 0.0
+        launch = self._tracker.launch
+        if launch is not None and self._tracker.launch_exit is None:
+            processes.send(-launch.pid, signal.SIGCONT)
+
+    def _group(self) -> list[int]:
+        launch = self._tracker.launch
+        if launch is None or self._tracker.launch_exit is not None:
+            return []
+        group = []
+        for pid in processes.descendants(os.getpid()):
+            try:
+                if os.getpgid(pid) == launch.pid:
+                    group.append(pid)
+            except ProcessLookupError:
+                continue
+        return group
+
+    # --- signals to all processes of the job
+
+    def _came(self, number: int, _: object) -> None:
+        self._direct[number] = time.monotonic()
+
+    def _came_to_all(self, number: int) -> bool:
+        if self._plan.platform == "slurm":
+            time.sleep(_DIRECT)
+        return time.monotonic() - self._direct.pop(number, -_TOLD) < _TOLD
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal."""
+    found = proc.stat(pid)
+    return found is not None and found.state in "Tt"

@@ -1,0 +1,167 @@
+"""Signals that are passed on from process to process until they reach the user's command.
+
+Between whoever sends a signal and the command stand several processes of ours. Each of them reads its
+signals from a descriptor (signalfd(2)): none is lost while a process starts, none interrupts it, and each
+says who sent it. Blocked signals are inherited: a program that wants them calls `unblock`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import signal
+import struct
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ddplaunch.agent.system import proc
+
+CRASHES = frozenset(
+    [
+        signal.SIGSEGV,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGTRAP,
+        signal.SIGSYS,
+        signal.SIGABRT,
+    ]
+)
+"""What a program sends to itself when it crashes. From outside they come for faulthandler, as others do."""
+_OWN = (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
+"""These no program can catch, or they tell a process of its own children and files."""
+FORWARDED = frozenset(int(number) for number in signal.valid_signals()) - {int(number) for number in _OWN}
+"""Signals that are passed on, real-time signals among them."""
+PAUSES = frozenset([signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU])
+"""Ctrl-Z, and a background job at the terminal: the process stops until SIGCONT."""
+_TWICE = 1.0
+"""Seconds in which one signal to a whole process tree comes a second time, from our parent."""
+_SI_KERNEL = 0x80
+_INFO = struct.Struct("=IiiII108x")  # the first five fields of struct signalfd_siginfo, of 128 bytes
+
+
+class Received(NamedTuple):
+    """A signal that has come. `sender` is 0 for the kernel, and for a process outside our container."""
+
+    number: int
+    sender: int = 0
+    user: int = 0
+    from_kernel: bool = False
+
+    @property
+    def by_terminal(self) -> bool:
+        """Whether somebody typed it."""
+        return self.from_kernel and self.number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
+
+    @property
+    def to_group(self) -> bool:
+        """Whether all processes of our group got it: from the terminal, or from coreutils' `timeout`."""
+        if self.from_kernel:
+            return True
+        leader = proc.stat(self.sender) if self.sender == os.getpgrp() != os.getpid() else None
+        return leader is not None and leader.command == "timeout"
+
+
+class SignalReader:
+    """Reads the signals `numbers` of this process, except those that its caller ignores (nohup).
+
+    For processes with one thread. Raises OSError where there is no signalfd.
+    """
+
+    def __init__(self, numbers: Iterable[int] = FORWARDED) -> None:
+        self.numbers = {number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN}
+        signal.pthread_sigmask(signal.SIG_BLOCK, self.numbers)
+        mask = (ctypes.c_ubyte * 128)()
+        for number in self.numbers:
+            mask[(number - 1) // 8] |= 1 << (number - 1) % 8
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = libc.signalfd(-1, mask, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, f"signalfd: {os.strerror(code)}")
+        self._parent = os.getppid()
+        self._last: dict[int, tuple[float, bool]] = {}  # number -> when it last came, and from our parent?
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def read(self) -> list[Received]:
+        """Return what has come, oldest first, without our own and without second copies."""
+        received = []
+        while True:
+            try:
+                data = os.read(self._fd, _INFO.size * 16)
+            except BlockingIOError:
+                return [each for each in received if self._counts(each)]
+            for start in range(0, len(data), _INFO.size):
+                number, _, code, sender, user = _INFO.unpack_from(data, start)
+                received.append(Received(number, sender, user, code == _SI_KERNEL))
+
+    def close(self) -> None:
+        """Close the descriptor. The signals stay blocked."""
+        os.close(self._fd)
+
+    def _counts(self, received: Received) -> bool:
+        if received.number == signal.SIGCHLD:
+            return True
+        if received.sender == os.getpid() or (received.number == signal.SIGXCPU and received.from_kernel):
+            return False  # our own limit of processor time, not the command's
+        # A scheduler may signal the whole process tree. Then our parent, which passes on its own copy, is the
+        # second to send it.
+        now = time.monotonic()
+        by_parent = received.sender == self._parent
+        if by_parent or _is_ancestor(received.sender):
+            at, whose = self._last.get(received.number, (now - _TWICE, by_parent))
+            if whose != by_parent and now - at < _TWICE:
+                del self._last[received.number]
+                return False
+            self._last[received.number] = now, by_parent
+        return True
+
+
+def unblock() -> None:
+    """Let this process be interrupted by signals as usual."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED | {signal.SIGCHLD})
+
+
+def is_caught(pid: int, number: int) -> bool:
+    """Whether the process has a handler for the signal, or ignores it. False where it is gone."""
+    return any(_mask(pid, name) >> (number - 1) & 1 for name in ("SigCgt:", "SigIgn:"))
+
+
+def sender(received: Received) -> str:
+    """Return who sent it: ` from process 12 (timeout, user alice)`. Empty where nobody is known."""
+    found = proc.stat(received.sender) if received.sender else None
+    if found is None:
+        return ""
+    try:
+        user = pwd.getpwuid(received.user).pw_name
+    except KeyError:
+        user = str(received.user)
+    return f" from process {received.sender} ({found.command}, user {user})"
+
+
+def name(number: int) -> str:
+    """Return SIGUSR1 for 10, and SIGRTMIN+2 for a real-time signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+
+
+def _is_ancestor(pid: int) -> bool:
+    """Whether it is an ancestor of ours."""
+    current = os.getppid()
+    while current > 1:
+        if current == pid:
+            return True
+        found = proc.stat(current)
+        current = found.parent if found is not None else 0
+    return False
+
+
+def _mask(pid: int, field: str) -> int:
+    line = next((line for line in proc.text(pid, "status").splitlines() if line.startswith(field)), "")
+    return int(line.split()[1], 16) if line else 0
