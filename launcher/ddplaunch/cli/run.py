@@ -201,7 +201,9 @@ def _watchdog(args: argparse.Namespace) -> WatchdogPlan:
     chosen = {name: getattr(args, name) for name in ("notice_after", "kill_after")}
     never = {"kill_after": None} if args.kill_after == arguments.NEVER else {}
     patient = {"patient": True} if args.kill_after is None else {}
-    return WatchdogPlan(**{name: value for name, value in chosen.items() if value is not None} | never | patient)
+    return WatchdogPlan(
+        **{name: value for name, value in chosen.items() if value is not None} | never | patient
+    )
 
 
 def _exit_code(code: int, bundle: Bundle | None, *, gate_passed: bool) -> int:

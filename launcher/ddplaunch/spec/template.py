@@ -86,8 +86,8 @@ command: [{script}]  # the script and its arguments, numbers in quotes: [train.p
 #  skip: []  # of: {checks}
 #  smoke_test: false
 
-# A job in which nothing moves is reported after notice_after, and ended after kill_after: a time, never, or auto,
-# which is after the timeout of its process groups, and 10m at least.
+# A job in which nothing moves is reported after notice_after, and ended after kill_after: a time, never, or
+# auto, which is after the timeout of its process groups, and 10m at least.
 #watchdog:
 #  notice_after: 10s
 #  kill_after: auto

@@ -64,12 +64,12 @@ def test_whoever_polls_does_nothing(clock: Clock, polls: dict[str, Any]) -> None
         line = 20 + second % 3
         clock.second(**polls, frames=location(("prepare", line), ("main", 12)))
 
-    assert clock.stuck >= 120 and clock.still >= 115
+    assert min(clock.stuck, clock.still + 5) >= 120
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_no_poll_loop_moves_however_its_ticks_fall(seed: int) -> None:
-    """CPU ticks, wake-ups and lines of one function come as they like: together they stay below every sum."""
+    """CPU ticks, wake-ups and lines of one function come as they like."""
     clock, dice = Clock(), random.Random(seed)
     for _ in range(60):
         clock.second(
@@ -86,7 +86,7 @@ def test_no_poll_loop_moves_however_its_ticks_fall(seed: int) -> None:
 
 
 def test_one_burst_of_cpu_is_forgotten_when_it_is_over(clock: Clock) -> None:
-    """A garbage collection, a log that is rotated: what it leaves in the window is no computation later on."""
+    """A garbage collection, a log that is rotated: what it leaves in the window is no computation."""
     clock.second(cpu=0.9)
     assert 0.0 == clock.still
     clock.seconds(4, cpu=0.01)

@@ -49,7 +49,7 @@ def read(path: str) -> Optional[Ring]:
 
 
 def counts(path: str) -> Optional[tuple[int, int]]:
-    """Return calls made and calls done so far, as whole numbers that grow with each; None: no ring is there."""
+    """Return calls made and calls done so far, as numbers that grow with each; None: there is no ring."""
     try:
         with open(path, "rb") as file:
             data = file.read(len(HEADER) + SLOTS * SLOT.size + _TEXT)

@@ -2,16 +2,17 @@
 
 Ranks do something, compute, or do nothing: `supervisor.progress` has the model. Here it becomes two clocks.
 
-**The notice.** A rank's quiet is measured in seconds of patience. It is the time since it last did something or
-computed. A rank that computes and does nothing else is quiet as well, BUSY times slower, and START times slower
-before the first collective and while no rank waits for it. A rank that waits in a collective is quiet since it
-last did something, whatever CPU it uses (NCCL spins). So is all quiet slower while NCCL makes its first
-communicator on all ranks. The job is as quiet as its liveliest rank.
+**The notice.** A rank's quiet is measured in seconds of patience. It is the time since it last did
+something or computed. A rank that computes and does nothing else is quiet as well, BUSY times slower, and
+START times slower before the first collective and while no rank waits for it. A rank that waits in a
+collective is quiet since it last did something, whatever CPU it uses (NCCL spins). So is all quiet slower
+while NCCL makes its first communicator on all ranks. The job is as quiet as its liveliest rank.
 
-**The end.** `kill_after` is the time in which no rank has done anything, and a promise: computing does not put
-it off, unless no rank at all waits; then COMPUTES times. Imports have IMPORTS seconds. Where nobody has set it, the job ends no sooner than
-torch itself would end the wait: after the longest timeout of the ranks' groups. And where no rank has a group,
-or computes while none waits, it is not ended: nothing of torch would end it either.
+**The end.** `kill_after` is the time in which no rank has done anything, and a promise: computing does not
+put it off, unless no rank at all waits; then COMPUTES times. Imports have IMPORTS seconds. Where nobody has
+set it, the job ends no sooner than torch itself would end the wait: after the longest timeout of the ranks'
+groups. And where no rank has a group, or computes while none waits, it is not ended: nothing of torch would
+end it either.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ class StallDetector:
     def _has_done_something(self, now: float, since: float, started: bool) -> bool:
         """Whether a living rank has within `since` seconds; `started`: it is enough that one is there."""
         return any(
-            started or rank.stuck_for + now - last.at < since
+            started or rank.stuck_for + now - last.at <= since
             for last in self._last.values()
             for rank in last.beat.ranks
             if rank.alive

@@ -1,26 +1,28 @@
 """What moves and what does not: one rank's model, inside a job and from outside. Pure.
 
 A rank **does** something when
-- it calls a collective or completes one, enters or leaves a process group, or passes from call to call of MPI;
-- its main thread reaches a place where it has not been since it last did something. A loop within one function
-  is one place, whatever its lines, and so is library code below it;
-- its main thread prints a line that differs in more than its numbers from what was printed before, or any line
-  while it computes;
+- it calls a collective or completes one, enters or leaves a process group, or passes from call to call of
+  MPI;
+- its main thread reaches a place where it has not been since it last did something. A loop within one
+  function is one place, whatever its lines, and so is library code below it;
+- its main thread prints a line that differs in more than its numbers from what was printed before, or any
+  line while it computes;
 - it transfers: 64 KiB within ten seconds, through its main thread or its sockets.
 
-A rank **computes** when its processes use half a second of CPU within five seconds, or its main thread wants to.
+A rank **computes** when its processes use half a second of CPU within five seconds, or its main thread
+wants to.
 
-Everything else is **nothing**: a thread that prints, a progress bar that is redrawn, a monitor that wakes up,
-whoever sleeps in short pieces, and whoever asks again and again whether something is there (a file, a queue, a
-key in a store): a store is asked in messages of some bytes, and these are no transfer.
+Everything else is **nothing**: a thread that prints, a progress bar that is redrawn, a monitor that wakes
+up, whoever sleeps in short pieces, and whoever asks again and again whether something is there (a file, a
+queue, a key in a store): a store is asked in messages of some bytes, and these are no transfer.
 
 `stuck_for` is the time since a rank last did something, `still_for` the time since it last did or computed.
 All amounts are sums over a window: no single tick, wake-up or packet decides anything.
 
-Of a rank that waits for others, only its main thread and its sockets count: threads and child processes that
-log, measure or upload go on for ever in a job that hangs. While a rank waits in init_process_group, nothing
-that goes through sockets counts, for there all it does is ask. Of a rank that does not wait, what its children
-transfer, and where they are, counts as well: they may read its data.
+Of a rank that waits for others, only its main thread and its sockets count: threads and child processes
+that log, measure or upload go on for ever in a job that hangs. While a rank waits in init_process_group,
+nothing that goes through sockets counts, for there all it does is ask. Of a rank that does not wait, what
+its children transfer, and where they are, counts as well: they may read its data.
 """
 
 from __future__ import annotations
@@ -37,12 +39,12 @@ SUSPICION = 3.0
 """Seconds in which a rank did nothing after which stacks are looked at."""
 _CPU, _CPU_WINDOW = 0.5, 5.0
 """Seconds of CPU, and within how many: a tenth of a core. A loop that polls a thousand times a second stays
-below, a rank that computes is above it even where ten share a core, since waiting for a CPU counts as well."""
+below. Waiting for a CPU counts as well, so a rank that computes is above it however many share a core."""
 _BYTES, _BYTES_WINDOW = 64 * 1024, 10.0
 """A heartbeat stays below, the slowest transfer does not."""
 _WAKEUPS, _WAKEUPS_WINDOW = 20, 5.0
-"""Wake-ups of a main thread that stands in a collective, where calls are not counted: with Gloo it sleeps until
-its call is done. A debugger that reads its stack makes two."""
+"""Wake-ups of a main thread that stands in a collective, where calls are not counted: with Gloo it sleeps
+until its call is done. A debugger that reads its stack makes two."""
 _WINDOW = 10.0
 _AWAY = 5.0
 """Seconds between two samples beyond which the supervisor itself was frozen: that time does not count."""
@@ -222,7 +224,7 @@ class Progress:
         return changed
 
     def _returned(self, sample: Sample, last: Optional[Sample]) -> bool:
-        """Whether calls were completed that nothing counts, by the wake-ups of a thread that sleeps in them."""
+        """Whether it has completed calls that nothing counts: it wakes up from each."""
         in_call = sample.counted is None and self._has_fresh_frames(sample.at)
         if last is None or not (in_call and stacks.collective(self._frames)):
             self._wakeups.empty()
@@ -234,9 +236,8 @@ class Progress:
 
     def _printed(self, sample: Sample, last: Optional[Sample]) -> bool:
         """Whether its main thread has printed something new. A line is read up to a sample after that."""
-        if last is None or last.main_io is None or sample.main_io is None:
-            self._wrote = sample.at
-        elif sample.main_io.written > last.main_io.written:
+        before, now = None if last is None else last.main_io, sample.main_io
+        if before is None or now is None or now.written > before.written:
             self._wrote = sample.at
         itself = sample.printed and (last is None or self._wrote >= last.at)
         return itself and (not sample.repeats or sample.at - self._computed <= _CPU_WINDOW)
@@ -261,7 +262,7 @@ class Progress:
             self._did = sample.at
 
     def _stands(self, sample: Sample) -> None:
-        """Note where its main thread is, and its children's: a new place is something done. The first is not."""
+        """Note where it is, and its children are: a new place is something done. The first is not."""
         if sample.frames is None:
             return
         self._frames = sample.frames
