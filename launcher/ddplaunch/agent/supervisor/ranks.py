@@ -14,7 +14,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Container, Iterable, Mapping
-from typing import Optional
+from typing import Any, Optional
 
 from ddplaunch.agent.contract import Env, Exited, Frame, Phase, PhaseName, Raised, RankEvidence, Rendezvous
 from ddplaunch.agent.evidence import ring
@@ -148,6 +148,13 @@ class Rank:
                     self.raised[index] = raised
                 return
         self.raised = sorted([*self.raised, raised], key=lambda each: each.at)[-RAISED_KEPT:]
+
+    def learn(self, answer: Mapping[str, Any]) -> None:
+        """Take from its hook's answer whether it has a group, and for how long that lets it wait."""
+        if answer.get("at", 0.0) >= self.passed_at:  # else it was on its way when init_process_group returned
+            self.initialized = bool(answer.get("initialized", self.initialized))
+        if answer.get("timeout") is not None:
+            self.group_timeout = float(answer["timeout"])
 
     def prints(self, lines: Iterable[bytes]) -> None:
         """Note lines that it has printed, or that have changed, as a bar that is redrawn."""

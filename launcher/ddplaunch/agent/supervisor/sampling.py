@@ -87,10 +87,8 @@ class Sampler:
         frames = frames_of(answer)
         deeper = [frames_of(lines[pid].answer) for pid in children if pid in lines]
         now_counted, is_doubtful = count(rank, answer)
-        if answer is not None and answer.get("at", 0.0) >= rank.passed_at:  # else it is out of date
-            rank.initialized = initialized(answer, rank.initialized)
-        if answer is not None and answer.get("timeout") is not None:
-            rank.group_timeout = float(answer["timeout"])
+        if answer is not None:
+            rank.learn(answer)
         rank.steps.take(now, answer)
         stand = _stand(answer, frames, now_counted, is_doubtful)
         if stand is not None:
@@ -339,11 +337,6 @@ def _is_mute_in_mpi(rank: Rank) -> bool:
     return (
         line is not None and line.silent_for >= _MUTE and proc.maps_library(rank.program, mpi_stacks.LIBRARY)
     )
-
-
-def initialized(answer: Optional[dict[str, Any]], before: Optional[bool]) -> Optional[bool]:
-    """Return torch.distributed.is_initialized() of the answer, else `before`."""
-    return before if answer is None else bool(answer.get("initialized", before))
 
 
 def frames_of(answer: Optional[dict[str, Any]]) -> Optional[list[Frame]]:
