@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.agent import printed
@@ -70,11 +70,17 @@ class Outcome:
         return self.verdicts[0].code if self.verdicts else "none"
 
 
-def run(case: Fault | Healthy, folder: Path, env: Mapping[str, str] | None = None) -> Outcome:
-    """The job from start to end, in `folder`; `env` is for its ranks."""
+def run(
+    case: Fault | Healthy,
+    folder: Path,
+    env: Mapping[str, str] | None = None,
+    watchdog: WatchdogPlan | None = None,
+) -> Outcome:
+    """The job from start to end, in `folder`. `env`: for its ranks; `watchdog`: instead of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / Files.AGENT).write_bytes(archive.agent_archive())
-    codec.write(str(folder / Files.PLAN), _plan(case, folder, env or {}))
+    plan = _plan(case, folder, env or {})
+    codec.write(str(folder / Files.PLAN), replace(plan, watchdog=watchdog or plan.watchdog))
     words = [sys.executable, "-I", "-S", str(folder / Files.AGENT), "local", "--folder", str(folder)]
     words = [*own_shm(case), *words]
     memory = case.memory if isinstance(case, Fault) else None

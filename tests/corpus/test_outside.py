@@ -133,7 +133,7 @@ def test_a_hang_is_told_from_outside(name: str, tmp_path: Path) -> None:
 def test_no_rank_of_a_healthy_job_is_accused(tmp_path: Path) -> None:
     """Whenever it is looked at, while it starts as well as later; and it ends as if nobody had looked.
 
-    That all ranks compute for long is no accusation.
+    That all ranks compute for long is nothing at all.
     """
     script = tmp_path / "computes.py"
     script.write_text(COMPUTES)
@@ -148,7 +148,7 @@ def test_no_rank_of_a_healthy_job_is_accused(tmp_path: Path) -> None:
         assert 0 == launcher.wait(120)
 
     verdicts = [verdict for each in seen for verdict in each["verdicts"]]
-    assert [] == [each for each in verdicts if each["ranks"] or each["code"] != "slow"]
+    assert [] == verdicts
 
 
 @pytest.mark.whole

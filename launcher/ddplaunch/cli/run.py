@@ -74,7 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=arguments.seconds_or_never,
         default=None,
         metavar="TIME",
-        help="end the command after this time without progress, or `never` (default: 10m)",
+        help="end the command when no rank has done anything for this time, or `never` (default: after the "
+        "timeout of the ranks' process groups, 10m at least)",
     )
     parser.add_argument(
         "--keep-background",
@@ -216,7 +217,10 @@ def _watchdog(args: argparse.Namespace) -> WatchdogPlan:
 
     chosen = {name: getattr(args, name) for name in ("notice_after", "kill_after")}
     never = {"kill_after": None} if args.kill_after == arguments.NEVER else {}
-    return WatchdogPlan(**{name: value for name, value in chosen.items() if value is not None} | never)
+    patient = {"patient": True} if args.kill_after is None else {}
+    return WatchdogPlan(
+        **{name: value for name, value in chosen.items() if value is not None} | never | patient
+    )
 
 
 def _exit_code(code: int, bundle: Bundle | None, *, gate_passed: bool) -> int:

@@ -93,6 +93,6 @@ def adhoc(argv: Sequence[str], name: str, watchdog: WatchdogPlan | None = None) 
         names=[local.ADDRESS],
         master_addr=local.ADDRESS,
         platform=LOCAL.name,
-        watchdog=watchdog or WatchdogPlan(),
+        watchdog=watchdog or WatchdogPlan(patient=True),
     )
     return Plan(LOCAL.name, job)

@@ -163,11 +163,13 @@ class Watchdog(Section):
         description="Time without any progress on any rank until the notice with the verdict; 10s, "
         "because a notice harms nobody.",
     )
-    kill_after: Seconds | Literal["never"] = Field(
-        default=600.0,
-        description="Time without any progress until the job is ended, after the evidence of all live "
-        "ranks is safe; `never` only speaks. Ranks that burn CPU and show nothing new have half as much "
-        "again, unless one alone does so and all others wait for it. 10m, which is NCCL's own timeout.",
+    kill_after: Seconds | Literal["auto", "never"] = Field(
+        default="auto",
+        description="Time in which no rank does anything until the job is ended, after the evidence of all "
+        "live ranks is safe. A time is kept, also where a rank computes while others wait; `never` only "
+        "speaks. `auto`, because then nothing ends that torch would not end: as long as the longest timeout "
+        "of the process groups, and never less than 10m; ranks that compute while none waits, and programs "
+        "without a group, are not ended.",
     )
     privileges: Literal["none", "ptrace"] = Field(
         default="none",

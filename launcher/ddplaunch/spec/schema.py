@@ -74,13 +74,16 @@ def at(path: Path) -> dict[str, Any]:
 
 
 def _resolved(part: dict[str, Any]) -> dict[str, Any]:
-    """Return *part* with its `$ref` resolved; of a union, the first part that is no null and no constant."""
+    """Return *part* with its `$ref` resolved; of a union, the first part that is no null and no words."""
     if "$ref" in part:
         return {**_definitions()["$defs"][part["$ref"].rpartition("/")[2]], **part}
     if "anyOf" not in part:
         return part
+    kinds = [each for each in part["anyOf"] if each.get("type") != "null" and "const" not in each]
     words = [each["const"] for each in part["anyOf"] if "const" in each]
-    kind, *others = (each for each in part["anyOf"] if each.get("type") != "null" and "const" not in each)
+    if len(kinds) == 2 and "enum" in kinds[1]:
+        words = list(kinds.pop()["enum"])
+    kind, *others = kinds
     if others:
         return {**kind, **part}
     if words:

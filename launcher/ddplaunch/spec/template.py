@@ -86,10 +86,11 @@ command: [{script}]  # the script and its arguments, numbers in quotes: [train.p
 #  skip: []  # of: {checks}
 #  smoke_test: false
 
-# A job without any progress is reported after notice_after, and ended after kill_after (or never).
+# A job in which nothing moves is reported after notice_after, and ended after kill_after: a time, never, or
+# auto, which is after the timeout of its process groups, and 10m at least.
 #watchdog:
 #  notice_after: 10s
-#  kill_after: 10m
+#  kill_after: auto
 #  privileges: none  # or ptrace
 
 # Messages at a notice, at its withdrawal, and at the end. A webhook's URL is a secret.

@@ -111,6 +111,17 @@ def test_a_call_has_its_line_its_tensor_and_its_number(writer: Writer) -> None:
     assert ("test_a_call_has_its_line_its_tensor_and_its_number", __file__) == (frame.name, frame.file)
 
 
+def test_calls_are_counted_where_torch_counts_none(writer: Writer, tmp_path: Path) -> None:
+    """Those made and those done, also when the ring has been overwritten; no file is no number."""
+    assert ring.counts(str(tmp_path / "none")) is None
+    writer.torch.destroy_process_group()
+    assert (0, 0) == ring.counts(str(writer.file))
+    for _ in range(300):
+        writer.torch.all_reduce(FOUR)
+
+    assert (301, 301) == ring.counts(str(writer.file))
+
+
 def test_the_end_of_a_call_is_its_return_or_the_end_of_a_wait_for_it(writer: Writer) -> None:
     """An asynchronous call that nobody has waited for, and one that has raised, have no end."""
     writer.torch.all_reduce(FOUR)

@@ -10,10 +10,12 @@ from ddplaunch.agent.diagnosis.run.progress import BUSY
 from ddplaunch.agent.hub.stall_detector import (
     AGE,
     COMPUTES,
+    IMPORTS,
     LAUNCH,
     LONG,
     SILENT,
     START,
+    TORCH_FIRST,
     StallDetector,
     waits,
 )
@@ -98,32 +100,85 @@ def test_the_deadline_is_kept_where_one_computes_and_the_others_wait() -> None:
     assert [(40, "still"), (60, "deadline")] == said
 
 
-def test_the_deadline_is_never_later_than_twice_kill_after() -> None:
-    """Where several compute, or nobody waits for them, it comes COMPUTES times later."""
-    two = run(
+def test_the_deadline_is_kept_whoever_computes_while_somebody_waits() -> None:
+    """Two that loop, and one that waits for them: kill_after, and no more."""
+    said = run(
         StallDetector(PLAN, NODES[1]),
         200,
         lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0), rank(2, t, still=0)]},
     )
-    alone = run(
+
+    assert [(40, "still"), (60, "deadline")] == said
+
+
+def test_where_nobody_waits_a_computation_has_half_as_much_again() -> None:
+    """The user has set kill_after, so it ends: but one long computation looks like this, too."""
+    said = run(
         StallDetector(PLAN, NODES[1]), 200, lambda t: {0: [rank(0, t, still=0, phase="init_process_group")]}
     )
 
-    assert [(40, "still"), (int(60 * COMPUTES), "deadline")] == two
-    assert [(int(60 * COMPUTES), "deadline")] == alone
-    assert COMPUTES < 2
+    assert [(int(60 * COMPUTES), "deadline")] == said
 
 
-def test_imports_have_a_minute_whatever_kill_after_is() -> None:
-    """A rank that burns CPU before its first collective, while the others wait in init_process_group."""
+def test_imports_have_half_a_minute_whatever_kill_after_is() -> None:
+    """A rank that computes before it has a group, while the others wait in init_process_group."""
     hasty = WatchdogPlan(notice_after=5.0, kill_after=10.0)
-    said = run(
-        StallDetector(hasty, NODES[1]),
-        100,
-        lambda t: {0: [rank(0, t, waits=True), rank(1, t, still=0, phase="init_process_group")]},
-    )
+    imports = rank(1, still=0, phase="init_process_group")
 
-    assert [(int(LAUNCH), "deadline")] == [each for each in said if each[1] == "deadline"]
+    assert [IMPORTS] == deadlines(hasty, [rank(0, still=1, waits=True), imports])
+    assert [10] == deadlines(hasty, [rank(0, still=1, waits=True), replace(imports, still_for=1)])
+
+
+NOT_SET = WatchdogPlan(notice_after=10.0, kill_after=600.0, patient=True)
+
+
+def deadlines(plan: WatchdogPlan, ranks: list[RankBeat], seconds: int = 8000) -> list[int]:
+    """When the job is ended, if its ranks do nothing from the beginning."""
+
+    def at(second: int) -> dict[int, list[RankBeat]]:
+        return {0: [replace(each, stuck_for=second, still_for=second * each.still_for) for each in ranks]}
+
+    return [second for second, why in run(StallDetector(plan, NODES[1]), seconds, at) if why == "deadline"]
+
+
+def test_where_nobody_set_it_the_end_comes_after_torchs_own() -> None:
+    """One rank evaluates for an hour before a barrier of a group with a timeout of an hour: it may."""
+    evaluates, waits_for_it = rank(0, still=0, timeout=3600), rank(1, still=1, waits=True, timeout=3600)
+    sleeps = rank(0, still=1, timeout=600)
+
+    assert [3600 + TORCH_FIRST] == deadlines(NOT_SET, [evaluates, waits_for_it])
+    assert [600 + TORCH_FIRST] == deadlines(NOT_SET, [sleeps, replace(waits_for_it, timeout=600)])
+    assert [600] == deadlines(NOT_SET, [replace(each, timeout=60) for each in (sleeps, waits_for_it)])
+
+
+def test_where_nobody_set_it_no_job_is_ended_that_torch_would_not_end() -> None:
+    """Ranks that compute and wait for nobody; a program that never made a group."""
+    assert [] == deadlines(NOT_SET, [rank(0, still=0, timeout=600), rank(1, still=0, timeout=600)])
+    assert [] == deadlines(NOT_SET, [rank(0, still=1)])
+    assert [600 + TORCH_FIRST] == deadlines(NOT_SET, [rank(0, still=1, timeout=600)])
+
+
+def test_a_number_that_was_set_is_kept_whatever_the_groups_timeout_is() -> None:
+    """The user knows better."""
+    assert [60] == deadlines(PLAN, [rank(0, still=0, timeout=3600), rank(1, still=1, waits=True)])
+
+
+def test_a_notice_is_not_called_off_by_cpu_time() -> None:
+    """The rank that slept computes now, and does nothing else; the others wait as before."""
+
+    def ranks(t: int) -> dict[int, list[RankBeat]]:
+        return {0: [rank(0, t, waits=True), rank(1, t, still=t if t < 20 else 0)]}
+
+    assert [(10, "still")] == run(StallDetector(PATIENT, NODES[1]), 100, ranks)
+
+
+def test_a_notice_is_not_called_off_by_a_count_that_comes_late() -> None:
+    """A full dump shows that a collective was done long ago."""
+
+    def ranks(t: int) -> dict[int, list[RankBeat]]:
+        return {0: [rank(0, t, waits=True, completed=7 if t < 12 else 8), rank(1, t)]}
+
+    assert [(10, "still")] == run(StallDetector(PATIENT, NODES[1]), 100, ranks)
 
 
 def test_a_long_evaluation_that_shows_something_new_is_not_ended() -> None:

@@ -103,9 +103,9 @@ def test_what_cannot_be_is_named(changes: dict[str, Any], sentence: str) -> None
 
 def test_nothing_is_said_of_what_stands_in_for_a_wrong_value() -> None:
     """A notice after the end is no matter where the end itself cannot be read."""
-    assert ['watchdog.kill_after: found "0s", wanted a duration such as 10s, 2m or 1h30m, or never'] == wrong(
-        watchdog={"kill_after": "0s"}
-    )
+    assert [
+        'watchdog.kill_after: found "0s", wanted a duration such as 10s, 2m or 1h30m, or auto or never'
+    ] == wrong(watchdog={"kill_after": "0s"})
 
 
 def test_devices_are_the_gates_and_the_trainers() -> None:

@@ -28,15 +28,13 @@ class Clock:
         read: int = 0,
         written: int = 0,
         pid: int = RANK,
-        runnable: bool = False,
-        printed: bool = False,
         length: float = 1.0,
         **more: Any,
     ) -> None:
         self.now += length
         old = self.used.get(pid, Usage(0.0, 0, 0, 0))
         self.used[pid] = Usage(old.cpu + cpu, old.read + read, old.written + written, old.wakeups + wakeups)
-        self.progress.take(Sample(self.now, dict(self.used), runnable, printed, **more))
+        self.progress.take(Sample(self.now, dict(self.used), **more))
 
     def seconds(self, count: int, **more: Any) -> None:
         for _ in range(count):

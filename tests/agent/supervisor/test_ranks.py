@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from tests.busy import BUSY
 
-from ddplaunch.agent.contract import Exited, Frame, Raised
+from ddplaunch.agent.contract import Exited, Frame, Phase, Raised, Rendezvous
 from ddplaunch.agent.supervisor import ranks
 from ddplaunch.agent.supervisor.rank_roles import Numbers
 from ddplaunch.agent.supervisor.ranks import Rank
@@ -153,3 +153,59 @@ def test_what_a_rank_has_started_is_no_rank_though_it_outlives_it() -> None:
         subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**numbers, **marks}) as tracker,
     ):
         assert [worker.pid] == ranks.find([worker.pid, tracker.pid], set())
+
+
+def test_a_rank_is_out_of_init_as_soon_as_its_call_has_returned(rank: Rank) -> None:
+    """Not when it next answers: an answer that was on its way says still that there is no group."""
+    late = {"at": time.time() - 1.0, "initialized": False}
+    assert Phase.INIT == rank.phase
+    rank.passes()
+    rank.learn(late)
+
+    assert Phase.FIRST == rank.phase
+    rank.counted = (3, 3)
+    assert Phase.RUNNING == rank.phase
+    rank.learn({"at": time.time() + 1.0, "initialized": False})
+    assert Phase.FINALIZING == rank.phase
+
+
+@pytest.mark.parametrize(
+    ("call", "initialized", "answered", "expected"),
+    [
+        (None, None, None, None),
+        (Rendezvous("env", 0.0, backend="gloo"), None, None, 1800.0),
+        (Rendezvous("env", 0.0, backend="nccl"), None, None, 600.0),
+        (Rendezvous("env", 0.0, backend="nccl", timeout=60.0), None, None, 60.0),
+        (Rendezvous("env", 0.0, backend="gloo"), True, 3600.0, 3600.0),
+        (Rendezvous("env", 0.0, backend="gloo", timeout=7200.0), True, None, 7200.0),
+        (None, True, None, 1800.0),
+    ],
+    ids=["no group", "gloo", "nccl", "given", "its groups", "old torch", "no hook at init"],
+)
+def test_for_how_long_torch_lets_a_rank_wait(
+    rank: Rank,
+    call: Rendezvous | None,
+    initialized: bool | None,
+    answered: float | None,
+    expected: float | None,
+) -> None:
+    """By its call while it is in that, then by its groups, and by torch's defaults where it does not tell."""
+    rank.rendezvous, rank.initialized, rank.was_initialized = call, initialized, bool(initialized)
+    rank.group_timeout = answered
+
+    assert expected == rank.timeout
+
+
+def test_lines_that_differ_in_numbers_alone_repeat(rank: Rank) -> None:
+    """A bar that is drawn again is one; a new sentence is none."""
+    said = []
+    for line in (
+        " 2%|▎    | 20/1000 [00:04<03:17,  4.95it/s]",
+        " 13%|█▊  | 130/1000 [01:14<03:17, 12it/s]",
+        "loss",
+    ):
+        rank.prints([line.encode()])
+        said.append(rank.repeats)
+        rank.repeats = True
+
+    assert [False, True, False] == said

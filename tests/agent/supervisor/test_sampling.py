@@ -40,7 +40,7 @@ def rank() -> Rank:
 def _count(trainer: Rank, told: dict[str, Any], stack: list[Frame] = FRAMES) -> tuple[int, int] | None:
     """What the supervisor takes from a look each second; a rank stands in code of its user by default."""
     counted, is_doubtful = count(trainer, told)
-    look = Sample(time.monotonic(), {}, False, False, counted, is_doubtful, frames=stack)
+    look = Sample(time.monotonic(), {}, counted=counted, is_doubtful=is_doubtful, frames=stack)
     trainer.progress.take(look)
     return counted
 

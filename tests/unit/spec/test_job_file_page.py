@@ -62,7 +62,7 @@ def test_every_key_has_an_example_of_its_type(key: str) -> None:
 
 def test_a_default_is_that_of_the_model() -> None:
     """As it is written in a job file."""
-    assert ["`1`", "`10m`", "`ports`", "must be given", ""] == [
+    assert ["`1`", "`auto`", "`ports`", "must be given", ""] == [
         ROWS[key][2]
         for key in ("nodes", "watchdog.kill_after", "kubernetes.network_policy", "name", "slurm.partition")
     ]

@@ -72,7 +72,7 @@ def test_defaults_are_written_as_a_person_writes_them() -> None:
             data[key] = value["default"]
     smallest = JobSpec(apiVersion="ddplaunch/v1", name="job", command=("train.py",))
 
-    assert "10m" == data["watchdog"]["kill_after"]
+    assert "auto" == data["watchdog"]["kill_after"]
     assert smallest == load.parse(json.dumps(data).encode(), "job.yaml")
 
 

@@ -171,12 +171,12 @@ def test_free_form_mappings_are_passed_on() -> None:
     assert expected == spec.kubernetes.pod_template
 
 
-@pytest.mark.parametrize("written", ["never", "10m", "600"])
-def test_kill_after_is_seconds_or_never(written: str) -> None:
+@pytest.mark.parametrize("written", ["never", "auto", "10m", "600"])
+def test_kill_after_is_seconds_or_a_word(written: str) -> None:
     """The one duration that may be a word."""
     spec = load.parse(f"{HEAD}watchdog: {{kill_after: {written}}}".encode(), "job.yaml")
 
-    assert ("never" if written == "never" else 600.0) == spec.watchdog.kill_after
+    assert (written if written.isalpha() else 600.0) == spec.watchdog.kill_after
 
 
 SECRET = "hunter2"

@@ -173,10 +173,15 @@ class GatePlan:
     joined: bool = False  # `run --join`: the user starts each node, and may have given them different keys
 
 
+KILL_AFTER = 600.0
+"""Seconds of `kill_after` where nobody has set it, at least: NCCL's own timeout."""
+
+
 @dataclass(frozen=True)
 class WatchdogPlan:
     notice_after: float = 10.0  # seconds without any progress
-    kill_after: Optional[float] = 600.0  # None: never
+    kill_after: Optional[float] = KILL_AFTER  # None: never
+    patient: Optional[bool] = None  # nobody has set kill_after: it is never before torch's own timeouts
     privileges: str = "none"  # "ptrace": the worker hook lets a sampler of the same user read its stacks
 
 

@@ -215,8 +215,8 @@ class RankEvidence:
     stack_source: str = ""  # "hook" | "py-spy" | "debug server" | "faulthandler" | "": there are none
     gil_wait: float = 0.0  # seconds for which the hook's thread has asked for the GIL in vain; 0: it has not
     stack_moves: bool = False  # the main thread's stack differed between samples of the window
-    still_for: float = 0.0  # seconds since any movement, CPU time included
-    stuck_for: float = 0.0  # seconds since progress (counter, new stack, output, I/O)
+    still_for: float = 0.0  # seconds since it last did something or computed; see supervisor.progress
+    stuck_for: float = 0.0  # seconds since it last did something
     groups: list[Group] = field(default_factory=list)
     collectives: list[Collective] = field(default_factory=list)  # the recorder's newest, oldest first
     process: Optional[Process] = None

@@ -16,12 +16,13 @@ class RankBeat:
     pid: int
     alive: bool
     phase: PhaseName
-    stuck_for: float  # seconds since progress
-    still_for: float  # seconds since any movement
+    stuck_for: float  # seconds since it last did something
+    still_for: float  # seconds since it last did something or computed
     waits: bool = False  # its main thread is in a collective or in the rendezvous
     makes_communicator: bool = False  # NCCL's first, in its first collective
     completed: int = 0  # collectives completed, all groups
     exit: Optional[Exited] = None
+    timeout: Optional[float] = None  # seconds for which torch lets it wait; None: it has no group
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ KEPT = 32
 _TEXT = 1 << 16
 _DIMENSIONS = 6
 _STATES = {1: "entered", 2: "returned", 3: "raised", 4: "waiting", 5: "waited"}
+_OPEN = (1, 4)
+_PHASES = ("init_process_group", "new_group", "destroy_process_group")
 _P2P = frozenset({"send", "isend", "recv", "irecv", "send_object_list", "recv_object_list"})
 _NOBODY = -2
 _NO_TAG = 0xFFFF
@@ -46,14 +48,36 @@ def read(path: str) -> Optional[Ring]:
         return None
 
 
+def counts(path: str) -> Optional[tuple[int, int]]:
+    """Return calls made and calls done so far, as numbers that grow with each; None: there is no ring."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(len(HEADER) + SLOTS * SLOT.size + _TEXT)
+    except OSError:
+        return None
+    if not data.startswith(HEADER) or len(data) <= len(HEADER) + SLOTS * SLOT.size:
+        return None
+    names = [_text(line) for line in data[len(HEADER) + SLOTS * SLOT.size :].split(b"\n")[:-1]]
+    slots = [slot for slot in _whole(data) if _name(names, slot[8]) not in (*_PHASES, "")]
+    if not slots:
+        return 0, 0
+    called = max(int(slot[0]) for slot in slots)
+    return called, called - sum(slot[1] in _OPEN for slot in slots)
+
+
+def _whole(data: bytes) -> list[tuple[Any, ...]]:
+    """Return the slots that were not cut while they were written."""
+    slots = (SLOT.unpack_from(data, len(HEADER) + place * SLOT.size) for place in range(SLOTS))
+    return [slot for place, slot in enumerate(slots) if slot[0] == slot[-1] and slot[0] % SLOTS == place]
+
+
 def parse(data: bytes, kept: int = KEPT) -> Optional[Ring]:
     """Return the newest calls, about `kept`, in a file's content; None when it is no ring."""
     text = data[len(HEADER) + SLOTS * SLOT.size :]
     if not data.startswith(HEADER) or not text:
         return None
     names = [_text(line) for line in text.split(b"\n")[:-1]]
-    slots = (SLOT.unpack_from(data, len(HEADER) + place * SLOT.size) for place in range(SLOTS))
-    whole = [slot for place, slot in enumerate(slots) if slot[0] == slot[-1] and slot[0] % SLOTS == place]
+    whole = _whole(data)
     calls: list[Collective] = []
     initialized: Optional[bool] = None
     for slot in sorted(whole, key=lambda slot: int(slot[0])):

@@ -253,6 +253,20 @@ def _groups() -> dict[str, Any]:
     }
 
 
+def _timeout() -> Optional[float]:
+    """Return the seconds after which torch ends a wait: the longest of its groups; None: it does not tell."""
+    if _is_helper() or not _initialized():
+        return None
+    longest = None
+    for group in list(sys.modules["torch.distributed.distributed_c10d"]._world.pg_map):
+        for device in getattr(group, "_device_types", ()):
+            options = getattr(group._get_backend(device), "options", None)
+            timeout = getattr(options, "_timeout", None)
+            if timeout is not None:
+                longest = max(longest or 0.0, timeout.total_seconds())
+    return longest
+
+
 def _main_stack() -> dict[str, Any]:
     return _thread_of(_State.main, sys._current_frames().get(_State.main), None)
 
@@ -305,7 +319,7 @@ def _handled() -> list[dict[str, Any]]:
 _ANSWERS: dict[bytes, tuple[Callable[[], Any], ...]] = {
     **dict.fromkeys((b"count", b"steps"), (_initialized, _mpi, *ddplaunch_model.COUNT)),
     b"who": ddplaunch_spawn.WHO,
-    b"look": (_initialized, _mpi, _main_stack),
+    b"look": (_initialized, _mpi, _main_stack, _timeout),
     b"dump": (_initialized, _mpi, _mpi_call, _backend, _groups, _threads, _handled, *ddplaunch_model.DUMP),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ddplaunch.agent.contract import JobEvidence, Occasion, Verdict
 from ddplaunch.agent.contract.messages import Alive, Notice
@@ -23,7 +24,7 @@ class Notices:
     def __init__(self, record: JobRecord, sessions: Mapping[int, Session]) -> None:
         self._record = record
         self._sessions = sessions
-        self._last: object = None  # code and ranks of the last notice
+        self._given: list[object] = []  # codes and ranks of the notices so far, until one is withdrawn
         self._signed = float("-inf")
 
     def sign(self, now: float) -> None:
@@ -32,20 +33,25 @@ class Notices:
             self._signed = now
             send_all(self._sessions.values(), Alive())
 
-    def give(self, verdicts: list[Verdict], evidence: JobEvidence, launching_for: float = 0.0) -> None:
-        """Send the notice once; again only when its codes or its ranks at fault have changed.
+    def give(
+        self, verdicts: list[Verdict], evidence: JobEvidence, launching_for: float = 0.0, outlook: str = ""
+    ) -> None:
+        """Send the notice once for the same codes and ranks at fault, and none when the job has ended.
 
         `launching_for`: seconds for which no rank has been seen on any node. That alone is no reason for one.
+        `outlook`: when the job will be ended, as a fact of the first verdict.
         """
         notice = [(verdict.code, verdict.ranks) for verdict in verdicts]
         if notice == [("unknown", [])] and 0 < launching_for < STARTS:
             span = phrases.span(launching_for)
             self._record.event("waiting", f"waiting for the ranks to start: none has been seen for {span}")
             return
-        if not verdicts or notice == self._last:
+        if not verdicts or notice in self._given or self._record.exit_code is not None:
             return
-        self._last = notice
+        self._given.append(notice)
         verdicts = self._record.placed(verdicts)
+        if outlook:
+            verdicts = [replace(verdicts[0], facts=[*verdicts[0].facts, outlook]), *verdicts[1:]]
         for verdict in verdicts:
             self._record.event("notice", f"{verdict.code}: {verdict.sentence}")
         if all(verdict.code.startswith("slow") for verdict in verdicts):
@@ -56,11 +62,12 @@ class Notices:
 
     def forget(self) -> None:
         """Let the next notice be sent, even if it equals the last."""
-        self._last = None
+        self._given.clear()
 
     def withdraw(self) -> bool:
         """Clear the verdicts: the job is well again. Returns whether there were any."""
-        self._last, known = None, self._record.verdicts
+        known = self._record.verdicts
+        self._given.clear()
         self._record.judge([])
         if known:
             self._record.send_message(Occasion.WITHDRAWN)

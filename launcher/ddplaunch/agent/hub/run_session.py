@@ -345,7 +345,8 @@ class RunSession:
             self.notices.give(never_meet(evidence, self.record.complain), evidence)
         elif done.why in ("still", "silence", "apart"):
             launching_for = self.watch.launching_for(now)
-            self.notices.give(judge(evidence, self.record.complain), evidence, launching_for)
+            outlook = self.watch.outlook(now, time.time()) if done.why == "still" else ""
+            self.notices.give(judge(evidence, self.record.complain), evidence, launching_for, outlook)
         elif done.why == "deadline":
             # A rank that failed may leave the others, or itself, hanging: its failure is what happened.
             verdicts = self.recheck.surer(judge(evidence, self.record.complain), self._before)
@@ -376,7 +377,6 @@ class RunSession:
         assert self.ending is not None
         missing = self.record.waiting_for if self.record.agreed is None else None
         verdicts = judge(evidence, self.record.complain) or [node_evicted(evidence, self.ending, missing)]
-        self.notices.forget()
         self.notices.give(verdicts, evidence)
 
     def _report_eviction(self) -> None:

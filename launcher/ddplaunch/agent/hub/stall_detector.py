@@ -1,30 +1,42 @@
 """When to collect evidence, by the heartbeats of all nodes. Pure: time is an argument.
 
-A rank's quiet is measured in seconds of patience. A rank that waits in a collective is quiet since its last
-real progress, whatever CPU it uses (NCCL spins). A rank that works is quiet since it last moved at all; while
-it uses CPU without progress, its quiet counts BUSY times slower, and START times slower before the first
-collective and while no rank waits for it. So does all quiet while NCCL makes its first communicator on all
-ranks. The job is as quiet as its liveliest rank.
+Ranks do something, compute, or do nothing: `supervisor.progress` has the model. Here it becomes two clocks.
 
-`kill_after` has a stricter clock, so that it is kept: a rank that uses CPU without progress is stuck. Its
-time counts in full where all others wait for it, and else COMPUTES times slower.
+**The notice.** A rank's quiet is measured in seconds of patience. It is the time since it last did
+something or computed. A rank that computes and does nothing else is quiet as well, BUSY times slower, and
+START times slower before the first collective and while no rank waits for it. A rank that waits in a
+collective is quiet since it last did something, whatever CPU it uses (NCCL spins). So is all quiet slower
+while NCCL makes its first communicator on all ranks. The job is as quiet as its liveliest rank.
+
+**The end.** `kill_after` is the time in which no rank has done anything, and a promise: computing does not
+put it off, unless no rank at all waits; then COMPUTES times. Imports have IMPORTS seconds. Where nobody has
+set it, the job ends no sooner than torch itself would end the wait: after the longest timeout of the ranks'
+groups. And where no rank has a group, or computes while none waits, it is not ended: nothing of torch would
+end it either.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Set
 from dataclasses import dataclass
 from typing import Optional
 
 from ddplaunch.agent.contract import Beat, NodeWait, Phase, RankBeat, WatchdogPlan
 from ddplaunch.agent.diagnosis.run.progress import BUSY, quiet_for
+from ddplaunch.agent.system import phrases
 
 START = 12.0
 """How much longer a rank may use CPU without progress than lie still, before the first collective (imports,
 data, compilers) and while no rank waits for it. Later, and with others waiting, it is BUSY."""
 COMPUTES = 1.5
-"""How much longer than `kill_after` ranks may use CPU without progress, unless one alone does and all others
-wait for it: one long computation in C looks like this, too."""
+"""How much longer than `kill_after` ranks may compute and do nothing else while none of them waits."""
+COMPUTED = 2.0
+"""Seconds after the last thing done from which on CPU time is a computation."""
+IMPORTS = 30.0
+"""Seconds in which a rank may compute before it has a group: a library that is loaded shows nothing new."""
+TORCH_FIRST = 30.0
+"""Seconds after a group's timeout in which torch ends the wait by its own error."""
 LONG = 12.0
 """Times the patience after which waiting ranks are looked at although others move. Where there are several
 worlds, whose ranks never wait for one another, it is the patience itself."""
@@ -58,6 +70,7 @@ class StallDetector:
         self.patience = plan.notice_after
         self._notice_after = plan.notice_after
         self._kill_after = plan.kill_after
+        self._patient = bool(plan.patient)
         self._members, self._forgotten = members, set[int]()
         self._last: dict[int, _LastBeat] = {}
         self._first: Optional[float] = None
@@ -112,21 +125,32 @@ class StallDetector:
     def moving_again(self, now: float) -> bool:
         """Whether the job has moved since the last notice; true once. Such a pause raises the patience.
 
-        The start of the ranks does not: it says nothing of pauses in the training.
+        It has when a rank has done something since, and a collective was completed or no rank waits any more
+        as it did then. CPU time alone calls no notice off, nor does a culprit that does something while the
+        others wait on. The start of the ranks raises no patience: it says nothing of pauses in the training.
         """
         if self._noticed is None:
             return False
         noticed_at, completed, living = self._noticed
-        quiet = self.quiet_for(now)
-        freed = quiet is not None and quiet < self.patience / 2 and self.longest_wait(now) < now - noticed_at
-        if self.completed() <= completed and not freed:
+        since = now - noticed_at
+        freed = self.completed() > completed or self.longest_wait(now) < since
+        if not (freed and self._has_done_something(now, since, started=not living)):
             return False
-        learned = AGAIN * (now - noticed_at + self.patience)
+        learned = AGAIN * (since + self.patience)
         most = learned if self._kill_after is None else self._kill_after / 2  # so that the notice comes first
         if living:
             self.patience = max(self.patience, min(learned, most))
         self._noticed, self._killing = None, False
         return True
+
+    def _has_done_something(self, now: float, since: float, started: bool) -> bool:
+        """Whether a living rank has within `since` seconds; `started`: it is enough that one is there."""
+        return any(
+            started or rank.stuck_for + now - last.at <= since
+            for last in self._last.values()
+            for rank in last.beat.ranks
+            if rank.alive
+        )
 
     def stand_down(self, now: float, at_least: float = 0.0) -> None:
         """Start again after half the patience, and `at_least` seconds: the evidence shows no hang."""
@@ -155,22 +179,50 @@ class StallDetector:
         # Beats are up to a second apart: one may still show a wait for a rank whose end another has shown.
         return min(*quiets, now - self._changed) if quiets else None
 
+    def kill_after(self) -> Optional[float]:
+        """Return the seconds in which no rank does anything after which the job is ended; None: it is not.
+
+        It follows from the ranks' present groups where nobody has set it.
+        """
+        if self._kill_after is None or not self._patient:
+            return self._kill_after
+        ranks = [rank for last in self._last.values() for rank in last.beat.ranks if rank.alive]
+        timeouts = [rank.timeout for rank in ranks if rank.timeout is not None]
+        waiting = any(rank.waits for rank in ranks)
+        if not waiting and (not timeouts or any(_computes(rank) for rank in ranks)):
+            return None
+        return max(self._kill_after, max(timeouts, default=0.0) + TORCH_FIRST)
+
+    def outlook(self, now: float, wall: float) -> str:
+        """Return when the job is ended if nothing moves, and why then; `wall`: now, since the epoch."""
+        kill_after = self.kill_after()
+        if kill_after is None:
+            return "the job is not ended for this: " + (
+                "kill_after is never"
+                if self._kill_after is None
+                else "torch would not end it either, and kill_after is not set"
+            )
+        at = time.strftime("%H:%M:%S", time.localtime(wall + max(0.0, kill_after - self.stuck_for(now))))
+        why = f"kill_after, {phrases.span(kill_after)}"
+        if self._patient and self._kill_after is not None and kill_after > self._kill_after:
+            why = f"the longest timeout of its process groups, {phrases.span(kill_after - TORCH_FIRST)}"
+        return f"the job is ended at {at} if no rank does anything until then: after {why}"
+
     def stuck_for(self, now: float) -> float:
         """Return seconds of `kill_after` used up. Defined only where `quiet_for` is not None."""
         beats = [each for each in self._last.values() if now - each.at < SILENT]
         ranks = [rank for each in beats for rank in each.beat.ranks if rank.alive]
-        busy = sum(not rank.waits for rank in ranks)
-        slower = 1.0 if busy == 1 < len(ranks) else COMPUTES
+        waiting = any(rank.waits for rank in ranks)
         starts = LAUNCH if self._makes_communicators() else 0.0
         stuck = [
-            max(0.0, _stuck(rank, age, slower) - starts)
+            max(0.0, _counted(rank, rank.stuck_for + age, waiting) - starts)
             for each in beats
             for age in [min(now - each.at, AGE)]
             for rank in each.beat.ranks
             if rank.alive
         ]
         launching = [now - each.launching_since for each in beats if not each.beat.ranks]
-        if busy < len(ranks):  # some rank waits for them
+        if waiting:
             stuck += [seconds / COMPUTES if seconds >= LAUNCH else 0.0 for seconds in launching]
         else:
             stuck += [seconds * self._notice_after / LAUNCH for seconds in launching]
@@ -212,7 +264,8 @@ class StallDetector:
         return sum(rank.completed for last in self._last.values() for rank in last.beat.ranks)
 
     def _is_over(self, now: float) -> bool:
-        return self._kill_after is not None and self.stuck_for(now) >= self._kill_after
+        kill_after = self.kill_after()
+        return kill_after is not None and self.stuck_for(now) >= kill_after
 
     def _worlds_are_several(self) -> bool:
         """Whether two living ranks have one number: a script has started two launchers side by side."""
@@ -242,12 +295,18 @@ def _living(beat: Beat) -> frozenset[int]:
     return frozenset(rank.rank for rank in beat.ranks if rank.alive)
 
 
-def _stuck(rank: RankBeat, age: float, slower: float) -> float:
-    """Return the seconds stuck that `kill_after` counts: CPU time of the first LAUNCH seconds is imports."""
-    stuck, still = rank.stuck_for + age, rank.still_for + age
-    if not rank.waits and not _has_started(rank) and stuck < LAUNCH:
-        return still
-    return quiet_for(stuck, still, rank.waits, slower)
+def _computes(rank: RankBeat) -> bool:
+    """Whether it has computed since it last did something, and not only in the seconds after that."""
+    return not rank.waits and rank.stuck_for - rank.still_for >= COMPUTED
+
+
+def _counted(rank: RankBeat, stuck: float, waiting: bool) -> float:
+    """Return the seconds of `kill_after` that `stuck` seconds use up; `waiting`: whether any rank waits."""
+    if not _computes(rank):
+        return stuck
+    if rank.phase == Phase.INIT and stuck < IMPORTS:
+        return 0.0
+    return stuck if waiting else stuck / COMPUTES
 
 
 def _has_started(rank: RankBeat) -> bool:

@@ -10,7 +10,7 @@ UNITS: dict[str, tuple[str, str]] = {
     "rendezvous.timeout": ("duration", "a duration such as 10s, 2m or 1h30m"),
     "gate.timeout": ("duration", "a duration such as 10s, 2m or 1h30m"),
     "watchdog.notice_after": ("duration", "a duration such as 10s, 2m or 1h30m"),
-    "watchdog.kill_after": ("duration", "a duration such as 10s, 2m or 1h30m, or never"),
+    "watchdog.kill_after": ("duration", "a duration such as 10s, 2m or 1h30m, or auto or never"),
     "kubernetes.active_deadline": ("duration", "a duration such as 10s, 2m or 1h30m"),
     "kubernetes.ttl": ("duration", "a duration such as 10s, 2m or 1h30m"),
     "slurm.time": ("slurm_time", 'a time such as 90m, 12h, "1:30:00" or "2-00:00:00"'),

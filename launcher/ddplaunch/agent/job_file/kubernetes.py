@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
+from ddplaunch.agent.contract import KILL_AFTER
 from ddplaunch.agent.job_file import pod_fields
 from ddplaunch.agent.job_file.data import Job, Problem
 from ddplaunch.agent.job_file.units import format_duration, format_quantity
@@ -119,6 +120,7 @@ def _metrics(job: Job) -> _Problems:
 def _deadlines(job: Job) -> _Problems:
     """Refuse a deadline of Kubernetes that would end the job before its own watchdog has taken evidence."""
     deadline, kill = job["kubernetes"].get("active_deadline"), job["watchdog"]["kill_after"]
+    kill = KILL_AFTER if kill == "auto" else kill
     if deadline is not None and not isinstance(kill, str) and kill >= deadline:
         wanted = f"more than watchdog.kill_after, which is {format_duration(kill)}"
         hint = "a job that hangs would be ended before the watchdog says why: shorten watchdog.kill_after"

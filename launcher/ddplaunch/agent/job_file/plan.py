@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from ddplaunch.agent.contract import (
+    KILL_AFTER,
     Env,
     GatePlan,
     JobPlan,
@@ -77,7 +78,8 @@ def make(
         ),
         watchdog=WatchdogPlan(
             notice_after=watchdog["notice_after"],
-            kill_after=None if kill_after == "never" else kill_after,
+            kill_after={"never": None, "auto": KILL_AFTER}.get(kill_after, kill_after),
+            patient=kill_after == "auto" or None,
             privileges=watchdog["privileges"],
         ),
         resources=ResourcePlan(

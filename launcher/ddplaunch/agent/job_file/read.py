@@ -41,7 +41,7 @@ def _take_in_units(job: dict[str, Any]) -> Iterator[tuple[str, Problem]]:
         *sections, key = path.split(".")
         holder = reduce(getitem, sections, job)
         value = holder.get(key)
-        if value is None or value == "never":
+        if value is None or value in ("auto", "never"):
             continue
         try:
             number, hint = units.PARSERS[unit](value), ""

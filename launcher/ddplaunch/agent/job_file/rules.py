@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Callable
 
+from ddplaunch.agent.contract import KILL_AFTER
 from ddplaunch.agent.job_file.data import Job, Path
 from ddplaunch.agent.job_file.defaults import RENDEZVOUS
 from ddplaunch.agent.job_file.units import format_duration, format_quantity
@@ -162,6 +163,7 @@ def shm_is_memory(job: Job) -> Iterator[Finding]:
 def notice_before_kill(job: Job) -> Iterator[Finding]:
     """A notice after the end would help nobody."""
     notice, kill = job["watchdog"]["notice_after"], job["watchdog"]["kill_after"]
+    kill = KILL_AFTER if kill == "auto" else kill
     if not isinstance(kill, str) and notice >= kill:
         yield Finding(
             (("watchdog", "notice_after"), ("watchdog", "kill_after")),

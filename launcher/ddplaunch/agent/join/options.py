@@ -49,8 +49,12 @@ def add_agents_own(parser: argparse.ArgumentParser) -> None:
     seconds: dict[str, Any] = {"metavar": "SECONDS", "help": "with --join: as for `ddplaunch run`"}
     parser.add_argument("--name", default=JOB, help=f"with --join: the job's name (default: {JOB})")
     parser.add_argument("--notice-after", type=float, default=plan.notice_after, **seconds)
-    parser.add_argument("--kill-after", type=_or_never, default=plan.kill_after, **seconds)
+    parser.add_argument("--kill-after", type=_or_never, default=AUTO, **seconds)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="with --join")
+
+
+AUTO = -1.0
+"""The value of --kill-after where it is not given; None: never."""
 
 
 def _or_never(text: str) -> Optional[float]:

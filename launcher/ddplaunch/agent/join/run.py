@@ -14,7 +14,7 @@ from typing import Optional
 from ddplaunch.agent.contract import Env, Exit, Files, WatchdogPlan, codec
 from ddplaunch.agent.diagnosis import verdict_text
 from ddplaunch.agent.diagnosis.catalogue import CATALOGUE
-from ddplaunch.agent.join import munge
+from ddplaunch.agent.join import munge, options
 from ddplaunch.agent.join.prepare import JoinedJob, prepare
 from ddplaunch.agent.join.spot import CannotJoinError
 from ddplaunch.agent.local import host
@@ -28,7 +28,9 @@ def main(arguments: argparse.Namespace) -> int:
     Leaves a folder behind only on node 0 of a job that did not succeed: it has the evidence.
     """
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    watchdog = WatchdogPlan(arguments.notice_after, arguments.kill_after)
+    watchdog = WatchdogPlan(arguments.notice_after, patient=True)
+    if arguments.kill_after != options.AUTO:
+        watchdog = WatchdogPlan(arguments.notice_after, arguments.kill_after)
     try:
         if not command:
             raise CannotJoinError("nothing to run", "give a command: run --join -- torchrun train.py")

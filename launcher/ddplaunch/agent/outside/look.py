@@ -33,6 +33,8 @@ NOTICE_AFTER = 10.0
 """Seconds without progress from which on a job may hang, as by default for a supervised one."""
 SHORTEST, LONGEST = 4.0, NOTICE_AFTER + 1.0
 """Seconds of the watch: longer where the kernel does not tell since when the ranks have been still."""
+STOPS, TOO_LONG = 3.0, 3 * LONGEST
+"""Seconds without movement after which a rank may have stopped for good; of the watch at the very most."""
 _FIRST = 1.5
 """Seconds that the first sample may take, before which no rank is known to be still."""
 _SAMPLE = 0.5
@@ -179,18 +181,22 @@ class _Watch:
                 self._frames[rank.pid] = frames
             rank.progress.take(self._sampler.sample(rank, {})._replace(frames=frames or None))
             self._collector.remember([rank.pid, *rank.children])
-        self._sampler.look_at_sockets(self._ranks, of_all=True)
+        self._sampler.look_at_sockets(self._ranks, always=True)
         self._sampler.look_at_queues(self._ranks)
         self._sampled = time.monotonic()
 
     def _is_enough(self) -> bool:
         now = time.monotonic()
         watched = now - self._began
-        if not SHORTEST <= watched < LONGEST:
-            return watched >= LONGEST
+        if watched < SHORTEST:
+            return False
         alive = [rank for rank in self._ranks if rank.alive]
-        if all(rank.progress.stuck_for(now) < SHORTEST / 2 for rank in alive):
+        if all(rank.progress.stuck_for(now) < SHORTEST / 2 for rank in alive) or watched >= TOO_LONG:
             return True  # where only some move, the others get as long a look as if none did
+        if watched >= LONGEST:
+            # Who has stopped just after we came is watched until that is a hang, or over.
+            still = min((rank.progress.still_for(now) for rank in alive), default=0.0)
+            return not STOPS <= still < LONGEST
         silence = self._silence()
         return all(self._quiet_for(rank.pid, silence.get(rank.pid, 0.0)) >= NOTICE_AFTER for rank in alive)
 

@@ -30,6 +30,7 @@ def beat(node: int, tracker: RankTracker) -> Beat:
             makes_communicator=_has_only_nccl(rank) and rank.progress.makes_communicator(now),
             completed=rank.counted[1] if rank.counted else 0,
             exit=rank.exit,
+            timeout=rank.timeout,
         )
         for rank in tracker.ranks
     ]

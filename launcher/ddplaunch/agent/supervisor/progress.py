@@ -1,11 +1,28 @@
-"""Measures how long a rank has made no progress, and how long it has not even moved. Pure.
+"""What moves and what does not: one rank's model, inside a job and from outside. Pure.
 
-Progress: a collective was called or done, new text was printed, bytes were read or sent, or the main thread
-is at a new place. Movement: also CPU time, wake-ups, a runnable thread. A rank that only moves may loop for
-ever, so stacks that differ only in the user's innermost function are movement.
+A rank **does** something when
+- it calls a collective or completes one, enters or leaves a process group, or passes from call to call of
+  MPI;
+- its main thread reaches a place where it has not been since it last did something. A loop within one
+  function is one place, whatever its lines, and so is library code below it;
+- its main thread prints a line that differs in more than its numbers from what was printed before, or any
+  line while it computes;
+- it transfers: 64 KiB within ten seconds, through its main thread or its sockets.
 
-Of a rank that waits for others, only its main thread and its sockets count: threads and child processes that
-log, measure or upload go on for ever in a job that hangs.
+A rank **computes** when its processes use half a second of CPU within five seconds, or its main thread
+wants to.
+
+Everything else is **nothing**: a thread that prints, a progress bar that is redrawn, a monitor that wakes
+up, whoever sleeps in short pieces, and whoever asks again and again whether something is there (a file, a
+queue, a key in a store): a store is asked in messages of some bytes, and these are no transfer.
+
+`stuck_for` is the time since a rank last did something, `still_for` the time since it last did or computed.
+All amounts are sums over a window: no single tick, wake-up or packet decides anything.
+
+Of a rank that waits for others, only its main thread and its sockets count: threads and child processes
+that log, measure or upload go on for ever in a job that hangs. While a rank waits in init_process_group,
+nothing that goes through sockets counts, for there all it does is ask. Of a rank that does not wait, what
+its children transfer, and where they are, counts as well: they may read its data.
 """
 
 from __future__ import annotations
@@ -19,19 +36,40 @@ from ddplaunch.agent.diagnosis.run import stacks
 from ddplaunch.agent.system.proc import MainIo, Usage
 
 SUSPICION = 3.0
-"""Seconds without real progress after which stacks are looked at."""
-_CPU_SHARE = 0.02
-"""Share of a core. A waiting process with a few polling threads stays below."""
-_CPU_LEAST = 0.015
-"""Seconds, however soon one sample follows another: the kernel counts in steps of 0.01, and the threads of a
-waiting rank make one of those every few seconds."""
-_WAKEUPS = 2.0
-"""Wake-ups per second of one main thread. A waiting DataLoader wakes up every 5 s, and so do its workers."""
-_BYTES = 64 * 1024
-"""Bytes since the last progress. A heartbeat stays below for minutes, the slowest transfer does not."""
+"""Seconds in which a rank did nothing after which stacks are looked at."""
+_CPU, _CPU_WINDOW = 0.5, 5.0
+"""Seconds of CPU, and within how many: a tenth of a core. A loop that polls a thousand times a second stays
+below. Waiting for a CPU counts as well, so a rank that computes is above it however many share a core."""
+_BYTES, _BYTES_WINDOW = 64 * 1024, 10.0
+"""A heartbeat stays below, the slowest transfer does not."""
+_WAKEUPS, _WAKEUPS_WINDOW = 20, 5.0
+"""Wake-ups of a main thread that stands in a collective, where calls are not counted: with Gloo it sleeps
+until its call is done. A debugger that reads its stack makes two."""
 _WINDOW = 10.0
 _AWAY = 5.0
 """Seconds between two samples beyond which the supervisor itself was frozen: that time does not count."""
+
+
+class Bucket:
+    """Fills when `amount` has come within `window` seconds, and is empty again then."""
+
+    def __init__(self, amount: float, window: float) -> None:
+        self._amount = amount
+        self._window = window
+        self._parts: deque[tuple[float, float]] = deque()
+
+    def fills(self, at: float, part: float) -> bool:
+        if part > 0:
+            self._parts.append((at, part))
+        while self._parts and self._parts[0][0] <= at - self._window:
+            self._parts.popleft()
+        if sum(part for _, part in self._parts) < self._amount:
+            return False
+        self._parts.clear()
+        return True
+
+    def empty(self) -> None:
+        self._parts.clear()
 
 
 class Sample(NamedTuple):
@@ -39,54 +77,61 @@ class Sample(NamedTuple):
 
     at: float  # time.monotonic()
     used: dict[int, Usage]  # by pid: the rank's and its children's
-    runnable: bool
-    printed: bool  # it printed something new since the last sample
+    printed: bool = False  # it printed something since the last sample
+    repeats: bool = False  # and nothing but what it had printed before, apart from numbers
+    wanted: Optional[float] = None  # seconds for which its main thread had a CPU or waited for one, so far
     counted: Optional[tuple[int, int]] = None  # collectives called and done, of all groups
     is_doubtful: bool = False  # whether the last collective may be done although it counts as called only
     initialized: Optional[bool] = None
     sent: Optional[int] = None  # bytes through sockets, of its children as well; None: not counted
-    sent_itself: Optional[int] = None  # bytes through sockets of the rank's own process
+    sent_itself: Optional[int] = None  # of the rank's own process; both without small messages
     main_io: Optional[MainIo] = None  # of its main thread; None: cannot be read
     frames: Optional[list[Frame]] = None  # of the main thread; None: not read
     deeper: tuple[list[Frame], ...] = ()  # of its children's main threads
 
 
 class Progress:
-    """The progress of one rank since it was discovered, at moment `at`."""
+    """What one rank has done since it was discovered, at moment `at`."""
 
     def __init__(self, at: float) -> None:
-        self._progressed = at
-        self._by_itself = at  # of the last progress that no other thread and no child can have made
-        self._otherwise = at  # of the last progress that was more than bytes
-        self._moved = at
+        self._did = at
+        self._did_itself = at  # that no other thread and no child can have done
+        self._otherwise = at  # that was more than a transfer
+        self._computed = float("-inf")
         self._last: Optional[Sample] = None
-        self._bytes = self._bytes_itself = 0  # since the last progress
+        self._cpu = Bucket(_CPU, _CPU_WINDOW)
+        self._bytes, self._bytes_itself = Bucket(_BYTES, _BYTES_WINDOW), Bucket(_BYTES, _BYTES_WINDOW)
+        self._wakeups = Bucket(_WAKEUPS, _WAKEUPS_WINDOW)
         self._sent: Optional[int] = None
         self._sent_itself: Optional[int] = None
         self._counted: Optional[tuple[int, int]] = None
         self._is_doubtful = False
         self._initialized: Optional[bool] = None
-        self._seen: set[Hashable] = set()
+        self._wrote = float("-inf")  # when its main thread last wrote anything
+        self._seen: set[Hashable] = set()  # places since it last did something otherwise
+        self._seen_below: set[Hashable] = set()  # of its children
         self._looks: deque[tuple[float, Hashable]] = deque()
         self._frames: list[Frame] = []
 
     def stuck_for(self, now: float) -> float:
-        progressed = self._by_itself if self._may_wait(now) else self._progressed
-        return max(0.0, self._looked_until(now) - progressed)
+        """Return the seconds since it last did something."""
+        did = self._did_itself if self._may_wait(now) else self._did
+        return max(0.0, self._looked_until(now) - did)
 
     def still_for(self, now: float) -> float:
-        return max(0.0, self._looked_until(now) - self._moved)
+        """Return the seconds since it last did something or computed."""
+        return max(0.0, self._looked_until(now) - max(self._computed, self._did))
 
     def _looked_until(self, now: float) -> float:
         """Return now, or soon after the last sample: later times are unknown."""
         return now if self._last is None else min(now, self._last.at + _AWAY)
 
     def suspicious(self, now: float) -> bool:
-        return self._looked_until(now) - self._by_itself >= SUSPICION
+        return self._looked_until(now) - self._did_itself >= SUSPICION
 
     def only_transfers(self, now: float) -> bool:
-        """Whether bytes were its only progress for as long as makes other ranks suspicious."""
-        return self._progressed > self._otherwise and now - self._otherwise >= SUSPICION
+        """Whether it did nothing but transfer for as long as makes other ranks suspicious."""
+        return self._did > self._otherwise and now - self._otherwise >= SUSPICION
 
     @property
     def pending(self) -> bool:
@@ -105,7 +150,7 @@ class Progress:
 
     def called_at(self, at: float) -> None:
         """Note that the rank called a collective at moment `at`: counters that are polled show it later."""
-        if at > self._progressed:
+        if at > self._did:
             self.got_on(at)
 
     def makes_communicator(self, now: float) -> bool:
@@ -136,30 +181,36 @@ class Progress:
     def take(self, sample: Sample) -> None:
         last, self._last = self._last, sample
         if last is not None and sample.at - last.at > _AWAY:
-            self._progressed += sample.at - last.at
-            self._by_itself += sample.at - last.at
-            self._moved += sample.at - last.at
+            away = sample.at - last.at
+            self._did += away
+            self._did_itself += away
+            self._computed += away
         if last is not None:
+            self._uses_cpu(sample, last)
             self._transfers(sample, last)
-        if self._called(sample) or (sample.printed and _may_have_printed(sample, last)):
+        if self._called(sample) or self._returned(sample, last) or self._printed(sample, last):
             self.got_on(sample.at)
-        elif sample.printed:
-            self._progressed = self._moved = sample.at
-        if self._stands_anew(sample):
-            self._progress(sample.at)
-        if last is None or _moves(sample, last):
-            self._moved = sample.at
+        self._stands(sample)
 
     def got_on(self, at: float) -> None:
-        """Note progress at moment `at`, between two samples."""
-        self._progress(at)
+        """Note that it did something at moment `at`, which may be between two samples."""
+        self._does(at)
         self._seen.clear()
+        self._seen_below.clear()
         self._looks.clear()
         self._frames = []
 
-    def _progress(self, at: float) -> None:
-        self._progressed = self._by_itself = self._otherwise = self._moved = at
-        self._bytes = self._bytes_itself = 0
+    def _does(self, at: float) -> None:
+        self._did = self._did_itself = self._otherwise = at
+        for bucket in (self._bytes, self._bytes_itself, self._wakeups):
+            bucket.empty()
+
+    def _uses_cpu(self, sample: Sample, last: Sample) -> None:
+        used = sum(max(0.0, after.cpu - before.cpu) for before, after in _both(last, sample))
+        if sample.wanted is not None and last.wanted is not None:
+            used = max(used, sample.wanted - last.wanted)
+        if self._cpu.fills(sample.at, used):
+            self._computed = sample.at
 
     def _called(self, sample: Sample) -> bool:
         changed = False
@@ -172,60 +223,62 @@ class Progress:
             self._initialized = sample.initialized
         return changed
 
+    def _returned(self, sample: Sample, last: Optional[Sample]) -> bool:
+        """Whether it has completed calls that nothing counts: it wakes up from each."""
+        in_call = sample.counted is None and self._has_fresh_frames(sample.at)
+        if last is None or not (in_call and stacks.collective(self._frames)):
+            self._wakeups.empty()
+            return False
+        main = next(iter(sample.used), 0)  # the rank's own process comes first
+        before, after = last.used.get(main), sample.used.get(main)
+        woke = after.wakeups - before.wakeups if before is not None and after is not None else 0
+        return self._wakeups.fills(sample.at, woke)
+
+    def _printed(self, sample: Sample, last: Optional[Sample]) -> bool:
+        """Whether its main thread has printed something new. A line is read up to a sample after that."""
+        before, now = None if last is None else last.main_io, sample.main_io
+        if before is None or now is None or now.written > before.written:
+            self._wrote = sample.at
+        itself = sample.printed and (last is None or self._wrote >= last.at)
+        return itself and (not sample.repeats or sample.at - self._computed <= _CPU_WINDOW)
+
     def _transfers(self, sample: Sample, last: Sample) -> None:
         sent, self._sent = self._sent, sample.sent
         sent_itself, self._sent_itself = self._sent_itself, sample.sent_itself
-        moved = _growth(sent, sample.sent)
-        moved += sum(
+        in_init = self._has_fresh_frames(sample.at) and stacks.in_init(self._frames)
+        through = 0 if in_init else _growth(sent, sample.sent)
+        moved = through + sum(
             after.read_since(before) + after.written - before.written for before, after in _both(last, sample)
         )
-        self._bytes += moved
         unseen = sent_itself is None or sample.sent_itself is None
         if unseen or sample.main_io is None or last.main_io is None:
-            self._bytes_itself += moved
+            itself = moved
         else:
-            self._bytes_itself += _growth(sent_itself, sample.sent_itself)
-            self._bytes_itself += sum(sample.main_io) - sum(last.main_io)
-        if self._bytes_itself >= _BYTES:
-            self._by_itself, self._bytes_itself = sample.at, 0
-        if self._bytes >= _BYTES or self._by_itself == sample.at:
-            self._progressed = self._moved = sample.at
-            self._bytes = 0
+            itself = 0 if in_init else _growth(sent_itself, sample.sent_itself)
+            itself += sum(sample.main_io) - sum(last.main_io)
+        if self._bytes_itself.fills(sample.at, itself):
+            self._did = self._did_itself = sample.at
+        if self._bytes.fills(sample.at, moved):
+            self._did = sample.at
 
-    def _stands_anew(self, sample: Sample) -> bool:
-        """Whether a stack is at a new place since the last other progress. The first stack is never new."""
+    def _stands(self, sample: Sample) -> None:
+        """Note where it is, and its children are: a new place is something done. The first is not."""
         if sample.frames is None:
-            return False
+            return
         self._frames = sample.frames
         self._looks.append((sample.at, tuple(sample.frames)))
         while self._looks[0][0] < sample.at - _WINDOW:
             self._looks.popleft()
-        places = {_place(frames) for frames in (sample.frames, *sample.deeper) if frames}
-        first, new = not self._seen, places - self._seen
-        self._seen |= places
-        if len(self._looks) > 1 and self._looks[-1][1] != self._looks[-2][1]:
-            self._moved = sample.at
-        return bool(new) and not first
-
-
-def _moves(sample: Sample, last: Sample) -> bool:
-    seconds = sample.at - last.at
-    return (
-        sample.runnable
-        or sample.used.keys() != last.used.keys()
-        or any(
-            after.cpu - before.cpu >= max(_CPU_SHARE * seconds, _CPU_LEAST)
-            or after.wakeups - before.wakeups >= max(_WAKEUPS * seconds, 2)
-            for before, after in _both(last, sample)
-        )
-    )
-
-
-def _may_have_printed(sample: Sample, last: Optional[Sample]) -> bool:
-    """Whether its main thread may have: another thread prints as well, and a child does."""
-    if last is None or last.main_io is None or sample.main_io is None:
-        return True
-    return sample.main_io.written > last.main_io.written
+        first, place = not self._seen, _place(sample.frames) if sample.frames else None
+        below = {_place(frames) for frames in sample.deeper if frames}
+        is_new = place is not None and place not in self._seen
+        is_new_below = bool(below - self._seen_below)
+        self._seen |= {place} if place is not None else set()
+        self._seen_below |= below
+        if is_new and not first:
+            self._does(sample.at)
+        elif is_new_below and not first:
+            self._did = self._otherwise = sample.at
 
 
 def _growth(before: Optional[int], after: Optional[int]) -> int:

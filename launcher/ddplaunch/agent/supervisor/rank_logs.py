@@ -119,9 +119,8 @@ class RankLogs:
     def _spoke(self, path: str, tail: Tail) -> None:
         writers = self._writers.get(path, [])
         for rank in writers if tail.last_line else ():
-            rank.printed = (
-                True  # in a shared file the line may be another rank's; then no rank counts as stuck
-            )
+            # In a shared file the line may be another rank's: it counts for whoever has written just now.
+            rank.prints(tail.fresh or [tail.last_line.encode()])
             if len(writers) == 1:
                 rank.last_output = printable(self._redactor.hide(tail.last_line))
                 rank.last_output_at = time.time()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import select
 import signal
 import time
 from collections import deque
 from collections.abc import Container, Iterable, Mapping
-from typing import Optional
+from typing import Any, Optional
 
 from ddplaunch.agent.contract import Env, Exited, Frame, Phase, PhaseName, Raised, RankEvidence, Rendezvous
 from ddplaunch.agent.evidence import ring
@@ -26,6 +27,12 @@ from ddplaunch.agent.system import proc, processes
 
 RAISED_KEPT = 20
 _LOOKS = 60
+_TIMEOUT, _NCCL_TIMEOUT = 1800.0, 600.0
+"""Seconds of a group for which the program gives none: torch's defaults."""
+_SAID = 100
+"""Lines that are compared with what a rank prints."""
+_NUMBERS = re.compile(rb"[\d.,:%?|/#\s\xe2\x96\x80-\x9f]+")
+"""What changes in a line that says the same again: numbers, times, the blocks of a bar."""
 _SAME_EXCEPTION = 2.0
 """Seconds within which hook and log report one exception."""
 _TORCHRUN_PATIENCE = 4.0
@@ -56,7 +63,9 @@ class Rank:
         self.steps = Steps()
         self.exit: Optional[Exited] = None
         self.initialized: Optional[bool] = None
+        self.group_timeout: Optional[float] = None  # the longest of its groups, as its hook last said
         self.was_initialized = False
+        self.passed_at = 0.0  # time.time() at which its last call of init_process_group returned
         self.counted: Optional[tuple[int, int]] = None
         self.settled = 0  # collectives called when a full dump last showed which are done
         self.stands: deque[tuple[str, Optional[Frame]]] = deque(maxlen=_LOOKS)
@@ -66,6 +75,8 @@ class Rank:
         self.last_output_at = 0.0
         self.last_lines: list[str] = []
         self.printed = False
+        self.repeats = True  # what it has printed since the last sample differs in numbers alone
+        self._said: dict[bytes, None] = {}  # the last different lines, the newest last
         self.evidence: Optional[RankEvidence] = None  # the last that was taken while it lived
         self.ring: Optional[ring.Ring] = None  # as last read; the file outlives the process
         self._descriptor = processes.open_pid(pid)
@@ -112,8 +123,22 @@ class Rank:
             return "ending" if self.line.ending else "ready"
         return "loaded" if self.mpi_mute else ""
 
+    @property
+    def timeout(self) -> Optional[float]:
+        """Return the seconds for which torch itself lets it wait; None: it has no group, and makes none."""
+        call = self.rendezvous
+        if call is not None and not self.was_initialized:
+            default = _NCCL_TIMEOUT if call.backend == "nccl" else _TIMEOUT
+            return default if call.timeout is None else call.timeout
+        if self.group_timeout is not None or not self.initialized:
+            return self.group_timeout
+        given = None if call is None else call.timeout
+        return max(_TIMEOUT, given or 0.0)
+
     def passes(self) -> None:
         """Note that its call of init_process_group has returned."""
+        self.initialized = self.was_initialized = True
+        self.passed_at = time.time()
         if self.rendezvous is not None:
             self.rendezvous = dataclasses.replace(self.rendezvous, passed=True)
 
@@ -125,6 +150,24 @@ class Rank:
                     self.raised[index] = raised
                 return
         self.raised = sorted([*self.raised, raised], key=lambda each: each.at)[-RAISED_KEPT:]
+
+    def learn(self, answer: Mapping[str, Any]) -> None:
+        """Take from its hook's answer whether it has a group, and for how long that lets it wait."""
+        if answer.get("at", 0.0) >= self.passed_at:  # else it was on its way when init_process_group returned
+            self.initialized = bool(answer.get("initialized", self.initialized))
+        if answer.get("timeout") is not None:
+            self.group_timeout = float(answer["timeout"])
+
+    def prints(self, lines: Iterable[bytes]) -> None:
+        """Note lines that it has printed, or that have changed, as a bar that is redrawn."""
+        self.printed = True
+        for line in lines:
+            text = _NUMBERS.sub(b"0", line.strip())
+            self.repeats = self.repeats and text in self._said
+            self._said.pop(text, None)
+            self._said[text] = None
+        while len(self._said) > _SAID:
+            del self._said[next(iter(self._said))]
 
     def read_ring(self) -> None:
         """Read its last calls of torch.distributed, also after its end."""

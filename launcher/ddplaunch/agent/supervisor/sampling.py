@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Optional
 
 from ddplaunch.agent.contract import Frame, Process
 from ddplaunch.agent.diagnosis.run import stacks
-from ddplaunch.agent.evidence import cgroup, flight, mpi_stacks
+from ddplaunch.agent.evidence import cgroup, flight, mpi_stacks, ring
 from ddplaunch.agent.supervisor.hooks import Line
 from ddplaunch.agent.supervisor.progress import Sample
 from ddplaunch.agent.supervisor.ranks import Rank
@@ -23,6 +23,8 @@ shell and the compiler below it, and only the last of them works."""
 _CHILDREN = 128
 _CHILDREN_QUEUED = 8
 _SOCKETS_EVERY = 2.0
+_PIECE = 512
+"""Bytes of a segment from which on a socket moves data. A request to a store has some dozens."""
 _QUEUES_EVERY = 2.0
 _STARVES = 0.3
 """Share of the time without a CPU from which on it matters who has them."""
@@ -43,6 +45,8 @@ class _Sent(NamedTuple):
     at: float
     by_all: int  # of its children as well
     by_itself: int
+    in_bulk: int  # of its children as well, since the supervisor looks: without small messages
+    in_bulk_itself: int
 
 
 class _Queue(NamedTuple):
@@ -60,6 +64,7 @@ class Sampler:
     def __init__(self) -> None:
         self._moments: dict[int, deque[_Moment]] = {}
         self._sent: dict[int, deque[_Sent]] = {}  # by pid of the rank
+        self._traffic: dict[int, tcp.Traffic] = {}  # by inode, at the last look
         self._sockets_at = 0.0
         self._queues: dict[int, deque[_Queue]] = {}
         self._queues_at = 0.0
@@ -69,7 +74,6 @@ class Sampler:
     def sample(self, rank: Rank, lines: dict[int, Line]) -> Sample:
         """Return the state of a rank now, with its hook's last answer."""
         now = time.monotonic()
-        stat = proc.stat(rank.program)
         rank.children = children = family(rank.program)
         hooks = {}
         if rank.initialized:  # one of MPI spins while it waits, and all its CPU time counts
@@ -83,7 +87,8 @@ class Sampler:
         frames = frames_of(answer)
         deeper = [frames_of(lines[pid].answer) for pid in children if pid in lines]
         now_counted, is_doubtful = count(rank, answer)
-        rank.initialized = initialized(answer, rank.initialized)
+        if answer is not None:
+            rank.learn(answer)
         rank.steps.take(now, answer)
         stand = _stand(answer, frames, now_counted, is_doubtful)
         if stand is not None:
@@ -91,29 +96,31 @@ class Sampler:
         rank.mpi_mute = _is_mute_in_mpi(rank)
         rank.was_initialized = rank.was_initialized or bool(rank.initialized)
         printed, rank.printed = rank.printed, False
+        repeats, rank.repeats = rank.repeats, True
         sent = self._sent.get(rank.program)
         return Sample(
             at=now,
             used=used,
-            runnable=stat is not None and stat.state == "R",
             printed=printed,
+            repeats=repeats,
+            wanted=proc.wanted(rank.program),
             counted=now_counted,
             is_doubtful=is_doubtful,
             initialized=rank.initialized,
-            sent=sent[-1].by_all if sent else None,
-            sent_itself=sent[-1].by_itself if sent else None,
+            sent=sent[-1].in_bulk if sent else None,
+            sent_itself=sent[-1].in_bulk_itself if sent else None,
             main_io=proc.main_io(rank.program),
             frames=frames,
             deeper=tuple(each for each in deeper if each),
         )
 
-    def look_at_sockets(self, ranks: Iterable[Rank], *, of_all: bool = False) -> None:
+    def look_at_sockets(self, ranks: Iterable[Rank], *, always: bool = False) -> None:
         """Count the bytes of the suspicious ranks' sockets, by one request to the kernel for all."""
         now = time.monotonic()
         suspects = [
             rank
             for rank in ranks
-            if of_all
+            if always
             or rank.progress.suspicious(now)
             or (rank.initialized and rank.progress.only_transfers(now))
         ]
@@ -127,13 +134,18 @@ class Sampler:
             self.sockets_missing = f"sockets: {error.strerror or error}"
             self._sent = {}
             return
+        bulk = {
+            inode: _bulk(self._traffic[inode], its) for inode, its in sent.items() if inode in self._traffic
+        }
+        self._traffic = sent
         for rank in suspects:
             own = proc.socket_inodes(rank.program)
-            all_inodes = own.union(*map(proc.socket_inodes, rank.children))
-            by_all, by_itself = (
-                sum(sent[inode].moved for inode in inodes if inode in sent) for inodes in (all_inodes, own)
-            )
-            self._sent[rank.program].append(_Sent(now, by_all, by_itself))
+            of_all = own.union(*map(proc.socket_inodes, rank.children))
+            by_all, by_itself = (sum(sent[each].moved for each in of & sent.keys()) for of in (of_all, own))
+            looks = self._sent[rank.program]
+            before = (looks[-1].in_bulk, looks[-1].in_bulk_itself) if looks else (0, 0)
+            grown = (sum(bulk[each] for each in of & bulk.keys()) for of in (of_all, own))
+            looks.append(_Sent(now, by_all, by_itself, *map(int.__add__, before, grown)))
 
     def look_at_queues(self, ranks: Iterable[Rank]) -> None:
         """Note for how long the suspicious ranks have waited for a CPU, and who has the CPUs then."""
@@ -235,6 +247,12 @@ class Sampler:
         )
 
 
+def _bulk(before: tcp.Traffic, after: tcp.Traffic) -> int:
+    """Return the bytes that a socket has moved, if it moves data: who asks a store sends small messages."""
+    moved, pieces = after.moved - before.moved, after.pieces - before.pieces
+    return moved if moved > 0 and moved >= _PIECE * pieces else 0
+
+
 def _without_hook(usage: proc.Usage, pid: int, hook: Optional[Line]) -> proc.Usage:
     """Return what a process has used without the thread that answers us, which moves only when we ask."""
     if hook is None or not hook.thread:
@@ -258,6 +276,9 @@ def count(rank: Rank, answer: Optional[dict[str, Any]]) -> tuple[Optional[tuple[
     """Return what `counted` does, and whether it may lag: Gloo's threads overtake one another."""
     counts = counted(answer)
     if answer is None or counts is None:
+        if rank.initialized and rank.line is not None and rank.line.ring_file:
+            rank.counted = ring.counts(rank.line.ring_file) or rank.counted
+            return rank.counted, False
         return None, False
     called, done = counts
     if rank.counted is not None and called >= rank.counted[0]:
@@ -316,11 +337,6 @@ def _is_mute_in_mpi(rank: Rank) -> bool:
     return (
         line is not None and line.silent_for >= _MUTE and proc.maps_library(rank.program, mpi_stacks.LIBRARY)
     )
-
-
-def initialized(answer: Optional[dict[str, Any]], before: Optional[bool]) -> Optional[bool]:
-    """Return torch.distributed.is_initialized() of the answer, else `before`."""
-    return before if answer is None else bool(answer.get("initialized", before))
 
 
 def frames_of(answer: Optional[dict[str, Any]]) -> Optional[list[Frame]]:

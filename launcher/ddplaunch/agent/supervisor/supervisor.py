@@ -236,7 +236,7 @@ class Supervisor:
                     self._in_trouble()
                 line.send(b"go")
             if "ending" in message and rank is not None:
-                rank.printed = True
+                rank.printed, rank.repeats = True, False
 
     def _introduce(self, line: Line, message: HookMessage) -> None:
         """Note what a process is. The hub compares the calls of init_process_group of all ranks at once."""
@@ -301,6 +301,10 @@ class Supervisor:
         if isinstance(order, (messages.Noted, messages.End)):
             self.noted = True
             self.link.expect_hang_up()
+        if isinstance(order, messages.Notice) and (
+            self.stop_code is not None or self.tracker.launch_exit is not None
+        ):
+            return  # it says that the job goes on
         if isinstance(order, (messages.Notice, messages.End)) and self.verdict is None:
             self._print_verdicts(order.verdicts, isinstance(order, messages.End))
             if isinstance(order, messages.End):

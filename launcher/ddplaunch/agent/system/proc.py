@@ -113,6 +113,12 @@ def main_io(pid: int) -> Optional[MainIo]:
     return MainIo(numbers["rchar"], numbers["wchar"]) if {"rchar", "wchar"} <= numbers.keys() else None
 
 
+def wanted(pid: int) -> Optional[float]:
+    """Return the seconds for which a main thread had a CPU or waited for one; None: it is not known."""
+    words = text(pid, "schedstat").split()
+    return (int(words[0]) + int(words[1])) / 1e9 if len(words) > 1 else None
+
+
 def cpu_times() -> dict[int, float]:
     """Return the CPU seconds of every process that is seen here."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]

@@ -73,7 +73,17 @@ def test_no_share_of_a_rank_that_waits_while_the_others_have_gone_on() -> None:
     """Right after a collective the one that usually comes last may still stand in it."""
     ranks = [holding(in_evaluate(), rank=0, stands=WAITS, called=17), moving(1, WAITS), moving(2, LOADS)]
 
-    assert [] == only(job(*ranks, why="asked")).ranks
+    assert [] == judge(job(*ranks, why="asked"))
+
+
+def test_long_steps_that_no_rank_alone_makes_long_are_no_fault() -> None:
+    """All compute, or all wait for their data: the job takes this long, and nothing is wrong."""
+    for stacks, stands in (
+        (in_evaluate(), [Stand("", 40, ASKS)]),
+        (in_loader(), [Stand("loader", 40, ASKS)]),
+    ):
+        ranks = [holding(stacks, rank=number, stands=stands) for number in range(3)]
+        assert [] == judge(job(*ranks, why="asked"))
 
 
 def test_no_share_where_another_holds_the_others_up_as_well() -> None:

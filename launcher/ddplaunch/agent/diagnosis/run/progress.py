@@ -18,7 +18,7 @@ from ddplaunch.agent.system import phrases, subjects
 ENTRIES = entries(
     Exit.HANG,
     {
-        "slow": "everything moves, slowly",
+        "slow": "everything moves, slowly, for the others wait for a rank",
         "unknown": "the evidence does not decide",
     },
 )
@@ -55,7 +55,10 @@ def nothing_moves(view: JobView, patience: float, busy: float = BUSY) -> bool:
 
 
 def slow(view: JobView) -> Optional[Verdict]:
-    """Rules slow: the job moves on, and takes long for each step. Names who is slowest, and why."""
+    """Rules slow: the job moves on, and takes long for each step because of a rank for which the others wait.
+
+    Where no rank holds the others up, a long step is what this job takes, and nothing is wrong.
+    """
     patience = view.evidence.notice_after
     movers = [rank for rank in view.alive if rank not in view.waiting and _quiet(view, rank) < patience]
     pause = view.stuck_for
@@ -74,7 +77,9 @@ def slow(view: JobView) -> Optional[Verdict]:
         parts = [f"rank {last.rank} {pace.where(last)} while the others wait for it"]
     else:
         parts = _holding(view, slowest)
-    hungry = {rank: hunger for rank in slowest or movers if (hunger := starved(view.ranks[rank].process))}
+    if not slowest or not victims:
+        return None
+    hungry = {rank: hunger for rank in slowest if (hunger := starved(view.ranks[rank].process))}
     parts = [*parts[:2], *(f"rank {rank} is {hunger}" for rank, hunger in list(hungry.items())[:1])]
     anything = "a collective" if view.waiting and counted else "anything new"
     paused = f"{phrases.span(pause)} without {anything} so far"
@@ -251,10 +256,8 @@ def _advice(view: JobView, slowest: list[int]) -> str:
         view.locations[rank].kind == IN_LOADER for rank in slowest
     ):
         return "The data comes too slowly: more DataLoader workers, faster storage, or less work per sample."
-    if slowest:
-        do = phrases.one_or(slowest, "does", "do")
-        return f"See what {subjects.ranks(slowest)} {do} that the others do not."
-    return "All ranks work; the step itself takes this long."
+    do = phrases.one_or(slowest, "does", "do")
+    return f"See what {subjects.ranks(slowest)} {do} that the others do not."
 
 
 RULES = ((Stage.SLOW, slow),)
