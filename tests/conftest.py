@@ -108,3 +108,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slurm")
         elif path.startswith("tests/cluster/kubernetes/"):
             item.add_marker("extras" if path.startswith("tests/cluster/kubernetes/extras/") else "kubernetes")
+        elif path.startswith("tests/transparent/"):
+            item.add_marker("transparent")
