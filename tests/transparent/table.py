@@ -78,38 +78,38 @@ if sys.orig_argv[1:2] == ["facts.py"]:  # not in the Python of ddplaunch itself
 ROWS = (
     # --- exit codes
     Row("exit-0", "true"),
-    Row("exit-1", "false"),
+    Row("exit-1", "false", whole=True),
     Row("exit-7", "sh -c 'exit 7'"),
-    Row("exit-255", "sh -c 'exit 255'"),
+    Row("exit-255", "sh -c 'exit 255'", whole=True),
     Row("exit-137", "bash -c 'kill -KILL $$'"),
     Row("exit-139", "bash -c 'ulimit -c 0; kill -SEGV $$'"),
     Row("exit-143", "bash -c 'kill -TERM $$'"),
-    Row("exit-130", "bash -c 'kill -INT $$; sleep 5'"),
+    Row("exit-130", "bash -c 'kill -INT $$; sleep 5'", whole=True),
     Row("exit-127", "sh -c 'no-such-program'"),
-    Row("exit-of-abort", "python -c 'import os; os.abort()'"),
+    Row("exit-of-abort", "python -c 'import os; os.abort()'", whole=True),
     # --- shells and what they combine
     Row("and", "bash -c 'echo a && false && echo b'"),
     Row("or", "bash -c 'python own.py uncaught || echo instead'"),
-    Row("semicolon", "bash -c 'python own.py uncaught; echo next; exit 4'"),
-    Row("set-e", "bash -ec 'echo a; false; echo b'"),
-    Row("set-plus-e", "bash -c 'set +e; python own.py uncaught; python own.py shared'"),
+    Row("semicolon", "bash -c 'python own.py uncaught; echo next; exit 4'", whole=True),
+    Row("set-e", "bash -ec 'echo a; false; echo b'", whole=True),
+    Row("set-plus-e", "bash -c 'set +e; python own.py uncaught; python own.py shared'", whole=True),
     Row("pipe", "bash -c 'set -o pipefail; python prints.py both | grep -c out; false | cat'"),
-    Row("broken-pipe", "bash -c 'python prints.py endless | head -n 2; echo ${PIPESTATUS[0]}'"),
+    Row("broken-pipe", "bash -c 'python prints.py endless | head -n 2; echo ${PIPESTATUS[0]}'", whole=True),
     Row("timeout", "timeout 1 python -c 'import time; print(1, flush=True); time.sleep(30)'"),
-    Row("timeout-kills", "timeout -s KILL 1 sleep 30"),
+    Row("timeout-kills", "timeout -s KILL 1 sleep 30", whole=True),
     Row("nohup", "nohup python facts.py signals"),
     Row("time", "bash -c 'TIMEFORMAT=%0lU; time true'"),
     Row("xargs", "bash -c 'seq 4 | xargs -n 1 -P 2 sh -c '\"'\"'exit $(($0 == 3))'\"'\"''"),
     Row("make", "make -s all"),
-    Row("make-fails", "make fails"),
+    Row("make-fails", "make fails", whole=True),
     Row("background-waited", "bash -c 'sleep 0.2 & python prints.py unfinished & wait; jobs; echo end'"),
-    Row("trap-exit", "bash -c 'trap \"echo trapped\" EXIT; exit 5'"),
-    Row("here-document", "bash -c 'python - a b <<X\nimport sys; print(sys.argv)\nX'"),
+    Row("trap-exit", "bash -c 'trap \"echo trapped\" EXIT; exit 5'", whole=True),
+    Row("here-document", "bash -c 'python - a b <<X\nimport sys; print(sys.argv)\nX'", whole=True),
     # --- signals
     Row("usr1", "python signals.py handlers", signals=(("up", "USR1"), ("got SIGUSR1", "USR2"))),
-    Row("usr1-without-handler", "python signals.py default", signals=(("up", "USR1"),)),
+    Row("usr1-without-handler", "python signals.py default", signals=(("up", "USR1"),), whole=True),
     Row("hup", "python signals.py handlers", signals=(("up", "HUP"), ("got SIGHUP", "USR2"))),
-    Row("hup-without-handler", "python signals.py default", signals=(("up", "HUP"),)),
+    Row("hup-without-handler", "python signals.py default", signals=(("up", "HUP"),), whole=True),
     Row("winch", "python signals.py handlers", signals=(("up", "WINCH"), ("got SIGWINCH", "USR2"))),
     Row("alarm", "python signals.py handlers", signals=(("up", "ALRM"), ("got SIGALRM", "USR2")), whole=True),
     Row("term-with-handler", "python signals.py handlers", signals=(("up", "TERM"),)),
@@ -139,12 +139,17 @@ ROWS = (
         compares=("files",),
     ),
     Row(
-        "keys-quit", "python signals.py handlers", terminal=True, typed=(("up", "\x1c"),), compares=("files",)
+        "keys-quit",
+        "python signals.py handlers",
+        terminal=True,
+        typed=(("up", "\x1c"),),
+        compares=("files",),
+        whole=True,
     ),
     # --- input
     Row("stdin-pipe", "python prints.py reads", stdin=bytes(range(256)) * 5000),
-    Row("stdin-empty", "python prints.py reads"),
-    Row("stdin-file", "bash -c 'python prints.py reads < facts.py'"),
+    Row("stdin-empty", "python prints.py reads", whole=True),
+    Row("stdin-file", "bash -c 'python prints.py reads < facts.py'", whole=True),
     Row("stdin-script", "python - one two", stdin=b"import sys\nprint(sys.argv)\n"),
     Row(
         "stdin-terminal",
@@ -159,9 +164,9 @@ ROWS = (
     Row("both-streams", "python prints.py both"),
     Row("odd-text", "python prints.py odd"),
     Row("looks-like-ours", "python prints.py ours"),
-    Row("long-line", "python prints.py long"),
+    Row("long-line", "python prints.py long", whole=True),
     Row("closes-its-streams", "python prints.py nothing"),
-    Row("joined", "bash -c 'python prints.py both > all 2>&1; cat all >&2'"),
+    Row("joined", "bash -c 'python prints.py both > all 2>&1; cat all >&2'", whole=True),
     Row("bar-in-files", "python prints.py bar", compares=("stdout", "stderr", "moves")),
     Row("bar-in-a-terminal", "python prints.py bar", terminal=True, compares=("moves",)),
     Row("tqdm-in-a-terminal", "python prints.py tqdm", terminal=True, compares=("moves",), whole=True),
@@ -171,15 +176,19 @@ ROWS = (
     # --- surroundings
     Row("arguments", "python -c 'import sys; print(sys.argv)' -x --name '' 'a b' '*' '$HOME' -- é"),
     Row("environment", f"python facts.py env {','.join(ADDED)}"),
-    Row("environment-of-a-shell", f"bash -c 'env | grep -v -E \"^({'|'.join(ADDED)}|_|TRANSPARENT_MARK)=\"'"),
+    Row(
+        "environment-of-a-shell",
+        f"bash -c 'env | grep -v -E \"^({'|'.join(ADDED)}|_|TRANSPARENT_MARK)=\"'",
+        whole=True,
+    ),
     Row("fds", "python facts.py fds"),
     Row("signals-and-masks", "python facts.py signals"),
     Row("ignored-signals", "bash -c 'trap \"\" USR1 HUP; exec python facts.py inherited'"),
-    Row("inherited-signals", "python facts.py inherited"),
+    Row("inherited-signals", "python facts.py inherited", whole=True),
     Row("process", "python facts.py process"),
     Row("umask-and-nice", "bash -c 'umask 027; nice -n 3 python facts.py process'", whole=True),
     Row("limits", "bash -c 'ulimit -n 200; python facts.py limits'"),
-    Row("language", "python facts.py language", env={"LC_ALL": "POSIX"}),
+    Row("language", "python facts.py language", env={"LC_ALL": "POSIX"}, whole=True),
     Row("streams", "python facts.py streams"),
     Row("in-a-terminal", "python facts.py terminal", terminal=True, compares=("files",)),
     Row("path", "python facts.py path", env={"PYTHONPATH": "/opt/mine::rel"}),
@@ -188,10 +197,10 @@ ROWS = (
     # --- Python's options and hooks
     Row("python-I", "python -I facts.py flags"),
     Row("python-S", "python -S facts.py flags"),
-    Row("python-E-s", "python -E -s facts.py flags"),
+    Row("python-E-s", "python -E -s facts.py flags", whole=True),
     Row("python-O", "python -O facts.py flags"),
-    Row("python-B-u", "python -B -u facts.py flags"),
-    Row("python-m", "python -m facts flags"),
+    Row("python-B-u", "python -B -u facts.py flags", whole=True),
+    Row("python-m", "python -m facts flags", whole=True),
     Row("python-W-error", "python -W error -X dev facts.py flags", env=ALONE),
     Row(
         "python-importtime",
@@ -214,42 +223,43 @@ ROWS = (
         "python facts.py hooks",
         env={"PYTHONPATH": "site"},
         files={"site/usercustomize.py": SITE},
+        whole=True,
     ),
     Row("own-excepthook", "python own.py excepthook", env=ALONE),
     Row("uncaught", "python own.py uncaught", env=ALONE),
-    Row("uncaught-in-a-thread", "python own.py thread_uncaught", env=ALONE),
+    Row("uncaught-in-a-thread", "python own.py thread_uncaught", env=ALONE, whole=True),
     Row("faulthandler", "bash -c 'ulimit -c 0; exec python own.py faults'", env=ALONE),
-    Row("recursion", "python own.py recursion", env=ALONE),
+    Row("recursion", "python own.py recursion", env=ALONE, whole=True),
     Row("settrace", "python own.py settrace", env=ALONE),
-    Row("cprofile", "python own.py profile", env=ALONE),
+    Row("cprofile", "python own.py profile", env=ALONE, whole=True),
     Row("atexit", "python own.py ends", env=ALONE),
     Row("os-exit", "python own.py hard", env=ALONE),
-    Row("fork", "python own.py start fork", env=ALONE, exact=False),
+    Row("fork", "python own.py start fork", env=ALONE, exact=False, whole=True),
     Row("spawn", "python own.py start spawn", env=ALONE, exact=False),
-    Row("forkserver", "python own.py start forkserver", env=ALONE, exact=False),
-    Row("process-pool", "python own.py pool", env=ALONE),
-    Row("process-pool-breaks", "python own.py broken", env=ALONE),
-    Row("children", "python own.py children", env=ALONE),
+    Row("forkserver", "python own.py start forkserver", env=ALONE, exact=False, whole=True),
+    Row("process-pool", "python own.py pool", env=ALONE, whole=True),
+    Row("process-pool-breaks", "python own.py broken", env=ALONE, whole=True),
+    Row("children", "python own.py children", env=ALONE, whole=True),
     Row("os-fork", "python own.py forks", env=ALONE),
     Row("closes-all-files", "python own.py daemonizes", env=ALONE),
-    Row("callers-line", "python own.py findcaller", env=ALONE),
+    Row("callers-line", "python own.py findcaller", env=ALONE, whole=True),
     Row("shared-memory", "python own.py shared", env=ALONE),
-    Row("sets-variables", "python own.py environment", env=ALONE),
-    Row("own-finder", "python own.py modules", env=ALONE),
-    Row("resource-warnings", "python -X dev own.py opened", env=ALONE, exact=False),
-    Row("garbage", "python own.py collected", env=ALONE),
+    Row("sets-variables", "python own.py environment", env=ALONE, whole=True),
+    Row("own-finder", "python own.py modules", env=ALONE, whole=True),
+    Row("resource-warnings", "python -X dev own.py opened", env=ALONE, exact=False, whole=True),
+    Row("garbage", "python own.py collected", env=ALONE, whole=True),
     # What it leaves in the background is ended, and named: the one thing that differs by design.
     Row("background", "python own.py background", compares=("stdout", "stderr", "files"), leaves=("left",)),
     # --- torch.distributed
     Row("dist-tracebacks", "python dist_facts.py tracebacks", env=ALONE, exact=False),
     Row("dist-functions", "python dist_facts.py uses", env=ALONE, exact=False),
-    Row("dist-warnings", "python dist_facts.py warned", env=ALONE, exact=False),
+    Row("dist-warnings", "python dist_facts.py warned", env=ALONE, exact=False, whole=True),
     Row("dist-compiled", "python dist_facts.py compiled", env=ALONE, exact=False, whole=True),
     Row("dist-profiled", "python dist_facts.py profiled", env=ALONE, exact=False, whole=True),
-    Row("dist-cprofile", "python dist_facts.py called", env=ALONE, exact=False),
-    Row("sweep-in-one-process", "python sweep.py", exact=False),
+    Row("dist-cprofile", "python dist_facts.py called", env=ALONE, exact=False, whole=True),
+    Row("sweep-in-one-process", "python sweep.py", exact=False, whole=True),
     Row("loader-raises", "python loads.py", env=ALONE),
-    Row("torchrun", f"{TORCHRUN} ok.py", exact=False),
+    Row("torchrun", f"{TORCHRUN} ok.py", exact=False, whole=True),
     Row(
         "environment-of-a-rank",
         f"torchrun --nproc-per-node 1 --master-port {{port}} facts.py env {','.join((*ADDED, *CHANCE))}",
@@ -257,7 +267,9 @@ ROWS = (
         compares=("stdout", "files", "left"),
         whole=True,
     ),
-    Row("torchrun-fails", f"{TORCHRUN} fail.py", exact=False, compares=("stdout", "files", "left")),
+    Row(
+        "torchrun-fails", f"{TORCHRUN} fail.py", exact=False, compares=("stdout", "files", "left"), whole=True
+    ),
     Row(
         "restart",
         f"{TORCHRUN} --max-restarts 2 restart.py",
@@ -279,7 +291,7 @@ ROWS = (
         exact=False,
         compares=("stdout", "files", "left"),
     ),
-    Row("restarts-end", f"{TORCHRUN} --max-restarts 1 always.py", compares=("files", "left")),
+    Row("restarts-end", f"{TORCHRUN} --max-restarts 1 always.py", compares=("files", "left"), whole=True),
     Row(
         "torchrun-or-torchrun",
         f"bash -c '{TORCHRUN} fail.py || {TORCHRUN} ok.py'",
@@ -331,5 +343,33 @@ ROWS = (
     ),
 )
 
-AWAITED: dict[str, str] = {}
+_AWAITED = {
+    "signals": """
+        exit-143 exit-130 timeout usr1 usr1-without-handler hup hup-without-handler winch alarm
+        term-with-handler term-without-handler int-with-handler int-without-handler
+        quit-with-handler stop-and-go usr1-at-the-end usr1-in-training keys-interrupt keys-quit
+    """,
+    "attempts": """
+        restart restart-by-variable restart-c10d restarts-end torchrun-or-torchrun
+        torchrun-then-torchrun torchrun-fails spawn-caught pytest two-nodes-restart
+        two-nodes-restart-c10d
+    """,
+    "output": """
+        exit-127 and or semicolon set-e set-plus-e pipe broken-pipe nohup time make make-fails
+        background-waited trap-exit here-document stdin-pipe stdin-empty stdin-file stdin-script
+        stdin-terminal binary unfinished both-streams odd-text looks-like-ours long-line joined
+        bar-in-files bar-in-a-terminal tqdm-in-a-terminal rich-in-a-terminal two-megabytes
+        two-hundred-megabytes arguments environment environment-of-a-shell fds signals-and-masks
+        ignored-signals inherited-signals process umask-and-nice limits language streams
+        in-a-terminal path hooks hooks-of-a-rank python-I python-S python-E-s python-O python-B-u
+        python-m python-W-error python-importtime own-sitecustomize own-sitecustomize-fails
+        own-usercustomize own-excepthook uncaught uncaught-in-a-thread faulthandler recursion
+        settrace cprofile atexit fork spawn forkserver process-pool process-pool-breaks children
+        os-fork closes-all-files callers-line shared-memory sets-variables own-finder os-exit
+        resource-warnings garbage background dist-tracebacks dist-functions dist-warnings
+        dist-compiled dist-profiled dist-cprofile sweep-in-one-process loader-raises torchrun
+        environment-of-a-rank standalone accelerate fabric trainer trainer-of-two two-nodes
+    """,
+}
+AWAITED = {name: owner for owner, names in _AWAITED.items() for name in names.split()}
 """Rows that are not yet the same, with the part of ddplaunch that makes them differ."""

@@ -103,13 +103,7 @@ def compiled() -> None:
     print(whole(torch.ones(3)), whole(torch.ones(3)))
     print(broken(torch.ones(3)), broken(torch.ones(3)))
     print(*seen, sep="\n")
-    print(
-        {
-            key: dict(value)
-            for key, value in torch._dynamo.utils.counters.items()
-            if key == "stats"
-        }
-    )
+    print({key: dict(value) for key, value in torch._dynamo.utils.counters.items() if key == "stats"})
 
 
 def profiled() -> None:
