@@ -26,6 +26,7 @@ from tests.busy import BUSY
 from tests.transparent.table import PIECES, Row
 
 BIN = Path(sys.executable).parent
+DDPLAUNCH = str(BIN / "ddplaunch")
 PROGRAMS = Path(__file__).with_name("programs")
 MARK = "TRANSPARENT_MARK"
 """In the environment of every process of a side: what is left of it is found by its value."""
@@ -107,7 +108,7 @@ class _Side:
         self.under = under
         self.folder = folder
         self.here = folder / "here"
-        self.mark = f"{folder.name}-{os.getpid()}-{int(under)}-{time.monotonic_ns()}"
+        self.mark = f"transparent-{os.getpid()}-{int(under)}-{time.monotonic_ns()}"
         self.port = str(ports.own_port())
         self.logs = folder / ("under" if under else "plain")
         self.outcome = Outcome()
@@ -146,7 +147,7 @@ class _Side:
         words = shlex.split(text)
         if not self.under:
             return words
-        ours = [str(BIN / "ddplaunch"), "run"]
+        ours = [DDPLAUNCH, "run"]
         if self.row.nodes > 1:
             ours += ["--join", "--gate-port", self.gate_port]
         return [*ours, "--", *words]
@@ -305,13 +306,13 @@ class _Side:
         return sorted(found)
 
     def _shared(self) -> set[str]:
-        """Return entries of /dev/shm of programs of the table, and of torch's processes that have ended."""
+        """Return entries of /dev/shm that are named by the mark, and of torch's processes that have ended."""
         found = set()
         for path in SHM.iterdir():
             pid = re.match(r"torch_(\d+)_", path.name)
             dead = pid is not None and not Path(f"/proc/{pid[1]}").exists()
-            if path.name.startswith("transparent") or dead:
-                found.add(path.name if not dead else "torch's")
+            if self.mark in path.name or dead:
+                found.add(path.name.replace(self.mark, "*") if not dead else "torch's")
         return found
 
 

@@ -56,11 +56,11 @@ def test_the_variables_that_are_named_are_added(tmp_path: Path) -> None:
 def test_what_differs_is_found(tmp_path: Path) -> None:
     """Exit code, a byte in each stream, a file, a process and shared memory that are left."""
     one = Row("one", "sh -c 'echo a; echo b >&2; echo c > file'")
-    left = "sleep 60 >/dev/null 2>&1 & : > /dev/shm/transparent-left-$$"
+    left = "sleep 60 >/dev/null 2>&1 & : > /dev/shm/left-$TRANSPARENT_MARK"
     other = Row("other", f"sh -c 'echo A; echo B >&2; echo C > file; {left}; exit 3'")
     (tmp_path / "b").mkdir()
     found = compare.differences(one, compare.plain(one, tmp_path), compare.plain(other, tmp_path / "b"))
-    for path in compare.SHM.glob("transparent-left-*"):
+    for path in compare.SHM.glob("left-transparent-*"):
         path.unlink()
 
     kinds = [each.partition(":")[0] for each in found]

@@ -194,7 +194,7 @@ def findcaller() -> None:
 
 
 def shared() -> None:
-    memory = shared_memory.SharedMemory(f"transparent-{os.getpid()}", create=True, size=64)
+    memory = shared_memory.SharedMemory(os.environ["TRANSPARENT_MARK"], create=True, size=64)
     memory.buf[0] = 7
     say(memory.buf[0])
     memory.close()
