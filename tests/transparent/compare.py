@@ -18,7 +18,7 @@ import termios
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests import ports
@@ -34,7 +34,7 @@ SHM = Path("/dev/shm")
 GONE = 3.0 * BUSY
 """Seconds in which processes may end that were told to when the command ended."""
 KEY = "a secret of thirty-two characters"
-OURS = re.compile(rb"(?:\d\d:\d\d:\d\d |ddplaunch: |\[\d+/ddplaunch\] )")
+OURS = re.compile(rb"(?:\d\d:\d\d:\d\d |ddplaunch: |\[\d+/(?:ddplaunch|launch)\] )")
 """How the lines of ddplaunch begin. They go to stderr, and are no output of the command."""
 VOLATILE = (
     (re.compile(rb"(?m)^([A-Z])\d{4} \d\d:\d\d:\d\d\.\d+ \d+ "), rb"\1 "),  # torch's log: date, time, pid
@@ -56,6 +56,7 @@ class Outcome:
     left: list[str] = field(default_factory=list)  # processes, by their first words
     shared: list[str] = field(default_factory=list)  # names in /dev/shm
     moves: bool = False  # its output came little by little
+    may_end: bool = False  # the last end of a line in stderr may be ddplaunch's
     ours: bytes = b""  # what ddplaunch itself said, for whoever reads a failure
 
     def text(self) -> str:
@@ -84,6 +85,8 @@ def differences(row: Row, one: Outcome, other: Outcome) -> list[str]:
     found = []
     if one.codes != other.codes:
         found.append(f"exit code: {one.codes} and {other.codes}")
+    ended = other.may_end and bool(one.stderr) and not one.stderr.endswith(b"\n")
+    one = replace(one, stderr=one.stderr + b"\n" * ended)
     for name in ("stdout", "stderr"):
         a, b = getattr(one, name), getattr(other, name)
         if name in row.compares and _comparable(a, row) != _comparable(b, row):
@@ -165,7 +168,7 @@ class _Side:
             "HF_HOME": str(home),
             "XDG_STATE_HOME": str(self.folder / "state"),
             "DDPLAUNCH_PROFILE": "none",
-            "DDPLAUNCH_KEY": KEY,
+            **({"DDPLAUNCH_KEY": KEY} if self.row.nodes > 1 else {}),
             MARK: self.mark,
             **{name: value.replace("{port}", self.port) for name, value in self.row.env.items()},
         }
@@ -230,6 +233,8 @@ class _Side:
 
     def _part_stderr(self, data: bytes) -> None:
         lines = data.splitlines(keepends=True)
+        # Where the command has not ended its line, ddplaunch does before its own.
+        self.outcome.may_end = self.under and bool(lines) and bool(OURS.match(lines[-1]))
         self.outcome.stderr = b"".join(each for each in lines if not (self.under and OURS.match(each)))
         self.outcome.ours = b"".join(each for each in lines if self.under and OURS.match(each))
 

@@ -27,9 +27,8 @@ def flags() -> object:
 def fds() -> object:
     """The first numbers that a program gets; the hook's own is a high one."""
     opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(3)]
-    kinds = [os.stat(each).st_mode >> 12 for each in range(3)]
     flags = [fcntl.fcntl(each, fcntl.F_GETFL) & (os.O_NONBLOCK | os.O_APPEND) for each in range(3)]
-    return [opened, kinds, flags, [fcntl.fcntl(each, fcntl.F_GETFD) for each in range(3)]]
+    return [opened, flags, [fcntl.fcntl(each, fcntl.F_GETFD) for each in range(3)]]
 
 
 def signals() -> object:
